@@ -7,6 +7,7 @@ all). Nothing else of weft needs them.
     hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
     hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
+    hunyuan_dit  a picture: BERT's words and T5, with masks; the answer has a variance beside it
     wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the image's latents in their place, a timestep per token
@@ -30,14 +31,14 @@ import torch
 from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
                        AutoencoderKLWan,
                        CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
-                       HiDreamImageTransformer2DModel,
+                       HiDreamImageTransformer2DModel, DDIMScheduler, HunyuanDiT2DModel, HunyuanDiTPipeline,
                        CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
                        MochiPipeline, MochiTransformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from PIL import Image
-from transformers import (CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
+from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
                           LlamaConfig, LlamaForCausalLM, LlamaModel,
                           PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
 
@@ -208,6 +209,34 @@ def hidream():
     asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.0)
     made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone()[:, :, 0], output_type="latent", **asked).images[:, :, None]
     save(pipe, "hidream", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
+
+
+def hunyuan_dit():
+    transformer = weights(HunyuanDiT2DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, patch_size=2, sample_size=128,
+                                            hidden_size=32, num_layers=2, mlp_ratio=2.0, cross_attention_dim=16, cross_attention_dim_t5=16,
+                                            pooled_projection_dim=16, text_len=77, text_len_t5=256,
+                                            use_style_cond_and_image_meta_size=False), 1)
+    vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
+                                up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
+                                scaling_factor=0.13025), 2)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "re", "##d", "cat", "walk", "##s", "&", ";", "am", "##p", "sleep", "blur",
+             "##ry", "##e", "red"]
+    open(f"{OUT}/vocab.txt", "w").write("\n".join(words) + "\n")
+    bert = BertTokenizer(f"{OUT}/vocab.txt")
+    os.remove(f"{OUT}/vocab.txt")
+    bert.model_max_length = 77
+    text = weights(BertModel(BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+                                        max_position_embeddings=80)), 3)
+    levels = DDIMScheduler(beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.03, prediction_type="v_prediction", steps_offset=1,
+                           clip_sample=False, set_alpha_to_one=False)
+    pipe = HunyuanDiTPipeline(vae=vae, text_encoder=text, tokenizer=bert, transformer=transformer, scheduler=levels, safety_checker=None,
+                              feature_extractor=None, requires_safety_checker=False, text_encoder_2=umt5(T5EncoderModel, T5Config),
+                              tokenizer_2=unigram())
+    begin = noise(4, 1, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone()[:, :, 0], output_type="latent", use_resolution_binning=False,
+                **asked).images[:, :, None]
+    save(pipe, "hunyuan_dit", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
 
 
 def picture(width, height, seed):
@@ -407,6 +436,6 @@ def cosmos2():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux, hidream, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
+for make in wan22, hunyuan, flux, hidream, hunyuan_dit, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

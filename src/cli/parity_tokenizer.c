@@ -128,7 +128,7 @@ static weft_status compare_tokenizer(weft_parity *p)
     for (size_t i = 0; i < json_array_size(files); i++) {
         char path[2048];
         const char *file = json_string_value(json_array_get(files, i));
-        if (!file || !strcmp(weft_path_extension(file), "txt"))
+        if (!file || !strcmp(weft_path_base(file), "merges.txt"))
             continue; /* is read with the file beside it */
         snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - p->config_file) : 0,
                  p->config_file, file);

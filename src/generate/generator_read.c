@@ -180,7 +180,8 @@ static weft_status check_sizes(weft_generator *p)
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
     const int64_t denoised = weft_model_denoised(p->denoiser_model);
-    if (p->grid.channels != denoised || denoised != p->patch.out_channels)
+    if (p->grid.channels != denoised ||
+        (p->patch.out_channels != denoised && p->patch.out_channels != 2 * denoised))
         return weft_fail(
             WEFT_E_FORMAT,
             "%s: the VAE has %lld latent channels, the transformer takes %lld and gives %lld",

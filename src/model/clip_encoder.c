@@ -5,7 +5,7 @@
  *   tokens or patches + positions --> blocks: norm, attention, norm, feed-forward --> norm
  *
  * Shape letters: B batch, S tokens, C width. */
-#include "model/model.h"
+#include "model/text_encoder.h"
 #include "nn/nn.h"
 
 #include <string.h>
@@ -54,12 +54,6 @@ static weft_value block(weft_graph *g, const clip *c, bool causal, int64_t index
     weft_graph_pop(g);
     weft_graph_pop(g);
     return weft_add(g, x, h);
-}
-
-static weft_value table(weft_graph *g, const char *name, int64_t rows, int64_t width)
-{
-    const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 0.02};
-    return weft_param(g, name, WEFT_F32, WEFT_SHAPE(rows, width), init);
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -123,8 +117,10 @@ static void encode_text(weft_graph *g, const clip *c, weft_ports *p)
         return;
     }
     weft_graph_push(g, "embeddings");
-    const weft_value words = table(g, "token_embedding.weight", c->vocabulary, c->width),
-                     places = table(g, "position_embedding.weight", c->positions, c->width);
+    const weft_value words = weft_text_encoder_table(g, "token_embedding.weight", c->vocabulary,
+                                                     c->width),
+                     places = weft_text_encoder_table(g, "position_embedding.weight", c->positions,
+                                                      c->width);
     weft_graph_pop(g);
     weft_value x = weft_emit(g, WEFT_OP_EMBED, (weft_value[]){words, tokens_bs}, 2, NULL);
     x = weft_add(
@@ -151,7 +147,7 @@ static void encode_image(weft_graph *g, const clip *c, weft_ports *p)
     const weft_value patches =
         weft_nn_patch(g, "patch_embedding", video, width, (int64_t[]){1, c->patch, c->patch},
                       WEFT_PATCH_2D, false);
-    const weft_value places = table(g, "position_embedding.weight", count, width);
+    const weft_value places = weft_text_encoder_table(g, "position_embedding.weight", count, width);
     weft_graph_pop(g);
     const weft_value front = weft_broadcast(g, weft_reshape(g, of_class, WEFT_SHAPE(1, 1, width)),
                                             WEFT_SHAPE(batch, 1, width));

@@ -481,7 +481,10 @@ void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, boo
 
 weft_value weft_model_answer(weft_graph *g, const weft_model *model, const weft_ports *called)
 {
-    const weft_value answer = called->at[WEFT_PORT_PREDICTION];
+    weft_value answer = called->at[WEFT_PORT_PREDICTION];
+    const int64_t denoised = weft_model_denoised(model);
+    if (weft_value_ok(answer) && weft_dim(g, answer, 4) == 2 * denoised)
+        answer = weft_slice(g, answer, 4, 0, denoised);
     return model->family->negative ? weft_affine(g, answer, -1, 0) : answer;
 }
 

@@ -59,7 +59,8 @@ weft_value weft_model_input(weft_graph *g, const weft_model *model, const weft_m
 /* One call, in the family's scope with `scoped` (as where several models are in one graph). */
 void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, bool scoped,
                      weft_ports *ports);
-/* What a denoiser that was called answers, as processes and samplers mean it. */
+/* What a denoiser that was called answers, as processes and samplers mean it: of twice the channels
+ * the second half is a variance, which no sampler here asks. */
 weft_value weft_model_answer(weft_graph *g, const weft_model *model, const weft_ports *called);
 
 /* The whole forward graph for one size, inputs and outputs named as their ports; `scoped` as above.

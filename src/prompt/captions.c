@@ -32,7 +32,8 @@ static bool has_files(const char *folder)
         return false;
     for (int64_t i = 0; i < names.count && !found; i++)
         found = !strcmp(names.name[i], "tokenizer.json") ||
-                !strcmp(names.name[i], "spiece.model") || !strcmp(names.name[i], "vocab.json");
+                !strcmp(names.name[i], "spiece.model") || !strcmp(names.name[i], "vocab.json") ||
+                !strcmp(names.name[i], "vocab.txt");
     weft_names_free(&names);
     return found;
 }

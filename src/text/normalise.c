@@ -115,6 +115,12 @@ bool weft_is_space(int32_t c)
     return c >= 0 && u_isUWhiteSpace(c);
 }
 
+bool weft_is_sign(int32_t c)
+{
+    return c >= 0x80 ? (U_GET_GC_MASK(c) & U_GC_P_MASK) != 0
+                     : c > ' ' && c < 0x7f && !weft_is_letter(c) && !weft_is_number(c);
+}
+
 void weft_text_repair(const char *text, int64_t length, weft_buf *out)
 {
     weft_buf_append(out, "", 0);
@@ -137,10 +143,11 @@ static void append_code(weft_buf *out, int32_t c)
     weft_buf_append(out, bytes, n);
 }
 
-weft_status weft_text_compose(weft_buf *text)
+static weft_status normal_form(weft_buf *text, bool decompose)
 {
     UErrorCode error = U_ZERO_ERROR;
-    const UNormalizer2 *nfc = unorm2_getNFCInstance(&error);
+    const UNormalizer2 *form =
+        decompose ? unorm2_getNFDInstance(&error) : unorm2_getNFCInstance(&error);
     const int32_t most = (int32_t)(4 * text->len + 16);
     UChar *wide = weft_alloc(most * (int64_t)sizeof *wide),
           *composed = weft_alloc(most * (int64_t)sizeof *composed);
@@ -152,7 +159,7 @@ weft_status weft_text_compose(weft_buf *text)
     if (status == WEFT_OK) {
         u_strFromUTF8(wide, most, &length, text->data ? text->data : "", (int32_t)text->len,
                       &error);
-        length = unorm2_normalize(nfc, wide, length, composed, most, &error);
+        length = unorm2_normalize(form, wide, length, composed, most, &error);
         u_strToUTF8(bytes, 3 * most + 1, &length, composed, length, &error);
         if (U_FAILURE(error))
             status = weft_fail(WEFT_E_INTERNAL, "ICU: %s", u_errorName(error));
@@ -165,6 +172,54 @@ weft_status weft_text_compose(weft_buf *text)
     weft_free(composed);
     weft_free(bytes);
     return status;
+}
+
+weft_status weft_text_compose(weft_buf *text)
+{
+    return normal_form(text, false);
+}
+
+static bool is_chinese(int32_t c)
+{
+    static const int32_t ranges[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df},
+                                        {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf},
+                                        {0xf900, 0xfaff},   {0x2f800, 0x2fa1f}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1])
+            return true;
+    return false;
+}
+
+weft_status weft_text_words(const char *text, int64_t length, bool lower, bool strip, bool chinese,
+                            weft_buf *out)
+{
+    weft_buf clean = {0};
+    weft_buf_append(&clean, "", 0);
+    for (int64_t at = 0, n; at < length; at += n) {
+        const int32_t c = weft_text_next(text + at, length - at, &n);
+        const bool blank = c == '\t' || c == '\n' || c == '\r' || weft_is_space(c);
+        if (!blank && (c <= 0 || c == 0xfffd || (U_GET_GC_MASK(c) & U_GC_C_MASK)))
+            continue;
+        const bool apart = chinese && is_chinese(c);
+        weft_buf_append(&clean, " ", apart || blank);
+        if (!blank)
+            append_code(&clean, c);
+        weft_buf_append(&clean, " ", apart);
+    }
+    weft_status_code status = weft_buf_check(&clean);
+    if (status == WEFT_OK && strip)
+        status = normal_form(&clean, true);
+    weft_buf_append(out, "", 0);
+    for (int64_t at = 0, n; status == WEFT_OK && at < clean.len; at += n) {
+        const int32_t c = weft_text_next(clean.data + at, clean.len - at, &n);
+        if (strip && (U_GET_GC_MASK(c) & U_GC_MN_MASK))
+            continue;
+        append_code(out, lower ? u_tolower(c) : c);
+        if (lower && c == 0x130) /* I with a dot: its small letter is two */
+            append_code(out, 0x307);
+    }
+    weft_buf_free(&clean);
+    return status == WEFT_OK ? weft_buf_check(out) : status;
 }
 
 void weft_text_lower(const char *text, int64_t length, weft_buf *out)

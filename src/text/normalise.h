@@ -33,10 +33,16 @@ weft_status weft_text_compose(weft_buf *text); /* NFC, in place */
 /* Runs of white space become one blank, capitals small ones, each letter by itself (CLIP). */
 void weft_text_lower(const char *text, int64_t length, weft_buf *out);
 
+/* BERT's: no control characters, white space as blanks; `lower` small letters; `strip` without
+ * accents; `chinese`: blanks around each of those characters. */
+weft_status weft_text_words(const char *text, int64_t length, bool lower, bool strip, bool chinese,
+                            weft_buf *out);
+
 /* The next code point of valid UTF-8, and its bytes. */
 int32_t weft_text_next(const char *text, int64_t length, int64_t *bytes);
 bool weft_is_letter(int32_t c); /* \p{L} */
 bool weft_is_number(int32_t c); /* \p{N} */
 bool weft_is_space(int32_t c);  /* \s    */
+bool weft_is_sign(int32_t c);   /* \p{P}, and all of ASCII that is no letter, digit or space */
 
 #endif

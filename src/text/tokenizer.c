@@ -25,9 +25,10 @@ weft_status weft_tokenizer_add(weft_tokenizer *t, const char *text, int32_t id)
 /* The file in `folder` that is read; "" (heap): none. */
 static weft_status find_file(const char *folder, char **file)
 {
-    static const char *const names[] = {"tokenizer.json", "spiece.model", "vocab.json"};
+    static const char *const names[] = {"tokenizer.json", "spiece.model", "vocab.json",
+                                        "vocab.txt"};
     *file = NULL;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         char *path = weft_path_join(folder, names[i]);
         if (!path)
             return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
@@ -37,10 +38,11 @@ static weft_status find_file(const char *folder, char **file)
         }
         weft_free(path);
     }
-    return weft_fail(WEFT_E_NOT_FOUND,
-                     "%s: no tokenizer.json, spiece.model or vocab.json with merges.txt in it; a "
-                     "pipeline has them in its folder tokenizer",
-                     folder);
+    return weft_fail(
+        WEFT_E_NOT_FOUND,
+        "%s: no tokenizer.json, spiece.model, vocab.txt or vocab.json with merges.txt in "
+        "it; a pipeline has them in its folder tokenizer",
+        folder);
 }
 
 static weft_status folder_of(const char *file, char **folder)
@@ -59,17 +61,18 @@ static weft_status read_file(weft_tokenizer *t)
     const char *slash = strrchr(t->file, '/'), *name = slash ? slash + 1 : t->file;
     if (!strcmp(weft_path_extension(name), "model"))
         return weft_tokenizer_read_spiece(t);
-    if (strcmp(name, "vocab.json"))
+    const bool words = !strcmp(weft_path_extension(name), "txt");
+    if (strcmp(name, "vocab.json") && !words)
         return weft_tokenizer_read_json(t);
     char *folder;
     WEFT_TRY(folder_of(t->file, &folder));
-    const weft_status_code status = weft_tokenizer_read_clip(t, folder);
+    const weft_status_code status =
+        words ? weft_tokenizer_read_words(t, folder) : weft_tokenizer_read_clip(t, folder);
     weft_free(folder);
     return status;
 }
 
-/* A config of a tokenizer: "no limit" stands in them as an integer of 31 digits. */
-static weft_status load_config(const char *path, json_t **json)
+weft_status weft_tokenizer_load_config(const char *path, json_t **json)
 {
     char *text;
     int64_t bytes;
@@ -89,7 +92,7 @@ static weft_status read_padding(weft_tokenizer *t, const char *folder, const cha
     json_t *json = NULL;
     weft_status_code status = path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a path");
     if (path && weft_path_exists(path))
-        status = load_config(path, &json);
+        status = weft_tokenizer_load_config(path, &json);
     const json_t *pad = json_object_get(json, "pad_token");
     const char *text =
         json_string_value(json_is_object(pad) ? json_object_get(pad, "content") : pad);
@@ -115,7 +118,8 @@ static weft_status find_padding(weft_tokenizer *t)
         status = read_padding(t, folder, files[i]);
     weft_free(folder);
     if (t->pad < 0)
-        t->pad = weft_vocabulary_find(&t->vocabulary, "<pad>", 5);
+        t->pad = t->form == WEFT_FORM_WORDS ? weft_vocabulary_find(&t->vocabulary, "[PAD]", 5)
+                                            : weft_vocabulary_find(&t->vocabulary, "<pad>", 5);
     if (t->pad < 0)
         t->pad = t->form == WEFT_FORM_CLIP && t->backs ? t->back[0] : 0;
     return status;
@@ -178,6 +182,7 @@ int64_t weft_tokenizer_size(const weft_tokenizer *t)
 const char *weft_tokenizer_class(const weft_tokenizer *t)
 {
     return t->form == WEFT_FORM_CLIP                        ? "CLIPTokenizer"
+           : t->form == WEFT_FORM_WORDS                     ? "BertTokenizerFast"
            : t->form != WEFT_FORM_BYTES                     ? "T5TokenizerFast"
            : t->compose /* Qwen's, before it cuts a text */ ? "Qwen2TokenizerFast"
                                                             : "PreTrainedTokenizerFast";
@@ -185,10 +190,14 @@ const char *weft_tokenizer_class(const weft_tokenizer *t)
 
 bool weft_tokenizer_is_file(const char *name)
 {
-    static const char *const names[] = {
-        "tokenizer.json",   "spiece.model",          "vocab.json",
-        "merges.txt",       "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "spiece.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.txt"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (!strcmp(name, names[i]))
             return true;
@@ -226,6 +235,11 @@ void weft_tokenizer_text(const weft_tokenizer *t, const int32_t *id, int64_t cou
         const char *piece = weft_tokenizer_piece(t, id[i]);
         if (t->form == WEFT_FORM_CLIP || t->form == WEFT_FORM_BYTES) {
             append_letters(piece, t->bpe.suffix, &raw);
+            continue;
+        }
+        if (t->form == WEFT_FORM_WORDS) {
+            const bool goes_on = !strncmp(piece, "##", 2) && piece[2];
+            weft_buf_printf(&raw, "%s%s", goes_on || i == 0 ? "" : " ", piece + (goes_on ? 2 : 0));
             continue;
         }
         for (; *piece; piece += strncmp(piece, bar, 3) ? 1 : 3) {
@@ -469,6 +483,9 @@ static weft_status cut_plain(const weft_tokenizer *t, const char *text, int64_t 
         add_bars(t, &first, &then);
         WEFT_GO(weft_buf_check(&then));
         WEFT_GO(cut_words(t, &then, out));
+    } else if (t->form == WEFT_FORM_WORDS) {
+        WEFT_GO(weft_text_words(text, length, t->lower, t->strip, t->chinese, &first));
+        WEFT_GO(weft_wordpiece_cut(t, first.data, first.len, out));
     } else {
         weft_buf_append(&first, text, length);
         if (t->form == WEFT_FORM_CLIP || t->compose)

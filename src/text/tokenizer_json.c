@@ -28,7 +28,7 @@ static weft_status refuse(const weft_tokenizer *t, const char *part, const char 
 {
     return weft_fail(WEFT_E_UNSUPPORTED,
                      "%s: %s \"%.120s\" is not built; weft reads the tokenizers of T5, UMT5, CLIP, "
-                     "Llama 3 and Qwen 2",
+                     "BERT, Llama 3 and Qwen 2",
                      t->file, part, what);
 }
 
@@ -100,7 +100,9 @@ static weft_status read_template(weft_tokenizer *t, const json_t *json)
 static weft_status read_around(weft_tokenizer *t, const json_t *json)
 {
     const json_t *template = step_of(json, "processors", "TemplateProcessing"),
-                 *roberta = step_of(json, "processors", "RobertaProcessing");
+                 *roberta = step_of(json, "processors", "RobertaProcessing"),
+                 *bert = step_of(json, "processors", "BertProcessing");
+    roberta = roberta ? roberta : bert;
     if (template)
         return read_template(t, template);
     if (roberta) {
@@ -283,6 +285,33 @@ static weft_status read_pairs(weft_tokenizer *t, const json_t *json, const json_
     return read_merges(t, json_object_get(model, "merges"));
 }
 
+/* ---- BERT's words --------------------------------------------------------------------------- */
+
+static weft_status read_words(weft_tokenizer *t, const json_t *json, const json_t *model)
+{
+    const json_t *normaliser = json_object_get(json, "normalizer"),
+                 *strip = json_object_get(normaliser, "strip_accents");
+    const char *unknown = json_string_value(json_object_get(model, "unk_token")),
+               *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
+    const char *splits = type_of(json_object_get(json, "pre_tokenizer"));
+    t->form = WEFT_FORM_WORDS;
+    if (strcmp(type_of(normaliser), "BertNormalizer"))
+        return refuse(t, "normalizer", type_of(normaliser));
+    if (strcmp(splits, "BertPreTokenizer"))
+        return refuse(t, "pre_tokenizer", splits);
+    if (!prefix || strcmp(prefix, "##"))
+        return refuse(t, "continuing_subword_prefix", prefix ? prefix : "");
+    t->lower = !json_is_false(json_object_get(normaliser, "lowercase"));
+    t->strip = json_is_boolean(strip) ? json_is_true(strip) : t->lower;
+    t->chinese = !json_is_false(json_object_get(normaliser, "handle_chinese_chars"));
+    WEFT_TRY(read_vocabulary(t, json_object_get(model, "vocab")));
+    t->bpe.unknown =
+        unknown ? weft_vocabulary_find(&t->vocabulary, unknown, (int64_t)strlen(unknown)) : -1;
+    return t->bpe.unknown >= 0
+               ? WEFT_OK
+               : weft_fail(WEFT_E_FORMAT, "%s: no token for what is unknown", t->file);
+}
+
 weft_status weft_tokenizer_read_json(weft_tokenizer *t)
 {
     json_t *json;
@@ -292,6 +321,8 @@ weft_status weft_tokenizer_read_json(weft_tokenizer *t)
     weft_status_code status;
     if (!strcmp(type, "Unigram"))
         status = read_unigram(t, json, model);
+    else if (!strcmp(type, "WordPiece"))
+        status = read_words(t, json, model);
     else if (!strcmp(type, "BPE") || json_object_get(model, "merges"))
         status = read_pairs(t, json, model);
     else

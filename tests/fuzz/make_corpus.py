@@ -173,6 +173,13 @@ save("tokenizer", "unigram", json.dumps({
     "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}}],
                        "special_tokens": {"<s>": {"ids": [1]}}},
     "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["<s>", 0], [BAR, -2], ["a", -3], ["ab", -4]]}}).encode())
+save("tokenizer", "words", json.dumps({
+    "added_tokens": [{"id": 1, "content": "[CLS]"}], "normalizer": {"type": "BertNormalizer", "lowercase": True, "handle_chinese_chars": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}],
+                       "special_tokens": {"[CLS]": {"ids": [1]}}},
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+              "vocab": {"[UNK]": 0, "[CLS]": 1, "a": 2, "##b": 3, "<": 4}}}).encode())
 save("tokenizer", "pairs", json.dumps({
     "added_tokens": ADDED, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": BYTES}},
     "model": {"type": "BPE", "vocab": {"a": 0, "<s>": 1, "b": 2, "ab": 3}, "merges": [["a", "b"]]}}).encode())

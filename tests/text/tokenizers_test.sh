@@ -7,5 +7,6 @@ failed=0
 for name in t5 umt5 spm_plain clip llama3 qwen2; do
     "$WEFT" parity "$golden/tok_${name}_a.json" || failed=1
 done
+"$WEFT" parity "$SRC/tests/golden/tok_bert.json" || failed=1 # made by BertTokenizerFast: tools/golden_bert.py
 "$WEFT" parity "$golden/prompt_clean_a.json" || failed=1
 exit $failed
