@@ -1,83 +1,34 @@
-#include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/utf8.h"
 #include "cli/lora_option.h"
 #include "cli/parallel_choice.h"
 #include "cli/parallel_option.h"
 #include "cli/tile_option.h"
 #include "cli/weights_option.h"
-#include "format/npy.h"
-#include "generate/gallery.h"
+#include "generate/production.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct prompts {
-    char **text; /* owned, each too */
-    uint64_t *seed;
-    int64_t count, capacity;
-} prompts;
-
-/* `from`, `place`: option and number, or file and line. */
-static weft_status add_prompt(prompts *p, const char *text, size_t len, const char *from,
-                              int64_t place)
-{
-    WEFT_TRY(weft_grow((void **)&p->text, p->count, &p->capacity, sizeof *p->text));
-    char *copy = weft_alloc((int64_t)len + 1);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a prompt");
-    memcpy(copy, text, len);
-    p->text[p->count++] = copy;
-    if (memchr(text, '\0', len) || !weft_utf8_valid(copy))
-        return weft_fail(WEFT_E_FORMAT, "%s:%lld: the prompt is not text in UTF-8", from,
-                         (long long)place);
-    return WEFT_OK;
-}
-
-/* One prompt a line; empty lines and lines that begin with # are skipped. */
-static weft_status add_file(prompts *p, const char *path)
-{
-    char *data;
-    int64_t bytes;
-    WEFT_TRY(weft_file_read(path, 1 << 24, &data, &bytes));
-    weft_status_code status = WEFT_OK;
-    const int64_t before = p->count;
-    char *line = data;
-    if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* an editor's byte order mark is no text */
-        line += 3;
-    for (int64_t number = 1; status == WEFT_OK && line < data + bytes; number++) {
-        size_t len = 0; /* not strcspn: a NUL is to be seen, not to end the file */
-        while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
-            len++;
-        if (len && *line != '#')
-            status = add_prompt(p, line, len, path, number);
-        line += len + 1;
-    }
-    weft_free(data);
-    if (status == WEFT_OK && p->count == before)
-        return weft_fail(WEFT_E_FORMAT, "%s: no prompt in it: empty, or only comments", path);
-    return status;
-}
-
-static weft_status read_prompts(const weft_args *args, prompts *p)
+static weft_status read_jobs(const weft_args *args, weft_jobs *jobs)
 {
     int count;
     const char *const *given = weft_args_list(args, "--prompt", &count);
     int64_t seed;
     for (int i = 0; i < count; i++)
-        WEFT_TRY(add_prompt(p, given[i], strlen(given[i]), "--prompt", i + 1));
+        WEFT_TRY(weft_jobs_add(jobs, given[i], (int64_t)strlen(given[i]), "--prompt", i + 1));
     if (weft_args_string(args, "--prompts"))
-        WEFT_TRY(add_file(p, weft_args_string(args, "--prompts")));
-    if (p->count == 0)
+        WEFT_TRY(weft_jobs_read(jobs, weft_args_string(args, "--prompts")));
+    (void)weft_args_list(args, "--decode", &count);
+    if (jobs->count == 0 && !count)
         return weft_fail(WEFT_E_ARG, "give at least one --prompt TEXT, or --prompts FILE");
+    if (jobs->count && count)
+        return weft_fail(WEFT_E_ARG, "--decode makes videos of latents alone, and takes no prompt");
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &seed));
-    p->seed = weft_alloc(p->count * (int64_t)sizeof *p->seed);
-    if (!p->seed)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)p->count);
-    for (int64_t i = 0; i < p->count; i++)
-        p->seed[i] = (uint64_t)(seed + i);
+    for (int64_t i = 0; i < jobs->count; i++)
+        if (!jobs->at[i].seeded)
+            jobs->at[i].seed = (uint64_t)(seed + i);
     return WEFT_OK;
 }
 
@@ -145,8 +96,7 @@ static weft_status read_given(const weft_args *args, weft_generator_options *o)
     return WEFT_OK;
 }
 
-static weft_status read_options(const weft_args *args, int64_t prompt_count,
-                                weft_generator_options *o)
+static weft_status read_options(const weft_args *args, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
     WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
@@ -155,7 +105,6 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o->batch));
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
-    o->batch = o->batch < prompt_count ? o->batch : prompt_count;
     WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), o));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
@@ -197,146 +146,6 @@ static weft_status read_away(const weft_args *args, weft_arena *arena, weft_gene
     return WEFT_OK;
 }
 
-typedef struct show {
-    weft_comm *comm;
-    const char *out;
-    bool latents;
-    weft_gallery *gallery; /* rank 0 */
-    weft_progress progress;
-    int64_t count, batch, steps;
-    bool first_rank;
-} show;
-
-static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, int64_t steps)
-{
-    show *s = user;
-    char detail[64];
-    WEFT_TRY(weft_comm_interrupt_check(s->comm));
-    if (!s->first_rank)
-        return WEFT_OK;
-    snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld",
-             (long long)first_prompt + 1, (long long)done, (long long)steps);
-    weft_progress_update(&s->progress, first_prompt / s->batch * steps + done, detail);
-    return WEFT_OK;
-}
-
-static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_frame, int64_t count,
-                                  const float *frames)
-{
-    const show *s = user;
-    return weft_gallery_frames(s->gallery, prompt, first_frame, count, frames);
-}
-
-/* Beside the video: its name with .latents.npy for .mp4. */
-static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
-{
-    const show *s = user;
-    char path[1200];
-    weft_buf data = {0};
-    if (!s->latents)
-        return WEFT_OK;
-    const size_t length = strlen(s->out);
-    if (length > 4 && !strcmp(s->out + length - 4, ".mp4"))
-        snprintf(path, sizeof path, "%.*s.latents.npy", (int)(length < 1100 ? length - 4 : 1100),
-                 s->out);
-    else
-        snprintf(path, sizeof path, "%.1100s/%04lld.latents.npy", s->out, (long long)prompt);
-    weft_npy_format(WEFT_F32, 4, dim, x, &data);
-    weft_status_code status = weft_buf_check(&data);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, data.data, data.len);
-    weft_buf_free(&data);
-    return status;
-}
-
-/* The latents to begin with: of one prompt (frames, rows, columns, channels), or of several with
- * their number before. */
-static weft_status read_noise(const char *path, weft_generator *generator, int64_t count,
-                              float **noise)
-{
-    weft_map map;
-    weft_npy npy;
-    int64_t dim[4], each = 1;
-    weft_generator_latents(generator, dim);
-    for (int i = 0; i < 4; i++)
-        each *= dim[i];
-    WEFT_TRY(weft_map_open(path, &map));
-    weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
-    if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != count * each))
-        status =
-            weft_fail(WEFT_E_FORMAT,
-                      "%s: %lld numbers of type %s; f32 of %lld x %lld frames x %lld x %lld x "
-                      "%lld channels are needed",
-                      path, (long long)npy.count, weft_dtype_name(npy.dtype), (long long)count,
-                      (long long)dim[0], (long long)dim[1], (long long)dim[2], (long long)dim[3]);
-    *noise = status == WEFT_OK ? weft_alloc(npy.count * (int64_t)sizeof **noise) : NULL;
-    if (*noise)
-        memcpy(*noise, npy.data, (size_t)npy.count * sizeof **noise);
-    else if (status == WEFT_OK)
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    weft_map_close(&map);
-    return status;
-}
-
-/* A line for each denoiser. */
-static void tell_cache(const weft_generator *generator)
-{
-    weft_buf out = {0};
-    if (weft_generator_tell_cache(generator, &out) == WEFT_OK && out.len)
-        for (char *line = out.data, *end; (end = strchr(line, '\n')); line = end + 1)
-            weft_info("%.*s", (int)(end - line), line);
-    weft_buf_free(&out);
-}
-
-static weft_status run_pipeline(const weft_args *args, weft_generator *generator, weft_comm *comm,
-                                const prompts *p)
-{
-    const weft_generator_options *o = weft_generator_settings(generator);
-    char bytes[32];
-    const double fps = o->fps;
-    const int64_t steps = weft_generator_steps(generator);
-    show s = {.comm = comm,
-              .out = weft_args_string(args, "--out"),
-              .latents = weft_args_flag(args, "--latents"),
-              .count = p->count,
-              .batch = o->batch,
-              .steps = steps,
-              .first_rank = weft_comm_rank(comm) == 0};
-    if (s.first_rank)
-        weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
-                  "a rank besides the program",
-                  (long long)p->count, (long long)o->width, (long long)o->height,
-                  (long long)o->frames, (long long)steps, o->sampler->name, o->guidance,
-                  weft_format_bytes(weft_generator_bytes(generator), bytes));
-    char tiles[64];
-    if (s.first_rank && weft_generator_tiles(generator, tiles)[0])
-        weft_info("each picture is decoded in %s, which are blended where they overlap", tiles);
-    WEFT_TRY(weft_generator_bind(generator));
-    if (weft_args_string(args, "--noise")) {
-        float *noise;
-        WEFT_TRY(read_noise(weft_args_string(args, "--noise"), generator, p->count, &noise));
-        weft_generator_begin_with(generator, noise, p->count);
-    }
-    if (s.first_rank)
-        WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"),
-                                   weft_args_string(args, "--sheet"), weft_args_flag(args, "--raw"),
-                                   (const char *const *)p->text, p->seed, p->count, o,
-                                   fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
-    const int64_t rounds = (p->count + o->batch - 1) / o->batch;
-    weft_progress_begin(&s.progress, "generate", rounds * steps, 0);
-    const weft_generator_sink sink = {
-        .step = on_step, .latents = on_latents, .frames = on_frames, .user = &s};
-    weft_status_code status =
-        weft_generator_run(generator, (const char *const *)p->text, p->seed, p->count, &sink);
-    if (status == WEFT_OK && s.first_rank) {
-        weft_progress_end(&s.progress, rounds * steps, "");
-        status = weft_gallery_finish(s.gallery);
-        tell_cache(generator);
-    }
-    weft_gallery_free(s.gallery);
-    return status;
-}
-
 static weft_status read_passes(const weft_args *args, weft_pass_switches *passes)
 {
     int count;
@@ -357,10 +166,32 @@ static weft_status leave_together(weft_comm *comm)
     return weft_fail(WEFT_E_CANCELLED, "%s", "");
 }
 
+static weft_status produce(const weft_args *args, const weft_generator_options *o, weft_jobs *jobs,
+                           weft_comm *comm)
+{
+    int given, decoded;
+    const char *const *latents = weft_args_list(args, "--decode", &decoded);
+    (void)weft_args_list(args, "--parallel", &given);
+    const weft_production production = {.model = weft_args_string(args, "--model"),
+                                        .out = weft_args_string(args, "--out"),
+                                        .sheet = weft_args_string(args, "--sheet"),
+                                        .raw = weft_args_flag(args, "--raw"),
+                                        .latents = weft_args_flag(args, "--latents"),
+                                        .keep = weft_args_flag(args, "--keep-latents"),
+                                        .resume = weft_args_flag(args, "--resume"),
+                                        .noise = weft_args_string(args, "--noise"),
+                                        .apart = !given,
+                                        .options = o,
+                                        .jobs = jobs,
+                                        .comm = comm};
+    return decoded ? weft_production_decode(&production, latents, decoded)
+                   : weft_production_run(&production);
+}
+
 static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
-    prompts p = {0};
+    weft_jobs jobs = {0};
     weft_pass_switches passes;
     weft_parallel parallel;
     bool choose;
@@ -368,24 +199,23 @@ static weft_status run_generate(const weft_args *args)
     weft_generator_options o = {.passes = &passes, .parallel = &parallel};
     weft_arena *arena = weft_arena_create();
     weft_comm *comm = NULL;
-    weft_generator *generator = NULL;
     weft_status_code status = WEFT_OK;
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
     WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     WEFT_GO(weft_args_slices(args, &parallel.slices));
-    WEFT_GO(read_prompts(args, &p));
-    WEFT_GO(read_options(args, p.count, &o));
+    WEFT_GO(read_jobs(args, &jobs));
+    WEFT_GO(read_options(args, &o));
     WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
     WEFT_GO(read_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(read_away(args, arena, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
+    o.batch = o.batch < jobs.count ? o.batch : jobs.count ? jobs.count : 1;
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));
-    WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
-    WEFT_GO(run_pipeline(args, generator, comm, &p));
+    WEFT_GO(produce(args, &o, &jobs, comm));
     if (weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_string(args, "--out"),
                weft_args_string(args, "--sheet") ? "\n" : "",
@@ -395,13 +225,9 @@ out:
         status = leave_together(comm);
     else if (status != WEFT_OK)
         weft_comm_give_up(comm); /* the others need not wait for this rank */
-    weft_generator_free(generator);
     weft_comm_free(comm);
     weft_arena_free(arena);
-    for (int64_t i = 0; i < p.count; i++)
-        weft_free(p.text[i]);
-    weft_free(p.text);
-    weft_free(p.seed);
+    weft_jobs_free(&jobs);
     return status;
 }
 
@@ -415,7 +241,14 @@ static const weft_option options[] = {
      .value_name = "TEXT",
      .help = "what to show; may be given several times",
      .repeated = true},
-    {.name = "--prompts", .value_name = "FILE", .help = "prompts, one a line (# begins a comment)"},
+    {.name = "--prompts",
+     .value_name = "FILE",
+     .help = "prompts, one a line (# begins a comment), or lines of JSON: {\"prompt\": ..., and if "
+             "wanted \"negative\", \"seed\", \"frames\", \"height\", \"width\", \"steps\", "
+             "\"guidance\", \"out\" (a name below --out)}"},
+    {.name = "--resume",
+     .help = "goes on where this command was stopped or killed: videos that are there stay, what "
+             "was denoised is decoded, what was being denoised goes on to the same bits"},
     {.name = "--negative",
      .value_name = "TEXT",
      .fallback = "",
@@ -470,6 +303,13 @@ static const weft_option options[] = {
     {.name = "--latents",
      .help = "also write what was denoised, before it is decoded: f32 (frames, rows, columns, "
              "channels), normalised, .latents.npy"},
+    {.name = "--keep-latents",
+     .help = "what was denoised, which is written before it is decoded, stays beside the video as "
+             ".latents.safetensors"},
+    {.name = "--decode",
+     .value_name = "FILE",
+     .help = "only decodes such latents, with the VAE of --model alone; several go to a folder",
+     .repeated = true},
     {.name = "--noise",
      .value_name = "FILE.npy",
      .help = "begin with these latents instead of a seed's noise: f32, of the shape that --latents "
@@ -595,8 +435,14 @@ const weft_verb weft_verb_generate = {
         "over the ranks, or with --parallel the transformer too; the numbers that --raw writes\n"
         "agree with those of one rank to 1e-5.\n"
         "\n"
-        "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt and\n"
-        "seed of each.",
+        "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl, a line for each video\n"
+        "with its prompt, seed, settings and seconds as soon as it is whole. Videos of one size,\n"
+        "steps and guidance are denoised --batch together. Under mpirun without --parallel each\n"
+        "rank makes videos of its own where there is a batch for each.\n"
+        "\n"
+        "While a video is denoised its walk is kept in .walk.safetensors beside it, before it is\n"
+        "decoded its latents in .latents.safetensors; Ctrl-C, a kill or a decoding that does not\n"
+        "fit lose nothing: the same command with --resume goes on.",
     .examples =
         "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out "
         "red.mp4 --sheet red.png\n"

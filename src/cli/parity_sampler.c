@@ -185,7 +185,7 @@ static weft_status go(walk *s)
         s->x[i] *= first;
     const int64_t batch = 1; /* of these files */
     WEFT_TRY(weft_sampler_run(s->sampler, &s->scheduler.solver, s->leg, s->request.steps, s->x,
-                              s->count, s->count / batch, s->work, &callbacks));
+                              s->count, s->count / batch, s->work, NULL, &callbacks));
     memcpy(s->seen[0] + s->calls * s->count, s->x, (size_t)s->count * 4);
     return WEFT_OK;
 }

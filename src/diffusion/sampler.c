@@ -214,6 +214,11 @@ static int sorts(const weft_solver *solver)
     return solver->clip == WEFT_CLIP_QUANTILE;
 }
 
+int64_t weft_sampler_kept(const weft_sampler *sampler, const weft_solver *solver, int64_t count)
+{
+    return history_of(sampler, solver) * count;
+}
+
 int64_t weft_sampler_work(const weft_sampler *sampler, const weft_solver *solver, int64_t count)
 {
     return (history_of(sampler, solver) + sampler->scratch + sorts(solver)) * count;
@@ -233,11 +238,16 @@ static weft_status check_finite(const float *x, int64_t count, int64_t step)
 
 weft_status weft_sampler_run(const weft_sampler *sampler, const weft_solver *solver,
                              const weft_leg *leg, int64_t steps, float *x, int64_t count,
-                             int64_t each, float *work, const weft_sampler_callbacks *cb)
+                             int64_t each, float *work, weft_sampler_place *place,
+                             const weft_sampler_callbacks *cb)
 {
+    const weft_sampler_place from = place ? *place : (weft_sampler_place){0};
     weft_sampling s = {.solver = solver,
                        .leg = leg,
+                       .step = from.step,
                        .steps = steps,
+                       .draws = from.draws,
+                       .order = from.order,
                        .x = x,
                        .count = count,
                        .each = each,
@@ -248,6 +258,8 @@ weft_status weft_sampler_run(const weft_sampler *sampler, const weft_solver *sol
     for (; s.step < steps; s.step++) {
         WEFT_TRY(sampler->step(&s));
         WEFT_TRY(check_finite(x, count, s.step + 1));
+        if (place)
+            *place = (weft_sampler_place){s.step + 1, s.draws, s.order};
         if (cb->progress)
             WEFT_TRY(cb->progress(cb->user, s.step + 1, steps));
     }

@@ -82,11 +82,21 @@ extern const weft_sampler weft_sampler_euler, weft_sampler_heun, weft_sampler_dd
 extern const weft_sampler *const weft_samplers[];        /* NULL-terminated */
 const weft_sampler *weft_sampler_find(const char *name); /* NULL: none */
 
+/* Where a walk stands between two steps. With x and the first weft_sampler_kept() floats of `work`
+ * it is all that the next step reads: a walk that goes on from copies of these has the same bits as
+ * one that was never left. {0}: at its beginning. */
+typedef struct weft_sampler_place {
+    int64_t step, draws, order;
+} weft_sampler_place;
+
 /* x[count] holds noise and ends as the sample. `work` has weft_sampler_work() floats. A function of
- * its inputs and draws alone: same inputs, same bits. */
+ * its inputs and draws alone: same inputs, same bits. `place`: where it begins, brought up to date
+ * before each call of `progress`; NULL: at the beginning. */
 weft_status weft_sampler_run(const weft_sampler *sampler, const weft_solver *solver,
                              const weft_leg *leg, int64_t steps, float *x, int64_t count,
-                             int64_t each, float *work, const weft_sampler_callbacks *callbacks);
+                             int64_t each, float *work, weft_sampler_place *place,
+                             const weft_sampler_callbacks *callbacks);
+int64_t weft_sampler_kept(const weft_sampler *sampler, const weft_solver *solver, int64_t count);
 int64_t weft_sampler_work(const weft_sampler *sampler, const weft_solver *solver, int64_t count);
 
 /* ---- for the rows --------------------------------------------------------------------------- */

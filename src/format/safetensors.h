@@ -20,6 +20,9 @@ weft_status weft_tensors_writer_create(const char *folder, const char *stem,
                                        int64_t max_shard_bytes, weft_tensors_writer **writer);
 weft_status weft_tensors_writer_metadata(weft_tensors_writer *writer, const char *key,
                                          const char *value);
+/* Before the first data: waits for no disk. What a machine that fails leaves under this name is
+ * told by weft_tensors_verify; a killed process leaves the file whole, or the one before it. */
+void weft_tensors_writer_hasten(weft_tensors_writer *writer);
 weft_status weft_tensors_writer_declare(weft_tensors_writer *writer, const char *name,
                                         weft_dtype dtype, int rank, const int64_t *dim);
 /* The next declared tensor: `data` in `from` (F32 is converted to the declared dtype; otherwise

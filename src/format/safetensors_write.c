@@ -30,7 +30,7 @@ struct weft_tensors_writer {
     XXH3_state_t *sum;    /* of what `file` has */
     int64_t sum_at;       /* byte of `file` where its checksum goes */
     weft_names committed; /* shard files under their final names */
-    bool finished;
+    bool finished, hasty;
 };
 
 static weft_status no_memory(void)
@@ -69,6 +69,11 @@ weft_status weft_tensors_writer_create(const char *folder, const char *stem,
 weft_status weft_tensors_writer_metadata(weft_tensors_writer *w, const char *key, const char *value)
 {
     return json_object_set_new(w->metadata, key, json_string(value)) ? no_memory() : WEFT_OK;
+}
+
+void weft_tensors_writer_hasten(weft_tensors_writer *w)
+{
+    w->hasty = true;
 }
 
 weft_status weft_tensors_writer_declare(weft_tensors_writer *w, const char *name, weft_dtype dtype,
@@ -174,6 +179,7 @@ static weft_status begin_shard(weft_tensors_writer *w, int64_t shard)
     weft_buf_append(&out, "       ", padded - len);
     WEFT_GO(weft_buf_check(&out));
     WEFT_GO(weft_file_begin(&w->file, path));
+    w->file.hasty = w->hasty;
     w->open = shard;
     w->sum_at = weft_tensors_sum_at(out.data, out.len);
     XXH3_64bits_reset(w->sum);

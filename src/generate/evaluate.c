@@ -205,6 +205,7 @@ typedef struct prompt_eval {
     const weft_prompt_eval_options *o;
     weft_generator *generator;
     weft_gallery *gallery;
+    weft_gallery_item *items; /* [count] */
     prompt *list;
     int64_t count;
     const char **text;
@@ -320,6 +321,27 @@ static weft_status_code on_eval_step(void *user, int64_t first_prompt, int64_t d
     return WEFT_OK;
 }
 
+static weft_status open_gallery(prompt_eval *e, const char *sheet)
+{
+    const weft_generator_options *s = weft_generator_settings(e->generator);
+    e->items = weft_alloc(e->count * (int64_t)sizeof *e->items);
+    if (!e->items)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)e->count);
+    for (int64_t i = 0; i < e->count; i++)
+        e->items[i] = (weft_gallery_item){.prompt = e->text[i],
+                                          .seed = e->seed[i],
+                                          .frames = s->frames,
+                                          .height = s->height,
+                                          .width = s->width,
+                                          .steps = s->steps,
+                                          .guidance = s->guidance,
+                                          .sampler = s->sampler->name,
+                                          .fps = weft_generator_fps(e->generator)};
+    const weft_gallery_options options = {
+        .out = e->o->out, .sheet = sheet, .items = e->items, .count = e->count};
+    return weft_gallery_open(&options, &e->gallery);
+}
+
 static weft_status generate_all(prompt_eval *e)
 {
     const weft_prompt_eval_options *o = e->o;
@@ -337,8 +359,7 @@ static weft_status generate_all(prompt_eval *e)
     weft_status_code status =
         sheet ? weft_make_dirs(o->out) : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK)
-        status = weft_gallery_open(o->out, sheet, false, e->text, e->seed, e->count, s,
-                                   weft_generator_fps(e->generator), &e->gallery);
+        status = open_gallery(e, sheet);
     weft_free(sheet);
     WEFT_TRY(status);
     const int64_t rounds = (e->count + s->batch - 1) / s->batch;
@@ -378,6 +399,7 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
     json_decref(json);
     json_decref(e.each);
     weft_gallery_free(e.gallery);
+    weft_free(e.items);
     weft_generator_free(e.generator);
     weft_free(e.list);
     weft_free(e.text);

@@ -6,25 +6,23 @@
 #include "video/image.h"
 #include "video/writer.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHEET_COLUMNS = 8 };
 
 struct weft_gallery {
-    const char *const *prompts;
-    const uint64_t *seeds;
-    int64_t count;
-    weft_generator_options settings;
-    double fps;
+    weft_gallery_options o;
     char *out, *sheet;
-    bool folder, raw;
+    bool folder;
     weft_video_writer *writer;
     weft_file_writer array; /* raw: open while `writer` is */
-    int64_t writing;        /* prompt that `writer` writes */
+    int64_t writing;        /* the item that `writer` writes; -1: none */
     uint8_t *rgb;           /* one frame */
     uint8_t **cells;        /* [count]: SHEET_COLUMNS frames each */
-    weft_buf list;          /* prompts.jsonl */
+    json_t *facts;          /* of the line of that item; NULL: none */
 };
 
 weft_status weft_gallery_check_sheet(const char *sheet)
@@ -49,7 +47,7 @@ static weft_status remove_leftovers(const weft_gallery *g)
     if (g->sheet)
         WEFT_GO(weft_remove_leftovers_of(g->sheet));
     if (g->folder) {
-        status = weft_remove_leftovers(g->out, false);
+        status = weft_remove_leftovers(g->out, true);
         goto out;
     }
     WEFT_GO(weft_remove_leftovers_of(g->out));
@@ -82,55 +80,101 @@ static weft_status check_places(const weft_gallery *g)
     return status;
 }
 
-weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
-                              const char *const *prompts, const uint64_t *seeds, int64_t count,
-                              const weft_generator_options *settings, double fps,
-                              weft_gallery **gallery)
+/* 0003.mp4 */
+static const char *name_of(const weft_gallery_item *item, int64_t number, char own[32])
 {
-    const bool folder = strcmp(weft_path_extension(out), "mp4") != 0;
+    snprintf(own, 32, "%04lld.mp4", (long long)number);
+    return item->file ? item->file : own;
+}
+
+static bool is_folder(const char *out)
+{
+    return strcmp(weft_path_extension(out), "mp4") != 0;
+}
+
+weft_status weft_gallery_beside(const char *out, const weft_gallery_item *item, int64_t number,
+                                const char *ending, weft_buf *path)
+{
+    char own[32];
+    const char *name = is_folder(out) ? name_of(item, number, own) : out;
+    const int stem = (int)(strlen(name) - strlen("mp4"));
+    weft_buf_free(path);
+    if (is_folder(out))
+        weft_buf_printf(path, "%s/", out);
+    weft_buf_printf(path, "%.*s%s", stem, name, ending);
+    return weft_buf_check(path);
+}
+
+static weft_status check_out(const weft_gallery_options *o)
+{
     static const char *const others[] = {"avi", "mov", "mkv", "webm", "gif", "m4v", "MP4"};
     for (int i = 0; i < WEFT_COUNT(others); i++)
-        if (!strcmp(weft_path_extension(out), others[i]) && !weft_path_is_dir(out))
-            return weft_fail(WEFT_E_ARG, "%s: a video is written as .mp4, not .%s", out, others[i]);
-    if (!folder && weft_path_is_dir(out))
+        if (!strcmp(weft_path_extension(o->out), others[i]) && !weft_path_is_dir(o->out))
+            return weft_fail(WEFT_E_ARG, "%s: a video is written as .mp4, not .%s", o->out,
+                             others[i]);
+    if (!is_folder(o->out) && weft_path_is_dir(o->out))
         return weft_fail(WEFT_E_ARG, "%s is a folder, and a video of this name cannot be written",
-                         out);
-    if (sheet)
-        WEFT_TRY(weft_gallery_check_sheet(sheet));
-    if (!folder && count != 1)
+                         o->out);
+    if (o->sheet)
+        WEFT_TRY(weft_gallery_check_sheet(o->sheet));
+    for (int64_t i = 1; o->sheet && i < o->count; i++)
+        if (o->items[i].height != o->items->height || o->items[i].width != o->items->width)
+            return weft_fail(WEFT_E_ARG,
+                             "%s: a contact sheet is of videos of one size, and number %lld has "
+                             "another than the first",
+                             o->sheet, (long long)i);
+    if (!is_folder(o->out) && o->count != 1)
         return weft_fail(WEFT_E_ARG, "%s is one file, but there are %lld prompts; name a folder",
-                         out, (long long)count);
+                         o->out, (long long)o->count);
+    return WEFT_OK;
+}
+
+/* Folders, what is left of killed runs, the list; by one of the ranks that write there. */
+static weft_status prepare(const weft_gallery *g)
+{
+    WEFT_TRY(g->folder ? weft_make_dirs(g->out) : weft_make_parent(g->out));
+    if (g->sheet)
+        WEFT_TRY(weft_make_parent(g->sheet));
+    WEFT_TRY(remove_leftovers(g));
+    WEFT_TRY(check_places(g));
+    if (!g->folder || g->o.goes_on)
+        return WEFT_OK;
+    char *path = weft_path_join(g->out, "prompts.jsonl");
+    const weft_status_code status =
+        path ? weft_file_write_atomic(path, "", 0) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_free(path);
+    return status;
+}
+
+static int64_t frame_bytes(const weft_gallery_item *item)
+{
+    return item->height * item->width * 3;
+}
+
+weft_status weft_gallery_open(const weft_gallery_options *o, weft_gallery **gallery)
+{
+    WEFT_TRY(check_out(o));
     weft_gallery *g = weft_alloc(sizeof *g);
-    const int64_t frame_bytes = settings->height * settings->width * 3;
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    *g = (weft_gallery){.prompts = prompts,
-                        .seeds = seeds,
-                        .count = count,
-                        .settings = *settings,
-                        .fps = fps,
-                        .folder = folder,
-                        .raw = raw,
-                        .writing = -1};
-    g->out = weft_strdup(out);
-    g->sheet = sheet ? weft_strdup(sheet) : NULL;
-    g->rgb = weft_alloc(frame_bytes);
-    g->cells = weft_alloc(count * (int64_t)sizeof *g->cells);
-    bool ok = g->out && g->rgb && g->cells && (!sheet || g->sheet);
-    for (int64_t i = 0; ok && sheet && i < count; i++) {
-        g->cells[i] = weft_alloc(SHEET_COLUMNS * frame_bytes);
+    *g = (weft_gallery){.o = *o, .folder = is_folder(o->out), .writing = -1};
+    int64_t largest = 0;
+    for (int64_t i = 0; i < o->count; i++)
+        largest = frame_bytes(&o->items[i]) > largest ? frame_bytes(&o->items[i]) : largest;
+    g->out = weft_strdup(o->out);
+    g->sheet = o->sheet ? weft_strdup(o->sheet) : NULL;
+    g->rgb = weft_alloc(largest);
+    g->cells = weft_alloc(o->count * (int64_t)sizeof *g->cells);
+    bool ok = g->out && g->rgb && g->cells && (!o->sheet || g->sheet);
+    for (int64_t i = 0; ok && o->sheet && i < o->count; i++) {
+        g->cells[i] = weft_alloc(SHEET_COLUMNS * frame_bytes(&o->items[i]));
         ok = g->cells[i] != NULL;
     }
     weft_status_code status =
-        ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)count);
-    if (status == WEFT_OK)
-        status = folder ? weft_make_dirs(out) : weft_make_parent(out);
-    if (status == WEFT_OK && sheet)
-        status = weft_make_parent(sheet);
-    if (status == WEFT_OK)
-        status = remove_leftovers(g);
-    if (status == WEFT_OK)
-        status = check_places(g);
+        ok ? WEFT_OK
+           : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)o->count);
+    if (status == WEFT_OK && !o->second)
+        status = prepare(g);
     if (status != WEFT_OK) {
         weft_gallery_free(g);
         return status;
@@ -139,12 +183,18 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
     return WEFT_OK;
 }
 
+void weft_gallery_facts(weft_gallery *g, json_t *facts)
+{
+    json_decref(g->facts);
+    g->facts = facts;
+}
+
 /* Beside the video; written frame by frame like the video. */
 static weft_status begin_array(weft_gallery *g, const char *video)
 {
     weft_buf path = {0}, header = {0};
-    weft_npy_format(WEFT_F32, 4,
-                    (const int64_t[]){g->settings.frames, g->settings.height, g->settings.width, 3},
+    const weft_gallery_item *item = &g->o.items[g->writing];
+    weft_npy_format(WEFT_F32, 4, (const int64_t[]){item->frames, item->height, item->width, 3},
                     NULL, &header);
     array_path(video, &path);
     weft_status_code status = weft_buf_check(&path);
@@ -159,96 +209,135 @@ static weft_status begin_array(weft_gallery *g, const char *video)
     return status;
 }
 
-static weft_status begin(weft_gallery *g, int64_t prompt)
+/* What was written of another video, or of an attempt that is begun anew, does not stay. */
+static void drop(weft_gallery *g)
 {
-    char seed[32], steps[32], guidance[32], name[32];
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)g->seeds[prompt]);
-    snprintf(steps, sizeof steps, "%lld", (long long)g->settings.steps);
-    snprintf(guidance, sizeof guidance, "%g", g->settings.guidance);
-    snprintf(name, sizeof name, "%04lld.mp4", (long long)prompt);
-    const weft_video_tag tags[] = {{"title", g->prompts[prompt]},
-                                   {"seed", seed},
-                                   {"steps", steps},
-                                   {"guidance", guidance},
-                                   {"sampler", g->settings.sampler->name},
-                                   {"encoder", "weft"}};
-    const weft_video_writer_options options = {.width = g->settings.width,
-                                               .height = g->settings.height,
-                                               .fps = g->fps,
+    weft_video_writer_close(g->writer);
+    if (g->writer && g->o.raw)
+        weft_file_abort(&g->array);
+    g->writer = NULL;
+    g->writing = -1;
+}
+
+static weft_status begin(weft_gallery *g, int64_t number)
+{
+    char seed[32], steps[32], guidance[32], own[32];
+    const weft_gallery_item *item = &g->o.items[number];
+    const char *name = name_of(item, number, own);
+    drop(g);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)item->seed);
+    snprintf(steps, sizeof steps, "%lld", (long long)item->steps);
+    snprintf(guidance, sizeof guidance, "%g", item->guidance);
+    const weft_video_tag tags[] = {{"title", item->prompt},    {"seed", seed},
+                                   {"steps", steps},           {"guidance", guidance},
+                                   {"sampler", item->sampler}, {"encoder", "weft"}};
+    const weft_video_writer_options options = {.width = item->width,
+                                               .height = item->height,
+                                               .fps = item->fps,
                                                .crf = 12,
                                                .tags = tags,
                                                .tag_count = (int)(sizeof tags / sizeof *tags)};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
-    weft_status_code status = path ? weft_video_writer_open(path, &options, &g->writer)
-                                   : weft_fail(WEFT_E_MEMORY, "out of memory");
-    if (status == WEFT_OK && g->raw)
+    weft_status_code status =
+        path ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        status = weft_video_writer_open(path, &options, &g->writer);
+    g->writing = number;
+    if (status == WEFT_OK && g->o.raw)
         status = begin_array(g, path);
     weft_free(path);
-    if (status != WEFT_OK)
-        return status;
-    g->writing = prompt;
-    json_t *line = json_pack("{s:s, s:s, s:I}", "file", name, "prompt", g->prompts[prompt], "seed",
-                             (json_int_t)g->seeds[prompt]);
-    char *text = line ? weft_json_line(line) : NULL;
+    return status;
+}
+
+/* At the end of prompts.jsonl in one write, so that ranks may write there by turns. */
+static weft_status add_line(weft_gallery *g, const weft_gallery_item *item)
+{
+    char own[32];
+    json_t *line =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "file",
+                  name_of(item, g->writing, own), "prompt", item->prompt, "negative",
+                  item->negative ? item->negative : "", "seed", (json_int_t)item->seed, "frames",
+                  (json_int_t)item->frames, "height", (json_int_t)item->height, "width",
+                  (json_int_t)item->width, "steps", (json_int_t)item->steps, "guidance",
+                  item->guidance, "sampler", item->sampler, "fps", item->fps);
+    if (line && g->facts)
+        json_object_update(line, g->facts);
+    char *text = line ? weft_json_line(line) : NULL,
+         *path = weft_path_join(g->out, "prompts.jsonl");
+    weft_buf out = {0};
+    weft_status_code status = WEFT_OK;
     json_decref(line);
-    weft_buf_printf(&g->list, "%s\n", text ? text : "");
+    if (text && path)
+        weft_buf_printf(&out, "%s\n", text);
+    const int fd = text && path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+    if (!text || !path || weft_buf_check(&out) != WEFT_OK)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    else if (fd < 0 || write(fd, out.data, (size_t)out.len) != (ssize_t)out.len)
+        status = weft_fail_errno("cannot write %s", path);
+    if (fd >= 0)
+        close(fd);
+    weft_buf_free(&out);
     weft_free(text);
-    return weft_buf_check(&g->list);
+    weft_free(path);
+    return status;
 }
 
 static weft_status end(weft_gallery *g)
 {
-    if (!g->writer)
-        return WEFT_OK;
-    const weft_status_code status = weft_video_writer_finish(g->writer);
+    weft_status_code status = weft_video_writer_finish(g->writer);
     weft_video_writer_close(g->writer);
     g->writer = NULL;
-    return status == WEFT_OK && g->raw ? weft_file_commit(&g->array) : status;
+    if (status == WEFT_OK && g->o.raw)
+        status = weft_file_commit(&g->array);
+    if (status == WEFT_OK && g->folder)
+        status = add_line(g, &g->o.items[g->writing]);
+    weft_gallery_facts(g, NULL);
+    g->writing = -1;
+    return status;
 }
 
 /* Columns are spread evenly from the first to the last frame; short videos repeat frames. */
-static void keep_for_sheet(weft_gallery *g, int64_t prompt, int64_t frame)
+static void keep_for_sheet(weft_gallery *g, const weft_gallery_item *item, int64_t frame)
 {
-    const int64_t bytes = g->settings.height * g->settings.width * 3, last = g->settings.frames - 1;
+    const int64_t bytes = frame_bytes(item), last = item->frames - 1;
     for (int c = 0; c < SHEET_COLUMNS; c++)
         if ((last * c + (SHEET_COLUMNS - 1) / 2) / (SHEET_COLUMNS - 1) == frame)
-            memcpy(g->cells[prompt] + c * bytes, g->rgb, (size_t)bytes);
+            memcpy(g->cells[g->writing] + c * bytes, g->rgb, (size_t)bytes);
 }
 
-weft_status weft_gallery_frames(weft_gallery *g, int64_t prompt, int64_t first_frame, int64_t count,
+weft_status weft_gallery_frames(weft_gallery *g, int64_t number, int64_t first_frame, int64_t count,
                                 const float *frames)
 {
-    const int64_t values = g->settings.height * g->settings.width * 3;
-    if (prompt != g->writing) {
-        WEFT_TRY(end(g));
-        WEFT_TRY(begin(g, prompt));
-    }
-    if (g->raw)
+    const weft_gallery_item *item = &g->o.items[number];
+    const int64_t values = frame_bytes(item);
+    if (number != g->writing || first_frame == 0)
+        WEFT_TRY(begin(g, number));
+    if (g->o.raw)
         WEFT_TRY(weft_file_write(&g->array, frames, count * values * (int64_t)sizeof *frames));
     for (int64_t f = 0; f < count; f++) {
-        weft_clip_to_u8(frames + f * values, 1, g->settings.height, g->settings.width, false,
-                        g->rgb);
-        WEFT_TRY(weft_video_writer_rgb(g->writer, g->rgb, g->settings.width * 3));
+        weft_clip_to_u8(frames + f * values, 1, item->height, item->width, false, g->rgb);
+        WEFT_TRY(weft_video_writer_rgb(g->writer, g->rgb, item->width * 3));
         if (g->sheet)
-            keep_for_sheet(g, prompt, first_frame + f);
+            keep_for_sheet(g, item, first_frame + f);
     }
-    return WEFT_OK;
+    return first_frame + count == item->frames ? end(g) : WEFT_OK;
 }
 
 static weft_status write_sheet(weft_gallery *g)
 {
     uint8_t *sheet = NULL;
     int64_t w, h;
-    int64_t *frames = weft_alloc(g->count * (int64_t)sizeof *frames);
+    const weft_gallery_item *item = g->o.items;
+    int64_t *frames = weft_alloc(g->o.count * (int64_t)sizeof *frames);
     if (!frames)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the contact sheet");
-    for (int64_t i = 0; i < g->count; i++)
+    for (int64_t i = 0; i < g->o.count; i++)
         frames[i] = SHEET_COLUMNS;
     /* small videos are shown twice as large */
-    const int64_t zoom = g->settings.width <= 128 ? 2 : 1;
+    const int64_t zoom = item->width <= 128 ? 2 : 1;
     weft_status_code status = weft_sheet_make(
-        (const uint8_t *const *)g->cells, frames, g->count, g->settings.width, g->settings.height,
-        SHEET_COLUMNS, g->settings.width * zoom, g->settings.height * zoom, 4, &sheet, &w, &h);
+        (const uint8_t *const *)g->cells, frames, g->o.count, item->width, item->height,
+        SHEET_COLUMNS, item->width * zoom, item->height * zoom, 4, &sheet, &w, &h);
     if (status == WEFT_OK)
         status = weft_png_write(g->sheet, sheet, w, h);
     weft_free(sheet);
@@ -258,15 +347,6 @@ static weft_status write_sheet(weft_gallery *g)
 
 weft_status weft_gallery_finish(weft_gallery *g)
 {
-    WEFT_TRY(end(g));
-    if (g->folder && g->list.len) {
-        char *path = weft_path_join(g->out, "prompts.jsonl");
-        const weft_status_code status =
-            path ? weft_file_write_atomic(path, g->list.data, g->list.len)
-                 : weft_fail(WEFT_E_MEMORY, "out of memory");
-        weft_free(path);
-        WEFT_TRY(status);
-    }
     return g->sheet ? write_sheet(g) : WEFT_OK;
 }
 
@@ -274,15 +354,13 @@ void weft_gallery_free(weft_gallery *g)
 {
     if (!g)
         return;
-    weft_video_writer_close(g->writer);
-    if (g->raw)
-        weft_file_abort(&g->array);
-    for (int64_t i = 0; g->cells && i < g->count; i++)
+    drop(g);
+    json_decref(g->facts);
+    for (int64_t i = 0; g->cells && i < g->o.count; i++)
         weft_free(g->cells[i]);
     weft_free(g->cells);
     weft_free(g->rgb);
     weft_free(g->out);
     weft_free(g->sheet);
-    weft_buf_free(&g->list);
     weft_free(g);
 }

@@ -1,4 +1,5 @@
 #include "base/fs.h"
+#include "base/log.h"
 #include "generate/generator_parts.h"
 #include "model/dialect.h"
 #include "runtime/weights.h"
@@ -78,6 +79,7 @@ static weft_status open_vae(weft_generator *p)
                                 .height = p->options.height,
                                 .width = p->options.width,
                                 .tile = p->options.tile};
+    p->tile_given = o.tile != NULL;
     const int64_t limit = p->options.memory, beside = bytes_beside(p) + weft_given_bytes(&p->given);
     char needs[32], has[32];
     weft_tile chosen;
@@ -90,6 +92,32 @@ static weft_status open_vae(weft_generator *p)
             "or say with --memory what may be taken",
             p->folder, weft_format_bytes(beside, needs), weft_format_bytes(limit, has));
     return weft_vae_open_within(p->vae_folder, &o, limit - beside, &p->vae, &chosen);
+}
+
+bool weft_generator_may_shrink(const weft_generator *p)
+{
+    return !p->tile_given && (!p->comm || weft_comm_ranks(p->comm) == 1);
+}
+
+weft_status weft_generator_shrink(weft_generator *p)
+{
+    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
+                                .frames = p->options.frames,
+                                .height = p->options.height,
+                                .width = p->options.width};
+    const int64_t limit = weft_vae_bytes(p->vae) - 1;
+    weft_group *group = NULL;
+    weft_tile chosen;
+    char tiles[64];
+    weft_warn("decoding: %s; once more in less memory", weft_error_message());
+    weft_vae_free(p->vae);
+    p->vae = NULL;
+    WEFT_TRY(weft_vae_open_within(p->vae_folder, &o, limit, &p->vae, &chosen));
+    weft_info("decoding in %s", weft_vae_tiles(p->vae, tiles));
+    if (p->comm)
+        WEFT_TRY(weft_comm_world(p->comm, &group));
+    weft_vae_share(p->vae, group);
+    return weft_vae_bind(p->vae);
 }
 
 /* Of expert `i`, in the graphs. */
@@ -176,7 +204,7 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->other);
     weft_given_free(&p->given);
     weft_free(p->context);
-    weft_free(p->noise);
+    json_decref(p->identity);
     weft_free(p);
 }
 
@@ -214,7 +242,7 @@ static weft_status load_expert(weft_generator *p, int i)
                               prefix_of(p, i, prefix), p->store);
 }
 
-static int64_t tokens_of(const weft_generator *p)
+int64_t weft_generator_tokens(const weft_generator *p)
 {
     int64_t tokens = 1;
     for (int i = 0; i < 3; i++)
@@ -240,7 +268,7 @@ static weft_status lay_levels(weft_generator *p)
     const int64_t steps = p->options.steps;
     const weft_own_levels levels =
         p->scheduler.path == WEFT_PATH_FLOW ? p->denoiser_model->family->levels : WEFT_LEVELS_NONE;
-    weft_walk walk = {steps, NULL, weft_scheduler_mu(&p->scheduler, tokens_of(p))};
+    weft_walk walk = {steps, NULL, weft_scheduler_mu(&p->scheduler, weft_generator_tokens(p))};
     double *sigma = levels ? weft_alloc(steps * (int64_t)sizeof *sigma) : NULL;
     if (levels && !sigma)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld levels", (long long)steps);
@@ -337,11 +365,26 @@ const weft_generator_options *weft_generator_settings(const weft_generator *p)
     return &p->options;
 }
 
-void weft_generator_begin_with(weft_generator *p, float *noise, int64_t count)
+void weft_generator_begin_with(weft_generator *p, const float *noise, int64_t count)
 {
-    weft_free(p->noise);
     p->noise = noise;
     p->noises = count;
+}
+
+void weft_generator_negatives(weft_generator *p, const char *const *negatives)
+{
+    p->negatives = negatives;
+}
+
+const char *weft_generator_negative(const weft_generator *p, int64_t prompt)
+{
+    const char *own = p->negatives && prompt < p->count ? p->negatives[prompt] : NULL;
+    return own ? own : p->options.negative;
+}
+
+double weft_generator_scale(const weft_generator *p)
+{
+    return p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
 }
 
 void weft_generator_latents(const weft_generator *p, int64_t dim[4])

@@ -58,6 +58,10 @@ typedef struct weft_generator_options {
 
 typedef struct weft_generator weft_generator;
 
+/* Frames, height and width that are 0 become what the folder's model was trained on. WEFT_E_ARG
+ * where it does not say, WEFT_E_NOT_FOUND where there is no such folder. */
+weft_status weft_generator_size(const char *folder, int64_t size[3]);
+
 /* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json) as weft train
  * writes it or as models are published, builds and plans everything. With transformer_2/ that one
  * denoises below the boundary of model_index.json's "boundary_ratio". No weights are loaded and
@@ -79,11 +83,16 @@ const weft_generator_options *weft_generator_settings(const weft_generator *gene
 double weft_generator_fps(const weft_generator *generator);
 /* Denoising steps that are gone: fewer than asked for where they begin in a video. */
 int64_t weft_generator_steps(const weft_generator *generator);
+/* Tokens of a video, of which a denoising step works on all. */
+int64_t weft_generator_tokens(const weft_generator *generator);
 /* Frames, rows, columns and channels of its latents. */
 void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
-/* What the first `count` prompts begin with instead of their seeds' noise: (count, latents), heap,
- * taken. */
-void weft_generator_begin_with(weft_generator *generator, float *noise, int64_t count);
+/* What the first `count` prompts of a run begin with instead of their seeds' noise: (count,
+ * latents); borrowed. */
+void weft_generator_begin_with(weft_generator *generator, const float *noise, int64_t count);
+/* What guidance leads each prompt of a run away from instead of options->negative; borrowed, NULL:
+ * that one. */
+void weft_generator_negatives(weft_generator *generator, const char *const *negatives);
 
 /* What the caches between steps have left out so far: a line for each denoiser, empty without. */
 weft_status weft_generator_tell_cache(const weft_generator *generator, weft_buf *out);
@@ -98,10 +107,11 @@ weft_generator_saved weft_generator_cache(const weft_generator *generator);
 typedef struct weft_generator_sink {
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */
     weft_status_code (*step)(void *user, int64_t first_prompt, int64_t done, int64_t steps);
-    /* What was denoised, before it is decoded: (frames, rows, columns, channels) of dim,
-     * normalised; on rank 0 only; may be NULL. */
+    /* What was denoised: (frames, rows, columns, channels) of dim, normalised; on rank 0 only,
+     * all videos of a batch before the first of them is decoded; may be NULL. */
     weft_status_code (*latents)(void *user, int64_t prompt, const int64_t dim[4], const float *x);
-    /* Decoded frames of prompt `prompt`, (count, height, width, 3) in [-1,1]; on rank 0 only. */
+    /* Decoded frames of prompt `prompt`, (count, height, width, 3) in [-1,1]; on rank 0 only. Frame
+     * 0 comes again where decoding fails for want of memory and is begun anew in smaller tiles. */
     weft_status_code (*frames)(void *user, int64_t prompt, int64_t first_frame, int64_t count,
                                const float *frames);
     void *user;
@@ -113,5 +123,23 @@ typedef struct weft_generator_sink {
 weft_status weft_generator_run(weft_generator *generator, const char *const *prompts,
                                const uint64_t *seeds, int64_t count,
                                const weft_generator_sink *sink);
+
+/* ---- what is kept (generate/walk_file.h) ---------------------------------------------------- */
+
+/* False with caches between steps, which are in memory alone. */
+bool weft_generator_may_keep(const weft_generator *generator);
+/* In a sink's `step`: where the batch that is denoised stands, so that it can be gone on from.
+ * Every rank may write it; all have the same. */
+weft_status weft_generator_keep(weft_generator *generator, const char *path);
+/* In a sink's `latents` or `frames`: those of that prompt. `tries`: they are being decoded, so that
+ * who finds the file without a video decodes it in less memory (generate/decode.h). */
+weft_status weft_generator_keep_video(weft_generator *generator, int64_t prompt, bool tries,
+                                      const char *path);
+/* The next weft_generator_run, of a batch at most, goes on from what weft_generator_keep wrote, to
+ * the same bits; `step`: behind which. WEFT_E_ARG names what differs: model, settings, prompts,
+ * seeds. */
+weft_status weft_generator_go_on(weft_generator *generator, const char *path,
+                                 const char *const *prompts, const uint64_t *seeds, int64_t count,
+                                 int64_t *step);
 
 #endif

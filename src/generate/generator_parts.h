@@ -3,13 +3,15 @@
  *     generator_read.c    folder and options -> what is denoised, and how it is checked
  *     generator_graphs.c  -> graphs and programs of text encoders and experts
  *     generator.c         -> memory, weights, levels
- *     generator_walk.c    prompts and noise -> latents -> frames */
+ *     generator_walk.c    prompts and noise -> latents -> frames
+ *     generator_keep.c    a walk between two steps -> a file, and back */
 #ifndef WEFT_GENERATE_GENERATOR_PARTS_H
 #define WEFT_GENERATE_GENERATOR_PARTS_H
 
 #include "format/tensors.h"
 #include "generate/cache.h"
 #include "generate/generator.h"
+#include "generate/walk_file.h"
 #include "generate/windows.h"
 #include "prompt/captions.h"
 
@@ -56,14 +58,23 @@ struct weft_generator {
     /* of the steps outside of options.guided: without the second half; no graph: none */
     weft_generator_part alone[2];
     weft_cache_rule cache;
-    bool cached;  /* by that rule */
-    float *noise; /* (noises, latents) to begin with; NULL: seeds' */
+    bool cached;        /* by that rule */
+    const float *noise; /* (noises, latents) to begin with, borrowed; NULL: seeds' */
     int64_t noises;
     weft_vae *vae;
     weft_leg *leg; /* [steps] */
     /* x, other (batch,...): what is denoised, and what is said without the prompt; context (rows,
      * told of a prompt) */
     float *x, *work, *other, *context;
+    const char *const *negatives; /* of each prompt of a run, borrowed; NULL: the options' */
+    /* The batch that is denoised: prompts first.. of a run, and where it stands */
+    const char *const *prompts;
+    const uint64_t *seeds;
+    int64_t first, count; /* count: of the run */
+    weft_sampler_place place_in_walk;
+    bool tile_given;  /* by the options */
+    bool goes_on;     /* x and place are those of a kept walk */
+    json_t *identity; /* what numbers depend on; NULL: not asked for yet */
 };
 
 /* Of expert i, in graphs, and the folder of the second. */
@@ -86,6 +97,15 @@ int weft_generator_denoisers(const weft_generator *p,
 bool weft_generator_guides(const weft_generator *p, int64_t step);
 /* Which of the experts answers at that level. */
 int weft_generator_expert(const weft_generator *p, const weft_level *level);
+
+/* What guidance leads prompt `prompt` of a run away from. */
+const char *weft_generator_negative(const weft_generator *p, int64_t prompt);
+/* x is this much times the normalised latents. */
+double weft_generator_scale(const weft_generator *p);
+
+/* Decoding has run out of memory: whether it may be tried in smaller tiles, and a VAE for those. */
+bool weft_generator_may_shrink(const weft_generator *p);
+weft_status weft_generator_shrink(weft_generator *p);
 
 /* Inputs that are one number of a video. */
 enum { WEFT_GENERATOR_NUMBERS = 4 };

@@ -77,32 +77,71 @@ static weft_status read_scheduler(weft_generator *p)
     return take_shift(p);
 }
 
+/* `runs/dit` for `runs/dit/model`. */
+static weft_status explain_folder(const char *folder)
+{
+    char *own = weft_path_join(folder, "model_index.json");
+    char *inside = weft_path_join(folder, "model");
+    weft_status_code status = WEFT_OK;
+    if (!own || !inside)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    else if (!weft_path_exists(own) && weft_path_is_dir(inside))
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s is the folder of a training run; its model is %s",
+                           folder, inside);
+    weft_free(own);
+    weft_free(inside);
+    return status;
+}
+
+static weft_status check_folder(const char *folder)
+{
+    return weft_path_is_dir(folder)
+               ? explain_folder(folder)
+               : weft_fail(
+                     WEFT_E_NOT_FOUND,
+                     "%s: there is no such model folder; weft train writes one as <out>/model",
+                     folder);
+}
+
+weft_status weft_generator_size(const char *folder, int64_t size[3])
+{
+    static const char *const name[3] = {"frames", "height", "width"};
+    json_t *own = NULL;
+    bool known = true;
+    WEFT_TRY(check_folder(folder));
+    weft_status_code status = load_json(folder, "weft.json", &own);
+    for (int i = 0; i < 3 && status == WEFT_OK; i++) {
+        if (!size[i])
+            status = weft_json_get_i64_or(own, name[i], "weft.json", 0, &size[i]);
+        known &= size[i] != 0;
+    }
+    if (status == WEFT_OK && !known)
+        status = weft_fail(WEFT_E_ARG,
+                           "%s has no weft.json that says the size it was trained on: give "
+                           "--frames, --height and --width",
+                           folder);
+    json_decref(own);
+    return status;
+}
+
 /* Sizes and rate that the model was trained on. Public folders have no weft.json: then the options
  * must say the size. */
 static weft_status read_settings(weft_generator *p)
 {
     json_t *own = NULL;
     weft_generator_options *o = &p->options;
-    weft_status_code status = load_json(p->folder, "weft.json", &own);
-    int64_t frames, height, width;
-    WEFT_GO(status);
-    WEFT_GO(weft_json_get_i64_or(own, "frames", "weft.json", 0, &frames));
-    WEFT_GO(weft_json_get_i64_or(own, "height", "weft.json", 0, &height));
-    WEFT_GO(weft_json_get_i64_or(own, "width", "weft.json", 0, &width));
+    int64_t size[3] = {o->frames, o->height, o->width};
+    WEFT_TRY(weft_generator_size(p->folder, size));
+    o->frames = size[0];
+    o->height = size[1];
+    o->width = size[2];
+    WEFT_TRY(load_json(p->folder, "weft.json", &own));
     const double fps = p->denoiser_model->family->fps;
-    WEFT_GO(weft_json_get_f64_or(own, "fps", "weft.json", fps > 0 ? fps : 16, &p->fps));
+    const weft_status_code status =
+        weft_json_get_f64_or(own, "fps", "weft.json", fps > 0 ? fps : 16, &p->fps);
     p->published = !own;
     const char *condition = json_string_value(json_object_get(own, "condition"));
     p->place.trained = p->place.zeros = condition && !strcmp(condition, "first_frame");
-    o->frames = o->frames ? o->frames : frames;
-    o->height = o->height ? o->height : height;
-    o->width = o->width ? o->width : width;
-    if (!o->frames || !o->height || !o->width)
-        status = weft_fail(WEFT_E_ARG,
-                           "%s has no weft.json that says the size it was trained on: give "
-                           "--frames, --height and --width",
-                           p->folder);
-out:
     json_decref(own);
     return status;
 }
@@ -365,30 +404,10 @@ static weft_status read_expert(weft_generator *p)
     return WEFT_OK;
 }
 
-/* `runs/dit` for `runs/dit/model`. */
-static weft_status explain_folder(const char *folder)
-{
-    char *own = weft_path_join(folder, "model_index.json");
-    char *inside = weft_path_join(folder, "model");
-    weft_status_code status = WEFT_OK;
-    if (!own || !inside)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-    else if (!weft_path_exists(own) && weft_path_is_dir(inside))
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s is the folder of a training run; its model is %s",
-                           folder, inside);
-    weft_free(own);
-    weft_free(inside);
-    return status;
-}
-
 weft_status weft_generator_read(weft_generator *p)
 {
     weft_model vae;
-    if (!weft_path_is_dir(p->folder))
-        return weft_fail(WEFT_E_NOT_FOUND,
-                         "%s: there is no such model folder; weft train writes one as <out>/model",
-                         p->folder);
-    WEFT_TRY(explain_folder(p->folder));
+    WEFT_TRY(check_folder(p->folder));
     WEFT_TRY(
         weft_model_open_in(p->folder, WEFT_ROLE_DENOISER, p->denoiser_folder, p->denoiser_model));
     WEFT_TRY(read_expert(p));

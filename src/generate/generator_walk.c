@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "base/rng.h"
+#include "generate/decode.h"
 #include "generate/generator_parts.h"
 #include "runtime/part.h"
 
@@ -16,8 +17,9 @@ static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t
 }
 
 /* Rows 0..batch-1 are the prompts, rows batch.. what guidance leads away from. */
-static weft_status encode_text(weft_generator *p, const char *const *prompts, int64_t count)
+static weft_status encode_text(weft_generator *p)
 {
+    const int64_t batch = p->options.batch;
     for (int i = 0; i < p->captions.readers; i++) {
         weft_program *program = p->encoder[i].program;
         int64_t first;
@@ -26,9 +28,10 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
             own_rows(&p->encoder[i], weft_captions_input("tokens", i, name), &first);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t row = first + r;
-            const char *text = row >= p->options.batch ? p->options.negative
-                               : row < count           ? prompts[row]
-                                                       : NULL;
+            const int64_t prompt = p->first + row % batch;
+            const char *text = row >= batch        ? weft_generator_negative(p, prompt)
+                               : prompt < p->count ? p->prompts[prompt]
+                                                   : NULL;
             WEFT_TRY(weft_captions_spell(&p->captions, &p->spelling, i, weft_captions_program_input,
                                          program, r, text ? text : ""));
         }
@@ -257,8 +260,7 @@ static weft_status_code answer_at(weft_generator *p, int64_t step, const float *
 typedef struct run_state {
     weft_generator *generator;
     const weft_generator_sink *sink;
-    const uint64_t *seeds; /* [count] */
-    int64_t first, prompt, count;
+    int64_t prompt; /* that is decoded */
 } run_state;
 
 static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
@@ -273,8 +275,8 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
     const run_state *r = user;
     const int64_t each = r->generator->latent_floats, batch = r->generator->options.batch;
     for (int64_t i = 0; i < batch * each; i++) {
-        const int64_t prompt = r->first + i / each;
-        const uint64_t seed = prompt < r->count ? r->seeds[prompt] : 0;
+        const int64_t prompt = r->generator->first + i / each;
+        const uint64_t seed = prompt < r->generator->count ? r->generator->seeds[prompt] : 0;
         noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * each + i % each));
     }
     return WEFT_OK;
@@ -283,7 +285,7 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
     const run_state *r = user;
-    return r->sink->step ? r->sink->step(r->sink->user, r->first, done, steps) : WEFT_OK;
+    return r->sink->step ? r->sink->step(r->sink->user, r->generator->first, done, steps) : WEFT_OK;
 }
 
 static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count,
@@ -295,24 +297,25 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
 
 static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
-    const weft_grid *grid = &p->grid;
     const bool first_rank = !p->comm || weft_comm_rank(p->comm) == 0;
-    const double scale = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    int64_t dim[4];
+    weft_generator_latents(p, dim);
+    for (int64_t i = 0; i < count && r->sink->latents && first_rank; i++)
+        WEFT_TRY(r->sink->latents(r->sink->user, p->first + i, dim, p->x + i * p->latent_floats));
     for (int64_t i = 0; i < count; i++) {
-        float *x = p->x + i * p->latent_floats;
-        int64_t dim[4];
-        weft_generator_latents(p, dim);
-        if (r->sink->latents && first_rank)
-            WEFT_TRY(r->sink->latents(r->sink->user, r->first + i, dim, x));
-        const int64_t frame = p->latent_floats / p->latent[0];
-        for (int64_t k = 0; k < p->latent_floats; k++) {
-            const int64_t late = k / frame > p->before ? k / frame - p->before : 0;
-            const int64_t at = weft_grid_statistics_at(grid, late) + k % grid->channels;
-            x[k] = x[k] * (float)(grid->deviation[at] / scale) + (float)grid->mean[at];
+        /* into what nobody reads between two batches: x stays, for another attempt */
+        float *to = p->other;
+        const int64_t frame = p->latent_floats / p->latent[0], frames = p->latent[0] - p->before;
+        weft_latents_unnormalise(&p->grid, weft_generator_scale(p),
+                                 p->x + i * p->latent_floats + p->before * frame, frames,
+                                 frames * frame, to);
+        r->prompt = p->first + i;
+        weft_status_code status = weft_vae_decode(p->vae, to, frames, on_frames, r);
+        while (status == WEFT_E_MEMORY && weft_generator_may_shrink(p)) {
+            WEFT_TRY(weft_generator_shrink(p));
+            status = weft_vae_decode(p->vae, to, frames, on_frames, r);
         }
-        r->prompt = r->first + i;
-        WEFT_TRY(
-            weft_vae_decode(p->vae, x + p->before * frame, p->latent[0] - p->before, on_frames, r));
+        WEFT_TRY(status);
     }
     return WEFT_OK;
 }
@@ -340,12 +343,12 @@ static void begin_caches(weft_generator *p)
 }
 
 /* The noise of a video, scaled to where the walk begins, and there what of it is known. */
-static void begin_with(const weft_generator *p, const run_state *r, int64_t row, float *x)
+static void begin_with(const weft_generator *p, int64_t row, float *x)
 {
     const weft_given *g = &p->given;
-    const int64_t prompt = r->first + row, channels = p->grid.channels;
+    const int64_t prompt = p->first + row, channels = p->grid.channels;
     /* rows beyond the last prompt are thrown away */
-    const uint64_t seed = prompt < r->count ? r->seeds[prompt] : 0;
+    const uint64_t seed = prompt < p->count ? p->seeds[prompt] : 0;
     const float *noise = prompt < p->noises ? p->noise + prompt * p->latent_floats : NULL;
     const weft_level *from = &p->leg[p->skipped].from;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
@@ -372,20 +375,26 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
                                int64_t count, const weft_generator_sink *sink)
 {
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
-    run_state r = {.generator = p, .sink = sink, .seeds = seeds, .count = count};
+    run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {
         .answer = on_answer, .noise = on_noise, .progress = on_step, .user = &r};
+    p->prompts = prompts;
+    p->seeds = seeds;
+    p->count = count;
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
         WEFT_TRY(tell_cut(p, i, prompts[i]));
-    for (r.first = 0; r.first < count; r.first += batch) {
-        const int64_t now = count - r.first < batch ? count - r.first : batch;
-        WEFT_TRY(encode_text(p, prompts + r.first, now));
+    for (p->first = 0; p->first < count; p->first += batch) {
+        const int64_t now = count - p->first < batch ? count - p->first : batch;
+        if (!p->goes_on)
+            p->place_in_walk = (weft_sampler_place){0};
+        WEFT_TRY(encode_text(p));
         begin_caches(p);
-        for (int64_t i = 0; i < batch; i++)
-            begin_with(p, &r, i, p->x + i * p->latent_floats);
+        for (int64_t i = 0; i < batch && !p->goes_on; i++)
+            begin_with(p, i, p->x + i * p->latent_floats);
+        p->goes_on = false;
         WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg + p->skipped,
                                   p->options.steps - p->skipped, p->x, all, p->latent_floats,
-                                  p->work, &callbacks));
+                                  p->work, &p->place_in_walk, &callbacks));
         for (int64_t i = 0; i < batch; i++)
             end_with(p, p->x + i * p->latent_floats);
         WEFT_TRY(decode_all(p, &r, now));

@@ -68,7 +68,7 @@ static double error_of(const weft_scheduler *s, const weft_sampler *sampler, con
     for (int i = 0; i < COUNT; i++)
         x[i] = (float)(a.alpha * mean + from * (i - 3.5) / 2);
     const weft_sampler_callbacks callbacks = {.answer = exact, .noise = draw, .user = &count};
-    cr_assert_eq(weft_sampler_run(sampler, o, leg, steps, x, COUNT, COUNT, work, &callbacks),
+    cr_assert_eq(weft_sampler_run(sampler, o, leg, steps, x, COUNT, COUNT, work, NULL, &callbacks),
                  WEFT_OK);
     double worst = 0;
     for (int i = 0; i < COUNT; i++)
@@ -152,7 +152,7 @@ Test(sampler, stochastic_ones_keep_the_distribution)
             x[i] = weft_random_normal(3, WEFT_RNG_TEST, (uint64_t)i);
         const weft_sampler_callbacks callbacks = {.answer = exact, .noise = draw, .user = &count};
         cr_assert_eq(weft_sampler_run(rows[k].sampler, &rows[k].solver, leg, STEPS, x, COUNT, COUNT,
-                                      work, &callbacks),
+                                      work, NULL, &callbacks),
                      WEFT_OK);
         for (int i = 0; i < COUNT; i++) {
             sum += (double)x[i];
@@ -193,7 +193,7 @@ Test(sampler, tells_the_step)
     three_legs(leg);
     const weft_sampler_callbacks callbacks = {.answer = nothing, .user = seen};
     cr_assert_eq(weft_sampler_run(&weft_sampler_heun, &weft_solver_defaults, leg, 3, &x, 1, 1, work,
-                                  &callbacks),
+                                  NULL, &callbacks),
                  WEFT_OK);
     cr_assert(seen[0] == 2 && seen[1] == 2 && seen[2] == 1);
 }
@@ -206,7 +206,7 @@ Test(sampler, stops_at_nan)
     three_legs(leg);
     const weft_sampler_callbacks callbacks = {.answer = nothing, .user = seen};
     cr_assert_eq(weft_sampler_run(&weft_sampler_euler, &weft_solver_defaults, leg, 3, &x, 1, 1,
-                                  work, &callbacks),
+                                  work, NULL, &callbacks),
                  WEFT_E_NUMERIC);
     cr_assert(seen[0] == 1 && seen[1] == 0);
 }
@@ -230,11 +230,67 @@ Test(sampler, every_row_on_every_class)
             const weft_sampler_callbacks callbacks = {
                 .answer = exact, .noise = draw, .user = &count};
             cr_assert_eq(weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT, COUNT,
-                                          work, &callbacks),
+                                          work, NULL, &callbacks),
                          WEFT_OK, "%s on %s: %s", weft_samplers[k]->name, s.kind->name,
                          weft_error_message());
             for (int i = 0; i < COUNT; i++)
                 cr_expect(fabs((double)x[i] - mean) < 5 * deviation, "%s on %s: %g",
                           weft_samplers[k]->name, s.kind->name, (double)x[i]);
+        }
+}
+
+typedef struct stopping {
+    int64_t count, at;
+} stopping;
+
+static weft_status_code stop(void *user, int64_t done, int64_t steps)
+{
+    (void)steps;
+    return done == ((stopping *)user)->at ? WEFT_E_CANCELLED : WEFT_OK;
+}
+
+/* Bitwise: a walk that was left after any step, with nothing kept but what weft_sampler_place says,
+ * by every row, also those with history and fresh noise. */
+Test(sampler, goes_on_from_its_place)
+{
+    enum { COUNT = 8, STEPS = 9 };
+    static const char *const classes[] = {"FlowMatchEulerDiscreteScheduler",
+                                          "DPMSolverMultistepScheduler", "DDPMScheduler"};
+    for (int c = 0; c < WEFT_COUNT(classes); c++)
+        for (int k = 0; weft_samplers[k]; k++) {
+            weft_scheduler s;
+            weft_leg leg[STEPS];
+            float whole[COUNT], work[COUNT * 16];
+            cr_assert_eq(weft_scheduler_of(classes[c], "", &s), WEFT_OK);
+            cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){STEPS, NULL, NAN}, leg), WEFT_OK);
+            s.solver.stochastic = k % 2 == 1;
+            s.solver.eta = 0.5;
+            for (int64_t at = 0; at < STEPS; at++) {
+                weft_sampler_place place = {0};
+                stopping user = {COUNT, at};
+                float x[COUNT], kept[COUNT * 16];
+                const weft_sampler_callbacks callbacks = {
+                    .answer = exact, .noise = draw, .progress = stop, .user = &user};
+                const int64_t keeps = weft_sampler_kept(weft_samplers[k], &s.solver, COUNT);
+                for (int i = 0; i < COUNT; i++)
+                    x[i] = (float)(weft_scheduler_first(&s) * (i - 3.5) / 2);
+                const weft_status_code first =
+                    weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT, COUNT, work,
+                                     &place, &callbacks);
+                cr_assert_eq(first, at ? WEFT_E_CANCELLED : WEFT_OK);
+                if (!at) {
+                    memcpy(whole, x, sizeof whole);
+                    continue;
+                }
+                cr_assert_eq(place.step, at);
+                memset(kept, 0xff, sizeof kept);
+                memcpy(kept, work, (size_t)keeps * sizeof *kept);
+                user.at = 0;
+                cr_assert_eq(weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT,
+                                              COUNT, kept, &place, &callbacks),
+                             WEFT_OK);
+                cr_expect_arr_eq(x, whole, sizeof whole, "%s on %s, left after step %lld",
+                                 weft_samplers[k]->name, s.kind->name, (long long)at);
+            }
         }
 }

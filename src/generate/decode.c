@@ -1,0 +1,167 @@
+#include "generate/decode.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "model/dialect.h"
+#include "model/model.h"
+
+#include <string.h>
+
+void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t frames,
+                              int64_t floats, float *to)
+{
+    const int64_t frame = floats / frames;
+    for (int64_t k = 0; k < floats; k++) {
+        const int64_t at = weft_grid_statistics_at(grid, k / frame) + k % grid->channels;
+        to[k] = x[k] * (float)(grid->deviation[at] / scale) + (float)grid->mean[at];
+    }
+}
+
+/* Its folder is heap, to be freed. */
+static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
+{
+    weft_model vae;
+    *folder = NULL;
+    if (!weft_path_is_dir(model))
+        return weft_fail(WEFT_E_NOT_FOUND, "%s: there is no such model folder", model);
+    weft_status_code status = weft_model_open_in(model, WEFT_ROLE_AUTOENCODER, folder, &vae);
+    if (status == WEFT_OK)
+        status = weft_dialect_statistics(*folder, &vae);
+    if (status == WEFT_OK)
+        *grid = weft_model_grid(&vae);
+    if (status != WEFT_OK) {
+        weft_free(*folder);
+        *folder = NULL;
+    }
+    return status;
+}
+
+static weft_status check_vae(const char *path, const weft_walk_file *k, const char *folder,
+                             const weft_grid *grid)
+{
+    char hex[17];
+    if (k->place.step != k->steps)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: a walk after step %lld of %lld, not yet denoised: the command that "
+                         "left it goes on with --resume",
+                         path, (long long)k->place.step, (long long)k->steps);
+    if (k->latent[3] != grid->channels)
+        return weft_fail(WEFT_E_ARG, "%s: latents of %lld channels, and the VAE in %s has %lld",
+                         path, (long long)k->latent[3], folder, (long long)grid->channels);
+    WEFT_TRY(weft_folder_identity(folder, hex));
+    const char *was = json_string_value(json_object_get(k->settings, "vae"));
+    if (!was || strcmp(was, hex))
+        return weft_fail(WEFT_E_ARG,
+                         "%s: made for another VAE (%s) than the one in %s (%s); give the model "
+                         "that it was made with",
+                         path, was ? was : "none", folder, hex);
+    return WEFT_OK;
+}
+
+weft_status weft_decode_open(const char *path, const char *model, weft_walk_file *k,
+                             weft_decoded_size *size)
+{
+    char *folder;
+    weft_grid grid;
+    WEFT_TRY(weft_walk_file_open(path, k));
+    weft_status_code status = read_vae(model, &folder, &grid);
+    if (status == WEFT_OK) {
+        status = check_vae(path, k, folder, &grid);
+        weft_free(folder);
+    }
+    if (status != WEFT_OK) {
+        weft_walk_file_close(k);
+        return status;
+    }
+    *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]),
+                                k->latent[1] * grid.factor[1], k->latent[2] * grid.factor[2]};
+    return WEFT_OK;
+}
+
+/* What is tried now. A file that may not be written stays as it is. */
+static void note_try(const char *path, const weft_walk_file *k, int64_t bytes)
+{
+    weft_walk_file noted = *k;
+    noted.tried = bytes;
+    if (k->videos == 1 && weft_walk_file_write(path, &noted) != WEFT_OK)
+        weft_debug("%s", weft_error_message());
+}
+
+static weft_status decode_within(const weft_decode_options *o, const char *folder, const char *path,
+                                 const weft_walk_file *k, int64_t limit, const float *x,
+                                 weft_vae **vae, weft_frames_fn *sink, void *user)
+{
+    weft_tile chosen;
+    char tiles[64];
+    weft_group *group = NULL;
+    weft_model model;
+    WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_AUTOENCODER, &model));
+    const weft_grid own = weft_model_grid(&model);
+    const weft_vae_options options = {.halves = WEFT_VAE_DECODER,
+                                      .frames = weft_grid_frames(&own, k->latent[0]),
+                                      .height = k->latent[1] * own.factor[1],
+                                      .width = k->latent[2] * own.factor[2],
+                                      .tile = o->tile};
+    WEFT_TRY(weft_vae_open_within(folder, &options, limit, vae, &chosen));
+    const bool first = !o->comm || weft_comm_rank(o->comm) == 0;
+    if (first && weft_vae_tiles(*vae, tiles)[0])
+        weft_info("%s is decoded in %s", path, tiles);
+    if (first)
+        note_try(path, k, weft_vae_bytes(*vae));
+    if (o->comm)
+        WEFT_TRY(weft_comm_world(o->comm, &group));
+    weft_vae_share(*vae, group);
+    WEFT_TRY(weft_vae_bind(*vae));
+    return weft_vae_decode(*vae, x, k->latent[0], sink, user);
+}
+
+/* What may be taken, the same on all ranks, which are all here then: what this machine has free,
+ * shared by them. */
+static weft_status settle(const weft_decode_options *o, int64_t *limit)
+{
+    const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1;
+    *limit = o->memory ? o->memory : weft_memory_available() / ranks;
+    if (ranks == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_barrier(o->comm));
+    return weft_comm_broadcast(o->comm, limit, sizeof *limit, 0);
+}
+
+weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft_walk_file *k,
+                            int64_t index, weft_frames_fn *sink, void *user)
+{
+    const int64_t each = k->latent[0] * k->latent[1] * k->latent[2] * k->latent[3];
+    const bool alone = !o->comm || weft_comm_ranks(o->comm) == 1;
+    int64_t most = 0;
+    char *folder = NULL, bytes[32];
+    weft_grid grid;
+    float *x = weft_alloc_aligned(each * (int64_t)sizeof *x);
+    weft_status_code status = x ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %s", path);
+    if (status == WEFT_OK)
+        status = settle(o, &most);
+    if (status == WEFT_OK)
+        status = read_vae(o->model, &folder, &grid);
+    if (status == WEFT_OK)
+        weft_latents_unnormalise(&grid, k->scale, k->x + index * each, k->latent[0], each, x);
+    /* one that took little of what there is was not killed for its memory */
+    bool less = k->tried > most / 2 && !o->tile;
+    int64_t limit = less && k->tried - 1 < most ? k->tried - 1 : most;
+    if (status == WEFT_OK && less)
+        weft_info("%s: its decoding in %s did not come to an end; once more in less", path,
+                  weft_format_bytes(k->tried, bytes));
+    for (bool again = status == WEFT_OK; again;) {
+        weft_vae *vae = NULL;
+        status = decode_within(o, folder, path, k, limit, x, &vae, sink, user);
+        again = status == WEFT_E_MEMORY && (vae ? alone && !o->tile : less);
+        if (again) {
+            weft_warn("%s; %s is decoded once more in %s memory", weft_error_message(), path,
+                      vae ? "less" : "as much");
+            limit = vae ? weft_vae_bytes(vae) - 1 : most;
+            less = false;
+        }
+        weft_vae_free(vae);
+    }
+    weft_free(folder);
+    weft_free(x);
+    return status;
+}

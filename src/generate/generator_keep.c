@@ -1,0 +1,235 @@
+#include "base/fs.h"
+#include "generate/generator_parts.h"
+
+#include <string.h>
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+static weft_status add(json_t *to, const char *key, json_t *value)
+{
+    return json_object_set_new(to, key, value)
+               ? weft_fail(WEFT_E_MEMORY, "out of memory for the settings of a run")
+               : WEFT_OK;
+}
+
+static weft_status add_numbers(const weft_generator *p, json_t *to)
+{
+    const weft_generator_options *o = &p->options;
+    const struct {
+        const char *key;
+        int64_t value;
+    } whole[] = {{"frames", o->frames},
+                 {"height", o->height},
+                 {"width", o->width},
+                 {"steps", o->steps},
+                 {"batch", o->batch},
+                 {"window", p->windows.count > 1 ? o->window : 0},
+                 {"window_overlap", p->windows.count > 1 ? o->window_overlap : 0},
+                 {"weights", o->weights}};
+    const struct {
+        const char *key;
+        double value;
+    } real[] = {{"guidance", o->guidance},
+                {"guidance_low", o->guidance_low},
+                {"guidance_rescale", o->guidance_rescale},
+                {"boundary", o->boundary},
+                {"shift", o->shift},
+                {"eta", o->eta},
+                {"strength", o->strength},
+                {"guided_from", o->guided[0]},
+                {"guided_to", o->guided[1]},
+                {"fps", o->fps}};
+    for (int i = 0; i < WEFT_COUNT(whole); i++)
+        WEFT_TRY(add(to, whole[i].key, json_integer(whole[i].value)));
+    for (int i = 0; i < WEFT_COUNT(real); i++)
+        WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
+    WEFT_TRY(add(to, "cache", json_string(p->cached ? o->cache : "off")));
+    WEFT_TRY(add(to, "sampler", json_string(o->sampler->name)));
+    return add(to, "guide", json_string(p->guidance->name));
+}
+
+static weft_status add_model(const weft_generator *p, json_t *to)
+{
+    char model[17], vae[17];
+    WEFT_TRY(weft_model_identity(p->folder, model, vae));
+    WEFT_TRY(add(to, "model", json_string(model)));
+    return add(to, "vae", json_string(vae));
+}
+
+/* Pictures, videos, masks, adapters: by what is in them. */
+static weft_status add_files(const weft_generator *p, json_t *to)
+{
+    const weft_given_files *g = &p->options.given;
+    const struct {
+        const char *key, *path;
+    } file[] = {
+        {"image", g->image}, {"last_image", g->last_image}, {"video", g->video}, {"mask", g->mask}};
+    char hex[17];
+    for (int i = 0; i < WEFT_COUNT(file); i++)
+        if (file[i].path) {
+            WEFT_TRY(weft_file_identity(file[i].path, hex));
+            WEFT_TRY(add(to, file[i].key, json_string(hex)));
+        }
+    if (g->video || g->image)
+        WEFT_TRY(add(to, "fit", json_integer(g->fit)));
+    if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
+        WEFT_TRY(add(to, "outpaint",
+                     json_pack("[I,I,I,I]", (json_int_t)g->outpaint[0], (json_int_t)g->outpaint[1],
+                               (json_int_t)g->outpaint[2], (json_int_t)g->outpaint[3])));
+    for (int i = 0; i < p->options.adapter_count; i++) {
+        const weft_adapter_choice *a = &p->options.adapters[i];
+        weft_buf key = {0};
+        weft_buf_printf(&key, "lora.%d", i);
+        weft_status_code status = weft_buf_check(&key);
+        if (status == WEFT_OK)
+            status = weft_path_is_dir(a->path) ? weft_folder_identity(a->path, hex)
+                                               : weft_file_identity(a->path, hex);
+        if (status == WEFT_OK)
+            status = add(to, key.data, json_pack("[s,f,i]", hex, a->weight, a->expert));
+        weft_buf_free(&key);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
+/* Read once: files are looked into. */
+static weft_status identify(weft_generator *p)
+{
+    if (p->identity)
+        return WEFT_OK;
+    json_t *all = json_object();
+    weft_status_code status = all ? add_model(p, all) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        status = add_numbers(p, all);
+    if (status == WEFT_OK)
+        status = add_files(p, all);
+    if (status == WEFT_OK)
+        p->identity = all;
+    else
+        json_decref(all);
+    return status;
+}
+
+/* [count] from prompt `first` of a run on; null beyond its end. */
+static json_t *prompts_of(const weft_generator *p, int64_t first, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = first; list && i < first + count; i++) {
+        const char *negative = weft_generator_negative(p, i);
+        json_array_append_new(list, i < p->count
+                                        ? json_pack("{s:s, s:s, s:I}", "prompt", p->prompts[i],
+                                                    "negative", negative ? negative : "", "seed",
+                                                    (json_int_t)p->seeds[i])
+                                        : json_null());
+    }
+    return list;
+}
+
+/* ---- keeping -------------------------------------------------------------------------------- */
+
+static weft_status write_kept(weft_generator *p, int64_t first, int64_t videos, weft_walk_file *k,
+                              const char *path)
+{
+    WEFT_TRY(identify(p));
+    k->settings = p->identity;
+    k->prompts = prompts_of(p, first, videos);
+    k->steps = p->options.steps - p->skipped;
+    k->videos = videos;
+    k->scale = weft_generator_scale(p);
+    k->fps = p->options.fps > 0 ? p->options.fps : p->fps;
+    const weft_status_code status =
+        k->prompts ? weft_walk_file_write(path, k) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    json_decref(k->prompts);
+    return status;
+}
+
+bool weft_generator_may_keep(const weft_generator *p)
+{
+    return !p->cached;
+}
+
+weft_status weft_generator_keep(weft_generator *p, const char *path)
+{
+    const int64_t all = p->options.batch * p->latent_floats;
+    weft_walk_file k = {.place = p->place_in_walk,
+                        .histories =
+                            weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all,
+                        .x = p->x,
+                        .history = p->work};
+    weft_generator_latents(p, k.latent);
+    return write_kept(p, p->first, p->options.batch, &k, path);
+}
+
+weft_status weft_generator_keep_video(weft_generator *p, int64_t prompt, bool tries,
+                                      const char *path)
+{
+    const int64_t frame = p->latent_floats / p->latent[0]; /* those before the video are left out */
+    weft_walk_file k = {.place = {.step = p->options.steps - p->skipped},
+                        .x = p->x + (prompt - p->first) * p->latent_floats + p->before * frame,
+                        .tried = tries ? weft_vae_bytes(p->vae) : 0};
+    weft_generator_latents(p, k.latent);
+    k.latent[0] -= p->before;
+    return write_kept(p, prompt, 1, &k, path);
+}
+
+/* ---- going on ------------------------------------------------------------------------------- */
+
+static weft_status check_prompts(const weft_generator *p, const weft_walk_file *k, const char *path)
+{
+    json_t *now = prompts_of(p, 0, p->options.batch);
+    weft_status_code status =
+        now ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the prompts of %s", path);
+    if (status == WEFT_OK && json_array_size(k->prompts) != json_array_size(now))
+        status = weft_fail(WEFT_E_ARG, "%s: it is of %lld videos, and this batch has %lld", path,
+                           (long long)k->videos, (long long)p->options.batch);
+    for (size_t i = 0; i < json_array_size(now) && status == WEFT_OK; i++) {
+        const json_t *was = json_array_get(k->prompts, i), *is = json_array_get(now, i);
+        status = json_is_object(was) && json_is_object(is)
+                     ? weft_walk_file_compare(path, was, is, NULL)
+                 : json_equal(was, is)
+                     ? WEFT_OK
+                     : weft_fail(WEFT_E_ARG, "%s: it is of another number of prompts", path);
+    }
+    json_decref(now);
+    return status;
+}
+
+weft_status weft_generator_go_on(weft_generator *p, const char *path, const char *const *prompts,
+                                 const uint64_t *seeds, int64_t count, int64_t *step)
+{
+    const int64_t all = p->options.batch * p->latent_floats,
+                  histories =
+                      weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all,
+                  steps = p->options.steps - p->skipped;
+    int64_t dim[4];
+    weft_walk_file k;
+    weft_generator_latents(p, dim);
+    p->prompts = prompts;
+    p->seeds = seeds;
+    p->count = count;
+    p->first = 0;
+    WEFT_TRY(weft_walk_file_open(path, &k));
+    weft_status_code status = identify(p);
+    if (status == WEFT_OK)
+        status = weft_walk_file_compare(path, k.settings, p->identity, NULL);
+    if (status == WEFT_OK)
+        status = check_prompts(p, &k, path);
+    if (status == WEFT_OK &&
+        (memcmp(k.latent, dim, sizeof dim) != 0 || k.histories != histories || k.steps != steps ||
+         k.place.step < 0 || k.place.step > steps || k.place.draws < 0 || k.place.order < 0 ||
+         k.place.order > WEFT_SOLVER_ORDER))
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: its latents or its place are not those of a walk of %lld steps of "
+                           "%s",
+                           path, (long long)steps, p->options.sampler->name);
+    if (status == WEFT_OK) {
+        memcpy(p->x, k.x, (size_t)all * sizeof *p->x);
+        if (histories)
+            memcpy(p->work, k.history, (size_t)(histories * all) * sizeof *p->work);
+        p->place_in_walk = k.place;
+        p->goes_on = true;
+        *step = k.place.step;
+    }
+    weft_walk_file_close(&k);
+    return status;
+}

@@ -1,0 +1,836 @@
+#include "generate/production.h"
+
+#include "base/config.h"
+#include "base/fs.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "format/npy.h"
+#include "generate/decode.h"
+#include "generate/gallery.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct making {
+    const weft_production *o;
+    weft_gallery_item *items; /* [jobs] */
+    bool *done;               /* [jobs] its video is there */
+    weft_batches batches;
+    weft_comm *comm; /* of this team: NULL where each rank works for itself */
+    int team;
+    bool writes; /* the first rank of its team */
+    bool tells;  /* the first of all */
+    bool met;    /* all ranks: the gallery is open */
+    weft_gallery *gallery;
+    weft_generator *generator;
+    weft_progress progress;
+    int64_t steps_before; /* of this team's batches that are over */
+    /* the batch at work */
+    const weft_batch *batch;
+    int64_t begun_at;                /* step that it goes on from */
+    double began, denoised, decoded; /* at; the last of the videos before */
+    double kept, keeping;            /* when the walk was kept, and what that took */
+    int64_t tokens;                  /* of a video */
+} making;
+
+static int64_t job_of(const making *m, int64_t prompt)
+{
+    return m->batches.order[m->batch->first + prompt];
+}
+
+static weft_status path_beside(const making *m, int64_t job, const char *ending, weft_buf *path)
+{
+    return weft_gallery_beside(m->o->out, &m->items[job], job, ending, path);
+}
+
+static const char *const walk_ending = "walk.safetensors";
+static const char *const latents_ending = "latents.safetensors";
+
+static void remove_beside(const making *m, int64_t job, const char *ending)
+{
+    weft_buf path = {0};
+    if (path_beside(m, job, ending, &path) == WEFT_OK)
+        (void)unlink(path.data);
+    weft_buf_free(&path);
+}
+
+static weft_status exists_beside(const making *m, int64_t job, const char *ending, bool *is)
+{
+    weft_buf path = {0};
+    const weft_status_code status = path_beside(m, job, ending, &path);
+    *is = status == WEFT_OK && weft_path_exists(path.data);
+    weft_buf_free(&path);
+    return status;
+}
+
+static bool is_alone(const making *m)
+{
+    return !m->comm || weft_comm_ranks(m->comm) == 1;
+}
+
+/* ---- while it is denoised ------------------------------------------------------------------- */
+
+/* The state of the walk is written after a step, unless that would take more than a fiftieth of the
+ * time since it was written before. */
+static weft_status keep_walk(making *m, bool must)
+{
+    weft_buf path = {0};
+    const double now = weft_now();
+    if (!m->writes || !weft_generator_may_keep(m->generator) ||
+        (!must && now - m->kept < 50 * m->keeping))
+        return WEFT_OK;
+    weft_status_code status = path_beside(m, job_of(m, 0), walk_ending, &path);
+    if (status == WEFT_OK)
+        status = weft_make_parent(path.data);
+    if (status == WEFT_OK)
+        status = weft_generator_keep(m->generator, path.data);
+    weft_buf_free(&path);
+    m->kept = weft_now();
+    m->keeping = m->kept - now;
+    if (status == WEFT_OK || must)
+        return status;
+    weft_warn("%s; the walk goes on without being kept", weft_error_message());
+    m->keeping = 60; /* till the disk may have room again */
+    return WEFT_OK;
+}
+
+static weft_status check_interrupt(const making *m)
+{
+    return m->comm ? weft_comm_interrupt_check(m->comm) : weft_interrupt_check();
+}
+
+static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, int64_t steps)
+{
+    making *m = user;
+    char detail[128], each[32];
+    (void)first_prompt;
+    weft_status_code stop = check_interrupt(m);
+    if (done < steps || stop != WEFT_OK)
+        WEFT_TRY(keep_walk(m, stop == WEFT_E_CANCELLED));
+    if (stop == WEFT_E_CANCELLED && m->writes)
+        weft_info("stopped after step %lld of %lld of prompt %lld: %s", (long long)done,
+                  (long long)steps, (long long)job_of(m, 0) + 1,
+                  weft_generator_may_keep(m->generator)
+                      ? "what is there is kept; the same command with --resume goes on, to the "
+                        "same bits"
+                      : "what --cache keeps from step to step is in memory alone, so the same "
+                        "command with --resume begins this video anew");
+    WEFT_TRY(stop);
+    const double taken = (weft_now() - m->began) / (double)(done - m->begun_at);
+    if (!m->tells)
+        return WEFT_OK;
+    snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld, %s each, %.4g tokens/s",
+             (long long)job_of(m, 0) + 1, (long long)done, (long long)steps,
+             weft_format_seconds(taken, each), (double)(m->tokens * m->batch->count) / taken);
+    weft_progress_update(&m->progress, m->steps_before + done, detail);
+    return WEFT_OK;
+}
+
+/* For other programs: f32 (frames, rows, columns, channels). */
+static weft_status write_array(const making *m, int64_t job, const int64_t dim[4], const float *x)
+{
+    weft_buf data = {0}, path = {0};
+    weft_npy_format(WEFT_F32, 4, dim, x, &data);
+    weft_status_code status = weft_buf_check(&data);
+    if (status == WEFT_OK)
+        status = path_beside(m, job, "latents.npy", &path);
+    if (status == WEFT_OK)
+        status = weft_make_parent(path.data);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path.data, data.data, data.len);
+    weft_buf_free(&data);
+    weft_buf_free(&path);
+    return status;
+}
+
+static weft_status keep_latents(const making *m, int64_t prompt, bool tries)
+{
+    weft_buf path = {0};
+    weft_status_code status = path_beside(m, job_of(m, prompt), latents_ending, &path);
+    if (status == WEFT_OK)
+        status = weft_make_parent(path.data);
+    if (status == WEFT_OK)
+        status = weft_generator_keep_video(m->generator, prompt, tries, path.data);
+    weft_buf_free(&path);
+    return status;
+}
+
+static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
+{
+    making *m = user;
+    if (m->o->latents)
+        WEFT_TRY(write_array(m, job_of(m, prompt), dim, x));
+    WEFT_TRY(keep_latents(m, prompt, true));
+    if (prompt == m->batch->count - 1)
+        remove_beside(m, job_of(m, 0), walk_ending);
+    m->denoised = m->decoded = weft_now();
+    return WEFT_OK;
+}
+
+/* ---- decoding ------------------------------------------------------------------------------- */
+
+static void tell_facts(const making *m)
+{
+    json_t *facts =
+        json_pack("{s:{s:f, s:f}, s:I, s:i, s:i}", "seconds", "denoise", m->denoised - m->began,
+                  "decode", weft_now() - m->decoded, "batch", (json_int_t)m->batch->count, "team",
+                  m->team, "ranks", m->comm ? weft_comm_ranks(m->comm) : 1);
+    if (facts && m->begun_at)
+        json_object_set_new(facts, "from_step", json_integer(m->begun_at));
+    weft_gallery_facts(m->gallery, facts);
+}
+
+static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int64_t count,
+                                  const float *frames)
+{
+    making *m = user;
+    const int64_t job = job_of(m, prompt);
+    const bool last = first + count == m->items[job].frames;
+    if (is_alone(m) && weft_interrupted()) {
+        WEFT_TRY(keep_latents(m, prompt, false)); /* no fault of the decoder's */
+        weft_info("stopped while prompt %lld was decoded: its latents are kept; the same command "
+                  "with --resume goes on",
+                  (long long)job + 1);
+        return weft_interrupt_check();
+    }
+    if (last)
+        tell_facts(m);
+    WEFT_TRY(weft_gallery_frames(m->gallery, job, first, count, frames));
+    if (!last)
+        return WEFT_OK;
+    m->decoded = weft_now();
+    if (!m->o->keep)
+        remove_beside(m, job, latents_ending);
+    return WEFT_OK;
+}
+
+/* Of latents that were kept. */
+typedef struct redecoding {
+    making *making;
+    int64_t item;
+} redecoding;
+
+static weft_status_code on_kept_frames(void *user, int64_t first, int64_t count,
+                                       const float *frames)
+{
+    const redecoding *r = user;
+    return weft_gallery_frames(r->making->gallery, r->item, first, count, frames);
+}
+
+static weft_status check_latents(const making *m, int64_t job, const char *path,
+                                 const weft_walk_file *k)
+{
+    const weft_gallery_item *item = &m->items[job];
+    char model[17], vae[17];
+    WEFT_TRY(weft_model_identity(m->o->model, model, vae));
+    json_t *was = json_pack(
+        "{s:O?, s:O?, s:O?, s:O?}", "model", json_object_get(k->settings, "model"), "frames",
+        json_object_get(k->settings, "frames"), "height", json_object_get(k->settings, "height"),
+        "width", json_object_get(k->settings, "width"));
+    json_t *is =
+        json_pack("{s:s, s:I, s:I, s:I}", "model", model, "frames", (json_int_t)item->frames,
+                  "height", (json_int_t)item->height, "width", (json_int_t)item->width);
+    json_t *prompt =
+        json_pack("{s:s, s:s, s:I}", "prompt", item->prompt, "negative",
+                  item->negative ? item->negative : "", "seed", (json_int_t)item->seed);
+    weft_status_code status = was && is && prompt ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory");
+    if (status == WEFT_OK)
+        status = weft_walk_file_compare(path, was, is, NULL);
+    if (status == WEFT_OK)
+        status = weft_walk_file_compare(path, json_array_get(k->prompts, 0), prompt, NULL);
+    json_decref(was);
+    json_decref(is);
+    json_decref(prompt);
+    return status;
+}
+
+static weft_status redecode(making *m, int64_t job, const char *path)
+{
+    const weft_generator_options *g = m->o->options;
+    const weft_decode_options o = {m->o->model, g->tile, g->memory, m->comm};
+    weft_decoded_size size;
+    weft_walk_file kept;
+    redecoding r = {m, job};
+    WEFT_TRY(weft_decode_open(path, m->o->model, &kept, &size));
+    weft_status_code status = check_latents(m, job, path, &kept);
+    if (status == WEFT_OK && m->writes) {
+        weft_info("%s: decoded from here", path);
+        weft_gallery_facts(m->gallery, json_pack("{s:I}", "from_step", (json_int_t)kept.steps));
+        m->items[job].sampler = json_string_value(json_object_get(kept.settings, "sampler"));
+        m->items[job].fps = kept.fps;
+    }
+    if (status == WEFT_OK && m->writes && !m->items[job].sampler)
+        status = weft_fail(WEFT_E_FORMAT, "%s: its settings name no sampler", path);
+    if (status == WEFT_OK)
+        status = weft_decode_run(&o, path, &kept, 0, on_kept_frames, &r);
+    m->items[job].sampler = NULL;
+    weft_walk_file_close(&kept);
+    if (status == WEFT_OK && m->writes && !m->o->keep)
+        remove_beside(m, job, latents_ending);
+    m->done[job] = true;
+    return status;
+}
+
+/* Before anything is denoised, and before the transformer takes its memory. */
+static weft_status decode_what_is_kept(making *m)
+{
+    for (int64_t b = 0; b < m->batches.count; b++)
+        for (int64_t i = 0; i < m->batches.at[b].count; i++) {
+            const int64_t job = m->batches.order[m->batches.at[b].first + i];
+            weft_buf path = {0};
+            if (m->done[job] || m->batches.at[b].team != m->team)
+                continue;
+            weft_status_code status = path_beside(m, job, latents_ending, &path);
+            if (status == WEFT_OK && weft_path_exists(path.data))
+                status = redecode(m, job, path.data);
+            weft_buf_free(&path);
+            WEFT_TRY(status);
+            WEFT_TRY(check_interrupt(m));
+        }
+    return WEFT_OK;
+}
+
+/* ---- a batch, and all of one size ----------------------------------------------------------- */
+
+/* The latents to begin with: of one prompt (frames, rows, columns, channels), or of several with
+ * their number before. Those of job i are number i. */
+static weft_status read_noise(const making *m, const char *path, weft_map *map, const float **noise)
+{
+    weft_npy npy;
+    int64_t dim[4], each = 1;
+    weft_generator_latents(m->generator, dim);
+    for (int i = 0; i < 4; i++)
+        each *= dim[i];
+    WEFT_TRY(weft_map_open(path, map));
+    weft_status_code status = weft_npy_parse(map->data, map->bytes, path, &npy);
+    if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != m->o->jobs->count * each))
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: %lld numbers of type %s; f32 of %lld x %lld frames x %lld x %lld x "
+                           "%lld channels are needed",
+                           path, (long long)npy.count, weft_dtype_name(npy.dtype),
+                           (long long)m->o->jobs->count, (long long)dim[0], (long long)dim[1],
+                           (long long)dim[2], (long long)dim[3]);
+    *noise = status == WEFT_OK ? (const float *)npy.data : NULL;
+    return status;
+}
+
+typedef struct batch_lists {
+    const char **prompt, **negative;
+    uint64_t *seed;
+    float *noise;
+} batch_lists;
+
+static weft_status list_batch(const making *m, const float *noise, batch_lists *l)
+{
+    const int64_t n = m->batch->count;
+    int64_t dim[4], each = 1;
+    weft_generator_latents(m->generator, dim);
+    for (int i = 0; i < 4; i++)
+        each *= dim[i];
+    *l = (batch_lists){weft_alloc(n * (int64_t)sizeof *l->prompt),
+                       weft_alloc(n * (int64_t)sizeof *l->negative),
+                       weft_alloc(n * (int64_t)sizeof *l->seed),
+                       noise ? weft_alloc(n * each * (int64_t)sizeof *noise) : NULL};
+    if (!l->prompt || !l->negative || !l->seed || (noise && !l->noise))
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t job = job_of(m, i);
+        l->prompt[i] = m->items[job].prompt;
+        l->negative[i] = m->items[job].negative;
+        l->seed[i] = m->items[job].seed;
+        if (noise)
+            memcpy(l->noise + i * each, noise + job * each, (size_t)each * sizeof *noise);
+    }
+    return WEFT_OK;
+}
+
+static void free_lists(batch_lists *l)
+{
+    weft_free(l->prompt);
+    weft_free(l->negative);
+    weft_free(l->seed);
+    weft_free(l->noise);
+}
+
+static weft_status go_on(making *m, const batch_lists *l)
+{
+    weft_buf path = {0};
+    bool there = false;
+    WEFT_TRY(exists_beside(m, job_of(m, 0), walk_ending, &there));
+    if (!there)
+        return WEFT_OK;
+    weft_status_code status = path_beside(m, job_of(m, 0), walk_ending, &path);
+    if (status == WEFT_OK)
+        status = weft_generator_go_on(m->generator, path.data, l->prompt, l->seed, m->batch->count,
+                                      &m->begun_at);
+    if (status == WEFT_OK && m->tells)
+        weft_info("%s: goes on after step %lld", path.data, (long long)m->begun_at);
+    weft_buf_free(&path);
+    return status;
+}
+
+static weft_status make_batch(making *m, const weft_batch *batch, const float *noise)
+{
+    const weft_generator_sink sink = {
+        .step = on_step, .latents = on_latents, .frames = on_frames, .user = m};
+    batch_lists l;
+    m->batch = batch;
+    m->begun_at = 0;
+    m->keeping = 0;
+    weft_status_code status = list_batch(m, noise, &l);
+    if (status == WEFT_OK) {
+        weft_generator_negatives(m->generator, l.negative);
+        weft_generator_begin_with(m->generator, l.noise, l.noise ? batch->count : 0);
+        if (m->o->resume)
+            status = go_on(m, &l);
+    }
+    m->began = m->kept = weft_now();
+    if (status == WEFT_OK)
+        status = weft_generator_run(m->generator, l.prompt, l.seed, batch->count, &sink);
+    weft_generator_negatives(m->generator, NULL);
+    weft_generator_begin_with(m->generator, NULL, 0);
+    free_lists(&l);
+    m->steps_before += weft_generator_steps(m->generator);
+    return status;
+}
+
+static bool is_left(const making *m, const weft_batch *b)
+{
+    for (int64_t i = 0; i < b->count && b->team == m->team; i++)
+        if (!m->done[m->batches.order[b->first + i]])
+            return true;
+    return false;
+}
+
+static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
+{
+    weft_generator_options o = *m->o->options;
+    char bytes[32], tiles[64];
+    o.frames = job->frames;
+    o.height = job->height;
+    o.width = job->width;
+    o.steps = job->steps;
+    o.guidance = job->guidance;
+    o.batch = batch;
+    WEFT_TRY(weft_generator_open(m->o->model, &o, m->comm, &m->generator));
+    const weft_generator_options *s = weft_generator_settings(m->generator);
+    int64_t videos = 0;
+    for (int64_t i = 0; i < m->o->jobs->count; i++)
+        videos += !m->done[i] && weft_jobs_alike(job, &m->o->jobs->at[i]);
+    if (m->tells)
+        weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
+                  "a rank besides the program",
+                  (long long)videos, (long long)s->width, (long long)s->height,
+                  (long long)s->frames, (long long)weft_generator_steps(m->generator),
+                  s->sampler->name, s->guidance,
+                  weft_format_bytes(weft_generator_bytes(m->generator), bytes));
+    if (m->tells && weft_generator_tiles(m->generator, tiles)[0])
+        weft_info("each picture is decoded in %s, which are blended where they overlap", tiles);
+    m->tokens = weft_generator_tokens(m->generator);
+    for (int64_t i = 0; i < m->o->jobs->count; i++)
+        if (weft_jobs_alike(job, &m->o->jobs->at[i])) {
+            m->items[i].sampler = s->sampler->name;
+            m->items[i].fps = s->fps > 0 ? s->fps : weft_generator_fps(m->generator);
+        }
+    return WEFT_OK;
+}
+
+/* Batches from `first` on that are alike, and whether one of them is left. */
+static int64_t count_alike(const making *m, int64_t first, bool *left, int64_t *most)
+{
+    const weft_batches *b = &m->batches;
+    int64_t end = first;
+    *left = false;
+    *most = 1;
+    for (; end < b->count && weft_jobs_alike(&m->o->jobs->at[b->order[b->at[first].first]],
+                                             &m->o->jobs->at[b->order[b->at[end].first]]);
+         end++) {
+        const bool is = is_left(m, &b->at[end]);
+        *left |= is;
+        *most = b->at[end].count > *most ? b->at[end].count : *most;
+    }
+    return end;
+}
+
+/* Once a run, by all ranks. What was kept of an earlier run of the same name goes before a new one
+ * begins. */
+static weft_status open_gallery(making *m)
+{
+    const weft_production *o = m->o;
+    for (int64_t i = 0; i < o->jobs->count && m->tells && !o->resume; i++) {
+        remove_beside(m, i, walk_ending);
+        remove_beside(m, i, latents_ending);
+    }
+    weft_gallery_options g = {.out = o->out,
+                              .sheet = o->sheet,
+                              .raw = o->raw,
+                              .items = m->items,
+                              .count = o->jobs->count,
+                              .goes_on = o->resume};
+    if (m->tells)
+        WEFT_TRY(weft_gallery_open(&g, &m->gallery));
+    if (o->comm)
+        WEFT_TRY(weft_comm_barrier(o->comm));
+    g.second = m->met = true;
+    if (!m->comm && o->comm)
+        weft_comm_busy(o->comm, "making videos of its own");
+    return m->writes && !m->gallery ? weft_gallery_open(&g, &m->gallery) : WEFT_OK;
+}
+
+/* A line for each denoiser. */
+static void tell_cache(const making *m)
+{
+    weft_buf out = {0};
+    if (m->tells && weft_generator_tell_cache(m->generator, &out) == WEFT_OK && out.len)
+        for (char *line = out.data, *end; (end = strchr(line, '\n')); line = end + 1)
+            weft_info("%.*s", (int)(end - line), line);
+    weft_buf_free(&out);
+}
+
+static weft_status make_alike(making *m, int64_t first, int64_t end, int64_t most)
+{
+    const weft_batches *b = &m->batches;
+    weft_map map = {0};
+    const float *noise = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(open_generator(m, &m->o->jobs->at[b->order[b->at[first].first]], most));
+    if (!m->met)
+        WEFT_GO(open_gallery(m));
+    WEFT_GO(weft_generator_bind(m->generator));
+    if (m->o->noise)
+        WEFT_GO(read_noise(m, m->o->noise, &map, &noise));
+    for (int64_t i = first; i < end; i++)
+        if (is_left(m, &b->at[i]))
+            WEFT_GO(make_batch(m, &b->at[i], noise));
+    tell_cache(m);
+out:
+    weft_map_close(&map);
+    weft_generator_free(m->generator);
+    m->generator = NULL;
+    return status;
+}
+
+static int64_t steps_left(const making *m)
+{
+    int64_t steps = 0;
+    for (int64_t i = 0; i < m->batches.count; i++)
+        if (is_left(m, &m->batches.at[i]))
+            steps += m->o->jobs->at[m->batches.order[m->batches.at[i].first]].steps;
+    return steps;
+}
+
+static weft_status make_all(making *m)
+{
+    if (m->o->resume) {
+        WEFT_TRY(open_gallery(m));
+        WEFT_TRY(decode_what_is_kept(m));
+    }
+    const int64_t total = steps_left(m);
+    weft_progress_begin(&m->progress, "generate", total, 0);
+    if (!m->tells)
+        m->progress.quiet = true;
+    for (int64_t i = 0, end; i < m->batches.count; i = end) {
+        bool left;
+        int64_t most;
+        end = count_alike(m, i, &left, &most);
+        if (left)
+            WEFT_TRY(make_alike(m, i, end, most));
+    }
+    if (total)
+        weft_progress_end(&m->progress, total, "");
+    return WEFT_OK;
+}
+
+/* ---- the list ------------------------------------------------------------------------------- */
+
+/* What a job does not say is what the run says, or the model. */
+static weft_status settle_jobs(const weft_production *o)
+{
+    const weft_generator_options *g = o->options;
+    for (int64_t i = 0; i < o->jobs->count; i++) {
+        weft_job *j = &o->jobs->at[i];
+        int64_t size[3] = {j->frames ? j->frames : g->frames, j->height ? j->height : g->height,
+                           j->width ? j->width : g->width};
+        if (!i || !size[0] || !size[1] || !size[2])
+            WEFT_TRY(weft_generator_size(o->model, size));
+        j->frames = size[0];
+        j->height = size[1];
+        j->width = size[2];
+        j->steps = j->steps ? j->steps : g->steps;
+        j->guidance = j->guidance >= 0 ? j->guidance : g->guidance;
+    }
+    return WEFT_OK;
+}
+
+static weft_status list_items(making *m)
+{
+    const weft_jobs *jobs = m->o->jobs;
+    m->items = weft_alloc(jobs->count * (int64_t)sizeof *m->items);
+    m->done = weft_alloc(jobs->count * (int64_t)sizeof *m->done);
+    if (!m->items || !m->done)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)jobs->count);
+    for (int64_t i = 0; i < jobs->count; i++) {
+        const weft_job *j = &jobs->at[i];
+        m->items[i] =
+            (weft_gallery_item){.file = j->out,
+                                .prompt = j->prompt,
+                                .negative = j->negative ? j->negative : m->o->options->negative,
+                                .seed = j->seed,
+                                .frames = j->frames,
+                                .height = j->height,
+                                .width = j->width,
+                                .steps = j->steps,
+                                .guidance = j->guidance};
+    }
+    return WEFT_OK;
+}
+
+/* The lines of prompts.jsonl before the run goes on. */
+typedef struct earlier {
+    making *m;
+    json_t *by_file; /* the last line of each */
+} earlier;
+
+static weft_status_code on_line(void *user, json_t *line)
+{
+    earlier *e = user;
+    const char *file = json_string_value(json_object_get(line, "file"));
+    if (file)
+        json_object_set(e->by_file, file, line);
+    return WEFT_OK;
+}
+
+static weft_status check_line(const making *m, int64_t job, const json_t *line, const char *file)
+{
+    static const char *const all[] = {"prompt", "negative", "seed",  "frames",
+                                      "height", "width",    "steps", "guidance"};
+    const weft_gallery_item *item = &m->items[job];
+    json_t *was = json_object(),
+           *is = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "prompt", item->prompt,
+                           "negative", item->negative ? item->negative : "", "seed",
+                           (json_int_t)item->seed, "frames", (json_int_t)item->frames, "height",
+                           (json_int_t)item->height, "width", (json_int_t)item->width, "steps",
+                           (json_int_t)item->steps, "guidance", item->guidance);
+    weft_status_code status = was && is ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int i = 0; i < WEFT_COUNT(all) && status == WEFT_OK; i++)
+        json_object_set(was, all[i], json_object_get(line, all[i]));
+    if (status == WEFT_OK)
+        status = weft_walk_file_compare(file, was, is, NULL);
+    json_decref(was);
+    json_decref(is);
+    return status;
+}
+
+/* Cuts off what a killed run left of a line. */
+static weft_status mend_list(const char *path)
+{
+    char *data;
+    int64_t bytes;
+    WEFT_TRY(weft_file_read(path, 1 << 30, &data, &bytes));
+    int64_t whole = bytes;
+    while (whole && data[whole - 1] != '\n')
+        whole--;
+    const weft_status_code status =
+        whole < bytes ? weft_file_write_atomic(path, data, whole) : WEFT_OK;
+    weft_free(data);
+    return status;
+}
+
+static weft_status mark_done(making *m)
+{
+    char own[32];
+    char *list = weft_path_join(m->o->out, "prompts.jsonl");
+    earlier e = {m, json_object()};
+    weft_status_code status = WEFT_OK;
+    if (!list || !e.by_file)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    if (weft_path_exists(list)) {
+        WEFT_GO(mend_list(list));
+        WEFT_GO(weft_json_lines(list, on_line, &e));
+    }
+    for (int64_t i = 0; i < m->o->jobs->count; i++) {
+        weft_buf path = {0};
+        snprintf(own, sizeof own, "%04lld.mp4", (long long)i);
+        const json_t *line = json_object_get(e.by_file, m->items[i].file ? m->items[i].file : own);
+        status = path_beside(m, i, "mp4", &path);
+        if (status == WEFT_OK && line && weft_path_exists(path.data)) {
+            status = check_line(m, i, line, path.data);
+            m->done[i] = true;
+        }
+        weft_buf_free(&path);
+        WEFT_GO(status);
+    }
+out:
+    json_decref(e.by_file);
+    weft_free(list);
+    return status;
+}
+
+/* How much is there already, the same on all ranks. */
+static weft_status find_done(making *m)
+{
+    const weft_production *o = m->o;
+    const int64_t count = o->jobs->count;
+    int64_t done = 0;
+    if (!o->resume)
+        return WEFT_OK;
+    if (m->tells && strcmp(weft_path_extension(o->out), "mp4"))
+        WEFT_TRY(mark_done(m));
+    if (o->comm)
+        WEFT_TRY(weft_comm_broadcast(o->comm, m->done, count * (int64_t)sizeof *m->done, 0));
+    for (int64_t i = 0; i < count; i++)
+        done += m->done[i];
+    if (m->tells && strcmp(weft_path_extension(o->out), "mp4"))
+        weft_info("%s: %lld of %lld videos are there", o->out, (long long)done, (long long)count);
+    bool walk, latents;
+    WEFT_TRY(exists_beside(m, 0, walk_ending, &walk));
+    WEFT_TRY(exists_beside(m, 0, latents_ending, &latents));
+    if (m->tells && count == 1 && !done && !walk && !latents)
+        weft_info("%s: nothing to go on from, so it begins", o->out);
+    return WEFT_OK;
+}
+
+/* Teams of one rank, where there is a batch for each. */
+static void form_teams(making *m, int *teams)
+{
+    const weft_production *o = m->o;
+    const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1,
+              rank = o->comm ? weft_comm_rank(o->comm) : 0;
+    const int64_t most = o->options->batch, batches = (o->jobs->count + most - 1) / most;
+    const bool apart = ranks > 1 && o->apart && !o->sheet && batches >= ranks;
+    *teams = apart ? ranks : 1;
+    m->team = apart ? rank : 0;
+    m->comm = apart ? NULL : o->comm;
+    m->writes = apart || rank == 0;
+    m->tells = rank == 0;
+}
+
+/* Ranks that work for themselves leave together; one that failed has said so. */
+static weft_status meet(making *m, weft_status_code status)
+{
+    weft_comm *all = m->o->comm;
+    if (m->comm || !all || weft_comm_ranks(all) == 1 || !m->met)
+        return status;
+    double failed[2] = {status != WEFT_OK && status != WEFT_E_CANCELLED,
+                        status == WEFT_E_CANCELLED};
+    if (failed[0] > 0)
+        weft_log(WEFT_LOG_ERROR, "rank %d: %s", weft_comm_rank(all), weft_error_message());
+    weft_comm_busy(all, NULL);
+    WEFT_TRY(weft_comm_sum(all, failed, 2));
+    if (failed[0] > 0 && status == WEFT_OK)
+        return weft_fail(WEFT_E_COMM, "%g of the ranks failed; --resume makes what is missing",
+                         failed[0]);
+    return failed[1] > 0 && status == WEFT_OK
+               ? weft_fail(WEFT_E_CANCELLED, "interrupted on another rank")
+               : status;
+}
+
+weft_status weft_production_run(const weft_production *o)
+{
+    making m = {.o = o};
+    int teams;
+    weft_status_code status = settle_jobs(o);
+    form_teams(&m, &teams);
+    WEFT_GO(status);
+    WEFT_GO(weft_jobs_cut(o->jobs, o->options->batch, teams, &m.batches));
+    WEFT_GO(list_items(&m));
+    WEFT_GO(find_done(&m));
+    if (teams > 1) {
+        if (m.tells)
+            weft_info("%d ranks make videos each for itself, %lld batches in all", teams,
+                      (long long)m.batches.count);
+    }
+    status = meet(&m, make_all(&m));
+    if (status == WEFT_OK && m.tells)
+        status = weft_gallery_finish(m.gallery);
+out:
+    weft_gallery_free(m.gallery);
+    weft_generator_free(m.generator);
+    weft_batches_free(&m.batches);
+    weft_free(m.items);
+    weft_free(m.done);
+    return status;
+}
+
+/* ---- latents alone -------------------------------------------------------------------------- */
+
+/* dog.mp4 of dog.latents.safetensors; heap. */
+static char *video_of(const char *path)
+{
+    static const char *const endings[] = {".latents.safetensors", ".safetensors"};
+    const char *base = weft_path_base(path);
+    size_t length = strlen(base);
+    for (int i = 0; i < WEFT_COUNT(endings); i++) {
+        const size_t end = strlen(endings[i]);
+        if (length > end && !strcmp(base + length - end, endings[i])) {
+            length -= end;
+            break;
+        }
+    }
+    char *name = weft_alloc((int64_t)length + 5);
+    if (name)
+        snprintf(name, length + 5, "%.*s.mp4", (int)length, base);
+    return name;
+}
+
+static weft_status decode_file(making *m, const char *path, weft_walk_file *k)
+{
+    const weft_production *o = m->o;
+    const weft_decode_options how = {o->model, o->options->tile, o->options->memory, o->comm};
+    weft_decoded_size size;
+    redecoding r = {.making = m};
+    WEFT_TRY(weft_decode_open(path, o->model, k, &size));
+    const json_t *prompt = json_array_get(k->prompts, 0);
+    const char *text = json_string_value(json_object_get(prompt, "prompt")),
+               *negative = json_string_value(json_object_get(prompt, "negative")),
+               *sampler = json_string_value(json_object_get(k->settings, "sampler"));
+    char *name = video_of(path);
+    weft_gallery_item item = {.file = name,
+                              .prompt = text ? text : "",
+                              .negative = negative,
+                              .seed = (uint64_t)json_integer_value(json_object_get(prompt, "seed")),
+                              .frames = size.frames,
+                              .height = size.height,
+                              .width = size.width,
+                              .steps = k->steps,
+                              .guidance =
+                                  json_number_value(json_object_get(k->settings, "guidance")),
+                              .sampler = sampler ? sampler : "",
+                              .fps = o->options->fps > 0 ? o->options->fps : k->fps};
+    const weft_gallery_options g = {.out = o->out,
+                                    .sheet = o->sheet,
+                                    .raw = o->raw,
+                                    .items = &item,
+                                    .count = 1,
+                                    .goes_on = true};
+    weft_status_code status = name ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK && m->writes)
+        status = weft_gallery_open(&g, &m->gallery);
+    if (status == WEFT_OK)
+        status = weft_decode_run(&how, path, k, 0, on_kept_frames, &r);
+    if (status == WEFT_OK && m->writes)
+        status = weft_gallery_finish(m->gallery);
+    weft_gallery_free(m->gallery);
+    m->gallery = NULL;
+    weft_free(name);
+    return status;
+}
+
+weft_status weft_production_decode(const weft_production *o, const char *const *paths, int count)
+{
+    making m = {.o = o, .comm = o->comm};
+    m.writes = m.tells = !o->comm || weft_comm_rank(o->comm) == 0;
+    if (count > 1 && !strcmp(weft_path_extension(o->out), "mp4"))
+        return weft_fail(WEFT_E_ARG, "%s is one file, but there are %d latents; name a folder",
+                         o->out, count);
+    if (count > 1 && o->sheet)
+        return weft_fail(WEFT_E_ARG, "--sheet goes with one --decode");
+    for (int i = 0; i < count; i++) {
+        weft_walk_file kept = {0};
+        const weft_status_code status = decode_file(&m, paths[i], &kept);
+        weft_walk_file_close(&kept);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,165 @@
+#!/bin/bash
+# What was stopped or killed goes on to the same bits: by every kind of sampler, with windows, masks, two experts, fresh noise,
+# batches and on two ranks; latents that were kept are decoded alone, in less memory where decoding was killed; lists of prompts go
+# on where they were; what is of another model, VAE, prompt or setting is refused by name.
+set -u
+export OMPI_MCA_btl=self,vader
+fail() { echo "FAILED: $*"; exit 1; }
+golden=$SRC/tests/golden/pipelines
+wan=$golden/wan_over
+size=(--height 32 --width 32)
+python3 - <<'PY'
+import struct, zlib
+rows = b"".join(b"\0" + b"".join(bytes((255,) * 3 if x < 9 else (0,) * 3) for x in range(32)) for y in range(32))
+def part(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+open("left.png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)) +
+                             part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
+PY
+generate() { "$WEFT" generate "$@"; }
+on_two() { mpirun -n 2 "$WEFT" generate "$@"; }
+# stopped SIGNAL OUT COMMAND...: ended by the signal as soon as a step is kept; tried again where it was quicker than that
+stopped() {
+    local signal=$1 out=$2 pid victim try
+    shift 2
+    for try in 1 2 3 4 5 6 7 8; do
+        "$@" --out "$out.mp4" >"$out.stop" 2>&1 &
+        pid=$!
+        while [ ! -e "$out.walk.safetensors" ] && kill -0 $pid 2>/dev/null; do sleep 0.003; done
+        victim=$(pgrep -P $pid | head -1) # the function runs in a shell of its own
+        if [ "$signal" = KILL ] && [ "$1" = on_two ]; then
+            victim=$(pgrep -P "$victim" weft | tail -1) # a rank
+        fi
+        kill -"$signal" "$victim" 2>/dev/null
+        wait $pid
+        [ ! -e "$out.walk.safetensors" ] || [ -e "$out.mp4" ] || break
+        rm -f "$out".mp4 "$out".*npy "$out".*.safetensors
+    done
+    [ -e "$out.walk.safetensors" ] && [ ! -e "$out.mp4" ] || { cat "$out.stop"; fail "$out: was not stopped in a walk"; }
+}
+# goes_on NAME SIGNAL COMMAND...: the same latents and frames as of the run that nobody stopped
+goes_on() {
+    local name=$1 signal=$2
+    shift 2
+    "$@" --raw --latents --out "$name-whole.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
+    stopped "$signal" "$name" "$@" --raw --latents
+    "$@" --raw --latents --resume --out "$name.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name: --resume"; }
+    grep -qE "goes on after step [1-9]" "$name.log" || { cat "$name.log"; fail "$name: began anew"; }
+    cmp "$name.latents.npy" "$name-whole.latents.npy" && cmp "$name.npy" "$name-whole.npy" || fail "$name: not the same bits"
+    [ ! -e "$name.walk.safetensors" ] && [ ! -e "$name.latents.safetensors" ] || fail "$name: what was kept stays"
+}
+frames=(--prompt "a red cat" "${size[@]}" --frames 17)
+long=("${frames[@]}" --model "$wan" --steps 120)
+goes_on unipc INT generate "${long[@]}"
+goes_on dpmpp TERM generate "${long[@]}" --sampler dpmpp --negative "a dog"
+goes_on ddpm KILL generate "${long[@]}" --sampler ddpm
+goes_on res KILL generate "${long[@]}" --sampler res_2ab
+goes_on windows INT generate "${long[@]}" --window 9 --sampler ddim --eta 0.5
+goes_on mask KILL generate "${long[@]}" --video "$wan/video.png" --mask left.png --sampler heun
+goes_on over TERM generate "${long[@]}" --video "$wan/video.png" --strength 0.7 --sampler dpmpp
+goes_on experts INT generate --prompt cat --model "$golden/wan22" "${size[@]}" --frames 9 --steps 120 --guidance-low 3
+goes_on ranks KILL on_two "${long[@]}"
+goes_on ranks-int INT on_two "${long[@]}" --sampler dpmpp
+grep -q 'stopped after step [1-9][0-9]* of 120 of prompt 1.*--resume' unipc.stop || { cat unipc.stop; fail "how to go on is not said"; }
+
+# of other settings, prompts, models: named, and the walk stays
+stopped INT other generate "${long[@]}" --seed 3
+other() { # PATTERN OPTIONS...
+    local pattern=$1
+    shift
+    "$WEFT" generate "$@" --resume --out other.mp4 >other.log 2>&1 && fail "$* was taken"
+    grep -qE -e "$pattern" other.log || { cat other.log; fail "no '$pattern'"; }
+    [ -e other.walk.safetensors ] || fail "$*: the walk is gone"
+}
+other 'other.walk.safetensors: it was made with seed 3, and this command says 4' "${long[@]}" --seed 4
+other 'made with guidance 4.0, and this command says 5.0' "${long[@]}" --seed 3 --guidance 5
+other 'made with sampler "unipc", and this command says "euler"' "${long[@]}" --seed 3 --sampler euler
+cp -r "$wan" model
+chmod -R u+w model
+python3 - <<'PY'
+import glob
+for part in ("transformer", "vae"):
+    path = glob.glob("model/%s/*.safetensors" % part)[0]
+    data = bytearray(open(path, "rb").read())
+    data[-4:] = bytes(4)
+    open(path + "." + part, "wb").write(data)
+PY
+for part in transformer vae; do # another one of either
+    cp -r model "model-$part"
+    mv model-$part/$part/*.safetensors.$part "$(ls model-$part/$part/*.safetensors)"
+    rm -f model-*/*/*.safetensors.*
+done
+rm -f model/*/*.safetensors.*
+other 'made with another model than this model folder has' "${frames[@]}" --steps 120 --seed 3 --model model-transformer
+generate "${frames[@]}" --model "$wan" --steps 3 --keep-latents --raw --out kept.mp4 >kept.log 2>&1 || { cat kept.log; fail "--keep-latents"; }
+decode() { "$WEFT" generate --decode kept.latents.safetensors "$@"; }
+decode --model "$wan" --raw --out decoded.mp4 --sheet decoded.png >decoded.log 2>&1 && cmp decoded.npy kept.npy && [ -s decoded.png ] ||
+    { cat decoded.log; fail "--decode"; }
+decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE"
+grep -q 'kept.latents.safetensors: made for another VAE (.*) than the one in model-vae/vae' refused.log || { cat refused.log; fail "another VAE is not named"; }
+"$WEFT" generate --decode other.walk.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"
+grep -q 'a walk after step [0-9]* of 120, not yet denoised' refused.log || { cat refused.log; fail "a walk"; }
+head -c -40 kept.latents.safetensors >cut.safetensors
+"$WEFT" generate --decode cut.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a cut file was decoded"
+"$WEFT" generate --decode "$wan/vae/diffusion_pytorch_model.safetensors" --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "weights were decoded"
+grep -q 'no kept latents: weft generate leaves them' refused.log || { cat refused.log; fail "no kept latents"; }
+decode --model "$wan" --tile 16x16+16 --out refused.mp4 >refused.log 2>&1 && fail "tiles that are all overlap"
+[ ! -e refused.mp4 ] || fail "something came of what was refused"
+
+# decoding that was killed is tried in less memory: the file says what it took. 256 x 256 whole takes more than tiles
+big=(--model "$wan" --height 256 --width 256 --frames 5 --steps 1 --prompt x --tile off)
+generate "${big[@]}" --keep-latents --out big.mp4 >big.log 2>&1 || { cat big.log; fail "a large picture"; }
+rm big.mp4
+tried=$(python3 -c 'import json,struct;d=open("big.latents.safetensors","rb").read();h=json.loads(d[8:8+struct.unpack("<Q",d[:8])[0]]);print(json.loads(h["__metadata__"]["weft.kept"])["tried"])')
+generate "${big[@]:0:12}" --resume --memory $((tried * 3 / 2 / 1024))KiB --out big.mp4 >big.log 2>&1 || { cat big.log; fail "decoding in less"; }
+grep -q 'did not come to an end; once more in less' big.log && grep -qE 'is decoded in [0-9]+ tiles of' big.log && [ -s big.mp4 ] || { cat big.log; fail "no smaller tiles"; }
+
+# a list: what is there stays, what is not is made
+cat >list.jsonl <<'LIST'
+{"prompt": "a dog", "seed": 7}
+# a comment
+{"prompt": "a cat", "frames": 5, "out": "cats/x.mp4", "negative": "ugly"}
+{"prompt": "a rat", "steps": 3}
+{"prompt": "a hat", "guidance": 1}
+{"prompt": "a bat"}
+LIST
+list=(--model "$wan" "${size[@]}" --frames 9 --steps 4 --prompts list.jsonl --latents)
+generate "${list[@]}" --out list >list.log 2>&1 || { cat list.log; fail "a list"; }
+[ "$(find list -name '*.mp4' | sort | tr '\n' ' ')" = "list/0000.mp4 list/0002.mp4 list/0003.mp4 list/0004.mp4 list/cats/x.mp4 " ] || { find list; fail "names"; }
+cp -r list before
+rm list/0002.mp4
+head -c -20 before/prompts.jsonl >list/prompts.jsonl # killed while the last line was written
+generate "${list[@]}" --resume --out list >list.log 2>&1 || { cat list.log; fail "a list with --resume"; }
+grep -q 'list: 3 of 5 videos are there' list.log || { cat list.log; fail "not 3 of 5"; }
+on_two "${list[@]}" --out ranks >ranks.log 2>&1 || { cat ranks.log; fail "a list on two ranks"; }
+grep -q '2 ranks make videos each for itself' ranks.log || { cat ranks.log; fail "ranks share"; }
+python3 - <<'PY' || fail "lines of prompts.jsonl"
+import json
+for name in ("before", "list", "ranks"):
+    lines = [json.loads(line) for line in open(name + "/prompts.jsonl")]
+    by = {line["file"]: line for line in lines}
+    assert sorted(by) == ["0000.mp4", "0002.mp4", "0003.mp4", "0004.mp4", "cats/x.mp4"], (name, sorted(by))
+    x = by["cats/x.mp4"]
+    assert (x["prompt"], x["negative"], x["seed"], x["frames"], x["height"], x["steps"], x["guidance"]) == ("a cat", "ugly", 1, 5, 32, 4, 4.0), x
+    assert by["0000.mp4"]["seed"] == 7 and by["0002.mp4"]["steps"] == 3 and by["0003.mp4"]["guidance"] == 1
+    assert all(line["seconds"]["denoise"] > 0 and line["seconds"]["decode"] >= 0 for line in lines)
+assert {line["team"] for line in lines} == {0, 1}
+PY
+for f in 0000 0002 0003 0004 cats/x; do # each rank for itself: one rank's bits
+    cmp before/$f.latents.npy list/$f.latents.npy && cmp before/$f.latents.npy ranks/$f.latents.npy || fail "latents of $f"
+done
+bad() { # PATTERN LINE
+    printf '%s\n' '{"prompt": "good"}' "$2" >bad.jsonl
+    "$WEFT" generate --model "$wan" "${size[@]}" --frames 9 --steps 1 --prompts bad.jsonl --out bad >bad.log 2>&1 && fail "$2 was taken"
+    grep -qE -e "$1" bad.log && [ ! -e bad ] || { cat bad.log; fail "$2"; }
+}
+bad 'bad.jsonl:2: there is no key "sead"; did you mean "seed"' '{"prompt": "x", "sead": 3}'
+bad 'bad.jsonl:2: .*"prompt"' '{"seed": 3}'
+bad 'bad.jsonl:2' '{"prompt": "x", '
+bad 'bad.jsonl:2: "frames": 0; from 1' '{"prompt": "x", "frames": 0}'
+bad 'bad.jsonl:2: "guidance": -1; from 0' '{"prompt": "x", "guidance": -1}'
+bad 'bad.jsonl:2: "out": x.avi: a video is written as .mp4' '{"prompt": "x", "out": "x.avi"}'
+bad 'bad.jsonl:2: "out": \.\./x.mp4: give a name below' '{"prompt": "x", "out": "../x.mp4"}'
+bad 'bad.jsonl:2: not an object' '["x"]'
+"$WEFT" generate "${list[@]}" --seed 9 --resume --out list >list.log 2>&1 && fail "another seed"
+grep -q 'list/cats/x.mp4: it was made with seed 1, and this command says 10' list.log || { cat list.log; fail "another seed is not named"; }
+exit 0
