@@ -274,7 +274,7 @@ static double profile(planner *p, weft_sp_method method, int bucket, int degree)
 
 static bool profiled(int64_t degree)
 {
-    return degree <= 4 || degree == 6 || degree == 8 || degree == 12 || degree == 24 ||
+    return degree <= 8 || degree == 10 || degree == 12 || degree == 24 ||
            (degree % 8 == 0 && (degree & (degree - 1)) == 0);
 }
 
@@ -291,8 +291,7 @@ static void make_list(planner *p, const weft_workload *w, weft_sp_method method,
         int32_t kept = 0;
         for (int32_t o = 0; o < item->option_count; o++) {
             weft_cascade_option one = item->option[o];
-            const bool heads = !dit || method == WEFT_SP_RING || 24 % one.degree == 0;
-            if (!profiled(one.degree) || one.degree > all.ranks || !heads ||
+            if (!profiled(one.degree) || one.degree > all.ranks ||
                 one.bytes > (double)all.cluster.device.memory)
                 continue;
             one.seconds = dit ? profile(p, method, bucket_of(&w->bucket[sample]), (int)one.degree)

@@ -65,6 +65,27 @@ run pixels 3 --set data.samples_from=pixels
 run zero 2 --set parallel.zero=1
 run covered 3 --set parallel.cascades.accumulation=representative
 
+# two stages, captions by an encoder that stays, some of them left away: a cascade of its own, or from the cache
+sed '/^text_encoders/,/^optimizer/d; /^stages/,$d' c.yaml >f.yaml
+cat >>f.yaml <<'Y'
+text_encoders: [{weights: runs/c/model/text_encoder}]
+caption_dropout: 0.3
+stages:
+  - steps: 4
+    accumulate: 4
+    buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 2, frames: 9, height: 64, width: 64}]
+  - steps: 2
+    accumulate: 3
+    buckets: [{batch: 1, frames: 9, height: 32, width: 64}, {batch: 3, frames: 9, height: 64, width: 64}]
+Y
+"$WEFT" train f.yaml --set out=runs/f >f.log 2>&1 || { cat f.log; fail "an encoder that stays"; }
+for from in latents pixels; do
+    ranks 2 "$WEFT" train f.yaml --set out=runs/f$from --set data.samples_from=$from $plans >f$from.log 2>&1 || { cat f$from.log; fail "cascades from $from"; }
+    python3 compare.py runs/f runs/f$from || fail "cascades from $from with an encoder that stays"
+done
+grep -q '"module":"text"' runs/fpixels/cascades/iterations.jsonl || fail "no cascade of a text encoder"
+! grep -q '"module":"text"' runs/flatents/cascades/iterations.jsonl || fail "a text encoder runs beside the cache"
+
 # a line per iteration, with every cascade as planned and as executed
 python3 - <<'PY' || fail "what the run from pixels wrote"
 import json
