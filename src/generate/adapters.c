@@ -1,7 +1,6 @@
 #include "generate/adapters.h"
 
 #include "base/memory.h"
-#include "model/adapter.h"
 
 #include <string.h>
 
@@ -22,47 +21,62 @@ weft_status weft_adapters_check(const weft_adapter_choice *choice, int count, in
                                 const weft_family *family, const weft_graph *whole,
                                 const char *prefix)
 {
-    for (int i = 0; i < count; i++) {
+    weft_adapter_use *use;
+    int uses;
+    WEFT_TRY(weft_adapters_open(choice, count, expert, family, whole, prefix, &use, &uses));
+    weft_adapters_close(use, uses);
+    return WEFT_OK;
+}
+
+weft_status weft_adapters_open(const weft_adapter_choice *choice, int count, int expert,
+                               const weft_family *family, const weft_graph *whole,
+                               const char *prefix, weft_adapter_use **use, int *uses)
+{
+    weft_adapter_use *all = weft_alloc((count + 1) * (int64_t)sizeof *all);
+    weft_status_code status =
+        all ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d adapters", count);
+    int opened = 0;
+    for (int i = 0; i < count && status == WEFT_OK; i++) {
         weft_adapter *adapter;
         if (!is_for(&choice[i], expert))
             continue;
-        WEFT_TRY(weft_adapter_open(family, whole, prefix, choice[i].path, &adapter));
-        weft_adapter_close(adapter);
+        status = weft_adapter_open(family, whole, prefix, choice[i].path, &adapter);
+        if (status == WEFT_OK)
+            all[opened++] = (weft_adapter_use){adapter, choice[i].weight};
     }
-    return WEFT_OK;
+    if (status != WEFT_OK || opened == 0) {
+        weft_adapters_close(all, opened);
+        all = NULL;
+    }
+    *use = all;
+    *uses = opened;
+    return status;
+}
+
+void weft_adapters_close(weft_adapter_use *use, int uses)
+{
+    for (int i = 0; i < uses && use; i++)
+        weft_adapter_close((weft_adapter *)(uintptr_t)use[i].adapter);
+    weft_free(use);
 }
 
 weft_status weft_adapters_load(const weft_adapter_choice *choice, int count, int expert,
                                const weft_family *family, const weft_graph *whole,
                                const weft_graph *own, const char *prefix, weft_store *store)
 {
-    if (count == 0)
-        return WEFT_OK;
-    weft_adapter **opened = weft_alloc(count * (int64_t)sizeof *opened);
-    weft_adapter_use *use = weft_alloc(count * (int64_t)sizeof *use);
+    weft_adapter_use *use;
+    int uses;
+    WEFT_TRY(weft_adapters_open(choice, count, expert, family, whole, prefix, &use, &uses));
     weft_status_code status = WEFT_OK;
-    int uses = 0;
-    if (!opened || !use)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %d adapters", count));
-    for (int i = 0; i < count; i++) {
-        if (!is_for(&choice[i], expert))
-            continue;
-        WEFT_GO(weft_adapter_open(family, whole, prefix, choice[i].path, &opened[i]));
-        use[uses++] = (weft_adapter_use){opened[i], choice[i].weight};
-    }
-    for (int32_t n = 0; n < weft_graph_node_count(own) && uses; n++) {
+    for (int32_t n = 0; n < weft_graph_node_count(own) && use && status == WEFT_OK; n++) {
         const weft_node *node = weft_graph_node(own, n);
         const char *name =
             node->op == WEFT_OP_PARAM ? weft_value_get(own, node->out[0])->name : NULL;
         weft_tensor *t =
             name && !strncmp(name, prefix, strlen(prefix)) ? weft_store_find(store, name) : NULL;
         if (t)
-            WEFT_GO(merge_param(use, uses, t));
+            status = merge_param(use, uses, t);
     }
-out:
-    for (int i = 0; opened && i < count; i++)
-        weft_adapter_close(opened[i]);
-    weft_free(opened);
-    weft_free(use);
+    weft_adapters_close(use, uses);
     return status;
 }

@@ -2,7 +2,7 @@
 #ifndef WEFT_GENERATE_ADAPTERS_H
 #define WEFT_GENERATE_ADAPTERS_H
 
-#include "model/family.h"
+#include "model/adapter.h"
 #include "runtime/runtime.h"
 
 typedef struct weft_adapter_choice {
@@ -15,6 +15,12 @@ typedef struct weft_adapter_choice {
 weft_status weft_adapters_check(const weft_adapter_choice *choice, int count, int expert,
                                 const weft_family *family, const weft_graph *whole,
                                 const char *prefix);
+
+/* Those that are for `expert`, opened (heap, closed by weft_adapters_close); *use NULL: none. */
+weft_status weft_adapters_open(const weft_adapter_choice *choice, int count, int expert,
+                               const weft_family *family, const weft_graph *whole,
+                               const char *prefix, weft_adapter_use **use, int *uses);
+void weft_adapters_close(weft_adapter_use *use, int uses);
 
 /* Merges those that are for `expert` into the store's params of `own`, this rank's part of the
  * graph `whole`, whose names begin with `prefix`. Nothing is changed when one cannot be read. */

@@ -50,12 +50,26 @@ static weft_status lay_out(weft_generator *p)
 }
 
 /* `rows` of a denoiser's batch; 0: it is none. */
+static weft_status keep_packed(const weft_generator *p, weft_generator_part *s, bool denoises)
+{
+    const weft_generator_options *o = &p->options;
+    weft_adapter_use *use = NULL;
+    int uses = 0;
+    if (denoises)
+        WEFT_TRY(weft_adapters_open(o->adapters, o->adapter_count, s == &p->denoiser[1], s->packed,
+                                    s->graph, s->prefix, &use, &uses));
+    const weft_status_code status =
+        weft_packed_graph(s->packed, s->graph, s->prefix, s->folder, use, uses, &s->own);
+    weft_adapters_close(use, uses);
+    return status;
+}
+
 static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_t rows)
 {
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
     if (s->packed)
-        WEFT_TRY(weft_packed_graph(s->packed, s->graph, s->prefix, s->folder, &s->own));
+        WEFT_TRY(keep_packed(p, s, rows > 0));
     const bool several = p->comm && weft_comm_ranks(p->comm) > 1;
     const weft_pass_setup setup = {.switches = p->options.passes,
                                    .mesh = several ? &p->mesh : NULL,
@@ -97,20 +111,14 @@ static weft_status keep_weights(const weft_generator *p, const weft_model *model
     return WEFT_OK;
 }
 
-/* --weights gguf: something of the model must be packed, and nothing that is to be changed. */
+/* --weights gguf: something of the model must be packed. */
 static weft_status check_packed(const weft_generator *p)
 {
     bool any = p->options.weights != WEFT_WEIGHTS_GGUF;
     for (int i = 0; i < p->captions.readers; i++)
         any |= p->encoder[i].packed != NULL;
-    for (int i = 0; i < p->experts; i++) {
+    for (int i = 0; i < p->experts; i++)
         any |= p->denoiser[i].packed != NULL;
-        if (p->denoiser[i].packed && p->options.adapter_count)
-            return weft_fail(WEFT_E_UNSUPPORTED,
-                             "%s: --lora changes matrices, and --weights gguf keeps them packed; "
-                             "take --weights bf16 or f32 with it",
-                             p->denoiser[i].folder);
-    }
     return any ? WEFT_OK
                : weft_fail(WEFT_E_ARG,
                            "%s: --weights gguf keeps the matrices of GGUF files packed, and none "

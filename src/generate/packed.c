@@ -23,7 +23,24 @@ weft_status weft_packed_has(const char *path, bool *has)
 typedef struct lookup {
     const weft_tensors *file;
     size_t skip; /* of a name in the graph */
+    const weft_adapter_use *use;
+    int uses;
 } lookup;
+
+/* Told by merging into one number of it. */
+static bool is_changed(const lookup *l, const char *name, const weft_shape *shape)
+{
+    bool changed = false, any = false;
+    float one = 0;
+    weft_adapter_box box = {
+        .param = name, .dtype = WEFT_F32, .whole = *shape, .shape = *shape, .data = &one};
+    for (int i = 0; i < shape->rank; i++)
+        box.shape.dim[i] = 1;
+    const int64_t items = weft_name_is_stack(name) ? shape->dim[0] : 1;
+    for (; box.start[0] < items && l->uses && !any; box.start[0]++)
+        any = weft_adapters_merge(l->use, l->uses, &box, &changed) != WEFT_OK || changed;
+    return any;
+}
 
 static const weft_stored_tensor *find(const lookup *l, const char *name, const weft_shape *shape)
 {
@@ -42,7 +59,7 @@ static bool how_packed(void *user, const char *name, const weft_shape *shape, we
     const char *own = name + l->skip;
     const bool stack = weft_name_is_stack(own);
     const weft_packing *packing = NULL;
-    if (shape->rank != 2 + stack)
+    if (shape->rank != 2 + stack || is_changed(l, name, shape))
         return false;
     for (int64_t i = 0; i < (stack ? shape->dim[0] : 1); i++) {
         char room[600];
@@ -59,9 +76,10 @@ static bool how_packed(void *user, const char *name, const weft_shape *shape, we
 }
 
 weft_status weft_packed_graph(const weft_family *family, const weft_graph *g, const char *prefix,
-                              const char *path, weft_graph **out)
+                              const char *path, const weft_adapter_use *use, int uses,
+                              weft_graph **out)
 {
-    lookup l = {.skip = strlen(prefix)};
+    lookup l = {.skip = strlen(prefix), .use = use, .uses = uses};
     weft_tensors *file;
     WEFT_TRY(weft_dialect_open(family, g, prefix, path, &file));
     l.file = file;

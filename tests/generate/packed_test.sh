@@ -65,6 +65,22 @@ weights = os.path.getsize("runs/dit/model/transformer/diffusion_pytorch_model.sa
 print(narrow, wide, weights)
 assert wide - narrow > 0.6 * weights, (wide, narrow, weights) # a quarter or an eighth, and one matrix at work
 PY
+# an adapter: what it changes is expanded, the rest stays
+python3 - <<'PY'
+import json, random, struct
+random.seed(3)
+head, blob = {}, b""
+for name, shape in ("lora_A", [2, 96 * 2]), ("lora_B", [96 * 2, 2]):
+    data = struct.pack(f"<{384}f", *(random.gauss(0, 0.1) for _ in range(384)))
+    head[f"transformer.blocks.0.attn1.to_q.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + len(data)]}
+    blob += data
+text = json.dumps(head).encode()
+open("small.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + blob)
+PY
+generate packed wide-lora --weights f32 --lora small.safetensors
+generate packed gguf-lora --weights gguf --lora small.safetensors
+cmp wide-lora.npy gguf-lora.npy || fail "an adapter gives packed matrices other numbers"
+cmp -s gguf.npy gguf-lora.npy && fail "the adapter changed nothing"
 if command -v mpirun >/dev/null; then
     for lay in dp=2 tp=2 fsdp=2 cp=2; do
         LAUNCH="mpirun -n 2" generate packed "many-$lay" --weights gguf --parallel $lay
