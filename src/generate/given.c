@@ -216,13 +216,22 @@ static weft_status open_seer(const weft_given_place *place, int images, weft_giv
     return weft_program_compile(s->graph, &(weft_program_options){0}, &s->program);
 }
 
-/* A picture as the encoder takes it, (side, side, 3). */
+/* A picture as the encoder takes it, (side, side, 3). Resized it is as long as its aspect says. */
+enum { MOST_ASPECT = 32 };
 static weft_status process(const seer *s, const char *path, float *to)
 {
     const clip_processor *p = &s->processor;
     uint8_t *rgb;
     int64_t w, h;
     WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
+    if (w > MOST_ASPECT * h || h > MOST_ASPECT * w) {
+        weft_free(rgb);
+        return weft_fail(WEFT_E_ARG,
+                         "%s: %lldx%lld: of so narrow a picture the image encoder would see next "
+                         "to nothing, a square out of its middle; one side may be %d times the "
+                         "other: crop it",
+                         path, (long long)w, (long long)h, MOST_ASPECT);
+    }
     const int64_t sized_w = w < h ? p->side : p->side * w / h,
                   sized_h = w < h ? p->side * h / w : p->side;
     uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
@@ -378,8 +387,10 @@ int64_t weft_given_work_bytes(const weft_given *g)
         bytes = weft_vae_bytes(w->image_vae) +
                 w->image_frames * (frame * 3 + g->latent[1] * g->latent[2] * g->channels) * 4;
     if (w->seer.program) {
-        const int64_t seer_bytes = weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
-                                   weft_program_plan(w->seer.program)->source_bytes;
+        const int64_t seer_bytes =
+            weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
+            weft_program_plan(w->seer.program)->source_bytes +
+            w->seer.processor.side * w->seer.processor.side * MOST_ASPECT * 3;
         bytes = bytes > seer_bytes ? bytes : seer_bytes;
     }
     if (w->video_vae)

@@ -19,6 +19,7 @@ def png(path, width, height, colour):
 png("left.png", 32, 32, lambda x, y: (255, 255, 255) if x < 9 else (0, 0, 0))  # one pixel into the second cell
 png("none.png", 32, 32, lambda x, y: (0, 0, 0))
 png("small.png", 16, 32, lambda x, y: (8 * x, 4 * y, 99))
+png("thin.png", 2, 99, lambda x, y: (99, 99, 99))
 png("wide.png", 48, 32, lambda x, y: (200, 0, 0) if 8 <= x < 40 else (0, 0, 200))
 PY
 default_steps() { case " $* " in *" --steps "*) ;; *) echo --steps 3 ;; esac; }
@@ -165,6 +166,7 @@ refuse 'begin with an image: give --image FILE' --model "$golden/wan_i2v" "${siz
 refuse 'a first frame to a last one: give --last-image' --model "$golden/wan_flf" "${size[@]}" --image "$picture"
 refuse 'is told of a first frame alone' --model "$golden/wan_ti2v" "${size[@]}" --image "$picture" --last-image "$picture"
 refuse '--last-image: give the first frame too' --model "$golden/wan_i2v" "${size[@]}" --last-image "$picture"
+refuse 'thin.png: 2x99: of so narrow a picture' --model "$golden/wan_i2v" "${size[@]}" --image thin.png
 refuse 'nowhere.png' --model "$golden/wan_i2v" "${size[@]}" --image nowhere.png
 echo "no picture" >text.png
 refuse 'text.png' --model "$golden/wan_i2v" "${size[@]}" --image text.png
