@@ -4,6 +4,7 @@
 #   make bench-families B=flux       forward pass and training step of every family at a small size
 #   make bench-ranks                 collectives and a step on two ranks
 #   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
+#   make bench-mixed                 iterations of mixed samples on two ranks under four policies (not part of `make bench`; FOOTAGE=DIR, STEPS, ROUNDS)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
@@ -11,7 +12,7 @@
 #   make bench-cascades              iterations of cascades on 16, 32, 64 modelled ranks beside their plans (not part of `make bench`; RANKS=16 N=5)
 BENCHES := kernels loader models families near ranks
 
-.PHONY: bench bench-cascades bench-pipeline bench-parallel bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
 test-bin: $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades: $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
@@ -39,5 +40,5 @@ bench-pipeline: $(O)/bench/plan/pipeline
 bench-memory: $(O)/weft
 	bench/memory.sh $<
 
-bench-parallel bench-foresight: bench-%: $(O)/weft
+bench-parallel bench-foresight bench-mixed: bench-%: $(O)/weft
 	WEFT=$(abspath $(O)/weft) bench/$*.sh $(B)
