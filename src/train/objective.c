@@ -284,6 +284,12 @@ static weft_status check_condition(const weft_run_models *m, const char *path)
             "%s: condition: the latents of this autoencoder have no frame of their own "
             "for the first one; a causal one is needed, as AutoencoderKLWan",
             path);
+    if (m->grid.inverted)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: condition: images of this autoencoder have a scale of their own "
+                         "(invert_scale_latents), which training does not give them; set it false "
+                         "in its config.json to train with that of videos",
+                         path);
     if (how.form != WEFT_GIVEN_CHANNELS && how.form != WEFT_GIVEN_TIMES &&
         how.form != WEFT_GIVEN_FRAMES)
         return weft_fail(WEFT_E_CONFIG,

@@ -63,6 +63,7 @@ refuse 'in_channels: 12, out_channels: 4' --set condition=first_frame --set tran
 refuse 'condition: first_frame gives it the rest' --set transformer.config.in_channels=12 --set transformer.config.out_channels=4
 refuse 'a clip of one latent frame has none behind the first; 5 frames' --set condition=first_frame --set stages.0.frames=1
 refuse 'condition' --set condition=last_frame
+refuse 'images of this autoencoder have a scale of their own' --set condition=first_frame --set autoencoder.weights="$SRC/tests/golden/pipelines/cog15_i2v/vae"
 "$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "an image for a model of text"
 grep -q 'was not trained to begin with an image' out.log || { cat out.log; fail "not told why"; }
 exit 0
