@@ -49,7 +49,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recove
 # the processor has it, which -std=c17 alone forbids.
 KERNEL_CFLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast
 $(O)/src/kernel/cpu/%.o: CFLAGS += $(KERNEL_CFLAGS)
-$(O)/src/video/convert.o $(O)/src/curate/shots_match.o $(O)/src/model/adapter.o: CFLAGS += -O3
+$(O)/src/video/convert.o $(O)/src/curate/shots_match.o $(O)/src/model/adapter.o $(O)/src/format/packing.o: CFLAGS += -O3
 ALLFLAGS = $(CSTD) $(CFLAGS) $(WARN) $(SANFLAGS) $(COMMON) $(INC)
 # What was compiled with other flags, another compiler or as another version is compiled again.
 FLAGS_NOW := $(CC) $(CSTD) $(CFLAGS) $(WARN) $(SANFLAGS) $(COMMON) $(INC) $(KERNEL_CFLAGS) $(LIBS)

@@ -71,12 +71,14 @@ static void expand_q2_k(const unsigned char *b, float *to)
 {
     const unsigned char *qs = b + 16;
     const float d = half_at(b + 80), dmin = half_at(b + 82);
-    for (int i = 0; i < 256; i++) { /* two halves of 32 bytes, four fields of 2 bits each */
-        const unsigned char scale = b[i / 16];
-        const int q = qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-        const float dl = d * (float)(scale & 15), ml = dmin * (float)(scale >> 4),
-                    scaled = dl * (float)q;
-        to[i] = scaled - ml;
+    for (int k = 0; k < 16; k++) { /* two halves of 32 bytes, four fields of 2 bits each */
+        const unsigned char *at = qs + k / 8 * 32 + k % 2 * 16;
+        const int shift = k / 2 % 4 * 2;
+        const float dl = d * (float)(b[k] & 15), ml = dmin * (float)(b[k] >> 4);
+        for (int i = 0; i < 16; i++) {
+            const float scaled = dl * (float)(at[i] >> shift & 3);
+            to[16 * k + i] = scaled - ml;
+        }
     }
 }
 
@@ -84,15 +86,15 @@ static void expand_q3_k(const unsigned char *b, float *to)
 {
     const unsigned char *mask = b, *qs = b + 32, *scales = b + 96;
     const float d = half_at(b + 108);
-    for (int i = 0; i < 256; i++) {
-        const int k =
-            i / 16; /* 8 bytes of low nibbles, then the same of high ones; 4 of top bits */
+    for (int k = 0; k < 16; k++) {
+        /* 8 bytes of low nibbles, then the same of high ones; 4 of top bits */
         const int low = scales[k % 8] >> (k / 8 * 4) & 15,
                   top = scales[8 + k % 4] >> (k / 4 * 2) & 3;
-        const int q = qs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-        const int borrow = mask[i % 32] >> (i / 32) & 1 ? 0 : 4;
+        const unsigned char *at = qs + k / 8 * 32 + k % 2 * 16, *borrow = mask + k % 2 * 16;
+        const int shift = k / 2 % 4 * 2, bit = k / 2;
         const float dl = d * (float)((low | top << 4) - 32);
-        to[i] = dl * (float)(q - borrow);
+        for (int i = 0; i < 16; i++)
+            to[16 * k + i] = dl * (float)((at[i] >> shift & 3) - 4 + (borrow[i] >> bit & 1) * 4);
     }
 }
 
@@ -107,7 +109,7 @@ static void scale_and_minimum(const unsigned char *s, int j, int *scale, int *mi
     *minimum = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
 }
 
-/* Q4_K; with `fifth` (32 bytes, part j's in bit j) Q5_K. */
+/* Q5_K, with `fifth` (32 bytes, part j's in bit j), or where those are 0 Q4_K. */
 static void expand_k(const unsigned char *b, const unsigned char *fifth, const unsigned char *qs,
                      float *to)
 {
@@ -116,9 +118,10 @@ static void expand_k(const unsigned char *b, const unsigned char *fifth, const u
         int scale, minimum;
         scale_and_minimum(b + 4, j, &scale, &minimum);
         const float dl = d * (float)scale, ml = dmin * (float)minimum;
+        const unsigned char *at = qs + j / 2 * 32;
+        const int shift = j % 2 * 4;
         for (int i = 0; i < 32; i++) {
-            const int q =
-                (qs[j / 2 * 32 + i] >> (j % 2 * 4) & 15) | (fifth ? (fifth[i] >> j & 1) << 4 : 0);
+            const int q = (at[i] >> shift & 15) | (fifth[i] >> j & 1) << 4;
             const float scaled = dl * (float)q;
             to[32 * j + i] = scaled - ml;
         }
@@ -127,7 +130,8 @@ static void expand_k(const unsigned char *b, const unsigned char *fifth, const u
 
 static void expand_q4_k(const unsigned char *b, float *to)
 {
-    expand_k(b, NULL, b + 16, to);
+    static const unsigned char none[32];
+    expand_k(b, none, b + 16, to);
 }
 
 static void expand_q5_k(const unsigned char *b, float *to)
@@ -139,12 +143,15 @@ static void expand_q6_k(const unsigned char *b, float *to)
 {
     const unsigned char *low = b, *high = b + 128, *scales = b + 192;
     const float d = half_at(b + 208);
-    for (int i = 0; i < 256; i++) { /* halves of 128: four rows of 32 */
-        const int half = i / 128, row = i / 32 % 4;
-        const int q = (low[64 * half + row % 2 * 32 + i % 32] >> (row / 2 * 4) & 15) |
-                      (high[32 * half + i % 32] >> (2 * row) & 3) << 4;
-        const float dl = d * (float)(int8_t)scales[i / 16];
-        to[i] = dl * (float)(q - 32);
+    for (int k = 0; k < 16; k++) { /* halves of 128: four rows of 32, two scales each */
+        const int half = k / 8, row = k / 2 % 4;
+        const unsigned char *of_low = low + 64 * half + row % 2 * 32 + k % 2 * 16,
+                            *of_high = high + 32 * half + k % 2 * 16;
+        const float dl = d * (float)(int8_t)scales[k];
+        for (int i = 0; i < 16; i++) {
+            const int q = (of_low[i] >> (row / 2 * 4) & 15) | (of_high[i] >> (2 * row) & 3) << 4;
+            to[16 * k + i] = dl * (float)(q - 32);
+        }
     }
 }
 
