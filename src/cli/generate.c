@@ -115,6 +115,7 @@ static weft_status read_options(const weft_args *args, weft_generator_options *o
     if (o->fps > 0 && o->fps < 0.01)
         return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained",
                          o->fps);
+    WEFT_TRY(weft_args_i64(args, "--preview", 0, 10000, &o->preview));
     WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     WEFT_TRY(read_given(args, o));
@@ -303,6 +304,11 @@ static const weft_option options[] = {
     {.name = "--latents",
      .help = "also write what was denoised, before it is decoded: f32 (frames, rows, columns, "
              "channels), normalised, .latents.npy"},
+    {.name = "--preview",
+     .value_name = "EVERY",
+     .fallback = "0",
+     .help = "behind every so many steps a picture of the middle of the video as it is seen then, "
+             "beside it as .preview.png; 0: none"},
     {.name = "--keep-latents",
      .help = "what was denoised, which is written before it is decoded, stays beside the video as "
              ".latents.safetensors"},

@@ -5,6 +5,7 @@
 #include "runtime/weights.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static int64_t host_floats(const weft_generator *p)
 {
@@ -61,7 +62,8 @@ static int64_t bytes_beside(const weft_generator *p)
 
 int64_t weft_generator_bytes(const weft_generator *p)
 {
-    const int64_t bytes = bytes_beside(p) + weft_vae_bytes(p->vae),
+    const int64_t bytes =
+                      bytes_beside(p) + weft_vae_bytes(p->vae) + weft_generator_preview_bytes(p),
                   before = weft_given_work_bytes(&p->given);
     return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
 }
@@ -80,7 +82,9 @@ static weft_status open_vae(weft_generator *p)
                                 .width = p->options.width,
                                 .tile = p->options.tile};
     p->tile_given = o.tile != NULL;
-    const int64_t limit = p->options.memory, beside = bytes_beside(p) + weft_given_bytes(&p->given);
+    const int64_t limit = p->options.memory, beside = bytes_beside(p) +
+                                                      weft_given_bytes(&p->given) +
+                                                      weft_generator_preview_bytes(p);
     char needs[32], has[32];
     weft_tile chosen;
     if (beside >= limit)
@@ -170,6 +174,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(check_stream(options));
     WEFT_GO(weft_generator_read(p));
     WEFT_GO(weft_generator_build(p));
+    WEFT_GO(weft_generator_open_preview(p));
     WEFT_GO(open_vae(p));
     WEFT_GO(check_adapters(p));
     *generator = p;
@@ -195,6 +200,8 @@ void weft_generator_free(weft_generator *p)
     weft_spelling_close(&p->spelling);
     weft_recipe_free(&p->recipe);
     weft_vae_free(p->vae);
+    weft_vae_free(p->preview);
+    weft_free(p->seen);
     weft_store_free(p->store);
     weft_free(p->folder);
     weft_free(p->vae_folder);
@@ -313,6 +320,7 @@ weft_status weft_generator_bind(weft_generator *p)
         WEFT_TRY(weft_comm_world(p->comm, &group));
     WEFT_TRY(weft_programs_bind(programs, count, p->store, group));
     weft_vae_share(p->vae, group);
+    WEFT_TRY(weft_generator_bind_preview(p));
     return weft_vae_bind(p->vae);
 }
 
@@ -392,6 +400,36 @@ void weft_generator_latents(const weft_generator *p, int64_t dim[4])
     for (int i = 0; i < 3; i++)
         dim[i] = p->latent[i];
     dim[3] = p->grid.channels;
+}
+
+weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
+{
+    const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
+    char tiles[64];
+    if (ranks == 1)
+        return WEFT_OK;
+    weft_buf_printf(out, "%d ranks:", ranks);
+    for (int i = 0; i < p->mesh.axis_count; i++)
+        if (p->mesh.axis[i].size > 1)
+            weft_buf_printf(out, " %s=%d", p->mesh.axis[i].name, p->mesh.axis[i].size);
+    weft_buf_printf(out, "; the transformer over all of them (");
+    static const char *const said[][2] = {{"cfg", "guidance halves"},
+                                          {"dp", "rows of the batch"},
+                                          {"fsdp", "rows, and weights in parts"},
+                                          {"tp", "heads and columns of weights"},
+                                          {"cp", "tokens"},
+                                          {"ring", "tokens, keys by turns"},
+                                          {"ep", "experts"}};
+    const char *between = "";
+    for (int i = 0; i < p->mesh.axis_count; i++)
+        for (int k = 0; k < WEFT_COUNT(said); k++)
+            if (p->mesh.axis[i].size > 1 && !strcmp(p->mesh.axis[i].name, said[k][0])) {
+                weft_buf_printf(out, "%s%s", between, said[k][1]);
+                between = ", ";
+            }
+    weft_buf_printf(out, "), text encoders as it, where they have such parts; decoding %s",
+                    weft_vae_tiles(p->vae, tiles)[0] ? "tile by tile on all" : "on the first rank");
+    return weft_buf_check(out);
 }
 
 double weft_generator_fps(const weft_generator *p)

@@ -50,7 +50,8 @@ typedef struct weft_generator_options {
     double strength;
     /* Frames that are denoised together, and that two windows share; 0: all, and a quarter. */
     int64_t window, window_overlap;
-    double fps; /* that the model is told, where it takes one; 0: as trained */
+    int64_t preview; /* a picture of what is denoised behind every so many steps; 0: none */
+    double fps;      /* that the model is told, where it takes one; 0: as trained */
     /* Shares of the steps from which on and until which there is guidance; both 0: in all */
     double guided[2];
     const char *cache; /* as weft_cache_choose takes it; NULL: off */
@@ -78,6 +79,8 @@ int64_t weft_generator_bytes(const weft_generator *generator);
 weft_status weft_generator_bind(weft_generator *generator);
 /* "12 tiles of 256x256" that a picture is decoded in; "": whole. */
 const char *weft_generator_tiles(const weft_generator *generator, char text[64]);
+/* How the ranks split the work, for people: "2 ranks: cfg=2; ..." */
+weft_status weft_generator_tell_layout(const weft_generator *generator, weft_buf *out);
 /* With what the options left open filled in; fps is the model's. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);
@@ -107,6 +110,9 @@ weft_generator_saved weft_generator_cache(const weft_generator *generator);
 typedef struct weft_generator_sink {
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */
     weft_status_code (*step)(void *user, int64_t first_prompt, int64_t done, int64_t steps);
+    /* The middle of the video as it is seen now, (height, width, 3) in [-1,1]; on rank 0 only, with
+     * options->preview; may be NULL. */
+    weft_status_code (*preview)(void *user, int64_t prompt, const float *picture);
     /* What was denoised: (frames, rows, columns, channels) of dim, normalised; on rank 0 only,
      * all videos of a batch before the first of them is decoded; may be NULL. */
     weft_status_code (*latents)(void *user, int64_t prompt, const int64_t dim[4], const float *x);

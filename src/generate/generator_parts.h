@@ -62,7 +62,9 @@ struct weft_generator {
     const float *noise; /* (noises, latents) to begin with, borrowed; NULL: seeds' */
     int64_t noises;
     weft_vae *vae;
-    weft_leg *leg; /* [steps] */
+    weft_vae *preview; /* of one latent frame, on the rank that shows it; NULL: none */
+    float *seen;       /* (batch, frame) of latents that it shows, and room for one */
+    weft_leg *leg;     /* [steps] */
     /* x, other (batch,...): what is denoised, and what is said without the prompt; context (rows,
      * told of a prompt) */
     float *x, *work, *other, *context;
@@ -106,6 +108,14 @@ double weft_generator_scale(const weft_generator *p);
 /* Decoding has run out of memory: whether it may be tried in smaller tiles, and a VAE for those. */
 bool weft_generator_may_shrink(const weft_generator *p);
 weft_status weft_generator_shrink(weft_generator *p);
+
+/* options.preview: what each step sees is shown behind it. */
+weft_status weft_generator_open_preview(weft_generator *p);
+int64_t weft_generator_preview_bytes(const weft_generator *p);
+weft_status weft_generator_bind_preview(weft_generator *p);
+void weft_generator_see(weft_generator *p, int64_t step, const float *x, const weft_level *level,
+                        const float *answer);
+weft_status weft_generator_show(weft_generator *p, int64_t step, const weft_generator_sink *sink);
 
 /* Inputs that are one number of a video. */
 enum { WEFT_GENERATOR_NUMBERS = 4 };

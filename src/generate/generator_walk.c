@@ -266,7 +266,10 @@ typedef struct run_state {
 static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
                                   float *answer)
 {
-    return answer_at(((run_state *)user)->generator, step, x, level, answer);
+    weft_generator *p = ((run_state *)user)->generator;
+    WEFT_TRY(answer_at(p, step, x, level, answer));
+    weft_generator_see(p, step, x, level, answer);
+    return WEFT_OK;
 }
 
 /* A function of the video's seed, the draw and the place in it: the same in any batch. */
@@ -285,6 +288,7 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
     const run_state *r = user;
+    WEFT_TRY(weft_generator_show(r->generator, done - 1, r->sink));
     return r->sink->step ? r->sink->step(r->sink->user, r->generator->first, done, steps) : WEFT_OK;
 }
 

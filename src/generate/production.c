@@ -7,6 +7,8 @@
 #include "format/npy.h"
 #include "generate/decode.h"
 #include "generate/gallery.h"
+#include "video/clip.h"
+#include "video/image.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,9 +21,10 @@ typedef struct making {
     weft_batches batches;
     weft_comm *comm; /* of this team: NULL where each rank works for itself */
     int team;
-    bool writes; /* the first rank of its team */
-    bool tells;  /* the first of all */
-    bool met;    /* all ranks: the gallery is open */
+    bool writes;   /* the first rank of its team */
+    bool tells;    /* the first of all */
+    bool foretold; /* what the first video takes */
+    bool met;      /* all ranks: the gallery is open */
     weft_gallery *gallery;
     weft_generator *generator;
     weft_progress progress;
@@ -120,6 +123,12 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
     const double taken = (weft_now() - m->began) / (double)(done - m->begun_at);
     if (!m->tells)
         return WEFT_OK;
+    if (!m->foretold && done - m->begun_at == 2) {
+        m->foretold = true;
+        weft_info("predicted from the first two steps: %s for the denoising of %lld steps",
+                  weft_format_seconds(taken * (double)(steps - m->begun_at), each),
+                  (long long)(steps - m->begun_at));
+    }
     snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld, %s each, %.4g tokens/s",
              (long long)job_of(m, 0) + 1, (long long)done, (long long)steps,
              weft_format_seconds(taken, each), (double)(m->tokens * m->batch->count) / taken);
@@ -166,6 +175,27 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
         remove_beside(m, job_of(m, 0), walk_ending);
     m->denoised = m->decoded = weft_now();
     return WEFT_OK;
+}
+
+/* Beside the video, in the place of the one before. */
+static weft_status_code on_preview(void *user, int64_t prompt, const float *picture)
+{
+    const making *m = user;
+    const int64_t job = job_of(m, prompt), height = m->items[job].height,
+                  width = m->items[job].width;
+    weft_buf path = {0};
+    uint8_t *rgb = weft_alloc(height * width * 3);
+    weft_status_code status = rgb ? path_beside(m, job, "preview.png", &path)
+                                  : weft_fail(WEFT_E_MEMORY, "out of memory for a picture");
+    if (status == WEFT_OK)
+        status = weft_make_parent(path.data);
+    if (status == WEFT_OK) {
+        weft_clip_to_u8(picture, 1, height, width, false, rgb);
+        status = weft_png_write(path.data, rgb, width, height);
+    }
+    weft_buf_free(&path);
+    weft_free(rgb);
+    return status;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------- */
@@ -372,8 +402,11 @@ static weft_status go_on(making *m, const batch_lists *l)
 
 static weft_status make_batch(making *m, const weft_batch *batch, const float *noise)
 {
-    const weft_generator_sink sink = {
-        .step = on_step, .latents = on_latents, .frames = on_frames, .user = m};
+    const weft_generator_sink sink = {.step = on_step,
+                                      .preview = on_preview,
+                                      .latents = on_latents,
+                                      .frames = on_frames,
+                                      .user = m};
     batch_lists l;
     m->batch = batch;
     m->begun_at = 0;
@@ -427,6 +460,11 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
                   weft_format_bytes(weft_generator_bytes(m->generator), bytes));
     if (m->tells && weft_generator_tiles(m->generator, tiles)[0])
         weft_info("each picture is decoded in %s, which are blended where they overlap", tiles);
+    weft_buf layout = {0};
+    WEFT_TRY(weft_generator_tell_layout(m->generator, &layout));
+    if (m->tells && layout.len)
+        weft_info("%s", layout.data);
+    weft_buf_free(&layout);
     m->tokens = weft_generator_tokens(m->generator);
     for (int64_t i = 0; i < m->o->jobs->count; i++)
         if (weft_jobs_alike(job, &m->o->jobs->at[i])) {

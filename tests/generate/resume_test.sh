@@ -61,6 +61,11 @@ goes_on ranks KILL on_two "${long[@]}"
 goes_on ranks-int INT on_two "${long[@]}" --sampler dpmpp
 grep -q 'stopped after step [1-9][0-9]* of 120 of prompt 1.*--resume' unipc.stop || { cat unipc.stop; fail "how to go on is not said"; }
 
+# pictures on the way: nothing else changes
+generate "${long[@]}" --preview 7 --raw --out seen.mp4 >seen.log 2>&1 || { cat seen.log; fail "--preview"; }
+cmp seen.npy unipc.npy && [ "$(head -c 8 seen.preview.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || { cat seen.log; fail "--preview"; }
+grep -q 'predicted from the first two steps' seen.log || { cat seen.log; fail "no seconds are predicted"; }
+
 # of other settings, prompts, models: named, and the walk stays
 stopped INT other generate "${long[@]}" --seed 3
 other() { # PATTERN OPTIONS...

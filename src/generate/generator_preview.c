@@ -1,0 +1,84 @@
+#include "generate/decode.h"
+#include "generate/generator_parts.h"
+
+/* What is denoised, as the last answer of a step says it: the latent frame in the middle of each
+ * video, decoded as a video of one. */
+
+static bool is_due(const weft_generator *p, int64_t step)
+{
+    return p->options.preview > 0 && (step + 1) % p->options.preview == 0;
+}
+
+static int64_t frame_floats(const weft_generator *p)
+{
+    return p->latent_floats / p->latent[0];
+}
+
+weft_status weft_generator_open_preview(weft_generator *p)
+{
+    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
+                                .frames = weft_grid_frames(&p->grid, 1),
+                                .height = p->options.height,
+                                .width = p->options.width};
+    const bool shows = !p->comm || weft_comm_rank(p->comm) == 0;
+    weft_tile chosen;
+    if (!p->options.preview || !shows)
+        return WEFT_OK;
+    return weft_vae_open_within(p->vae_folder, &o, p->options.memory, &p->preview, &chosen);
+}
+
+int64_t weft_generator_preview_bytes(const weft_generator *p)
+{
+    return p->preview ? weft_vae_bytes(p->preview) + p->options.batch * frame_floats(p) * 4 : 0;
+}
+
+weft_status weft_generator_bind_preview(weft_generator *p)
+{
+    if (!p->preview)
+        return WEFT_OK;
+    p->seen = weft_alloc_aligned((p->options.batch + 1) * frame_floats(p) * 4);
+    return p->seen ? weft_vae_bind(p->preview)
+                   : weft_fail(WEFT_E_MEMORY, "out of memory for --preview");
+}
+
+void weft_generator_see(weft_generator *p, int64_t step, const float *x, const weft_level *level,
+                        const float *answer)
+{
+    const int64_t frame = frame_floats(p), middle = p->latent[0] / 2 * frame;
+    if (!p->preview || !is_due(p, step))
+        return;
+    for (int64_t b = 0; b < p->options.batch; b++)
+        for (int64_t i = 0; i < frame; i++) {
+            const int64_t at = b * p->latent_floats + middle + i;
+            p->seen[b * frame + i] =
+                (float)(level->skip * (double)x[at] + level->out * (double)answer[at]);
+        }
+}
+
+typedef struct showing {
+    const weft_generator_sink *sink;
+    int64_t prompt;
+} showing;
+
+/* The first frame of what one latent frame is decoded to. */
+static weft_status_code on_frame(void *user, int64_t first, int64_t count, const float *frames)
+{
+    const showing *s = user;
+    (void)count;
+    return first ? WEFT_OK : s->sink->preview(s->sink->user, s->prompt, frames);
+}
+
+weft_status weft_generator_show(weft_generator *p, int64_t step, const weft_generator_sink *sink)
+{
+    const int64_t frame = frame_floats(p);
+    if (!p->preview || !sink->preview || !is_due(p, step))
+        return WEFT_OK;
+    for (int64_t b = 0; b < p->options.batch && p->first + b < p->count; b++) {
+        showing s = {sink, p->first + b};
+        float *x = p->seen + p->options.batch * frame;
+        weft_latents_unnormalise(&p->grid, weft_generator_scale(p), p->seen + b * frame, 1, frame,
+                                 x);
+        WEFT_TRY(weft_vae_decode(p->preview, x, 1, on_frame, &s));
+    }
+    return WEFT_OK;
+}
