@@ -253,7 +253,8 @@ static void place(const weft_placement *p, const weft_cascade_list *list, const 
     check(weft_placed_check(out, all.ranks, "bench"));
 }
 
-/* One sample's DiT alone on the first ranks. */
+/* One sample's DiT alone, where the mapper would put it: on the first node, or as evenly as can be on
+ * the fewest. */
 static double profile(planner *p, weft_sp_method method, int bucket, int degree)
 {
     int32_t ranks[MOST_RANKS];
@@ -264,8 +265,10 @@ static double profile(planner *p, weft_sp_method method, int bucket, int degree)
         .method = method};
     const weft_placed_iteration plan = {
         .sample = &sample, .samples = 1, .cascade = &cascade, .cascades = 1, .makespan = 1};
-    for (int r = 0; r < degree; r++)
-        ranks[r] = r;
+    const int each = (int)all.cluster.devices, nodes = (degree + each - 1) / each;
+    for (int n = 0, r = 0; n < nodes; n++)
+        for (int i = 0; i < degree / nodes + (n < degree % nodes); i++)
+            ranks[r++] = n * each + i;
     double *known = &p->seconds[method][bucket][degree];
     if (!*known)
         *known = execute(&plan).makespan;
@@ -274,7 +277,7 @@ static double profile(planner *p, weft_sp_method method, int bucket, int degree)
 
 static bool profiled(int64_t degree)
 {
-    return degree <= 8 || degree == 10 || degree == 12 || degree == 24 ||
+    return degree <= 4 || degree == 6 || degree == 8 || degree == 12 || degree == 24 ||
            (degree % 8 == 0 && (degree & (degree - 1)) == 0);
 }
 
@@ -349,6 +352,25 @@ static weft_sp_method method_of(int policy)
     return policy == WEFT_POLICY_STATIC && ring ? WEFT_SP_RING : WEFT_SP_ULYSSES;
 }
 
+/* The cascades of an iteration that is further off than it may be. */
+static void explain(const weft_placed_iteration *plan)
+{
+    for (int64_t c = 0; c < plan->cascades; c++) {
+        const weft_assigned *at = &plan->cascade[c].at;
+        double start = 0, end = 0;
+        for (int64_t i = 0; i < at->degree; i++) {
+            start = fmax(start, all.done[at->device[i]][c].start);
+            end = fmax(end, all.done[at->device[i]][c].end);
+        }
+        fprintf(stderr, "%-9s bucket %2d planned %8.4f + %7.4f executed %8.4f + %7.4f on", at->id,
+                plan->sample[plan->cascade[c].sample].bucket, at->start, at->seconds, start,
+                end - start);
+        for (int64_t i = 0; i < at->degree; i++)
+            fprintf(stderr, " %d", at->device[i]);
+        fprintf(stderr, "\n");
+    }
+}
+
 static int64_t best_degree(weft_policy policy, planner *p, const weft_workload *stage,
                            int64_t samples, int iterations)
 {
@@ -405,6 +427,8 @@ static void iteration(planner *p, const weft_workload *stage, int64_t samples, u
         const double planning = weft_now() - began;
         place(&placed, &list, request.sample, &w, method, arena, &plan);
         const executed e = execute(&plan);
+        if (fabs(e.makespan / placed.makespan - 1) > 0.05)
+            explain(&plan);
         t[policy].bound += bound;
         note(&t[policy], &placed, &e, planning);
     }
