@@ -65,8 +65,8 @@ static weft_status find_tokenizer(const weft_reader_spec *spec, const weft_readi
     return weft_fail(
         WEFT_E_NOT_FOUND,
         "%s: captions become tokens of %s by its tokenizer, and there is none in %s or "
-        "beside it in %s; give tokenizer: its tokenizer.json, spiece.model or "
-        "vocab.json (or their folder), or take a WeftBytesEncoder",
+        "beside it in %s; give tokenizer: its tokenizer.json, spiece.model, "
+        "vocab.json or vocab.txt (or their folder), or take a WeftBytesEncoder",
         where, weft_model_class(&spec->model), folder[0] ? folder : "the config",
         reading->tokenizer);
 }

@@ -114,8 +114,8 @@ static const weft_key text_keys[] = {
      "with weights: go on training them; otherwise they stay, and their embeddings of the captions "
      "are kept with the latents"},
     {"tokenizer", WEFT_KEY_STRING, offsetof(weft_run_model, tokenizer), "", "",
-     "its tokenizer.json, spiece.model or vocab.json, or their folder; empty: in the folder of the "
-     "weights, or beside it in tokenizer. WeftBytesEncoder needs none"},
+     "its tokenizer.json, spiece.model, vocab.json or vocab.txt, or their folder; empty: in the "
+     "folder of the weights, or beside it in tokenizer. WeftBytesEncoder needs none"},
     I64(weft_run_model, length, "length", "0", "tokens",
         "of a caption: what is longer is cut; 0: as many as the transformer's family is published "
         "with",
