@@ -47,9 +47,8 @@ const weft_verb weft_verb_tokenize = {
     .details =
         "TOKENIZER is a tokenizer.json, a spiece.model, a vocab.json with its merges.txt beside\n"
         "it, a vocab.txt (BERT's), or a folder with one of them (the first in this order is\n"
-        "taken; in a pipeline it is the folder tokenizer). One line a token: its id and its piece, "
-        "with what the model wants\n"
-        "before and behind a text.\n"
+        "taken; in a pipeline it is the folder tokenizer). One line a token: its id and its\n"
+        "piece, with what the model wants before and behind a text.\n"
         "\n"
         "Exit code 0, or 1 when the file is bad or of a kind that is not built.",
     .examples = "weft tokenize MODEL/tokenizer \"a red square\"\n",
