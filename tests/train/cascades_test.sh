@@ -144,3 +144,19 @@ refused "start nothing\|starts nothing" 1 $plans --set backend=virtual
     { cat dry.txt; fail "a dry run"; }
 [ "$(grep -c '^s[0-4]\.dit' dry.txt)" = 10 ] && grep -q "lower bound" dry.txt && grep -q "takes most" dry.txt && [ -s dry.svg ] || { cat dry.txt; fail "what a dry run says"; }
 [ ! -e runs/dry ] || fail "a dry run wrote something"
+
+# a clip that does not decode: another takes its place, on all ranks the same
+python3 - <<'PY'
+import tarfile
+path = "mixed/train-000000.tar"
+with tarfile.open(path) as tar:
+    clip = next(m for m in tar.getmembers() if m.name.endswith(".mp4"))
+data = bytearray(open(path, "rb").read())
+data[clip.offset_data + 40 : clip.offset_data + clip.size] = b"U" * (clip.size - 40)
+open(path, "wb").write(data)
+PY
+for n in 1 3; do
+    ranks $n "$WEFT" train c.yaml --set out=runs/hurt$n $plans --set data.samples_from=pixels >hurt$n.log 2>&1 || { cat hurt$n.log; fail "a clip that does not decode"; }
+    grep -q "another sample takes its place" hurt$n.log || { cat hurt$n.log; fail "it does not say that a clip was replaced"; }
+done
+python3 compare.py runs/hurt1 runs/hurt3 || fail "with a clip that does not decode three ranks are not one"
