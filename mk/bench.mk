@@ -3,6 +3,7 @@
 #   make bench-models                training step and VAE as a whole  make bench-near                near-duplicates of 100,000 shots
 #   make bench-families B=flux       forward pass and training step of every family at a small size
 #   make bench-ranks                 collectives and a step on two ranks
+#   make bench-fusion B=links        layers over frames and places in slices, on modelled ranks (not part of `make bench`; paper, sweep, others)
 #   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
 #   make bench-mixed                 iterations of mixed samples on two ranks under four policies (not part of `make bench`; FOOTAGE=DIR, STEPS, ROUNDS)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
@@ -10,10 +11,10 @@
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
 #   make bench-cascades              iterations of cascades on 16, 32, 64 modelled ranks beside their plans (not part of `make bench`; RANKS=16 N=5)
-BENCHES := kernels loader models families near ranks
+BENCHES := kernels loader models families near ranks fusion
 
 .PHONY: bench bench-cascades bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
-bench: $(BENCHES:%=bench-%)
+bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 test-bin: $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades: $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
 	$(LINK)
@@ -21,6 +22,8 @@ bench-kernels bench-models bench-families: bench-%: $(O)/bench/%
 	$< $(B)
 bench-loader: $(O)/bench/loader
 	$< $(if $(SHARDS),$(SHARDS) 9 128 128)
+bench-fusion: $(O)/bench/fusion
+	$< $(B)
 bench-near: $(O)/bench/near
 	$<
 bench-ranks: $(O)/bench/ranks

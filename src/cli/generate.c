@@ -407,7 +407,7 @@ static const weft_option options[] = {
      .fallback = "",
      .help = "with cp, of models with spatial and temporal layers: how many slices a layer is cut "
              "into whose exchanges run behind kernels, and of how many parts are exchanged a layer "
-             "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), auto, or off"},
+             "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), or off"},
     WEFT_LAYOUT_OPTIONS,
     {.name = "--batch",
      .value_name = "N",

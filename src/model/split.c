@@ -59,12 +59,32 @@ static const weft_recipe_row ring_rows[] = {
     {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SPACE},                      \
     {spatial ":layer_norm",         axis, TOKENS, .cut = WEFT_CUT_TIME},                       \
     /* of slices: what a layer begins with, and what goes from one to the next (pass/slice.c) */ \
-    {"*.enter:slice",               axis, TOKENS, .optional = true},                           \
-    {"*.enter:pad",                 axis, TOKENS, .optional = true},                           \
-    {"*.exchange:slice",            axis, {WEFT_S, 2}, .optional = true},                      \
-    {"*.exchange:pad",              axis, {WEFT_S, 2}, .optional = true},                      \
-    {"*.late:slice",                axis, {WEFT_S, 2}, .optional = true, .held = true},        \
-    {"*.late:pad",                  axis, {WEFT_S, 2}, .optional = true, .held = true}
+    {"*enter:slice",               axis, TOKENS, .optional = true},                           \
+    {"*enter:pad",                 axis, TOKENS, .optional = true},                           \
+    {"*exchange:slice",            axis, {WEFT_S, 2}, .optional = true},                      \
+    {"*exchange:pad",              axis, {WEFT_S, 2}, .optional = true},                      \
+    {"*late:slice",                axis, {WEFT_S, 2}, .optional = true, .held = true},        \
+    {"*late:pad",                  axis, {WEFT_S, 2}, .optional = true, .held = true}
+/* Or places are split in both: a spatial layer's attention turns them into heads, or its keys go
+ * round. */
+#define PLACES {WEFT_S, 2}
+#define IN_PLACES(temporal, spatial, self, cross, axis, ...)                                  \
+    {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SAMPLES},                    \
+    {spatial ":layer_norm",         axis, PLACES, .cut = WEFT_CUT_SAMPLES},                    \
+    {temporal self ":attention",    axis, {WEFT_S, 0}},                                        \
+    {spatial self ":attention",     axis, TOKENS __VA_ARGS__},                                 \
+    {spatial cross ":attention",    axis, TOKENS, .optional = true},                           \
+    {spatial cross ":turned",       axis, ALL, .optional = true}
+#define BY_RING , .by = "ring"
+static const weft_recipe_row
+    stdit_heads_rows[] = {IN_PLACES("*temporal_blocks.*", "*spatial_blocks.*", ".attn",
+                                    ".cross_attn", "heads")},
+    stdit_ring_rows[]  = {IN_PLACES("*temporal_blocks.*", "*spatial_blocks.*", ".attn",
+                                    ".cross_attn", "ring", BY_RING)},
+    latte_heads_rows[] = {IN_PLACES("*temporal_transformer_blocks.*", "*transformer_blocks.*",
+                                    ".attn1", ".attn2", "heads")},
+    latte_ring_rows[]  = {IN_PLACES("*temporal_transformer_blocks.*", "*transformer_blocks.*",
+                                    ".attn1", ".attn2", "ring", BY_RING)};
 static const weft_recipe_row
     stdit_rows[] = {GROUPS("*temporal_blocks.*", "*spatial_blocks.*", "cp")},
     latte_rows[] = {GROUPS("*temporal_transformer_blocks.*", "*transformer_blocks.*", "cp")};
@@ -98,6 +118,10 @@ static const weft_recipe_list
     sp      = LIST("sp",   "tensor parallel, tokens in between",  sp_rows),
     stdit   = LIST("cp",   "context parallel, frames into places", stdit_rows),
     latte   = LIST("cp",   "context parallel, frames into places", latte_rows),
+    stdit_heads = LIST("heads", "context parallel, places into heads",  stdit_heads_rows),
+    stdit_ring  = LIST("ring",  "context parallel, keys go round",      stdit_ring_rows),
+    latte_heads = LIST("heads", "context parallel, places into heads",  latte_heads_rows),
+    latte_ring  = LIST("ring",  "context parallel, keys go round",      latte_ring_rows),
     sp_norm = LIST("sp",   "tensor parallel, tokens in between",  sp_norm_rows);
 
 const weft_recipe_list
@@ -112,6 +136,8 @@ const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS] 
     &tp_norm, &weft_split_experts_tp, &ring, &cp, &sp_norm, &weft_split_experts_sp,
     &weft_split_experts};
 const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS] = {&tp, &ring, &cp, &sp};
-const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS] = {&tp, &latte};
-const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS] = {&stdit};
+const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS] = {&tp, &latte, &latte_heads,
+                                                                          &latte_ring};
+const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS] = {&stdit, &stdit_heads,
+                                                                          &stdit_ring};
 /* clang-format on */

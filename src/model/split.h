@@ -23,8 +23,8 @@ enum { WEFT_SPLIT_EXPERTS_LISTS = 7 };
 extern const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS];
 
 /* Of families whose spatial and temporal blocks work on (B,G,S,C), G groups that do not see each
- * other: tp and cp, which splits the groups; cp alone. */
-enum { WEFT_SPLIT_LATTE_LISTS = 2, WEFT_SPLIT_STDIT_LISTS = 1 };
+ * other: tp (Latte), cp, which splits the groups, and heads and ring, which split places. */
+enum { WEFT_SPLIT_LATTE_LISTS = 4, WEFT_SPLIT_STDIT_LISTS = 3 };
 extern const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS];
 extern const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS];
 

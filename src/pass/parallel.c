@@ -11,11 +11,12 @@ typedef struct weft_parallel_alone {
     weft_parallel p;
 } weft_parallel_alone;
 
-static const char *const context_names[] = {"ulysses", "ring", "auto", NULL};
+static const char *const context_names[] = {"ulysses", "ring", "auto", "heads", NULL};
 static const weft_key context_keys[] = {
     {"kind", WEFT_KEY_ENUM, offsetof(weft_context, kind), "ulysses", "",
      "ulysses: an all-to-all turns the split of tokens into one of heads around attention; ring: "
-     "keys and values go round, and ranks may be more than heads; auto: the cheaper one by `weft "
+     "keys and values go round, and ranks may be more than heads; heads: as ulysses, where that "
+     "turns frames into places (STDiT3, Latte); auto: the cheaper one by `weft "
      "plan layout`'s prices, with the profile OUT/profile.json where there is one",
      .choices = context_names},
     {"ulysses", WEFT_KEY_I64, offsetof(weft_context, ulysses), "0", "ranks",
@@ -32,7 +33,7 @@ const weft_section weft_context_section = {
     WEFT_COUNT(context_keys),
     .single = "kind"};
 
-static const char *const slices_names[] = {"on", "auto", "off", NULL};
+static const char *const slices_names[] = {"on", "off", NULL};
 #define SLICES(member, fallback_, least, help_)                                                    \
     {                                                                                              \
 #member, WEFT_KEY_I64, offsetof(weft_slices, member), fallback_, "slices", help_,          \
@@ -40,9 +41,8 @@ static const char *const slices_names[] = {"on", "auto", "off", NULL};
     }
 static const weft_key slices_keys[] = {
     {"kind", WEFT_KEY_ENUM, offsetof(weft_slices, kind), "on", "",
-     "on: as many as the other keys say, and no more than there are; auto: by what layers and "
-     "links "
-     "cost; off: layers are exchanged whole, sample by sample",
+     "on: as many as the other keys say, and no more than there are; off: layers are exchanged "
+     "whole, sample by sample",
      .choices = slices_names},
     SLICES(time, "4", 1, "of spatial layers, along time, of all samples of a rank together"),
     SLICES(space, "4", 1, "of temporal layers, along space"),
@@ -52,8 +52,8 @@ static const weft_key slices_keys[] = {
 };
 const weft_section weft_slices_section = {
     "slices",
-    "of models with spatial and temporal layers, whose exchanges run behind kernels: on, auto, "
-    "off, or {time: 4, space: 4, lift_time: 1, lift_space: 3}",
+    "of models with spatial and temporal layers, whose exchanges run behind kernels: on, off, "
+    "or {time: 4, space: 4, lift_time: 1, lift_space: 3}",
     sizeof(weft_slices),
     slices_keys,
     WEFT_COUNT(slices_keys),
@@ -206,7 +206,7 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
         case 3: add_axis(mesh, "ep", d.ep); break;
         case 4:
             add_axis(mesh, "ring", d.ring);
-            add_axis(mesh, "cp", d.ulysses);
+            add_axis(mesh, p->context.kind == WEFT_CONTEXT_HEADS ? "heads" : "cp", d.ulysses);
             break;
         default: add_axis(mesh, p->sequence ? "sp" : "tp", d.tp); break;
         }

@@ -6,11 +6,13 @@
 #include "pass/pass.h"
 #include "pass/stage.h"
 
-/* AUTO: by what each of them costs; whoever lays a run out decides (train/settle.h). */
+/* AUTO: by what each of them costs; whoever lays a run out decides (train/settle.h). HEADS: of
+ * models with frames and places, whose ULYSSES turns one into the other, places into heads. */
 typedef enum weft_context_kind {
     WEFT_CONTEXT_ULYSSES,
     WEFT_CONTEXT_RING,
-    WEFT_CONTEXT_AUTO
+    WEFT_CONTEXT_AUTO,
+    WEFT_CONTEXT_HEADS
 } weft_context_kind;
 
 /* How attention is split where tokens are. */
@@ -49,7 +51,8 @@ const char *weft_parallel_given(const weft_parallel *p);
 /* The mesh of `ranks` ranks (0: as many as the degrees make). Axes, in the order of `order`, those
  * of more than one rank:
  *
- *   dp, fsdp, ep, pp   as they are     cp   "cp" (all-to-all), "ring", or ring outside, cp inside
+ *   dp, fsdp, ep, pp   as they are     cp   "cp" (all-to-all), "ring", or ring outside, cp inside;
+ *                                           "heads"
  *   tp                 "tp", or "sp" with `sequence`
  *
  * WEFT_E_CONFIG, beginning with `where`: cfg (see below), degrees that do not make the ranks, with

@@ -34,8 +34,8 @@ typedef struct weft_recipe_row {
     const char *by;
 } weft_recipe_row;
 enum { WEFT_ANY_DIM = -1 };
-/* What the groups of a layer are: frames, or places in a frame. */
-enum { WEFT_CUT_NONE, WEFT_CUT_TIME, WEFT_CUT_SPACE };
+/* What the groups of a layer are: frames, or places in a frame; or only samples are cut apart. */
+enum { WEFT_CUT_NONE, WEFT_CUT_TIME, WEFT_CUT_SPACE, WEFT_CUT_SAMPLES };
 
 /* Spatial layers in `time` slices of frames, temporal layers in `space` slices of places, of all
  * samples of a rank together and at least one of each, with exchanges of their own; parts of the
@@ -43,8 +43,7 @@ enum { WEFT_CUT_NONE, WEFT_CUT_TIME, WEFT_CUT_SPACE };
  * than there are groups for each rank. */
 typedef enum weft_slices_kind {
     WEFT_SLICES_ON,
-    WEFT_SLICES_AUTO, /* by what the layers and the links cost; whoever lays a run out decides */
-    WEFT_SLICES_OFF   /* one slice of each sample, nothing is lifted */
+    WEFT_SLICES_OFF /* one slice of each sample, nothing is lifted */
 } weft_slices_kind;
 typedef struct weft_slices {
     int kind; /* weft_slices_kind */

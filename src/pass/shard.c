@@ -557,6 +557,41 @@ static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const w
                     as_row(to, map[n->in[1].id], shape->rank, shape->dim[last]));
 }
 
+/* A reshape of (B,G,S,C) to rows of G S, or back, of a scope for which the recipe has a row
+ * "scope:turned": where S is split and not G, parts lie together in rows of S G. */
+static bool is_turned(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                      const weft_node *n, bool *back)
+{
+    char name[512];
+    bool asked = false;
+    if (n->op != WEFT_OP_RESHAPE)
+        return false;
+    snprintf(name, sizeof name, "%s:turned", n->scope);
+    for (int a = 0; a < mesh->axis_count; a++)
+        asked = asked || (mesh->axis[a].size > 1 &&
+                          weft_recipe_row_for(recipe, mesh->axis[a].name, name, false));
+    const weft_shape *in = &weft_value_get(g, n->in[0])->shape,
+                     *out = &weft_value_get(g, n->out[0])->shape;
+    *back = out->dim[1] < in->dim[1];
+    const weft_shape *rows = *back ? in : out, *groups = *back ? out : in;
+    return asked && in->rank == 4 && out->rank == 4 && in->dim[0] == out->dim[0] &&
+           rows->dim[1] == groups->dim[1] * groups->dim[2];
+}
+
+static weft_value emit_turned(weft_graph *to, const weft_graph *from, const weft_node *n, bool back,
+                              const weft_value *map)
+{
+    static const int perm[] = {0, 2, 1, 3};
+    const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
+    const weft_value x = map[n->in[0].id];
+    return back ? weft_permute(
+                      to,
+                      weft_reshape(to, x,
+                                   WEFT_SHAPE(out->dim[0], out->dim[2], out->dim[1], out->dim[3])),
+                      perm)
+                : weft_reshape(to, weft_permute(to, x, perm), *out);
+}
+
 /* A copy of `g`, with those nodes taken apart. */
 static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int rank,
                               const weft_recipe *recipe, weft_graph *to)
@@ -567,13 +602,17 @@ static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int ra
     weft_graph_set_mesh(to, mesh, rank);
     for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
         const weft_node *n = weft_graph_node(g, i);
-        const bool bias = bias_goes_behind(g, mesh, recipe, n);
-        if (!bias && !norm_opens(g, mesh, recipe, n)) {
+        bool back;
+        const bool bias = bias_goes_behind(g, mesh, recipe, n),
+                   turned = is_turned(g, mesh, recipe, n, &back);
+        if (!bias && !turned && !norm_opens(g, mesh, recipe, n)) {
             weft_graph_copy_node(to, g, i, map);
             continue;
         }
         weft_graph_push(to, "%s", n->scope);
-        map[n->out[0].id] = bias ? emit_bias_behind(to, g, n, map) : emit_open_norm(to, g, n, map);
+        map[n->out[0].id] = bias     ? emit_bias_behind(to, g, n, map)
+                            : turned ? emit_turned(to, g, n, back, map)
+                                     : emit_open_norm(to, g, n, map);
         weft_graph_pop(to);
     }
     int count;

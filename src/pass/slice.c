@@ -45,7 +45,7 @@ typedef struct cutting {
     int dim;
 } cutting;
 
-enum { WHOLE = -1, SAMPLES = 0, TIME = WEFT_CUT_TIME, SPACE = WEFT_CUT_SPACE, TABLES };
+enum { WHOLE = -1, SAMPLES = 0, TIME = WEFT_CUT_TIME, SPACE = WEFT_CUT_SPACE, TABLES = SPACE + 1 };
 
 /* From how `value` is cut to how the region that begins at `node` needs it. */
 typedef struct turn {
@@ -72,6 +72,8 @@ typedef struct slicer {
     int64_t turns, turns_room;
     turn *turn; /* in the order of nodes; owned */
     int32_t regions;
+    int32_t entry; /* the node before which the first layer's x is cut; -1: there is no layer */
+    int entry_kind, entry_dim;
 } slicer;
 
 /* ---- where to cut --------------------------------------------------------------------------- */
@@ -111,7 +113,7 @@ static int begins(const slicer *s, const weft_node *n)
         return WEFT_CUT_NONE;
     snprintf(name, sizeof name, "%s:%s", n->scope, weft_op_get(n->op)->name);
     const weft_recipe_row *row = weft_recipe_row_for(s->recipe, s->axis, name, false);
-    return row ? row->cut : WEFT_CUT_NONE;
+    return row && (s->samples || row->cut != WEFT_CUT_SAMPLES) ? row->cut : WEFT_CUT_NONE;
 }
 
 static const weft_shape *shape_of(const slicer *s, weft_value v)
@@ -210,18 +212,79 @@ static bool is_between(const slicer *s, const weft_node *n)
     return !row || !row->cut;
 }
 
+/* The row that makes the node's output in slices along `dim` of slices of operand 0 alone; NULL:
+ * there is none. */
+static const weft_layout_choice *row_of_slices(const slicer *s, const weft_node *n, int dim,
+                                               weft_layout_choice row[WEFT_MAX_CHOICES])
+{
+    if (weft_op_has(n->op, WEFT_TRAIT_GIVEN) || n->out_count != 1)
+        return NULL;
+    const int rows = weft_op_get(n->op)->layout(s->from, n, 1, row);
+    for (int k = 0; k < rows; k++) {
+        bool fits = !row[k].expansion && row[k].out[0].kind == WEFT_S && row[k].out[0].dim == dim &&
+                    row[k].need[0].kind == WEFT_S;
+        for (int i = 1; i < n->in_count && fits; i++)
+            fits = weft_layout_need(&row[k], i).kind == WEFT_R;
+        if (fits)
+            return &row[k];
+    }
+    return NULL;
+}
+
+/* The first layer's x is cut as early as it can be: as patches, or latents, so that no rank embeds
+ * what it does not keep. *node: what reads it, from there on sliced; *dim: of its operand. */
+static void cut_early(const slicer *s, int32_t *node, int *dim)
+{
+    const int64_t groups = shape_of(s, weft_graph_node(s->from, *node)->in[0])->dim[*dim];
+    int32_t at = *node;
+    for (int d = *dim;;) {
+        weft_layout_choice row[WEFT_MAX_CHOICES];
+        at = weft_value_get(s->from, weft_graph_node(s->from, at)->in[0])->node;
+        const weft_node *maker = weft_graph_node(s->from, at);
+        const weft_layout_choice *found = row_of_slices(s, maker, d, row);
+        if (!found)
+            return;
+        d = found->need[0].dim;
+        const int64_t size = shape_of(s, maker->in[0])->dim[d];
+        if (size % groups) /* behind a reshape rows of a group lie together */
+            return;
+        if (size == groups) {
+            *node = at;
+            *dim = d;
+        }
+    }
+}
+
+/* Of the first layer: the node before which the turn is made, and the dim. */
+static void find_entry(slicer *s)
+{
+    s->entry = -1;
+    for (int32_t n = 0; n < s->nodes && s->entry < 0; n++) {
+        const weft_node *node = weft_graph_node(s->from, n);
+        s->entry_kind = begins(s, node);
+        if (!s->entry_kind || shape_of(s, node->in[0])->rank != 4)
+            continue;
+        s->entry = n;
+        s->entry_dim = s->samples ? 0 : 1;
+        cut_early(s, &s->entry, &s->entry_dim);
+    }
+}
+
 static weft_status turn_before(slicer *s, int32_t n)
 {
     const weft_node *node = weft_graph_node(s->from, n);
     const weft_value x = node->in_count ? node->in[0] : WEFT_NONE;
-    int kind = begins(s, node), dim = s->samples ? 0 : 1;
+    const bool enters = n == s->entry;
+    int kind = enters ? s->entry_kind : begins(s, node), dim = s->samples ? 0 : 1;
+    if (enters)
+        dim = s->entry_dim;
     if (is_between(s, node) && s->samples)
         begin_region(s, n); /* layer by layer, whatever sample */
     if (is_between(s, node) && !s->samples) {
         kind = layer_behind(s, n);
         dim = ((const weft_attr_permute *)node->attr)->perm[1];
     }
-    if (!kind || shape_of(s, x)->rank != 4)
+    if (!kind || (shape_of(s, x)->rank != 4 && !enters))
         return WEFT_OK;
     const cutting to = {shape_of(s, x)->dim[dim] < 2 ? WHOLE : s->samples ? SAMPLES : kind, dim};
     if (to.table == WHOLE)
@@ -254,6 +317,7 @@ static weft_status plan(slicer *s)
 {
     for (int32_t v = 0; v < s->values; v++)
         s->state[v] = (cutting){WHOLE};
+    find_entry(s);
     for (int32_t n = 0; n < s->nodes; n++)
         WEFT_TRY(plan_node(s, n));
     for (int32_t v = 0; v < s->values; v++)

@@ -226,6 +226,21 @@ static void compare(const char *model, const char *mesh, const int64_t size[4], 
     }
 }
 
+/* Whole layers against one rank. */
+static void compare_plain(const char *model, const char *mesh, const int64_t size[4], bool mask)
+{
+    setting at = {model, "", size[0], size[1], size[2], size[3], mask, off, false};
+    job one[RANKS], many[RANKS];
+    run(&at, one);
+    at.mesh = mesh;
+    const int ranks = run(&at, many);
+    for (int r = 0; r < ranks; r++)
+        cr_expect(distance(one, &many[r]) <= 1e-5, "%s, rank %d: off by %g", mesh, r,
+                  distance(one, &many[r]));
+    end(one, 1);
+    end(many, ranks);
+}
+
 Test(slices, frames_and_places_divide)
 {
     compare(stdit, "cp=2", (int64_t[]){1, 8, 8, 8}, false);
@@ -260,6 +275,17 @@ Test(slices, beside_other_axes)
     compare(stdit, "dp=2,cp=2", (int64_t[]){3, 7, 6, 10}, false);
     compare(stdit, "fsdp=2,cp=2", (int64_t[]){2, 7, 6, 10}, true);
     compare(latte, "cp=2,tp=2", (int64_t[]){2, 7, 6, 10}, false);
+}
+
+/* Places are split in both kinds of layers; nothing is sliced but samples. */
+Test(slices, places_into_heads_or_round)
+{
+    static const char *const meshes[] = {"heads=2", "ring=2", "heads=3", "ring=3"};
+    for (int m = 0; m < WEFT_COUNT(meshes); m++) {
+        const bool even = m < 2;
+        compare_plain(stdit, meshes[m], (int64_t[]){2, 5, even ? 8 : 6, even ? 8 : 10}, even);
+        compare_plain(latte, meshes[m], (int64_t[]){1, 5, 8, even ? 8 : 6}, false);
+    }
 }
 
 /* Between two layers each rank sends what others need of its activations once. */

@@ -146,7 +146,8 @@ static void take(weft_device_stream *s, double seconds)
 
 static void move(weft_device_stream *s, int64_t bytes)
 {
-    take(s, weft_virtual_seconds(s->rates, WEFT_OP_COUNT, (weft_cost){.bytes = 2 * bytes}));
+    const double beside = s->rates->pack > 0 ? s->rates->pack : s->rates->launch;
+    take(s, beside + 2 * (double)bytes / s->rates->bytes);
 }
 
 static const double usual_host = 25e9; /* bytes a second to the host, and back */

@@ -19,6 +19,7 @@ typedef struct weft_virtual_rates {
     double flops, bytes; /* per second: arithmetic, and memory read and written */
     double host;         /* bytes per second to the host's memory, and back; 0: 25e9 */
     double launch;       /* seconds that every kernel takes beside */
+    double pack;         /* the same of a copy, as exchanges make them in pieces; 0: launch */
     double scale;        /* real seconds that a modelled second takes */
     /* Of one rank, owned by the caller: this is its time, in modelled seconds, and nothing sleeps.
      * Work moves it, and so do messages, which carry it (runtime/comm.h). NULL: weft_now()'s */

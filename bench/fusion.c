@@ -1,0 +1,393 @@
+/* bench/fusion: STDiT3's layers over ranks, whole and in slices (docs/parallelism.md), as rows of
+ * tables. A denoising step is timed as 28 of its pairs of layers, by the difference of a model of
+ * three and one of one.
+ *   paper  STDiT3-XL in bf16 at the sizes of ScaleFusion's §5.2 on 8, 16, 32 modelled A100, and
+ *          the sweep over slices and what is lifted (sweep), and other ways to split (others)
+ *   links  a small one on 2 and 4 modelled cores, over links of 100 Mbit/s to 4 Gbit/s
+ *   real   the same on two threads of this machine, in real time, over links of WEFT_LINK */
+#include "../tests/model_of.h"
+#include "base/log.h"
+#include "kernel/virtual/virtual.h"
+#include "pass/parallel.h"
+#include "pass/passes.h"
+#include "runtime/comm.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS = 28, RANKS = 32 };
+
+typedef struct setting {
+    int ranks;
+    int64_t batch, frames, rows, columns; /* latents */
+    int64_t width, heads;
+    const char *axis;
+    weft_slices slices;
+    bool no_overlap, narrow;
+    const weft_virtual_rates *rates; /* its clock is not looked at */
+    const weft_link_model *links;    /* clocked: modelled time */
+    bool real;                       /* kernels of cpu, one thread each */
+} setting;
+
+typedef struct result {
+    double seconds, kernels, wire, exposed; /* of one pair of layers */
+    int64_t arena, bytes;
+    bool refused;
+} result;
+
+typedef struct player {
+    const setting *of;
+    int64_t depth;
+    int rank;
+    weft_comm *comm;
+    double now, seconds, busy, exposed, kernels;
+    int64_t arena, bytes;
+    char error[400];
+} player;
+
+static weft_graph *build(const setting *s, const weft_model *model)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_model_size size = {s->batch, s->frames, s->rows, s->columns, 300};
+    weft_ports p = weft_ports_none();
+    static const weft_port in[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
+    for (int i = 0; i < WEFT_COUNT(in); i++)
+        p.at[in[i]] = weft_model_input(g, model, &size, in[i], "batch.");
+    weft_graph_push(g, "transformer");
+    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    weft_graph_pop(g);
+    weft_output(g, "sample", p.at[WEFT_PORT_PREDICTION]);
+    return g;
+}
+
+static weft_status times(player *p, weft_program *program, const weft_virtual_rates *rates,
+                         const weft_graph *g)
+{
+    double start = 0, least = INFINITY;
+    for (int turn = 0; turn < (rates->clock ? 2 : 4); turn++) { /* the first compares exchanges */
+        double *all = weft_alloc(RANKS * (int64_t)sizeof *all);
+        WEFT_TRY(weft_comm_all_gather(p->comm, &p->now, sizeof p->now, all));
+        for (int r = 0; r < p->of->ranks; r++)
+            p->now = fmax(p->now, all[r]);
+        weft_free(all);
+        start = rates->clock ? p->now : weft_now();
+        WEFT_TRY(weft_program_run(program));
+        const double took = (rates->clock ? p->now : weft_now()) - start;
+        least = turn && took < least ? took : least;
+    }
+    p->seconds = least;
+    const weft_comm_times comm = weft_program_comm_times(program);
+    p->busy = comm.busy;
+    p->exposed = comm.exposed;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_op op = weft_graph_node(g, n)->op;
+        if (!weft_op_has(op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS) && !weft_op_is_collective(op) &&
+            !weft_program_plan(program)->view[n])
+            p->kernels += weft_virtual_seconds(rates, op, weft_node_cost(g, n));
+    }
+    return WEFT_OK;
+}
+
+static weft_status play(player *p)
+{
+    const setting *s = p->of;
+    char text[400];
+    snprintf(text, sizeof text,
+             "{\"_class_name\":\"STDiT3\",\"depth\":%lld,\"hidden_size\":%lld,\"num_heads\":%lld}",
+             (long long)p->depth, (long long)s->width, (long long)s->heads);
+    const weft_model model = model_of(text);
+    weft_virtual_rates rates = *s->rates;
+    rates.clock = s->links->clocked ? &p->now : NULL;
+    weft_mesh mesh = {.axis_count = 1, .axis = {{"", s->ranks}}};
+    snprintf(mesh.axis[0].name, sizeof mesh.axis[0].name, "%s", s->axis);
+    weft_recipe recipe = {0};
+    weft_backend *backend = NULL;
+    weft_store *store = NULL;
+    weft_program *program = NULL;
+    weft_group *world;
+    weft_graph *g = build(s, &model);
+    weft_status_code status = WEFT_OK;
+    if (!s->real)
+        WEFT_GO(weft_backend_virtual_create(&rates, &backend));
+    WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &mesh, &recipe));
+    recipe.slices = &s->slices;
+    const weft_pass_setup setup = {
+        .mesh = &mesh, .rank = p->rank, .recipe = &recipe, .narrow = s->narrow};
+    const weft_program_options options = {.backend = s->real ? &weft_backend_cpu : backend,
+                                          .mesh = &mesh,
+                                          .no_overlap = s->no_overlap,
+                                          .threads = 1};
+    WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
+    WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
+    store = s->real ? weft_store_create() : weft_store_create_on(backend->device);
+    WEFT_GO(weft_store_init(store, g, 1));
+    WEFT_GO(weft_program_compile(g, &options, &program));
+    p->arena = weft_program_plan(program)->arena_bytes;
+    p->bytes = weft_program_bytes(program) + weft_store_bytes(store);
+    WEFT_GO(weft_comm_world(p->comm, &world));
+    WEFT_GO(weft_program_bind(program, store, world));
+    WEFT_GO(times(p, program, &rates, g));
+out:
+    weft_program_free(program);
+    weft_store_free(store);
+    weft_graph_free(g);
+    weft_backend_virtual_free(backend);
+    weft_recipe_free(&recipe);
+    return status;
+}
+
+static void *play_rank(void *user)
+{
+    player *p = user;
+    if (play(p) != WEFT_OK) {
+        snprintf(p->error, sizeof p->error, "%s", weft_error_message());
+        weft_comm_give_up(p->comm);
+    }
+    return NULL;
+}
+
+/* All ranks of a model of so many pairs of layers; the slowest one's times. */
+static player run(const setting *s, int64_t depth)
+{
+    static player all[RANKS];
+    weft_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    player worst = {0};
+    if (weft_comm_open_fake_linked(s->ranks, s->links, comm) != WEFT_OK)
+        exit(1);
+    for (int r = 0; r < s->ranks; r++) {
+        all[r] = (player){.of = s, .depth = depth, .rank = r, .comm = comm[r]};
+        weft_comm_set_deadline(comm[r], 600);
+        pthread_create(&thread[r], NULL, play_rank, &all[r]);
+    }
+    for (int r = 0; r < s->ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < s->ranks; r++) {
+        weft_comm_free(comm[r]);
+        if (all[r].error[0]) {
+            fprintf(stderr, "bench/fusion: rank %d: %s\n", r, all[r].error);
+            exit(1);
+        }
+        worst.seconds = fmax(worst.seconds, all[r].seconds);
+        worst.busy = fmax(worst.busy, all[r].busy);
+        worst.exposed = fmax(worst.exposed, all[r].exposed);
+        worst.kernels = fmax(worst.kernels, all[r].kernels);
+        worst.arena = all[r].arena > worst.arena ? all[r].arena : worst.arena;
+        worst.bytes = all[r].bytes > worst.bytes ? all[r].bytes : worst.bytes;
+    }
+    return worst;
+}
+
+/* Of a pair of layers. */
+static result measure(const setting *s)
+{
+    const player one = run(s, 1), three = run(s, 3);
+    return (result){.seconds = (three.seconds - one.seconds) / 2,
+                    .kernels = (three.kernels - one.kernels) / 2,
+                    .wire = (three.busy - one.busy) / 2,
+                    .exposed = (three.exposed - one.exposed) / 2,
+                    .arena = three.arena,
+                    .bytes = three.bytes};
+}
+
+/* ---- the paper's sizes ---------------------------------------------------------------------- */
+
+/* p4d: A100, 312 TFLOP/s of which products reach 0.6 and attention 0.5, 1.555 TB/s of which 0.8 are
+ * reached; NVSwitch; 4 x 100 Gbit/s a machine, of which each of 8 ranks has an eighth. */
+static weft_virtual_rates a100(void)
+{
+    weft_virtual_rates r = {
+        .flops = 312e12 * 0.6, .bytes = 1.555e12 * 0.8, .launch = 5e-6, .pack = 1e-7, .scale = 1};
+    r.op_flops[WEFT_OP_ATTENTION] = 312e12 * 0.5;
+    return r;
+}
+static const char p4d[] = "50 Gbit/s, 5 us, 8 per node; inside 2400 Gbit/s, 2 us";
+
+typedef struct video {
+    const char *name;
+    int64_t frames, rows, columns;
+} video;
+/* Latents of Open-Sora 1.2: 5 for 17 frames at 25 a second, an eighth of the sides. */
+static const video videos[] = {
+    {"720p 4 s", 30, 90, 160},     {"720p 8 s", 60, 90, 160},     {"720p 16 s", 120, 90, 160},
+    {"720p 32 s", 240, 90, 160},   {"1080p 4 s", 30, 135, 240},   {"1080p 8 s", 60, 135, 240},
+    {"1080p 16 s", 120, 135, 240}, {"1080p 32 s", 240, 135, 240}, {"4K 4 s", 30, 270, 480},
+    {"4K 8 s", 60, 270, 480},      {"4K 16 s", 120, 270, 480}};
+
+static setting paper_setting(const video *v, int ranks, const weft_virtual_rates *rates,
+                             const weft_link_model *links)
+{
+    return (setting){.ranks = ranks,
+                     .batch = 2,
+                     .frames = v->frames,
+                     .rows = v->rows,
+                     .columns = v->columns,
+                     .width = 1152,
+                     .heads = 16,
+                     .axis = "cp",
+                     .slices = weft_slices_default,
+                     .narrow = true,
+                     .rates = rates,
+                     .links = links};
+}
+
+static void paper(bool sweep)
+{
+    const weft_virtual_rates rates = a100();
+    weft_link_model links;
+    if (weft_link_model_parse(p4d, &links) != WEFT_OK)
+        exit(1);
+    links.clocked = true;
+    const int first = sweep ? 5 : 0, behind = sweep ? 6 : WEFT_COUNT(videos);
+    printf(sweep ? "| ranks | slices | lifted | step, s |\n|---|---|---|---|\n"
+                 : "| video | ranks | kernels, s | exchange, s | whole layers | slices | lifted | "
+                   "as fast | arena whole, slices, GiB |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (int v = first; v < behind; v++)
+        for (int ranks = sweep ? 32 : 8; ranks <= RANKS; ranks *= 2) {
+            setting s = paper_setting(&videos[v], ranks, &rates, &links);
+            if (sweep) {
+                static const int counts[] = {1, 2, 4, 8};
+                for (int k = 0; k < WEFT_COUNT(counts); k++)
+                    for (int l = 0; l <= counts[k]; l++) {
+                        s.slices =
+                            (weft_slices){WEFT_SLICES_ON, counts[k], counts[k], l ? 1 : 0, l};
+                        printf("| %d | %d | %d | %.3f |\n", ranks, counts[k], l,
+                               PAIRS * measure(&s).seconds);
+                        fflush(stdout);
+                    }
+                continue;
+            }
+            setting whole = s, intra = s;
+            /* as a system that waits for every exchange: of one sample, twice */
+            whole.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+            whole.no_overlap = true;
+            intra.slices.lift_time = intra.slices.lift_space = 0;
+            const result a = measure(&whole), b = measure(&intra), c = measure(&s);
+            printf("| %s | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.2f | %.2f, %.2f |\n",
+                   videos[v].name, ranks, PAIRS * a.kernels, PAIRS * a.wire, PAIRS * a.seconds,
+                   PAIRS * b.seconds, PAIRS * c.seconds, a.seconds / c.seconds,
+                   (double)a.arena / 1073741824.0, (double)c.arena / 1073741824.0);
+            fflush(stdout);
+        }
+}
+
+/* Other ways to split tokens: every rank's exchanges are waited for, but for a ring's. */
+static void others(void)
+{
+    static const struct {
+        const char *name, *axis;
+        bool no_overlap;
+    } way[] = {{"Ulysses", "heads", true},
+               {"ring", "ring", false},
+               {"whole layers", "cp", true},
+               {"slices, lifted", "cp", false}};
+    const weft_virtual_rates rates = a100();
+    weft_link_model links;
+    if (weft_link_model_parse(p4d, &links) != WEFT_OK)
+        exit(1);
+    links.clocked = true;
+    printf("| video | ranks | split | step, s | arena, GiB |\n|---|---|---|---|---|\n");
+    for (int v = 1; v < 6; v += 4)
+        for (int ranks = 8; ranks <= 16; ranks *= 2)
+            for (int k = 0; k < WEFT_COUNT(way); k++) {
+                setting s = paper_setting(&videos[v], ranks, &rates, &links);
+                s.axis = way[k].axis;
+                s.no_overlap = way[k].no_overlap;
+                s.slices.kind = way[k].no_overlap ? WEFT_SLICES_OFF : WEFT_SLICES_ON;
+                const result r = measure(&s);
+                printf("| %s | %d | %s | %.3f | %.2f |\n", videos[v].name, ranks, way[k].name,
+                       PAIRS * r.seconds, (double)r.arena / 1073741824.0);
+                fflush(stdout);
+            }
+}
+
+/* ---- slower links --------------------------------------------------------------------------- */
+
+static setting small(int ranks, const weft_virtual_rates *rates, const weft_link_model *links,
+                     double gbits, weft_link_model *own)
+{
+    char text[80];
+    snprintf(text, sizeof text, "%g Gbit/s, 50 us", gbits);
+    if (weft_link_model_parse(text, own) != WEFT_OK)
+        exit(1);
+    return (setting){.ranks = ranks,
+                     .batch = 1,
+                     .frames = 16,
+                     .rows = 32,
+                     .columns = 32,
+                     .width = 256,
+                     .heads = 4,
+                     .axis = "cp",
+                     .slices = weft_slices_default,
+                     .rates = rates,
+                     .links = links};
+}
+
+static const weft_virtual_rates core = {
+    .flops = 60e9, .bytes = 8e9, .launch = 1e-5, .pack = 1e-6, .scale = 1};
+
+/* Modelled cores of 60 GFLOP/s and 8 GB/s, and modelled links. */
+static void over_links(void)
+{
+    static const double gbits[] = {0.1, 0.2, 0.5, 1, 4};
+    printf("| Gbit/s | ranks | kernels, s | exchange, s | whole layers | slices | lifted | ring | "
+           "Ulysses | best there is | hidden |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (int ranks = 2; ranks <= 4; ranks *= 2)
+        for (int k = 0; k < WEFT_COUNT(gbits); k++) {
+            weft_link_model links;
+            setting s = small(ranks, &core, &links, gbits[k], &links);
+            links.clocked = true;
+            setting whole = s, intra = s, ring = s, heads = s;
+            whole.slices = ring.slices = heads.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+            whole.no_overlap = heads.no_overlap = true;
+            intra.slices.lift_time = intra.slices.lift_space = 0;
+            ring.axis = "ring";
+            heads.axis = "heads";
+            const result a = measure(&whole), b = measure(&intra), c = measure(&s),
+                         d = measure(&ring), e = measure(&heads);
+            printf("| %g | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f %% "
+                   "|\n",
+                   gbits[k], ranks, a.kernels, a.wire, a.seconds, b.seconds, c.seconds, d.seconds,
+                   e.seconds, fmax(a.kernels, a.wire),
+                   100 * fmin(1, 1 - (c.seconds - c.kernels) / a.wire));
+            fflush(stdout);
+        }
+}
+
+/* Kernels of this machine, messages that are late as on such links. */
+static void in_earnest(void)
+{
+    static const double gbits[] = {0.2, 1};
+    printf("| Gbit/s | whole layers, s | slices | lifted |\n|---|---|---|---|\n");
+    for (int k = 0; k < WEFT_COUNT(gbits); k++) {
+        weft_link_model links;
+        setting s = small(2, &core, &links, gbits[k], &links), whole, intra;
+        s.real = true;
+        whole = intra = s;
+        whole.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+        whole.no_overlap = true;
+        intra.slices.lift_time = intra.slices.lift_space = 0;
+        const result a = measure(&whole), b = measure(&intra), c = measure(&s);
+        printf("| %g | %.3f | %.3f | %.3f |\n", gbits[k], a.seconds, b.seconds, c.seconds);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (!*what || !strcmp(what, "paper"))
+        paper(false);
+    if (!*what || !strcmp(what, "sweep"))
+        paper(true);
+    if (!*what || !strcmp(what, "others"))
+        others();
+    if (!*what || !strcmp(what, "links"))
+        over_links();
+    if (!*what || !strcmp(what, "real"))
+        in_earnest();
+    return 0;
+}
