@@ -49,6 +49,15 @@ static weft_status lay_out(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Both halves of the batch are this rank's, whole. */
+static bool has_halves(const weft_generator *p)
+{
+    const int dp = weft_mesh_axis(&p->mesh, "dp"), fsdp = weft_mesh_axis(&p->mesh, "fsdp"),
+              ep = weft_mesh_axis(&p->mesh, "ep");
+    return p->guidance->rows == 2 && (dp < 0 || p->mesh.axis[dp].size == 1) &&
+           (fsdp < 0 || p->mesh.axis[fsdp].size == 1) && (ep < 0 || p->mesh.axis[ep].size == 1);
+}
+
 /* `rows` of a denoiser's batch; 0: it is none. */
 static weft_status keep_packed(const weft_generator *p, weft_generator_part *s, bool denoises)
 {
@@ -75,6 +84,7 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                    .mesh = several ? &p->mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
                                    .recipe = &p->recipe,
+                                   .halves = has_halves(p),
                                    .stream = p->options.stream};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,

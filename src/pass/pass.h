@@ -183,6 +183,11 @@ weft_status weft_pass_regather(const weft_graph *g, weft_graph **out);
 /* ---- fuse: linear + bias + activation where nothing else reads the value between; close ---- */
 weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 
+/* ---- halves -------------------------------------------------------------------------------- */
+/* Products of a denoising batch, whose second half of rows is the first without text, in two: to
+ * the bit what ranks with a half each compute. Forward graphs in which no axis splits the batch. */
+weft_status weft_pass_halves(const weft_graph *g, weft_graph **out);
+
 /* ---- order --------------------------------------------------------------------------------- */
 /* Collectives as early, their first use as late as dependencies allow; dead nodes go. `room`: bytes
  * of gathered parameters that may be whole before their use; 0: the two largest. */

@@ -106,6 +106,17 @@ static weft_status run_offload(const weft_graph *g, const weft_pass_setup *s, we
     return weft_pass_offload(g, s->away_states, s->away_state_count, s->room, out);
 }
 
+static bool has_halves(const weft_pass_setup *s)
+{
+    return s->halves;
+}
+
+static weft_status run_halves(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    (void)s;
+    return weft_pass_halves(g, out);
+}
+
 static bool is_streamed(const weft_pass_setup *s)
 {
     return s->stream;
@@ -224,6 +235,7 @@ static const row rows[] = {
     {SWITCHED(recompute), has_patterns, run_recompute, NULL},
     {SWITCHED(regather), hands_parameters_on, run_regather, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},
+    {SWITCHED(halves), has_halves, run_halves, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
     {SWITCHED(offload), has_away, run_offload, NULL},
     {SWITCHED(stream), is_streamed, run_stream, NULL},

@@ -6,7 +6,7 @@
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
- *      | recompute, regather, fuse, order, offload, stream    WEFT_PASS_RANK
+ *      | recompute, regather, fuse, halves, order, offload, stream    WEFT_PASS_RANK
  *   what a program is compiled from
  *      | views: when its memory is planned (weft_program_options.no_views)
  */
@@ -26,6 +26,7 @@
     ROW(regather, true,                                                                            \
         "gathers split parameters, or rounds them, again in the backward and keeps neither")       \
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
+    ROW(halves, true, "products of guidance halves one after the other: the bits of cfg=2")        \
     ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
     ROW(offload, true, "copies what memory.offload names elsewhere, and back before it is read")   \
     ROW(stream, true, "fetches large weights from their files for each use (--weights stream)")    \
@@ -57,6 +58,7 @@ typedef struct weft_pass_setup {
     const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */
     const char *const *away_states; /* patterns of states that are elsewhere between runs */
     int away_state_count;
+    bool halves; /* rows of a denoising batch are two halves, and no axis splits them */
     bool stream; /* parameters are fetched for each use */
     /* bytes of copies under way in one direction, and of parameters gathered ahead of their use; 0:
      * what the two largest need */

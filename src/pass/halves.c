@@ -1,0 +1,110 @@
+/* Halves: the products of a denoising batch whose rows are prompts and, behind them, the same
+ * without text, one half after the other.
+ *
+ *   before   x (2B,S,K) ── linear ── y
+ *   after    x[:B] ── linear ── y[:B]        the rows are where they were: slices and the concat
+ *            x[B:] ── linear ── y[B:]        copy nothing
+ *
+ * Libraries add up in another order where a product has another number of rows. So the numbers are
+ * to the bit those of ranks that have a half each. */
+#include "pass/rewrite.h"
+
+#include <string.h>
+
+typedef struct halves {
+    weft_rewrite r;
+    const weft_graph *g;
+    bool *batched; /* by value: made of what is fed for each row */
+} halves;
+
+static void find_batched(halves *h)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(h->g); n++) {
+        const weft_node *node = weft_graph_node(h->g, n);
+        const char *name =
+            node->op == WEFT_OP_INPUT ? weft_value_get(h->g, node->out[0])->name : NULL;
+        bool any = name && !strncmp(name, "batch.", 6);
+        for (int i = 0; i < node->in_count; i++)
+            any = any || (weft_value_ok(node->in[i]) && h->batched[node->in[i].id]);
+        for (int k = 0; k < node->out_count; k++)
+            if (weft_value_ok(node->out[k]))
+                h->batched[node->out[k].id] = any;
+    }
+}
+
+static bool halves_of(const weft_graph *g, weft_value v)
+{
+    const weft_shape *s = &weft_value_get(g, v)->shape;
+    return s->rank > 0 && s->dim[0] > 0 && s->dim[0] % 2 == 0;
+}
+
+/* By input, whether it is cut; false: the node stays. */
+static bool cuts(const halves *h, const weft_node *node, bool cut[2])
+{
+    const bool linear = node->op == WEFT_OP_LINEAR || node->op == WEFT_OP_CONV3D;
+    if (!linear && node->op != WEFT_OP_MATMUL)
+        return false;
+    const weft_value a = node->in[0], b = node->in[1];
+    const int rank = weft_value_get(h->g, b)->shape.rank;
+    cut[0] = h->batched[a.id];
+    cut[1] = !linear && h->batched[b.id];
+    if (!linear && (weft_value_get(h->g, a)->shape.rank < 3 || (cut[1] && rank < 3) || !cut[0]))
+        return false;
+    return cut[0] && halves_of(h->g, a) && (!cut[1] || halves_of(h->g, b)) &&
+           halves_of(h->g, node->out[0]) && (!linear || !h->batched[b.id]);
+}
+
+static weft_value half_of(halves *h, weft_value v, int which)
+{
+    const weft_value own = h->r.map[v.id];
+    const int64_t rows = weft_value_get(h->g, v)->shape.dim[0] / 2;
+    const weft_value out = weft_slice(h->r.to, own, 0, which * rows, rows);
+    if (weft_value_ok(out))
+        weft_graph_set_layout(h->r.to, out, weft_value_get(h->g, v)->layout);
+    return out;
+}
+
+static void put_halves(halves *h, const weft_node *node, const bool cut[2])
+{
+    weft_graph *to = h->r.to;
+    const weft_layout *layout = weft_value_get(h->g, node->out[0])->layout;
+    weft_value made[2];
+    weft_graph_push(to, "%s", node->scope);
+    for (int k = 0; k < 2; k++) {
+        weft_value in[WEFT_MAX_INPUTS];
+        for (int i = 0; i < node->in_count; i++)
+            in[i] = !weft_value_ok(node->in[i]) ? WEFT_NONE
+                    : i < 2 && cut[i]           ? half_of(h, node->in[i], k)
+                                                : h->r.map[node->in[i].id];
+        made[k] = weft_emit(to, node->op, in, node->in_count, node->attr);
+        if (weft_value_ok(made[k]))
+            weft_graph_set_layout(to, made[k], layout);
+    }
+    const weft_value all = weft_concat(to, made, 2, 0);
+    if (weft_value_ok(all))
+        weft_graph_set_layout(to, all, layout);
+    h->r.map[node->out[0].id] = all;
+    weft_graph_pop(to);
+}
+
+weft_status weft_pass_halves(const weft_graph *g, weft_graph **out)
+{
+    halves h = {.g = g, .batched = weft_alloc(weft_graph_value_count(g) + 1)};
+    weft_status_code status =
+        h.batched ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for pass halves");
+    WEFT_GO(status);
+    WEFT_GO(weft_rewrite_begin(g, &h.r));
+    find_batched(&h);
+    for (int32_t n = 0; n < weft_graph_node_count(g) && weft_graph_check(h.r.to) == WEFT_OK; n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        bool cut[2];
+        if (cuts(&h, node, cut))
+            put_halves(&h, node, cut);
+        else
+            weft_rewrite_node(&h.r, n, NULL);
+    }
+    status = weft_rewrite_finish(&h.r, "halves", out);
+out:
+    weft_free(h.batched);
+    return status;
+}
