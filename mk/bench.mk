@@ -7,6 +7,7 @@
 #   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
 #   make bench-mixed                 iterations of mixed samples on two ranks under four policies (not part of `make bench`; FOOTAGE=DIR, STEPS, ROUNDS)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
+#   make bench-cache                 caches, guidance intervals and samplers on a trained model (MODEL=DIR, PROMPTS=FILE; not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
@@ -40,6 +41,11 @@ $(O)/bench/plan/pipeline: $(O)/bench/plan/pipeline.o $(O)/libweft.a
 	$(LINK)
 bench-pipeline: $(O)/bench/plan/pipeline
 	$< >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
+MODEL   ?= demo/dit/model
+PROMPTS ?= demo/prompts.txt
+.PHONY: bench-cache
+bench-cache: $(O)/weft
+	$< eval cache --model $(MODEL) --prompts $(PROMPTS) --steps 30 --least 3 $(if $(LPIPS),--lpips $(LPIPS))
 bench-memory: $(O)/weft
 	bench/memory.sh $<
 

@@ -1,4 +1,5 @@
 #include "base/fs.h"
+#include "cli/eval_savings.h"
 #include "cli/lora_option.h"
 #include "cli/parallel_choice.h"
 #include "cli/tile_option.h"
@@ -124,13 +125,18 @@ static weft_status run_eval(const weft_args *args)
         return eval_vae(args);
     if (!strcmp(what, "prompts"))
         return eval_prompts(args);
-    return weft_fail(WEFT_E_ARG, "eval %s: known are vae and prompts", what);
+    if (!strcmp(what, "cache")) {
+        json_t *r;
+        WEFT_TRY(weft_eval_savings(args, &r));
+        return finish(args, r);
+    }
+    return weft_fail(WEFT_E_ARG, "eval %s: known are vae, prompts and cache", what);
 }
 
 static const weft_option options[] = {
     {.name = "--model",
      .value_name = "DIR",
-     .help = "vae: the VAE's folder; prompts: the model folder",
+     .help = "vae: the VAE's folder; prompts, cache: the model folder",
      .required = true},
     {.name = "--json",
      .value_name = "FILE",
@@ -143,15 +149,15 @@ static const weft_option options[] = {
     {.name = "--frames",
      .value_name = "N",
      .fallback = "17",
-     .help = "vae: clip length that the autoencoder takes"},
+     .help = "vae: clip length that the autoencoder takes; cache: of folders without weft.json"},
     {.name = "--height",
      .value_name = "N",
      .fallback = "64",
-     .help = "vae: pixels, a multiple of what a latent covers"},
+     .help = "the same: pixels, a multiple of what a latent covers"},
     {.name = "--width",
      .value_name = "N",
      .fallback = "64",
-     .help = "vae: pixels, a multiple of what a latent covers"},
+     .help = "the same: pixels, a multiple of what a latent covers"},
     {.name = "--fps",
      .value_name = "F",
      .fallback = "0",
@@ -170,9 +176,28 @@ static const weft_option options[] = {
     {.name = "--seed",
      .value_name = "N",
      .fallback = "1000",
-     .help = "prompts: of the first video"},
-    {.name = "--steps", .value_name = "N", .fallback = "20", .help = "prompts: denoising steps"},
-    {.name = "--guidance", .value_name = "G", .fallback = "4", .help = "prompts: guidance scale"},
+     .help = "prompts, cache: of the first video"},
+    {.name = "--steps",
+     .value_name = "N",
+     .fallback = "20",
+     .help = "prompts, cache: denoising steps"},
+    {.name = "--guidance",
+     .value_name = "G",
+     .fallback = "4",
+     .help = "prompts, cache: guidance scale"},
+    {.name = "--prompts", .value_name = "FILE", .help = "cache: prompts, one a line"},
+    {.name = "--try",
+     .value_name = "TEXT",
+     .help = "cache: what to change, as in \"cache=fast\", \"guidance-until=0.6\" or "
+             "\"sampler=unipc steps=15\"; none: fourteen usual ones",
+     .repeated = true},
+    {.name = "--least",
+     .value_name = "N",
+     .fallback = "1",
+     .help = "cache: runs of each, by turns, of which the least seconds count"},
+    {.name = "--lpips",
+     .value_name = "TRUNK,HEADS",
+     .help = "cache: LPIPS too, by torchvision's AlexNet or VGG16 and lpips' heads for it"},
     {.name = "--batch",
      .value_name = "N",
      .fallback = "8",
@@ -196,8 +221,9 @@ static const weft_option options[] = {
 
 const weft_verb weft_verb_eval = {
     .name = "eval",
-    .summary = "judge a VAE by its reconstructions, a model by how it follows prompts",
-    .usage = "vae|prompts --model DIR [options]",
+    .summary = "judge a VAE by its reconstructions, a model by how it follows prompts, cheaper "
+               "steps by what they lose",
+    .usage = "vae|prompts|cache --model DIR [options]",
     .details = "vae: encodes and decodes the clips of a split and prints the mean PSNR and SSIM, "
                "beside those of the same clips\n"
                "averaged over boxes of the VAE's compression (4x8x8), which a VAE must beat to be "
@@ -210,10 +236,16 @@ const weft_verb weft_verb_eval = {
                "the object, its hue, outline\n"
                "and course are the answers. Prints the share of prompts that each was right in, "
                "beside chance. Under mpirun all ranks generate, split as --parallel says; the "
-               "videos are those of one rank to 1e-5.",
+               "videos are those of one rank to 1e-5.\n\n"
+               "cache: makes videos with all steps and then sooner, by caches between steps, "
+               "guidance in a part of them or other\n"
+               "samplers in fewer, and prints seconds of denoising a video, the gain, and PSNR, "
+               "SSIM and LPIPS between both.",
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
                 "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json --out "
-                "demo/eval --json demo/eval.json\n",
+                "demo/eval --json demo/eval.json\n"
+                "weft eval cache --model demo/dit/model --prompts prompts.txt --steps 30 --try "
+                "cache=fast --try \"sampler=unipc steps=15\"\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

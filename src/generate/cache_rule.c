@@ -40,9 +40,11 @@ static weft_status no_row(const char *text, const weft_model *m, bool teacache)
     const weft_status_code status = weft_fail(
         WEFT_E_UNSUPPORTED,
         teacache ? "--cache %s: no coefficients are known for %s of this size (published sizes of "
-                   "%s have some); take block:0.08, or another threshold"
+                   "%s have some); take block:0.08, or another threshold, and judge it by "
+                   "weft eval cache"
                  : "--cache %s: no thresholds are known for %s (there are some for %s); give a "
-                   "rule, like block:0.08 or every:2, or leave it off",
+                   "rule, like block:0.08 or every:2, and judge it by weft eval cache, or leave "
+                   "it off",
         text, weft_model_class(m), known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;

@@ -38,4 +38,28 @@ typedef struct weft_prompt_eval_options {
  */
 weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_t **result);
 
+/* A way to make the same videos sooner: what it changes in the options. */
+typedef struct weft_saving {
+    const char *name;
+    weft_generator_options options;
+} weft_saving;
+
+typedef struct weft_saving_eval_options {
+    const char *model;
+    const char *const *prompt; /* [count] */
+    int64_t count, seed;       /* seed of the first; the next ones take seed + 1, ... */
+    weft_generator_options plain;
+    const weft_saving *saving;
+    int savings;
+    /* files of LPIPS (model/lpips.h): torchvision's trunk and lpips' heads; NULL: not measured */
+    const char *lpips_trunk, *lpips_heads;
+    int64_t least; /* runs of each, by turns, of which the least seconds are taken; 0: 1 */
+} weft_saving_eval_options;
+
+/* {"seconds", "each": [{"name","seconds","speedup","reused","predicted","psnr","psnr_least","ssim",
+ * "lpips"}]}: seconds of denoising a video; scores of the decoded videos against the plain ones,
+ * means over prompts; "reused" and "predicted" where there is a cache, the share of its runs and
+ * the gain that its FLOPs promise; "lpips" where it is measured. New reference. One rank. */
+weft_status weft_evaluate_savings(const weft_saving_eval_options *options, json_t **result);
+
 #endif
