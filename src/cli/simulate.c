@@ -245,7 +245,7 @@ static weft_status run_pipeline(const weft_args *args, const char *path, const j
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
     WEFT_GO(weft_pipeline_plan_load(path, &plan));
     WEFT_GO(pipeline_cluster(args, arena, path, &plan, json, &cluster));
-    WEFT_GO(weft_pipeline_trace(&plan, 1, &trace));
+    WEFT_GO(weft_pipeline_trace(&plan, 1, 1, &trace));
     WEFT_GO(weft_simulate(&trace, &cluster, &result));
     double busiest = 0; /* a device's own work bounds the iteration */
     for (int64_t d = 0; d < result.devices; d++)

@@ -48,6 +48,12 @@ static weft_link_model links_of(const weft_cluster *c)
     if (c->devices > 1)
         m.inside = speed_of(c, 0, 1);
     m.between = c->nodes > 1 ? speed_of(c, 0, c->devices) : m.inside;
+    if (c->nodes == 1 || c->nics.count >= c->devices || c->devices > WEFT_LINK_NODE)
+        return m;
+    m.ports = (int)c->nics.count;
+    m.port_bytes_per_second = ((const weft_nic *)c->nics.item)->bandwidth;
+    for (int64_t d = 0; d < c->devices; d++)
+        m.port[d] = (int)weft_cluster_device_nic(c, d);
     return m;
 }
 
@@ -113,7 +119,7 @@ static weft_status simulate(weft_modelled_step *s, const weft_cluster *c, weft_a
                                      .boundary_bytes = t.bytes,
                                      .stage_activation = t.none,
                                      .parameter_bytes = t.none};
-    WEFT_GO(weft_pipeline_trace(&plan, stride_of(&s->mesh), &trace));
+    WEFT_GO(weft_pipeline_trace(&plan, stride_of(&s->mesh), s->ranks / s->table.devices, &trace));
     WEFT_GO(weft_simulate(&trace, c, &r));
     *out = (said){.seconds = r.seconds,
                   .idle = 1 - timing.busy / (r.seconds * (double)s->table.devices)};

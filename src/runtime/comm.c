@@ -276,6 +276,8 @@ static void break_down(weft_comm *comm, weft_status_code status)
     comm->broken = status;
     snprintf(comm->message, sizeof comm->message, "%s", weft_error_message());
     pthread_mutex_unlock(&comm->mutex);
+    if (comm->transport.turns)
+        weft_turns_break(comm->transport.turns);
     fail_all(comm);
 }
 
@@ -433,16 +435,19 @@ static bool enqueue(weft_exchange *x)
 
 /* When the owner asked for it; a send takes its link here, so that links go by the order in which
  * their owner sends, whatever the progress thread sees first. */
-static void tell_time(weft_exchange *x)
+static weft_status tell_time(weft_exchange *x)
 {
-    if (!x->clock.now)
-        return;
     const weft_transport *t = &x->comm->transport;
     const int peer = x->op == WEFT_COMM_SEND ? x->group->rank[x->argument] : -1;
-    x->asked = *x->clock.now;
-    if (peer >= 0 && t->reserve)
-        x->asked = t->reserve(t->self, peer, x->bytes, x->asked);
-    x->port = x->asked;
+    x->number = x->queue->sequence; /* this thread's alone to add to */
+    if (x->clock.now) {
+        x->asked = *x->clock.now;
+        x->lag = 0;
+        if (peer >= 0 && t->reserve)
+            x->asked = t->reserve(t->self, peer, x->bytes, x->asked, &x->lag);
+        x->port = x->asked;
+    }
+    return t->turns ? weft_turns_begin(t->turns, x->comm->rank, x) : WEFT_OK;
 }
 
 /* What it took is over for its owner, too. */
@@ -465,8 +470,7 @@ void weft_exchange_start(weft_exchange *x)
         atomic_store(&x->state, status == WEFT_OK ? WEFT_EXCHANGE_DONE : WEFT_EXCHANGE_FAILED);
         return;
     }
-    tell_time(x);
-    if (!enqueue(x))
+    if (tell_time(x) != WEFT_OK || !enqueue(x))
         atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
 }
 
@@ -474,8 +478,7 @@ weft_status weft_exchange_start_forgotten(weft_exchange *x)
 {
     weft_comm *comm = x->comm;
     x->forgotten = true;
-    tell_time(x);
-    if (enqueue(x))
+    if (tell_time(x) == WEFT_OK && enqueue(x))
         return WEFT_OK;
     forget(x);
     return weft_fail(WEFT_E_COMM, "%s", comm->message);
@@ -492,6 +495,8 @@ weft_status weft_exchange_wait(weft_exchange *x)
         return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
     weft_queue *q = x->queue;
     const double begin = weft_now();
+    if (comm->transport.turns)
+        weft_turns_wait(comm->transport.turns, comm->rank, x);
     pthread_mutex_lock(&comm->mutex);
     if (atomic_fetch_add(&q->waiters, 1) == 0)
         atomic_store(&q->waiting_since, begin);
@@ -504,6 +509,8 @@ weft_status weft_exchange_wait(weft_exchange *x)
     x->waited = weft_now() - begin;
     comm->waited += x->waited;
     pthread_mutex_unlock(&comm->mutex);
+    if (comm->transport.turns)
+        weft_turns_go_on(comm->transport.turns, comm->rank);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
         return meet(x);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
@@ -649,6 +656,12 @@ void weft_comm_busy(weft_comm *comm, const char *what)
  * thread is stopped first, so that only one thread uses the transport. Notes leave before messages
  * are cancelled: once this returns, nobody calls the transport, and what it was receiving into may
  * be freed even where a message could not be taken back. */
+void weft_comm_leave(weft_comm *comm)
+{
+    if (comm->transport.turns)
+        weft_turns_leave(comm->transport.turns, comm->rank);
+}
+
 void weft_comm_give_up(weft_comm *comm)
 {
     if (!comm || comm->ranks == 1 || comm->gave_up)
@@ -656,6 +669,8 @@ void weft_comm_give_up(weft_comm *comm)
     char text[WEFT_COMM_NOTE];
     snprintf(text, sizeof text, "!%s", weft_error_message());
     comm->gave_up = true;
+    if (comm->transport.turns)
+        weft_turns_break(comm->transport.turns);
     pthread_mutex_lock(&comm->mutex);
     const bool broken = comm->broken != WEFT_OK;
     pthread_mutex_unlock(&comm->mutex);

@@ -62,7 +62,10 @@ typedef struct weft_message {
      * the last one to who receives it. */
     bool timed;
     double from, left, there;
+    double lag; /* how much later than by an empty link it is there */
 } weft_message;
+
+typedef struct weft_turns weft_turns;
 
 /* All functions are called from one thread at a time. Messages between two ranks with the same tag
  * arrive in the order of sending. */
@@ -86,8 +89,10 @@ typedef struct weft_transport {
     void (*sleep)(void *self, double seconds);
     void (*wake)(void *self);
     /* With modelled time: takes the link to `peer` for so many bytes from `when` on, or from when
-     * it is free, which is returned. The owner's thread calls it. NULL: links are always free. */
-    double (*reserve)(void *self, int peer, int64_t bytes, double when);
+     * it is free, which is returned; *lag: that of its messages. The owner's thread calls it.
+     * NULL: links are always free. */
+    double (*reserve)(void *self, int peer, int64_t bytes, double when, double *lag);
+    weft_turns *turns; /* with modelled time, on links that ranks share; NULL: they share none */
     /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on
      * a"). The one function that other threads call at any time, too. */
     bool (*alive)(void *self, int peer, char who[WEFT_COMM_NOTE]);
@@ -101,7 +106,7 @@ typedef struct weft_link_speed {
     double bytes_per_second, latency; /* seconds; a speed of 0: nothing is delayed */
 } weft_link_speed;
 
-enum { WEFT_LINK_PAIRS = 16 };
+enum { WEFT_LINK_PAIRS = 16, WEFT_LINK_NODE = 64 };
 
 /* Links of ranks on nodes of `per_node` each, as they would be: a message is done when it would be
  * there. Messages between two nodes follow one another; inside a node those of one rank do. */
@@ -112,6 +117,13 @@ typedef struct weft_link_model {
      * are there, nothing is late, and those of other devices take no time. What a rank sends to
      * another node, or inside its own, follows one another. Ranks of one process only. */
     bool clocked;
+    /* With it: so many network ports of a node, which its ranks share, what they send by one
+     * following one another in the order of their clocks, and so what arrives; port[i] is that of
+     * rank i of a node, and takes so many bytes a second each way. Each rank's thread ends with
+     * weft_comm_leave. 0: each rank has its own. */
+    int ports;
+    int port[WEFT_LINK_NODE];
+    double port_bytes_per_second;
     int pairs; /* of nodes that have another link than `between`, the same in both directions */
     struct {
         int node[2];
@@ -127,6 +139,9 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
 weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms);
 /* With tags of so few bits, as MPI has them. */
 weft_status weft_comm_open_fake_narrow(int ranks, int tag_bits, weft_comm **comms);
+
+/* The last that the thread of a rank does that shares ports in modelled time. */
+void weft_comm_leave(weft_comm *comm);
 
 /* Measured between ranks 0 and 1 and the first of another node, by all ranks together; what is not
  * there to be measured keeps its default. */

@@ -87,8 +87,10 @@ struct weft_exchange {
      * then, round by round, so that what leaves first does not depend on real time. */
     weft_device_clock clock;
     int turn;
-    double asked; /* when its owner started it; a send: when its link is free */
-    double port;  /* when the next of its messages may leave */
+    double asked;    /* when its owner started it; a send: when its link is free */
+    double lag;      /* of what it sends, behind others that arrive over the same link */
+    uint32_t number; /* in its queue */
+    double port;     /* when the next of its messages may leave */
     double begin, end;
     double started, finished, waited;
     double last; /* when something arrived or left */
@@ -179,6 +181,19 @@ struct weft_comm {
     weft_answer *answer; /* by rank */
     double noted, checked, told, busy_heard;
 };
+
+/* Turns on links that ranks share, in modelled time (turns.c). Calls are a rank's own thread's. */
+weft_turns *weft_turns_create(int ranks, int links); /* NULL: no memory */
+void weft_turns_free(weft_turns *turns);             /* accepts NULL */
+/* From when on the link is its own, for so many seconds, asked for at `when`. */
+double weft_turns_take(weft_turns *turns, int rank, int link, double when, double seconds);
+/* An exchange begins; is waited for; what was waited for is there. */
+weft_status weft_turns_begin(weft_turns *turns, int rank, const weft_exchange *x);
+void weft_turns_wait(weft_turns *turns, int rank, const weft_exchange *x);
+void weft_turns_go_on(weft_turns *turns, int rank);
+void weft_turns_leave(weft_turns *turns, int rank);
+/* Nobody waits for turns any more. */
+void weft_turns_break(weft_turns *turns);
 
 /* Tags carry what they belong to, so that what is mixed up never meets:
  *

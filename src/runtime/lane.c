@@ -305,6 +305,7 @@ static weft_status post(weft_comm *comm, weft_exchange *x, const weft_lane *lane
 {
     if (x->clock.now && !m->receiving) {
         m->timed = true;
+        m->lag = x->lag;
         m->from = m->left = m->there = lane->time > x->port ? lane->time : x->port;
         const weft_status_code status = comm->transport.post(comm->transport.self, m);
         x->port = m->left;

@@ -25,6 +25,7 @@ typedef struct book {
     int users, nodes;
     int *node; /* by rank */
     weft_link_model model;
+    weft_turns *turns;        /* on ports that ranks share; NULL: they share none */
     double *leaves, *arrives; /* [nodes x nodes], then [ranks] */
 } book;
 
@@ -43,6 +44,7 @@ static void close_book(book *b)
         return;
     pthread_mutex_destroy(&b->mutex);
     weft_free(b->node);
+    weft_turns_free(b->turns);
     weft_free(b->leaves);
     weft_free(b->arrives);
     weft_free(b);
@@ -88,18 +90,33 @@ static weft_status clocked_post(void *self, weft_message *m)
     const weft_link_speed *link = link_to(c, m->peer);
     if (link && !m->receiving && m->timed) {
         m->left = m->from + (double)m->bytes / link->bytes_per_second;
-        m->there = m->left + link->latency;
+        m->there = m->left + link->latency + m->lag;
     }
     return c->below.post(c->below.self, m);
 }
 
-static double link_reserve(void *self, int peer, int64_t bytes, double when)
+static int port_of(const book *b, int rank)
+{
+    return b->node[rank] * b->model.ports + b->model.port[rank % b->model.per_node];
+}
+
+static double link_reserve(void *self, int peer, int64_t bytes, double when, double *lag)
 {
     coat *c = self;
     const weft_link_speed *link = link_to(c, peer);
     if (!link)
         return when;
-    double *free_at = &c->free_at[c->book->node[peer]];
+    const book *b = c->book;
+    const int own = c->below.rank;
+    double *free_at = &c->free_at[b->node[peer]];
+    if (b->turns && b->node[own] != b->node[peer]) {
+        /* its node's port, and then that of the other one when it begins to arrive there */
+        const double seconds = (double)bytes / b->model.port_bytes_per_second;
+        when = weft_turns_take(b->turns, own, port_of(b, own), when, seconds);
+        *lag = weft_turns_take(b->turns, own, b->nodes * b->model.ports + port_of(b, peer), when,
+                               seconds) -
+               when;
+    }
     const double begin = *free_at > when ? *free_at : when;
     *free_at = begin + (double)bytes / link->bytes_per_second;
     return begin;
@@ -198,7 +215,8 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
     b->arrives = weft_alloc(books * (int64_t)sizeof *b->arrives);
     for (int r = 0; r < ranks && b->node; r++)
         b->node[r] = r / model->per_node;
-    if (b->node && b->leaves && b->arrives)
+    if (b->node && b->leaves && b->arrives &&
+        (!model->ports || (b->turns = weft_turns_create(ranks, 2 * nodes * model->ports))))
         return b;
     b->users = 1;
     close_book(b);
@@ -239,6 +257,7 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
         transport[i].post = clocked_post;
         transport[i].late = NULL;
         transport[i].reserve = link_reserve;
+        transport[i].turns = b->turns;
         transport[i].sleep = coats[i]->below.sleep ? link_sleep : NULL;
         transport[i].wake = coats[i]->below.wake ? link_wake : NULL;
     }

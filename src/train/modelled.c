@@ -170,6 +170,7 @@ static void *play_rank(void *user)
         snprintf(p->error, sizeof p->error, "%s", weft_error_message());
         weft_comm_give_up(p->comm);
     }
+    weft_comm_leave(p->comm);
     weft_pipe_run_free(p->stages);
     weft_stage_steps_free(&p->steps);
     weft_step_cache_free(p->cache);

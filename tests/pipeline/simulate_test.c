@@ -50,7 +50,7 @@ Test(simulate, agrees_with_the_schedule_clock)
         cr_assert_eq(weft_cluster_resolve(&cluster, "test"), WEFT_OK, "%s", weft_error_message());
         weft_trace trace;
         weft_simulation run;
-        cr_assert_eq(weft_pipeline_trace(&plan, 1, &trace), WEFT_OK);
+        cr_assert_eq(weft_pipeline_trace(&plan, 1, 1, &trace), WEFT_OK);
         cr_assert_eq(weft_trace_check(&trace), WEFT_OK, "%s", weft_error_message());
         cr_assert_eq(weft_simulate(&trace, &cluster, &run), WEFT_OK, "%s", weft_error_message());
         const double difference = fabs(run.seconds / plan.timing.seconds - 1);

@@ -45,10 +45,13 @@ done
 near wan 1f1b
 near wan zero-bubble
 near uvit interleaved
-near uvit wave --set parallel.pp=8 --set parallel.dp=2 # two replicas
+# two replicas, eight ranks behind one network port: what they send at the same time holds one another up
+two=(1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=8)
+near uvit "${two[@]}"
 cp now.json once.json
-near uvit wave --set parallel.pp=8 --set parallel.dp=2
+near uvit "${two[@]}"
 cmp once.json now.json || fail "other figures the second time"
+near uvit wave --set parallel.pp=8 --set parallel.dp=2
 # as many microbatches as leave each replica a sample of 16, where the config says no number
 near uvit 1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=0 --set stages.0.batch=16
 grep -q "1f1b, 8 microbatches a step" now.txt || { cat now.txt; fail "replicas without samples"; }

@@ -54,8 +54,10 @@ weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs,
                                     const weft_pipeline_options *options, weft_pipeline_plan *out);
 void weft_pipeline_plan_free(weft_pipeline_plan *plan);
 
-/* The steps of all devices for the event simulator (plan/simulate/): pipeline device d is device
- * d * stride of the cluster. Sends are of their own stream and delay only the receiver. */
-weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, weft_trace *out);
+/* The steps of all devices for the event simulator (plan/simulate/) of so many pipelines side by
+ * side: device d of pipeline r is device d * stride + r of the cluster, with a stride of 1 device
+ * r * devices + d. Sends are of their own stream and delay only the receiver. */
+weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, int64_t replicas,
+                                weft_trace *out);
 
 #endif

@@ -40,7 +40,7 @@ static int64_t slot(const weft_schedule *s, int kind, int64_t stage, int64_t mic
 
 typedef struct writer {
     const weft_pipeline_plan *plan;
-    int64_t stride;
+    int64_t stride, first;
     weft_trace *out;
     int32_t *task_step, *send_step; /* [3 S M], -1: not yet */
     bool *begun;                    /* [devices] */
@@ -50,8 +50,8 @@ static weft_status write_send(writer *w, const weft_task *t, int64_t boundary)
 {
     const weft_schedule *s = &w->plan->schedule;
     const int64_t to = t->kind == WEFT_TASK_F ? t->stage + 1 : t->stage - 1;
-    const int32_t pair[2] = {(int32_t)(t->device * w->stride),
-                             (int32_t)(s->device_of[to] * w->stride)};
+    const int32_t pair[2] = {(int32_t)(w->first + t->device * w->stride),
+                             (int32_t)(w->first + s->device_of[to] * w->stride)};
     const int64_t at = slot(s, (int)t->kind, t->stage, t->microbatch);
     weft_trace_step step = {.kind = WEFT_TRACE_SEND, .stream = WEFT_STREAM_COMM, .repeat = 1};
     step.owner = t->microbatch;
@@ -66,7 +66,7 @@ static weft_status write_task(writer *w, const weft_task *t)
 {
     static const char *const names[] = {"forward", "backward", "weight gradient"};
     const weft_schedule *s = &w->plan->schedule;
-    const int32_t device = (int32_t)(t->device * w->stride);
+    const int32_t device = (int32_t)(w->first + t->device * w->stride);
     weft_trace_step step = {.kind = WEFT_TRACE_COMPUTE, .stream = WEFT_STREAM_COMPUTE, .repeat = 1};
     int32_t after[2];
     int count = 0;
@@ -92,11 +92,28 @@ static weft_status write_task(writer *w, const weft_task *t)
                                &w->task_step[slot(s, (int)t->kind, t->stage, t->microbatch)]);
 }
 
-weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, weft_trace *out)
+/* A pipeline of its own, whose device 0 is `first`. */
+static weft_status write_replica(writer *w, const event *events, int64_t count, int64_t first)
+{
+    const weft_schedule *s = &w->plan->schedule;
+    const int64_t slots = 3 * s->stages * s->microbatches;
+    memset(w->task_step, -1, (size_t)slots * sizeof *w->task_step);
+    memset(w->send_step, -1, (size_t)slots * sizeof *w->send_step);
+    memset(w->begun, 0, (size_t)s->devices * sizeof *w->begun);
+    w->first = first;
+    for (int64_t i = 0; i < count; i++) {
+        const weft_task *t = &s->task[events[i].task];
+        WEFT_TRY(events[i].send ? write_send(w, t, crossing(s, t)) : write_task(w, t));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, int64_t replicas,
+                                weft_trace *out)
 {
     const weft_schedule *s = &plan->schedule;
     const int64_t slots = 3 * s->stages * s->microbatches;
-    weft_trace trace = {.devices = s->devices * stride};
+    weft_trace trace = {.devices = s->devices * (stride > 1 ? stride : replicas)};
     writer w = {.plan = plan, .stride = stride, .out = &trace};
     event *events = weft_alloc(2 * s->task_count * (int64_t)sizeof *events);
     w.task_step = weft_alloc(slots * (int64_t)sizeof *w.task_step);
@@ -106,8 +123,6 @@ weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, 
     if (!events || !w.task_step || !w.send_step || !w.begun)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for a trace of %lld tasks",
                           (long long)s->task_count));
-    memset(w.task_step, -1, (size_t)slots * sizeof *w.task_step);
-    memset(w.send_step, -1, (size_t)slots * sizeof *w.send_step);
     int64_t count = 0;
     for (int64_t i = 0; i < s->task_count; i++) {
         const weft_task *t = &s->task[i];
@@ -119,10 +134,8 @@ weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, 
             events[count++] = (event){t->end, 2 * place + 1, i, true};
     }
     qsort(events, (size_t)count, sizeof *events, by_time);
-    for (int64_t i = 0; i < count; i++) {
-        const weft_task *t = &s->task[events[i].task];
-        WEFT_GO(events[i].send ? write_send(&w, t, crossing(s, t)) : write_task(&w, t));
-    }
+    for (int64_t r = 0; r < replicas; r++)
+        WEFT_GO(write_replica(&w, events, count, stride > 1 ? r : r * s->devices));
     *out = trace;
     trace = (weft_trace){0};
 out:
