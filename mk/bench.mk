@@ -6,6 +6,7 @@
 #   make bench-fusion B=links        layers over frames and places in slices, on modelled ranks (not part of `make bench`; paper, sweep, others)
 #   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
 #   make bench-mixed                 iterations of mixed samples on two ranks under four policies (not part of `make bench`; FOOTAGE=DIR, STEPS, ROUNDS)
+#   make bench-generate              videos beside diffusers, and Wan's autoencoder at 480p; B=small: to try (not part of `make bench`)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-cache                 caches, guidance intervals and samplers on a trained model (MODEL=DIR, PROMPTS=FILE; not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
@@ -14,7 +15,7 @@
 #   make bench-cascades              iterations of cascades on 16, 32, 64 modelled ranks beside their plans (not part of `make bench`; RANKS=16 N=5)
 BENCHES := kernels loader models families near ranks fusion
 
-.PHONY: bench bench-cascades bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-generate bench-modelled $(BENCHES:%=bench-%)
 bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 test-bin: $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades: $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
@@ -49,5 +50,5 @@ bench-cache: $(O)/weft
 bench-memory: $(O)/weft
 	bench/memory.sh $<
 
-bench-parallel bench-foresight bench-mixed: bench-%: $(O)/weft
+bench-parallel bench-foresight bench-mixed bench-generate: bench-%: $(O)/weft
 	WEFT=$(abspath $(O)/weft) bench/$*.sh $(B)

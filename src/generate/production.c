@@ -34,6 +34,7 @@ typedef struct making {
     int64_t begun_at;                /* step that it goes on from */
     double began, denoised, decoded; /* at; the last of the videos before */
     double kept, keeping;            /* when the walk was kept, and what that took */
+    double first_step;               /* seconds of the first that was made */
     int64_t tokens;                  /* of a video */
 } making;
 
@@ -123,10 +124,14 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
     const double taken = (weft_now() - m->began) / (double)(done - m->begun_at);
     if (!m->tells)
         return WEFT_OK;
-    if (!m->foretold && done - m->begun_at == 2) {
+    if (done - m->begun_at == 1)
+        m->first_step = taken;
+    if (!m->foretold && done - m->begun_at == 2) { /* the first has what is done once, too */
         m->foretold = true;
         weft_info("predicted from the first two steps: %s for the denoising of %lld steps",
-                  weft_format_seconds(taken * (double)(steps - m->begun_at), each),
+                  weft_format_seconds(m->first_step + (2 * taken - m->first_step) *
+                                                          (double)(steps - m->begun_at - 1),
+                                      each),
                   (long long)(steps - m->begun_at));
     }
     snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld, %s each, %.4g tokens/s",
@@ -168,12 +173,13 @@ static weft_status keep_latents(const making *m, int64_t prompt, bool tries)
 static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
 {
     making *m = user;
+    m->denoised = prompt ? m->denoised : weft_now();
     if (m->o->latents)
         WEFT_TRY(write_array(m, job_of(m, prompt), dim, x));
     WEFT_TRY(keep_latents(m, prompt, true));
     if (prompt == m->batch->count - 1)
         remove_beside(m, job_of(m, 0), walk_ending);
-    m->denoised = m->decoded = weft_now();
+    m->decoded = weft_now();
     return WEFT_OK;
 }
 
