@@ -44,49 +44,53 @@ static void copy_dense(const weft_exchange *x, void *to, const void *from, int64
         copy(x, to, from, (weft_rows){1, bytes, bytes, bytes});
 }
 
-/* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory:
+/* Elements [begin, begin + count) of two blocks' row-major sequences, whose rows may differ in
+ * length; as few strided copies as there can be: a launch each on a device.
  *
- *   |    begin...|  the rest of a row
- *   |............|  whole rows: one strided copy
- *   |...end      |  the beginning of one
+ *   from  |  begin...|  the rest of a row        to  |..............................|
+ *         |..........|  whole rows: one copy,        its pieces lie behind one another there,
+ *         |..........|  or the other way round       or are whole rows of the same length
+ *         |...end    |  the beginning of one
  */
-static void copy_block(const weft_exchange *x, const weft_block *b, int64_t begin, int64_t count,
-                       int64_t element, char *tensor, char *dense, bool pack)
-{
-    int64_t row = count ? begin / b->row : 0, column = count ? begin % b->row : 0;
-    while (count > 0) {
-        const int64_t whole = column ? 0 : count / b->row, left = b->row - column,
-                      n = whole          ? b->row
-                          : left < count ? left
-                                         : count,
-                      bytes = n * element, stride = b->stride * element;
-        char *at = tensor + (b->start + row * b->stride + column) * element;
-        const int64_t rows = whole ? whole : 1;
-        if (pack)
-            copy(x, dense, at, (weft_rows){rows, bytes, bytes, stride});
-        else
-            copy(x, at, dense, (weft_rows){rows, bytes, stride, bytes});
-        dense += rows * bytes;
-        count -= rows * n;
-        row += rows;
-        column = 0;
-    }
-}
-
 static void copy_between(const weft_exchange *x, const weft_block *from, const char *in,
                          const weft_block *to, char *out, int64_t begin, int64_t count,
                          int64_t element)
 {
     while (count > 0) {
-        const int64_t column = begin % from->row, left = from->row - column;
-        const int64_t n = left < count ? left : count;
-        copy_block(x, to, begin, n, element, out,
-                   (char *)(uintptr_t)in +
-                       (from->start + begin / from->row * from->stride + column) * element,
-                   false);
-        begin += n;
-        count -= n;
+        const int64_t at[2] = {begin % from->row, begin % to->row},
+                      left[2] = {from->row - at[0], to->row - at[1]},
+                      shorter = left[0] < left[1] ? left[0] : left[1],
+                      n = shorter < count ? shorter : count;
+        const bool rows[2] = {n == from->row, n == to->row};
+        int64_t times = count / n;
+        for (int i = 0; i < 2; i++)
+            if (!rows[i] && left[i] / n < times)
+                times = left[i] / n;
+        copy(x, out + (to->start + begin / to->row * to->stride + at[1]) * element,
+             in + (from->start + begin / from->row * from->stride + at[0]) * element,
+             (weft_rows){.rows = times,
+                         .row = n * element,
+                         .to = (rows[1] ? to->stride : n) * element,
+                         .from = (rows[0] ? from->stride : n) * element});
+        begin += times * n;
+        count -= times * n;
     }
+}
+
+static weft_block dense(int64_t start, int64_t count)
+{
+    return (weft_block){.start = start, .rows = 1, .row = count, .stride = count};
+}
+
+/* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory. */
+static void copy_block(const weft_exchange *x, const weft_block *b, int64_t begin, int64_t count,
+                       int64_t element, char *tensor, char *memory, bool pack)
+{
+    const weft_block d = dense(-begin, begin + count); /* its element `begin` is the first there */
+    if (pack)
+        copy_between(x, b, tensor, &d, memory, begin, count, element);
+    else
+        copy_between(x, &d, memory, b, tensor, begin, count, element);
 }
 
 /* Some elements of one chunk in a segment. */
@@ -95,11 +99,6 @@ typedef struct span {
     weft_block block;
     int64_t begin, count, element;
 } span;
-
-static weft_block dense(int64_t start, int64_t count)
-{
-    return (weft_block){.start = start, .rows = 1, .row = count, .stride = count};
-}
 
 /* Chunks [first, first + count) of the flat segment of the lane: begin (in the segment), length. */
 static int64_t flat_range(const weft_exchange *x, const weft_lane *lane, int first, int count,
