@@ -16,7 +16,10 @@ static bool is_kept_for(const weft_graph *g, const weft_node *node, bool moves)
 {
     if (moves)
         return node->op == WEFT_OP_OFFLOAD;
-    if (!weft_op_is_collective(node->op) || node->op == WEFT_OP_ALL_REDUCE) /* is its own result */
+    /* An all_reduce is its own result; an all_to_all is read by the layer behind it, of which many
+     * may be pieces. */
+    if (!weft_op_is_collective(node->op) || node->op == WEFT_OP_ALL_REDUCE ||
+        node->op == WEFT_OP_ALL_TO_ALL)
         return false;
     const weft_node *from = weft_graph_node(g, weft_value_get(g, node->in[0])->node);
     while (weft_op_is_alias(from->op))
