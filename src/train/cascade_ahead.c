@@ -212,10 +212,13 @@ static weft_status refuse(const weft_ahead *a, const weft_placed_sample *s, doub
         WEFT_E_INFEASIBLE,
         "%s: parallel.cascades: the %s of a sample of %s (clips x frames x height x "
         "width; batch %lld of the stage) fits on no degree: it takes %s on a rank that "
-        "has %s. memory: %.0f would do; unfit: skip leaves such samples out",
+        "has %s. memory: %.0f would do; %s",
         a->s.path, weft_cascade_module_name(module), size, (long long)s->batch,
         weft_format_bytes((int64_t)least, text[0]),
-        weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least));
+        weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least),
+        a->s.config->unfit == WEFT_UNFIT_REFUSE
+            ? "unfit: skip leaves such samples out"
+            : "nothing is left of the step once samples that fit nowhere are out of it");
 }
 
 /* Takes those out that fit nowhere, and makes up the weights. */
@@ -532,6 +535,47 @@ static weft_status not_in_file(const weft_ahead *a, const job *j)
     return status;
 }
 
+static weft_status other_modules(const weft_ahead *a, const weft_placed_cascade *c)
+{
+    return weft_fail(WEFT_E_CONFIG,
+                     "%s: parallel.cascades.plan: %s is of a run in which other modules are "
+                     "cascades: its %s %s, and here the text encoders %s and the autoencoder %s "
+                     "(data.samples_from); plan again (plan: every-iteration)",
+                     a->s.path, a->s.config->plan, c->at.id,
+                     c->module == WEFT_CASCADE_DIT ? "comes after other cascades" : "is there",
+                     a->s.text ? "are" : "are not", a->s.vae ? "is" : "is not");
+}
+
+/* A plan from a file says what this run's cascades would, and passes its memory nowhere. */
+static weft_status check_replayed(weft_ahead *a, const weft_placed_iteration *p)
+{
+    const bool there[WEFT_CASCADE_MODULES] = {
+        [WEFT_CASCADE_TEXT] = a->s.text, [WEFT_CASCADE_VAE] = a->s.vae, [WEFT_CASCADE_DIT] = true};
+    for (int64_t i = 0; i < p->cascades; i++) {
+        const weft_placed_cascade *c = &p->cascade[i];
+        bool handed[WEFT_CASCADE_MODULES] = {0};
+        double seconds, bytes;
+        char text[2][32];
+        for (int32_t k = 0; k < c->at.after_count; k++)
+            handed[p->cascade[c->at.after[k]].module] = true;
+        if (!there[c->module] ||
+            (c->module == WEFT_CASCADE_DIT &&
+             (handed[WEFT_CASCADE_TEXT] != a->s.text || handed[WEFT_CASCADE_VAE] != a->s.vae)))
+            return other_modules(a, c);
+        WEFT_TRY(weft_cascade_prices_get(a->s.prices, c->module, p->sample[c->sample].bucket,
+                                         (int)c->at.degree, &seconds, &bytes));
+        if (a->s.memory > 0 && bytes > a->s.memory)
+            return weft_fail(WEFT_E_INFEASIBLE,
+                             "%s: parallel.cascades.plan: %s puts %s of step %lld on %lld ranks, "
+                             "where it takes %s of a rank that has %s; give memory: %.0f, or plan "
+                             "again (plan: every-iteration)",
+                             a->s.path, a->s.config->plan, c->at.id, (long long)p->step,
+                             (long long)c->at.degree, weft_format_bytes((int64_t)bytes, text[0]),
+                             weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(bytes));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_ahead_look(weft_ahead *a, int64_t step, const weft_placed_sample *sample,
                             int64_t samples)
 {
@@ -541,12 +585,13 @@ weft_status weft_ahead_look(weft_ahead *a, int64_t step, const weft_placed_sampl
         return WEFT_OK;
     WEFT_TRY(job_create(a, step, sample, samples, &j));
     if (known) {
-        const weft_status_code status =
+        weft_status_code status =
             weft_plans_find(known, step, j->sample, j->samples, j->arena, &j->plan, &j->replayed);
-        if (status != WEFT_OK || (!j->replayed && a->s.replay)) {
-            const weft_status_code told = status == WEFT_OK ? not_in_file(a, j) : status;
+        if (status == WEFT_OK && a->s.replay)
+            status = j->replayed ? check_replayed(a, &j->plan) : not_in_file(a, j);
+        if (status != WEFT_OK) {
             job_free(j);
-            return told;
+            return status;
         }
         j->there = j->done = j->replayed;
     }

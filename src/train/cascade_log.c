@@ -260,8 +260,10 @@ static weft_status put_line(FILE *to, json_t *line)
     return written ? WEFT_OK : weft_fail(WEFT_E_IO, "the log of cascades cannot be written");
 }
 
-static void free_log(weft_cascade_log *log)
+void weft_cascade_log_drop(weft_cascade_log *log)
 {
+    if (!log)
+        return;
     if (log->plans)
         fclose(log->plans);
     if (log->iterations)
@@ -270,6 +272,30 @@ static void free_log(weft_cascade_log *log)
     weft_free(log->trace);
     weft_free(log->folder);
     weft_free(log);
+}
+
+static weft_status keep_head(void *user, json_t *line)
+{
+    json_t **head = user;
+    if (json_object_get(line, "format")) {
+        json_decref(*head);
+        *head = json_incref(line);
+    }
+    return WEFT_OK;
+}
+
+/* Of the plans to come, unless those before them have the same. */
+static weft_status put_head(const weft_cascade_log *log, const weft_plans_stamp *stamp)
+{
+    json_t *last = NULL, *own = weft_plans_head(stamp);
+    char *path = weft_path_join(log->folder, "plans.jsonl");
+    weft_status_code status = path ? weft_json_lines(path, keep_head, &last) : no_memory();
+    if (status == WEFT_OK && !(last && json_equal(last, own)))
+        status = put_line(log->plans, json_incref(own));
+    json_decref(own);
+    json_decref(last);
+    weft_free(path);
+    return status;
 }
 
 weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp, int64_t step,
@@ -285,12 +311,12 @@ weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp
         status = open_lines(log, "plans.jsonl", step, &log->plans);
     if (status == WEFT_OK)
         status = open_lines(log, "iterations.jsonl", step, &log->iterations);
-    if (status == WEFT_OK && ftell(log->plans) == 0)
-        status = put_line(log->plans, weft_plans_head(stamp));
+    if (status == WEFT_OK)
+        status = put_head(log, stamp);
     if (status == WEFT_OK)
         *out = log;
-    else if (log)
-        free_log(log);
+    else
+        weft_cascade_log_drop(log);
     return status;
 }
 
@@ -354,12 +380,12 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_n
         json_object_set_new(modules, weft_cascade_module_name((weft_cascade_module)m),
                             real(e->module[m]));
     return json_pack(
-        "{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:{s:f, s:f, s:f, s:f, s:f}, s:{s:I, s:I, s:I, s:I}, "
+        "{s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f}, s:{s:I, s:I, s:I, s:I}, "
         "s:{s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
         "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned", "makespan",
         p->makespan, "idle", news->idle, "lower_bound", p->lower_bound, "gap",
-        weft_cascade_gap(p->makespan, p->lower_bound), "executed", "makespan", e->makespan, "idle",
-        all_idle, "reduce", e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes",
+        real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan", e->makespan,
+        "idle", all_idle, "reduce", e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes",
         "in_place", (json_int_t)e->in_place, "received", (json_int_t)e->received, "sent",
         (json_int_t)e->sent, "reduced", (json_int_t)e->reduced, "planner", "seconds", news->seconds,
         "late", news->late, "rounds", (json_int_t)news->rounds, "proved", news->proved, "replayed",
@@ -438,6 +464,6 @@ weft_status weft_cascade_log_close(weft_cascade_log *log)
         if (status == WEFT_OK)
             status = write_file(log, "trace.json", log->trace, (int64_t)strlen(log->trace));
     }
-    free_log(log); /* each line was flushed when it was written */
+    weft_cascade_log_drop(log); /* each line was flushed when it was written */
     return status;
 }

@@ -42,6 +42,8 @@ weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_itera
                                   const weft_cascade_fit *fit, const weft_executed *executed);
 /* Writes the pictures of the iteration that was noted last; accepts NULL. */
 weft_status weft_cascade_log_close(weft_cascade_log *log);
+/* Of a stage that is not brought to its end: no pictures. Accepts NULL. */
+void weft_cascade_log_drop(weft_cascade_log *log);
 
 /* The table of `weft plan cascades` of one iteration. */
 void weft_placed_print(const weft_placed_iteration *plan, weft_buf *out);

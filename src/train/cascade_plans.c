@@ -185,6 +185,8 @@ struct weft_plans {
     const char *path;
     const weft_plans_stamp *stamp;
     int64_t line;
+    bool ours;     /* what stands behind the last head is for the run */
+    char why[600]; /* the first head that is not was refused */
 };
 
 weft_status weft_plans_create(weft_plans **out)
@@ -261,12 +263,18 @@ static weft_status check_sizes(const weft_plans *p, const json_t *head)
     return status;
 }
 
+static bool is_head(const json_t *line)
+{
+    const char *format = json_string_value(json_object_get(line, "format"));
+    return format && !strcmp(format, PLACED_FORMAT);
+}
+
 static weft_status check_head(const weft_plans *p, const json_t *head)
 {
     int64_t ranks;
     const char *format, *model, *name;
     WEFT_TRY(weft_json_get_string_or(head, "format", p->path, "", &format));
-    if (strcmp(format, PLACED_FORMAT))
+    if (!is_head(head))
         return weft_fail(WEFT_E_CONFIG,
                          "%s: not plans that a run wrote: its first line says \"%s\", where "
                          "\"" PLACED_FORMAT "\" stands in <out>/cascades/plans.jsonl",
@@ -292,8 +300,17 @@ static weft_status read_line(void *user, json_t *value)
     weft_plans *p = user;
     weft_placed_iteration plan;
     char where[600];
-    if (p->line++ == 0)
-        return check_head(p, value);
+    if (p->line++ == 0 || json_object_get(value, "format")) {
+        const weft_status_code status = check_head(p, value);
+        p->ours = status == WEFT_OK;
+        if (status != WEFT_E_CONFIG || !is_head(value))
+            return status;
+        if (!p->why[0])
+            snprintf(p->why, sizeof p->why, "%s", weft_error_message());
+        return WEFT_OK;
+    }
+    if (!p->ours)
+        return WEFT_OK;
     snprintf(where, sizeof where, "%s:%lld", p->path, (long long)p->line);
     WEFT_TRY(weft_plans_parse(value, where, p->arena, &plan));
     WEFT_TRY(weft_placed_check(&plan, p->stamp->ranks, where));
@@ -308,7 +325,8 @@ weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, wef
     p->stamp = stamp;
     weft_status_code status = weft_json_lines(path, read_line, p);
     if (status == WEFT_OK && p->count == 0)
-        status = weft_fail(WEFT_E_CONFIG, "%s: no plan in it", path);
+        status = p->why[0] ? weft_fail(WEFT_E_CONFIG, "%s", p->why)
+                           : weft_fail(WEFT_E_CONFIG, "%s: no plan in it", path);
     if (status == WEFT_OK)
         *out = p;
     else

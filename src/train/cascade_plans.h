@@ -5,6 +5,8 @@
  *     {"step": 0, "policy": "arachne", "makespan": .., "samples": [..], "cascades": [..]}
  *     {"step": 1, ...}
  *
+ * A stage with other sizes, or the run going on on other ranks, writes a head of its own: plans are
+ * of the head before them, and those for another run's ranks, model and sizes are passed over.
  * A file with fewer iterations than a run serves by its sizes: what it has of the same step comes
  * first, then any with the same number of samples of each bucket. */
 #ifndef WEFT_TRAIN_CASCADE_PLANS_H
@@ -32,7 +34,8 @@ weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *
                              weft_placed_iteration *out);
 
 typedef struct weft_plans weft_plans;
-/* WEFT_E_CONFIG: made for another number of ranks, model or list of sizes, with the difference. */
+/* WEFT_E_CONFIG: all are for another number of ranks, model or list of sizes, with the difference
+ * of the first. */
 weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, weft_plans **out);
 void weft_plans_close(weft_plans *plans); /* accepts NULL */
 /* An empty list of plans, to which they are added. */

@@ -180,6 +180,7 @@ void weft_cascade_train_free(weft_cascade_train *t)
     if (!t)
         return;
     weft_ahead_free(t->ahead);
+    weft_cascade_log_drop(t->log);
     weft_plans_close(t->replay);
     weft_cascade_prices_free(t->prices);
     weft_cascade_stage_close(t->exec);

@@ -358,7 +358,7 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     char path[] = "/tmp/weft-plans-XXXXXX", text[BUCKETS][64];
     const char *size[BUCKETS], *line;
     weft_plans_stamp stamp = stamp_of(text, size);
-    weft_buf file = {0}, first = {0};
+    weft_buf file = {0}, first = {0}, more = {0};
     weft_plans *plans;
     alone a;
     const weft_placed_iteration *plan;
@@ -412,9 +412,27 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     cr_assert(strstr(weft_error_message(), "1x9x32x32") &&
                   strstr(weft_error_message(), "1x9x64x32"),
               "%s", weft_error_message());
+    /* what stands behind another stage's head is passed over, behind the run's own it is not */
+    size[1] = "1x9x32x32";
+    weft_buf_printf(&more,
+                    "{\"format\": \"weft.placed/1\", \"ranks\": 9, \"model\": \"0123\"}\n"
+                    "{\"step\": 1, \"of\": \"nothing that could be run\"}\n%s",
+                    file.data);
+    cr_assert_eq(weft_file_write_atomic(path, more.data, more.len), WEFT_OK);
+    cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_OK, "%s", weft_error_message());
+    /* which fits on all four ranks, and not on as many as the file has for it */
+    open_alone(&a, path, WEFT_POLICY_ARACHNE, 4100, 4, plans);
+    make_samples(a.sample, a.item, 6, 5);
+    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_E_INFEASIBLE);
+    cr_assert(strstr(weft_error_message(), "puts s") &&
+                  strstr(weft_error_message(), "give memory: "),
+              "%s", weft_error_message());
+    close_alone(&a);
+    weft_plans_close(plans);
     unlink(path);
     weft_buf_free(&file);
     weft_buf_free(&first);
+    weft_buf_free(&more);
 }
 
 /* Sizes that were planned before take the plan that they had. */

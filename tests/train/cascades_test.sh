@@ -123,6 +123,12 @@ grep -q "going on from cut/checkpoints/step-00000003" cut.log || { cat cut.log; 
 diff <(losses runs/three) <(losses cut) || fail "other losses after going on"
 [ "$(grep -c '"step"' cut/cascades/iterations.jsonl)" = 6 ] || fail "lines of iterations after going on"
 
+# of two stages, with sizes of their own, and in the middle of the first: a head for each in one file
+replay2="--set data.samples_from=pixels --set parallel.cascades.plan=runs/fpixels/cascades/plans.jsonl"
+[ "$(grep -c '"format"' runs/fpixels/cascades/plans.jsonl)" = 2 ] || fail "heads of two stages' plans"
+ranks 2 "$WEFT" train f.yaml --set out=runs/fagain $replay2 >fagain.log 2>&1 || { cat fagain.log; fail "plans of two stages replayed"; }
+diff <(losses runs/fpixels) <(losses runs/fagain) || fail "other losses from the same plans of two stages"
+
 # refused, with what differs
 refused() { # refused WORDS RANKS OPTION...
     ranks "$2" "$WEFT" train c.yaml --set out=runs/refused "${@:3}" >refused.log 2>&1 && fail "not refused: $1"
@@ -131,6 +137,8 @@ refused() { # refused WORDS RANKS OPTION...
 refused "the plans are for 3 ranks, and 2 run" 2 $replay
 refused "for another model" 3 $replay --set transformer.config.ffn_dim=40
 refused "2x9x64x64" 3 $replay --set stages.0.buckets.2.batch=1
+refused "in which other modules are cascades" 3 $replay --set data.samples_from=pixels
+refused "in which other modules are cascades" 3 --set parallel.cascades.plan=runs/pixels/cascades/plans.jsonl
 refused "did you mean every-iteration" 1 --set parallel.cascades.plan=every-iterations
 refused "fits on no degree" 2 $plans --set parallel.cascades.memory=1MiB
 refused "would do" 2 $plans --set parallel.cascades.memory=1MiB
