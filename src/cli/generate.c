@@ -181,7 +181,7 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                                         .keep = weft_args_flag(args, "--keep-latents"),
                                         .resume = weft_args_flag(args, "--resume"),
                                         .noise = weft_args_string(args, "--noise"),
-                                        .apart = !given,
+                                        .apart = !given && !weft_args_string(args, "--config"),
                                         .options = o,
                                         .jobs = jobs,
                                         .comm = comm};

@@ -80,11 +80,10 @@ static weft_status check_places(const weft_gallery *g)
     return status;
 }
 
-/* 0003.mp4 */
-static const char *name_of(const weft_gallery_item *item, int64_t number, char own[32])
+const char *weft_gallery_name(const char *file, int64_t number, char own[32])
 {
     snprintf(own, 32, "%04lld.mp4", (long long)number);
-    return item->file ? item->file : own;
+    return file ? file : own;
 }
 
 static bool is_folder(const char *out)
@@ -96,7 +95,7 @@ weft_status weft_gallery_beside(const char *out, const weft_gallery_item *item, 
                                 const char *ending, weft_buf *path)
 {
     char own[32];
-    const char *name = is_folder(out) ? name_of(item, number, own) : out;
+    const char *name = is_folder(out) ? weft_gallery_name(item->file, number, own) : out;
     const int stem = (int)(strlen(name) - strlen("mp4"));
     weft_buf_free(path);
     if (is_folder(out))
@@ -223,7 +222,7 @@ static weft_status begin(weft_gallery *g, int64_t number)
 {
     char seed[32], steps[32], guidance[32], own[32];
     const weft_gallery_item *item = &g->o.items[number];
-    const char *name = name_of(item, number, own);
+    const char *name = weft_gallery_name(item->file, number, own);
     drop(g);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)item->seed);
     snprintf(steps, sizeof steps, "%lld", (long long)item->steps);
@@ -255,9 +254,9 @@ static weft_status add_line(weft_gallery *g, const weft_gallery_item *item)
     char own[32];
     json_t *line =
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "file",
-                  name_of(item, g->writing, own), "prompt", item->prompt, "negative",
-                  item->negative ? item->negative : "", "seed", (json_int_t)item->seed, "frames",
-                  (json_int_t)item->frames, "height", (json_int_t)item->height, "width",
+                  weft_gallery_name(item->file, g->writing, own), "prompt", item->prompt,
+                  "negative", item->negative ? item->negative : "", "seed", (json_int_t)item->seed,
+                  "frames", (json_int_t)item->frames, "height", (json_int_t)item->height, "width",
                   (json_int_t)item->width, "steps", (json_int_t)item->steps, "guidance",
                   item->guidance, "sampler", item->sampler, "fps", item->fps);
     if (line && g->facts)

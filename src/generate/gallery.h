@@ -30,6 +30,8 @@ typedef struct weft_gallery_options {
 
 /* WEFT_E_ARG: `sheet` is no name for a .png. */
 weft_status weft_gallery_check_sheet(const char *sheet);
+/* 0003.mp4 of video 3, where `file` is NULL; else `file`. */
+const char *weft_gallery_name(const char *file, int64_t number, char own[32]);
 /* "dog.walk.safetensors" of dog.mp4, "OUT/0003.walk.safetensors" of video 3 of a folder, for ending
  * "walk.safetensors". */
 weft_status weft_gallery_beside(const char *out, const weft_gallery_item *item, int64_t number,

@@ -81,6 +81,8 @@ weft_status weft_generator_bind(weft_generator *generator);
 const char *weft_generator_tiles(const weft_generator *generator, char text[64]);
 /* How the ranks split the work, for people: "2 ranks: cfg=2; ..." */
 weft_status weft_generator_tell_layout(const weft_generator *generator, weft_buf *out);
+/* WEFT_E_ARG, naming the nearest: its model makes no videos of these frames, height and width. */
+weft_status weft_generator_takes(const weft_generator *generator, const int64_t size[3]);
 /* With what the options left open filled in; fps is the model's. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);

@@ -175,9 +175,8 @@ static weft_status read_captions(weft_generator *p)
 
 /* The autoencoder makes one latent place of so many pixels, the denoiser one token of a patch of
  * those. */
-static weft_status check_pixels(const weft_generator *p)
+static weft_status check_pixels(const weft_generator *p, const int64_t size[2])
 {
-    const int64_t size[2] = {p->options.height, p->options.width};
     for (int i = 0; i < 2; i++) {
         const int64_t step = p->grid.factor[1 + i] * p->patch.factor[1 + i];
         const int64_t nearest = (size[i] + step / 2) / step * step;
@@ -190,17 +189,23 @@ static weft_status check_pixels(const weft_generator *p)
     return WEFT_OK;
 }
 
-static weft_status check_frames(const weft_generator *p)
+static weft_status check_frames(const weft_generator *p, int64_t frames)
 {
     const int64_t t = p->grid.factor[0], before = p->grid.causal ? 1 : 0;
     char rule[32];
-    if (weft_grid_takes_frames(&p->grid, p->options.frames))
-        return weft_grid_check_statistics(
-            &p->grid, weft_grid_latent_frames(&p->grid, p->options.frames), p->vae_folder);
-    const int64_t latent = (p->options.frames - before + t / 2) / t + before;
+    if (weft_grid_takes_frames(&p->grid, frames))
+        return weft_grid_check_statistics(&p->grid, weft_grid_latent_frames(&p->grid, frames),
+                                          p->vae_folder);
+    const int64_t latent = (frames - before + t / 2) / t + before;
     return weft_fail(WEFT_E_ARG, "--frames %lld: this model makes %s; the nearest is %lld",
-                     (long long)p->options.frames, weft_grid_rule(&p->grid, rule),
+                     (long long)frames, weft_grid_rule(&p->grid, rule),
                      (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
+}
+
+weft_status weft_generator_takes(const weft_generator *p, const int64_t size[3])
+{
+    WEFT_TRY(check_frames(p, size[0]));
+    return check_pixels(p, size + 1);
 }
 
 static weft_status check_sizes(weft_generator *p)
@@ -242,12 +247,13 @@ static weft_status lay_windows(weft_generator *p)
                          (long long)o->window_overlap);
     if (!o->window)
         return WEFT_OK;
-    const int64_t window = weft_grid_latent_frames(&p->grid, o->window);
-    if (!weft_grid_takes_frames(&p->grid, o->window) || window % p->patch.factor[0])
+    const int64_t window = weft_grid_latent_frames(&p->grid, o->window), patch = p->patch.factor[0],
+                  nearest = ((window > 2 ? window : 2) + patch - 1) / patch * patch;
+    if (!weft_grid_takes_frames(&p->grid, o->window) || window % patch)
         return weft_fail(WEFT_E_ARG,
                          "--window %lld: this model makes %s frames; the nearest is %lld",
                          (long long)o->window, weft_grid_rule(&p->grid, rule),
-                         (long long)weft_grid_frames(&p->grid, window > 1 ? window : 1));
+                         (long long)weft_grid_frames(&p->grid, nearest));
     if (!o->window_overlap && window >= p->latent[0])
         return WEFT_OK;
     if (window == 1)
@@ -418,8 +424,8 @@ weft_status weft_generator_read(weft_generator *p)
     p->grid = weft_model_grid(&vae);
     WEFT_TRY(read_scheduler(p));
     WEFT_TRY(read_settings(p));
-    WEFT_TRY(check_frames(p));
-    WEFT_TRY(check_pixels(p));
+    const int64_t size[3] = {p->options.frames, p->options.height, p->options.width};
+    WEFT_TRY(weft_generator_takes(p, size));
     WEFT_TRY(check_sizes(p));
     WEFT_TRY(lay_windows(p));
     WEFT_TRY(weft_generator_share(p->comm, &p->options.memory));

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "generate/gallery.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ weft_status weft_jobs_add(weft_jobs *jobs, const char *text, int64_t length, con
     if (!copy)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a prompt");
     memcpy(copy, text, (size_t)length);
-    jobs->at[jobs->count++] = (weft_job){.prompt = copy, .guidance = -1};
+    jobs->at[jobs->count++] =
+        (weft_job){.from = from, .place = place, .prompt = copy, .guidance = -1};
     if (memchr(text, '\0', (size_t)length) || !weft_utf8_valid(copy))
         return weft_fail(WEFT_E_FORMAT, "%s:%lld: the prompt is not text in UTF-8", from,
                          (long long)place);
@@ -102,6 +104,14 @@ static weft_status parse_line(weft_jobs *jobs, const char *text, int64_t length,
     return status;
 }
 
+static bool has_words(const char *line, int64_t length)
+{
+    for (int64_t i = 0; i < length; i++)
+        if (line[i] != ' ' && line[i] != '\t')
+            return true;
+    return false;
+}
+
 weft_status weft_jobs_read(weft_jobs *jobs, const char *path)
 {
     char *data;
@@ -117,7 +127,7 @@ weft_status weft_jobs_read(weft_jobs *jobs, const char *path)
         int64_t len = 0; /* not strcspn: a NUL is to be seen, not to end the file */
         while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
             len++;
-        if (len && *line != '#')
+        if (has_words(line, len) && *line != '#')
             status = is_json ? parse_line(jobs, line, len, path, number)
                              : weft_jobs_add(jobs, line, len, path, number);
         line += len;
@@ -138,6 +148,33 @@ void weft_jobs_free(weft_jobs *jobs)
     }
     weft_free(jobs->at);
     *jobs = (weft_jobs){0};
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+weft_status weft_jobs_check_names(const weft_jobs *jobs)
+{
+    json_t *taken = json_object();
+    weft_status_code status = taken ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int64_t i = 0; i < jobs->count && status == WEFT_OK; i++) {
+        const weft_job *j = &jobs->at[i];
+        char own[32];
+        const char *name = weft_gallery_name(j->out, i, own);
+        while (!strncmp(name, "./", 2)) /* ./a.mp4 is a.mp4 */
+            name += 2;
+        const json_t *before = json_object_get(taken, name);
+        if (before) {
+            const weft_job *b = &jobs->at[json_integer_value(before)];
+            status = weft_fail(WEFT_E_FORMAT,
+                               "%s:%lld: the video would be written to %s, and so would that of "
+                               "%s:%lld; give one another \"out\"",
+                               j->from, (long long)j->place, name, b->from, (long long)b->place);
+        } else if (json_object_set_new(taken, name, json_integer(i))) {
+            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        }
+    }
+    json_decref(taken);
+    return status;
 }
 
 /* ---- batches -------------------------------------------------------------------------------- */

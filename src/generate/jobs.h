@@ -13,11 +13,14 @@
 
 /* 0 or NULL: what the whole run says. Strings are owned. */
 typedef struct weft_job {
+    const char *from; /* where it was given, for messages: option and number, or file and line */
+    int64_t place;
     char *prompt, *negative, *out; /* out: below the run's folder */
     uint64_t seed;
     bool seeded; /* seed is given; else --seed and its number */
     int64_t frames, height, width, steps;
     double guidance; /* < 0: the run's */
+    bool own;        /* one of those five is its own, not the run's */
     int64_t batch;   /* that it is in, of weft_jobs_cut */
 } weft_job;
 
@@ -26,13 +29,15 @@ typedef struct weft_jobs {
     int64_t count, capacity;
 } weft_jobs;
 
-/* `from`, `place`: option and number, or file and line. */
+/* `from`, `place`: option and number, or file and line; `from` is borrowed. */
 weft_status weft_jobs_add(weft_jobs *jobs, const char *prompt, int64_t length, const char *from,
                           int64_t place);
 /* Lines of JSON where the name ends in .jsonl or the first line begins with '{', else of text.
  * WEFT_E_FORMAT names file and line; unknown keys are errors. */
 weft_status weft_jobs_read(weft_jobs *jobs, const char *path);
 void weft_jobs_free(weft_jobs *jobs);
+/* Each video has a file of its own. WEFT_E_FORMAT names the two that have not. */
+weft_status weft_jobs_check_names(const weft_jobs *jobs);
 
 /* A batch: jobs of the order below from `first` on. */
 typedef struct weft_batch {

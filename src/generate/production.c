@@ -442,6 +442,20 @@ static bool is_left(const making *m, const weft_batch *b)
     return false;
 }
 
+/* All sizes that lines of a list ask for, before the first is made. */
+static weft_status check_sizes(const making *m)
+{
+    for (int64_t i = 0; i < m->o->jobs->count; i++) {
+        const weft_job *j = &m->o->jobs->at[i];
+        const int64_t size[3] = {j->frames, j->height, j->width};
+        const weft_status_code status = j->own ? weft_generator_takes(m->generator, size) : WEFT_OK;
+        if (status != WEFT_OK)
+            return weft_fail(status, "%s:%lld: %s", j->from, (long long)j->place,
+                             weft_error_message());
+    }
+    return WEFT_OK;
+}
+
 static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
 {
     weft_generator_options o = *m->o->options;
@@ -452,7 +466,13 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
     o.steps = job->steps;
     o.guidance = job->guidance;
     o.batch = batch;
-    WEFT_TRY(weft_generator_open(m->o->model, &o, m->comm, &m->generator));
+    const weft_status_code status = weft_generator_open(m->o->model, &o, m->comm, &m->generator);
+    if (status != WEFT_OK)
+        return job->own ? weft_fail(status, "%s:%lld: %s", job->from, (long long)job->place,
+                                    weft_error_message())
+                        : status;
+    if (!m->met)
+        WEFT_TRY(check_sizes(m));
     const weft_generator_options *s = weft_generator_settings(m->generator);
     int64_t videos = 0;
     for (int64_t i = 0; i < m->o->jobs->count; i++)
@@ -598,6 +618,7 @@ static weft_status settle_jobs(const weft_production *o)
                            j->width ? j->width : g->width};
         if (!i || !size[0] || !size[1] || !size[2])
             WEFT_TRY(weft_generator_size(o->model, size));
+        j->own = j->frames || j->height || j->width || j->steps || j->guidance >= 0;
         j->frames = size[0];
         j->height = size[1];
         j->width = size[2];
@@ -695,8 +716,8 @@ static weft_status mark_done(making *m)
     }
     for (int64_t i = 0; i < m->o->jobs->count; i++) {
         weft_buf path = {0};
-        snprintf(own, sizeof own, "%04lld.mp4", (long long)i);
-        const json_t *line = json_object_get(e.by_file, m->items[i].file ? m->items[i].file : own);
+        const json_t *line =
+            json_object_get(e.by_file, weft_gallery_name(m->items[i].file, i, own));
         status = path_beside(m, i, "mp4", &path);
         if (status == WEFT_OK && line && weft_path_exists(path.data)) {
             status = check_line(m, i, line, path.data);
@@ -777,6 +798,8 @@ weft_status weft_production_run(const weft_production *o)
     weft_status_code status = settle_jobs(o);
     form_teams(&m, &teams);
     WEFT_GO(status);
+    if (strcmp(weft_path_extension(o->out), "mp4"))
+        WEFT_GO(weft_jobs_check_names(o->jobs));
     WEFT_GO(weft_jobs_cut(o->jobs, o->options->batch, teams, &m.batches));
     WEFT_GO(list_items(&m));
     WEFT_GO(find_done(&m));

@@ -166,6 +166,15 @@ bad 'bad.jsonl:2: "guidance": -1; from 0' '{"prompt": "x", "guidance": -1}'
 bad 'bad.jsonl:2: "out": x.avi: a video is written as .mp4' '{"prompt": "x", "out": "x.avi"}'
 bad 'bad.jsonl:2: "out": \.\./x.mp4: give a name below' '{"prompt": "x", "out": "../x.mp4"}'
 bad 'bad.jsonl:2: not an object' '["x"]'
+bad 'bad.jsonl:2: --frames 6: this model makes 1 \+ 4 n; the nearest is' '{"prompt": "x", "frames": 6}' # before the first is made
+bad 'bad.jsonl:2: --width 40: this model makes multiples of 16' '{"prompt": "x", "width": 40}'
+bad 'bad.jsonl:2: the video would be written to 0000.mp4, and so would that of bad.jsonl:1' '{"prompt": "x", "out": "./0000.mp4"}'
+printf 'one\n \t\n\ntwo\n' >blank.txt # a line of blanks is no prompt; ranks of a config's layout work on each video
+printf 'parallel: {tp: 2}\n' >tp.yaml
+on_two --model "$wan" "${size[@]}" --frames 5 --steps 1 --prompts blank.txt --config tp.yaml --out blank >blank.log 2>&1 || { cat blank.log; fail "a list with --config"; }
+grep -q '2 ranks: tp=2' blank.log && [ "$(ls blank/*.mp4 | tr '\n' ' ')" = "blank/0000.mp4 blank/0001.mp4 " ] || { cat blank.log; fail "a list with --config"; }
+generate --model "$wan" "${size[@]}" --frames 9 --window 4 --prompt x --out refused.mp4 >refused.log 2>&1 && fail "--window 4"
+grep -q 'the nearest is 5' refused.log || { cat refused.log; fail "--window 4: another is named that is refused, too"; }
 "$WEFT" generate "${list[@]}" --seed 9 --resume --out list >list.log 2>&1 && fail "another seed"
 grep -q 'list/cats/x.mp4: it was made with seed 1, and this command says 10' list.log || { cat list.log; fail "another seed is not named"; }
 exit 0
