@@ -112,7 +112,10 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
         WEFT_TRY(weft_comm_world(o->comm, &group));
     weft_vae_share(*vae, group);
     WEFT_TRY(weft_vae_bind(*vae));
-    return weft_vae_decode(*vae, x, k->latent[0], sink, user);
+    WEFT_TRY(weft_vae_decode(*vae, x, k->latent[0], sink, user));
+    if (first)
+        note_try(path, k, 0); /* it came to its end */
+    return WEFT_OK;
 }
 
 /* What may be taken, the same on all ranks, which are all here then: what this machine has free,

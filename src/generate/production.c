@@ -236,8 +236,9 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
     if (!last)
         return WEFT_OK;
     m->decoded = weft_now();
-    if (!m->o->keep)
-        remove_beside(m, job, latents_ending);
+    if (m->o->keep)
+        return keep_latents(m, prompt, false); /* this decoding came to an end */
+    remove_beside(m, job, latents_ending);
     return WEFT_OK;
 }
 

@@ -100,6 +100,7 @@ generate "${frames[@]}" --model "$wan" --steps 3 --keep-latents --raw --out kept
 decode() { "$WEFT" generate --decode kept.latents.safetensors "$@"; }
 decode --model "$wan" --raw --out decoded.mp4 --sheet decoded.png >decoded.log 2>&1 && cmp decoded.npy kept.npy && [ -s decoded.png ] ||
     { cat decoded.log; fail "--decode"; }
+grep -q 'did not come to an end' decoded.log && { cat decoded.log; fail "a decoding that came to its end is told as one that did not"; }
 decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE"
 grep -q 'kept.latents.safetensors: made for another VAE (.*) than the one in model-vae/vae' refused.log || { cat refused.log; fail "another VAE is not named"; }
 "$WEFT" generate --decode other.walk.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"
@@ -115,7 +116,24 @@ decode --model "$wan" --tile 16x16+16 --out refused.mp4 >refused.log 2>&1 && fai
 big=(--model "$wan" --height 256 --width 256 --frames 5 --steps 1 --prompt x --tile off)
 generate "${big[@]}" --keep-latents --out big.mp4 >big.log 2>&1 || { cat big.log; fail "a large picture"; }
 rm big.mp4
-tried=$(python3 -c 'import json,struct;d=open("big.latents.safetensors","rb").read();h=json.loads(d[8:8+struct.unpack("<Q",d[:8])[0]]);print(json.loads(h["__metadata__"]["weft.kept"])["tried"])')
+"$WEFT" generate --model "$wan" --decode big.latents.safetensors --tile off --memory 1KiB --out refused.mp4 >refused.log 2>&1 && fail "1 KiB"
+tried=$(python3 - <<'PY'
+import json, re, struct
+number, unit = re.search("would take ([0-9.]+) ([KM]iB)", open("refused.log").read()).groups()
+tried = int(float(number) * 0.98 * {"KiB": 1 << 10, "MiB": 1 << 20}[unit])
+data = open("big.latents.safetensors", "rb").read()
+end = 8 + struct.unpack("<Q", data[:8])[0]
+head = json.loads(data[8:end])
+kept = json.loads(head["__metadata__"]["weft.kept"])
+assert kept["tried"] == 0, kept # the decoding above came to its end
+kept["tried"] = tried
+head["__metadata__"]["weft.kept"] = json.dumps(kept)
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 64)
+open("big.latents.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[end:])
+print(tried)
+PY
+)
 generate "${big[@]:0:12}" --resume --memory $((tried * 3 / 2 / 1024))KiB --out big.mp4 >big.log 2>&1 || { cat big.log; fail "decoding in less"; }
 grep -q 'did not come to an end; once more in less' big.log && grep -qE 'is decoded in [0-9]+ tiles of' big.log && [ -s big.mp4 ] || { cat big.log; fail "no smaller tiles"; }
 
