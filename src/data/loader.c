@@ -76,6 +76,15 @@ typedef struct slot {
     float *data, *extra;
 } slot;
 
+/* An item that somebody will take by itself (weft_loader_want), decoded before it is asked for. */
+typedef struct early {
+    struct early *next;
+    weft_item item; /* as it is asked for: another may stand in for it */
+    weft_taken taken;
+    int64_t epoch, place;
+    slot one;
+} early;
+
 struct weft_loader {
     weft_loader_config config;
     weft_dataset *dataset;
@@ -95,6 +104,7 @@ struct weft_loader {
 
     slot *slots;
     int64_t slot_count;
+    early *early, **early_last; /* wanted and not taken, oldest first */
     pthread_mutex_t lock;
     pthread_cond_t work, ready;
     pthread_t *worker;
@@ -334,6 +344,10 @@ weft_loader_report weft_loader_get_report(const weft_loader *l)
     r.behind_frames = r.frames[WEFT_SAMPLE_USED] - r.window_frames;
     for (int64_t i = 0; i < l->slot_count; i++)
         r.ahead += l->slots[i].step >= l->next_step && l->slots[i].done == l->slots[i].count;
+    for (const early *e = l->early; e; e = e->next) {
+        r.wanted++;
+        r.early += e->one.done;
+    }
     pthread_mutex_unlock(&locked->lock);
     return r;
 }
@@ -639,29 +653,137 @@ static weft_status decode_item(weft_loader *l, slot *s, int64_t i, reading *r)
     return weft_fail_context(status, "%d samples in a row cannot be used", TRIES);
 }
 
+/* ---- items by themselves ------------------------------------------------------------------- */
+
+static slot slot_of_one(const weft_item *item, weft_taken *taken, int64_t *epoch, int64_t *place,
+                        float *to, float *extra)
+{
+    return (slot){.bucket = item->bucket,
+                  .count = 1,
+                  .id = &taken->id,
+                  .epoch = epoch,
+                  .place = place,
+                  .sample = &taken->sample,
+                  .caption = &taken->caption,
+                  .text = &taken->text,
+                  .replaced = &taken->replaced,
+                  .data = to,
+                  .extra = extra};
+}
+
+static void early_free(early *e)
+{
+    weft_free(e->taken.text.data);
+    weft_free(e->one.message);
+    weft_free(e->one.data);
+    weft_free(e->one.extra);
+    weft_free(e);
+}
+
+static void drop_early(weft_loader *l)
+{
+    while (l->early) {
+        early *e = l->early;
+        l->early = e->next;
+        early_free(e);
+    }
+    l->early_last = &l->early;
+}
+
+static early *early_of(const weft_loader *l, const weft_item *item)
+{
+    early *e = weft_alloc(sizeof *e);
+    const int64_t floats = l->lane[item->bucket].item_floats;
+    if (!e)
+        return NULL;
+    float *data = weft_alloc_aligned(floats * 4),
+          *extra = l->config.extra ? weft_alloc_aligned(l->config.extra_floats * 4) : NULL;
+    e->one = slot_of_one(item, &e->taken, &e->epoch, &e->place, data, extra);
+    e->item = *item;
+    if (data && (extra || !l->config.extra)) {
+        set_item(l, &e->one, 0, item);
+        return e;
+    }
+    early_free(e);
+    return NULL;
+}
+
+weft_status weft_loader_want(weft_loader *l, const weft_item *item, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        early *e = early_of(l, &item[i]);
+        if (!e)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for an item that is decoded ahead");
+        pthread_mutex_lock(&l->lock);
+        *l->early_last = e;
+        l->early_last = &e->next;
+        pthread_cond_signal(&l->work);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return WEFT_OK;
+}
+
+/* Under the lock: out of the list if it is there, when no worker is at it any more. */
+static early *take_early(weft_loader *l, const weft_item *item)
+{
+    early **at = &l->early;
+    while (*at && ((*at)->item.sample != item->sample || (*at)->item.place != item->place ||
+                   (*at)->item.bucket != item->bucket))
+        at = &(*at)->next;
+    early *e = *at;
+    if (!e)
+        return NULL;
+    *at = e->next;
+    if (!e->next)
+        l->early_last = at;
+    const double began = weft_now();
+    while (e->one.done < e->one.taken)
+        pthread_cond_wait(&l->ready, &l->lock);
+    l->report.waited_ms += (int64_t)(1e3 * (weft_now() - began));
+    return e;
+}
+
+/* What a worker has decoded. */
+static weft_status hand_over(const weft_loader *l, early *e, float *to, float *extra,
+                             weft_taken *taken)
+{
+    if (e->one.status != WEFT_OK)
+        return weft_fail(e->one.status, "%s",
+                         e->one.message ? e->one.message : "a sample does not decode");
+    memcpy(to, e->one.data, (size_t)l->lane[e->one.bucket].item_floats * 4);
+    if (extra)
+        memcpy(extra, e->one.extra, (size_t)l->config.extra_floats * 4);
+    const weft_part_bytes text = taken->text;
+    *taken = e->taken; /* the caption points into the text, which goes along */
+    e->taken.text = text;
+    return WEFT_OK;
+}
+
 weft_status weft_loader_take(weft_loader *l, const weft_item *item, float *to, float *extra,
                              weft_taken *taken)
 {
     reading r = {.bytes = {0}};
     int64_t epoch, place;
-    slot one = {.bucket = item->bucket,
-                .count = 1,
-                .id = &taken->id,
-                .epoch = &epoch,
-                .place = &place,
-                .sample = &taken->sample,
-                .caption = &taken->caption,
-                .text = &taken->text,
-                .replaced = &taken->replaced,
-                .data = to,
-                .extra = extra};
-    set_item(l, &one, 0, item);
-    const weft_status_code status = decode_item(l, &one, 0, &r);
+    pthread_mutex_lock(&l->lock);
+    early *e = to ? take_early(l, item) : NULL;
+    pthread_mutex_unlock(&l->lock);
+    weft_status_code status;
+    if (e && e->one.done) {
+        status = hand_over(l, e, to, extra, taken);
+    } else { /* nobody wanted it before, or no worker has come to it */
+        slot one = slot_of_one(item, taken, &epoch, &place, to, extra);
+        set_item(l, &one, 0, item);
+        status = decode_item(l, &one, 0, &r);
+    }
     weft_free(r.bytes.data);
+    if (e)
+        early_free(e);
     return status;
 }
 
-/* The earliest batch with an item that nobody has taken. */
+/* ---- workers ------------------------------------------------------------------------------- */
+
+/* The earliest batch with an item that nobody has taken, else what is wanted by itself. */
 static slot *next_work(weft_loader *l)
 {
     slot *best = NULL;
@@ -670,6 +792,9 @@ static slot *next_work(weft_loader *l)
         if (s->step >= 0 && s->taken < s->count && (!best || s->step < best->step))
             best = s;
     }
+    for (early *e = l->early; e && !best; e = e->next)
+        if (!e->one.taken)
+            best = &e->one;
     return best;
 }
 
@@ -775,6 +900,7 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     l->config = *config;
+    l->early_last = &l->early;
     l->config.own = NULL; /* are the caller's */
     l->config.image = NULL;
     l->rank = rank;
@@ -828,6 +954,7 @@ void weft_loader_close(weft_loader *l)
     pthread_mutex_unlock(&l->lock);
     for (int64_t i = 0; i < l->workers; i++)
         pthread_join(l->worker[i], NULL);
+    drop_early(l);
     for (int64_t i = 0; l->slots && i < l->slot_count; i++) {
         slot *s = &l->slots[i];
         weft_free(s->id);
@@ -981,8 +1108,11 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     pthread_mutex_lock(&l->lock);
     for (int64_t i = 0; i < l->slot_count; i++)
         l->slots[i].taken = l->slots[i].count; /* nobody begins another item */
+    for (early *e = l->early; e; e = e->next)
+        e->one.taken = e->one.count;
     while (l->busy > 0)
         pthread_cond_wait(&l->ready, &l->lock);
+    drop_early(l);
     for (int64_t i = 0; i < l->slot_count; i++)
         l->slots[i].step = -1;
     for (int i = 0; i < l->lanes; i++)

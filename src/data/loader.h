@@ -96,6 +96,8 @@ typedef struct weft_loader_report {
     int64_t replaced;
     int64_t waited_ms; /* so far: time that next() had to wait for the decoders */
     int64_t ahead;     /* now: batches decoded and not yet handed over */
+    /* now: items that are wanted by themselves and not taken, and those of them that are decoded */
+    int64_t wanted, early;
 } weft_loader_report;
 
 typedef struct weft_loader weft_loader;
@@ -144,9 +146,13 @@ typedef struct weft_taken {
     const char *caption;  /* "" when dropped or absent; valid until the next take */
     weft_part_bytes text; /* behind it: begin with zeros, weft_free(text.data) at the end */
 } weft_taken;
-/* Decodes one item now, in the caller's thread, into `to` (a bucket's floats), and its extra part
- * into `extra` (extra_floats): on the rank that needs it, whichever that is. The same as
- * weft_loader_next gives. `to` NULL: its caption only. */
+/* Items that will be taken by themselves soon, each once and with data (`to`): where there is no
+ * batch to decode the decoders' threads decode them, into memory of their own until they are taken.
+ */
+weft_status weft_loader_want(weft_loader *loader, const weft_item *item, int64_t count);
+/* Decodes one item, now and in the caller's thread where no decoder has come to it, into `to` (a
+ * bucket's floats), and its extra part into `extra` (extra_floats): on the rank that needs it,
+ * whichever that is. The same as weft_loader_next gives. `to` NULL: its caption only. */
 weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to, float *extra,
                              weft_taken *taken);
 

@@ -407,14 +407,31 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     return status;
 }
 
+/* Clips of a cascade that are its member's. */
+static weft_item_range clips_of(const weft_cascade_run *r, const weft_placed_iteration *plan,
+                                int32_t index, int member)
+{
+    const weft_placed_cascade *c = &plan->cascade[index];
+    const int64_t clips = plan->sample[c->sample].clips;
+    int parts = (int)c->at.degree, part = member, at[WEFT_MAX_AXES];
+    if (c->module == WEFT_CASCADE_DIT) {
+        const weft_mesh mesh = weft_cascade_mesh(c->method, r->setup.context, clips, parts);
+        const int dp = weft_mesh_axis(&mesh, "dp");
+        weft_mesh_coordinates(&mesh, member, at);
+        parts = dp < 0 ? 1 : mesh.axis[dp].size;
+        part = dp < 0 ? 0 : at[dp];
+    }
+    weft_item_range own;
+    weft_part(clips, parts, part, &own.first, &own.count);
+    return own;
+}
+
 static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
                           int member, weft_hands *hands, weft_cascade_done *done)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
-    const weft_placed_sample *s = &plan->sample[c->sample];
-    weft_item_range clips;
+    const weft_item_range clips = clips_of(r, plan, index, member);
     float *row;
-    weft_part(s->clips, (int)c->at.degree, member, &clips.first, &clips.count);
     done->start = now(r);
     WEFT_TRY(weft_hands_make(hands, index, &row));
     const int64_t floats = r->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
@@ -433,17 +450,35 @@ static void from_begin(const weft_iteration_done *all, weft_cascade_done *done)
     done->end -= all->begin;
 }
 
+/* The first cascade of this rank from `from` on, in order; the plan's count: none is left. Told to
+ * whoever reads clips, before the one in front of it runs. */
+static weft_status look_ahead(const weft_cascade_run *r, const weft_placed_iteration *plan,
+                              int64_t from, int64_t *next)
+{
+    const int own = weft_comm_rank(r->setup.comm);
+    int64_t i = from;
+    while (i < plan->cascades && member_of(&plan->cascade[r->order[i]], own) < 0)
+        i++;
+    *next = i;
+    if (i == plan->cascades || !r->setup.calls.ahead)
+        return WEFT_OK;
+    const int32_t index = r->order[i];
+    const int member = member_of(&plan->cascade[index], own);
+    return r->setup.calls.ahead(r->setup.calls.user, plan, index, clips_of(r, plan, index, member));
+}
+
 static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *plan,
                             weft_hands *hands, weft_iteration_done *done)
 {
     const int own = weft_comm_rank(r->setup.comm);
-    for (int64_t i = 0; i < plan->cascades; i++) {
+    int64_t i, next;
+    WEFT_TRY(look_ahead(r, plan, 0, &i));
+    for (; i < plan->cascades; i = next) {
         const int32_t index = r->order[i];
         const weft_placed_cascade *c = &plan->cascade[index];
         const int member = member_of(c, own);
         weft_cascade_done *d = &done->cascade[index];
-        if (member < 0)
-            continue;
+        WEFT_TRY(look_ahead(r, plan, i + 1, &next));
         const weft_status_code status = c->module == WEFT_CASCADE_DIT
                                             ? denoise(r, plan, index, member, hands, d)
                                             : encode(r, plan, index, member, hands, d);

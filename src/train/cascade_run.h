@@ -33,6 +33,10 @@ typedef struct weft_cascade_calls {
     /* and those of some of the sample's clips, on this rank: encoders run. */
     weft_status (*encode)(void *user, const weft_placed_iteration *plan, int32_t index,
                           weft_item_range clips, float *to);
+    /* Cascade `index` is this rank's next, told before the one in front of it runs: its clips may
+     * be read ahead. NULL: nothing is. */
+    weft_status (*ahead)(void *user, const weft_placed_iteration *plan, int32_t index,
+                         weft_item_range clips);
 } weft_cascade_calls;
 
 typedef struct weft_cascade_setup {

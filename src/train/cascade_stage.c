@@ -166,6 +166,18 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     return status;
 }
 
+/* Clips that this rank decodes, or reads from the cache. */
+static weft_status ahead(void *user, const weft_placed_iteration *plan, int32_t index,
+                         weft_item_range clips)
+{
+    const weft_cascade_stage *s = user;
+    const weft_placed_cascade *c = &plan->cascade[index];
+    const bool reads = c->module == (s->setup.pixels ? WEFT_CASCADE_VAE : WEFT_CASCADE_DIT);
+    return reads ? weft_loader_want(s->loader, plan->sample[c->sample].item + clips.first,
+                                    clips.count)
+                 : WEFT_OK;
+}
+
 /* ---- the denoiser's inputs ------------------------------------------------------------------- */
 
 static weft_status no_room(void)
@@ -313,7 +325,7 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
                                          .buckets = s->buckets,
                                          .clips = s->clips,
                                          .cache_bytes = setup->cache_bytes,
-                                         .calls = {s, make_graph, fill, floats_of, encode}};
+                                         .calls = {s, make_graph, fill, floats_of, encode, ahead}};
     if (status == WEFT_OK)
         status = weft_cascade_run_create(&executor, &s->executor);
     if (status == WEFT_OK)

@@ -510,6 +510,20 @@ Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
         cr_assert_eq(memcmp(pixels, b.video + 4 * floats, (size_t)floats * 4), 0);
         cr_assert(taken.id == b.id[4] && !taken.replaced);
         cr_assert_str_eq(taken.caption, b.caption[4]);
+        /* the same where it is decoded before it is asked for, or when it is */
+        const weft_item wanted[3] = {item[0], item[3], item[4]};
+        cr_assert_eq(weft_loader_want(l, wanted, 3), WEFT_OK);
+        while (s < 2 && weft_loader_get_report(l).early < 3 + s)
+            usleep(1000);
+        for (int k = 2; k >= 0; k -= 2) {
+            const int64_t at = k ? 4 : 0;
+            memset(pixels, 0, (size_t)floats * 4);
+            cr_assert_eq(weft_loader_take(l, &wanted[k], pixels, NULL, &taken), WEFT_OK);
+            cr_assert_eq(memcmp(pixels, b.video + at * floats, (size_t)floats * 4), 0);
+            cr_assert(taken.id == b.id[at] && taken.sample == b.sample[at]);
+            cr_assert_str_eq(taken.caption, b.caption[at]);
+        }
+        cr_assert_eq(weft_loader_get_report(l).wanted, s + 1, "one of each step is left");
     }
     weft_free(taken.text.data);
     free(pixels);

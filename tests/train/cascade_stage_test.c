@@ -181,6 +181,7 @@ static weft_status train(job *j)
     WEFT_GO(weft_cascade_stage_begin(stage, loader, NULL));
     for (int i = 0; i < STEPS; i++)
         WEFT_GO(run_step(j, stage, loader, i));
+    cr_expect_eq(weft_loader_get_report(loader).wanted, 0, "what is read ahead is taken");
 out:
     weft_cascade_stage_close(stage);
     weft_loader_close(loader);
