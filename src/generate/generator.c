@@ -427,6 +427,10 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
                 weft_buf_printf(out, "%s%s", between, said[k][1]);
                 between = ", ";
             }
+    if (p->slices[0] + p->slices[1]) {
+        weft_buf_printf(out, "; layers in ");
+        weft_slices_tell(p->recipe.slices, p->slices, out);
+    }
     weft_buf_printf(out, "), text encoders as it, where they have such parts; decoding %s",
                     weft_vae_tiles(p->vae, tiles)[0] ? "tile by tile on all" : "on the first rank");
     return weft_buf_check(out);

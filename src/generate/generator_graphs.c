@@ -87,6 +87,8 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                    .halves = has_halves(p),
                                    .stream = p->options.stream};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
+    if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
+        weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
                                           .no_views =
                                               p->options.passes && !p->options.passes->views};

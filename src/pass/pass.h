@@ -125,6 +125,12 @@ weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, we
 /* ---- slice --------------------------------------------------------------------------------- */
 /* The axis with rows that cut and more than one rank; NULL: there is none. */
 const char *weft_slices_axis(const weft_recipe *recipe, const weft_mesh *mesh);
+/* How many slices layers over frames, [0], and places, [1], have in `own`, which the shard pass
+ * made of `whole`; 0: there are no such layers. */
+void weft_slices_count(const weft_graph *whole, const weft_graph *own, const weft_recipe *recipe,
+                       int64_t made[2]);
+/* "4 slices of frames, 2 of places (8 asked for: there are no more for each rank)". */
+void weft_slices_tell(const weft_slices *asked, const int64_t made[2], weft_buf *out);
 /* What the shard pass does before it splits that axis, last of all: layers that the recipe's rows
  * name run slice by slice, and what changes its split between them is taken apart likewise. Values
  * are the same, to the bit where kernels do not look at how many groups there are. *out NULL: ranks

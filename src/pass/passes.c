@@ -15,7 +15,8 @@ typedef struct row {
     /* NULL: a choice of the memory plan, which only `say` tells of. */
     weft_status (*run)(const weft_graph *g, const weft_pass_setup *setup, weft_graph **out);
     /* Adds to report->changed what counts of nodes do not show; NULL: nothing. */
-    weft_status (*say)(const weft_graph *before, const weft_graph *after, weft_pass_report *report);
+    weft_status (*say)(const weft_graph *before, const weft_graph *after,
+                       const weft_pass_setup *setup, weft_pass_report *report);
 } row;
 
 enum { NEVER_OFF = -1 };
@@ -145,9 +146,10 @@ static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collect
 }
 
 static weft_status say_order(const weft_graph *before, const weft_graph *after,
-                             weft_pass_report *report)
+                             const weft_pass_setup *setup, weft_pass_report *report)
 {
     int64_t was, is, collectives;
+    (void)setup;
     WEFT_TRY(covered(before, &was, &collectives));
     WEFT_TRY(covered(after, &is, &collectives));
     const size_t used = strlen(report->changed);
@@ -173,11 +175,30 @@ static void count_pieces(const weft_graph *g, int64_t *late, int64_t *lifted)
     }
 }
 
+/* The slices that layers were cut into, where fewer were made than asked for why. */
+static weft_status say_shard(const weft_graph *before, const weft_graph *after,
+                             const weft_pass_setup *setup, weft_pass_report *report)
+{
+    weft_buf told = {0};
+    int64_t made[2];
+    if (!has_lift(setup))
+        return WEFT_OK;
+    weft_slices_count(before, after, setup->recipe, made);
+    weft_slices_tell(setup->recipe->slices, made, &told);
+    const weft_status_code status = weft_buf_check(&told);
+    const size_t used = strlen(report->changed);
+    if (status == WEFT_OK)
+        snprintf(report->changed + used, sizeof report->changed - used, "%s%s", used ? "; " : "",
+                 told.data);
+    weft_buf_free(&told);
+    return status;
+}
+
 static weft_status say_slice(const weft_graph *before, const weft_graph *after,
-                             weft_pass_report *report)
+                             const weft_pass_setup *setup, weft_pass_report *report)
 {
     int64_t late, lifted;
-    (void)before;
+    (void)before, (void)setup;
     count_pieces(after, &late, &lifted);
     snprintf(report->changed, sizeof report->changed, "%lld exchanges between layers",
              (long long)(late + lifted));
@@ -185,10 +206,10 @@ static weft_status say_slice(const weft_graph *before, const weft_graph *after,
 }
 
 static weft_status say_lift(const weft_graph *before, const weft_graph *after,
-                            weft_pass_report *report)
+                            const weft_pass_setup *setup, weft_pass_report *report)
 {
     int64_t late, lifted;
-    (void)before;
+    (void)before, (void)setup;
     count_pieces(after, &late, &lifted);
     snprintf(report->changed, sizeof report->changed,
              "%lld of them start while the layer before them is under way", (long long)lifted);
@@ -196,11 +217,11 @@ static weft_status say_lift(const weft_graph *before, const weft_graph *after,
 }
 
 static weft_status say_views(const weft_graph *before, const weft_graph *after,
-                             weft_pass_report *report)
+                             const weft_pass_setup *setup, weft_pass_report *report)
 {
     weft_memory_plan plan;
     int count[2] = {0};
-    (void)before;
+    (void)before, (void)setup;
     WEFT_TRY(weft_pass_lifetime(after, NULL, &plan));
     report->peak[1] = plan.arena_bytes;
     for (int32_t n = 0; n < plan.node_count; n++) {
@@ -226,7 +247,7 @@ WEFT_PASS_LIST(HELP_OF)
 
 static const row rows[] = {
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
-     WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, NULL},
+     WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, say_shard},
     {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",
      WEFT_PASS_WHOLE, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
     /* of shard's doing */
@@ -312,7 +333,7 @@ static weft_status peak_of(const weft_graph *g, int64_t *bytes)
 }
 
 static weft_status report_on(const row *pass, const weft_graph *before, const weft_graph *after,
-                             double seconds, weft_pass_log *log)
+                             const weft_pass_setup *setup, double seconds, weft_pass_log *log)
 {
     weft_pass_report *r = &log->report[log->count++];
     *r = (weft_pass_report){.name = pass->name, .help = pass->help, .ran = true};
@@ -324,7 +345,7 @@ static weft_status report_on(const row *pass, const weft_graph *before, const we
         WEFT_TRY(peak_of(graph[i], &r->peak[i]));
     }
     say_counts(before, after, r);
-    return pass->say ? pass->say(before, after, r) : WEFT_OK;
+    return pass->say ? pass->say(before, after, setup, r) : WEFT_OK;
 }
 
 static void print_change(weft_buf *out, const char *was, const char *is)
@@ -390,7 +411,7 @@ weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup,
         const double begin = weft_now();
         weft_status_code status = pass->run ? pass->run(*graph, setup, &made) : WEFT_OK;
         if (status == WEFT_OK && log)
-            status = report_on(pass, *graph, made ? made : *graph, weft_now() - begin, log);
+            status = report_on(pass, *graph, made ? made : *graph, setup, weft_now() - begin, log);
         if (status != WEFT_OK) {
             weft_graph_free(made);
             return status;

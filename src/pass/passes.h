@@ -77,7 +77,7 @@ typedef struct weft_pass_report {
     weft_cost cost[2]; /* of the whole graph; bytes are what kernels move */
     int64_t peak[2];   /* the arena that a run of it would reserve, without in-place kernels */
     double seconds;    /* of the pass */
-    char changed[192]; /* kinds of nodes that came and went, and what the pass has to say */
+    char changed[320]; /* kinds of nodes that came and went, and what the pass has to say */
 } weft_pass_report;
 
 enum { WEFT_PASS_REPORTS = 16 };

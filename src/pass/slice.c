@@ -105,14 +105,21 @@ static weft_status find_cuts(slicer *s, int table, int64_t whole)
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-/* The layer that begins at this node, or WEFT_CUT_NONE. */
-static int begins(const slicer *s, const weft_node *n)
+/* The row of a norm, with which layers begin; NULL: it is none. */
+static const weft_recipe_row *norm_row(const weft_recipe *recipe, const char *axis,
+                                       const weft_node *n)
 {
     char name[512];
     if (n->op != WEFT_OP_LAYER_NORM)
-        return WEFT_CUT_NONE;
+        return NULL;
     snprintf(name, sizeof name, "%s:%s", n->scope, weft_op_get(n->op)->name);
-    const weft_recipe_row *row = weft_recipe_row_for(s->recipe, s->axis, name, false);
+    return weft_recipe_row_for(recipe, axis, name, false);
+}
+
+/* The layer that begins at this node, or WEFT_CUT_NONE. */
+static int begins(const slicer *s, const weft_node *n)
+{
+    const weft_recipe_row *row = norm_row(s->recipe, s->axis, n);
     return row && (s->samples || row->cut != WEFT_CUT_SAMPLES) ? row->cut : WEFT_CUT_NONE;
 }
 
@@ -670,6 +677,44 @@ const char *weft_slices_axis(const weft_recipe *recipe, const weft_mesh *mesh)
             return recipe->row[i].axis;
     }
     return NULL;
+}
+
+/* A layer's norms are as often in the rank's graph as it has slices. */
+void weft_slices_count(const weft_graph *whole, const weft_graph *own, const weft_recipe *recipe,
+                       int64_t made[2])
+{
+    const weft_graph *graph[2] = {whole, own};
+    const char *axis = weft_slices_axis(recipe, weft_graph_mesh(own));
+    made[0] = made[1] = 0;
+    if (!axis)
+        return;
+    for (int kind = WEFT_CUT_TIME; kind <= WEFT_CUT_SPACE; kind++) {
+        const char *layer = NULL;
+        int64_t norms[2] = {0};
+        for (int k = 0; k < 2; k++)
+            for (int32_t i = 0; i < weft_graph_node_count(graph[k]); i++) {
+                const weft_node *n = weft_graph_node(graph[k], i);
+                const weft_recipe_row *row = norm_row(recipe, axis, n);
+                if (!row || row->cut != kind || n->backward || (layer && strcmp(layer, n->scope)))
+                    continue;
+                layer = n->scope;
+                norms[k]++;
+            }
+        if (norms[0])
+            made[kind - WEFT_CUT_TIME] = norms[1] / norms[0];
+    }
+}
+
+void weft_slices_tell(const weft_slices *asked, const int64_t made[2], weft_buf *out)
+{
+    static const char *const of[] = {"slices of frames", "of places"};
+    const int64_t wanted[] = {asked->time, asked->space};
+    for (int k = 0; k < 2; k++) {
+        weft_buf_printf(out, "%s%lld %s", k ? ", " : "", (long long)made[k], of[k]);
+        if (asked->kind == WEFT_SLICES_ON && made[k] < wanted[k])
+            weft_buf_printf(out, " (%lld asked for: there are no more for each rank)",
+                            (long long)wanted[k]);
+    }
 }
 
 weft_status weft_pass_slice(const weft_graph *g, const weft_recipe *recipe,
