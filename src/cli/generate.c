@@ -216,6 +216,8 @@ static weft_status run_generate(const weft_args *args)
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
                                         &parallel));
+    WEFT_GO(weft_args_choose_slices(args, arena, weft_args_string(args, "--model"), comm, &o,
+                                    &parallel));
     WEFT_GO(produce(args, &o, &jobs, comm));
     if (weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_string(args, "--out"),
@@ -407,7 +409,8 @@ static const weft_option options[] = {
      .fallback = "",
      .help = "with cp, of models with spatial and temporal layers: how many slices a layer is cut "
              "into whose exchanges run behind kernels, and of how many parts are exchanged a layer "
-             "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), or off"},
+             "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), off, "
+             "or auto: what costs least by the same prices as --parallel auto"},
     WEFT_LAYOUT_OPTIONS,
     {.name = "--batch",
      .value_name = "N",

@@ -33,7 +33,7 @@ const weft_section weft_context_section = {
     WEFT_COUNT(context_keys),
     .single = "kind"};
 
-static const char *const slices_names[] = {"on", "off", NULL};
+static const char *const slices_names[] = {"on", "off", "auto", NULL};
 #define SLICES(member, fallback_, least, help_)                                                    \
     {                                                                                              \
 #member, WEFT_KEY_I64, offsetof(weft_slices, member), fallback_, "slices", help_,          \
@@ -42,7 +42,7 @@ static const char *const slices_names[] = {"on", "off", NULL};
 static const weft_key slices_keys[] = {
     {"kind", WEFT_KEY_ENUM, offsetof(weft_slices, kind), "on", "",
      "on: as many as the other keys say, and no more than there are; off: layers are exchanged "
-     "whole, sample by sample",
+     "whole, sample by sample; auto: of generation, what costs least",
      .choices = slices_names},
     SLICES(time, "4", 1, "of spatial layers, along time, of all samples of a rank together"),
     SLICES(space, "4", 1, "of temporal layers, along space"),
@@ -53,7 +53,7 @@ static const weft_key slices_keys[] = {
 const weft_section weft_slices_section = {
     "slices",
     "of models with spatial and temporal layers, whose exchanges run behind kernels: on, off, "
-    "or {time: 4, space: 4, lift_time: 1, lift_space: 3}",
+    "auto (of generation), or {time: 4, space: 4, lift_time: 1, lift_space: 3}",
     sizeof(weft_slices),
     slices_keys,
     WEFT_COUNT(slices_keys),
@@ -187,6 +187,12 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
             WEFT_E_CONFIG,
             "%s: parallel.cfg: training has no guidance halves; weft generate and weft "
             "eval split them. Leave it out: dp takes its ranks",
+            where);
+    if (p->slices.kind == WEFT_SLICES_AUTO)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: parallel.slices: auto is chosen by weft generate --slices auto, which "
+            "tells what it takes; here give that, on or off",
             where);
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));

@@ -43,7 +43,8 @@ enum { WEFT_CUT_NONE, WEFT_CUT_TIME, WEFT_CUT_SPACE, WEFT_CUT_SAMPLES };
  * than there are groups for each rank. */
 typedef enum weft_slices_kind {
     WEFT_SLICES_ON,
-    WEFT_SLICES_OFF /* one slice of each sample, nothing is lifted */
+    WEFT_SLICES_OFF, /* one slice of each sample, nothing is lifted */
+    WEFT_SLICES_AUTO /* as generation chooses, before there is a program: not for passes */
 } weft_slices_kind;
 typedef struct weft_slices {
     int kind; /* weft_slices_kind */

@@ -26,6 +26,9 @@ for made in "STDiT3 {depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}
             { cat $class-many$n.log; fail "fewer slices than asked for are not told"; }
         grep -q "asked for" $class-off$n.log && { cat $class-off$n.log; fail "slices: off asks for slices"; }
     done
+    generate 2 $class auto --parallel cp=2 --slices auto
+    grep -q "^slices .*, the best of 7: .* a step, of which kernels .*; next slices .* slower, by" $class-auto.log ||
+        { cat $class-auto.log; fail "auto does not say why"; }
     python3 - $class <<'P' || fail "$class: one rank and several differ"
 import array, struct, sys
 def load(name):
@@ -35,7 +38,7 @@ def error(a, b): return sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / sum(x *
 one = load("one")
 for n in "23":
     off = load("off" + n)
-    for name in "off" + n, "on" + n, "many" + n:
+    for name in ("off" + n, "on" + n, "many" + n) + ("auto",) * (n == "2"):
         is_ = load(name)
         print(name, error(one, is_), "against whole layers", error(off, is_), is_ == off)
         assert len(is_) == len(one) and error(one, is_) <= 1e-5 and error(off, is_) <= 1e-6, name
@@ -47,6 +50,8 @@ refused() { # WORDS OPTIONS...
     "$WEFT" generate --model runs/STDiT3/model --prompt x --out no "$@" >refused.log 2>&1 && fail "$*: not refused"
     grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
 }
+"$WEFT" train STDiT3.yaml --set parallel.slices=auto >refused.log 2>&1 && fail "training takes slices: auto"
+grep -q "parallel.slices: auto is chosen by weft generate --slices auto" refused.log || { cat refused.log; fail "slices: auto is not refused in words"; }
 refused "time.*0" --slices time=0
 refused "space.*-2" --slices space=-2
 refused "lift_time.*-1" --slices lift_time=-1
