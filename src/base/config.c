@@ -683,10 +683,11 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
 static weft_status apply_override(loader *l, weft_yaml_node *root, const char *text)
 {
     const char *equals = strchr(text, '=');
-    const char *where = weft_arena_printf(l->scratch, "--set %.120s", text);
+    const char *option = strncmp(l->name, "--", 2) ? "--set" : l->name;
+    const char *where = weft_arena_printf(l->scratch, "%s %.120s", option, text);
     char *path = weft_arena_strdup(l->scratch, text);
     if (!where || !path)
-        return weft_fail(WEFT_E_MEMORY, "--set %.120s: out of memory", text);
+        return weft_fail(WEFT_E_MEMORY, "%s %.120s: out of memory", option, text);
     if (!equals || equals == text || text[0] == '.' || equals[-1] == '.' || strlen(text) > 4000)
         return weft_fail(WEFT_E_CONFIG, "%s: expected is KEY=VALUE", where);
     if (!weft_utf8_valid(text))

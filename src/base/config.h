@@ -93,7 +93,8 @@ struct weft_section {
  * the default. Errors are WEFT_E_CONFIG and begin with "file:line: " or "--set text: ". */
 weft_status weft_config_load(weft_arena *arena, const char *path, const char *const *overrides,
                              int override_count, const weft_section *root, void *out);
-/* The same from text in memory; `name` stands for the path in messages. */
+/* The same from text in memory; `name` stands for the path in messages, and for --set where it is
+ * an option ("--parallel") whose values the overrides are. */
 weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
                               const char *const *overrides, int override_count,
                               const weft_section *root, void *out);

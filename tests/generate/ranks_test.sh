@@ -32,6 +32,8 @@ refused() { # WORDS RANKS OPTIONS...
     grep -q -- "$words" generate.log || { cat generate.log; fail "$*: not told: $words"; }
 }
 refused "fsdp=2 keeps the weights in as many parts, tp or cp split the work" 2 --parallel pp=2
+refused "weft generate: --parallel cp=x: cp: 'x' is not an integer" 2 --parallel cp=x # the option that was given is named
+refused "weft generate: --slices 4: expected is KEY=VALUE" 2 --slices 4,4,1,3 --parallel cp=2
 refused "cfg=2: this guidance has 1; leave cfg out" 2 --parallel cfg=2 --guidance 1
 refused "leave 1 of 2 ranks, which do not make halves: start 4" 2 --parallel cfg=2 --parallel tp=2
 for i in 0 1 2; do
