@@ -12,8 +12,10 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* What is larger than `large` is shown in wider pieces: a process has no more than 65,530 maps. */
-enum { PAGE = 4096, WIDE = 1 << 30 };
+/* A process has no more than 65,530 maps. So what is larger than `large` is shown in wider pieces,
+ * and what is small, biases and the like, is ordinary memory. HEAD bytes before the data stands the
+ * length of the maps; 0: there are none. */
+enum { PAGE = 4096, WIDE = 1 << 30, SMALL = 96 << 10, HEAD = 64 };
 static const int64_t large = (int64_t)4 << 30;
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
@@ -29,7 +31,7 @@ static void open_window(void)
 }
 
 /*   | page: length | window | window | ... |     data begins behind the page */
-static void *alloc(int64_t bytes)
+static void *alloc_maps(int64_t bytes)
 {
     pthread_once(&opened, open_window);
     const int64_t length = PAGE + (bytes + PAGE - 1) / PAGE * PAGE;
@@ -39,7 +41,7 @@ static void *alloc(int64_t bytes)
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return NULL;
-    memcpy(base, &length, sizeof length);
+    memcpy(base + PAGE - HEAD, &length, sizeof length);
     const int64_t piece = bytes > large ? WIDE : WEFT_VIRTUAL_WINDOW;
     for (int64_t at = PAGE; at < length; at += piece) {
         const int64_t n = length - at < piece ? length - at : piece;
@@ -52,14 +54,28 @@ static void *alloc(int64_t bytes)
     return base + PAGE;
 }
 
+static void *alloc(int64_t bytes)
+{
+    if (bytes > SMALL)
+        return alloc_maps(bytes);
+    char *base = weft_alloc_aligned(HEAD + bytes);
+    if (!base)
+        return NULL;
+    memset(base, 0, HEAD);
+    return base + HEAD;
+}
+
 static void release(void *data)
 {
     int64_t length;
     if (!data)
         return;
-    char *base = (char *)data - PAGE;
+    char *base = (char *)data - HEAD;
     memcpy(&length, base, sizeof length);
-    munmap(base, (size_t)length);
+    if (length)
+        munmap((char *)data - PAGE, (size_t)length);
+    else
+        weft_free(base);
 }
 
 /* ---- streams ------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
  *
  * Programs, schedules and collectives run for real on it, with sizes that no memory here could
  * hold: its memory is one window of WEFT_VIRTUAL_WINDOW bytes (1 GiB for allocations of many GiB)
- * that every allocation shows again and again, so that any address may be read and written, nothing
- * written is there afterwards, and next to nothing is reserved. */
+ * that every allocation but the smallest shows again and again, so that any address may be read and
+ * written, nothing written is there afterwards, and next to nothing is reserved. */
 #ifndef WEFT_KERNEL_VIRTUAL_VIRTUAL_H
 #define WEFT_KERNEL_VIRTUAL_VIRTUAL_H
 
