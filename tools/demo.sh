@@ -43,7 +43,7 @@ a green square moving up
 a blue triangle moving right
 a yellow circle moving down
 PROMPTS
-step "synth" raw/cuts.jsonl "$weft" synth --out raw --shots 800 --radius 17.5
+step "synth" raw/cuts.jsonl "$weft" synth --out raw --shots 800 --radius 19
 # four prompts of combinations that training never shows
 sed -n '/"held_out"/,/\]/s/.*"caption": "\(.*\)".*/\1/p' raw/heldout.json | awk 'NR % 2 == 1' | head -n 4 >>prompts.txt
 step "curate" curated/summary.json "$weft" curate "$src/examples/demo/curate.yaml" --in raw/train --out curated
