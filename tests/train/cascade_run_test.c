@@ -434,29 +434,31 @@ static weft_status train_alone(job *j)
 
 /* ---- comparison -------------------------------------------------------------------------------- */
 
-/* Largest difference of the sum of the ranks' terms, relative to the largest element. */
+/* Of the gradient that is off most: how far the sum of the ranks' terms is, relative to the norm. An
+ * element by itself is within rounding of what its backward cancels. */
 static double gradient_distance(const job *many, int ranks, int step, weft_store *whole,
                                 const char **name)
 {
     double worst = 0;
     for (int64_t t = 0; t < weft_store_count(whole); t++) {
         const weft_tensor *all = weft_store_at(whole, t);
-        const int64_t count = weft_shape_count(&all->shape);
-        double largest = 1e-6;
-        for (int64_t i = 0; i < count; i++)
-            largest = fmax(largest, fabs((double)((const float *)all->data)[i]));
-        for (int64_t i = 0; i < count; i++) {
-            double sum = -(double)((const float *)all->data)[i];
+        double off = 0, norm = 0;
+        for (int64_t i = 0; i < weft_shape_count(&all->shape); i++) {
+            const double alone = (double)((const float *)all->data)[i];
+            double sum = -alone;
             for (int r = 0; r < ranks; r++) {
                 const double term =
                     (double)((const float *)weft_store_find(many[r].grad[step], all->name)
                                  ->data)[i];
                 sum += many[r].zero < 0 ? term / ranks : term;
             }
-            if (!(fabs(sum) / largest <= worst)) {
-                worst = fabs(sum) / largest;
-                *name = all->name;
-            }
+            off += sum * sum;
+            norm += alone * alone;
+        }
+        off = sqrt(off / fmax(norm, 1e-16));
+        if (!(off <= worst)) {
+            worst = off;
+            *name = all->name;
         }
     }
     return worst;
