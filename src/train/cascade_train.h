@@ -46,7 +46,8 @@ weft_status weft_cascade_train_run(weft_cascade_train *train, int64_t step, weft
                                    weft_step_figures *figures);
 /* The update has run: what the iteration came to is gathered, told and noted for the next plans. */
 weft_status weft_cascade_train_note(weft_cascade_train *train);
-/* A stage's end: pictures, and a line on what its iterations came to. */
+/* A stage's end, or where the run is stopped in it: pictures, and a line on what its iterations
+ * came to. */
 weft_status weft_cascade_train_end(weft_cascade_train *train);
 
 /* Instead of all that: plans the first iterations and adds their tables to `out`; nothing is run or

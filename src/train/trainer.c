@@ -1086,6 +1086,8 @@ static weft_status run_steps(trainer *t)
         const bool due = (every > 0 && t->done % every == 0) || t->done == total || border || stop;
         if (due)
             WEFT_TRY(save(t));
+        if (stop && t->cascades)
+            WEFT_TRY(weft_cascade_train_end(t->cascades));
         if (stop)
             return stop_together(t);
         tell_patience(t);

@@ -113,6 +113,16 @@ PY
 "$WEFT" report --run pixels=runs/pixels --out report.html >/dev/null && grep -q "Cascades: pixels" report.html && grep -q "as executed" report.html ||
     fail "the page of a run of cascades"
 
+# stopped in the middle of a stage: pictures of the last iteration
+"$WEFT" train c.yaml --set out=runs/stopped $plans --set stages.0.steps=100000 --set checkpoint.every=0 >stopped.log 2>&1 &
+for _ in $(seq 3000); do
+    [ ! -s runs/stopped/cascades/iterations.jsonl ] || break
+    sleep 0.01
+done
+kill -TERM $!
+wait $!
+grep -q "<svg" runs/stopped/cascades/timeline.svg && [ -s runs/stopped/cascades/trace.json ] || { cat stopped.log; fail "no pictures of a run that was stopped"; }
+
 # replayed: the same bits; after going on from the middle too
 replay="--set parallel.cascades.plan=runs/three/cascades/plans.jsonl"
 plans=$replay run again 3
