@@ -14,16 +14,17 @@
 typedef struct halves {
     weft_rewrite r;
     const weft_graph *g;
-    bool *batched; /* by value: made of what is fed for each row */
+    bool *batched; /* by value: made of what is fed for each row, or a cache kept of it */
 } halves;
 
 static void find_batched(halves *h)
 {
     for (int32_t n = 0; n < weft_graph_node_count(h->g); n++) {
         const weft_node *node = weft_graph_node(h->g, n);
-        const char *name =
-            node->op == WEFT_OP_INPUT ? weft_value_get(h->g, node->out[0])->name : NULL;
-        bool any = name && !strncmp(name, "batch.", 6);
+        const char *name = node->op == WEFT_OP_INPUT || node->op == WEFT_OP_STATE
+                               ? weft_value_get(h->g, node->out[0])->name
+                               : NULL;
+        bool any = name && (!strncmp(name, "batch.", 6) || !strncmp(name, "reuse.", 6));
         for (int i = 0; i < node->in_count; i++)
             any = any || (weft_value_ok(node->in[i]) && h->batched[node->in[i].id]);
         for (int k = 0; k < node->out_count; k++)

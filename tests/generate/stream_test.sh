@@ -56,7 +56,7 @@ P
 refused() { # WORDS OPTIONS...
     local words=$1
     shift
-    "$WEFT" generate --model model --prompt x --out no.mp4 "$@" >refused.log 2>&1 && fail "$*: not refused"
+    "$WEFT" generate --model model --prompt x --frames 5 --height 64 --width 64 --out no.mp4 "$@" >refused.log 2>&1 && fail "$*: not refused"
     grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
 }
 refused "streamed by that pass; leave one of them out" --weights stream --pass stream=off
