@@ -46,29 +46,43 @@ weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_para
                   : weft_args_parallel(args, arena, parallel);
 }
 
+/* What both choices are made by: `cluster` is read from the options. */
+static weft_status open_pricer(const weft_args *args, weft_arena *arena, const char *folder,
+                               weft_comm *comm, weft_generator_options *options,
+                               weft_cluster *cluster, weft_generation_pricer *out)
+{
+    *out = (weft_generation_pricer){.folder = folder,
+                                    .options = options,
+                                    .cluster = cluster,
+                                    .ranks = weft_comm_ranks(comm),
+                                    .arena = arena};
+    return weft_cluster_load(arena, weft_args_string(args, "--cluster"), cluster);
+}
+
+static weft_status tell(weft_status_code status, weft_buf *told)
+{
+    if (status == WEFT_OK && told->len)
+        weft_info("%s", told->data);
+    weft_buf_free(told);
+    return status;
+}
+
 weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, const char *folder,
                                     weft_comm *comm, weft_generator_options *options,
                                     weft_parallel *parallel)
 {
     weft_cluster cluster;
+    weft_generation_pricer p;
     weft_buf told = {0};
-    const weft_generation_pricer p = {.folder = folder,
-                                      .options = options,
-                                      .cluster = &cluster,
-                                      .ranks = weft_comm_ranks(comm),
-                                      .arena = arena};
     const int slices = parallel->slices.kind; /* auto: chosen for the degrees, behind them */
-    WEFT_TRY(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
+    WEFT_TRY(open_pricer(args, arena, folder, comm, options, &cluster, &p));
     if (slices == WEFT_SLICES_AUTO)
         parallel->slices = weft_slices_default;
     const weft_status_code status =
         weft_generation_choose(&p, comm, parallel, &options->stream, &told);
     if (slices == WEFT_SLICES_AUTO)
         parallel->slices.kind = slices;
-    if (status == WEFT_OK && told.len)
-        weft_info("%s", told.data);
-    weft_buf_free(&told);
-    return status;
+    return tell(status, &told);
 }
 
 weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,
@@ -76,22 +90,13 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
                                     weft_parallel *parallel)
 {
     weft_cluster cluster;
+    weft_generation_pricer p;
     weft_buf told = {0};
-    const weft_generation_pricer p = {.folder = folder,
-                                      .options = options,
-                                      .cluster = &cluster,
-                                      .ranks = weft_comm_ranks(comm),
-                                      .arena = arena};
     if (parallel->slices.kind != WEFT_SLICES_AUTO)
         return WEFT_OK;
     parallel->slices = weft_slices_default;
     if (weft_comm_ranks(comm) == 1)
         return WEFT_OK;
-    WEFT_TRY(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
-    const weft_status_code status =
-        weft_generation_choose_slices(&p, comm, options->stream, parallel, &told);
-    if (status == WEFT_OK && told.len)
-        weft_info("%s", told.data);
-    weft_buf_free(&told);
-    return status;
+    WEFT_TRY(open_pricer(args, arena, folder, comm, options, &cluster, &p));
+    return tell(weft_generation_choose_slices(&p, comm, options->stream, parallel, &told), &told);
 }

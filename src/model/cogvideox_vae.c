@@ -12,6 +12,7 @@
  * are these. The first frame stays alone where frames are averaged in pairs or doubled.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "model/latent_diffusion.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -345,17 +346,7 @@ static const weft_named_config sizes[] = {
 
 /* Those of SwissArmyTransformer, which are latent diffusion's with norms of their own. */
 static const weft_rename_rule original[] = {
-    {"decoder.up.0",         "decoder.up_blocks.3"},
-    {"decoder.up.1",         "decoder.up_blocks.2"},
-    {"decoder.up.2",         "decoder.up_blocks.1"},
-    {"decoder.up.3",         "decoder.up_blocks.0"},
-    {"encoder.down.#",       "encoder.down_blocks.#"},
-    {"block",                "resnets"},
-    {"downsample",           "downsamplers.0"},
-    {"upsample",             "upsamplers.0"},
-    {"nin_shortcut",         "conv_shortcut"},
-    {"mid.block_1",          "mid_block.resnets.0"},
-    {"mid.block_2",          "mid_block.resnets.1"},
+    WEFT_LATENT_DIFFUSION_NAMES,
     {"loss",                 ""}, /* of its training */
 };
 static const weft_dialect dialects[] = {

@@ -10,6 +10,7 @@
  * goes on. Norms are over all frames, so a video cannot be cut into pieces of a stream.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "model/latent_diffusion.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -228,17 +229,7 @@ static const weft_named_config sizes[] = {
 
 /* Its authors' files have diffusers' names; ComfyUI's are those of latent diffusion. */
 static const weft_rename_rule original[] = {
-    {"decoder.up.0",         "decoder.up_blocks.3"},
-    {"decoder.up.1",         "decoder.up_blocks.2"},
-    {"decoder.up.2",         "decoder.up_blocks.1"},
-    {"decoder.up.3",         "decoder.up_blocks.0"},
-    {"encoder.down.#",       "encoder.down_blocks.#"},
-    {"block",                "resnets"},
-    {"downsample",           "downsamplers.0"},
-    {"upsample",             "upsamplers.0"},
-    {"nin_shortcut",         "conv_shortcut"},
-    {"mid.block_1",          "mid_block.resnets.0"},
-    {"mid.block_2",          "mid_block.resnets.1"},
+    WEFT_LATENT_DIFFUSION_NAMES,
     {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
     {"mid.attn_1.q",         "mid_block.attentions.0.to_q", 3},
     {"mid.attn_1.k",         "mid_block.attentions.0.to_k", 3},

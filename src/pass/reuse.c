@@ -142,20 +142,27 @@ static bool alike(const finder *f, weft_value a, weft_value b)
            !memcmp(x->layout, y->layout, sizeof x->layout);
 }
 
+/* Its result is its operand in another form or split. */
+static bool keeps_numbers(const weft_node *node)
+{
+    switch (node->op) {
+    case WEFT_OP_RESHAPE:
+    case WEFT_OP_PERMUTE:
+    case WEFT_OP_VARY:
+    case WEFT_OP_SLICE_OWN:
+    case WEFT_OP_ALL_GATHER:
+    case WEFT_OP_ALL_TO_ALL: return true;
+    default: return false;
+    }
+}
+
 /* It is made before node `before`, or of what is by nothing but another form or split. */
 static bool is_there(const finder *f, weft_value v, int32_t before)
 {
     const weft_node *node = weft_graph_node(f->g, maker(f, v));
     while (maker(f, v) >= before) {
-        switch (node->op) {
-        case WEFT_OP_RESHAPE:
-        case WEFT_OP_PERMUTE:
-        case WEFT_OP_VARY:
-        case WEFT_OP_SLICE_OWN:
-        case WEFT_OP_ALL_GATHER:
-        case WEFT_OP_ALL_TO_ALL: break;
-        default: return false;
-        }
+        if (!keeps_numbers(node))
+            return false;
         v = node->in[0];
         node = weft_graph_node(f->g, maker(f, v));
     }
@@ -171,14 +178,8 @@ static weft_value trace(finder *f, weft_value v, weft_value like, int32_t before
     const weft_node *node = weft_graph_node(f->g, maker(f, v));
     if (is_there(f, v, before) && alike(f, v, like))
         return v;
-    int ways = 0;
+    int ways = keeps_numbers(node); /* also before that node */
     switch (node->op) {
-    case WEFT_OP_RESHAPE:
-    case WEFT_OP_PERMUTE:
-    case WEFT_OP_VARY:
-    case WEFT_OP_SLICE_OWN:
-    case WEFT_OP_ALL_GATHER:
-    case WEFT_OP_ALL_TO_ALL: ways = 1; break; /* the same, in another form: also before that node */
     case WEFT_OP_GATED_ADD:
     case WEFT_OP_SLICE: ways = maker(f, v) >= before; break;
     case WEFT_OP_ADD: ways = maker(f, v) >= before ? 2 : 0; break;

@@ -185,10 +185,8 @@ static weft_status no_room(void)
     return weft_fail(WEFT_E_MEMORY, "out of memory for a cascade's clips");
 }
 
-static weft_status make_room(weft_cascade_stage *s, int64_t count)
+static void free_room(weft_cascade_stage *s)
 {
-    if (count <= s->room)
-        return WEFT_OK;
     for (int64_t i = 0; i < s->room; i++)
         weft_free(s->taken[i].text.data);
     weft_free(s->taken);
@@ -196,6 +194,13 @@ static weft_status make_room(weft_cascade_stage *s, int64_t count)
     weft_free(s->epoch);
     weft_free(s->replaced);
     weft_free(s->caption);
+}
+
+static weft_status make_room(weft_cascade_stage *s, int64_t count)
+{
+    if (count <= s->room)
+        return WEFT_OK;
+    free_room(s);
     s->room = 0;
     s->taken = weft_alloc(count * (int64_t)sizeof *s->taken);
     s->id = weft_alloc(count * (int64_t)sizeof *s->id);
@@ -342,13 +347,7 @@ void weft_cascade_stage_close(weft_cascade_stage *s)
     weft_cascade_run_free(s->executor);
     weft_store_free(s->frozen);
     weft_spelling_close(&s->spelling);
-    for (int64_t i = 0; i < s->room; i++)
-        weft_free(s->taken[i].text.data);
-    weft_free(s->taken);
-    weft_free(s->id);
-    weft_free(s->epoch);
-    weft_free(s->replaced);
-    weft_free(s->caption);
+    free_room(s);
     weft_free(s->data);
     weft_free(s->extra);
     weft_free(s->no_text);
