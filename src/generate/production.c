@@ -48,6 +48,13 @@ static weft_status path_beside(const making *m, int64_t job, const char *ending,
     return weft_gallery_beside(m->o->out, &m->items[job], job, ending, path);
 }
 
+/* Where one will be written: its folder is there. */
+static weft_status new_beside(const making *m, int64_t job, const char *ending, weft_buf *path)
+{
+    WEFT_TRY(path_beside(m, job, ending, path));
+    return weft_make_parent(path->data);
+}
+
 static const char *const walk_ending = "walk.safetensors";
 static const char *const latents_ending = "latents.safetensors";
 
@@ -84,9 +91,7 @@ static weft_status keep_walk(making *m, bool must)
     if (!m->writes || !weft_generator_may_keep(m->generator) ||
         (!must && now - m->kept < 50 * m->keeping))
         return WEFT_OK;
-    weft_status_code status = path_beside(m, job_of(m, 0), walk_ending, &path);
-    if (status == WEFT_OK)
-        status = weft_make_parent(path.data);
+    weft_status_code status = new_beside(m, job_of(m, 0), walk_ending, &path);
     if (status == WEFT_OK)
         status = weft_generator_keep(m->generator, path.data);
     weft_buf_free(&path);
@@ -148,9 +153,7 @@ static weft_status write_array(const making *m, int64_t job, const int64_t dim[4
     weft_npy_format(WEFT_F32, 4, dim, x, &data);
     weft_status_code status = weft_buf_check(&data);
     if (status == WEFT_OK)
-        status = path_beside(m, job, "latents.npy", &path);
-    if (status == WEFT_OK)
-        status = weft_make_parent(path.data);
+        status = new_beside(m, job, "latents.npy", &path);
     if (status == WEFT_OK)
         status = weft_file_write_atomic(path.data, data.data, data.len);
     weft_buf_free(&data);
@@ -161,9 +164,7 @@ static weft_status write_array(const making *m, int64_t job, const int64_t dim[4
 static weft_status keep_latents(const making *m, int64_t prompt, bool tries)
 {
     weft_buf path = {0};
-    weft_status_code status = path_beside(m, job_of(m, prompt), latents_ending, &path);
-    if (status == WEFT_OK)
-        status = weft_make_parent(path.data);
+    weft_status_code status = new_beside(m, job_of(m, prompt), latents_ending, &path);
     if (status == WEFT_OK)
         status = weft_generator_keep_video(m->generator, prompt, tries, path.data);
     weft_buf_free(&path);
@@ -191,10 +192,8 @@ static weft_status_code on_preview(void *user, int64_t prompt, const float *pict
                   width = m->items[job].width;
     weft_buf path = {0};
     uint8_t *rgb = weft_alloc(height * width * 3);
-    weft_status_code status = rgb ? path_beside(m, job, "preview.png", &path)
+    weft_status_code status = rgb ? new_beside(m, job, "preview.png", &path)
                                   : weft_fail(WEFT_E_MEMORY, "out of memory for a picture");
-    if (status == WEFT_OK)
-        status = weft_make_parent(path.data);
     if (status == WEFT_OK) {
         weft_clip_to_u8(picture, 1, height, width, false, rgb);
         status = weft_png_write(path.data, rgb, width, height);
