@@ -153,7 +153,7 @@ static weft_status plot(const iterations *all, const char *title, const char *y_
 static weft_status plot_idle(const iterations *all, weft_buf *page)
 {
     enum { MOST = 8 };
-    char name[MOST][24];
+    char name[MOST][32];
     curve curves[MOST + 2] = {{"all, planned", "planned", "idle", -1, 100, false},
                               {"all, executed", "executed", "idle", -1, 100, false}};
     const int64_t ranks = ranks_of(all->line[0]);
