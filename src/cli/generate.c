@@ -96,6 +96,32 @@ static weft_status read_given(const weft_args *args, weft_generator_options *o)
     return WEFT_OK;
 }
 
+/* How videos are longer than the model makes them. */
+static weft_status read_windows(const weft_args *args, weft_generator_options *o)
+{
+    const char *how = weft_args_string(args, "--windows");
+    static const char *const alone[] = {"--noise", "--latents"};
+    WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
+    WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
+    o->continues = !strcmp(how, "continue");
+    if (!o->continues && strcmp(how, "blend"))
+        return weft_fail(WEFT_E_ARG, "--windows %s: known are blend and continue", how);
+    if (!o->continues)
+        return WEFT_OK;
+    if (o->batch > 1)
+        return weft_fail(WEFT_E_ARG,
+                         "--windows continue --batch %lld: each video goes on from its own frames, "
+                         "so they are made one at a time; leave --batch out",
+                         (long long)o->batch);
+    for (int i = 0; i < WEFT_COUNT(alone); i++)
+        if (weft_args_flag(args, alone[i]))
+            return weft_fail(WEFT_E_ARG,
+                             "--windows continue: latents are those of each window, not of the "
+                             "video: leave %s out; --keep-latents keeps a file of each",
+                             alone[i]);
+    return WEFT_OK;
+}
+
 static weft_status read_options(const weft_args *args, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
@@ -116,8 +142,7 @@ static weft_status read_options(const weft_args *args, weft_generator_options *o
         return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained",
                          o->fps);
     WEFT_TRY(weft_args_i64(args, "--preview", 0, 10000, &o->preview));
-    WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
-    WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
+    WEFT_TRY(read_windows(args, o));
     WEFT_TRY(read_given(args, o));
     WEFT_TRY(weft_args_f64(args, "--guidance-from", 0, 1, &o->guided[0]));
     WEFT_TRY(weft_args_f64(args, "--guidance-until", 0, 1, &o->guided[1]));
@@ -292,7 +317,14 @@ static const weft_option options[] = {
     {.name = "--window-overlap",
      .value_name = "M",
      .fallback = "0",
-     .help = "frames that two windows share; 0: about a quarter"},
+     .help = "frames that two windows share; 0: about a quarter, and 1 with --windows continue"},
+    {.name = "--windows",
+     .value_name = "HOW",
+     .fallback = "blend",
+     .help = "blend: all windows are denoised together, and what they answer is blended in every "
+             "step, with any model; continue: one behind the other, each beginning with the last "
+             "frames of the one before, with models that are told frames (listed below): memory "
+             "of one window for any length"},
     {.name = "--out",
      .value_name = "PATH",
      .fallback = "generated",

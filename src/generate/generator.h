@@ -50,6 +50,10 @@ typedef struct weft_generator_options {
     double strength;
     /* Frames that are denoised together, and that two windows share; 0: all, and a quarter. */
     int64_t window, window_overlap;
+    /* Windows are not blended but made one behind the other, each beginning with the last
+     * window_overlap frames (0: 1) of the one before: where `frames` are more than `window` a
+     * generator makes a window, and its settings say so in frames and given.carry. */
+    bool continues;
     int64_t preview; /* a picture of what is denoised behind every so many steps; 0: none */
     double fps;      /* that the model is told, where it takes one; 0: as trained */
     /* Shares of the steps from which on and until which there is guidance; both 0: in all */
@@ -95,6 +99,9 @@ void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
 /* What the first `count` prompts of a run begin with instead of their seeds' noise: (count,
  * latents); borrowed. */
 void weft_generator_begin_with(weft_generator *generator, const float *noise, int64_t count);
+/* With given.carry, before each run, which is of window `window` of one video: the frames (carry,
+ * height, width, 3) in [-1,1] that it begins with; NULL: what the options give, for the first. */
+weft_status weft_generator_continue(weft_generator *generator, int64_t window, const float *frames);
 /* What guidance leads each prompt of a run away from instead of options->negative; borrowed, NULL:
  * that one. */
 void weft_generator_negatives(weft_generator *generator, const char *const *negatives);
@@ -136,7 +143,8 @@ weft_status weft_generator_run(weft_generator *generator, const char *const *pro
 
 /* False with caches between steps, which are in memory alone. */
 bool weft_generator_may_keep(const weft_generator *generator);
-/* In a sink's `step`: where the batch that is denoised stands, so that it can be gone on from.
+/* In a sink's `step`: where the batch that is denoised stands, so that it can be gone on from; in
+ * `latents`: that it is denoised, so that going on decodes it.
  * Every rank may write it; all have the same. */
 weft_status weft_generator_keep(weft_generator *generator, const char *path);
 /* In a sink's `latents` or `frames`: those of that prompt. `tries`: they are being decoded, so that

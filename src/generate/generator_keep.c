@@ -1,6 +1,8 @@
 #include "base/fs.h"
+#include "base/hash.h"
 #include "generate/generator_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -110,6 +112,19 @@ static weft_status identify(weft_generator *p)
     return status;
 }
 
+weft_status weft_generator_continue(weft_generator *p, int64_t window, const float *frames)
+{
+    const int64_t bytes =
+        p->options.given.carry * p->options.height * p->options.width * 3 * (int64_t)sizeof *frames;
+    char hex[17] = "";
+    WEFT_TRY(identify(p));
+    if (frames)
+        snprintf(hex, sizeof hex, "%016llx",
+                 (unsigned long long)XXH3_64bits(frames, (size_t)bytes));
+    WEFT_TRY(add(p->identity, "continues", json_pack("[I,s]", (json_int_t)window, hex)));
+    return weft_given_carry(&p->given, frames);
+}
+
 /* [count] from prompt `first` of a run on; null beyond its end. */
 static json_t *prompts_of(const weft_generator *p, int64_t first, int64_t count)
 {
@@ -148,12 +163,19 @@ bool weft_generator_may_keep(const weft_generator *p)
     return !p->cached;
 }
 
-weft_status weft_generator_keep(weft_generator *p, const char *path)
+/* Arrays of the sampler's history that the step behind `step` reads. */
+static int64_t histories_at(const weft_generator *p, int64_t step)
 {
     const int64_t all = p->options.batch * p->latent_floats;
+    return step == p->options.steps - p->skipped
+               ? 0
+               : weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all;
+}
+
+weft_status weft_generator_keep(weft_generator *p, const char *path)
+{
     weft_walk_file k = {.place = p->place_in_walk,
-                        .histories =
-                            weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all,
+                        .histories = histories_at(p, p->place_in_walk.step),
                         .x = p->x,
                         .history = p->work};
     weft_generator_latents(p, k.latent);
@@ -197,10 +219,7 @@ static weft_status check_prompts(const weft_generator *p, const weft_walk_file *
 weft_status weft_generator_go_on(weft_generator *p, const char *path, const char *const *prompts,
                                  const uint64_t *seeds, int64_t count, int64_t *step)
 {
-    const int64_t all = p->options.batch * p->latent_floats,
-                  histories =
-                      weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all,
-                  steps = p->options.steps - p->skipped;
+    const int64_t all = p->options.batch * p->latent_floats, steps = p->options.steps - p->skipped;
     int64_t dim[4];
     weft_walk_file k;
     weft_generator_latents(p, dim);
@@ -215,17 +234,17 @@ weft_status weft_generator_go_on(weft_generator *p, const char *path, const char
     if (status == WEFT_OK)
         status = check_prompts(p, &k, path);
     if (status == WEFT_OK &&
-        (memcmp(k.latent, dim, sizeof dim) != 0 || k.histories != histories || k.steps != steps ||
-         k.place.step < 0 || k.place.step > steps || k.place.draws < 0 || k.place.order < 0 ||
-         k.place.order > WEFT_SOLVER_ORDER))
+        (memcmp(k.latent, dim, sizeof dim) != 0 || k.steps != steps ||
+         k.histories != histories_at(p, k.place.step) || k.place.step < 0 || k.place.step > steps ||
+         k.place.draws < 0 || k.place.order < 0 || k.place.order > WEFT_SOLVER_ORDER))
         status = weft_fail(WEFT_E_FORMAT,
                            "%s: its latents or its place are not those of a walk of %lld steps of "
                            "%s",
                            path, (long long)steps, p->options.sampler->name);
     if (status == WEFT_OK) {
         memcpy(p->x, k.x, (size_t)all * sizeof *p->x);
-        if (histories)
-            memcpy(p->work, k.history, (size_t)(histories * all) * sizeof *p->work);
+        if (k.histories)
+            memcpy(p->work, k.history, (size_t)(k.histories * all) * sizeof *p->work);
         p->place_in_walk = k.place;
         p->goes_on = true;
         *step = k.place.step;

@@ -53,6 +53,7 @@ struct weft_generator {
     int64_t latent[3];    /* frames, height, width */
     int64_t before;       /* of the frames, those that only fill a token, and go at the end */
     int64_t skipped;      /* steps before the one that a video begins at */
+    int64_t longest;      /* options.continues: frames of a window; 0: a video is one */
     int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
     weft_generator_part encoder[WEFT_MAX_READERS], denoiser[2];

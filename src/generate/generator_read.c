@@ -204,8 +204,27 @@ static weft_status check_frames(const weft_generator *p, int64_t frames)
 
 weft_status weft_generator_takes(const weft_generator *p, const int64_t size[3])
 {
-    WEFT_TRY(check_frames(p, size[0]));
+    if (!p->longest || size[0] <= p->longest) /* the last of several windows is cut */
+        WEFT_TRY(check_frames(p, size[0]));
     return check_pixels(p, size + 1);
+}
+
+/* A video of windows one behind the other: what is made here is one of them. */
+static weft_status lay_relay(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    if (!o->continues)
+        return WEFT_OK;
+    if (!o->window)
+        return weft_fail(WEFT_E_ARG, "--windows continue: of how many frames? Give --window N");
+    p->longest = o->window;
+    if (o->frames > o->window) {
+        WEFT_TRY(check_frames(p, o->window));
+        o->frames = o->window;
+        o->given.carry = o->window_overlap ? o->window_overlap : 1;
+    }
+    o->window = o->window_overlap = 0;
+    return WEFT_OK;
 }
 
 static weft_status check_sizes(weft_generator *p)
@@ -424,6 +443,7 @@ weft_status weft_generator_read(weft_generator *p)
     p->grid = weft_model_grid(&vae);
     WEFT_TRY(read_scheduler(p));
     WEFT_TRY(read_settings(p));
+    WEFT_TRY(lay_relay(p));
     const int64_t size[3] = {p->options.frames, p->options.height, p->options.width};
     WEFT_TRY(weft_generator_takes(p, size));
     WEFT_TRY(check_sizes(p));

@@ -4,6 +4,7 @@
 #include "generate/vae_stream.h"
 #include "model/dialect.h"
 #include "runtime/weights.h"
+#include "video/image.h"
 #include "video/resample.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ typedef struct seer {
     weft_program *program;
     weft_store *store;
     int64_t side, images;
+    bool bound;
 } seer;
 
 typedef struct weft_given_work {
@@ -33,25 +35,36 @@ typedef struct weft_given_work {
     weft_given_frames how;
     bool zeros;
     weft_vae *image_vae, *video_vae; /* encoders */
+    bool bound;                      /* image_vae is */
     int64_t image_frames;            /* that image_vae takes */
     seer seer;                       /* graph NULL: none */
 } work;
 
 /* ---- what goes together ---------------------------------------------------------------------- */
 
+/* The option that asks for given frames, and what does the like with any model. */
+static const char *asked_by(const weft_given_files *f)
+{
+    return f->image ? "--image" : "--windows continue";
+}
+
+static const char *instead_of(const weft_given_files *f)
+{
+    return f->image ? "--video FILE makes any model begin from pictures"
+                    : "--windows blend makes longer videos with any model";
+}
+
 /* Names the families that can. */
-static weft_status refuse_form(const weft_model *model)
+static weft_status refuse_form(const weft_model *model, const weft_given_files *f)
 {
     weft_buf families = {0};
     for (int i = 0; weft_families[i]; i++)
         if (weft_families[i]->given)
             weft_buf_printf(&families, "%s%s (%s)", families.len ? ", " : "",
                             weft_families[i]->class_name, weft_families[i]->given_help);
-    const weft_status_code status =
-        weft_fail(WEFT_E_UNSUPPORTED,
-                  "--image: this %s is not told of given frames; models that are: %s. --video FILE "
-                  "makes any model begin from pictures",
-                  weft_model_class(model), families.data ? families.data : "?");
+    const weft_status_code status = weft_fail(
+        WEFT_E_UNSUPPORTED, "%s: this %s is not told of given frames; models that are: %s. %s",
+        asked_by(f), weft_model_class(model), families.data ? families.data : "?", instead_of(f));
     weft_buf_free(&families);
     return status;
 }
@@ -65,14 +78,13 @@ static weft_status check_image(const work *w, const weft_given_place *place)
     const bool must = how->form == WEFT_GIVEN_CHANNELS || how->form == WEFT_GIVEN_CONDITION;
     if (f->last_image && !f->image)
         return weft_fail(WEFT_E_ARG, "--last-image: give the first frame too, as --image");
-    if (f->image && how->form != WEFT_GIVEN_NOT && !can)
+    if ((f->image || f->carry) && how->form != WEFT_GIVEN_NOT && !can)
         return weft_fail(WEFT_E_UNSUPPORTED,
-                         "--image: %s was not trained to begin with an image (its model_index.json "
-                         "has no \"expand_timesteps\": true, its weft.json no \"condition\"); "
-                         "--video FILE makes any model begin from pictures",
-                         place->folder);
-    if (f->image && !can)
-        return refuse_form(place->denoiser);
+                         "%s: %s was not trained to begin with an image (its model_index.json "
+                         "has no \"expand_timesteps\": true, its weft.json no \"condition\"); %s",
+                         asked_by(f), place->folder, instead_of(f));
+    if ((f->image || f->carry) && !can)
+        return refuse_form(place->denoiser, f);
     if (!f->image && must)
         return weft_fail(WEFT_E_ARG,
                          "%s: this %s makes videos that begin with an image: give "
@@ -88,6 +100,39 @@ static weft_status check_image(const work *w, const weft_given_place *place)
                          "%s: this model goes from a first frame to a last one: give --last-image "
                          "FILE too",
                          place->folder);
+    return WEFT_OK;
+}
+
+/* Windows that begin with the end of the one before. */
+static weft_status check_carry(const work *w, const weft_given_place *place)
+{
+    const weft_given_files *f = &w->files;
+    const char *class_name = weft_model_class(place->denoiser);
+    char rule[32];
+    if (f->video)
+        return weft_fail(WEFT_E_ARG, "--windows continue: a video that is made over (--video) is "
+                                     "longer in blended windows: --windows blend");
+    if (f->last_image || w->how.last_must)
+        return weft_fail(WEFT_E_ARG,
+                         "--windows continue: each window ends with the frame that it is given as "
+                         "its last one (--last-image), not the video: leave it out, with a model "
+                         "that is told of a first frame alone");
+    if (w->how.form == WEFT_GIVEN_CHANNELS && f->carry > 1)
+        return weft_fail(WEFT_E_ARG,
+                         "--window-overlap %lld: this %s is told of one frame, so windows that "
+                         "continue share 1",
+                         (long long)f->carry, class_name);
+    if (!weft_grid_takes_frames(&w->grid, f->carry))
+        return weft_fail(WEFT_E_ARG,
+                         "--window-overlap %lld: the frames that a window continues from go "
+                         "through the autoencoder, which takes %s",
+                         (long long)f->carry, weft_grid_rule(&w->grid, rule));
+    if (f->carry >= place->frames)
+        return weft_fail(WEFT_E_ARG,
+                         "--window-overlap %lld: windows of %lld frames make nothing new; at most "
+                         "%lld",
+                         (long long)f->carry, (long long)place->frames,
+                         (long long)(place->frames - 1));
     return WEFT_OK;
 }
 
@@ -218,20 +263,16 @@ static weft_status open_seer(const weft_given_place *place, int images, weft_giv
 
 /* A picture as the encoder takes it, (side, side, 3). Resized it is as long as its aspect says. */
 enum { MOST_ASPECT = 32 };
-static weft_status process(const seer *s, const char *path, float *to)
+static weft_status process(const seer *s, const char *path, const uint8_t *rgb, int64_t w,
+                           int64_t h, float *to)
 {
     const clip_processor *p = &s->processor;
-    uint8_t *rgb;
-    int64_t w, h;
-    WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
-    if (w > MOST_ASPECT * h || h > MOST_ASPECT * w) {
-        weft_free(rgb);
+    if (w > MOST_ASPECT * h || h > MOST_ASPECT * w)
         return weft_fail(WEFT_E_ARG,
                          "%s: %lldx%lld: of so narrow a picture the image encoder would see next "
                          "to nothing, a square out of its middle; one side may be %d times the "
                          "other: crop it",
                          path, (long long)w, (long long)h, MOST_ASPECT);
-    }
     const int64_t sized_w = w < h ? p->side : p->side * w / h,
                   sized_h = w < h ? p->side * h / w : p->side;
     uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
@@ -245,20 +286,57 @@ static weft_status process(const seer *s, const char *path, float *to)
         to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
     }
     weft_free(sized);
+    return status;
+}
+
+static weft_status process_file(const seer *s, const char *path, float *to)
+{
+    uint8_t *rgb;
+    int64_t w, h;
+    WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
+    const weft_status_code status = process(s, path, rgb, w, h, to);
     weft_free(rgb);
     return status;
 }
 
-static weft_status see(seer *s, const weft_given_files *files, weft_given *given)
+/* A frame of floats, as it would be read from a picture of it. */
+static weft_status process_frame(const seer *s, const weft_canvas *size, const float *frame,
+                                 float *to)
+{
+    uint8_t *rgb = weft_alloc(size->height * size->width * 3);
+    if (!rgb)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a frame");
+    weft_clip_to_u8(frame, 1, size->height, size->width, false, rgb);
+    const weft_status_code status =
+        process(s, "the frame before", rgb, size->width, size->height, to);
+    weft_free(rgb);
+    return status;
+}
+
+static weft_status bind_seer(seer *s)
 {
     weft_tensors *file;
+    if (s->bound)
+        return WEFT_OK;
     WEFT_TRY(weft_store_init(s->store, s->graph, 0));
     WEFT_TRY(weft_dialect_open(s->model.family, s->graph, "", s->folder, &file));
     WEFT_TRY(weft_weights_load(s->store, s->graph, "", file, true));
     WEFT_TRY(weft_programs_bind(&s->program, 1, s->store, NULL));
+    s->bound = true;
+    return WEFT_OK;
+}
+
+/* The pictures of the files, or `frame` in the place of the first. */
+static weft_status see(work *w, const float *frame, weft_given *given)
+{
+    seer *s = &w->seer;
+    WEFT_TRY(bind_seer(s));
     float *in = weft_program_input(s->program, "in")->data;
-    for (int64_t i = 0; i < s->images; i++)
-        WEFT_TRY(process(s, i ? files->last_image : files->image, in + i * s->side * s->side * 3));
+    if (frame)
+        WEFT_TRY(process_frame(s, &w->canvas, frame, in));
+    for (int64_t i = frame ? 1 : 0; i < s->images; i++)
+        WEFT_TRY(process_file(s, i ? w->files.last_image : w->files.image,
+                              in + i * s->side * s->side * 3));
     WEFT_TRY(weft_program_run(s->program));
     memcpy(given->image, weft_program_output(s->program, "out")->data,
            (size_t)(given->image_tokens * given->image_width) * 4);
@@ -299,12 +377,14 @@ static weft_status open_image(const weft_given_place *place, weft_given *g, work
                          "and %lld say which frames are given",
                          place->folder, (long long)g->behind, (long long)g->channels,
                          (long long)marks);
-    w->image_frames = w->how.grey && !w->zeros ? w->canvas.frames : 1;
+    w->image_frames = w->how.grey && !w->zeros ? w->canvas.frames
+                      : w->files.carry         ? w->files.carry
+                                               : 1;
     if (!weft_grid_takes_frames(&w->grid, 1))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "--image: this autoencoder makes latents of several frames at a time, "
                          "and an image is one; give the frames as --video FILE");
-    if (!place->silent)
+    if (!place->silent && w->files.image)
         WEFT_TRY(weft_picture_tell(w->files.image, &w->canvas));
     if (!place->silent && w->files.last_image)
         WEFT_TRY(weft_picture_tell(w->files.last_image, &w->canvas));
@@ -336,7 +416,9 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
     weft_status_code status = check_image(w, place);
     if (status == WEFT_OK)
         status = check_video(w);
-    if (status == WEFT_OK && files->image) {
+    if (status == WEFT_OK && files->carry)
+        status = check_carry(w, place);
+    if (status == WEFT_OK && (files->image || files->carry)) {
         weft_canvas all = w->canvas; /* the image is of the whole, the video perhaps of a part */
         all.w = 0;
         const weft_canvas part = w->canvas;
@@ -369,10 +451,29 @@ static bool stands_clean(const weft_given *g)
            g->form == WEFT_GIVEN_CONDITION;
 }
 
+/* What encodes images; `carry` keeps it. */
+static int64_t image_bytes(const weft_given *g)
+{
+    const work *w = g->work;
+    const int64_t frame = w->canvas.height * w->canvas.width;
+    const int64_t vae =
+        w->image_vae
+            ? weft_vae_bytes(w->image_vae) +
+                  w->image_frames * (frame * 3 + g->latent[1] * g->latent[2] * g->channels) * 4
+            : 0;
+    const int64_t sees = w->seer.program
+                             ? weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
+                                   weft_program_plan(w->seer.program)->source_bytes +
+                                   w->seer.processor.side * w->seer.processor.side * MOST_ASPECT * 3
+                             : 0;
+    return w->files.carry ? vae + sees : vae > sees ? vae : sees;
+}
+
 int64_t weft_given_bytes(const weft_given *g)
 {
+    const int64_t stays = g->work && g->work->files.carry ? image_bytes(g) : 0;
     const int64_t known = g->from_video || stands_clean(g) ? cells_of(g) * g->channels * 4 : 0;
-    return known + cells_of(g) * (1 + g->behind * 4) + g->latent[0] +
+    return stays + known + cells_of(g) * (1 + g->behind * 4) + g->latent[0] +
            g->image_tokens * g->image_width * 4;
 }
 
@@ -382,17 +483,7 @@ int64_t weft_given_work_bytes(const weft_given *g)
     if (!w)
         return 0;
     const int64_t frame = w->canvas.height * w->canvas.width;
-    int64_t bytes = 0, of_video = 0;
-    if (w->image_vae)
-        bytes = weft_vae_bytes(w->image_vae) +
-                w->image_frames * (frame * 3 + g->latent[1] * g->latent[2] * g->channels) * 4;
-    if (w->seer.program) {
-        const int64_t seer_bytes =
-            weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
-            weft_program_plan(w->seer.program)->source_bytes +
-            w->seer.processor.side * w->seer.processor.side * MOST_ASPECT * 3;
-        bytes = bytes > seer_bytes ? bytes : seer_bytes;
-    }
+    int64_t bytes = w->files.carry ? 0 : image_bytes(g), of_video = 0;
     if (w->video_vae)
         of_video = weft_vae_bytes(w->video_vae) + w->canvas.frames * frame * 13;
     return bytes > of_video ? bytes : of_video;
@@ -411,23 +502,27 @@ static void normalise(const work *w, const weft_given *g, int64_t frames, bool i
     }
 }
 
-/* Latents of `frames` frames, normalised. The encoder is gone afterwards. */
-static weft_status encode(const work *w, weft_vae **vae, const float *video, int64_t frames,
+/* Latents of `frames` frames, normalised. The encoder is gone afterwards, unless more come. */
+static weft_status encode(work *w, weft_vae **vae, const float *video, int64_t frames,
                           const weft_given *g, float *latents)
 {
     const bool inverted = w->grid.inverted && vae == &w->image_vae;
-    weft_status_code status = weft_vae_bind(*vae);
+    weft_status_code status = w->bound ? WEFT_OK : weft_vae_bind(*vae);
+    w->bound = w->files.carry;
     if (status == WEFT_OK)
         status = weft_vae_encode(*vae, video, frames, latents);
-    weft_vae_free(*vae);
-    *vae = NULL;
+    if (!w->files.carry || status != WEFT_OK) {
+        weft_vae_free(*vae);
+        *vae = NULL;
+    }
     if (status == WEFT_OK)
         normalise(w, g, weft_grid_latent_frames(&w->grid, frames), inverted, latents);
     return status;
 }
 
-/* The image, grey behind it as far as the encoder is to see that, and the last one at the end. */
-static weft_status read_image(work *w, weft_given *g, float **latents)
+/* The image, or the frames of the window before; grey behind as far as the encoder is to see that,
+ * and the last one at the end. */
+static weft_status read_image(work *w, weft_given *g, const float *carried, float **latents)
 {
     const int64_t frame = w->canvas.height * w->canvas.width * 3,
                   cells = weft_grid_latent_frames(&w->grid, w->image_frames) * g->latent[1] *
@@ -441,7 +536,9 @@ static weft_status read_image(work *w, weft_given *g, float **latents)
         video && *latents
             ? WEFT_OK
             : weft_fail(WEFT_E_MEMORY, "%s: out of memory for its frames", w->files.image);
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && carried)
+        memcpy(video, carried, (size_t)(w->files.carry * frame) * sizeof *video);
+    else if (status == WEFT_OK)
         status = weft_pictures_read(w->files.image, &one, video);
     if (status == WEFT_OK && w->files.last_image && w->image_frames > 1)
         status =
@@ -467,21 +564,26 @@ static void fill_follow(const work *w, const weft_given *g, const float *latents
     }
 }
 
-static weft_status use_image(work *w, weft_given *g)
+static weft_status use_image(work *w, weft_given *g, const float *carried)
 {
-    const int64_t area = g->latent[1] * g->latent[2];
+    const int64_t area = g->latent[1] * g->latent[2],
+                  there = carried ? weft_grid_latent_frames(&w->grid, w->files.carry) : 1;
     float *latents = NULL;
-    weft_status_code status = read_image(w, g, &latents);
+    weft_status_code status = read_image(w, g, carried, &latents);
     if (status == WEFT_OK && g->follow)
         fill_follow(w, g, latents);
     if (status == WEFT_OK && stands_clean(g)) {
-        g->clean[0] = 1;
-        memset(g->keep, 1, (size_t)area);
-        memcpy(g->known, latents, (size_t)(area * g->channels) * 4);
+        memset(g->clean, 1, (size_t)there);
+        memset(g->keep, 1, (size_t)(there * area));
+        memcpy(g->known, latents, (size_t)(there * area * g->channels) * 4);
     }
     weft_free(latents);
     if (status == WEFT_OK && w->seer.graph)
-        status = see(&w->seer, &w->files, g);
+        status =
+            see(w,
+                carried ? carried + (w->files.carry - 1) * w->canvas.height * w->canvas.width * 3
+                        : NULL,
+                g);
     return status;
 }
 
@@ -536,11 +638,29 @@ static weft_status use_video(work *w, weft_given *g)
     return status;
 }
 
+/* Nothing is known of the video. */
+static void forget(weft_given *g)
+{
+    const int64_t cells = cells_of(g);
+    memset(g->keep, 0, (size_t)cells);
+    memset(g->clean, 0, (size_t)g->latent[0]);
+    if (g->known)
+        memset(g->known, 0, (size_t)(cells * g->channels) * 4);
+    if (g->follow)
+        memset(g->follow, 0, (size_t)(cells * g->behind) * 4);
+}
+
+weft_status weft_given_carry(weft_given *g, const float *frames)
+{
+    forget(g);
+    return frames || g->work->files.image ? use_image(g->work, g, frames) : WEFT_OK;
+}
+
 weft_status weft_given_read(weft_given *g)
 {
     work *w = g->work;
     const int64_t cells = cells_of(g);
-    if (!w->files.image && !w->files.video)
+    if (!w->files.image && !w->files.video && !w->files.carry)
         return WEFT_OK;
     const bool known = g->from_video || stands_clean(g);
     g->keep = weft_alloc(cells);
@@ -551,14 +671,13 @@ weft_status weft_given_read(weft_given *g)
     if (!g->keep || !g->clean || (known && !g->known) || (g->behind && !g->follow) ||
         (g->image_tokens && !g->image))
         return weft_fail(WEFT_E_MEMORY, "out of memory for what is given");
-    if (g->known)
-        memset(g->known, 0, (size_t)(cells * g->channels) * 4);
-    if (g->follow)
-        memset(g->follow, 0, (size_t)(cells * g->behind) * 4);
+    forget(g);
     if (w->files.video)
         WEFT_TRY(use_video(w, g));
+    if (w->files.carry)
+        return WEFT_OK; /* each walk says what it begins with */
     if (w->files.image)
-        WEFT_TRY(use_image(w, g));
+        WEFT_TRY(use_image(w, g, NULL));
     seer_free(&w->seer);
     w->seer = (seer){0};
     return WEFT_OK;

@@ -12,6 +12,8 @@ typedef struct weft_given_files {
     const char *mask;    /* of the video, a picture or a video: white is made anew; NULL: none */
     int64_t outpaint[4]; /* pixels that are made to the left of the video, above, right, below */
     int fit;             /* weft_fit */
+    /* Frames of the walk before that a walk begins with (weft_given_carry); 0: there is one walk */
+    int64_t carry;
 } weft_given_files;
 
 /* Where it is used. All borrowed while it is read. */
@@ -50,8 +52,12 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
 /* Bytes of what stays, and of what is needed beside it while it is made. */
 int64_t weft_given_bytes(const weft_given *given);
 int64_t weft_given_work_bytes(const weft_given *given);
-/* Reads and encodes; what was needed for that is gone afterwards. */
+/* Reads and encodes; what was needed for that is gone afterwards. With files->carry it is only laid
+ * out, */
 weft_status weft_given_read(weft_given *given);
+/* and this is said before each walk: frames (carry, height, width, 3) in [-1,1]; NULL: what the
+ * files say, for a video's first walk. */
+weft_status weft_given_carry(weft_given *given, const float *frames);
 void weft_given_free(weft_given *given);
 
 #endif

@@ -7,6 +7,7 @@
 #include "format/npy.h"
 #include "generate/decode.h"
 #include "generate/gallery.h"
+#include "generate/relay.h"
 #include "video/clip.h"
 #include "video/image.h"
 
@@ -31,11 +32,13 @@ typedef struct making {
     int64_t steps_before; /* of this team's batches that are over */
     /* the batch at work */
     const weft_batch *batch;
-    int64_t begun_at;                /* step that it goes on from */
-    double began, denoised, decoded; /* at; the last of the videos before */
-    double kept, keeping;            /* when the walk was kept, and what that took */
-    double first_step;               /* seconds of the first that was made */
-    int64_t tokens;                  /* of a video */
+    int64_t begun_at;           /* step that it goes on from */
+    double began, decoded;      /* at; the last of the videos before */
+    double denoising, decoding; /* what that took, of all windows but the one at work */
+    double kept, keeping;       /* when the walk was kept, and what that took */
+    double first_step;          /* seconds of the first that was made */
+    int64_t tokens;             /* of a video, or a window of it */
+    weft_relay relay;           /* windows of a video, one behind the other */
 } making;
 
 static int64_t job_of(const making *m, int64_t prompt)
@@ -73,6 +76,28 @@ static weft_status exists_beside(const making *m, int64_t job, const char *endin
     *is = status == WEFT_OK && weft_path_exists(path.data);
     weft_buf_free(&path);
     return status;
+}
+
+/* Of a video in several windows: what was denoised of each, till the video is whole. */
+static const char *window_ending(int64_t window, char ending[64])
+{
+    snprintf(ending, 64, "window%04lld.latents.safetensors", (long long)window);
+    return ending;
+}
+
+static void remove_windows(const making *m, int64_t job)
+{
+    char ending[64];
+    bool there = true;
+    for (int64_t i = 0; there; i++) {
+        there = exists_beside(m, job, window_ending(i, ending), &there) == WEFT_OK && there;
+        remove_beside(m, job, ending);
+    }
+}
+
+static bool in_windows(const making *m)
+{
+    return m->relay.count > 1;
 }
 
 static bool is_alone(const making *m)
@@ -171,13 +196,28 @@ static weft_status keep_latents(const making *m, int64_t prompt, bool tries)
     return status;
 }
 
+/* What the window at work was denoised to, from which going on decodes it. */
+static weft_status keep_window(making *m)
+{
+    char ending[64];
+    weft_buf path = {0};
+    if (m->begun_at == weft_generator_steps(m->generator))
+        return WEFT_OK; /* it comes from there */
+    weft_status_code status =
+        new_beside(m, job_of(m, 0), window_ending(m->relay.at, ending), &path);
+    if (status == WEFT_OK)
+        status = weft_generator_keep(m->generator, path.data);
+    weft_buf_free(&path);
+    return status;
+}
+
 static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
 {
     making *m = user;
-    m->denoised = prompt ? m->denoised : weft_now();
+    m->denoising += prompt ? 0 : weft_now() - m->began;
     if (m->o->latents)
         WEFT_TRY(write_array(m, job_of(m, prompt), dim, x));
-    WEFT_TRY(keep_latents(m, prompt, true));
+    WEFT_TRY(in_windows(m) ? keep_window(m) : keep_latents(m, prompt, true));
     if (prompt == m->batch->count - 1)
         remove_beside(m, job_of(m, 0), walk_ending);
     m->decoded = weft_now();
@@ -208,9 +248,11 @@ static weft_status_code on_preview(void *user, int64_t prompt, const float *pict
 static void tell_facts(const making *m)
 {
     json_t *facts =
-        json_pack("{s:{s:f, s:f}, s:I, s:i, s:i}", "seconds", "denoise", m->denoised - m->began,
-                  "decode", weft_now() - m->decoded, "batch", (json_int_t)m->batch->count, "team",
-                  m->team, "ranks", m->comm ? weft_comm_ranks(m->comm) : 1);
+        json_pack("{s:{s:f, s:f}, s:I, s:i, s:i}", "seconds", "denoise", m->denoising, "decode",
+                  m->decoding + weft_now() - m->decoded, "batch", (json_int_t)m->batch->count,
+                  "team", m->team, "ranks", m->comm ? weft_comm_ranks(m->comm) : 1);
+    if (facts && in_windows(m))
+        json_object_set_new(facts, "windows", json_integer(m->relay.count));
     if (facts && m->begun_at)
         json_object_set_new(facts, "from_step", json_integer(m->begun_at));
     weft_gallery_facts(m->gallery, facts);
@@ -221,20 +263,31 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
 {
     making *m = user;
     const int64_t job = job_of(m, prompt);
-    const bool last = first + count == m->items[job].frames;
+    int64_t from, fresh;
     if (is_alone(m) && weft_interrupted()) {
-        WEFT_TRY(keep_latents(m, prompt, false)); /* no fault of the decoder's */
+        if (!in_windows(m))
+            WEFT_TRY(keep_latents(m, prompt, false)); /* no fault of the decoder's */
         weft_info("stopped while prompt %lld was decoded: its latents are kept; the same command "
                   "with --resume goes on",
                   (long long)job + 1);
         return weft_interrupt_check();
     }
+    weft_relay_take(&m->relay, first, count, frames, &from, &fresh);
+    const bool last = m->relay.written == m->relay.frames;
+    if (!fresh)
+        return WEFT_OK;
     if (last)
         tell_facts(m);
-    WEFT_TRY(weft_gallery_frames(m->gallery, job, first, count, frames));
+    WEFT_TRY(weft_gallery_frames(m->gallery, job, m->relay.written - fresh, fresh,
+                                 frames + from * m->relay.frame));
     if (!last)
         return WEFT_OK;
     m->decoded = weft_now();
+    if (in_windows(m)) {
+        if (!m->o->keep)
+            remove_windows(m, job);
+        return WEFT_OK;
+    }
     if (m->o->keep)
         return keep_latents(m, prompt, false); /* this decoding came to an end */
     remove_beside(m, job, latents_ending);
@@ -389,21 +442,52 @@ static void free_lists(batch_lists *l)
     weft_free(l->noise);
 }
 
-static weft_status go_on(making *m, const batch_lists *l)
+/* From what was denoised of this window, else from the walk to it. */
+static weft_status go_on(making *m, const batch_lists *l, const uint64_t *seeds)
 {
+    char own[64];
+    const char *ending = window_ending(m->relay.at, own);
     weft_buf path = {0};
     bool there = false;
-    WEFT_TRY(exists_beside(m, job_of(m, 0), walk_ending, &there));
+    if (in_windows(m))
+        WEFT_TRY(exists_beside(m, job_of(m, 0), ending, &there));
+    if (!there)
+        WEFT_TRY(exists_beside(m, job_of(m, 0), ending = walk_ending, &there));
     if (!there)
         return WEFT_OK;
-    weft_status_code status = path_beside(m, job_of(m, 0), walk_ending, &path);
+    weft_status_code status = path_beside(m, job_of(m, 0), ending, &path);
     if (status == WEFT_OK)
-        status = weft_generator_go_on(m->generator, path.data, l->prompt, l->seed, m->batch->count,
+        status = weft_generator_go_on(m->generator, path.data, l->prompt, seeds, m->batch->count,
                                       &m->begun_at);
     if (status == WEFT_OK && m->tells)
         weft_info("%s: goes on after step %lld", path.data, (long long)m->begun_at);
     weft_buf_free(&path);
     return status;
+}
+
+/* The windows of a video one behind the other; of all else the only one. */
+static weft_status make_windows(making *m, const batch_lists *l, const weft_generator_sink *sink)
+{
+    weft_relay *c = &m->relay;
+    for (c->at = 0; c->at < c->count; c->at++) {
+        const uint64_t own = weft_relay_seed(c, l->seed[0]), *seeds = c->at ? &own : l->seed;
+        m->begun_at = 0;
+        m->keeping = 0;
+        m->began = m->kept = weft_now();
+        if (c->shared)
+            WEFT_TRY(weft_generator_continue(m->generator, c->at, c->at ? c->tail : NULL));
+        if (m->o->resume)
+            WEFT_TRY(go_on(m, l, seeds));
+        if (in_windows(m) && m->tells)
+            weft_info("window %lld of %lld", (long long)c->at + 1, (long long)c->count);
+        WEFT_TRY(weft_generator_run(m->generator, l->prompt, seeds, m->batch->count, sink));
+        m->decoding += weft_now() - m->decoded;
+        m->steps_before += weft_generator_steps(m->generator);
+        if (c->shared && m->comm)
+            WEFT_TRY(weft_comm_broadcast(m->comm, c->tail,
+                                         c->shared * c->frame * (int64_t)sizeof *c->tail, 0));
+    }
+    return WEFT_OK;
 }
 
 static weft_status make_batch(making *m, const weft_batch *batch, const float *noise)
@@ -415,22 +499,16 @@ static weft_status make_batch(making *m, const weft_batch *batch, const float *n
                                       .user = m};
     batch_lists l;
     m->batch = batch;
-    m->begun_at = 0;
-    m->keeping = 0;
+    m->denoising = m->decoding = 0;
     weft_status_code status = list_batch(m, noise, &l);
     if (status == WEFT_OK) {
         weft_generator_negatives(m->generator, l.negative);
         weft_generator_begin_with(m->generator, l.noise, l.noise ? batch->count : 0);
-        if (m->o->resume)
-            status = go_on(m, &l);
+        status = make_windows(m, &l, &sink);
     }
-    m->began = m->kept = weft_now();
-    if (status == WEFT_OK)
-        status = weft_generator_run(m->generator, l.prompt, l.seed, batch->count, &sink);
     weft_generator_negatives(m->generator, NULL);
     weft_generator_begin_with(m->generator, NULL, 0);
     free_lists(&l);
-    m->steps_before += weft_generator_steps(m->generator);
     return status;
 }
 
@@ -481,16 +559,23 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
         weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
                   "a rank besides the program",
                   (long long)videos, (long long)s->width, (long long)s->height,
-                  (long long)s->frames, (long long)weft_generator_steps(m->generator),
+                  (long long)job->frames, (long long)weft_generator_steps(m->generator),
                   s->sampler->name, s->guidance,
                   weft_format_bytes(weft_generator_bytes(m->generator), bytes));
+    const int64_t shared = s->given.carry;
+    weft_relay_close(&m->relay);
+    WEFT_TRY(weft_relay_open(job->frames, s->frames, shared, s->height * s->width, &m->relay));
+    if (m->tells && in_windows(m))
+        weft_info("in %lld windows of %lld frames, which share %lld with the one before",
+                  (long long)m->relay.count, (long long)s->frames, (long long)shared);
     if (m->tells && weft_generator_tiles(m->generator, tiles)[0])
         weft_info("each picture is decoded in %s, which are blended where they overlap", tiles);
     weft_buf layout = {0};
-    WEFT_TRY(weft_generator_tell_layout(m->generator, &layout));
-    if (m->tells && layout.len)
+    const weft_status_code told = weft_generator_tell_layout(m->generator, &layout);
+    if (told == WEFT_OK && m->tells && layout.len)
         weft_info("%s", layout.data);
     weft_buf_free(&layout);
+    WEFT_TRY(told);
     m->tokens = weft_generator_tokens(m->generator);
     for (int64_t i = 0; i < m->o->jobs->count; i++)
         if (weft_jobs_alike(job, &m->o->jobs->at[i])) {
@@ -525,6 +610,7 @@ static weft_status open_gallery(making *m)
     for (int64_t i = 0; i < o->jobs->count && m->tells && !o->resume; i++) {
         remove_beside(m, i, walk_ending);
         remove_beside(m, i, latents_ending);
+        remove_windows(m, i);
     }
     weft_gallery_options g = {.out = o->out,
                               .sheet = o->sheet,
@@ -575,12 +661,20 @@ out:
     return status;
 }
 
+/* Of all windows. */
+static int64_t steps_of(const making *m, const weft_job *job)
+{
+    const weft_generator_options *g = m->o->options;
+    const int64_t shared = g->window_overlap ? g->window_overlap : 1;
+    return job->steps * (g->continues ? weft_relay_windows(job->frames, g->window, shared) : 1);
+}
+
 static int64_t steps_left(const making *m)
 {
     int64_t steps = 0;
     for (int64_t i = 0; i < m->batches.count; i++)
         if (is_left(m, &m->batches.at[i]))
-            steps += m->o->jobs->at[m->batches.order[m->batches.at[i].first]].steps;
+            steps += steps_of(m, &m->o->jobs->at[m->batches.order[m->batches.at[i].first]]);
     return steps;
 }
 
@@ -748,10 +842,12 @@ static weft_status find_done(making *m)
         done += m->done[i];
     if (m->tells && strcmp(weft_path_extension(o->out), "mp4"))
         weft_info("%s: %lld of %lld videos are there", o->out, (long long)done, (long long)count);
-    bool walk, latents;
+    bool walk, latents, window;
+    char ending[64];
+    WEFT_TRY(exists_beside(m, 0, window_ending(0, ending), &window));
     WEFT_TRY(exists_beside(m, 0, walk_ending, &walk));
     WEFT_TRY(exists_beside(m, 0, latents_ending, &latents));
-    if (m->tells && count == 1 && !done && !walk && !latents)
+    if (m->tells && count == 1 && !done && !walk && !latents && !window)
         weft_info("%s: nothing to go on from, so it begins", o->out);
     return WEFT_OK;
 }
@@ -814,6 +910,7 @@ weft_status weft_production_run(const weft_production *o)
 out:
     weft_gallery_free(m.gallery);
     weft_generator_free(m.generator);
+    weft_relay_close(&m.relay);
     weft_batches_free(&m.batches);
     weft_free(m.items);
     weft_free(m.done);
