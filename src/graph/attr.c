@@ -71,7 +71,7 @@ PRINT(source)
         weft_buf_printf(out, " {init=%s", kinds[a->init.kind]);
         put_number(out, " ", a->init.value);
         put_shape(out,
-                  a->slot     ? " slot global="
+                  a->slot     ? a->away ? " slot away global=" : " slot global="
                   : a->away   ? " away global="
                   : a->frozen ? " frozen global="
                               : " global=",

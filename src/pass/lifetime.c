@@ -60,9 +60,11 @@ static void set_source(lifetime *l, const weft_node *node, weft_place *place)
         break;
     default:
         place->region = WEFT_REGION_STORE;
+        if (((const weft_attr_source *)node->attr)->slot)
+            break; /* of a record */
         if (((const weft_attr_source *)node->attr)->away)
             plan->streamed_bytes += place->bytes;
-        else if (!((const weft_attr_source *)node->attr)->slot)
+        else
             plan->source_bytes += place->bytes;
     }
 }

@@ -15,44 +15,50 @@
 #include <string.h>
 
 typedef struct offload {
-    weft_rewrite r;
-    const weft_graph *g;
-    int32_t nodes, values;
-    int32_t begin;           /* the first node of the backward that computes */
-    int32_t *root;           /* by value: the one that it is another name of, or itself */
-    int32_t *reader;         /* by root: the first node from `begin` on that reads it, or -1 */
-    bool *leaves;            /* by root */
-    bool *comes;             /* by value: the new value of a state that leaves */
-    weft_value *away, *late; /* by value: elsewhere; what nodes from `begin` on read */
-    weft_need *needs;
-    int64_t count, capacity, room;
+    weft_moving m;    /* late: what nodes from `begin` on read */
+    int32_t begin;    /* the first node of the backward that computes */
+    int32_t *reader;  /* by root: the first node from `begin` on that reads it, or -1 */
+    bool *comes;      /* by value: the new value of a state that leaves */
+    weft_value *away; /* by value: elsewhere */
 } offload;
 
-static int32_t first_of_backward(const weft_graph *g)
+static const weft_node *maker(const offload *o, int32_t value)
+{
+    return weft_graph_node(o->m.g, weft_value_get(o->m.g, (weft_value){value})->node);
+}
+
+static bool is_away_slot(const weft_node *node)
+{
+    const weft_attr_source *source = node->attr;
+    return node->op == WEFT_OP_STATE && source->slot && source->away;
+}
+
+/* What ranks exchange may have been put before it; in a program of a stage, which is a part of the
+ * backward, that may read what lies elsewhere. */
+static int32_t first_of_backward(const offload *o)
 {
     const uint32_t cheap = WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS | WEFT_TRAIT_COLLECTIVE;
-    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
-        const weft_node *node = weft_graph_node(g, n);
+    for (int32_t n = 0; n < o->m.nodes; n++) {
+        const weft_node *node = weft_graph_node(o->m.g, n);
         if (node->backward && !weft_op_has(node->op, cheap))
-            return n; /* what ranks exchange may have been put before it */
+            return n;
+        for (int i = 0; i < node->in_count && !weft_op_is_alias(node->op); i++)
+            if (weft_value_ok(node->in[i]) && is_away_slot(maker(o, o->m.root[node->in[i].id])))
+                return n;
     }
     return 0;
 }
 
-/* Roots, and who reads them late. */
+/* Who reads what late. */
 static void look(offload *o)
 {
-    for (int32_t v = 0; v < o->values; v++)
+    for (int32_t v = 0; v < o->m.values; v++)
         o->reader[v] = -1;
-    for (int32_t n = 0; n < o->nodes; n++) {
-        const weft_node *node = weft_graph_node(o->g, n);
-        const bool alias = weft_op_is_alias(node->op);
-        for (int k = 0; k < node->out_count; k++)
-            if (weft_value_ok(node->out[k]))
-                o->root[node->out[k].id] = alias ? o->root[node->in[0].id] : node->out[k].id;
-        for (int i = 0; i < node->in_count && n >= o->begin && !alias; i++) {
+    for (int32_t n = o->begin; n < o->m.nodes; n++) {
+        const weft_node *node = weft_graph_node(o->m.g, n);
+        for (int i = 0; i < node->in_count && !weft_op_is_alias(node->op); i++) {
             int32_t *reader =
-                weft_value_ok(node->in[i]) ? &o->reader[o->root[node->in[i].id]] : NULL;
+                weft_value_ok(node->in[i]) ? &o->reader[o->m.root[node->in[i].id]] : NULL;
             if (reader && *reader < 0)
                 *reader = n;
         }
@@ -61,32 +67,28 @@ static void look(offload *o)
 
 static weft_status add_need(offload *o, int32_t value)
 {
-    WEFT_TRY(weft_grow((void **)&o->needs, o->count, &o->capacity, sizeof *o->needs));
-    o->needs[o->count++] = (weft_need){.value = value,
-                                       .reader = o->reader[value],
-                                       .bytes = weft_value_bytes(o->g, (weft_value){value})};
-    o->leaves[value] = true;
-    return WEFT_OK;
+    o->m.leaves[value] = true;
+    return weft_moving_need(&o->m, value, o->reader[value]);
 }
 
 /* Values of the forward; outputs and updates are wanted where they are. */
 static weft_status choose_values(offload *o)
 {
     int outputs, updates;
-    const weft_named *output = weft_graph_outputs(o->g, &outputs);
-    const weft_pair *update = weft_graph_updates(o->g, &updates);
-    bool *stays = weft_alloc(o->values + 1);
+    const weft_named *output = weft_graph_outputs(o->m.g, &outputs);
+    const weft_pair *update = weft_graph_updates(o->m.g, &updates);
+    bool *stays = weft_alloc(o->m.values + 1);
     weft_status_code status =
         stays ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for pass offload");
     for (int i = 0; i < outputs && stays; i++)
-        stays[o->root[output[i].value.id]] = true;
+        stays[o->m.root[output[i].value.id]] = true;
     for (int i = 0; i < updates && stays; i++)
-        stays[o->root[update[i].value.id]] = true;
+        stays[o->m.root[update[i].value.id]] = true;
     for (int32_t n = 0; n < o->begin && status == WEFT_OK; n++) {
-        const weft_node *node = weft_graph_node(o->g, n);
+        const weft_node *node = weft_graph_node(o->m.g, n);
         for (int k = 0; k < node->out_count && node->away && status == WEFT_OK; k++) {
             const int32_t v = node->out[k].id;
-            if (v >= 0 && o->root[v] == v && o->reader[v] >= 0 && !stays[v])
+            if (v >= 0 && o->m.root[v] == v && o->reader[v] >= 0 && !stays[v])
                 status = add_need(o, v);
         }
     }
@@ -105,15 +107,16 @@ bool weft_offload_state(const char *const *patterns, int count, const char *name
 static weft_status choose_states(offload *o, const char *const *patterns, int count)
 {
     int updates;
-    const weft_pair *update = weft_graph_updates(o->g, &updates);
+    const weft_pair *update = weft_graph_updates(o->m.g, &updates);
     for (int i = 0; i < updates; i++) {
         const int32_t s = update[i].source.id, v = update[i].value.id;
-        const weft_value_info *info = weft_value_get(o->g, update[i].source);
-        const weft_node *made = weft_graph_node(o->g, weft_value_get(o->g, update[i].value)->node);
-        if (weft_graph_node(o->g, info->node)->op != WEFT_OP_STATE || o->reader[s] < 0 ||
+        const weft_value_info *info = weft_value_get(o->m.g, update[i].source);
+        const weft_node *made =
+            weft_graph_node(o->m.g, weft_value_get(o->m.g, update[i].value)->node);
+        if (weft_graph_node(o->m.g, info->node)->op != WEFT_OP_STATE || o->reader[s] < 0 ||
             o->comes[v] || weft_op_has(made->op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS) ||
             !weft_offload_state(patterns, count, info->name,
-                                weft_value_bytes(o->g, update[i].source)))
+                                weft_value_bytes(o->m.g, update[i].source)))
             continue;
         WEFT_TRY(add_need(o, s));
         o->comes[v] = true;
@@ -121,71 +124,75 @@ static weft_status choose_states(offload *o, const char *const *patterns, int co
     return WEFT_OK;
 }
 
-/* ---- the new graph --------------------------------------------------------------------------- */
-
-static weft_value emit(offload *o, weft_op op, weft_value in, const weft_node *beside, bool late)
+/* What a stage of a pipeline keeps for its backward in a record elsewhere. */
+static weft_status choose_slots(offload *o)
 {
-    weft_graph *to = o->r.to;
-    const weft_attr_move attr = {o->room};
-    weft_graph_push(to, "%s", beside->scope);
-    const weft_value out = weft_emit(to, op, &in, 1, &attr);
-    weft_graph_pop(to);
-    if (!weft_value_ok(out))
-        return out;
-    weft_graph_set_layout(to, out, weft_value_get(to, in)->layout);
-    weft_graph_node_mut(to, weft_value_get(to, out)->node)->backward = late;
-    return out;
+    int updates;
+    const weft_pair *update = weft_graph_updates(o->m.g, &updates);
+    for (int32_t n = 0; n < o->m.nodes; n++) {
+        const weft_node *node = weft_graph_node(o->m.g, n);
+        if (is_away_slot(node) && o->reader[node->out[0].id] >= 0)
+            WEFT_TRY(add_need(o, node->out[0].id));
+    }
+    for (int i = 0; i < updates; i++)
+        if (is_away_slot(maker(o, update[i].source.id)))
+            o->comes[update[i].value.id] = true;
+    return WEFT_OK;
 }
+
+/* ---- the new graph --------------------------------------------------------------------------- */
 
 /* Other names of what was fetched, made in the forward: given to it anew. */
 static void name_again(offload *o, int32_t v)
 {
-    if (weft_value_ok(o->late[v]))
+    if (weft_value_ok(o->m.late[v]))
         return;
-    const int32_t n = weft_value_get(o->g, (weft_value){v})->node;
-    const weft_node *node = weft_graph_node(o->g, n);
+    const int32_t n = weft_value_get(o->m.g, (weft_value){v})->node;
+    const weft_node *node = weft_graph_node(o->m.g, n);
     name_again(o, node->in[0].id); /* names of names: a few */
-    weft_rewrite_node(&o->r, n, o->late);
-    if (weft_value_ok(o->late[v]))
-        weft_graph_node_mut(o->r.to, weft_value_get(o->r.to, o->late[v])->node)->backward = true;
+    weft_rewrite_node(&o->m.r, n, o->m.late);
+    if (weft_value_ok(o->m.late[v]))
+        weft_graph_node_mut(o->m.r.to, weft_value_get(o->m.r.to, o->m.late[v])->node)->backward =
+            true;
 }
 
 static void copy_node(offload *o, int32_t n)
 {
-    const weft_node *node = weft_graph_node(o->g, n);
+    const weft_node *node = weft_graph_node(o->m.g, n);
     const bool late = n >= o->begin;
-    if (late && weft_op_is_alias(node->op) && o->leaves[o->root[node->in[0].id]])
+    if (late && weft_op_is_alias(node->op) && o->m.leaves[o->m.root[node->in[0].id]])
         return; /* when somebody asks for it */
     for (int i = 0; i < node->in_count && late; i++)
-        if (weft_value_ok(node->in[i]) && !weft_value_ok(o->late[node->in[i].id]))
+        if (weft_value_ok(node->in[i]) && !weft_value_ok(o->m.late[node->in[i].id]))
             name_again(o, node->in[i].id);
-    weft_rewrite_node(&o->r, n, late ? o->late : NULL);
+    weft_rewrite_node(&o->m.r, n, late ? o->m.late : NULL);
     for (int k = 0; k < node->out_count; k++) {
         const int32_t v = node->out[k].id;
         if (v < 0)
             continue;
         if (late)
-            o->r.map[v] = o->late[v];
-        if (o->leaves[v] && !weft_op_has(node->op, WEFT_TRAIT_GIVEN))
-            o->away[v] = emit(o, WEFT_OP_OFFLOAD, o->r.map[v], node, false);
-        else if (o->leaves[v])
-            o->away[v] = o->r.map[v];
-        else if (!late && !o->leaves[o->root[v]])
-            o->late[v] = o->r.map[v];
+            o->m.r.map[v] = o->m.late[v];
+        if (o->m.leaves[v] && !weft_op_has(node->op, WEFT_TRAIT_GIVEN))
+            o->away[v] = weft_moving_emit(&o->m, WEFT_OP_OFFLOAD, o->m.r.map[v], node, false);
+        else if (o->m.leaves[v])
+            o->away[v] = o->m.r.map[v];
+        else if (!late && !o->m.leaves[o->m.root[v]])
+            o->m.late[v] = o->m.r.map[v];
         if (o->comes[v]) /* what the state is after the run */
-            o->r.map[v] = emit(o, WEFT_OP_OFFLOAD, o->r.map[v], node, node->backward);
+            o->m.r.map[v] =
+                weft_moving_emit(&o->m, WEFT_OP_OFFLOAD, o->m.r.map[v], node, node->backward);
     }
 }
 
 /* States stand first, so that a fetch finds them. */
 static void copy_states(offload *o)
 {
-    for (int32_t n = o->begin; n < o->nodes && weft_graph_check(o->r.to) == WEFT_OK; n++) {
-        const weft_node *node = weft_graph_node(o->g, n);
-        if (!weft_op_has(node->op, WEFT_TRAIT_GIVEN) || !o->leaves[node->out[0].id])
+    for (int32_t n = o->begin; n < o->m.nodes && weft_graph_check(o->m.r.to) == WEFT_OK; n++) {
+        const weft_node *node = weft_graph_node(o->m.g, n);
+        if (!weft_op_has(node->op, WEFT_TRAIT_GIVEN) || !o->m.leaves[node->out[0].id])
             continue;
-        weft_rewrite_node(&o->r, n, NULL);
-        o->away[node->out[0].id] = o->r.map[node->out[0].id];
+        weft_rewrite_node(&o->m.r, n, NULL);
+        o->away[node->out[0].id] = o->m.r.map[node->out[0].id];
     }
 }
 
@@ -193,60 +200,44 @@ static void copy_nodes(offload *o)
 {
     int64_t k = 0;
     copy_states(o);
-    for (int32_t n = 0; n < o->nodes && weft_graph_check(o->r.to) == WEFT_OK; n++) {
+    for (int32_t n = 0; n < o->m.nodes && weft_graph_check(o->m.r.to) == WEFT_OK; n++) {
         if (n >= o->begin)
-            for (; k < o->count && o->needs[k].start == n; k++) {
-                const weft_need *at = &o->needs[k];
-                o->late[at->value] = emit(o, WEFT_OP_FETCH, o->away[at->value],
-                                          weft_graph_node(o->g, at->reader), true);
+            for (; k < o->m.count && o->m.needs[k].start == n; k++) {
+                const weft_need *at = &o->m.needs[k];
+                o->m.late[at->value] = weft_moving_emit(&o->m, WEFT_OP_FETCH, o->away[at->value],
+                                                        weft_graph_node(o->m.g, at->reader), true);
             }
-        if (!weft_value_ok(o->away[weft_graph_node(o->g, n)->out[0].id]))
+        if (!weft_value_ok(o->away[weft_graph_node(o->m.g, n)->out[0].id]))
             copy_node(o, n);
     }
+}
+
+static weft_status rewrite(offload *o, const char *const *states, int count, weft_graph **out)
+{
+    o->begin = first_of_backward(o);
+    look(o);
+    WEFT_TRY(choose_values(o));
+    WEFT_TRY(choose_states(o, states, count));
+    WEFT_TRY(choose_slots(o));
+    weft_needs_start(o->m.needs, o->m.count, o->begin, &o->m.room);
+    copy_nodes(o);
+    return weft_rewrite_finish(&o->m.r, "offload", out);
 }
 
 weft_status weft_pass_offload(const weft_graph *g, const char *const *states, int count,
                               int64_t room, weft_graph **out)
 {
-    offload o = {.g = g,
-                 .nodes = weft_graph_node_count(g),
-                 .values = weft_graph_value_count(g),
-                 .begin = first_of_backward(g),
-                 .room = room};
-    const int64_t word = (int64_t)sizeof(int32_t), values = o.values + 1;
-    weft_status_code status = WEFT_OK;
-    WEFT_TRY(weft_rewrite_begin(g, &o.r));
-    o.root = weft_alloc(values * word);
-    o.reader = weft_alloc(values * word);
-    o.leaves = weft_alloc(values);
-    o.comes = weft_alloc(values);
-    o.away = weft_alloc(values * (int64_t)sizeof *o.away);
-    o.late = weft_alloc(values * (int64_t)sizeof *o.late);
-    if (!o.root || !o.reader || !o.leaves || !o.comes || !o.away || !o.late) {
-        weft_rewrite_abandon(&o.r);
-        status = weft_fail(WEFT_E_MEMORY, "no memory for pass offload");
-        goto out;
-    }
-    for (int64_t v = 0; v < values; v++)
-        o.away[v] = o.late[v] = WEFT_NONE;
-    look(&o);
-    status = choose_values(&o);
-    if (status == WEFT_OK)
-        status = choose_states(&o, states, count);
-    if (status != WEFT_OK) {
-        weft_rewrite_abandon(&o.r);
-        goto out;
-    }
-    weft_needs_start(o.needs, o.count, o.begin, &o.room);
-    copy_nodes(&o);
-    status = weft_rewrite_finish(&o.r, "offload", out);
-out:
-    weft_free(o.root);
-    weft_free(o.reader);
-    weft_free(o.leaves);
-    weft_free(o.comes);
-    weft_free(o.away);
-    weft_free(o.late);
-    weft_free(o.needs);
+    offload o;
+    WEFT_TRY(weft_moving_begin(g, "offload", room, &o.m));
+    const int64_t values = o.m.values + 1;
+    o.reader = weft_arena_alloc(o.m.arena, values * (int64_t)sizeof *o.reader);
+    o.comes = weft_arena_alloc(o.m.arena, values);
+    o.away = weft_arena_alloc(o.m.arena, values * (int64_t)sizeof *o.away);
+    for (int64_t v = 0; o.away && v < values; v++)
+        o.away[v] = WEFT_NONE;
+    const weft_status_code status = o.reader && o.comes && o.away
+                                        ? rewrite(&o, states, count, out)
+                                        : weft_fail(WEFT_E_MEMORY, "no memory for pass offload");
+    weft_moving_free(&o.m);
     return status;
 }

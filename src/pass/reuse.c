@@ -485,7 +485,7 @@ static weft_value slot_for(writer *w, const char *kind, int32_t v)
     else
         snprintf(name, sizeof name, "reuse.%s.v%d", kind, (int)v);
     const weft_value like = v < 0 ? w->f->signal : (weft_value){v};
-    return weft_rewrite_slot(w->r.to, name, weft_value_get(w->f->g, like));
+    return weft_rewrite_slot(w->r.to, name, weft_value_get(w->f->g, like), false);
 }
 
 static void take(writer *w, int32_t v)

@@ -62,10 +62,14 @@ out:
     return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "pass %s", pass);
 }
 
-weft_value weft_rewrite_slot(weft_graph *to, const char *name, const weft_value_info *like)
+weft_value weft_rewrite_slot(weft_graph *to, const char *name, const weft_value_info *like,
+                             bool away)
 {
-    const weft_attr_source attr = {
-        .dtype = like->dtype, .shape = like->shape, .global = like->shape, .slot = true};
+    const weft_attr_source attr = {.dtype = like->dtype,
+                                   .shape = like->shape,
+                                   .global = like->shape,
+                                   .slot = true,
+                                   .away = away};
     const weft_value v = weft_source(to, WEFT_OP_STATE, name, &attr);
     if (weft_value_ok(v))
         weft_graph_set_layout(to, v, like->layout);

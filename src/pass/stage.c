@@ -200,7 +200,7 @@ static weft_value slot_of_link(cutter *c, const weft_stage_link *link, bool grad
     return weft_value_ok(there)
                ? there
                : weft_rewrite_slot(c->r.to, name,
-                                   weft_value_get(c->s->graph, (weft_value){link->value}));
+                                   weft_value_get(c->s->graph, (weft_value){link->value}), false);
 }
 
 static weft_status reserve(cutter *c)
@@ -329,6 +329,7 @@ typedef struct splitter {
     bool *has[KINDS];   /* by kind and node: in its program */
     bool *reads[KINDS]; /* by kind and value: made by another, and read by it */
     int32_t *updated;   /* by value: the slot that holds it after its program; -1: none */
+    bool *away;         /* by value: what it is handed over in lies elsewhere */
     weft_rewrite r;
 } splitter;
 
@@ -436,7 +437,7 @@ static weft_value slot_of_value(splitter *t, int32_t v)
     else
         snprintf(name, sizeof name, "slot.k%d", (int)v);
     const weft_value there = weft_graph_find(t->r.to, name);
-    return weft_value_ok(there) ? there : weft_rewrite_slot(t->r.to, name, info);
+    return weft_value_ok(there) ? there : weft_rewrite_slot(t->r.to, name, info, t->away[v]);
 }
 
 /* True: this program makes the value, another reads it, and no update hands it over already. */
@@ -481,7 +482,22 @@ static weft_status emit_program(splitter *t, weft_stage_kind kind)
     return weft_graph_check(to);
 }
 
-weft_status weft_stage_split(const weft_graph *g, bool apart, weft_stage_kind kind,
+/* What nodes marked so make; outputs and what goes to other stages are wanted where they are. */
+static void mark_away(splitter *t)
+{
+    int count;
+    for (int32_t n = 0; n < weft_graph_node_count(t->g); n++) {
+        const weft_node *node = weft_graph_node(t->g, n);
+        for (int k = 0; k < node->out_count && node->away; k++)
+            if (weft_value_ok(node->out[k]))
+                t->away[node->out[k].id] = t->updated[node->out[k].id] < 0;
+    }
+    const weft_named *output = weft_graph_outputs(t->g, &count);
+    for (int i = 0; i < count; i++)
+        t->away[output[i].value.id] = false;
+}
+
+weft_status weft_stage_split(const weft_graph *g, bool apart, bool away, weft_stage_kind kind,
                              weft_graph **out)
 {
     const int64_t nodes = weft_graph_node_count(g) + 1, values = weft_graph_value_count(g) + 1;
@@ -489,7 +505,7 @@ weft_status weft_stage_split(const weft_graph *g, bool apart, weft_stage_kind ki
     int count;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_rewrite_begin(g, &t.r));
-    char *marks = weft_alloc(KINDS * (nodes + values) + nodes);
+    char *marks = weft_alloc(KINDS * (nodes + values) + nodes + values);
     t.updated = weft_alloc(values * (int64_t)sizeof *t.updated);
     if (!marks || !t.updated)
         WEFT_GO(no_memory(g));
@@ -498,11 +514,14 @@ weft_status weft_stage_split(const weft_graph *g, bool apart, weft_stage_kind ki
         t.has[k] = (bool *)(marks + nodes + k * nodes);
         t.reads[k] = (bool *)(marks + nodes + KINDS * nodes + k * values);
     }
+    t.away = (bool *)(marks + nodes + KINDS * (nodes + values));
     memset(t.updated, 0xff, (size_t)values * sizeof *t.updated);
     const weft_pair *update = weft_graph_updates(g, &count);
     for (int i = 0; i < count; i++)
         if (is_slot(g, update[i].source))
             t.updated[update[i].value.id] = update[i].source.id;
+    if (away)
+        mark_away(&t);
     WEFT_GO(mark_kinds(&t, apart));
     for (int k = 0; k < KINDS; k++)
         mark_program(&t, (weft_stage_kind)k);

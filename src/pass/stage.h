@@ -16,7 +16,9 @@
  *
  *     slot.v12        value 12 of the graph that was cut
  *     slot.v12.to3    its gradient by stage 3
- *     slot.k7         what the backward reads of the forward (value 7 of the stage's own graph) */
+ *     slot.k7         what the backward reads of the forward (value 7 of the stage's own graph)
+ *
+ * Of the last kind those that memory.offload chooses lie in a second record, elsewhere. */
 #ifndef WEFT_PASS_STAGE_H
 #define WEFT_PASS_STAGE_H
 
@@ -98,8 +100,10 @@ weft_status weft_stage_cut(const weft_stages *stages, int stage, bool shares,
 /* F: the forward. B: the backward; or, where W is apart, what leads to gradients for other stages,
  * and W is the rest: the gradients of parameters. */
 typedef enum weft_stage_kind { WEFT_STAGE_F, WEFT_STAGE_B, WEFT_STAGE_W } weft_stage_kind;
-/* Of a differentiated stage: the nodes of one kind, and what costs nothing to make again. */
-weft_status weft_stage_split(const weft_graph *graph, bool apart, weft_stage_kind kind,
+/* Of a differentiated stage: the nodes of one kind, and what costs nothing to make again. With
+ * `away` what nodes marked so make is handed over in slots elsewhere (weft_attr_source.away), for
+ * the pass offload to copy there and back. */
+weft_status weft_stage_split(const weft_graph *graph, bool apart, bool away, weft_stage_kind kind,
                              weft_graph **out);
 
 #endif

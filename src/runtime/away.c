@@ -18,45 +18,57 @@ static bool moves(const weft_program *p)
     return false;
 }
 
-weft_status weft_passing_reserve(weft_passing *passing, weft_program *const *programs, int count)
+weft_status weft_elsewhere_reserve(const weft_device *device, const char *dir, int64_t bytes,
+                                   weft_elsewhere *out)
 {
-    const int64_t bytes = weft_programs_away_bytes(programs, count);
-    void *away = NULL;
-    bool any = false;
-    for (int i = 0; i < count; i++)
-        any = any || moves(programs[i]);
-    if (!any)
+    void *data = NULL;
+    if (bytes == 0)
         return WEFT_OK;
-    WEFT_TRY(weft_mover_create(programs[0]->backend, &passing->mover));
-    if (bytes == 0) /* states that have their own places */
-        return WEFT_OK;
-    const char *dir = passing->device == &weft_device_host ? programs[0]->options.away : NULL;
+    dir = device == &weft_device_host ? dir : NULL;
     if (dir)
-        WEFT_TRY(weft_scratch_map(dir, bytes, &away));
+        WEFT_TRY(weft_scratch_map(dir, bytes, &data));
     else
-        away = passing->device->hollow ? passing->device->alloc(bytes) : weft_alloc_aligned(bytes);
-    if (!away) {
+        data = device->hollow ? device->alloc(bytes) : weft_alloc_aligned(bytes);
+    if (!data) {
         char text[32];
         return weft_fail(WEFT_E_MEMORY,
                          "what is moved away takes %s, which this machine does not "
                          "give",
                          weft_format_bytes(bytes, text));
     }
-    passing->away = away;
-    passing->away_bytes = bytes;
-    passing->mapped = dir != NULL;
+    *out = (weft_elsewhere){data, bytes, dir != NULL, device};
     return WEFT_OK;
+}
+
+void weft_elsewhere_release(weft_elsewhere *e)
+{
+    if (e->mapped)
+        weft_scratch_unmap(e->data, e->bytes);
+    else if (e->device && e->device->hollow)
+        e->device->free(e->data);
+    else
+        weft_free(e->data);
+    *e = (weft_elsewhere){0};
+}
+
+weft_status weft_passing_reserve(weft_passing *passing, weft_program *const *programs, int count)
+{
+    const int64_t bytes = weft_programs_away_bytes(programs, count);
+    bool any = false;
+    for (int i = 0; i < count; i++)
+        any = any || moves(programs[i]);
+    if (!any)
+        return WEFT_OK;
+    WEFT_TRY(weft_mover_create(programs[0]->backend, &passing->mover));
+    /* none for states and records, which have their own places */
+    return weft_elsewhere_reserve(passing->device, programs[0]->options.away, bytes,
+                                  &passing->away);
 }
 
 void weft_passing_release(weft_passing *passing)
 {
     weft_mover_free(passing->mover);
-    if (passing->mapped)
-        weft_scratch_unmap(passing->away, passing->away_bytes);
-    else if (passing->device->hollow)
-        passing->device->free(passing->away);
-    else
-        weft_free(passing->away);
+    weft_elsewhere_release(&passing->away);
 }
 
 /* The side that is a file's: a place elsewhere, or a state in the store. */
@@ -67,7 +79,7 @@ void weft_program_point_move(const weft_program *p, const instruction *code)
                   root = weft_memory_plan_root(&p->plan, outside);
     const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
     const bool away = p->plan.place[root].region == WEFT_REGION_AWAY,
-               mapped = away ? p->passing->mapped
+               mapped = away ? p->passing->away.mapped
                              : !p->wide && p->stored[root] && p->stored[root]->mapped;
     code->move->to = out->data;
     code->move->from = in->data;

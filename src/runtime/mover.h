@@ -19,6 +19,18 @@ typedef struct weft_carry {
     struct weft_carry *next;
 } weft_carry;
 
+/* Memory elsewhere: an unnamed file's, or the host's. */
+typedef struct weft_elsewhere {
+    char *data;
+    int64_t bytes;
+    bool mapped; /* a file's */
+    const weft_device *device;
+} weft_elsewhere;
+/* For a program of that device; `dir`: of the file on the host, NULL: the host's memory. */
+weft_status weft_elsewhere_reserve(const weft_device *device, const char *dir, int64_t bytes,
+                                   weft_elsewhere *out);
+void weft_elsewhere_release(weft_elsewhere *elsewhere); /* accepts zeros */
+
 typedef struct weft_mover weft_mover;
 weft_status weft_mover_create(const weft_backend *backend, weft_mover **mover);
 /* Nothing is under way. Accepts NULL. */

@@ -561,7 +561,7 @@ static char *locate_root(const weft_program *p, int32_t root)
         return p->wide && p->source_offset[root] >= 0
                    ? (p->memory + p->sources_at + p->source_offset[root])
                    : p->stored[root]->data;
-    case WEFT_REGION_AWAY: return p->passing->away + place->offset;
+    case WEFT_REGION_AWAY: return p->passing->away.data + place->offset;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
         return p->constant[root] ? weft_constant_data(p->constant[root])
@@ -855,7 +855,7 @@ bool weft_program_fits(const weft_program *p, const weft_program *other)
     for (int32_t i = 0; i < p->code_count; i++)
         moves = moves || p->code[i].kind == INSTR_MOVE;
     return p->passing_bytes <= other->passing->bytes && (!moves || other->passing->mover) &&
-           weft_programs_away_bytes(&own, 1) <= other->passing->away_bytes;
+           weft_programs_away_bytes(&own, 1) <= other->passing->away.bytes;
 }
 
 weft_status weft_program_bind_beside(weft_program *p, weft_store *store, weft_group *group,

@@ -58,9 +58,7 @@ typedef struct weft_passing {
     char *data;
     int64_t bytes;
     /* What is elsewhere, and who copies it; NULL: none of them has such a thing */
-    char *away;
-    int64_t away_bytes;
-    bool mapped;
+    weft_elsewhere away;
     weft_mover *mover;
 } weft_passing;
 

@@ -238,15 +238,15 @@ void weft_pipe_step_free(weft_pipe_step *s)
     weft_free(s);
 }
 
-/* Collectives early, in a program of its own; dead nodes go. */
+/* In a program of its own: collectives early, dead nodes go; what is handed over elsewhere leaves,
+ * or is back in time. */
 static weft_status order(weft_graph **graph, const weft_pass_setup *setup)
 {
-    weft_pass_switches only = {.order = setup->switches ? setup->switches->order
-                                                        : weft_pass_defaults.order};
+    const weft_pass_switches *all = setup->switches ? setup->switches : &weft_pass_defaults,
+                             only = {.order = all->order, .offload = all->offload};
     weft_pass_setup own = *setup;
     own.switches = &only;
     own.recompute_count = 0;
-    own.fates = NULL;
     own.look = NULL;
     return weft_passes_run(WEFT_PASS_RANK, &own, false, graph, NULL);
 }
@@ -255,8 +255,9 @@ static weft_status plan_programs(const weft_pipe *p, const weft_pass_setup *setu
                                  const weft_program_options *options, weft_pipe_step *s,
                                  weft_pipe_stage *own)
 {
+    const bool away = (setup->switches ? setup->switches : &weft_pass_defaults)->offload;
     for (int k = 0; k < (p->apart ? WEFT_PIPE_KINDS : WEFT_STAGE_W); k++) {
-        WEFT_TRY(weft_stage_split(own->whole, p->apart, (weft_stage_kind)k, &own->graph[k]));
+        WEFT_TRY(weft_stage_split(own->whole, p->apart, away, (weft_stage_kind)k, &own->graph[k]));
         WEFT_TRY(order(&own->graph[k], setup));
         WEFT_TRY(weft_program_compile(own->graph[k], options, &own->program[k]));
         const weft_cost cost = weft_graph_cost(own->graph[k]);
@@ -278,7 +279,7 @@ static weft_status differentiate(const weft_pipe *p, const weft_pass_setup *setu
     own->whole = cut.graph;
     weft_optimizer_accumulate_stage(&cut, p->axis, optimizer);
     WEFT_TRY(weft_graph_check(cut.graph));
-    switches.order = false; /* of each program by itself */
+    switches.order = switches.offload = false; /* of each program by itself */
     weft_pass_setup mine = *setup;
     const char **pattern = weft_alloc((setup->recompute_count + 1) * (int64_t)sizeof *pattern);
     if (!pattern)
@@ -336,6 +337,7 @@ weft_status weft_pipe_step_plan(weft_pipe *p, const weft_graph *whole, const wef
     of_stage.apart = WEFT_STAGES_AXIS;
     if (!s)
         return no_memory();
+    s->away = options->away;
     WEFT_GO(check_recompute(graph, setup));
     WEFT_GO(weft_chain_make(whole, trunk, &all));
     if (p->units == 0)

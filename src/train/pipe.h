@@ -64,7 +64,8 @@ typedef struct weft_pipe_step {
     weft_stages stages; /* of the graph of one place */
     weft_pipe_stage *own;
     int owns;
-    weft_cost cost; /* of one microbatch on this rank */
+    weft_cost cost;   /* of one microbatch on this rank */
+    const char *away; /* weft_program_options.away of its programs; borrowed */
 } weft_pipe_step;
 
 /* Cuts `graph` of one place, made of `whole` (by whose sizes it is cut, so that all ranks cut at

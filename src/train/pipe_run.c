@@ -2,14 +2,18 @@
 
 #include "base/log.h"
 #include "runtime/comm.h"
+#include "runtime/mover.h"
 #include "runtime/part.h"
 
 #include <stdio.h>
 #include <string.h>
 
+enum { PAGE = 4096 };
+
 /* Where a slot of a program lies: in the record of a stage of this rank. */
 typedef struct place {
-    int own; /* index of the stage */
+    int own;   /* index of the stage */
+    bool away; /* in the part that is elsewhere */
     int64_t offset;
 } place;
 
@@ -73,10 +77,11 @@ typedef struct bucket {
 typedef struct own_stage {
     int stage;
     int slots;
-    int64_t record; /* bytes */
-    int64_t *last;  /* by microbatch: the task behind which its record is free */
-    int64_t opened; /* microbatches of this step whose receives are posted */
+    int64_t record, away; /* bytes of a record, and of its part elsewhere */
+    int64_t *last;        /* by microbatch: the task behind which its record is free */
+    int64_t opened;       /* microbatches of this step whose receives are posted */
     char *data;
+    weft_elsewhere elsewhere;
 } own_stage;
 
 struct weft_pipe_run {
@@ -186,6 +191,7 @@ static weft_status find_slots(weft_pipe_run *r, own_stage *own)
 typedef struct layout {
     field *field;
     int64_t count, room, bytes;
+    int64_t unit; /* what fields are rounded up to: memory elsewhere is dropped in pages */
 } layout;
 
 static int64_t field_at(const layout *l, const char *name)
@@ -202,7 +208,8 @@ static weft_status add_field(layout *l, const weft_tensor *tensor)
         return WEFT_OK;
     WEFT_TRY(weft_grow((void **)&l->field, l->count, &l->room, sizeof *l->field));
     l->field[l->count++] = (field){tensor->name, l->bytes};
-    l->bytes += weft_aligned(weft_shape_count(&tensor->shape) * weft_dtype_bytes(tensor->dtype));
+    const int64_t bytes = weft_shape_count(&tensor->shape) * weft_dtype_bytes(tensor->dtype);
+    l->bytes += (bytes + l->unit - 1) / l->unit * l->unit;
     return WEFT_OK;
 }
 
@@ -211,37 +218,59 @@ static unit *unit_of(const weft_pipe_run *r, int b, int own, int kind)
     return &r->bucket[b].unit[own * WEFT_PIPE_KINDS + kind];
 }
 
-static weft_status lay_out_records(weft_pipe_run *r, int b)
+static bool is_away(const weft_graph *g, const char *name)
+{
+    const weft_value_info *info = weft_value_get(g, weft_graph_find(g, name));
+    return ((const weft_attr_source *)weft_graph_node(g, info->node)->attr)->away;
+}
+
+static weft_status place_slots(weft_pipe_run *r, int b, layout *l)
 {
     const weft_pipe_step *step = r->bucket[b].step;
-    layout *l = weft_alloc((r->owns + 1) * (int64_t)sizeof *l);
-    weft_status_code status = l ? WEFT_OK : no_memory();
-    for (int pass = 0; pass < 2 && status == WEFT_OK; pass++)
-        for (int i = 0; i < r->owns * WEFT_PIPE_KINDS && status == WEFT_OK; i++) {
-            unit *u = &r->bucket[b].unit[i];
-            const int stage = r->own[i / WEFT_PIPE_KINDS].stage;
-            for (int k = 0; k < u->slots && status == WEFT_OK; k++) {
-                const int own = own_index(r, holder(&step->stages, stage, u->slot[k].name));
-                if (pass == 0)
-                    status = add_field(&l[own], &u->slot[k]);
-                else
-                    u->place[k] = (place){own, field_at(&l[own], u->slot[k].name)};
-            }
+    for (int i = 0; i < r->owns * WEFT_PIPE_KINDS; i++) {
+        unit *u = &r->bucket[b].unit[i];
+        const weft_pipe_stage *stage = &step->own[i / WEFT_PIPE_KINDS];
+        for (int k = 0; k < u->slots; k++) {
+            const char *name = u->slot[k].name;
+            const int own = own_index(r, holder(&step->stages, stage->stage, name));
+            const bool away = is_away(stage->graph[i % WEFT_PIPE_KINDS], name);
+            WEFT_TRY(add_field(&l[2 * own + away], &u->slot[k]));
+            u->place[k] = (place){own, away, field_at(&l[2 * own + away], name)};
         }
-    for (int i = 0; i < r->owns && status == WEFT_OK; i++)
-        r->own[i].record = l[i].bytes > r->own[i].record ? l[i].bytes : r->own[i].record;
+    }
+    return WEFT_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* l[2 i]: of stage i's record; l[2 i + 1]: of its part elsewhere. */
+static weft_status lay_out_records(weft_pipe_run *r, int b)
+{
+    layout *l = weft_alloc((2 * r->owns + 1) * (int64_t)sizeof *l);
+    if (!l)
+        return no_memory();
+    for (int i = 0; i < 2 * r->owns; i++)
+        l[i].unit = i % 2 ? PAGE : WEFT_ALIGNMENT;
+    weft_status_code status = place_slots(r, b, l);
+    for (int i = 0; i < r->owns && status == WEFT_OK; i++) {
+        r->own[i].record = larger(r->own[i].record, l[2 * i].bytes);
+        r->own[i].away = larger(r->own[i].away, l[2 * i + 1].bytes);
+    }
     for (int i = 0; i < r->bucket[b].borders && status == WEFT_OK; i++) {
         border *at = &r->bucket[b].border[i];
         char name[WEFT_STAGE_NAME];
         weft_stage_name(at->link, false, name);
-        at->value_at = field_at(&l[at->value_own], name);
+        at->value_at = field_at(&l[2 * at->value_own], name);
         weft_stage_name(at->link, true, name);
-        at->gradient_at = field_at(&l[at->own], name);
+        at->gradient_at = field_at(&l[2 * at->own], name);
         if (at->value_at < 0 || at->gradient_at < 0)
             status = weft_fail(WEFT_E_INTERNAL, "no program of stage %d has \"%s\"",
                                r->own[at->own].stage, name);
     }
-    for (int i = 0; i < r->owns && l; i++)
+    for (int i = 0; i < 2 * r->owns; i++)
         weft_free(l[i].field);
     weft_free(l);
     return status;
@@ -392,8 +421,10 @@ void weft_pipe_run_free(weft_pipe_run *r)
     for (int b = 0; r->bucket && b < r->buckets; b++)
         for (int i = 0; i < r->bucket[b].borders; i++)
             release(r, &r->bucket[b].border[i]);
-    for (int i = 0; i < r->owns && r->device; i++)
+    for (int i = 0; i < r->owns && r->device; i++) {
         r->device->free(r->own[i].data);
+        weft_elsewhere_release(&r->own[i].elsewhere);
+    }
     if (r->device)
         r->device->close(r->stream);
     weft_free(r->tray);
@@ -406,6 +437,14 @@ int64_t weft_pipe_run_bytes(const weft_pipe_run *r)
     int64_t bytes = r->tray_bytes * r->microbatches;
     for (int i = 0; i < r->owns; i++)
         bytes += r->own[i].record * r->own[i].slots;
+    return bytes;
+}
+
+int64_t weft_pipe_run_away_bytes(const weft_pipe_run *r)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < r->owns; i++)
+        bytes += r->own[i].away * r->own[i].slots;
     return bytes;
 }
 
@@ -464,6 +503,8 @@ static weft_status reserve(weft_pipe_run *r)
             return weft_fail(WEFT_E_MEMORY,
                              "the records of stage %d need %s, which this machine does not give",
                              own->stage, weft_format_bytes(own->record * own->slots, text));
+        WEFT_TRY(weft_elsewhere_reserve(r->device, r->bucket[0].step->away, own->away * own->slots,
+                                        &own->elsewhere));
     }
     return WEFT_OK;
 }
@@ -485,6 +526,8 @@ weft_status weft_pipe_run_bind(weft_pipe_run *r, weft_group *group, const weft_m
             unit *u = &r->bucket[b].unit[i];
             for (int k = 0; k < u->feeds; k++)
                 u->feed[k].input = weft_program_input(u->program, u->feed[k].name);
+            for (int k = 0; k < u->slots; k++)
+                u->slot[k].mapped = u->place[k].away && r->own[u->place[k].own].elsewhere.mapped;
         }
     }
     return WEFT_OK;
@@ -626,8 +669,12 @@ static weft_status exchange(weft_pipe_run *r, int own, int64_t m, bool gradient,
 static weft_status run_program(weft_pipe_run *r, unit *u, int64_t m)
 {
     for (int i = 0; i < u->slots; i++) {
-        const own_stage *own = &r->own[u->place[i].own];
-        u->slot[i].data = own->data + m % own->slots * own->record + u->place[i].offset;
+        const place *at = &u->place[i];
+        const own_stage *own = &r->own[at->own];
+        const int64_t record = m % own->slots;
+        u->slot[i].data = (at->away ? own->elsewhere.data + record * own->away
+                                    : own->data + record * own->record) +
+                          at->offset;
     }
     weft_program_point(u->program);
     for (int i = 0; i < u->feeds && !r->device->hollow; i++)

@@ -5,7 +5,8 @@
  *   ┌────────┬────────┬────────┐        there are the table tells: so many are in use at a time
  *   │ mb 3   │ mb 4   │ mb 2   │
  *   └────────┴────────┴────────┘
- *     a record: what came in, what the backward reads of the forward, what goes out, gradients
+ *     a record: what came in, what the backward reads of the forward, what goes out, gradients;
+ *     with memory.offload a part of it, of what the backward reads, lies elsewhere
  *
  * A receive is posted as soon as its record is free and what was sent from it has left, which no
  * task waits for but the one that needs the record; a send leaves when its program has run, from
@@ -28,6 +29,8 @@ weft_status weft_pipe_run_plan(const weft_pipe *pipe, weft_pipe_step *const *ste
 void weft_pipe_run_free(weft_pipe_run *run); /* accepts NULL */
 /* Bytes that it reserves when it is bound: records, and the inputs of all microbatches. */
 int64_t weft_pipe_run_bytes(const weft_pipe_run *run);
+/* And elsewhere. */
+int64_t weft_pipe_run_away_bytes(const weft_pipe_run *run);
 /* Reserves them; the programs must be bound. The pipeline's ranks are those of `group` (its mesh
  * laid over all its members). */
 weft_status weft_pipe_run_bind(weft_pipe_run *run, weft_group *group, const weft_mesh *mesh);

@@ -191,8 +191,7 @@ static weft_status too_little(const fit *f)
         (long long)f->least_stage, f->again ? " made again in its backward" : "",
         f->rate > 0 ? f->again ? " or moved away" : " moved away" : "",
         weft_format_bytes(f->fixed, text[2]), weft_format_bytes(f->staging, text[3]),
-        f->least_terms.data ? f->least_terms.data : "",
-        f->rate > 0 || f->place->pipe ? "" : ", or memory.offload,");
+        f->least_terms.data ? f->least_terms.data : "", f->rate > 0 ? "" : ", or memory.offload,");
 }
 
 /* Budgets between `low`, the least, and `high`, all; *best fits. */
@@ -305,11 +304,7 @@ static weft_status read_device(const weft_run *run, const weft_backend *backend,
 static weft_status measure_copies(fit *f, const weft_cluster *cluster)
 {
     const weft_run_place away = weft_run_away(f->run);
-    if (away.values && !away.states && f->place->pipe)
-        return weft_fail(WEFT_E_CONFIG, "memory.offload: what stages of a pipeline keep stays in "
-                                        "their records (parallel.pp); without it the limit has "
-                                        "values made again, and memory.states: offload goes");
-    if (!away.values || f->place->pipe)
+    if (!away.values)
         return WEFT_OK;
     f->rate = cluster->host.bandwidth;
     return away.dir && (f->comm || weft_path_is_dir(away.dir))

@@ -176,30 +176,33 @@ static weft_status list_programs(const weft_stage_steps *steps, weft_program ***
     return WEFT_OK;
 }
 
-weft_status weft_stage_steps_away_bytes(const weft_stage_steps *steps, int64_t *bytes)
+/* Of all programs bound together, and of the records of a pipeline. */
+static weft_status sum_bytes(const weft_stage_steps *steps,
+                             int64_t (*of_programs)(weft_program *const *, int),
+                             int64_t (*of_pipe)(const weft_pipe_run *), int64_t *bytes)
 {
     weft_program **program;
+    weft_pipe_run *run;
     int count;
     WEFT_TRY(list_programs(steps, &program, &count));
-    *bytes = weft_programs_away_bytes(program, count);
+    *bytes = of_programs(program, count);
     weft_free(program);
+    if (!steps->pipe)
+        return WEFT_OK;
+    WEFT_TRY(weft_stage_steps_pipe(steps, &run));
+    *bytes += of_pipe(run);
+    weft_pipe_run_free(run);
     return WEFT_OK;
+}
+
+weft_status weft_stage_steps_away_bytes(const weft_stage_steps *steps, int64_t *bytes)
+{
+    return sum_bytes(steps, weft_programs_away_bytes, weft_pipe_run_away_bytes, bytes);
 }
 
 weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes)
 {
-    weft_program **program;
-    int count;
-    WEFT_TRY(list_programs(steps, &program, &count));
-    *bytes = weft_programs_bytes(program, count);
-    weft_free(program);
-    if (!steps->pipe)
-        return WEFT_OK;
-    weft_pipe_run *run;
-    WEFT_TRY(weft_stage_steps_pipe(steps, &run));
-    *bytes += weft_pipe_run_bytes(run);
-    weft_pipe_run_free(run);
-    return WEFT_OK;
+    return sum_bytes(steps, weft_programs_bytes, weft_pipe_run_bytes, bytes);
 }
 
 static weft_status add_weights(const weft_graph *g, json_t *seen, int64_t *bytes)

@@ -149,8 +149,8 @@ Test(stage, programs_hand_over_in_records)
         cr_expect_eq(params_of(whole), 4, "its own three and the conditioning's");
         for (int apart = 0; apart < 2; apart++) {
             for (int k = 0; k < 2 + apart; k++) {
-                cr_assert_eq(weft_stage_split(whole, apart, (weft_stage_kind)k, &part[k]), WEFT_OK,
-                             "%s", weft_error_message());
+                cr_assert_eq(weft_stage_split(whole, apart, false, (weft_stage_kind)k, &part[k]),
+                             WEFT_OK, "%s", weft_error_message());
                 cr_expect_eq(weft_graph_verify(part[k]), WEFT_OK, "%s", weft_error_message());
             }
             expect_in_place(part[WEFT_STAGE_F]);

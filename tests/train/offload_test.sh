@@ -44,6 +44,22 @@ for how in "--set parallel.fsdp=2" "--set stages.0.accumulate=2 --set stages.0.b
     diff <(losses runs/two) <(losses runs/three) || fail "$how: another run"
     rm -rf runs/plain runs/two runs/three
 done
+# what stages keep for their backwards leaves their records for the file, and nothing of it is made again
+for schedule in 1f1b zero-bubble wave; do
+    how="--set parallel.pp=2 --set parallel.microbatches=4 --set parallel.schedule=$schedule"
+    try plain 2 $how
+    least=$(($(told plain.log) - 4))
+    try moved 2 $how --set memory.limit=${least}MiB --set memory.recompute=none --set memory.offload=away
+    grep -q "memory.limit: stage 0 keeps .* moves .* away and back" moved.log || { cat moved.log; fail "$schedule: what is moved is not told"; }
+    grep -q "stage 0: .* were moved away and .* hidden behind the kernels" moved.log || { cat moved.log; fail "$schedule: nothing was moved"; }
+    [ "$(told moved.log)" -le "$least" ] || { cat moved.log; fail "$schedule: told more than $least MiB"; }
+    predicted=$(sed -n 's/^memory.*stage 0 \([0-9.]* .iB\) and batches .* elsewhere.*/\1/p' moved.log)
+    reserved=$(sed -n 's/^stage 0.*, program \(.* .iB\), weights.*/\1/p' moved.log)
+    [ -n "$predicted" ] && [ "$predicted" = "$reserved" ] || { cat moved.log; fail "$schedule: told '$predicted', reserved '$reserved'"; }
+    echo "$schedule: $(told plain.log) MiB, limit $least, then $(told moved.log); $(grep -o 'stage 0: .* were moved away.*' moved.log)"
+    diff <(losses runs/plain) <(losses runs/moved) || fail "$schedule: another run"
+    rm -rf runs/plain runs/moved
+done
 "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=${limit}MiB --set memory.offload=host >no.log 2>&1 && fail "host on cpu"
 grep -q "memory.offload: host: backend cpu computes in the host's memory" no.log || { cat no.log; fail "host is not refused"; }
 "$WEFT" train wide.yaml --set out=runs/no --set memory.offload=away >no.log 2>&1 && fail "offload without a limit"
