@@ -6,7 +6,7 @@
  *     out..._long                       of in.latents_long
  *     out..._moments                    encoding of in.sample: means, then log variances */
 #include "cli/parity_model.h"
-#include "generate/vae_stream.h"
+#include "latent/vae_stream.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef WEFT_GENERATE_DECODE_H
 #define WEFT_GENERATE_DECODE_H
 
-#include "generate/vae_stream.h"
 #include "generate/walk_file.h"
+#include "latent/vae_stream.h"
 
 /* x (frames, cells, channels), `scale` times normalised -> as the VAE has them. */
 void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t frames,

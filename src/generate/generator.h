@@ -6,7 +6,7 @@
 #include "diffusion/scheduler.h"
 #include "generate/adapters.h"
 #include "generate/given.h"
-#include "generate/vae_stream.h"
+#include "latent/vae_stream.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
 

@@ -1,7 +1,7 @@
 #include "generate/given.h"
 
 #include "base/fs.h"
-#include "generate/vae_stream.h"
+#include "latent/vae_stream.h"
 #include "model/dialect.h"
 #include "runtime/weights.h"
 #include "video/image.h"

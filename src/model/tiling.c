@@ -1,6 +1,33 @@
 #include "model/tiling.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const char *const sides[3] = {"frames", "height", "width"};
+
+weft_status weft_tile_parse(const char *text, const char *where, const char *also, weft_tile *tile)
+{
+    long long width, height, overlap = 0;
+    int end = 0, behind = 0;
+    if (!strcmp(text, "on") || !strcmp(text, "off")) {
+        *tile = (weft_tile){.on = text[1] == 'n'};
+        return WEFT_OK;
+    }
+    const bool sizes = sscanf(text, "%lldx%lld%n", &width, &height, &end) == 2 && end > 0;
+    const bool overlaps = sizes && sscanf(text + end, "+%lld%n", &overlap, &behind) == 1;
+    if (!sizes || text[end + behind] || width < 1 || height < 1 || width > 65536 ||
+        height > 65536 || overlap < 0 || (overlaps && (overlap >= width || overlap >= height)))
+        return weft_fail(WEFT_E_ARG,
+                         "%s %s: known are %son, off, and WIDTHxHEIGHT in pixels, with +OVERLAP "
+                         "behind it if you like (256x256+64)",
+                         where, text, also);
+    *tile = (weft_tile){.on = true, .size = {0, height, width}};
+    if (overlaps) {
+        tile->step[1] = height - overlap;
+        tile->step[2] = width - overlap;
+    }
+    return WEFT_OK;
+}
 
 /* Sizes and steps in pixels, the family's own where nothing is asked for. */
 static void settle(const weft_tile_rule *rule, const weft_tile *asked, const int64_t factor[3],

@@ -20,6 +20,10 @@ typedef struct weft_tile {
     int64_t size[3], step[3];
 } weft_tile;
 
+/* "on", "off", "WIDTHxHEIGHT" or "WIDTHxHEIGHT+OVERLAP" of `where` (--tile); a message names `also`
+ * ("auto, ") as known, too. */
+weft_status weft_tile_parse(const char *text, const char *where, const char *also, weft_tile *tile);
+
 typedef struct weft_tile_side {
     int64_t size, step, blend, keep;
 } weft_tile_side;

@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "data/shard_file.h"
 #include "format/npy.h"
+#include "latent/vae_stream.h"
 #include "model/dialect.h"
 #include "runtime/weights.h"
 #include "train/account.h"
@@ -31,12 +32,14 @@ static const int64_t check_limit = INT64_C(4)
 /* The encoders over one epoch of a data set.
  *
  *   apart false   one program over the run's mesh: every rank gets all latents of a batch
- *   apart true    each rank has programs of its own for its share: nothing is exchanged */
+ *   apart true    each rank has programs of its own for its share: nothing is exchanged
+ *   tile.on       (apart) and takes one clip at a time, as a stream and in tiles */
 typedef struct encoding {
     const weft_run *run;
     const weft_place_of_run *place; /* the run's */
     weft_place_of_run here;         /* where the programs run */
     bool apart;
+    weft_tile tile;
     int64_t batch; /* of a program */
     bool (*skip)(const void *user, const weft_sample *sample);
     const void *skip_user;
@@ -46,6 +49,10 @@ typedef struct encoding {
     weft_store *store;
     int buckets;
     weft_step *step; /* the VAE's, by bucket */
+    /* with tile.on instead: by bucket, of which one has memory (-1: none), and what it makes */
+    weft_vae **vae;
+    int bound;
+    float *made;
     weft_bucket *size;
     weft_step text[WEFT_MAX_READERS];
     weft_loader *loader;
@@ -71,7 +78,8 @@ static weft_status open_loader(encoding *e)
     for (int i = 0; i < e->buckets; i++) {
         size[i] = e->size[i];
         size[i].batch = e->apart ? e->batch * ranks : e->batch;
-        own[i] = (weft_item_range){e->step[i].slice_first, e->step[i].slice_count};
+        if (!e->apart)
+            own[i] = (weft_item_range){e->step[i].slice_first, e->step[i].slice_count};
     }
     const weft_loader_config config = {.shards = d->path,
                                        .split = d->split[0] ? d->split : NULL,
@@ -106,6 +114,60 @@ weft_graph *weft_text_graph(const weft_run *run, const weft_captions *c, int r, 
     return g;
 }
 
+/* The VAE for clips of a bucket's size, in tiles; nothing is reserved yet. */
+static weft_status open_tiled(const weft_model *model, const weft_tile *tile,
+                              const weft_bucket *size, weft_vae **vae)
+{
+    const weft_vae_options o = {.halves = WEFT_VAE_ENCODER,
+                                .frames = size->frames,
+                                .height = size->height,
+                                .width = size->width,
+                                .tile = tile};
+    return weft_vae_open_model(model, &o, vae);
+}
+
+/* (1,T',Y',X',Z) */
+static weft_shape latent_shape(const weft_grid *grid, const weft_bucket *size)
+{
+    return weft_shape_of(5, (int64_t[]){1, weft_grid_latent_frames(grid, size->frames),
+                                        size->height / grid->factor[1],
+                                        size->width / grid->factor[2], grid->channels});
+}
+
+/* Bytes of what tiles make, of the largest size. */
+static int64_t made_bytes(const weft_model *vae, const weft_stage *s)
+{
+    const weft_grid grid = weft_model_grid(vae);
+    int64_t most = 0;
+    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
+        const weft_shape shape = latent_shape(&grid, weft_stage_bucket(s, i));
+        const int64_t bytes = weft_shape_count(&shape) * (int64_t)sizeof(float);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static weft_status open_tiles(encoding *e, const weft_model *model, const weft_stage *s,
+                              weft_store *store)
+{
+    e->bound = -1;
+    e->vae = weft_alloc(e->buckets * (int64_t)sizeof *e->vae);
+    e->made = weft_alloc(made_bytes(model, s));
+    if (!e->vae || !e->made)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    for (int i = 0; i < e->buckets; i++)
+        WEFT_TRY(open_tiled(model, &e->tile, &e->size[i], &e->vae[i]));
+    return weft_vae_load(e->vae[0], e->run->autoencoder.weights, store);
+}
+
+static weft_status bind_text(encoding *e, weft_store *store)
+{
+    for (int i = 0; e->captions && i < e->captions->readers; i++)
+        WEFT_TRY(weft_step_make(weft_text_graph(e->run, e->captions, i, e->batch), NULL, &e->here,
+                                store, 0, &e->text[i]));
+    return WEFT_OK;
+}
+
 /* The VAE's programs share their arena; the text encoder has its own, so that both results are
  * there at once. */
 static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store *store)
@@ -122,9 +184,7 @@ static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store 
         WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
         programs[i] = e->step[i].program;
     }
-    for (int i = 0; e->captions && i < e->captions->readers; i++)
-        WEFT_GO(weft_step_make(weft_text_graph(e->run, e->captions, i, e->batch), NULL, &e->here,
-                               store, 0, &e->text[i]));
+    WEFT_GO(bind_text(e, store));
     if (e->here.comm)
         WEFT_GO(weft_comm_world(e->here.comm, &group));
     WEFT_GO(weft_programs_bind(programs, e->buckets, store, group));
@@ -134,7 +194,8 @@ out:
 }
 
 /* Where encoding programs run, and samples in each: see struct encoding. */
-static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart, int64_t *batch)
+static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart, bool tiled,
+                                        int64_t *batch)
 {
     weft_place_of_run here = *run;
     const int ranks = weft_mesh_ranks(&run->mesh);
@@ -143,9 +204,34 @@ static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart
         here.comm = NULL;
         here.rank = 0;
         here.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
-        *batch = ranks < ENCODE_BATCH ? ENCODE_BATCH / ranks : 1;
+        *batch = ranks < ENCODE_BATCH && !tiled ? ENCODE_BATCH / ranks : 1;
     }
     return here;
+}
+
+/* Tiles of the run's config; checked before (train/objective.c). */
+static weft_tile tile_of(const weft_run *run)
+{
+    weft_tile tile = {0};
+    return weft_tile_parse(run->autoencoder.tile, "autoencoder.tile:", "", &tile) == WEFT_OK
+               ? tile
+               : (weft_tile){0};
+}
+
+/* Of the VAE in tiles, its weights with it: one size at a time has memory. */
+static weft_status tiled_bytes(const weft_model *model, const weft_tile *tile,
+                               const weft_stage *stage, int64_t *bytes)
+{
+    *bytes = 0;
+    for (int i = 0; i < weft_stage_bucket_count(stage); i++) {
+        weft_vae *vae;
+        WEFT_TRY(open_tiled(model, tile, weft_stage_bucket(stage, i), &vae));
+        const int64_t one = weft_vae_bytes(vae);
+        *bytes = one > *bytes ? one : *bytes;
+        weft_vae_free(vae);
+    }
+    *bytes += made_bytes(model, stage);
+    return WEFT_OK;
 }
 
 weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
@@ -154,8 +240,9 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
 {
     const bool trained = !weft_run_denoises(models); /* its weights are in the store already */
     const int count = weft_stage_bucket_count(stage);
+    const weft_tile tile = tile_of(run);
     int64_t batch;
-    const weft_place_of_run here = encoding_place(place, !trained, &batch);
+    const weft_place_of_run here = encoding_place(place, !trained, tile.on, &batch);
     weft_program **programs = weft_alloc(count * (int64_t)sizeof *programs);
     weft_step *steps = weft_alloc((count + WEFT_MAX_READERS) * (int64_t)sizeof *steps);
     weft_status_code status =
@@ -165,6 +252,10 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
         weft_bucket size = *weft_stage_bucket(stage, i);
         const int64_t floats = 3 * size.frames * size.height * size.width;
         size.batch = batch;
+        if (tile.on) {
+            clips = floats > clips ? floats : clips;
+            continue;
+        }
         weft_graph *g = weft_graph_create();
         if (g)
             weft_encoder_build(g, &models->autoencoder, &size);
@@ -172,9 +263,12 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
         programs[i] = steps[i].program;
         clips = floats * steps[i].slice_count > clips ? floats * steps[i].slice_count : clips;
     }
-    sum = weft_programs_bytes(programs, count) +
-          (run->data.prefetch + 1) * clips * (int64_t)sizeof(float);
-    if (!trained)
+    if (tile.on)
+        WEFT_GO(tiled_bytes(&models->autoencoder, &tile, stage, &sum));
+    else
+        sum = weft_programs_bytes(programs, count);
+    sum += (run->data.prefetch + 1) * clips * (int64_t)sizeof(float);
+    if (!trained && !tile.on)
         sum += weft_program_plan(programs[0])->source_bytes;
     for (int r = 0; models->text_given && r < models->captions.readers; r++) {
         weft_step *step = &steps[count + r];
@@ -218,7 +312,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
                                  weft_store *store)
 {
     e->buckets = weft_stage_bucket_count(s);
-    e->here = encoding_place(e->place, e->apart, &e->batch);
+    e->here = encoding_place(e->place, e->apart, e->tile.on, &e->batch);
     e->step = weft_alloc(e->buckets * (int64_t)sizeof *e->step);
     e->size = weft_alloc(e->buckets * (int64_t)sizeof *e->size);
     if (!store)
@@ -229,8 +323,13 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
         e->size[i] = *weft_stage_bucket(s, i);
         e->size[i].batch = e->batch;
     }
-    WEFT_TRY(bind_encoders(e, vae, store));
-    if (e->store)
+    if (e->tile.on) {
+        WEFT_TRY(open_tiles(e, vae, s, store));
+        WEFT_TRY(bind_text(e, store));
+    } else {
+        WEFT_TRY(bind_encoders(e, vae, store));
+    }
+    if (e->store && !e->tile.on)
         WEFT_TRY(weft_encoder_load(store, vae->family->scope, vae->family, e->step->whole,
                                    e->run->autoencoder.weights));
     if (e->captions)
@@ -243,10 +342,14 @@ static void close_encoding(encoding *e)
     weft_loader_close(e->loader);
     for (int i = 0; i < e->buckets && e->step; i++)
         weft_step_free(&e->step[i]);
+    for (int i = 0; i < e->buckets && e->vae; i++)
+        weft_vae_free(e->vae[i]);
     for (int i = 0; i < WEFT_MAX_READERS; i++)
         weft_step_free(&e->text[i]);
     weft_spelling_close(&e->spelling);
     weft_free(e->told);
+    weft_free(e->made);
+    weft_free(e->vae);
     weft_store_free(e->store);
     weft_free(e->step);
     weft_free(e->size);
@@ -296,24 +399,47 @@ static weft_status encode_text(encoding *e, const char *const *caption)
     return WEFT_OK;
 }
 
+/* A batch of one clip in tiles; nothing is made of a repetition. */
+static weft_status encode_tiles(encoding *e, const weft_batch *batch)
+{
+    const int b = batch->bucket;
+    const weft_bucket *size = &e->size[b];
+    e->latent = latent_shape(weft_vae_grid(e->vae[b]), size);
+    WEFT_TRY(share_samples(e, batch));
+    if (e->global[0] < 0)
+        return WEFT_OK;
+    if (e->bound != b) {
+        if (e->bound >= 0)
+            weft_vae_unbind(e->vae[e->bound]);
+        e->bound = b;
+        WEFT_TRY(weft_vae_bind_to(e->vae[b], e->store));
+    }
+    return weft_vae_encode(e->vae[b], batch->video, size->frames, e->made);
+}
+
+static weft_status encode_whole(encoding *e, const weft_batch *batch)
+{
+    const weft_step *step = &e->step[batch->bucket];
+    weft_tensor *video = weft_program_input(step->program, "batch.video");
+    memcpy(video->data, batch->video, (size_t)(weft_shape_count(&video->shape) * 4));
+    WEFT_TRY(weft_program_run(step->program));
+    e->latent = weft_program_output(step->program, "latents")->shape;
+    return share_samples(e, batch);
+}
+
 /* The next batch through the VAE: *latents (B,T',Y',X',Z) on every rank, until another program
  * runs. `captions` (if not NULL): of this rank's items, until the next batch. */
 static weft_status encode_next(encoding *e, const float **latents, const char *const **captions)
 {
     weft_batch batch;
     WEFT_TRY(weft_loader_next(e->loader, &batch));
-    const weft_step *step = &e->step[batch.bucket];
-    weft_tensor *video = weft_program_input(step->program, "batch.video");
-    memcpy(video->data, batch.video, (size_t)(weft_shape_count(&video->shape) * 4));
-    WEFT_TRY(weft_program_run(step->program));
-    WEFT_TRY(share_samples(e, &batch));
-    const weft_tensor *out = weft_program_output(step->program, "latents");
-    *latents = out->data;
+    WEFT_TRY(e->tile.on ? encode_tiles(e, &batch) : encode_whole(e, &batch));
+    *latents =
+        e->tile.on ? e->made : weft_program_output(e->step[batch.bucket].program, "latents")->data;
     if (captions)
         *captions = batch.caption;
     e->bucket = batch.bucket;
-    e->latent = out->shape;
-    e->latent_count = weft_shape_count(&out->shape) / e->batch;
+    e->latent_count = weft_shape_count(&e->latent) / e->batch;
     if (e->apart)
         e->done += fresh_samples(e, &batch);
     else
@@ -481,6 +607,10 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         weft_buf_printf(&what, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
                         (long long)b->width);
     }
+    const weft_tile tile = tile_of(run); /* latents of tiles are others */
+    if (tile.on)
+        weft_buf_printf(&what, "tiles %lld %lld %lld %lld|", (long long)tile.size[1],
+                        (long long)tile.size[2], (long long)tile.step[1], (long long)tile.step[2]);
     XXH3_state_t *state = XXH3_createState();
     weft_status_code status = weft_buf_check(&what);
     if (status == WEFT_OK && !state)
@@ -737,6 +867,7 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     encoding e = {.run = run,
                   .place = place,
                   .apart = true,
+                  .tile = tile_of(run),
                   .skip = is_known,
                   .skip_user = &k,
                   .captions = models->text_given ? &models->captions : NULL};

@@ -1,5 +1,6 @@
 #include "train/objective.h"
 
+#include "model/tiling.h"
 #include <stdio.h>
 
 static const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE},
@@ -410,6 +411,34 @@ static void choose_batches(const weft_run *run, const weft_run_models *m)
         }
 }
 
+/* Tiles that latents are encoded in, for every size. */
+static weft_status check_tiles(const weft_run *run, const weft_run_models *m, const char *path)
+{
+    weft_tile tile;
+    const weft_status_code parsed =
+        weft_tile_parse(run->autoencoder.tile, "autoencoder.tile:", "", &tile);
+    if (parsed != WEFT_OK)
+        return weft_fail_context(WEFT_E_CONFIG, "%s", path);
+    if (!tile.on)
+        return WEFT_OK;
+    if (!weft_run_denoises(m) || run->data.samples_from == WEFT_FROM_PIXELS)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: autoencoder.tile: it is for clips that are encoded before a "
+            "transformer is trained; %s takes them whole",
+            path, weft_run_denoises(m) ? "data.samples_from: pixels" : "training an autoencoder");
+    const weft_stage *stage = run->stages.item;
+    for (int64_t i = 0; i < run->stages.count; i++)
+        for (int b = 0; b < weft_stage_bucket_count(&stage[i]); b++) {
+            const weft_bucket *size = weft_stage_bucket(&stage[i], b);
+            const int64_t pixels[3] = {size->frames, size->height, size->width};
+            weft_tiling tiling;
+            if (weft_tiling_of(&m->autoencoder, &tile, false, pixels, &tiling) != WEFT_OK)
+                return weft_fail_context(WEFT_E_CONFIG, "%s: autoencoder.tile", path);
+        }
+    return WEFT_OK;
+}
+
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
     weft_run_models m = {0};
@@ -423,6 +452,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (weft_run_denoises(&m))
         WEFT_TRY(check_denoiser(run, &m, path));
     WEFT_TRY(weft_run_check_sizes(run, path, &m.grid, weft_run_denoises(&m) ? &m.patch : NULL));
+    WEFT_TRY(check_tiles(run, &m, path));
     choose_batches(run, &m);
     WEFT_TRY(check_tuning(run, path, &m));
     *models = m;

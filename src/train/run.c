@@ -58,6 +58,10 @@
 static const weft_key autoencoder_keys[] = {
     MODEL_KEYS,
     TUNING_KEYS,
+    {"tile", WEFT_KEY_STRING, offsetof(weft_run_model, tile), "off", "pixels",
+     "beside a transformer: clips are encoded one at a time, as a stream and in tiles of so many "
+     "pixels, of which so many overlap (256x256+64); on: as the model's reference does; off: a "
+     "whole clip at once"},
 };
 static const weft_section autoencoder_section = {
     "autoencoder", "the video autoencoder: trained, or (beside a transformer) the one it works in",

@@ -50,6 +50,8 @@ typedef struct weft_run_model {
     /* the one that is trained, with weights: what of it */
     weft_string_list trained, freeze;
     weft_run_lora lora; /* transformers */
+    /* autoencoders beside a transformer: pictures are encoded in such tiles (model/tiling.h) */
+    const char *tile;
     /* text encoders: */
     bool train;            /* with weights: go on training them */
     const char *tokenizer; /* file or folder; "": in `weights` or beside it */

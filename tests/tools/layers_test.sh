@@ -8,7 +8,7 @@ import os, re, sys
 root = sys.argv[1]
 FLOORS = [
     ["base"], ["graph", "video", "format", "text"], ["nn", "pass", "kernel", "plan"], ["runtime", "model"],
-    ["diffusion", "data", "prompt"], ["train", "generate", "curate"], ["cli"],
+    ["diffusion", "data", "prompt", "latent"], ["train", "generate", "curate"], ["cli"],
 ]
 FLOOR = {folder: i for i, folders in enumerate(FLOORS) for folder in folders}
 # lower floors that a folder nevertheless must not know

@@ -1,6 +1,6 @@
-#include "generate/vae_stream.h"
+#include "latent/vae_stream.h"
 
-#include "generate/mosaic.h"
+#include "latent/mosaic.h"
 #include "model/dialect.h"
 #include "runtime/weights.h"
 
@@ -381,16 +381,25 @@ weft_status weft_vae_open_within(const char *folder, const weft_vae_options *opt
 }
 
 /* Params of the first graph of each half: others have the same. */
-static weft_status load_half(weft_vae *v, const half *h)
+static weft_status load_half(const weft_vae *v, const half *h, const char *folder,
+                             weft_store *store)
 {
     weft_graph *g = h->work[0].stage[0].graph;
     int count;
     const weft_value *param = weft_graph_params(g, &count);
     for (int i = 0; i < count; i++)
-        WEFT_TRY(weft_store_init_value(v->own, g, param[i], 0));
+        WEFT_TRY(weft_store_init_value(store, g, param[i], 0));
     weft_tensors *file;
-    WEFT_TRY(weft_dialect_open(v->model.family, g, "", v->folder, &file));
-    return weft_weights_load(v->own, g, "", file, true);
+    WEFT_TRY(weft_dialect_open(v->model.family, g, "", folder, &file));
+    return weft_weights_load(store, g, "", file, true);
+}
+
+weft_status weft_vae_load(const weft_vae *v, const char *folder, weft_store *store)
+{
+    for (int i = 0; i < 2; i++)
+        if (v->half[i].count)
+            WEFT_TRY(load_half(v, &v->half[i], folder, store));
+    return WEFT_OK;
 }
 
 /* Into the room of what is bound: the weights' memory, and caches of its own. */
@@ -413,7 +422,7 @@ static weft_status furnish(weft_vae *v, const work *w)
     return WEFT_OK;
 }
 
-static void unbind(weft_vae *v)
+void weft_vae_unbind(weft_vae *v)
 {
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < v->half[i].count; k++)
@@ -430,7 +439,7 @@ static weft_status bind(weft_vae *v, work *const *works, int count)
 {
     weft_program *programs[4];
     int all = 0;
-    unbind(v);
+    weft_vae_unbind(v);
     v->room = weft_store_create();
     if (!v->room)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
@@ -457,9 +466,7 @@ weft_status weft_vae_bind_to(weft_vae *v, weft_store *store)
 
 weft_status weft_vae_bind(weft_vae *v)
 {
-    for (int i = 0; i < 2; i++)
-        if (v->half[i].count)
-            WEFT_TRY(load_half(v, &v->half[i]));
+    WEFT_TRY(weft_vae_load(v, v->folder, v->own));
     return weft_vae_bind_to(v, v->own);
 }
 

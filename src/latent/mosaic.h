@@ -1,8 +1,8 @@
 /* Tiles laid beside one another and blended, in the order of rows and in place, as references do: a
  * tile fades in over the one above, then over the one to its left, each as it is after its own
  * fading. Of the tiles before only the strips that somebody still fades over are kept. */
-#ifndef WEFT_GENERATE_MOSAIC_H
-#define WEFT_GENERATE_MOSAIC_H
+#ifndef WEFT_LATENT_MOSAIC_H
+#define WEFT_LATENT_MOSAIC_H
 
 #include "model/tiling.h"
 

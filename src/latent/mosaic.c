@@ -1,4 +1,4 @@
-#include "generate/mosaic.h"
+#include "latent/mosaic.h"
 
 #include "base/memory.h"
 

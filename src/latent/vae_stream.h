@@ -1,8 +1,8 @@
 /* The VAE as a stream and in tiles: encoding and decoding of any length in memory that does not
  * grow with it, where the model can be cut into pieces; of any size in memory of a tile and the
  * picture; else of the whole video at once. */
-#ifndef WEFT_GENERATE_VAE_STREAM_H
-#define WEFT_GENERATE_VAE_STREAM_H
+#ifndef WEFT_LATENT_VAE_STREAM_H
+#define WEFT_LATENT_VAE_STREAM_H
 
 #include "model/tiling.h"
 #include "runtime/runtime.h"
@@ -43,10 +43,14 @@ typedef weft_status_code weft_vae_work_fn(void *user, int64_t tile, const weft_p
                                           int64_t times);
 weft_status weft_vae_works(const weft_vae *vae, weft_vae_half half, weft_vae_work_fn *with,
                            void *user);
+/* The weights of its halves into `store`, from a folder of the model. */
+weft_status weft_vae_load(const weft_vae *vae, const char *folder, weft_store *store);
 /* Reserves memory and loads the weights. */
 weft_status weft_vae_bind(weft_vae *vae);
 /* The same with the weights that `store` has; borrowed. */
 weft_status weft_vae_bind_to(weft_vae *vae, weft_store *store);
+/* Gives back what binding reserved, but not weights: before others of the same store are bound. */
+void weft_vae_unbind(weft_vae *vae);
 /* From here on the tiles of a video are decoded by all members of the group in turn (each with a
  * vae of its own), and laid and given out by the first: all of them call weft_vae_decode with the
  * same latents. Without tiles the first does all. The bits are those of one rank. */
