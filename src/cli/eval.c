@@ -23,6 +23,37 @@ static double number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
+static void print_vae(const json_t *r)
+{
+    printf("VAE over %lld clips (%lld left out): PSNR %.2f dB, SSIM %.4f; box averages of the same "
+           "size: %.2f dB, %.4f\n",
+           (long long)number(r, "clips"), (long long)number(r, "skipped"), number(r, "psnr"),
+           number(r, "ssim"), number(r, "box_psnr"), number(r, "box_ssim"));
+}
+
+/* Ranks take clips of their own; rank 0 has the figures of all. */
+static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_vae_eval_options *o)
+{
+    weft_parallel parallel;
+    bool choose;
+    json_t *r = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_args_layout(args, arena, &parallel, &choose)); /* auto: clips over dp */
+    o->parallel = &parallel;
+    WEFT_TRY(weft_comm_open_mpi(&o->comm));
+    WEFT_GO(weft_evaluate_vae(o, &r));
+    if (r) {
+        print_vae(r);
+        WEFT_GO(finish(args, r));
+    }
+    status = weft_comm_barrier(o->comm);
+out:
+    if (status != WEFT_OK)
+        weft_comm_give_up(o->comm);
+    weft_comm_free(o->comm);
+    return status;
+}
+
 static weft_status eval_vae(const weft_args *args)
 {
     weft_vae_eval_options o = {.vae = weft_args_string(args, "--model"),
@@ -42,13 +73,12 @@ static weft_status eval_vae(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--limit", 0, INT64_MAX, &o.limit));
     weft_tile tile;
     WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory));
-    json_t *r;
-    WEFT_TRY(weft_evaluate_vae(&o, &r));
-    printf("VAE over %lld clips (%lld left out): PSNR %.2f dB, SSIM %.4f; box averages of the same "
-           "size: %.2f dB, %.4f\n",
-           (long long)number(r, "clips"), (long long)number(r, "skipped"), number(r, "psnr"),
-           number(r, "ssim"), number(r, "box_psnr"), number(r, "box_ssim"));
-    return finish(args, r);
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    const weft_status_code status = eval_vae_over(args, arena, &o);
+    weft_arena_free(arena);
+    return status;
 }
 
 static void print_shares(const json_t *result, const char *key, const char *title)
@@ -209,7 +239,7 @@ static const weft_option options[] = {
      .repeated = true},
     {.name = "--parallel",
      .value_name = "KEY=VALUE",
-     .help = "prompts: how ranks split the work, as for weft generate",
+     .help = "how ranks split the work: prompts: as for weft generate; vae: clips, over dp",
      .repeated = true},
     WEFT_LAYOUT_OPTIONS,
     WEFT_WEIGHTS_OPTION,
@@ -228,7 +258,8 @@ const weft_verb weft_verb_eval = {
     .details = "vae: encodes and decodes the clips of a split and prints the mean PSNR and SSIM, "
                "beside those of the same clips\n"
                "averaged over boxes of the VAE's compression (4x8x8), which a VAE must beat to be "
-               "worth its weights.\n\n"
+               "worth its weights. Under mpirun\n"
+               "each rank takes clips of its own; the figures are those of one rank.\n\n"
                "prompts: generates videos of moving shapes (the world of weft synth) for "
                "combinations of words that training\n"
                "never showed, and for some that it did, and reads colour, shape and direction of "

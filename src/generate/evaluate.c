@@ -43,20 +43,51 @@ static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t cou
     return WEFT_OK;
 }
 
-static weft_status keep_for_sheet(vae_eval *e)
+/* From the rank that has them to the first. */
+static weft_status keep_for_sheet(vae_eval *e, int from)
 {
+    weft_comm *comm = e->o->comm;
     for (int i = 0; i < 2; i++) {
         uint8_t *copy = weft_alloc(e->values);
         if (!copy)
             return weft_fail(WEFT_E_MEMORY, "out of memory for the sheet");
-        memcpy(copy, e->rgb[i], (size_t)e->values);
         e->sheet[2 * e->sheet_clips + i] = copy;
+        memcpy(copy, e->rgb[i], (size_t)e->values);
+        if (comm && weft_comm_ranks(comm) > 1)
+            WEFT_TRY(weft_comm_broadcast(comm, copy, e->values, from));
     }
     e->sheet_clips++;
     return WEFT_OK;
 }
 
-static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part_data *video)
+/* What came of a clip. */
+typedef struct judged {
+    int64_t index;
+    bool counts;     /* else it was left out */
+    double score[4]; /* psnr, ssim, box psnr, box ssim */
+} judged;
+
+static weft_status score_clip(vae_eval *e, judged *out)
+{
+    const weft_vae_eval_options *o = e->o;
+    weft_clip_to_u8(e->clip, o->frames, o->height, o->width, false, e->rgb[0]);
+    WEFT_TRY(weft_vae_encode(e->vae, e->clip, o->frames, e->latents));
+    WEFT_TRY(weft_vae_decode(e->vae, e->latents,
+                             weft_grid_latent_frames(weft_vae_grid(e->vae), o->frames), keep_frames,
+                             e));
+    const int64_t *factor = weft_vae_grid(e->vae)->factor;
+    weft_box_average(e->rgb[0], o->frames, o->height, o->width, factor[0], factor[1], factor[2],
+                     e->rgb[2]);
+    for (int i = 0; i < 2; i++) {
+        out->score[2 * i] = weft_psnr(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width);
+        WEFT_TRY(weft_ssim(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width,
+                           &out->score[2 * i + 1]));
+    }
+    out->counts = true;
+    return WEFT_OK;
+}
+
+static weft_status judge_clip(vae_eval *e, judged *out)
 {
     const weft_vae_eval_options *o = e->o;
     const weft_clip_request request = {.frames = o->frames,
@@ -66,36 +97,80 @@ static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part
                                        .crop_x = 0.5,
                                        .crop_y = 0.5,
                                        .threads = 1};
+    const weft_sample *s = weft_dataset_at(e->dataset, out->index);
+    const weft_part_data *video = weft_sample_video(s);
+    if (!video)
+        return WEFT_OK;
     weft_status_code status = weft_dataset_read(e->dataset, s, video, true, &e->bytes);
     if (status == WEFT_OK)
         status = weft_clip_read_memory(e->bytes.data, e->bytes.bytes, s->key, &request, e->clip);
+    if (status == WEFT_OK)
+        return score_clip(e, out);
     if (status == WEFT_E_MEMORY)
         return status;
-    if (status != WEFT_OK) {
-        weft_debug("%s left out: %s", s->key, weft_error_message());
+    weft_debug("%s left out: %s", s->key, weft_error_message());
+    return WEFT_OK;
+}
+
+static bool wants_more(const vae_eval *e)
+{
+    return e->o->limit == 0 || e->clips < e->o->limit;
+}
+
+/* In the order of the clips, as one rank would. */
+static weft_status count_clip(vae_eval *e, const judged *one, int from)
+{
+    if (!one->counts) {
         e->skipped++;
         return WEFT_OK;
     }
-    weft_clip_to_u8(e->clip, o->frames, o->height, o->width, false, e->rgb[0]);
-    WEFT_TRY(weft_vae_encode(e->vae, e->clip, o->frames, e->latents));
-    WEFT_TRY(weft_vae_decode(e->vae, e->latents,
-                             weft_grid_latent_frames(weft_vae_grid(e->vae), o->frames), keep_frames,
-                             e));
-    const int64_t *factor = weft_vae_grid(e->vae)->factor;
-    weft_box_average(e->rgb[0], o->frames, o->height, o->width, factor[0], factor[1], factor[2],
-                     e->rgb[2]);
-    double score[4];
-    for (int i = 0; i < 2; i++) {
-        score[2 * i] = weft_psnr(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width);
-        WEFT_TRY(
-            weft_ssim(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width, &score[2 * i + 1]));
-    }
     for (int i = 0; i < 4; i++)
-        e->sum[i] += score[i];
+        e->sum[i] += one->score[i];
     e->clips++;
-    json_array_append_new(
-        e->each, json_pack("{s:s, s:f, s:f}", "key", s->key, "psnr", score[0], "ssim", score[1]));
-    return o->sheet && e->sheet_clips < SHEET_CLIPS ? keep_for_sheet(e) : WEFT_OK;
+    json_array_append_new(e->each, json_pack("{s:s, s:f, s:f}", "key",
+                                             weft_dataset_at(e->dataset, one->index)->key, "psnr",
+                                             one->score[0], "ssim", one->score[1]));
+    return e->o->sheet && e->sheet_clips < SHEET_CLIPS ? keep_for_sheet(e, from) : WEFT_OK;
+}
+
+/* A clip for each rank; then all know of all. */
+static weft_status judge_round(vae_eval *e, int64_t first, judged *all, weft_progress *progress)
+{
+    weft_comm *comm = e->o->comm;
+    const int ranks = comm ? weft_comm_ranks(comm) : 1, rank = comm ? weft_comm_rank(comm) : 0;
+    const int64_t total = weft_dataset_count(e->dataset);
+    judged own = {.index = first + rank};
+    if (own.index < total)
+        WEFT_TRY(judge_clip(e, &own));
+    all[0] = own;
+    if (ranks > 1)
+        WEFT_TRY(weft_comm_all_gather(comm, &own, sizeof own, all));
+    for (int r = 0; r < ranks && first + r < total && wants_more(e); r++) {
+        WEFT_TRY(count_clip(e, &all[r], r));
+        weft_progress_update(progress, first + r + 1,
+                             weft_dataset_at(e->dataset, all[r].index)->key);
+    }
+    return WEFT_OK;
+}
+
+static weft_status judge_clips(vae_eval *e)
+{
+    const int ranks = e->o->comm ? weft_comm_ranks(e->o->comm) : 1;
+    const int64_t total = weft_dataset_count(e->dataset);
+    judged *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    weft_status_code status = all ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_progress progress;
+    weft_progress_begin(&progress, "eval vae", total, 0);
+    for (int64_t i = 0; i < total && wants_more(e) && status == WEFT_OK; i += ranks)
+        status = judge_round(e, i, all, &progress);
+    weft_free(all);
+    WEFT_TRY(status);
+    weft_progress_end(&progress, e->clips + e->skipped, "");
+    if (e->clips == 0)
+        return weft_fail(WEFT_E_ARG, "%s: none of %lld clips has %lld frames of %lldx%lld",
+                         e->o->shards, (long long)total, (long long)e->o->frames,
+                         (long long)e->o->width, (long long)e->o->height);
+    return WEFT_OK;
 }
 
 static weft_status write_vae_sheet(vae_eval *e)
@@ -114,19 +189,53 @@ static weft_status write_vae_sheet(vae_eval *e)
     return status;
 }
 
+/* Clips are all that there is to split. */
+static weft_status check_layout(const weft_vae_eval_options *o)
+{
+    static const char *const splits[] = {"dp", "fsdp"};
+    weft_mesh mesh;
+    if (!o->parallel)
+        return WEFT_OK;
+    WEFT_TRY(weft_parallel_mesh(o->parallel, weft_comm_ranks(o->comm), "eval vae", &mesh));
+    for (int a = 0; a < mesh.axis_count; a++) {
+        bool any = false;
+        for (int i = 0; i < WEFT_COUNT(splits); i++)
+            any = any || !strcmp(mesh.axis[a].name, splits[i]);
+        if (!any)
+            return weft_fail(WEFT_E_CONFIG,
+                             "eval vae: the axis %s splits no autoencoder: ranks take clips of "
+                             "their own, as dp=%d says",
+                             mesh.axis[a].name, weft_comm_ranks(o->comm));
+    }
+    return WEFT_OK;
+}
+
+/* Tiles, and so figures, are the same on all ranks, which share what the machine has free. */
+static weft_status settle_memory(const weft_vae_eval_options *o, int64_t *bytes)
+{
+    const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1;
+    *bytes = o->memory ? o->memory : weft_memory_available() / ranks;
+    if (ranks == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_barrier(o->comm));
+    return weft_comm_broadcast(o->comm, bytes, sizeof *bytes, 0);
+}
+
 static weft_status prepare_vae(vae_eval *e)
 {
     const weft_vae_eval_options *o = e->o;
+    int64_t memory;
+    WEFT_TRY(check_layout(o));
+    WEFT_TRY(settle_memory(o, &memory));
     const weft_vae_options vae = {.halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
                                   .frames = o->frames,
                                   .height = o->height,
                                   .width = o->width,
                                   .tile = o->tile};
     weft_tile chosen;
-    WEFT_TRY(weft_vae_open_within(o->vae, &vae, o->memory ? o->memory : weft_memory_available(),
-                                  &e->vae, &chosen));
+    WEFT_TRY(weft_vae_open_within(o->vae, &vae, memory, &e->vae, &chosen));
     char tiles[64];
-    if (chosen.on && weft_vae_tiles(e->vae, tiles)[0])
+    if ((!o->comm || weft_comm_rank(o->comm) == 0) && chosen.on && weft_vae_tiles(e->vae, tiles)[0])
         weft_info("the VAE takes each picture in %s", tiles);
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
@@ -150,30 +259,14 @@ static weft_status prepare_vae(vae_eval *e)
 weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result)
 {
     vae_eval e = {.o = options};
+    const bool first = !options->comm || weft_comm_rank(options->comm) == 0;
     weft_status_code status = prepare_vae(&e);
-    weft_progress progress;
-    const int64_t total = status == WEFT_OK ? weft_dataset_count(e.dataset) : 0;
-    weft_progress_begin(&progress, "eval vae", total, 0);
-    for (int64_t i = 0;
-         i < total && status == WEFT_OK && (options->limit == 0 || e.clips < options->limit); i++) {
-        const weft_sample *s = weft_dataset_at(e.dataset, i);
-        const weft_part_data *video = weft_sample_video(s);
-        if (video)
-            status = judge_clip(&e, s, video);
-        else
-            e.skipped++;
-        weft_progress_update(&progress, i + 1, s->key);
-    }
-    if (status == WEFT_OK) {
-        weft_progress_end(&progress, e.clips + e.skipped, "");
-        if (e.clips == 0)
-            status = weft_fail(WEFT_E_ARG, "%s: none of %lld clips has %lld frames of %lldx%lld",
-                               options->shards, (long long)total, (long long)options->frames,
-                               (long long)options->width, (long long)options->height);
-        else if (options->sheet)
-            status = write_vae_sheet(&e);
-    }
-    if (status == WEFT_OK) {
+    *result = NULL;
+    if (status == WEFT_OK)
+        status = judge_clips(&e);
+    if (status == WEFT_OK && first && options->sheet)
+        status = write_vae_sheet(&e);
+    if (status == WEFT_OK && first) {
         const double n = (double)e.clips;
         *result =
             json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:O}", "clips", (json_int_t)e.clips,

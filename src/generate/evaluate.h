@@ -14,11 +14,15 @@ typedef struct weft_vae_eval_options {
     const weft_tile *tile;         /* NULL: whole where that fits */
     int64_t memory;                /* bytes for it; 0: what the machine has free */
     const char *sheet;             /* PNG: originals over reconstructions; NULL: none */
+    /* borrowed; NULL: one rank. Each rank takes clips of its own, dealt in turn */
+    weft_comm *comm;
+    const weft_parallel *parallel; /* of these ranks; axes that split clips only */
 } weft_vae_eval_options;
 
 /* {"clips", "skipped", "psnr", "ssim", "box_psnr", "box_ssim", "worst": [...], "each":
  * [{"key","psnr","ssim"}]}: mean over clips; box_* is the clip averaged over boxes of the VAE's
- * compression. New reference. */
+ * compression. The same on any number of ranks, to the bit. New reference; NULL on ranks other than
+ * 0, which writes the sheet. Collective. */
 weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result);
 
 typedef struct weft_prompt_eval_options {

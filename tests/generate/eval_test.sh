@@ -8,6 +8,15 @@ write_configs
 
 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae.png --json vae.json >eval.log 2>&1 ||
     { cat eval.log; fail "weft eval vae"; }
+# clips over ranks: the figures, the sheet and who is counted are one rank's, whatever the ranks divide
+for n in 2 4; do
+    ranks $n "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae$n.png --json vae$n.json \
+        --parallel dp=$n >eval$n.log 2>&1 || { cat eval$n.log; fail "weft eval vae on $n ranks"; }
+    [ "$(grep -c '^VAE over 6 clips' eval$n.log)" = 1 ] || { cat eval$n.log; fail "$n ranks: not one line of figures"; }
+    cmp vae.json vae$n.json && cmp vae.png vae$n.png || fail "$n ranks: other figures or another sheet than one rank's"
+done
+ranks 2 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --parallel tp=2 >eval.log 2>&1 && fail "tp of an autoencoder"
+grep -q "eval vae: the axis tp splits no autoencoder: ranks take clips of their own, as dp=2 says" eval.log || { cat eval.log; fail "tp is not refused"; }
 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
     { cat prompts.log; fail "weft eval prompts"; }
 ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out two --json two.json --parallel cfg=2 \
