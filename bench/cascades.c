@@ -332,6 +332,7 @@ static void by_search(const weft_cascade_list *list, uint64_t seed, weft_arena *
     check(
         weft_cascade_problem_create(list, all.ranks, (double)all.cluster.device.memory, &problem));
     problem.per_node = all.cluster.nodes > 1 ? all.cluster.devices : 0;
+    problem.by_producers = options.inter;
     check(weft_cascade_solve(&problem, &search, arena, &result));
     check(weft_assign(&problem, &result.schedule, &all.cluster, options, arena, &first, &devices));
     check(weft_placement_of(&problem, &result.schedule, first, devices, arena, out));

@@ -63,6 +63,9 @@ typedef struct weft_message {
     bool timed;
     double from, left, there;
     double lag; /* how much later than by an empty link it is there */
+    /* Of the messages that its poster waits for together, those that are not done: a transport that
+     * wakes posters counts down and wakes with the last. NULL: it is waited for alone. */
+    atomic_int *together;
 } weft_message;
 
 typedef struct weft_turns weft_turns;

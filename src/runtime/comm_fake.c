@@ -19,7 +19,8 @@ typedef struct fake_rank {
         char text[WEFT_COMM_NOTE];
     } note[NOTES];
     int note_count;
-    pthread_cond_t came; /* something that its progress thread has not seen */
+    pthread_mutex_t asleep; /* of what its progress thread sleeps on */
+    pthread_cond_t came;    /* something that it has not seen */
     bool news;
 } fake_rank;
 
@@ -29,10 +30,23 @@ struct fake_world {
     fake_rank rank[];
 };
 
+/* Outside of the world's mutex, which whoever wakes up would run into. */
 static void tell(fake_rank *rank)
 {
+    pthread_mutex_lock(&rank->asleep);
+    const bool first = !rank->news;
     rank->news = true;
-    pthread_cond_signal(&rank->came);
+    pthread_mutex_unlock(&rank->asleep);
+    if (first)
+        pthread_cond_signal(&rank->came);
+}
+
+/* True: its poster waits for no other message beside it. The poster may free it once it is done. */
+static bool finish(weft_message *m)
+{
+    const bool last = !m->together || atomic_fetch_sub(m->together, 1) == 1;
+    atomic_store(&m->done, true);
+    return last;
 }
 
 /* The oldest unmatched message of the peer that fits `mine`, taken out of its list. */
@@ -55,6 +69,8 @@ static weft_status fake_post(void *self, weft_message *mine)
 {
     fake_rank *me = self;
     weft_status_code status = WEFT_OK;
+    bool last = false;
+    const int peer = mine->peer;
     if (mine->tag >> me->world->tag_bits)
         return weft_fail(WEFT_E_INTERNAL, "tag %llx has more than %d bits",
                          (unsigned long long)mine->tag, me->world->tag_bits);
@@ -75,11 +91,12 @@ static weft_status fake_post(void *self, weft_message *mine)
         if (!mine->hollow)
             memcpy(to->data, from->data, (size_t)mine->bytes);
         to->there = from->there;
-        tell(&me->world->rank[mine->peer]);
-        atomic_store(&mine->done, true);
-        atomic_store(&other->done, true);
+        last = finish(other);
+        finish(mine);
     }
     pthread_mutex_unlock(&me->world->mutex);
+    if (last)
+        tell(&me->world->rank[peer]);
     return status;
 }
 
@@ -108,12 +125,14 @@ static void fake_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
 {
     fake_rank *me = self, *other = &me->world->rank[peer];
     pthread_mutex_lock(&me->world->mutex);
-    if (other->note_count < NOTES && !me->dead) {
+    const bool written = other->note_count < NOTES && !me->dead;
+    if (written) {
         other->note[other->note_count].peer = me->rank;
         memcpy(other->note[other->note_count++].text, text, WEFT_COMM_NOTE);
-        tell(other);
     }
     pthread_mutex_unlock(&me->world->mutex);
+    if (written)
+        tell(other);
 }
 
 static void fake_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
@@ -137,19 +156,16 @@ static void fake_sleep(void *self, double seconds)
     const int64_t ns = until.tv_nsec + (int64_t)(seconds * 1e9);
     until.tv_sec += ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
-    pthread_mutex_lock(&me->world->mutex);
-    while (!me->news && pthread_cond_timedwait(&me->came, &me->world->mutex, &until) == 0)
+    pthread_mutex_lock(&me->asleep);
+    while (!me->news && pthread_cond_timedwait(&me->came, &me->asleep, &until) == 0)
         ;
     me->news = false;
-    pthread_mutex_unlock(&me->world->mutex);
+    pthread_mutex_unlock(&me->asleep);
 }
 
 static void fake_wake(void *self)
 {
-    fake_rank *me = self;
-    pthread_mutex_lock(&me->world->mutex);
-    tell(me);
-    pthread_mutex_unlock(&me->world->mutex);
+    tell(self);
 }
 
 static bool fake_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
@@ -162,8 +178,10 @@ static bool fake_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
 
 static void free_world(fake_world *world)
 {
-    for (int r = 0; r < world->ranks; r++)
+    for (int r = 0; r < world->ranks; r++) {
         pthread_cond_destroy(&world->rank[r].came);
+        pthread_mutex_destroy(&world->rank[r].asleep);
+    }
     pthread_mutex_destroy(&world->mutex);
     weft_free(world);
 }
@@ -199,6 +217,7 @@ static fake_world *make_world(int ranks, int users, int tag_bits)
         world->rank[r].world = world;
         world->rank[r].rank = r;
         world->rank[r].last = &world->rank[r].first;
+        pthread_mutex_init(&world->rank[r].asleep, NULL);
         pthread_cond_init(&world->rank[r].came, &monotonic);
     }
     pthread_condattr_destroy(&monotonic);

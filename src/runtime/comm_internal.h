@@ -27,7 +27,8 @@ typedef struct weft_lane {
     bool running;
     int64_t step;        /* segment */
     int64_t first, next; /* moves of the round under way: [first, next) */
-    int count, left;     /* messages of the round, and those that are not done */
+    int count, left;     /* messages of the round, and those that are not done, */
+    atomic_int together; /* as the transport counts them */
     weft_message *message;
     int32_t *move; /* by message */
     char **staged; /* by message: its place in the scratch memory; NULL: where the data is */

@@ -300,8 +300,10 @@ static void add_message(weft_comm *comm, weft_exchange *x, weft_lane *lane, int6
     }
 }
 
-static weft_status post(weft_comm *comm, weft_exchange *x, const weft_lane *lane, weft_message *m)
+static weft_status post(weft_comm *comm, weft_exchange *x, weft_lane *lane, weft_message *m)
 {
+    if (x->clock.now) /* when it comes is written in it: who waits need not see each at once */
+        m->together = &lane->together;
     if (x->clock.now && !m->receiving) {
         m->timed = true;
         m->lag = x->lag;
@@ -330,6 +332,7 @@ static weft_status begin_round(weft_comm *comm, weft_exchange *x, weft_lane *lan
     weft_status_code status = WEFT_OK;
     const int made = lane->count;
     leave(x, lane);
+    atomic_store(&lane->together, made);
     for (lane->count = 0; lane->count < made && status == WEFT_OK; lane->count++)
         status = post(comm, x, lane, &lane->message[lane->count]);
     return status;

@@ -326,6 +326,7 @@ static weft_status search_begin(const weft_ahead *a, const job *j, searching *s)
     WEFT_TRY(weft_cascade_problem_create(&j->list, a->s.ranks, a->s.memory, &s->problem));
     /* prices are those of groups that lie together */
     s->problem.per_node = a->s.cluster->nodes > 1 ? a->s.cluster->devices : 0;
+    s->problem.by_producers = a->s.config->inter;
     return WEFT_OK;
 }
 

@@ -1,5 +1,6 @@
 /* The cascade planner against brute force and against CBC on the MILP of Arachne Eq. 1-7. */
 #include "base/rng.h"
+#include "plan/cascade/assign.h"
 #include "plan/cascade/cascade.h"
 
 #include <coin/Cbc_C_Interface.h>
@@ -333,6 +334,60 @@ Test(cascade, refusals_say_why)
     cr_assert(strstr(weft_error_message(), "p after q after p") ||
                   strstr(weft_error_message(), "q after p after q"),
               "%s", weft_error_message());
+}
+
+/* Nodes that a cascade's devices are in, and the most and fewest of them in one. */
+static int64_t nodes_of(const int32_t *device, int64_t degree, int64_t per_node, int64_t *most,
+                        int64_t *fewest)
+{
+    int64_t in[16] = {0}, nodes = 0;
+    for (int64_t i = 0; i < degree; i++)
+        in[device[i] / per_node]++;
+    *most = 0;
+    *fewest = degree;
+    for (int n = 0; n < WEFT_COUNT(in); n++) {
+        nodes += in[n] > 0;
+        *most = in[n] > *most ? in[n] : *most;
+        *fewest = in[n] && in[n] < *fewest ? in[n] : *fewest;
+    }
+    return nodes;
+}
+
+/* Schedules for nodes are placed as they were scheduled: what fits a node lies in one, wider ones in
+ * the fewest nodes and evenly, because their seconds were told for that. */
+Test(cascade, devices_are_those_that_were_scheduled)
+{
+    weft_rng rng = weft_rng_make(17, WEFT_RNG_TEST);
+    for (int round = 0; round < 40; round++) {
+        weft_arena *arena = weft_arena_create();
+        const bool inter = round % 2;
+        const int64_t nodes = 2 + round % 3, per_node = 8, count = 12 + round % 20;
+        weft_cascade_list list = random_list(arena, &rng, count, 12, 6, round % 4 == 0);
+        weft_cascade_problem p;
+        weft_cluster cluster;
+        int32_t *first, *devices;
+        cr_assert_eq(
+            weft_cluster_load(arena, weft_arena_printf(arena, "h100:%d", (int)nodes), &cluster),
+            WEFT_OK);
+        cr_assert_eq(weft_cascade_problem_create(&list, nodes * per_node, 0, &p), WEFT_OK);
+        p.per_node = per_node;
+        p.by_producers = inter;
+        const weft_cascade_result r =
+            solve(&p, arena, (weft_cascade_search){.seed = 1, .effort = 0.05});
+        cr_assert_eq(weft_assign(&p, &r.schedule, &cluster, (weft_assign_options){true, inter},
+                                 arena, &first, &devices),
+                     WEFT_OK, "%s", weft_error_message());
+        for (int64_t c = 0; c < count; c++) {
+            int64_t most, fewest;
+            const int64_t degree = first[c + 1] - first[c];
+            cr_expect_eq(nodes_of(devices + first[c], degree, per_node, &most, &fewest),
+                         (degree + per_node - 1) / per_node, "round %d: cascade %d of %d", round,
+                         (int)c, (int)degree);
+            cr_expect(most - fewest <= 1, "round %d: %d and %d", round, (int)most, (int)fewest);
+        }
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
 }
 
 /* Every allocation of a solve fails once: an error, no crash, no leak under ASan. */

@@ -169,6 +169,7 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     cr_assert_eq(weft_cascade_problem_create(&list, RANKS, 0, &problem), WEFT_OK, "%s",
                  weft_error_message());
     problem.per_node = PER_NODE; /* as the seconds were taken: groups lie together */
+    problem.by_producers = true;
     cr_assert_eq(weft_cluster_load(arena, "h100:2", &cluster), WEFT_OK);
     cr_assert_eq(weft_cascade_solve(&problem, &search, arena, &result), WEFT_OK);
     cr_assert_eq(weft_assign(&problem, &result.schedule, &cluster,

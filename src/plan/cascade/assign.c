@@ -11,7 +11,7 @@ typedef struct placer {
     int64_t devices, nodes, per_node;
     bool *busy, *wanted;  /* per device; wanted: a producer's */
     double *freed;        /* when it became free */
-    int64_t *room, *held; /* per node: free devices, free producers' devices */
+    int64_t *room, *held; /* per node: free devices, producers' devices */
     int64_t *part;        /* per node: how many to take */
     int64_t *common;      /* per device index: chosen nodes where it is free */
     int32_t *order;       /* candidates */
@@ -34,12 +34,9 @@ static void sort_by_key(int32_t *order, const double *key, int64_t n)
 static void count_rooms(placer *x)
 {
     for (int64_t n = 0; n < x->nodes; n++) {
-        x->room[n] = x->held[n] = x->part[n] = 0;
-        for (int64_t i = 0; i < x->per_node; i++) {
-            const int64_t d = n * x->per_node + i;
-            x->room[n] += !x->busy[d];
-            x->held[n] += !x->busy[d] && x->wanted[d];
-        }
+        x->room[n] = x->part[n] = 0;
+        for (int64_t i = 0; i < x->per_node; i++)
+            x->room[n] += !x->busy[n * x->per_node + i];
     }
 }
 
@@ -176,9 +173,12 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
             }
             continue;
         }
+        memset(x->held, 0, (size_t)x->nodes * sizeof *x->held);
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
-            for (int32_t j = first[p->after[e]]; j < first[p->after[e] + 1]; j++)
+            for (int32_t j = first[p->after[e]]; j < first[p->after[e] + 1]; j++) {
                 x->wanted[devices[j]] = true;
+                x->held[devices[j] / x->per_node]++;
+            }
         int64_t got;
         if (x->options.inner) {
             count_rooms(x);

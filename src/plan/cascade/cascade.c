@@ -239,7 +239,8 @@ weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count,
     s.option = weft_arena_alloc(arena, count * (int64_t)sizeof *s.option);
     s.start = weft_arena_alloc(arena, count * (int64_t)sizeof *s.start);
     s.end = weft_arena_alloc(arena, count * (int64_t)sizeof *s.end);
-    if (!s.option || !s.start || !s.end)
+    s.turn = weft_arena_alloc(arena, count * (int64_t)sizeof *s.turn);
+    if (!s.option || !s.start || !s.end || !s.turn)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a schedule of %lld cascades",
                          (long long)count);
     *out = s;
@@ -252,6 +253,7 @@ void weft_cascade_schedule_copy(int64_t count, const weft_cascade_schedule *from
     memcpy(to->option, from->option, (size_t)count * sizeof *to->option);
     memcpy(to->start, from->start, (size_t)count * sizeof *to->start);
     memcpy(to->end, from->end, (size_t)count * sizeof *to->end);
+    memcpy(to->turn, from->turn, (size_t)count * sizeof *to->turn);
     to->makespan = from->makespan;
 }
 
@@ -280,8 +282,8 @@ weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *p,
     for (int32_t i = 0; i < p->count; i++) {
         const int32_t c = p->order[i];
         const bool instant = s->end[c] == s->start[c];
-        list[2 * i] =
-            (weft_cascade_moment){s->start[c], c, true, instant ? 1 + i : (int32_t)p->count + 1};
+        list[2 * i] = (weft_cascade_moment){s->start[c], c, true,
+                                            instant ? 1 + i : (int32_t)p->count + 1 + s->turn[c]};
         list[2 * i + 1] = (weft_cascade_moment){s->end[c], c, false, instant ? 1 + i : 0};
     }
     qsort(list, (size_t)(2 * p->count), sizeof *list, by_time);

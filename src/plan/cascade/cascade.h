@@ -39,11 +39,12 @@ typedef struct weft_cascade_problem {
      * scheduler starts a cascade only where one node has room for it, or, when it is wider than a
      * node, where the fewest nodes take equal parts. Set after weft_cascade_problem_create. */
     int64_t per_node;
-    int32_t *first_option;          /* [count + 1] */
-    int32_t *degree;                /* per option */
-    double *seconds;                /* per option */
-    int32_t *source;                /* per option: index in the list's option array */
-    int32_t *first_after, *after;   /* CSR of predecessors */
+    bool by_producers;            /* of nodes that are as full: the one of most producers' ranks */
+    int32_t *first_option;        /* [count + 1] */
+    int32_t *degree;              /* per option */
+    double *seconds;              /* per option */
+    int32_t *source;              /* per option: index in the list's option array */
+    int32_t *first_after, *after; /* CSR of predecessors */
     int32_t *first_before, *before; /* CSR of successors */
     int32_t *order;                 /* a topological order */
     bool instant;                   /* some option takes no time */
@@ -60,6 +61,9 @@ void weft_cascade_problem_free(weft_cascade_problem *problem);
 typedef struct weft_cascade_schedule {
     int32_t *option; /* index into the problem's options, absolute */
     double *start, *end;
+    /* Of those that start at one moment: which takes its devices first. A schedule for nodes is one
+     * for just this order; what was made in no order has zeros, and goes by the list. */
+    int32_t *turn;
     double makespan;
 } weft_cascade_schedule;
 weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count,

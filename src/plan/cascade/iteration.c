@@ -85,7 +85,8 @@ typedef struct attempt {
 } attempt;
 
 static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_search *search,
-                            int set, weft_arena *arena, const weft_iteration *it, attempt *out)
+                            int set, bool by_producers, weft_arena *arena, const weft_iteration *it,
+                            attempt *out)
 {
     const weft_cluster *cluster = costs->cluster;
     const double memory = (double)cluster->device.memory;
@@ -95,6 +96,7 @@ static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_
     WEFT_TRY(
         weft_cascade_problem_create(&a.list, weft_cluster_devices(cluster), memory, &a.problem));
     a.problem.per_node = set > 0 ? cluster->devices : 0;
+    a.problem.by_producers = by_producers;
     const weft_status_code status = weft_cascade_solve(&a.problem, search, arena, &a.result);
     if (status == WEFT_OK)
         *out = a;
@@ -173,7 +175,7 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
     weft_status_code status = WEFT_OK;
     for (int set = 0; set < it.candidates; set++) {
         part.bound = set ? &bound : NULL; /* what holds for every degree holds for fewer */
-        WEFT_GO(plan_set(costs, &part, set, arena, &it, &list[set]));
+        WEFT_GO(plan_set(costs, &part, set, place.inter, arena, &it, &list[set]));
         if (set == 0)
             bound = list[0].result.bound;
         it.candidate[set] =

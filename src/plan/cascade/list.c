@@ -19,6 +19,7 @@ struct weft_lister {
      * devices) */
     int64_t nodes;
     int32_t *node_room, *home;
+    int64_t *held;      /* by node: producers' devices of the cascade that settles */
     int32_t *with_room; /* [per_node + 1]: nodes that have exactly so many free */
     uint64_t *room_set; /* and which, [per_node + 1][words] */
     int64_t words;
@@ -71,6 +72,7 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
     if (l->nodes) {
         l->node_room = weft_arena_alloc(arena, l->nodes * i32);
         l->home = weft_arena_alloc(arena, n * i32);
+        l->held = weft_arena_alloc(arena, l->nodes * (int64_t)sizeof *l->held);
         l->with_room = weft_arena_alloc(arena, (p->per_node + 1) * i32);
         l->words = (l->nodes + 63) / 64;
         l->room_set =
@@ -78,7 +80,8 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
         l->parts = weft_arena_alloc(arena, n * l->nodes * (int64_t)sizeof *l->parts);
     }
     weft_status_code status = WEFT_OK;
-    if (l->nodes && (!l->node_room || !l->home || !l->parts || !l->with_room || !l->room_set))
+    if (l->nodes &&
+        (!l->node_room || !l->home || !l->held || !l->parts || !l->with_room || !l->room_set))
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
     else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting ||
              !l->bucket_degree || !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
@@ -198,12 +201,23 @@ static int64_t next_with(const weft_lister *l, int64_t room, int64_t from)
     return -1;
 }
 
+/* Of the nodes with exactly `room` free that are not taken the one that holds most of the
+ * producers, ties by number; there is one. */
+static int64_t nearest_with(const weft_lister *l, int64_t room, const int16_t *taken)
+{
+    int64_t best = -1;
+    for (int64_t n = next_with(l, room, 0); n >= 0; n = next_with(l, room, n + 1))
+        if (!(taken && taken[n]) && (best < 0 || l->held[n] > l->held[best]))
+            best = n;
+    return best;
+}
+
 /* The fullest node with room for `degree`; there is one. */
 static int64_t tightest_node(const weft_lister *l, int64_t degree)
 {
     while (!l->with_room[degree])
         degree++;
-    return next_with(l, degree, 0);
+    return nearest_with(l, degree, NULL);
 }
 
 static int64_t nodes_with(const weft_lister *l, int64_t least)
@@ -232,9 +246,24 @@ static void change_room(weft_lister *l, int64_t node, int64_t by)
     l->room_set[l->node_room[node] * l->words + node / 64] ^= bit;
 }
 
-/* Takes or gives back the devices of c. */
-static void settle(weft_lister *l, int32_t c, int64_t degree)
+/* Where the producers of c are. */
+static void find_producers(weft_lister *l, const weft_cascade_schedule *s, int32_t c)
 {
+    const weft_cascade_problem *p = l->problem;
+    memset(l->held, 0, (size_t)l->nodes * sizeof *l->held);
+    for (int32_t e = p->first_after[c]; p->by_producers && e < p->first_after[c + 1]; e++) {
+        const int32_t from = p->after[e];
+        if (l->home[from] >= 0)
+            l->held[l->home[from]] += p->degree[s->option[from]];
+        for (int64_t n = 0; l->home[from] < 0 && n < l->nodes; n++)
+            l->held[n] += l->parts[(int64_t)from * l->nodes + n];
+    }
+}
+
+/* Takes or gives back the devices of c, as weft_assign will. */
+static void settle(weft_lister *l, const weft_cascade_schedule *s, int32_t c, int64_t degree)
+{
+    find_producers(l, s, c);
     if (degree <= l->problem->per_node) {
         l->home[c] = (int32_t)tightest_node(l, degree);
         change_room(l, l->home[c], -degree);
@@ -244,9 +273,9 @@ static void settle(weft_lister *l, int32_t c, int64_t degree)
     const int64_t m = (degree + l->problem->per_node - 1) / l->problem->per_node;
     int16_t *parts = l->parts + (int64_t)c * l->nodes;
     memset(parts, 0, (size_t)l->nodes * sizeof *parts);
-    int64_t room = l->problem->per_node, node = -1;
-    for (int64_t i = 0; i < m; i++) { /* the emptiest first, ties by number */
-        while ((node = next_with(l, room, node + 1)) < 0)
+    int64_t room = l->problem->per_node, node;
+    for (int64_t i = 0; i < m; i++) { /* the emptiest first */
+        while ((node = nearest_with(l, room, parts)) < 0)
             room--;
         parts[node] = (int16_t)(degree / m + (i < degree % m));
     }
@@ -278,6 +307,7 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
     int32_t running = 0;
     int64_t room = p->devices;
     double now = 0, makespan = 0;
+    int32_t turn = 0;
     for (int64_t i = 0; i < l->nodes; i++)
         l->node_room[i] = (int32_t)p->per_node;
     if (l->nodes) {
@@ -299,10 +329,11 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
             const int32_t c = pop(l, &l->root[best]);
             s->start[c] = now;
             s->end[c] = now + p->seconds[s->option[c]];
+            s->turn[c] = l->nodes ? turn++ : 0;
             makespan = fmax(makespan, s->end[c]);
             room -= l->bucket_degree[best];
             if (l->nodes)
-                settle(l, c, l->bucket_degree[best]);
+                settle(l, s, c, l->bucket_degree[best]);
             running_push(l, s->end, running++, c);
         }
         if (!running)
@@ -371,6 +402,7 @@ double weft_list_insert(weft_lister *l, const double *bias, weft_cascade_schedul
         }
         s->start[c] = start;
         s->end[c] = start + seconds;
+        s->turn[c] = 0;
         makespan = fmax(makespan, s->end[c]);
         const int32_t a = split(l, &steps, first, start);
         const int32_t b = split(l, &steps, a, s->end[c]);
