@@ -8,6 +8,7 @@ all). Nothing else of weft needs them.
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
     hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
     hunyuan_dit  a picture: BERT's words and T5, with masks; the answer has a variance beside it
+    latte     T5's embeddings of as many tokens as the prompt has, for the negative prompt, too; the answer has a variance beside it
     wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the image's latents in their place, a timestep per token
@@ -33,7 +34,7 @@ from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyu
                        CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
                        HiDreamImageTransformer2DModel, DDIMScheduler, HunyuanDiT2DModel, HunyuanDiTPipeline,
                        CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
-                       HunyuanVideoTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
+                       HunyuanVideoTransformer3DModel, LattePipeline, LatteTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
                        MochiPipeline, MochiTransformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
@@ -239,6 +240,21 @@ def hunyuan_dit():
     save(pipe, "hunyuan_dit", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
 
 
+def latte():
+    transformer = weights(LatteTransformer3DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, out_channels=8, num_layers=2,
+                                                  cross_attention_dim=32, attention_bias=True, sample_size=8, patch_size=2,
+                                                  norm_type="ada_norm_single", norm_elementwise_affine=False,
+                                                  activation_fn="gelu-approximate", caption_channels=16, video_length=4), 1)
+    vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
+                                up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2), 2)
+    levels = DDIMScheduler(beta_schedule="linear", beta_start=0.0001, beta_end=0.02, clip_sample=False)
+    pipe = LattePipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), vae=vae, transformer=transformer, scheduler=levels)
+    begin = noise(4, 4, 8, 8)
+    asked = dict(height=64, width=64, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(), video_length=4, output_type="latent", **asked).frames
+    save(pipe, "latte", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=4, **asked)
+
+
 def picture(width, height, seed):
     """Of smooth colours, so that files of it are small."""
     small = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
@@ -436,6 +452,6 @@ def cosmos2():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux, hidream, hunyuan_dit, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
+for make in wan22, hunyuan, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

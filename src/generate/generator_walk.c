@@ -38,6 +38,9 @@ static weft_status encode_text(weft_generator *p)
         WEFT_TRY(weft_program_run(program));
         weft_captions_take(&p->captions, i, program, p->rows, p->context);
     }
+    for (int64_t r = batch; r < p->rows; r++)
+        weft_captions_pair(&p->captions, p->context + (r - batch) * p->captions.floats,
+                           p->context + r * p->captions.floats);
     return WEFT_OK;
 }
 

@@ -302,6 +302,7 @@ typedef struct weft_reading {
     weft_cleaning clean;
     bool sees_padding; /* the encoder is not told which tokens are padding */
     bool zeros;        /* embeddings behind the text are zeros */
+    bool paired;       /* of a negative text as many tokens are seen as of its prompt */
     weft_port layers;  /* of the denoiser: all layers of the encoder are given as it */
 } weft_reading;
 

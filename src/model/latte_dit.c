@@ -84,9 +84,9 @@ static weft_value self_attention(weft_graph *g, const latte *c, weft_value x_bgs
     return out;
 }
 
-/* All tokens of a sample see its text. */
+/* All tokens of a sample see its text; `bias` WEFT_NONE: all of it. */
 static weft_value cross_attention(weft_graph *g, const latte *c, weft_value x_bgsc,
-                                  weft_value text_blc)
+                                  weft_value text_blc, weft_value bias)
 {
     const int64_t width = width_of(c), batch = weft_dim(g, x_bgsc, 0),
                   groups = weft_dim(g, x_bgsc, 1), tokens = weft_dim(g, x_bgsc, 2);
@@ -97,8 +97,8 @@ static weft_value cross_attention(weft_graph *g, const latte *c, weft_value x_bg
                                              c->heads),
                      v = weft_nn_split_heads(g, weft_nn_dense(g, "to_v", text_blc, width, c->bias),
                                              c->heads);
-    const weft_value mixed = weft_reshape(g, weft_nn_attend(g, q, k, v, WEFT_NONE),
-                                          WEFT_SHAPE(batch, groups, tokens, width));
+    const weft_value mixed =
+        weft_reshape(g, weft_nn_attend(g, q, k, v, bias), WEFT_SHAPE(batch, groups, tokens, width));
     const weft_value out = weft_nn_linear(g, "to_out.0", mixed, width, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     return out;
@@ -113,7 +113,7 @@ static weft_value row(weft_graph *g, weft_value table, int64_t index)
 
 /* `text_blc` WEFT_NONE: a temporal block. */
 static weft_value block(weft_graph *g, const latte *c, weft_value x, weft_value text_blc,
-                        weft_value times)
+                        weft_value bias, weft_value times)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
     const weft_value mod = weft_nn_add_table(g, times, ROWS);
@@ -121,7 +121,7 @@ static weft_value block(weft_graph *g, const latte *c, weft_value x, weft_value 
                                     row(g, mod, SHIFT1));
     x = weft_nn_gated_add(g, x, self_attention(g, c, h), row(g, mod, GATE1));
     if (weft_value_ok(text_blc))
-        x = weft_add(g, x, cross_attention(g, c, x, text_blc));
+        x = weft_add(g, x, cross_attention(g, c, x, text_blc, bias));
     h = weft_nn_modulate(g, weft_nn_plain_norm(g, x, c->eps), row(g, mod, SCALE2),
                          row(g, mod, SHIFT2));
     h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_GELU_TANH);
@@ -146,15 +146,18 @@ static weft_value forward(weft_graph *g, const latte *c, const weft_ports *in)
         &embedded);
     const weft_value text =
         weft_nn_embedder(g, "caption_projection", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
+    const weft_value mask = in->at[WEFT_PORT_TEXT_MASK];
+    const weft_value bias =
+        weft_value_ok(mask) ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32)) : WEFT_NONE;
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
-        x = block(g, c, x, text, times);
+        x = block(g, c, x, text, bias, times);
         weft_graph_pop(g);
         x = weft_permute(g, x, (int[]){0, 2, 1, 3});
         if (i == 0 && size[0] > 1)
             x = weft_add(g, x, places_in_time(g, c, size));
         weft_graph_push(g, "temporal_transformer_blocks.%d", (int)i);
-        x = block(g, c, x, WEFT_NONE, times);
+        x = block(g, c, x, WEFT_NONE, WEFT_NONE, times);
         weft_graph_pop(g);
         x = weft_permute(g, x, (int[]){0, 2, 1, 3});
     }
@@ -195,6 +198,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
         return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
     case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
     case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
     default: return WEFT_SCALAR;
     }
 }
@@ -259,6 +263,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_LATENTS,    false, "hidden_states"},
     {WEFT_PORT_TIMESTEP,   false, "timestep"},
     {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
+    {WEFT_PORT_TEXT_MASK,  false, "encoder_attention_mask", .optional = true},
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
@@ -267,7 +272,8 @@ static const weft_dialect dialects[] = {
 };
 
 static const weft_reading readings[] = {
-    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 120, .clean = WEFT_CLEAN_LOWER},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 120,
+     .clean = WEFT_CLEAN_LOWER, .paired = true},
 };
 
 const weft_family weft_family_latte_dit = {

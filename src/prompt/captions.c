@@ -494,6 +494,16 @@ void weft_captions_take(const weft_captions *c, int r, weft_program *program, in
     }
 }
 
+void weft_captions_pair(const weft_captions *c, const float *prompt, float *negative)
+{
+    for (int i = 0; i < c->tolds; i++) {
+        const weft_told *told = &c->told[i];
+        const weft_reading *reading = c->reader[told->reader].reading;
+        if (reading->paired && told->port == reading->mask)
+            memcpy(negative + told->at, prompt + told->at, (size_t)told->rows * sizeof *prompt);
+    }
+}
+
 weft_tensor *weft_captions_program_input(void *program, const char *name)
 {
     return weft_program_input(program, name);

@@ -104,6 +104,9 @@ void weft_captions_give(const weft_captions *c, weft_find_input *find, void *use
 /* What reader r's program says, whose graph weft_captions_build built, into `count` packed rows. */
 void weft_captions_take(const weft_captions *c, int r, weft_program *program, int64_t count,
                         float *packed);
+/* Makes of the negative text's packed row what is told of it beside that prompt: where a reading is
+ * paired, the prompt's mask. */
+void weft_captions_pair(const weft_captions *c, const float *prompt, float *negative);
 /* weft_program_input for weft_find_input. */
 weft_tensor *weft_captions_program_input(void *program, const char *name);
 
