@@ -6,7 +6,8 @@
  *    "workload": {"ranks": N, "stages": [{"accumulate": 1, "sizes": ["16 x 13x64x64"]}, ...]},
  *    "parallel": {"dp": 2, ...},   keys of the config's section that are not as usual
  *    "memory_limit": bytes,        stages make something again for it; 0: nothing
- *    "predicted": {"seconds", "compute", "exchange", "optimizer", "pauses", "exact", "peak_bytes"},
+ *    "predicted": {"seconds", "compute", "exchange", "optimizer", "pauses", "exact", "peak_bytes",
+ *        "device_bytes", "host_bytes", "elsewhere_bytes"},
  *    "candidates": [{"layout": "dp=2", ..., "why": text}, ...]} */
 #ifndef WEFT_TRAIN_LAYOUT_FILE_H
 #define WEFT_TRAIN_LAYOUT_FILE_H

@@ -55,7 +55,6 @@ static weft_status open_seat(pricing *w, int device, seat *s)
     const weft_pricer *p = w->p;
     const weft_mesh *mesh = &w->out->mesh;
     const int axis = weft_mesh_axis(mesh, WEFT_STAGES_AXIS);
-    const bool denoises = weft_run_denoises(p->models);
     const int told = w->run.stragglers.steps ? weft_mesh_ranks(mesh) : 0;
     int stride = 1;
     for (int a = mesh->axis_count - 1; a > axis && axis >= 0; a--)
@@ -70,11 +69,14 @@ static weft_status open_seat(pricing *w, int device, seat *s)
     if (!s->place.backend)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", p->path,
                          w->run.backend, weft_backend_names());
-    if (axis >= 0 && !denoises)
-        return weft_fail(WEFT_E_CONFIG, "an autoencoder has no blocks to make stages of");
+    WEFT_TRY(weft_pipe_check_trained(mesh, weft_run_denoises(p->models), p->path));
     WEFT_TRY(weft_pipe_open(&w->run.parallel, mesh, s->place.rank, p->path, &s->pipe));
     s->place.pipe = s->pipe;
     s->store = weft_store_create_on(weft_backend_find("virtual")->device);
+    int states;
+    const char *const *moved = weft_step_away_states(&states);
+    if (s->store && s->place.away_states)
+        weft_store_keep_away(s->store, moved, states, s->place.away);
     s->stage = weft_alloc((w->run.stages.count + 1) * (int64_t)sizeof *s->stage);
     return s->store && s->stage ? WEFT_OK : no_memory();
 }
@@ -129,11 +131,11 @@ static weft_status fill_stores(pricing *w)
 /* The most of any seat, and what rank 0 says. */
 static weft_status find_peak(pricing *w)
 {
-    w->out->peak = 0;
+    w->out->peak = (weft_run_bytes){0};
     for (int d = 0; d < w->seats; d++) {
         seat *s = &w->seat[d];
         weft_buf told = {0};
-        int64_t peak = 0;
+        weft_run_bytes peak = {0};
         weft_status_code status = weft_run_memory(&w->run, w->p->models, &s->place, s->cache,
                                                   s->store, w->p->process, &peak, &told);
         if (status == WEFT_OK && d == 0)
@@ -142,7 +144,8 @@ static weft_status find_peak(pricing *w)
             status = no_memory();
         weft_buf_free(&told);
         WEFT_TRY(status);
-        w->out->peak = peak > w->out->peak ? peak : w->out->peak;
+        if (weft_run_bytes_sum(peak) > weft_run_bytes_sum(w->out->peak))
+            w->out->peak = peak;
     }
     return WEFT_OK;
 }
@@ -170,7 +173,7 @@ static weft_status fit_memory(pricing *w)
 {
     const int64_t told = w->run.memory.limit, limit = told ? told : w->p->limit;
     WEFT_TRY(find_peak(w));
-    if (!told && (!limit || w->out->peak <= limit))
+    if (!told && (!limit || weft_run_bytes_sum(w->out->peak) <= limit))
         return WEFT_OK;
     w->out->limit = told ? 0 : limit;
     return keep_below(w, limit);

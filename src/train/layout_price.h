@@ -13,6 +13,7 @@
 
 #include "plan/cluster/cluster.h"
 #include "train/run_fit.h"
+#include "train/run_memory.h"
 
 /* What is the same for all layouts; borrowed. */
 typedef struct weft_pricer {
@@ -36,9 +37,9 @@ typedef struct weft_layout_price {
     /* What they are made of, on the rank that has most to do: kernels of forward and backward,
      * waits for exchanges, kernels of the update, pauses of a pipeline */
     double compute, exchange, optimizer, bubble;
-    double hidden; /* seconds of exchanges behind kernels */
-    double exact;  /* share of the kernels' seconds that was measured at these shapes */
-    int64_t peak;  /* bytes of the rank that takes most */
+    double hidden;       /* seconds of exchanges behind kernels */
+    double exact;        /* share of the kernels' seconds that was measured at these shapes */
+    weft_run_bytes peak; /* of the rank that takes most */
     int64_t limit; /* memory.limit to run it with: stages make something again for it; 0: none */
     const char *memory; /* what rank 0 says of it; arena */
     const char *why;    /* not legal or does not fit; arena */

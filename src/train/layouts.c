@@ -120,8 +120,9 @@ static int by_cost(const void *a, const void *b)
         return rank_of(x) - rank_of(y);
     if (x->fits && x->seconds != y->seconds)
         return x->seconds < y->seconds ? -1 : 1;
-    if (x->legal && x->peak != y->peak)
-        return x->peak < y->peak ? -1 : 1;
+    const int64_t peak[] = {weft_run_bytes_sum(x->peak), weft_run_bytes_sum(y->peak)};
+    if (x->legal && peak[0] != peak[1])
+        return peak[0] < peak[1] ? -1 : 1;
     /* of what is alike, in the order of trying: that of addresses is not kept by qsort */
     weft_buf name[2] = {{0}, {0}};
     weft_parallel_name(&x->parallel, &name[0]);
@@ -191,9 +192,9 @@ void weft_layouts_why(const weft_layouts *l, int64_t index, weft_buf *out)
                         weft_format_seconds(more[most], text), part[most]);
 }
 
-static void print_line(const weft_layout_price *l, weft_buf *out)
+static void print_line(const weft_layout_price *l, bool elsewhere, weft_buf *out)
 {
-    char time[5][32], bytes[32];
+    char time[5][32], bytes[3][32];
     weft_buf name = {0};
     weft_parallel_name(&l->parallel, &name);
     weft_buf_printf(out, "  %-52s", name.data ? name.data : "?");
@@ -203,10 +204,28 @@ static void print_line(const weft_layout_price *l, weft_buf *out)
         return;
     }
     weft_buf_printf(
-        out, " %10s %10s %10s %10s %10s %12s%s\n", weft_format_seconds(l->seconds, time[0]),
+        out, " %10s %10s %10s %10s %10s %12s %12s", weft_format_seconds(l->seconds, time[0]),
         weft_format_seconds(l->compute, time[1]), weft_format_seconds(l->exchange, time[2]),
         weft_format_seconds(l->optimizer, time[3]), weft_format_seconds(l->bubble, time[4]),
-        weft_format_bytes(l->peak, bytes), l->limit ? "  with parts made again" : "");
+        weft_format_bytes(l->peak.device, bytes[0]), weft_format_bytes(l->peak.host, bytes[1]));
+    if (elsewhere)
+        weft_buf_printf(out, " %12s", weft_format_bytes(l->peak.elsewhere, bytes[2]));
+    weft_buf_printf(out, "%s\n", l->limit ? "  with parts made again" : "");
+}
+
+/* What the two memories are. */
+static void print_memories(const weft_pricer *pricer, bool elsewhere, weft_buf *out)
+{
+    const weft_backend *backend = weft_backend_find(pricer->run->backend);
+    const bool one = backend && backend->device == &weft_device_host;
+    weft_buf_printf(out,
+                    "memory of the rank that takes most: device: weights, optimizer, programs and "
+                    "records; host: program and libraries, batches, copies for checkpoints%s%s\n",
+                    one ? "; backend computes in the host's, so the limit is for both together"
+                        : "",
+                    !elsewhere ? ""
+                    : one      ? "; elsewhere: a file (memory.offload, memory.states)"
+                               : "; elsewhere: the host's, too (memory.offload, memory.states)");
 }
 
 void weft_layouts_print(const weft_pricer *pricer, const weft_layouts *l, bool explain,
@@ -226,10 +245,14 @@ void weft_layouts_print(const weft_pricer *pricer, const weft_layouts *l, bool e
                         "mpirun -n %d weft profile %s --out FILE.json is nearer\n",
                         (long long)(rates->ranks > 1 ? rates->ranks : 1), pricer->ranks,
                         pricer->ranks, pricer->path);
-    weft_buf_printf(out, "  %-52s %10s %10s %10s %10s %10s %12s\n", "layout", "step", "compute",
-                    "exchange", "optimizer", "pauses", "memory");
+    bool elsewhere = false;
+    for (int64_t i = 0; i < l->count; i++)
+        elsewhere = elsewhere || l->item[i].peak.elsewhere;
+    weft_buf_printf(out, "  %-52s %10s %10s %10s %10s %10s %12s %12s%s\n", "layout", "step",
+                    "compute", "exchange", "optimizer", "pauses", "device", "host",
+                    elsewhere ? "    elsewhere" : "");
     for (int64_t i = 0; i < l->count && (explain || (i < SHOWN && l->item[i].fits)); i++) {
-        print_line(&l->item[i], out);
+        print_line(&l->item[i], elsewhere, out);
         if (!explain)
             continue;
         weft_buf why = {0};
@@ -242,6 +265,7 @@ void weft_layouts_print(const weft_pricer *pricer, const weft_layouts *l, bool e
                             100 * l->item[i].exact, l->item[i].memory);
         weft_buf_free(&why);
     }
+    print_memories(pricer, elsewhere, out);
 }
 
 /* ---- context: auto --------------------------------------------------------------------------- */

@@ -75,9 +75,10 @@ static weft_status peak_with(fit *f, const weft_fates *fates, int64_t *peak, wef
     weft_step_cache *steps = weft_step_cache_create();
     if (!steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_run_bytes stage = {0};
     const weft_status_code status =
-        weft_run_stage_bytes(f->run, f->models, f->index, &place, steps, peak, terms);
-    *peak += f->fixed + f->staging + weft_step_cache_kept(steps);
+        weft_run_stage_bytes(f->run, f->models, f->index, &place, steps, &stage, terms);
+    *peak = weft_run_bytes_sum(stage) + f->fixed + f->staging + weft_step_cache_kept(steps);
     weft_step_cache_free(steps);
     return status == WEFT_OK ? over_ranks(f, peak) : status;
 }
@@ -249,17 +250,18 @@ static void tell(const fit *f, const trial *t, weft_buf *told)
 static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
 {
     trial best = {0};
-    int64_t peak, beside;
+    int64_t peak = 0, beside;
+    weft_run_bytes latents = {0};
     weft_buf beside_terms = {0};
     weft_step_cache *steps = weft_step_cache_create();
     if (!steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status =
-        weft_run_beside_bytes(f->run, f->models, f->index, f->place, steps, &beside, &beside_terms);
+    weft_status_code status = weft_run_beside_bytes(f->run, f->models, f->index, f->place, steps,
+                                                    &latents, &beside_terms);
     weft_step_cache_free(steps);
     if (status == WEFT_OK)
         status = peak_with(f, NULL, &peak, NULL);
-    beside += f->fixed;
+    beside = weft_run_bytes_sum(latents) + f->fixed;
     if (status == WEFT_OK)
         status = over_ranks(f, &beside);
     if (status == WEFT_OK)

@@ -39,7 +39,7 @@ static int64_t beginning_bytes(const weft_run *run, const weft_run_models *model
 
 weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
                                  const weft_place_of_run *place, weft_step_cache *steps,
-                                 int64_t *stage, weft_buf *terms)
+                                 weft_run_bytes *stage, weft_buf *terms)
 {
     weft_stage_steps s = {0};
     int64_t programs = 0, batches = 0, away = 0;
@@ -50,7 +50,7 @@ weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *mod
     if (status == WEFT_OK)
         status = weft_stage_steps_away_bytes(&s, &away);
     batches = batches_bytes(run, models, at, &s);
-    *stage = programs + batches;
+    *stage = (weft_run_bytes){.device = programs, .host = batches, .elsewhere = away};
     if (terms)
         weft_buf_printf(terms, ", stage %lld %s and batches %s", (long long)index,
                         weft_format_bytes(programs, text[0]), weft_format_bytes(batches, text[1]));
@@ -62,25 +62,27 @@ weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *mod
 
 weft_status weft_run_beside_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
                                   const weft_place_of_run *place, weft_step_cache *steps,
-                                  int64_t *most, weft_buf *terms)
+                                  weft_run_bytes *most, weft_buf *terms)
 {
     const weft_stage *stage = (const weft_stage *)run->stages.item + index;
     const bool denoises = weft_run_denoises(models);
     weft_stage_steps s = {0};
     int64_t bytes = 0;
     char text[32];
-    *most = 0;
+    *most = (weft_run_bytes){0};
     if (index == 0) {
         WEFT_TRY(weft_stage_steps_plan(steps, run, models, stage, place, &s));
-        *most = beginning_bytes(run, models, place, &s);
+        most->host = beginning_bytes(run, models, place, &s);
         weft_stage_steps_free(&s);
     }
-    if (*most && terms)
-        weft_buf_printf(terms, ", a whole model to begin with %s", weft_format_bytes(*most, text));
+    if (most->host && terms)
+        weft_buf_printf(terms, ", a whole model to begin with %s",
+                        weft_format_bytes(most->host, text));
     if (!denoises && index + 1 < run->stages.count)
         return WEFT_OK;
     WEFT_TRY(weft_latents_bytes(run, models, stage, place, &bytes));
-    *most = bytes > *most ? bytes : *most;
+    if (bytes > most->host)
+        *most = (weft_run_bytes){.device = bytes};
     if (terms)
         weft_buf_printf(terms, ", %s %s", denoises ? "its latents" : "latent statistics",
                         weft_format_bytes(bytes, text));
@@ -140,23 +142,33 @@ weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_pla
     return weft_checkpoints_bytes(&spec, bytes);
 }
 
+/* By what they are together; elsewhere, where each stage has its own, the most. */
+static weft_run_bytes larger(weft_run_bytes a, weft_run_bytes b)
+{
+    weft_run_bytes most = weft_run_bytes_sum(b) > weft_run_bytes_sum(a) ? b : a;
+    most.elsewhere = a.elsewhere > b.elsewhere ? a.elsewhere : b.elsewhere;
+    return most;
+}
+
 weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             const weft_place_of_run *place, weft_step_cache *steps,
-                            weft_store *store, int64_t process, int64_t *peak, weft_buf *told)
+                            weft_store *store, int64_t process, weft_run_bytes *peak,
+                            weft_buf *told)
 {
     const int64_t weights = weft_store_bytes(store);
-    int64_t most = 0, staging = 0;
+    int64_t staging = 0;
+    weft_run_bytes most = {0};
     char text[4][32];
     weft_buf terms = {0}, kinds = {0};
     weft_status_code status = weft_run_staging_bytes(models, place, store, &staging);
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
-        int64_t stage = 0, beside = 0;
+        weft_run_bytes stage = {0}, beside = {0};
         status = weft_run_stage_bytes(run, models, i, place, steps, &stage, &terms);
         if (status == WEFT_OK)
             status = weft_run_beside_bytes(run, models, i, place, steps, &beside, &terms);
-        stage += staging; /* a checkpoint is written while a stage runs */
-        most = stage > most ? stage : most;
-        most = beside > most ? beside : most;
+        stage.host += staging; /* a checkpoint is written while a stage runs */
+        most = larger(most, stage);
+        most = larger(most, beside);
     }
     if (status == WEFT_OK)
         status = weft_buf_check(&terms);
@@ -165,15 +177,18 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
         status = weft_buf_check(&kinds);
     process += weft_step_cache_kept(steps) + weft_run_first_use(run);
     if (status == WEFT_OK) {
-        *peak = process + weights + most;
+        *peak = most;
+        peak->device += weights;
+        peak->host += process;
+        peak->elsewhere += weft_store_away_bytes(store);
         weft_buf_printf(
             told,
             "memory%s: at most %s: program and libraries %s, weights and optimizer %s (%s), "
             "copies for checkpoints %s%s",
             weft_mesh_ranks(&place->mesh) > 1 ? " of a rank" : "",
-            weft_format_bytes(*peak, text[0]), weft_format_bytes(process, text[1]),
-            weft_format_bytes(weights, text[2]), kinds.data ? kinds.data : "",
-            weft_format_bytes(staging, text[3]), terms.data);
+            weft_format_bytes(weft_run_bytes_sum(*peak), text[0]),
+            weft_format_bytes(process, text[1]), weft_format_bytes(weights, text[2]),
+            kinds.data ? kinds.data : "", weft_format_bytes(staging, text[3]), terms.data);
         status = weft_buf_check(told);
     }
     weft_buf_free(&terms);

@@ -41,10 +41,11 @@ assert not known[0]["why"] and all(c["why"] for c in plan["candidates"][1:])
 for c in known:
     parts = c["compute"] + c["exchange"] + c["optimizer"] + c["pauses"]
     assert abs(parts - c["seconds"]) < 1e-6 * c["seconds"], c
+    assert c["device_bytes"] + c["host_bytes"] == c["peak_bytes"] and c["device_bytes"] > 0 < c["host_bytes"], c
 assert plan["predicted"]["seconds"] == known[0]["seconds"]
 for p in (plan, again): # the same plan each time, but for what this process has
     for c in p["candidates"] + [p["predicted"]]:
-        c.pop("peak_bytes"); c.pop("memory", None)
+        c.pop("peak_bytes"); c.pop("host_bytes"); c.pop("memory", None)
 assert plan["candidates"] == again["candidates"] and plan["parallel"] == again["parallel"]
 lines = [l for l in open("table.txt") if re.match(r"  \S*(dp|fsdp|tp|cp|pp)=", l)]
 assert [l.split("  ")[1].strip() for l in lines] == names, lines
@@ -89,6 +90,17 @@ sed 's/"seconds": [0-9.e-]*/"seconds": 1.0/' layout.json >edited.json
 refuse "not as it was made" with --set parallel.plan=edited.json
 refuse "no_such.json" with --set parallel.plan=no_such.json
 refuse "give a config or --for" "$WEFT" plan layout run.yaml --for run.yaml
+
+# both memories stand in the table, and what is elsewhere where something is
+grep -q "^  layout .* device  *host$" table.txt || fail "no columns of both memories: $(head -3 table.txt)"
+grep -q "^memory of the rank that takes most: device: .*; host: .* backend computes in the host's" table.txt || fail "what the memories are is not told"
+plan --explain --set memory.states=offload --set transformer.config.ffn_dim=4096 --out moved.json >moved.txt || fail "states elsewhere"
+grep -q "^  layout .* device  *host  *elsewhere$" moved.txt && grep -q "elsewhere: a file" moved.txt || fail "no column of what is elsewhere: $(head -3 moved.txt)"
+python3 -c '
+import json
+plain, moved = ({c["layout"]: c for c in json.load(open(f))["candidates"] if c["fits"]} for f in ("layout.json", "moved.json"))
+assert all(c["elsewhere_bytes"] == 0 for c in plain.values()) and all(c["elsewhere_bytes"] > 0 for c in moved.values())
+assert moved["fsdp=2"]["elsewhere_bytes"] < moved["dp=2"]["elsewhere_bytes"]' || fail "bytes elsewhere"
 
 # a limit that only some keep, or none
 all=$("$WEFT" plan layout --for run.yaml --devices 2 --explain | sed -n 's/.*memory of a rank: at most \([0-9]*\)\..*/\1/p' | sort -n | tail -1)
