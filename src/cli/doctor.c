@@ -103,30 +103,73 @@ static void print_gpu(void)
         dlclose(plugin);
 }
 
-/* "1024/8": so many ranks, on nodes of so many. Under mpirun by costs measured there. */
-static weft_status print_collectives(const char *text)
+/* "1024/8": so many ranks, on nodes of so many. */
+static weft_status read_span(const char *text, weft_span *span)
 {
-    weft_span span = {.nodes = 1};
-    weft_buf table = {0};
     char end;
-    const int found = sscanf(text, "%d/%d%c", &span.ranks, &span.per_node, &end);
-    if ((found != 1 && found != 2) || span.ranks < 2 || span.ranks > 65536 ||
-        (found == 2 && (span.per_node < 1 || span.ranks % span.per_node)))
+    *span = (weft_span){.nodes = 1};
+    const int found = sscanf(text, "%d/%d%c", &span->ranks, &span->per_node, &end);
+    if ((found != 1 && found != 2) || span->ranks < 2 || span->ranks > 65536 ||
+        (found == 2 && (span->per_node < 1 || span->ranks % span->per_node)))
         return weft_fail(WEFT_E_ARG,
                          "--collectives %s: write ranks, or ranks/ranks of a node that divide them",
                          text);
     if (found == 1)
-        span.per_node = span.ranks;
-    span.nodes = span.ranks / span.per_node;
+        span->per_node = span->ranks;
+    span->nodes = span->ranks / span->per_node;
+    return WEFT_OK;
+}
+
+/* Of the ranks that are here: by timing. */
+static weft_status time_collectives(weft_comm *comm, const weft_link_costs *costs, const char *out,
+                                    weft_buf *table)
+{
+    weft_choices choices = {0};
+    weft_status_code status = weft_comm_measure_choices(comm, costs, &choices, table);
+    if (status == WEFT_OK && out && weft_comm_rank(comm) == 0)
+        status = weft_choices_save(&choices, out);
+    weft_choices_free(&choices);
+    WEFT_TRY(status);
+    if (out)
+        weft_buf_printf(table,
+                        "jobs of ranks that lie like these take the quickest ones with "
+                        "WEFT_COLLECTIVES=%s in their environment, else those by the costs built "
+                        "in\n",
+                        out);
+    else
+        weft_buf_printf(table, "jobs take what stands under \"built in\"; --out FILE keeps the "
+                               "quickest ones for them\n");
+    return WEFT_OK;
+}
+
+/* Under mpirun by costs measured there, and those of as many ranks by timing. */
+static weft_status print_collectives(const char *text, const char *out)
+{
+    weft_span span;
+    weft_buf table = {0};
     weft_link_costs costs = weft_link_costs_default;
     weft_comm *comm = NULL;
     weft_status_code status = WEFT_OK;
+    WEFT_TRY(read_span(text, &span));
     WEFT_GO(weft_comm_open_mpi(&comm));
-    if (weft_comm_ranks(comm) > 1)
+    const int ranks = weft_comm_ranks(comm);
+    if (out && ranks != span.ranks)
+        WEFT_GO(
+            weft_fail(WEFT_E_ARG,
+                      "--out keeps what was timed, and %d rank%s here: mpirun -n %d weft doctor "
+                      "--collectives %s --out %s",
+                      ranks, ranks == 1 ? " is" : "s are", span.ranks, text, out));
+    if (ranks > 1)
         WEFT_GO(weft_comm_measure(comm, &costs));
     WEFT_GO(weft_algorithm_table(&span, &costs, &table));
+    weft_buf_printf(&table, "by the model: costs of messages %s\n\n",
+                    ranks > 1 ? "measured between these ranks" : "built in");
+    if (ranks == span.ranks)
+        WEFT_GO(time_collectives(comm, &costs, out, &table));
+    WEFT_GO(weft_buf_check(&table));
     if (weft_comm_rank(comm) == 0)
         fputs(table.data, stdout);
+    status = weft_comm_barrier(comm);
 out:
     if (status != WEFT_OK)
         weft_comm_give_up(comm);
@@ -139,7 +182,9 @@ static weft_status run_doctor(const weft_args *args)
 {
     const char *collectives = weft_args_string(args, "--collectives");
     if (collectives)
-        return print_collectives(collectives);
+        return print_collectives(collectives, weft_args_string(args, "--out"));
+    if (weft_args_string(args, "--out"))
+        return weft_fail(WEFT_E_ARG, "--out goes with --collectives");
     if (weft_args_flag(args, "--ranks"))
         return weft_doctor_ranks(args);
     printf("%-16s %s\n", "weft", WEFT_VERSION);
@@ -174,26 +219,34 @@ static const weft_option options[] = {
      .repeated = true},
     {.name = "--collectives",
      .value_name = "RANKS[/PER_NODE]",
-     .help = "print instead which algorithm each collective takes among so many ranks, by size"},
+     .help = "print instead which algorithm each collective takes among so many ranks, by size; "
+             "under mpirun with as many, each one is timed"},
+    {.name = "--out",
+     .value_name = "FILE.json",
+     .help = "with --collectives: keep which were quickest, for runs with WEFT_COLLECTIVES=FILE"},
 };
 
 const weft_verb weft_verb_doctor = {
     .name = "doctor",
     .summary = "say what of this machine and its libraries weft finds and can use",
-    .usage = "[--measure] [--collectives RANKS[/PER_NODE]] [--ranks]",
+    .usage = "[--measure] [--collectives RANKS[/PER_NODE] [--out FILE]] [--ranks]",
     .details =
         "Lists processor, cores, SIMD levels, memory, the libraries with their versions, MPI,\n"
         "BLAS and OpenMP threads, codecs, and whether a GPU driver and weft's CUDA plugin are\n"
         "found. With --measure also the best speed of f32 matrix products, which progress lines\n"
         "of `weft train` are held against, and of memory. With --collectives only a table: for\n"
         "every collective and size the algorithm that is taken and what it costs, by built-in\n"
-        "costs of messages, or under mpirun by those measured between its ranks. With --ranks,\n"
+        "costs of messages, or under mpirun by those measured between its ranks. Of as many ranks\n"
+        "as are there every algorithm is also timed, and the sizes at which one overtakes another\n"
+        "are found; WEFT_COLLECTIVES=FILE, what --out wrote, has jobs choose by them. With "
+        "--ranks,\n"
         "under mpirun as a run would be started: a table of where each rank runs (host, NUMA\n"
         "node, cores), its matrix products and memory while all others compute too, and its links\n"
         "to neighbours on its machine and on others; ranks that are worse than the median are\n"
         "named (products and memory by 20 %, links by half, latency by three times), and each\n"
         "axis of --parallel is shown with what its groups lie inside of.",
     .examples = "weft doctor\nweft doctor --measure\nweft doctor --collectives 64/8\n"
+                "mpirun -n 2 weft doctor --collectives 2 --out here.json\n"
                 "mpirun -n 8 weft doctor --ranks --parallel tp=4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),

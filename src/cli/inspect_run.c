@@ -243,7 +243,7 @@ static weft_status inspect_memory(const weft_run *run, const weft_run_models *mo
                                   weft_store *store, int64_t process)
 {
     weft_buf told = {0};
-    int64_t peak;
+    weft_run_bytes peak;
     const weft_status_code status =
         weft_run_memory(run, models, place, cache, store, process, &peak, &told);
     if (status == WEFT_OK)
@@ -312,6 +312,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));
     else
         WEFT_GO(weft_parallel_mesh(&run.parallel, 0, path, &place.mesh));
+    WEFT_GO(weft_pipe_check_trained(&place.mesh, weft_run_denoises(&models), path));
     WEFT_GO(weft_args_i64(args, "--rank", 0, weft_mesh_ranks(&place.mesh) - 1, &rank));
     if (weft_args_flag(args, "--rank")) /* else rank 0 of a mesh that is not there at all */
         WEFT_GO(weft_comm_open_fake_alone(weft_mesh_ranks(&place.mesh), (int)rank, &comm));

@@ -250,10 +250,8 @@ weft_status weft_simulate_run(const weft_args *args, const char *path)
     WEFT_GO(weft_cluster_load(arena, spec ? spec : "h100", &cluster));
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
-    if (!weft_run_denoises(&models))
-        WEFT_GO(weft_fail(WEFT_E_CONFIG,
-                          "%s: parallel.pp: an autoencoder has no blocks to make stages of", path));
     WEFT_GO(weft_parallel_mesh(&run.parallel, 0, path, &mesh));
+    WEFT_GO(weft_pipe_check_trained(&mesh, weft_run_denoises(&models), path));
     WEFT_GO(check_axes(&mesh, &cluster, path));
     const weft_modelled_setup setup = {.run = &run,
                                        .path = path,

@@ -593,6 +593,7 @@ void weft_comm_free(weft_comm *comm)
         return;
     end_thread(comm);
     fail_all(comm);
+    weft_choices_free(&comm->choices);
     if (comm->transport.free)
         comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->gave_up);
     pthread_mutex_destroy(&comm->mutex);

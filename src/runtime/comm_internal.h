@@ -3,6 +3,7 @@
 #define WEFT_RUNTIME_COMM_INTERNAL_H
 
 #include "kernel/sums.h"
+#include "runtime/choices.h"
 #include "runtime/comm.h"
 
 #include <pthread.h>
@@ -161,6 +162,7 @@ struct weft_comm {
     int rank, ranks;
     int *node; /* by rank */
     weft_link_costs costs;
+    weft_choices choices; /* before costs; the same on all ranks */
     _Atomic double deadline;
     atomic_int waiters;
     atomic_bool stop, abandoned;

@@ -191,6 +191,8 @@ static weft_status make_exchange(weft_group *group, weft_comm_op op, int64_t byt
     case WEFT_COMM_REDUCE_SCATTER:
         return weft_exchange_create(k, group->own, WEFT_OP_REDUCE_SCATTER, &attr, &whole, &part,
                                     WEFT_F32, what, x);
+    case WEFT_COMM_BROADCAST:
+        return weft_exchange_create_broadcast(k, group->own, 0, n, WEFT_F32, what, x);
     case WEFT_COMM_ALL_TO_ALL:
         return weft_exchange_create(k, group->own, WEFT_OP_ALL_TO_ALL, &attr, &flat, &tall,
                                     WEFT_F32, what, x);
@@ -229,7 +231,8 @@ static weft_status open_exchange(weft_group *group, weft_comm_op op, int64_t byt
     if (!*data)
         return weft_fail(WEFT_E_MEMORY, "no memory to measure exchanges");
     memset(*data, 0, (size_t)(2 * room));
-    weft_exchange_bind(*x, *data, *data + room, *data + 2 * room);
+    char *const out = op == WEFT_COMM_BROADCAST ? *data : *data + room;
+    weft_exchange_bind(*x, *data, out, *data + 2 * room);
     return weft_exchange_attach(*x, group, WEFT_CHANNEL_LAYERS);
 }
 

@@ -354,7 +354,8 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         WEFT_GO(weft_link_model_parse(link, &model));
         WEFT_GO(weft_transport_link(&transport, 1, &model));
     }
-    return weft_comm_create(&transport, comm);
+    WEFT_TRY(weft_comm_create(&transport, comm));
+    return weft_comm_choose_by_file(*comm);
 out:
     weft_free(t->node);
     weft_free(t->peer);

@@ -162,13 +162,15 @@ static weft_status take_plan(weft_exchange *x, weft_plan *plan)
     return WEFT_OK;
 }
 
-static weft_status choose(weft_exchange *x, const weft_span *span, const weft_link_costs *costs)
+static weft_status choose(weft_exchange *x, const weft_span *span, const weft_choices *choices,
+                          const weft_link_costs *costs)
 {
+    const bool narrow = x->sum_dtype != x->dtype;
     weft_algorithm algorithm;
     weft_plan plan;
     double seconds;
-    WEFT_TRY(weft_algorithm_choose(x->op, span, x->bytes, x->sum_dtype != x->dtype, costs,
-                                   &algorithm, &seconds));
+    if (!choices || !weft_choices_find(choices, x->op, span, x->bytes, narrow, &algorithm))
+        WEFT_TRY(weft_algorithm_choose(x->op, span, x->bytes, narrow, costs, &algorithm, &seconds));
     if (x->plan_arena && algorithm == x->plan.algorithm && algorithm != WEFT_ALGORITHM_HIERARCHICAL)
         return WEFT_OK;
     WEFT_TRY(make_plan(x, algorithm, span, &plan));
@@ -189,7 +191,7 @@ static weft_status finish(weft_exchange *x)
         x->scratch_bytes = larger(x->scratch_bytes, lanes_of(&plan) * plan.lane_bytes);
         weft_moves_free(&plan.moves);
     }
-    return x->ranks > 1 ? choose(x, &span, &weft_link_costs_default) : WEFT_OK;
+    return x->ranks > 1 ? choose(x, &span, NULL, &weft_link_costs_default) : WEFT_OK;
 }
 
 /* ---- making -------------------------------------------------------------------------------- */
@@ -396,7 +398,7 @@ weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_chann
     if (state == WEFT_EXCHANGE_QUEUED)
         return weft_fail(WEFT_E_ARG, "%s is under way and cannot go to another group", x->what);
     if (x->ranks > 1)
-        WEFT_TRY(choose(x, &group->span, &comm->costs));
+        WEFT_TRY(choose(x, &group->span, &comm->choices, &comm->costs));
     pthread_mutex_lock(&comm->mutex);
     weft_queue *queue =
         weft_group_queue(group, channel, single ? x->argument : -1, x->op == WEFT_COMM_RECV);

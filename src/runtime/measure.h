@@ -2,7 +2,7 @@
 #ifndef WEFT_RUNTIME_MEASURE_H
 #define WEFT_RUNTIME_MEASURE_H
 
-#include "runtime/moves.h"
+#include "runtime/choices.h"
 #include "runtime/runtime.h"
 
 /* Best of the matrix products (1024 cubed, f32, the backend's threads) that fit in `seconds`, at
@@ -17,6 +17,11 @@ weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per
  * two. */
 weft_status weft_comm_measure_exchange(weft_comm *comm, int ranks, weft_comm_op op, int64_t bytes,
                                        double *seconds);
+/* Every algorithm that can, by every collective, by size, among all ranks: the quickest ones as
+ * rows of a table, sizes at which one overtakes another found by halving, and a text that has what
+ * was measured beside what costs (as measured, weft_comm_measure; and built in) would take. */
+weft_status weft_comm_measure_choices(weft_comm *comm, const weft_link_costs *costs,
+                                      weft_choices *choices, weft_buf *text);
 /* The share of an exchange's seconds that kernels beside it take longer, 0 to 1: near 0 where its
  * thread finds a core that is free. */
 weft_status weft_comm_measure_drag(weft_comm *comm, double *drag);

@@ -611,14 +611,41 @@ static weft_value lay_out_own(weft_graph *g, weft_value v, bool term)
     return v;
 }
 
+/* Parameters and the sums of their gradients, as an update finds them in its graphs. */
+typedef struct summed {
+    stepped *p;
+    weft_value *state;
+    int64_t count;
+} summed;
+
+static summed new_summed(weft_graph *g, const weft_graph *const *from, int graphs)
+{
+    int64_t room = 0;
+    for (int k = 0; k < graphs; k++)
+        room += weft_graph_node_count(from[k]);
+    return (summed){.p = new_stepped(g, room), .state = new_values(g, room)};
+}
+
+static void add_summed(weft_graph *g, summed *s, weft_value param, weft_value state, weft_zero zero)
+{
+    s->state[s->count] = state;
+    s->p[s->count++] = step_from(g, param, state, zero);
+}
+
+/* All step, `total` being the loss of all ranks, and the sums begin anew. */
+static void step_summed(weft_graph *g, const summed *s, weft_value loss, weft_value total,
+                        const weft_optimizer_config *c)
+{
+    update_all(g, s->p, (int)s->count, total, c);
+    for (int64_t i = 0; i < s->count; i++)
+        clear(g, s->state[i]);
+    clear(g, loss);
+}
+
 static void build_update_own(weft_graph *g, const weft_graph *const *from, int graphs,
                              const weft_optimizer_config *c)
 {
-    int64_t room = 0, count = 0;
-    for (int k = 0; k < graphs; k++)
-        room += weft_graph_node_count(from[k]);
-    stepped *p = new_stepped(g, room);
-    weft_value *states = new_values(g, room);
+    summed all = new_summed(g, from, graphs);
     const weft_value loss = lay_out_own(g, take_source(g, from[0], loss_state), c->own);
     for (int k = 0; k < graphs; k++)
         for (int32_t n = 0; n < weft_graph_node_count(from[k]); n++) {
@@ -634,14 +661,10 @@ static void build_update_own(weft_graph *g, const weft_graph *const *from, int g
                 param = lay_out_own(g, take_source(g, from[k], gradient ? name : own), false);
             if (!gradient || weft_value_ok(weft_graph_find(g, own)))
                 continue;
-            states[count] = lay_out_own(g, take_source(g, from[k], own), c->own);
-            p[count] = step_from(g, param, states[count], c->zero);
-            count++;
+            add_summed(g, &all, param, lay_out_own(g, take_source(g, from[k], own), c->own),
+                       c->zero);
         }
-    update_all(g, p, (int)count, reduce(g, weft_affine(g, loss, 1, 0), -1, c->zero), c);
-    for (int64_t i = 0; i < count; i++)
-        clear(g, states[i]);
-    clear(g, loss);
+    step_summed(g, &all, loss, reduce(g, weft_affine(g, loss, 1, 0), -1, c->zero), c);
 }
 
 weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int count,
@@ -659,11 +682,7 @@ weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int co
 static void build_update(weft_graph *g, const weft_graph *const *from, int graphs,
                          const weft_optimizer_config *c)
 {
-    int64_t room = 0, count = 0;
-    for (int k = 0; k < graphs; k++)
-        room += weft_graph_node_count(from[k]);
-    stepped *p = new_stepped(g, room);
-    weft_value *states = new_values(g, room);
+    summed all = new_summed(g, from, graphs);
     const weft_value loss = take_state(g, from[0], loss_state);
     for (int k = 0; k < graphs; k++)
         for (int32_t n = 0; n < weft_graph_node_count(from[k]); n++) {
@@ -673,14 +692,10 @@ static void build_update(weft_graph *g, const weft_graph *const *from, int graph
             if (!is_gradient(from[k], n, &name) || weft_value_ok(weft_graph_find(g, name)))
                 continue;
             const weft_value param = take_source(g, from[k], name);
-            states[count] = take_state(g, from[k], name - (sizeof grad_prefix - 1));
-            p[count] = step_from(g, param, states[count], c->zero);
-            count++;
+            add_summed(g, &all, param, take_state(g, from[k], name - (sizeof grad_prefix - 1)),
+                       c->zero);
         }
-    update_all(g, p, (int)count, weft_affine(g, loss, 1, 0), c);
-    for (int64_t i = 0; i < count; i++)
-        clear(g, states[i]);
-    clear(g, loss);
+    step_summed(g, &all, loss, weft_affine(g, loss, 1, 0), c);
 }
 
 weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,

@@ -70,6 +70,17 @@ static weft_status take_file(const weft_parallel *config, const char *path, weft
     return WEFT_OK;
 }
 
+weft_status weft_pipe_check_trained(const weft_mesh *mesh, bool denoises, const char *path)
+{
+    const int axis = weft_mesh_axis(mesh, WEFT_STAGES_AXIS), ranks = weft_mesh_ranks(mesh);
+    if (denoises || axis < 0 || mesh->axis[axis].size == 1)
+        return WEFT_OK;
+    return weft_fail(WEFT_E_CONFIG,
+                     "%s: parallel.pp: an autoencoder has no blocks to make stages of; dp=%d or "
+                     "fsdp=%d split its training over as many ranks",
+                     path, ranks, ranks);
+}
+
 weft_status weft_pipe_open(const weft_parallel *config, const weft_mesh *mesh, int rank,
                            const char *path, weft_pipe **out)
 {

@@ -32,6 +32,9 @@ typedef struct weft_pipe {
     int units;   /* 0: not found yet */
 } weft_pipe;
 
+/* WEFT_E_CONFIG where an autoencoder is to be trained in stages: it has no blocks, and what splits
+ * its training instead. `path`: of the config. */
+weft_status weft_pipe_check_trained(const weft_mesh *mesh, bool denoises, const char *path);
 /* *pipe is NULL for a mesh without stages. `path`: of the config, for messages. */
 weft_status weft_pipe_open(const weft_parallel *config, const weft_mesh *mesh, int rank,
                            const char *path, weft_pipe **pipe);

@@ -11,8 +11,8 @@
 
 #include "train/stage_steps.h"
 
-/* Bytes of a rank, of the backend's device and of the host: one memory where the backend computes in
- * the host's. `elsewhere`: what memory.offload and memory.states keep in a file, or, of a device
+/* Bytes of a rank, of the backend's device and of the host: one memory where the backend computes
+ * in the host's. `elsewhere`: what memory.offload and memory.states keep in a file, or, of a device
  * other than the host, in the host's memory, beside both. */
 typedef struct weft_run_bytes {
     int64_t device;    /* weights, optimizer, programs, records of stages */

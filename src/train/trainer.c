@@ -107,11 +107,7 @@ static weft_status read_models(trainer *t)
     WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
     t->place.recipes = t->models.recipe;
     t->place.recipe_count = t->models.recipes;
-    if (!weft_run_denoises(&t->models) && t->pipe)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.pp: an autoencoder has no blocks to make stages of; dp and "
-                         "fsdp split its training",
-                         t->path);
+    WEFT_TRY(weft_pipe_check_trained(&t->place.mesh, weft_run_denoises(&t->models), t->path));
     if (!weft_run_denoises(&t->models)) {
         add_part(t, t->models.autoencoder.family->scope, &t->models.autoencoder, t->models.tuned);
         if (weft_run_fights(run))
@@ -546,7 +542,7 @@ static weft_status keep_below_limit(trainer *t)
 static weft_status tell_memory(trainer *t)
 {
     weft_buf told = {0};
-    int64_t peak;
+    weft_run_bytes peak;
     const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
                                                     t->store, t->process, &peak, &told);
     if (status == WEFT_OK && t->leader)

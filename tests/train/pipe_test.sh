@@ -33,6 +33,11 @@ pipe() { # RANKS NAME DEGREES...
     ranks "$n" "$WEFT" train pipe.yaml --set "out=runs/$name" "${options[@]}" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
     near "$name"
 }
+# an autoencoder has no blocks: everybody says what splits its training instead
+refuses() { "$@" >no.log 2>&1 && fail "accepted: $*"; grep -q "vae.yaml: parallel.pp: an autoencoder has no blocks to make stages of; dp=2 or fsdp=2 split its training" no.log || { cat no.log; fail "$*"; }; }
+refuses ranks 2 "$WEFT" train vae.yaml --set out=runs/no --set parallel.pp=2
+refuses "$WEFT" inspect graph vae.yaml --set parallel.pp=2
+refuses "$WEFT" simulate vae.yaml --set parallel.pp=2 --cluster v100:2
 pipe 2 plain pp=2
 grep -q "stage  1  on pp=1  blocks" plain.log || fail "stages are not told"
 grep -q "stage 0: this rank sent .* to other stages of the pipeline, and waited for those .* of the time" plain.log || { cat plain.log; fail "waits are not told"; }

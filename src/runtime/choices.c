@@ -1,0 +1,135 @@
+#include "runtime/choices.h"
+
+#include "base/config.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char format[] = "weft.collectives/1";
+
+void weft_choices_free(weft_choices *c)
+{
+    weft_free(c->row);
+    *c = (weft_choices){0};
+}
+
+weft_status weft_choices_add(weft_choices *c, const weft_choice *row)
+{
+    WEFT_TRY(weft_grow((void **)&c->row, c->count, &c->room, sizeof *c->row));
+    c->row[c->count++] = *row;
+    return WEFT_OK;
+}
+
+static bool same_span(const weft_span *a, const weft_span *b)
+{
+    return a->ranks == b->ranks && a->nodes == b->nodes && a->per_node == b->per_node;
+}
+
+bool weft_choices_find(const weft_choices *c, weft_comm_op op, const weft_span *span, int64_t bytes,
+                       bool narrow, weft_algorithm *algorithm)
+{
+    const weft_choice *found = NULL;
+    for (int64_t i = 0; i < c->count; i++) {
+        const weft_choice *row = &c->row[i];
+        if (row->op == op && row->from <= bytes && same_span(&row->span, span) &&
+            (!found || row->from >= found->from))
+            found = row;
+    }
+    if (!found || !weft_algorithm_fits(found->algorithm, op, span, bytes, narrow))
+        return false;
+    *algorithm = found->algorithm;
+    return true;
+}
+
+weft_status weft_choices_save(const weft_choices *c, const char *path)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < c->count && list; i++) {
+        const weft_choice *row = &c->row[i];
+        json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:I, s:s}", "op",
+                                              weft_comm_op_name(row->op), "ranks", row->span.ranks,
+                                              "nodes", row->span.nodes, "per_node",
+                                              row->span.per_node, "from", (json_int_t)row->from,
+                                              "algorithm", weft_algorithm_name(row->algorithm)));
+    }
+    json_t *json = list ? json_pack("{s:s, s:o}", "format", format, "choices", list) : NULL;
+    const weft_status_code status =
+        json ? weft_json_save(path, json)
+             : weft_fail(WEFT_E_MEMORY, "out of memory for a table of collectives");
+    json_decref(json);
+    return status;
+}
+
+static int find_name(const char *name, int count, const char *(*name_of)(int))
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(name_of(i), name))
+            return i;
+    return -1;
+}
+
+static const char *op_name(int op)
+{
+    return weft_comm_op_name((weft_comm_op)op);
+}
+
+static const char *algorithm_name(int algorithm)
+{
+    return weft_algorithm_name((weft_algorithm)algorithm);
+}
+
+static weft_status parse_row(const json_t *json, const char *name, size_t index, weft_choice *row)
+{
+    static const char *const known[] = {"op",   "ranks",     "nodes", "per_node",
+                                        "from", "algorithm", NULL};
+    char where[256];
+    const char *op, *algorithm;
+    int64_t ranks, nodes, per_node;
+    snprintf(where, sizeof where, "%s: choices[%zu]", name, index);
+    WEFT_TRY(weft_json_only(json, where, known, WEFT_COUNT(known) - 1));
+    WEFT_TRY(weft_json_get_string(json, "op", where, &op));
+    WEFT_TRY(weft_json_get_string(json, "algorithm", where, &algorithm));
+    WEFT_TRY(weft_json_get_i64(json, "ranks", where, &ranks));
+    WEFT_TRY(weft_json_get_i64(json, "nodes", where, &nodes));
+    WEFT_TRY(weft_json_get_i64(json, "per_node", where, &per_node));
+    WEFT_TRY(weft_json_get_i64(json, "from", where, &row->from));
+    const int o = find_name(op, WEFT_COMM_OP_COUNT, op_name),
+              a = find_name(algorithm, WEFT_ALGORITHM_COUNT, algorithm_name);
+    if (o < 0 || a < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: no %s \"%s\"", where,
+                         o < 0 ? "collective" : "algorithm", o < 0 ? op : algorithm);
+    if (ranks < 1 || ranks > 1 << 20 || nodes < 1 || nodes > ranks || per_node < 0 ||
+        per_node > ranks || row->from < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld ranks on %lld nodes of %lld, from %lld bytes",
+                         where, (long long)ranks, (long long)nodes, (long long)per_node,
+                         (long long)row->from);
+    row->op = (weft_comm_op)o;
+    row->algorithm = (weft_algorithm)a;
+    row->span = (weft_span){(int)ranks, (int)nodes, (int)per_node};
+    return WEFT_OK;
+}
+
+weft_status weft_choices_parse(const char *text, int64_t bytes, const char *name,
+                               weft_choices *choices)
+{
+    weft_choices found = {0};
+    weft_choice row;
+    json_t *json = NULL;
+    const char *of;
+    WEFT_TRY(weft_json_parse(text, bytes, name, &json));
+    weft_status_code status = weft_json_get_string(json, "format", name, &of);
+    if (status == WEFT_OK && strcmp(of, format))
+        status = weft_fail(WEFT_E_FORMAT, "%s: a file of %s, not of %s", name, of, format);
+    const json_t *list = json_object_get(json, "choices");
+    for (size_t i = 0; i < json_array_size(list) && status == WEFT_OK; i++) {
+        status = parse_row(json_array_get(list, i), name, i, &row);
+        if (status == WEFT_OK)
+            status = weft_choices_add(&found, &row);
+    }
+    json_decref(json);
+    weft_choices_free(status == WEFT_OK ? choices : &found);
+    if (status == WEFT_OK)
+        *choices = found;
+    return status;
+}
