@@ -29,7 +29,7 @@ static int open_nameless(const char *dir)
     return named;
 }
 
-static weft_status no_room(const char *dir, int64_t bytes, int error)
+static weft_status no_room(const char *dir, int64_t bytes, const char *remedy, int error)
 {
     char text[2][32];
     struct statvfs fs;
@@ -38,12 +38,11 @@ static weft_status no_room(const char *dir, int64_t bytes, int error)
                          weft_format_bytes(bytes, text[0]), strerror(error));
     const int64_t left = statvfs(dir, &fs) ? 0 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
     return weft_fail(WEFT_E_IO,
-                     "%s: there is no room for the %s that are moved there: %s are free. Another "
-                     "folder for memory.offload, or a larger memory.limit",
-                     dir, weft_format_bytes(bytes, text[0]), weft_format_bytes(left, text[1]));
+                     "%s: there is no room for the %s that are moved there: %s are free. %s", dir,
+                     weft_format_bytes(bytes, text[0]), weft_format_bytes(left, text[1]), remedy);
 }
 
-weft_status weft_scratch_map(const char *dir, int64_t bytes, void **data)
+weft_status weft_scratch_map(const char *dir, int64_t bytes, const char *remedy, void **data)
 {
     WEFT_TRY(weft_make_dirs(dir));
     const int fd = open_nameless(dir);
@@ -52,13 +51,13 @@ weft_status weft_scratch_map(const char *dir, int64_t bytes, void **data)
     const int error = posix_fallocate(fd, 0, bytes);
     if (error) {
         close(fd);
-        return no_room(dir, bytes, error);
+        return no_room(dir, bytes, remedy, error);
     }
     void *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     const int failed = errno;
     close(fd);
     if (map == MAP_FAILED)
-        return no_room(dir, bytes, failed);
+        return no_room(dir, bytes, remedy, failed);
     *data = map;
     return WEFT_OK;
 }
@@ -67,4 +66,36 @@ void weft_scratch_unmap(void *data, int64_t bytes)
 {
     if (data)
         munmap(data, (size_t)bytes);
+}
+
+weft_status weft_scratch_reserve(const char *dir, int64_t bytes, const char *remedy,
+                                 weft_scratch *out)
+{
+    char text[32];
+    *out = (weft_scratch){0};
+    if (dir && bytes) {
+        WEFT_TRY(weft_scratch_map(dir, bytes, remedy, &out->data));
+        out->mapped = bytes;
+        return WEFT_OK;
+    }
+    out->data = weft_alloc_aligned(bytes + !bytes);
+    if (!out->data)
+        return weft_fail(WEFT_E_MEMORY, "no memory for %s", weft_format_bytes(bytes, text));
+    memset(out->data, 0, (size_t)bytes);
+    return WEFT_OK;
+}
+
+void weft_scratch_drop(const weft_scratch *scratch)
+{
+    if (scratch->mapped)
+        weft_map_forget(scratch->data, scratch->mapped);
+}
+
+void weft_scratch_release(weft_scratch *scratch)
+{
+    if (scratch->mapped)
+        weft_scratch_unmap(scratch->data, scratch->mapped);
+    else
+        weft_free(scratch->data);
+    *scratch = (weft_scratch){0};
 }

@@ -1,9 +1,11 @@
 #include "generate/cache.h"
 
 #include "base/log.h"
+#include "base/scratch_map.h"
 #include "runtime/part.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef enum kind { PROBE, REFRESH, REUSE } kind;
@@ -17,7 +19,7 @@ typedef struct room {
 
 /* What is denoised by itself. */
 typedef struct record {
-    char *data;
+    weft_scratch data;
     bool valid;   /* something is kept */
     bool turned;  /* reuse.now and reuse.before have changed places */
     bool seen;    /* there is a signal to compare with */
@@ -40,8 +42,9 @@ struct weft_cache {
     record *record;
     double *sums;  /* [rows][2]: moved, size */
     int64_t steps; /* of this denoiser */
-    char *trace;   /* [steps + 1] */
-    int64_t trace_room;
+    char *trace;   /* a letter each time that window 0 was asked, and a 0 */
+    int64_t traced, trace_room;
+    const char *away;
     /* the step that runs */
     int64_t window, step;
     double started;
@@ -116,6 +119,7 @@ weft_status weft_cache_open(const weft_cache_rule *rule, const weft_cache_place 
     c->comm = place->comm;
     c->rows = place->rows;
     c->windows = place->windows;
+    c->away = place->away;
     const weft_reuse_setup setup = {.latents = "batch.latents",
                                     .time = "batch.timestep",
                                     .what = rule->what,
@@ -147,7 +151,7 @@ void weft_cache_free(weft_cache *c)
     }
     weft_reuse_free(&c->graphs);
     for (int64_t i = 0; i < c->windows && c->record; i++) {
-        weft_free(c->record[i].data);
+        weft_scratch_release(&c->record[i].data);
         weft_free(c->record[i].gone);
     }
     weft_free(c->record);
@@ -167,9 +171,10 @@ int weft_cache_programs(const weft_cache *c, weft_program *list[WEFT_CACHE_PROGR
     return count;
 }
 
-int64_t weft_cache_bytes(const weft_cache *c)
+int64_t weft_cache_bytes(const weft_cache *c, bool mapped)
 {
-    return c->shared_bytes + c->windows * c->record_bytes;
+    const int64_t records = c->windows * c->record_bytes;
+    return mapped ? (c->away ? records : 0) : c->shared_bytes + (c->away ? 0 : records);
 }
 
 weft_status weft_cache_reserve(weft_cache *c)
@@ -180,10 +185,12 @@ weft_status weft_cache_reserve(weft_cache *c)
     if (!c->shared || !c->record || !c->sums)
         return no_memory();
     for (int64_t i = 0; i < c->windows; i++) {
-        c->record[i].data = weft_alloc_aligned(c->record_bytes + 64);
         c->record[i].gone = weft_alloc(c->rows * (int64_t)sizeof(double));
-        if (!c->record[i].data || !c->record[i].gone)
+        if (!c->record[i].gone)
             return no_memory();
+        WEFT_TRY(weft_scratch_reserve(c->away, c->record_bytes + 64,
+                                      "Leave --cache out, or write --out to another disk",
+                                      &c->record[i].data));
     }
     return WEFT_OK;
 }
@@ -198,13 +205,18 @@ void weft_cache_begin(weft_cache *c, int64_t steps)
         r->run = 0;
     }
     c->steps = steps;
-    if (steps >= c->trace_room) {
-        weft_free(c->trace);
-        c->trace = weft_alloc(steps + 1);
-        c->trace_room = c->trace ? steps + 1 : 0;
-    }
+    c->traced = 0;
     if (c->trace)
-        memset(c->trace, 0, (size_t)c->trace_room);
+        c->trace[0] = '\0';
+}
+
+/* Samplers that ask several times a step leave as many letters. */
+static weft_status note(weft_cache *c, bool refreshed)
+{
+    WEFT_TRY(weft_grow((void **)&c->trace, c->traced + 1, &c->trace_room, 1));
+    c->trace[c->traced++] = refreshed ? 'R' : '.';
+    c->trace[c->traced] = '\0';
+    return WEFT_OK;
 }
 
 /* The states of a program are those of the window. */
@@ -219,7 +231,7 @@ static void point(const weft_cache *c, kind k, const record *r)
         else if (r->turned && !strcmp(name, "reuse.before"))
             name = "reuse.now";
         const room *at = find_room(c, name);
-        slot[i].data = (at->shared ? c->shared : r->data) + at->at;
+        slot[i].data = (at->shared ? c->shared : (char *)r->data.data) + at->at;
     }
     weft_program_point(c->program[k]);
 }
@@ -314,8 +326,92 @@ weft_status weft_cache_finish(weft_cache *c, weft_program **program)
     remember(c, r, refresh);
     c->runs[!refresh]++;
     c->seconds[!refresh] += weft_now() - c->started;
-    if (c->window == 0 && c->trace && c->step < c->trace_room - 1)
-        c->trace[c->step] = refresh ? 'R' : '.';
+    weft_scratch_drop(&r->data);
+    return c->window == 0 ? note(c, refresh) : WEFT_OK;
+}
+
+/* ---- keeping -------------------------------------------------------------------------------- */
+
+/* Of each window `data`, as it lies, and `head`: valid, turned, seen, run, gone[rows]. Of all of
+ * them "trace". */
+enum { HEAD = 4, NAME = 96 };
+
+static const char *name_of(const char *prefix, int64_t window, const char *what, char name[NAME])
+{
+    snprintf(name, NAME, "%.40s.%lld.%s", prefix, (long long)window, what);
+    return name;
+}
+
+weft_status weft_cache_declare(const weft_cache *c, const char *prefix, weft_tensors_writer *w)
+{
+    char name[NAME];
+    const int64_t head = HEAD + c->rows;
+    for (int64_t i = 0; i < c->windows; i++) {
+        WEFT_TRY(
+            weft_tensors_writer_declare(w, name_of(prefix, i, "head", name), WEFT_F64, 1, &head));
+        if (c->record[i].valid || c->record[i].seen)
+            WEFT_TRY(weft_tensors_writer_declare(w, name_of(prefix, i, "data", name), WEFT_U8, 1,
+                                                 &c->record_bytes));
+    }
+    return weft_tensors_writer_declare(w, name_of(prefix, 0, "trace", name), WEFT_U8, 1,
+                                       &c->traced);
+}
+
+weft_status weft_cache_write(const weft_cache *c, const char *prefix, weft_tensors_writer *w)
+{
+    char name[NAME];
+    for (int64_t i = 0; i < c->windows; i++) {
+        const record *r = &c->record[i];
+        const double head[HEAD] = {r->valid, r->turned, r->seen, (double)r->run};
+        name_of(prefix, i, "head", name);
+        WEFT_TRY(weft_tensors_writer_some(w, name, head, sizeof head));
+        WEFT_TRY(weft_tensors_writer_some(w, name, r->gone, c->rows * (int64_t)sizeof *r->gone));
+        if (r->valid || r->seen)
+            WEFT_TRY(weft_tensors_writer_data(w, name_of(prefix, i, "data", name), WEFT_U8,
+                                              r->data.data));
+        weft_scratch_drop(&r->data);
+    }
+    return weft_tensors_writer_data(w, name_of(prefix, 0, "trace", name), WEFT_U8,
+                                    c->traced ? c->trace : "");
+}
+
+static weft_status find_kept(const weft_tensors *from, const char *name, int64_t bytes,
+                             const void **data)
+{
+    const weft_stored_tensor *t = weft_tensors_find(from, name);
+    if (!t || t->bytes != bytes)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"%s\" is not of %lld bytes, as the cache of this run has it; "
+                         "remove the walk's files to begin anew",
+                         weft_tensors_path(from), name, (long long)bytes);
+    *data = t->data;
+    return WEFT_OK;
+}
+
+weft_status weft_cache_read(weft_cache *c, const char *prefix, const weft_tensors *from)
+{
+    char name[NAME];
+    const void *data;
+    for (int64_t i = 0; i < c->windows; i++) {
+        record *r = &c->record[i];
+        double head[HEAD];
+        WEFT_TRY(find_kept(from, name_of(prefix, i, "head", name),
+                           (HEAD + c->rows) * (int64_t)sizeof *head, &data));
+        memcpy(head, data, sizeof head);
+        memcpy(r->gone, (const char *)data + sizeof head, (size_t)c->rows * sizeof *r->gone);
+        r->valid = head[0] > 0;
+        r->turned = head[1] > 0;
+        r->seen = head[2] > 0;
+        r->run = (int64_t)head[3];
+        if (!r->valid && !r->seen)
+            continue;
+        WEFT_TRY(find_kept(from, name_of(prefix, i, "data", name), c->record_bytes, &data));
+        memcpy(r->data.data, data, (size_t)c->record_bytes);
+        weft_scratch_drop(&r->data);
+    }
+    const weft_stored_tensor *trace = weft_tensors_find(from, name_of(prefix, 0, "trace", name));
+    for (int64_t i = 0; trace && i < trace->bytes; i++)
+        WEFT_TRY(note(c, ((const char *)trace->data)[i] == 'R'));
     return WEFT_OK;
 }
 

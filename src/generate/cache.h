@@ -13,6 +13,7 @@
 #ifndef WEFT_GENERATE_CACHE_H
 #define WEFT_GENERATE_CACHE_H
 
+#include "format/safetensors.h"
 #include "model/model.h"
 #include "pass/passes.h"
 #include "pass/reuse.h"
@@ -50,6 +51,8 @@ typedef struct weft_cache_place {
     const weft_program_options *options;
     int64_t rows;    /* of the whole batch */
     int64_t windows; /* things denoised by themselves */
+    /* Records, one of each window, are files' in this folder, borrowed; NULL: in memory */
+    const char *away;
     weft_comm *comm; /* borrowed; NULL: one rank */
 } weft_cache_place;
 
@@ -60,8 +63,9 @@ void weft_cache_free(weft_cache *cache); /* accepts NULL */
 /* To be bound together with those that run by turns; how many. */
 enum { WEFT_CACHE_PROGRAMS = 3 };
 int weft_cache_programs(const weft_cache *cache, weft_program *list[WEFT_CACHE_PROGRAMS]);
-/* Bytes of what is kept between programs and steps; programs themselves not. */
-int64_t weft_cache_bytes(const weft_cache *cache);
+/* Bytes of what is kept between programs and steps; programs themselves not. `mapped`: those of
+ * files, else of memory. */
+int64_t weft_cache_bytes(const weft_cache *cache, bool mapped);
 weft_status weft_cache_reserve(weft_cache *cache);
 
 /* Other prompts: nothing is kept yet. They are denoised in `steps` steps of this denoiser. */
@@ -73,12 +77,20 @@ weft_status weft_cache_first(weft_cache *cache, int64_t window, int64_t step,
  */
 weft_status weft_cache_finish(weft_cache *cache, weft_program **program);
 
+/* What this rank goes on from, between two steps: tensors named `prefix`.*, and from them, behind
+ * weft_cache_begin. WEFT_E_FORMAT: they are not of such a cache. */
+weft_status weft_cache_declare(const weft_cache *cache, const char *prefix,
+                               weft_tensors_writer *writer);
+weft_status weft_cache_write(const weft_cache *cache, const char *prefix,
+                             weft_tensors_writer *writer);
+weft_status weft_cache_read(weft_cache *cache, const char *prefix, const weft_tensors *from);
+
 typedef struct weft_cache_report {
     int64_t runs, reused; /* of windows, all prompts */
     /* How much sooner than without: by FLOPs, and by the seconds that both kinds of steps took */
     double predicted, measured;
     int blocks, left;  /* of the graph, and blocks or attentions that are left out */
-    const char *steps; /* of the last prompts, window 0: "R" and "." by step */
+    const char *steps; /* of the last prompts, window 0: "R" and "." by what was asked */
 } weft_cache_report;
 weft_cache_report weft_cache_tell(const weft_cache *cache);
 

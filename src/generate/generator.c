@@ -7,11 +7,31 @@
 #include <stdio.h>
 #include <string.h>
 
-static int64_t host_floats(const weft_generator *p)
+/* x, other and what the sampler keeps, which grow with the length of a video. */
+static int64_t walk_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    return 2 * all + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) +
-           p->rows * p->captions.floats;
+    return 2 * weft_aligned(all) + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all);
+}
+
+static int64_t host_floats(const weft_generator *p)
+{
+    return (weft_generator_away(p) ? 0 : walk_floats(p)) + p->rows * p->captions.floats;
+}
+
+const char *weft_generator_away(const weft_generator *p)
+{
+    return p->windows.count > 1 ? p->options.away : NULL;
+}
+
+int64_t weft_generator_away_bytes(const weft_generator *p)
+{
+    int64_t bytes = walk_floats(p) * (int64_t)sizeof(float) + weft_given_mapped(&p->given);
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < parts; i++)
+        bytes += part[i]->cache ? weft_cache_bytes(part[i]->cache, true) : 0;
+    return weft_generator_away(p) ? bytes : 0;
 }
 
 int weft_generator_denoisers(const weft_generator *p,
@@ -56,7 +76,7 @@ static int64_t bytes_beside(const weft_generator *p)
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
-        bytes += part[i]->cache ? weft_cache_bytes(part[i]->cache) : 0;
+        bytes += part[i]->cache ? weft_cache_bytes(part[i]->cache, false) : 0;
     return bytes;
 }
 
@@ -206,9 +226,7 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->folder);
     weft_free(p->vae_folder);
     weft_free(p->leg);
-    weft_free(p->x);
-    weft_free(p->work);
-    weft_free(p->other);
+    weft_scratch_release(&p->walk);
     weft_given_free(&p->given);
     weft_free(p->context);
     json_decref(p->identity);
@@ -292,13 +310,14 @@ weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
     WEFT_TRY(weft_given_read(&p->given));
+    WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), walk_floats(p) * 4,
+                                  "Write --out to another disk, or make fewer frames", &p->walk));
+    p->x = p->walk.data;
+    p->other = p->x + weft_aligned(all);
+    p->work = p->other + weft_aligned(all);
     p->leg = weft_alloc(p->options.steps * (int64_t)sizeof *p->leg);
-    p->x = weft_alloc_aligned(all * 4);
-    p->other = weft_alloc_aligned(all * 4);
-    p->work =
-        weft_alloc_aligned(weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) * 4);
     p->context = weft_alloc_aligned(p->rows * p->captions.floats * 4);
-    if (!p->leg || !p->x || !p->other || !p->work || !p->context)
+    if (!p->leg || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
     WEFT_TRY(lay_levels(p));
     for (int i = 0; i < p->captions.readers; i++) {

@@ -80,6 +80,9 @@ void weft_generator_free(weft_generator *generator); /* accepts NULL */
 /* Bytes that binding reserves on this rank at most: programs, weights, caches, latents; before
  * those what encodes the pictures that are given, which is gone by then. */
 int64_t weft_generator_bytes(const weft_generator *generator);
+/* With a folder `away` that which grows with the length of a video of several windows is not in
+ * memory but in files without a name; so many bytes. */
+int64_t weft_generator_away_bytes(const weft_generator *generator);
 weft_status weft_generator_bind(weft_generator *generator);
 /* "12 tiles of 256x256" that a picture is decoded in; "": whole. */
 const char *weft_generator_tiles(const weft_generator *generator, char text[64]);
@@ -141,12 +144,15 @@ weft_status weft_generator_run(weft_generator *generator, const char *const *pro
 
 /* ---- what is kept (generate/walk_file.h) ---------------------------------------------------- */
 
-/* False with caches between steps, which are in memory alone. */
-bool weft_generator_may_keep(const weft_generator *generator);
 /* In a sink's `step`: where the batch that is denoised stands, so that it can be gone on from; in
- * `latents`: that it is denoised, so that going on decodes it.
- * Every rank may write it; all have the same. */
+ * `latents`, on its rank: that it is denoised, so that going on decodes it. One rank writes it, all
+ * have the same. With caches between steps all ranks come in a `step`: each writes what its caches
+ * hold to a file of its own beside `path`, which counts when the first has written `path`. */
 weft_status weft_generator_keep(weft_generator *generator, const char *path);
+/* There are such caches. */
+bool weft_generator_keeps_caches(const weft_generator *generator);
+/* Removes what was kept there, of all ranks. */
+void weft_generator_unkeep(const char *path);
 /* In a sink's `latents` or `frames`: those of that prompt. `tries`: they are being decoded, so that
  * who finds the file without a video decodes it in less memory (generate/decode.h). */
 weft_status weft_generator_keep_video(weft_generator *generator, int64_t prompt, bool tries,

@@ -97,6 +97,7 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                     .options = &options,
                                     .rows = rows,
                                     .windows = p->windows.count,
+                                    .away = weft_generator_away(p),
                                     .comm = several ? p->comm : NULL};
     if (rows && p->cached) {
         const weft_status_code status = weft_cache_open(&p->cache, &place, &s->cache);

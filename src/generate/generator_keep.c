@@ -1,9 +1,11 @@
 #include "base/fs.h"
 #include "base/hash.h"
+#include "format/safetensors.h"
 #include "generate/generator_parts.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
@@ -158,9 +160,129 @@ static weft_status write_kept(weft_generator *p, int64_t first, int64_t videos, 
     return status;
 }
 
-bool weft_generator_may_keep(const weft_generator *p)
+bool weft_generator_keeps_caches(const weft_generator *p)
 {
-    return !p->cached;
+    return p->cached;
+}
+
+/* ---- caches: a file of each rank, for the walk behind one step ------------------------------ */
+
+/* dog.walk.cache- of dog.walk.safetensors: what all of their names begin with. */
+static void caches_path(const char *walk, weft_buf *path)
+{
+    weft_buf_printf(path, "%.*s.cache-", (int)(strlen(walk) - strlen(".safetensors")), walk);
+}
+
+static weft_status own_caches_path(const weft_generator *p, const char *walk, int64_t step,
+                                   weft_buf *path)
+{
+    caches_path(walk, path);
+    weft_buf_printf(path, "%d-of-%d-%lld.safetensors", p->comm ? weft_comm_rank(p->comm) : 0,
+                    p->comm ? weft_comm_ranks(p->comm) : 1, (long long)step);
+    return weft_buf_check(path);
+}
+
+/* Those beside a walk of this rank (-1: of all) but for one (NULL: all). */
+static void remove_caches(const char *walk, int rank, const char *but)
+{
+    weft_buf begin = {0}, dir = {0};
+    weft_names names = {0};
+    const int64_t folder = weft_path_base(walk) - walk;
+    caches_path(walk, &begin);
+    if (rank >= 0)
+        weft_buf_printf(&begin, "%d-of-", rank);
+    weft_buf_printf(&dir, "%.*s", folder > 1 ? (int)folder - 1 : 1, folder ? walk : ".");
+    const bool listed = weft_buf_check(&begin) == WEFT_OK && weft_buf_check(&dir) == WEFT_OK &&
+                        weft_list_dir(dir.data, false, &names) == WEFT_OK;
+    for (int64_t i = 0; listed && i < names.count; i++) {
+        const char *prefix = begin.data + folder;
+        if (strncmp(names.name[i], prefix, strlen(prefix)) != 0 ||
+            (but && !strcmp(names.name[i], weft_path_base(but))))
+            continue;
+        char *path = weft_path_join(dir.data, names.name[i]);
+        if (path)
+            (void)unlink(path);
+        weft_free(path);
+    }
+    weft_names_free(&names);
+    weft_buf_free(&begin);
+    weft_buf_free(&dir);
+}
+
+void weft_generator_unkeep(const char *path)
+{
+    (void)unlink(path);
+    remove_caches(path, -1, NULL);
+}
+
+typedef weft_status_code cache_fn(const weft_cache *cache, const char *prefix,
+                                  weft_tensors_writer *w);
+
+static weft_status each_cache(const weft_generator *p, cache_fn *with, weft_tensors_writer *w)
+{
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    char prefix[32];
+    for (int i = 0; i < parts; i++) {
+        snprintf(prefix, sizeof prefix, "cache.%d", i);
+        WEFT_TRY(with(part[i]->cache, prefix, w));
+    }
+    return WEFT_OK;
+}
+
+static weft_status write_caches(const weft_generator *p, const char *path)
+{
+    weft_tensors_writer *w = NULL;
+    weft_status_code status = weft_walk_file_writer(path, &w);
+    if (status == WEFT_OK) {
+        weft_tensors_writer_hasten(w);
+        status = each_cache(p, weft_cache_declare, w);
+    }
+    if (status == WEFT_OK)
+        status = each_cache(p, weft_cache_write, w);
+    if (status == WEFT_OK)
+        status = weft_tensors_writer_finish(w);
+    weft_tensors_writer_free(w);
+    return status;
+}
+
+static weft_status read_caches(weft_generator *p, const char *walk, int64_t step)
+{
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    char prefix[32];
+    weft_buf path = {0};
+    weft_tensors *file = NULL;
+    weft_status_code status = own_caches_path(p, walk, step, &path);
+    if (status == WEFT_OK && !weft_path_exists(path.data))
+        status = weft_fail(WEFT_E_ARG,
+                           "%s: there is no such file: what --cache held is kept beside a walk by "
+                           "each of the ranks that made it; go on with as many, or remove %s to "
+                           "begin anew",
+                           path.data, walk);
+    if (status == WEFT_OK)
+        status = weft_tensors_open(path.data, &file);
+    if (status == WEFT_OK)
+        status = weft_tensors_verify(file);
+    for (int i = 0; i < parts && status == WEFT_OK; i++) {
+        snprintf(prefix, sizeof prefix, "cache.%d", i);
+        status = weft_cache_read(part[i]->cache, prefix, file);
+    }
+    weft_tensors_close(file);
+    weft_buf_free(&path);
+    return status;
+}
+
+/* All ranks are here, and all hear of one that failed. */
+static weft_status meet(const weft_generator *p, weft_status_code status)
+{
+    double failed = status != WEFT_OK;
+    if (!p->comm)
+        return status;
+    WEFT_TRY(weft_comm_sum(p->comm, &failed, 1));
+    return status == WEFT_OK && failed > 0
+               ? weft_fail(WEFT_E_IO, "another rank could not keep the walk")
+               : status;
 }
 
 /* Arrays of the sampler's history that the step behind `step` reads. */
@@ -172,7 +294,7 @@ static int64_t histories_at(const weft_generator *p, int64_t step)
                : weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all;
 }
 
-weft_status weft_generator_keep(weft_generator *p, const char *path)
+static weft_status keep_walk(weft_generator *p, const char *path)
 {
     weft_walk_file k = {.place = p->place_in_walk,
                         .histories = histories_at(p, p->place_in_walk.step),
@@ -180,6 +302,31 @@ weft_status weft_generator_keep(weft_generator *p, const char *path)
                         .history = p->work};
     weft_generator_latents(p, k.latent);
     return write_kept(p, p->first, p->options.batch, &k, path);
+}
+
+/*     caches of step 3, each rank its own    beside those of step 2, which the walk goes with
+ *     all ranks have written
+ *     walk of step 3                         in the place of that of step 2: from here on it counts
+ *     caches of step 2 go
+ *
+ * so whenever it is killed, the walk that is there has its caches. */
+weft_status weft_generator_keep(weft_generator *p, const char *path)
+{
+    const int64_t step = p->place_in_walk.step;
+    const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
+    weft_buf own = {0};
+    if (!p->cached || step == p->options.steps - p->skipped)
+        return keep_walk(p, path);
+    weft_status_code status = own_caches_path(p, path, step, &own);
+    if (status == WEFT_OK)
+        status = write_caches(p, own.data);
+    status = meet(p, status);
+    if (status == WEFT_OK)
+        status = meet(p, rank == 0 ? keep_walk(p, path) : WEFT_OK);
+    if (status == WEFT_OK)
+        remove_caches(path, rank, own.data);
+    weft_buf_free(&own);
+    return status;
 }
 
 weft_status weft_generator_keep_video(weft_generator *p, int64_t prompt, bool tries,
@@ -241,6 +388,10 @@ weft_status weft_generator_go_on(weft_generator *p, const char *path, const char
                            "%s: its latents or its place are not those of a walk of %lld steps of "
                            "%s",
                            path, (long long)steps, p->options.sampler->name);
+    if (status == WEFT_OK && p->cached && k.place.step < steps) {
+        weft_generator_begin_caches(p);
+        status = read_caches(p, path, k.place.step);
+    }
     if (status == WEFT_OK) {
         memcpy(p->x, k.x, (size_t)all * sizeof *p->x);
         if (k.histories)

@@ -8,6 +8,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_PARTS_H
 #define WEFT_GENERATE_GENERATOR_PARTS_H
 
+#include "base/scratch_map.h"
 #include "format/tensors.h"
 #include "generate/cache.h"
 #include "generate/generator.h"
@@ -67,8 +68,9 @@ struct weft_generator {
     weft_vae *preview; /* of one latent frame, on the rank that shows it; NULL: none */
     float *seen;       /* (batch, frame) of latents that it shows, and room for one */
     weft_leg *leg;     /* [steps] */
-    /* x, other (batch,...): what is denoised, and what is said without the prompt; context (rows,
-     * told of a prompt) */
+    /* x, other (batch,...): what is denoised, and what is said without the prompt; work: the
+     * sampler's; all in `walk`. context (rows, told of a prompt) */
+    weft_scratch walk;
     float *x, *work, *other, *context;
     const char *const *negatives; /* of each prompt of a run, borrowed; NULL: the options' */
     /* The batch that is denoised: prompts first.. of a run, and where it stands */
@@ -97,6 +99,10 @@ void weft_generator_part_free(weft_generator_part *part);
 enum { WEFT_GENERATOR_DENOISERS = 4 };
 int weft_generator_denoisers(const weft_generator *p,
                              const weft_generator_part *list[WEFT_GENERATOR_DENOISERS]);
+/* The folder for what grows with the length of a video of several windows; NULL: memory. */
+const char *weft_generator_away(const weft_generator *p);
+/* Nothing that other prompts left is taken again. */
+void weft_generator_begin_caches(weft_generator *p);
 /* Guidance is given in that step of the walk. */
 bool weft_generator_guides(const weft_generator *p, int64_t step);
 /* Which of the experts answers at that level. */

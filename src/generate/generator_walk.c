@@ -291,6 +291,7 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
     const run_state *r = user;
+    weft_scratch_drop(&r->generator->walk);
     WEFT_TRY(weft_generator_show(r->generator, done - 1, r->sink));
     return r->sink->step ? r->sink->step(r->sink->user, r->generator->first, done, steps) : WEFT_OK;
 }
@@ -339,8 +340,7 @@ static weft_status tell_cut(const weft_generator *p, int64_t prompt, const char 
     return status;
 }
 
-/* Nothing that other prompts left is taken again. */
-static void begin_caches(weft_generator *p)
+void weft_generator_begin_caches(weft_generator *p)
 {
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
@@ -395,7 +395,8 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         if (!p->goes_on)
             p->place_in_walk = (weft_sampler_place){0};
         WEFT_TRY(encode_text(p));
-        begin_caches(p);
+        if (!p->goes_on)
+            weft_generator_begin_caches(p);
         for (int64_t i = 0; i < batch && !p->goes_on; i++)
             begin_with(p, i, p->x + i * p->latent_floats);
         p->goes_on = false;

@@ -34,6 +34,7 @@ typedef struct weft_given_work {
     weft_canvas canvas;
     weft_given_frames how;
     bool zeros;
+    const char *away;
     weft_vae *image_vae, *video_vae; /* encoders */
     bool bound;                      /* image_vae is */
     int64_t image_frames;            /* that image_vae takes */
@@ -406,6 +407,7 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
     w->grid = *place->grid;
     w->how = weft_model_given(place->denoiser);
     w->zeros = place->zeros;
+    w->away = place->away;
     w->canvas = (weft_canvas){.frames = place->frames,
                               .height = place->height,
                               .width = place->width,
@@ -469,12 +471,26 @@ static int64_t image_bytes(const weft_given *g)
     return w->files.carry ? vae + sees : vae > sees ? vae : sees;
 }
 
+/* Of `cells`: nothing where nothing is given. */
+static int64_t cell_bytes(const weft_given *g)
+{
+    const work *w = g->work;
+    const int64_t known = g->from_video || stands_clean(g) ? g->channels : 0;
+    return w && (w->files.image || w->files.video || w->files.carry)
+               ? cells_of(g) * ((known + g->behind) * 4 + 1) + g->latent[0]
+               : 0;
+}
+
 int64_t weft_given_bytes(const weft_given *g)
 {
     const int64_t stays = g->work && g->work->files.carry ? image_bytes(g) : 0;
-    const int64_t known = g->from_video || stands_clean(g) ? cells_of(g) * g->channels * 4 : 0;
-    return stays + known + cells_of(g) * (1 + g->behind * 4) + g->latent[0] +
+    return stays + (g->work && g->work->away ? 0 : cell_bytes(g)) +
            g->image_tokens * g->image_width * 4;
+}
+
+int64_t weft_given_mapped(const weft_given *g)
+{
+    return g->work && g->work->away ? cell_bytes(g) : 0;
 }
 
 int64_t weft_given_work_bytes(const weft_given *g)
@@ -663,13 +679,17 @@ weft_status weft_given_read(weft_given *g)
     if (!w->files.image && !w->files.video && !w->files.carry)
         return WEFT_OK;
     const bool known = g->from_video || stands_clean(g);
-    g->keep = weft_alloc(cells);
-    g->clean = weft_alloc(g->latent[0]);
-    g->known = known ? weft_alloc_aligned(cells * g->channels * 4) : NULL;
-    g->follow = g->behind ? weft_alloc_aligned(cells * g->behind * 4) : NULL;
+    WEFT_TRY(weft_scratch_reserve(w->away, cell_bytes(g),
+                                  "Write --out to another disk, or make fewer frames", &g->cells));
+    float *at = g->cells.data;
+    g->known = known ? at : NULL;
+    at += known ? cells * g->channels : 0;
+    g->follow = g->behind ? at : NULL;
+    at += cells * g->behind;
+    g->keep = (uint8_t *)at;
+    g->clean = g->keep + cells;
     g->image = g->image_tokens ? weft_alloc(g->image_tokens * g->image_width * 4) : NULL;
-    if (!g->keep || !g->clean || (known && !g->known) || (g->behind && !g->follow) ||
-        (g->image_tokens && !g->image))
+    if (g->image_tokens && !g->image)
         return weft_fail(WEFT_E_MEMORY, "out of memory for what is given");
     forget(g);
     if (w->files.video)
@@ -691,10 +711,7 @@ void weft_given_free(weft_given *g)
         seer_free(&g->work->seer);
         weft_free(g->work);
     }
-    weft_free(g->known);
-    weft_free(g->keep);
-    weft_free(g->clean);
-    weft_free(g->follow);
+    weft_scratch_release(&g->cells);
     weft_free(g->image);
     *g = (weft_given){0};
 }

@@ -3,6 +3,7 @@
 #ifndef WEFT_GENERATE_GIVEN_H
 #define WEFT_GENERATE_GIVEN_H
 
+#include "base/scratch_map.h"
 #include "generate/pictures.h"
 #include "model/tiling.h"
 
@@ -25,6 +26,7 @@ typedef struct weft_given_place {
     bool trained;          /* the folder says that its model was trained with a given first frame */
     bool silent;           /* says nothing of sizes: another rank does */
     bool zeros;            /* and with zeros where others have latents of grey pixels */
+    const char *away;      /* folder for what is known of each cell; NULL: in memory */
     const weft_tile *tile; /* of encoding; NULL: whole where that fits into `memory` bytes */
     int64_t memory;
 } weft_given_place;
@@ -41,7 +43,8 @@ typedef struct weft_given {
     float *follow;               /* (T,Y,X,behind) */
     float *image;                /* (tokens, width): of the image encoder */
     int64_t image_tokens, image_width;
-    bool from_video; /* all of `known` is the video's: denoising may begin in between */
+    bool from_video;    /* all of `known` is the video's: denoising may begin in between */
+    weft_scratch cells; /* known, follow, keep and clean are in it */
     struct weft_given_work *work;
 } weft_given;
 
@@ -52,6 +55,7 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
 /* Bytes of what stays, and of what is needed beside it while it is made. */
 int64_t weft_given_bytes(const weft_given *given);
 int64_t weft_given_work_bytes(const weft_given *given);
+int64_t weft_given_mapped(const weft_given *given); /* and what stays in files instead */
 /* Reads and encodes; what was needed for that is gone afterwards. With files->carry it is only laid
  * out, */
 weft_status weft_given_read(weft_given *given);

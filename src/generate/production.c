@@ -69,6 +69,14 @@ static void remove_beside(const making *m, int64_t job, const char *ending)
     weft_buf_free(&path);
 }
 
+static void remove_walk(const making *m, int64_t job)
+{
+    weft_buf path = {0};
+    if (path_beside(m, job, walk_ending, &path) == WEFT_OK && weft_path_exists(path.data))
+        weft_generator_unkeep(path.data);
+    weft_buf_free(&path);
+}
+
 static weft_status exists_beside(const making *m, int64_t job, const char *ending, bool *is)
 {
     weft_buf path = {0};
@@ -113,8 +121,11 @@ static weft_status keep_walk(making *m, bool must)
 {
     weft_buf path = {0};
     const double now = weft_now();
-    if (!m->writes || !weft_generator_may_keep(m->generator) ||
-        (!must && now - m->kept < 50 * m->keeping))
+    const bool together = m->comm && weft_generator_keeps_caches(m->generator);
+    bool keeps = must || now - m->kept >= 50 * m->keeping;
+    if (together) /* each rank keeps its own, behind the same step */
+        WEFT_TRY(weft_comm_broadcast(m->comm, &keeps, sizeof keeps, 0));
+    if (!keeps || (!m->writes && !together))
         return WEFT_OK;
     weft_status_code status = new_beside(m, job_of(m, 0), walk_ending, &path);
     if (status == WEFT_OK)
@@ -143,13 +154,9 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
     if (done < steps || stop != WEFT_OK)
         WEFT_TRY(keep_walk(m, stop == WEFT_E_CANCELLED));
     if (stop == WEFT_E_CANCELLED && m->writes)
-        weft_info("stopped after step %lld of %lld of prompt %lld: %s", (long long)done,
-                  (long long)steps, (long long)job_of(m, 0) + 1,
-                  weft_generator_may_keep(m->generator)
-                      ? "what is there is kept; the same command with --resume goes on, to the "
-                        "same bits"
-                      : "what --cache keeps from step to step is in memory alone, so the same "
-                        "command with --resume begins this video anew");
+        weft_info("stopped after step %lld of %lld of prompt %lld: what is there is kept; the same "
+                  "command with --resume goes on, to the same bits",
+                  (long long)done, (long long)steps, (long long)job_of(m, 0) + 1);
     WEFT_TRY(stop);
     const double taken = (weft_now() - m->began) / (double)(done - m->begun_at);
     if (!m->tells)
@@ -219,7 +226,7 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
         WEFT_TRY(write_array(m, job_of(m, prompt), dim, x));
     WEFT_TRY(in_windows(m) ? keep_window(m) : keep_latents(m, prompt, true));
     if (prompt == m->batch->count - 1)
-        remove_beside(m, job_of(m, 0), walk_ending);
+        remove_walk(m, job_of(m, 0));
     m->decoded = weft_now();
     return WEFT_OK;
 }
@@ -608,7 +615,7 @@ static weft_status open_gallery(making *m)
 {
     const weft_production *o = m->o;
     for (int64_t i = 0; i < o->jobs->count && m->tells && !o->resume; i++) {
-        remove_beside(m, i, walk_ending);
+        remove_walk(m, i);
         remove_beside(m, i, latents_ending);
         remove_windows(m, i);
     }

@@ -35,28 +35,36 @@ static weft_status write_tensors(weft_tensors_writer *w, const weft_walk_file *k
     return weft_tensors_writer_finish(w);
 }
 
-weft_status weft_walk_file_write(const char *path, const weft_walk_file *k)
+weft_status weft_walk_file_writer(const char *path, weft_tensors_writer **writer)
 {
     static const char extension[] = ".safetensors";
     const char *base = weft_path_base(path);
     const int64_t folder = base - path, stem = (int64_t)(strlen(base) - strlen(extension));
     weft_buf dir = {0}, name = {0};
+    weft_buf_printf(&dir, "%.*s", folder > 1 ? (int)folder - 1 : 1, folder ? path : ".");
+    weft_buf_printf(&name, "%.*s", (int)stem, base);
+    weft_status_code status = weft_buf_check(&dir);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&name);
+    if (status == WEFT_OK)
+        status = weft_tensors_writer_create(dir.data, name.data, 0, writer);
+    weft_buf_free(&dir);
+    weft_buf_free(&name);
+    return status;
+}
+
+weft_status weft_walk_file_write(const char *path, const weft_walk_file *k)
+{
     weft_tensors_writer *w = NULL;
     json_t *head = head_of(k);
     char *text = head ? weft_json_line(head) : NULL;
     weft_status_code status = WEFT_OK;
-    weft_buf_printf(&dir, "%.*s", folder > 1 ? (int)folder - 1 : 1, folder ? path : ".");
-    weft_buf_printf(&name, "%.*s", (int)stem, base);
     if (!text)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %s", path));
-    WEFT_GO(weft_buf_check(&dir));
-    WEFT_GO(weft_buf_check(&name));
-    WEFT_GO(weft_tensors_writer_create(dir.data, name.data, 0, &w));
+    WEFT_GO(weft_walk_file_writer(path, &w));
     WEFT_GO(write_tensors(w, k, text));
 out:
     weft_tensors_writer_free(w);
-    weft_buf_free(&dir);
-    weft_buf_free(&name);
     weft_free(text);
     json_decref(head);
     return status;

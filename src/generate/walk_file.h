@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "diffusion/sampler.h"
+#include "format/safetensors.h"
 
 typedef struct weft_walk_file {
     json_t *settings; /* "model", "vae" (weft_folder_identity), sizes, sampler, ...: an object */
@@ -29,6 +30,8 @@ typedef struct weft_walk_file {
     struct weft_tensors *file; /* of one that was read */
 } weft_walk_file;
 
+/* For a file of that name, .safetensors. */
+weft_status weft_walk_file_writer(const char *path, weft_tensors_writer **writer);
 /* Atomic. `kept->file` is not looked at. */
 weft_status weft_walk_file_write(const char *path, const weft_walk_file *kept);
 /* WEFT_E_FORMAT: no such file, or damaged. To be closed. */

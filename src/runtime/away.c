@@ -26,7 +26,8 @@ weft_status weft_elsewhere_reserve(const weft_device *device, const char *dir, i
         return WEFT_OK;
     dir = device == &weft_device_host ? dir : NULL;
     if (dir)
-        WEFT_TRY(weft_scratch_map(dir, bytes, &data));
+        WEFT_TRY(weft_scratch_map(
+            dir, bytes, "Another folder for memory.offload, or a larger memory.limit", &data));
     else
         data = device->hollow ? device->alloc(bytes) : weft_alloc_aligned(bytes);
     if (!data) {

@@ -158,7 +158,7 @@ weft_status weft_mover_measure(const char *dir, double *bytes_per_second)
     char *own = weft_alloc_aligned(MEASURED);
     if (!own)
         return weft_fail(WEFT_E_MEMORY, "no memory to measure copies with");
-    weft_status_code status = weft_scratch_map(dir, MEASURED, &mapped);
+    weft_status_code status = weft_scratch_map(dir, MEASURED, "Choose another folder", &mapped);
     if (status == WEFT_OK) {
         double best = 0;
         memset(own, 1, MEASURED);

@@ -163,7 +163,11 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     void *data = NULL;
     weft_status_code status = WEFT_OK;
     if (mapped)
-        status = weft_scratch_map(store->dir, bytes, &data);
+        status = weft_scratch_map(
+            store->dir, bytes,
+            store->away_count ? "Another folder for memory.offload, or a larger memory.limit"
+                              : "Leave --weights stream out, or write --out to another disk",
+            &data);
     else
         data = store->device->alloc(bytes);
     if (!tensor || !copy || !data) {

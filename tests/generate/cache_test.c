@@ -10,6 +10,7 @@
 #include "../model_of.h"
 
 #include <criterion/criterion.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -86,6 +87,7 @@ typedef struct walk {
     const char *cache;
     double guidance, from, until;
     int64_t frames, window, batch, count;
+    const char *sampler, *away;
     weft_comm *comm;
     const weft_parallel *parallel;
     const char *prompt[PROMPTS];
@@ -122,6 +124,9 @@ static void *go(void *user)
                                             .window = w->window,
                                             .guided = {w->from, w->until},
                                             .parallel = w->parallel,
+                                            .sampler =
+                                                w->sampler ? weft_sampler_find(w->sampler) : NULL,
+                                            .away = w->away,
                                             .cache = w->cache};
     const weft_generator_sink sink = {.latents = keep_latents, .frames = drop, .user = w};
     weft_generator *p = NULL;
@@ -226,6 +231,64 @@ Test(cache, windows_do_not_see_one_another, .init = setup, .fini = teardown)
     cr_expect_eq(w.saved.reused, 8);
     cr_expect(!same(&w, &off) && apart(w.latents, off.latents, CELLS) < 0.5, "%g",
               apart(w.latents, off.latents, CELLS));
+}
+
+/* A letter each time that the model is asked: heun does so twice in a step but the last. */
+Test(cache, samplers_that_ask_twice_leave_two_letters, .init = setup, .fini = teardown)
+{
+    const walk w = walked((walk){.cache = "every:2", .sampler = "heun"});
+    int64_t letters = 0;
+    for (const char *at = w.told; (at = strstr(at, "steps ")); at++)
+        letters += (int64_t)strspn(at + 6, "R.");
+    cr_expect_eq(letters, 19, "%s", w.told);
+    cr_expect_eq(w.saved.runs, 19);
+}
+
+/* What grows with the length of a video lies in files: memory for 30 windows is that for 3, told
+ * and taken, and the bits are those of memory. */
+typedef struct taken {
+    int64_t told, heap, mapped;
+} taken;
+
+static taken bound(int64_t windows, const char *away)
+{
+    const weft_generator_options options = {.steps = 4,
+                                            .guidance = 2,
+                                            .batch = 1,
+                                            .frames = 9 + (windows - 1) * 8,
+                                            .window = 9,
+                                            .cache = "block:0.6",
+                                            .away = away};
+    weft_generator *p = NULL;
+    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_OK, "%s",
+                 weft_error_message());
+    const struct mallinfo2 before = mallinfo2();
+    cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
+    const struct mallinfo2 after = mallinfo2();
+    const taken t = {weft_generator_bytes(p),
+                     (int64_t)(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd),
+                     weft_generator_away_bytes(p)};
+    weft_generator_free(p);
+    return t;
+}
+
+Test(cache, what_grows_with_windows_is_no_memory, .init = setup, .fini = teardown)
+{
+    (void)bound(3, folder); /* what libraries take once */
+    const taken few = bound(3, folder), many = bound(30, folder), held = bound(30, NULL);
+    cr_log_info("3 windows: %ld told, %ld of the heap, %ld of files; 30: %ld, %ld, %ld; without "
+                "files %ld, %ld",
+                few.told, few.heap, few.mapped, many.told, many.heap, many.mapped, held.told,
+                held.heap);
+    cr_expect_eq(few.told, many.told);
+    cr_expect_lt(labs(many.heap - few.heap), 8192, "%ld and %ld", few.heap, many.heap);
+    cr_expect_gt(many.mapped, 8 * few.mapped);
+    cr_expect_eq(held.mapped, 0);
+    cr_expect_eq(held.told, many.told + many.mapped);
+    const walk in_files =
+                   walked((walk){.frames = 17, .window = 9, .cache = "block:0.6", .away = folder}),
+               in_memory = walked((walk){.frames = 17, .window = 9, .cache = "block:0.6"});
+    cr_expect(same(&in_files, &in_memory));
 }
 
 /* Outside of the interval it is the model alone; inside of it, guided. */

@@ -45,7 +45,7 @@ goes_on() {
     "$@" --raw --latents --resume --out "$name.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name: --resume"; }
     grep -qE "goes on after step [1-9]" "$name.log" || { cat "$name.log"; fail "$name: began anew"; }
     cmp "$name.latents.npy" "$name-whole.latents.npy" && cmp "$name.npy" "$name-whole.npy" || fail "$name: not the same bits"
-    [ ! -e "$name.walk.safetensors" ] && [ ! -e "$name.latents.safetensors" ] || fail "$name: what was kept stays"
+    [ -z "$(find . -name "$name.*.safetensors")" ] || fail "$name: what was kept stays"
 }
 frames=(--prompt "a red cat" "${size[@]}" --frames 17)
 long=("${frames[@]}" --model "$wan" --steps 120)
@@ -57,9 +57,17 @@ goes_on windows INT generate "${long[@]}" --window 9 --sampler ddim --eta 0.5
 goes_on mask KILL generate "${long[@]}" --video "$wan/video.png" --mask left.png --sampler heun
 goes_on over TERM generate "${long[@]}" --video "$wan/video.png" --strength 0.7 --sampler dpmpp
 goes_on experts INT generate --prompt cat --model "$golden/wan22" "${size[@]}" --frames 9 --steps 120 --guidance-low 3
+goes_on cached INT generate "${long[@]}" --cache attention:3,warm=0
+goes_on cached-twice KILL generate "${long[@]}" --cache attention:3 --sampler heun --window 9
+goes_on cached-half KILL generate --prompt x --model "$golden/mochi" "${size[@]}" --frames 7 --steps 60 --cache block:0.3,warm=0 --guidance-until 0.6
 longer=("${frames[@]}" --model "$wan" --steps 600)
 goes_on ranks KILL on_two "${longer[@]}"
 goes_on ranks-int INT on_two "${longer[@]}" --sampler dpmpp
+goes_on cached-ranks KILL on_two "${longer[@]}" --cache attention:3 --parallel cfg=2
+stopped INT cached-one generate "${long[@]}" --cache attention:2
+rm cached-one.walk.cache-*
+"$WEFT" generate "${long[@]}" --cache attention:2 --resume --out cached-one.mp4 >refused.log 2>&1 && fail "a walk without its caches was taken"
+grep -q 'cached-one.walk.cache-0-of-1-[0-9]*.safetensors: there is no such file: .* remove cached-one.walk.safetensors' refused.log || { cat refused.log; fail "caches that are gone"; }
 grep -q 'stopped after step [1-9][0-9]* of 120 of prompt 1.*--resume' unipc.stop || { cat unipc.stop; fail "how to go on is not said"; }
 
 # pictures on the way: nothing else changes
