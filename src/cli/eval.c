@@ -83,22 +83,23 @@ static weft_status eval_vae(const weft_args *args)
 
 static void print_shares(const json_t *result, const char *key, const char *title)
 {
-    const json_t *s = json_object_get(result, key);
-    printf("%-10s %4lld %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", title,
-           (long long)number(s, "prompts"), 100 * number(s, "colour"), 100 * number(s, "shape"),
-           100 * number(s, "direction"), 100 * number(s, "all"));
+    static const char *const shares[] = {"colour", "shape", "direction", "all"};
+    const json_t *s = json_object_get(result, key), *prompts = json_object_get(s, "prompts");
+    printf(prompts ? "%-10s %4lld" : "%-10s     ", title, (long long)json_integer_value(prompts));
+    for (int i = 0; i < WEFT_COUNT(shares); i++)
+        if (json_is_number(json_object_get(s, shares[i])))
+            printf(" %8.1f %%", 100 * number(s, shares[i]));
+        else
+            printf(" %10s", "-"); /* pictures have no direction */
+    printf("\n");
 }
 
 static void print_prompts(const json_t *r)
 {
-    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction",
-           "all three");
+    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction", "all");
     print_shares(r, "held_out", "held out");
     print_shares(r, "seen", "seen");
-    const json_t *chance = json_object_get(r, "chance");
-    printf("%-10s %4s %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", "chance", "",
-           100 * number(chance, "colour"), 100 * number(chance, "shape"),
-           100 * number(chance, "direction"), 100 * number(chance, "all"));
+    print_shares(r, "chance", "chance");
 }
 
 /* All ranks make the videos; rank 0 judges them. */

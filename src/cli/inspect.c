@@ -529,6 +529,11 @@ static weft_status inspect_path(request *r, const char *path)
         return weft_fail(WEFT_E_MEMORY, "no memory for a path");
     const bool pipeline = weft_path_exists(index);
     weft_free(index);
+    if (!strcmp(weft_path_extension(path), "yaml") || !strcmp(weft_path_extension(path), "yml"))
+        return weft_fail(WEFT_E_ARG,
+                         "%s: a model is a folder, a config.json or a file of weights; for a "
+                         "config of weft train: weft inspect graph %s",
+                         path, path);
     if (is_weights(path))
         return weft_inspect_file(path, weft_args_flag(r->args, "--tensors"));
     if (!pipeline) {

@@ -375,10 +375,14 @@ static weft_status judge_video(prompt_eval *e, int64_t index)
     const weft_generator_options *s = weft_generator_settings(e->generator);
     const prompt *p = &e->list[index];
     weft_shape_reading r;
-    WEFT_TRY(weft_shape_read(e->rgb, s->frames, s->height, s->width, &r));
+    const int64_t frame = s->height * s->width * 3;
+    const bool picture = s->frames == 1; /* stands still, and no direction is asked for */
+    if (picture)
+        memcpy(e->rgb + frame, e->rgb, (size_t)frame);
+    WEFT_TRY(weft_shape_read(e->rgb, picture ? 2 : s->frames, s->height, s->width, &r));
     const bool colour = r.found && r.words.colour == p->words.colour,
                shape = r.found && r.words.shape == p->words.shape;
-    const bool direction = r.found && r.words.direction == p->words.direction;
+    const bool direction = r.found && (picture || r.words.direction == p->words.direction);
     double *score = e->score[p->held_out];
     score[0] += colour;
     score[1] += shape;
@@ -388,10 +392,11 @@ static weft_status judge_video(prompt_eval *e, int64_t index)
     char text[64] = "nothing";
     if (r.found)
         weft_shape_caption(r.words, text);
-    json_array_append_new(e->each, json_pack("{s:s, s:I, s:s, s:b, s:b, s:b, s:b}", "prompt",
-                                             p->text, "seed", (json_int_t)e->seed[index], "read",
-                                             text, "held_out", p->held_out, "colour", colour,
-                                             "shape", shape, "direction", direction));
+    json_array_append_new(e->each,
+                          json_pack("{s:s, s:I, s:s, s:b, s:b, s:b, s:o}", "prompt", p->text,
+                                    "seed", (json_int_t)e->seed[index], "read", text, "held_out",
+                                    p->held_out, "colour", colour, "shape", shape, "direction",
+                                    picture ? json_null() : json_boolean(direction)));
     return WEFT_OK;
 }
 
@@ -444,7 +449,7 @@ static weft_status generate_all(prompt_eval *e)
     if (weft_comm_rank(o->comm) > 0)
         return weft_generator_run(e->generator, e->text, e->seed, e->count,
                                   &(weft_generator_sink){0});
-    e->rgb = weft_alloc(s->frames * s->height * s->width * 3);
+    e->rgb = weft_alloc((s->frames > 1 ? s->frames : 2) * s->height * s->width * 3);
     e->each = json_array();
     if (!e->rgb || !e->each)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a video");
@@ -463,12 +468,18 @@ static weft_status generate_all(prompt_eval *e)
     return weft_gallery_finish(e->gallery);
 }
 
+/* null of pictures */
+static json_t *of_direction(const prompt_eval *e, double share)
+{
+    return weft_generator_settings(e->generator)->frames > 1 ? json_real(share) : json_null();
+}
+
 static json_t *shares(const prompt_eval *e, int group)
 {
     const double n = e->prompts[group] ? (double)e->prompts[group] : 1;
-    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "prompts", (json_int_t)e->prompts[group],
+    return json_pack("{s:I, s:f, s:f, s:o, s:f}", "prompts", (json_int_t)e->prompts[group],
                      "colour", e->score[group][0] / n, "shape", e->score[group][1] / n, "direction",
-                     e->score[group][2] / n, "all", e->score[group][3] / n);
+                     of_direction(e, e->score[group][2] / n), "all", e->score[group][3] / n);
 }
 
 weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_t **result)
@@ -482,10 +493,12 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
         status = generate_all(&e);
     *result = NULL;
     if (status == WEFT_OK && weft_comm_rank(options->comm) == 0) {
-        json_t *chance =
-            json_pack("{s:f, s:f, s:f, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS, "shape",
-                      1.0 / WEFT_SHAPE_KINDS, "direction", 1.0 / WEFT_SHAPE_DIRECTIONS, "all",
-                      1.0 / WEFT_SHAPE_COMBINATIONS);
+        json_t *chance = json_pack("{s:f, s:f, s:o, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS,
+                                   "shape", 1.0 / WEFT_SHAPE_KINDS, "direction",
+                                   of_direction(&e, 1.0 / WEFT_SHAPE_DIRECTIONS), "all",
+                                   weft_generator_settings(e.generator)->frames > 1
+                                       ? 1.0 / WEFT_SHAPE_COMBINATIONS
+                                       : 1.0 / (WEFT_SHAPE_COLOURS * WEFT_SHAPE_KINDS));
         *result = json_pack("{s:o, s:o, s:o, s:O}", "held_out", shares(&e, 1), "seen",
                             shares(&e, 0), "chance", chance, "each", e.each);
     }

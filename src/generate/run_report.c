@@ -60,9 +60,15 @@ static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
     static const struct {
         const char *metric;
         bool log_y;
-    } curves[] = {{"loss", true},       {"lpips", true},
-                  {"generator", false}, {"discriminator", false},
-                  {"grad_norm", true},  {"samples_per_second", false}}; /* those that a run has */
+    } curves[] = {{"loss", true},
+                  {"lpips", true},
+                  {"generator", false},
+                  {"discriminator", false},
+                  {"balance", false},
+                  {"fullest", false},
+                  {"dropped", false},
+                  {"grad_norm", true},
+                  {"samples_per_second", false}}; /* those that a run has */
     for (int r = 0; r < s->run_count; r++) {
         char name[128], title[192];
         const char *folder = split_pair(s->runs[r], name);
@@ -127,7 +133,10 @@ static weft_status write_prompt_scores(const char *path, weft_buf *page)
         snprintf(text[i][4], 32, i < 2 ? "%lld" : "", (long long)number(row, "prompts"));
         cells[6 * i + 1] = text[i][4];
         for (int k = 0; k < 4; k++) {
-            snprintf(text[i][k], 32, "%.1f %%", 100 * number(row, keys[k]));
+            if (json_is_number(json_object_get(row, keys[k])))
+                snprintf(text[i][k], 32, "%.1f %%", 100 * number(row, keys[k]));
+            else
+                snprintf(text[i][k], 32, "-"); /* pictures have no direction */
             cells[6 * i + 2 + k] = text[i][k];
         }
     }

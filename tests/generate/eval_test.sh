@@ -22,6 +22,13 @@ grep -q "eval vae: the axis tp splits no autoencoder: ranks take clips of their 
 ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out two --json two.json --parallel cfg=2 \
     >two.log 2>&1 || { cat two.log; fail "weft eval prompts on two ranks"; }
 [ "$(grep -c 'held out' two.log)" = 1 ] && [ "$(ls two)" = "$(ls evaluated)" ] || { cat two.log; ls two; fail "two ranks: figures or videos are other than one rank's"; }
+cp -r runs/dit/model pictures
+sed -i 's/"frames": [0-9]*/"frames": 1/' pictures/weft.json
+"$WEFT" eval prompts --model pictures --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out stills --json stills.json >stills.log 2>&1 ||
+    { cat stills.log; fail "weft eval prompts of pictures"; }
+grep -q "^held out .* %  *-  .* %$" stills.log && grep -q '"direction": null' stills.json || { cat stills.log; fail "pictures have a direction"; }
+"$WEFT" inspect model dit.yaml >inspect.log 2>&1 && fail "a config of weft train as a model"
+grep -q "weft inspect graph dit.yaml" inspect.log || { cat inspect.log; fail "what a config is inspected with is not told"; }
 cmp prompts.json two.json || fail "two ranks read something else from the videos"
 echo '{"step": "train", "seconds": 3}' >times.jsonl
 "$WEFT" report --out page.html --run "VAE=runs/vae" --run "DiT=runs/dit" --vae-eval vae.json --prompt-eval prompts.json --videos evaluated \
