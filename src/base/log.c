@@ -34,6 +34,13 @@ void weft_log(weft_log_level level, const char *fmt, ...)
     fprintf(stderr, "%s%s\n", prefix[level], text); /* one call: lines of threads do not mix */
 }
 
+double weft_thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 double weft_now(void)
 {
     struct timespec ts;

@@ -20,6 +20,8 @@ void weft_log(weft_log_level level, const char *fmt, ...) __attribute__((format(
 
 /* Seconds of a monotonic clock. */
 double weft_now(void);
+/* That a processor has worked for the calling thread. */
+double weft_thread_seconds(void);
 
 /* One line that is rewritten on a terminal (at most 10 times a second) and printed every 10 s, and
  * at the end, elsewhere: "train  120/800  15 %  loss 0.123  2 min 10 s left". Not thread safe. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -311,6 +312,12 @@ void weft_memory_trim(void)
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
+}
+
+int64_t weft_memory_peak(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024 * (int64_t)usage.ru_maxrss : 0;
 }
 
 int64_t weft_memory_resident(void)

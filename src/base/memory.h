@@ -64,6 +64,8 @@ weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t el
 void weft_memory_trim(void);
 /* Bytes of this process that are in memory now; 0: not known. */
 int64_t weft_memory_resident(void);
+/* The most that were so far. */
+int64_t weft_memory_peak(void);
 
 /* Bytes that this process can still take without another one's giving way: what the machine has
  * free and its control group leaves. INT64_MAX: not known. */

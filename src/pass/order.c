@@ -15,6 +15,13 @@
  * Collectives that need only sources (a gathered parameter) start ahead of their use, as long as
  * what is there before its time is no more than `room`, or the two largest of them.
  *
+ * What is added to a state of gradients is added as soon as it is there, although the graph says so
+ * behind the whole backward: its memory is free then, and the state may be summed over ranks beside
+ * what is left of the backward.
+ *
+ *   before   dw3  dw2  dw1 ...  s3 += dw3  s2 += dw2  s1 += dw1        dw: heavy, of a layer
+ *   after    dw3  s3 += dw3  dw2  s2 += dw2  dw1  s1 += dw1
+ *
  * Every rank must start its collectives in the same order, and local shapes can differ between
  * ranks; so work is counted by kinds of nodes, and bytes by whole tensors, never by local sizes. */
 #include "pass/rewrite.h"
@@ -43,7 +50,8 @@ typedef struct order {
     int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
     int32_t *queue;  /* collectives under way, oldest first */
     int32_t queue_count;
-    int32_t *due; /* collectives that are ready, wherever they stood (sums of gradients) */
+    bool *adds;   /* by node: adds to a state, or leads to nothing but that */
+    int32_t *due; /* ready wherever they stood: collectives (sums of gradients), and what adds */
     int32_t due_count;
     /* By node, of early collectives: bytes of the whole tensor; 0: in use already. */
     int64_t *ahead;
@@ -125,6 +133,28 @@ static void link_users(order *o)
     memset(at, 0, (size_t)o->nodes * sizeof *at);
 }
 
+/* A new value of a state that is the old one and something. */
+static void mark_sums(order *o)
+{
+    int count;
+    const weft_pair *update = weft_graph_updates(o->from, &count);
+    for (int i = 0; i < count; i++) {
+        const int32_t n = weft_value_get(o->from, update[i].value)->node;
+        const weft_node *node = weft_graph_node(o->from, n),
+                        *source = weft_graph_node(o->from,
+                                                  weft_value_get(o->from, update[i].source)->node);
+        o->adds[n] =
+            node->op == WEFT_OP_ADD && source->op == WEFT_OP_STATE &&
+            (node->in[0].id == update[i].source.id || node->in[1].id == update[i].source.id);
+    }
+    for (int32_t n = o->nodes - 1; n >= 0; n--) {
+        const weft_op op = weft_graph_node(o->from, n)->op;
+        if (o->first_user[n + 1] == o->first_user[n] + 1 && o->adds[o->user[o->first_user[n]]])
+            o->adds[n] = o->adds[n] || (!weft_op_has(op, WEFT_TRAIT_GIVEN) &&
+                                        work(op) < HEAVY_WORK && !weft_op_is_collective(op));
+    }
+}
+
 static void find_leads(order *o)
 {
     for (int32_t n = o->nodes - 1; n >= 0; n--) {
@@ -186,7 +216,7 @@ static void place(order *o, int32_t n)
     for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++) {
         const int32_t user = o->user[u];
         if (--o->unready[user] == 0 && !o->early[user] &&
-            weft_op_is_collective(weft_graph_node(o->from, user)->op))
+            (o->adds[user] || weft_op_is_collective(weft_graph_node(o->from, user)->op)))
             o->due[o->due_count++] = user;
     }
     for (int i = 0; i < node->out_count; i++)
@@ -337,6 +367,7 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.alive = weft_alloc(nodes);
     o.done = weft_alloc(nodes);
     o.early = weft_alloc(nodes);
+    o.adds = weft_alloc(nodes);
     o.lead = weft_alloc(nodes * word);
     o.unready = weft_alloc(nodes * word);
     o.first_user = weft_alloc(nodes * word);
@@ -347,14 +378,15 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.queue = weft_alloc(nodes * word);
     o.due = weft_alloc(nodes * word);
     o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
-    if (!o.alive || !o.done || !o.early || !o.lead || !o.unready || !o.first_user || !o.user ||
-        !o.producer || !o.left || !o.behind || !o.queue || !o.due || !o.ahead) {
+    if (!o.alive || !o.done || !o.early || !o.adds || !o.lead || !o.unready || !o.first_user ||
+        !o.user || !o.producer || !o.left || !o.behind || !o.queue || !o.due || !o.ahead) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;
     }
     mark_alive(&o);
     link_users(&o);
+    mark_sums(&o);
     find_leads(&o);
     measure_early(&o, room);
     memset(o.behind, 0xff, (size_t)values * sizeof *o.behind);
@@ -366,6 +398,7 @@ out:
     weft_free(o.alive);
     weft_free(o.done);
     weft_free(o.early);
+    weft_free(o.adds);
     weft_free(o.lead);
     weft_free(o.unready);
     weft_free(o.first_user);

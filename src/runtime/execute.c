@@ -144,7 +144,18 @@ static weft_status run_guarded(const weft_program *p, const instruction *code)
                : WEFT_OK;
 }
 
-static weft_status run_code(weft_program *p)
+/* Updates from *next on that nothing behind instruction `at` touches. */
+static weft_status tell_written(const weft_program *p, int32_t at, int *next)
+{
+    if (*next == p->update_count || p->update[p->in_order[*next]].last > at)
+        return WEFT_OK;
+    WEFT_TRY(p->device->wait(p->stream));
+    for (; *next < p->update_count && p->update[p->in_order[*next]].last <= at; (*next)++)
+        p->written(p->written_user, p->update[p->in_order[*next]].tensor);
+    return WEFT_OK;
+}
+
+static weft_status run_code(weft_program *p, int *told)
 {
     for (int32_t i = 0; i < p->code_count; i++) {
         const instruction *code = &p->code[i];
@@ -162,6 +173,8 @@ static weft_status run_code(weft_program *p)
         }
         if (moment)
             WEFT_TRY(p->device->record(p->stream, &moment[1]));
+        if (p->written)
+            WEFT_TRY(tell_written(p, i, told));
     }
     return WEFT_OK;
 }
@@ -195,13 +208,16 @@ static void copy_updates(weft_program *p)
 
 static weft_status run_all(weft_program *p)
 {
+    int told = 0;
     if (p->wide)
         widen_inputs(p);
-    WEFT_TRY(run_code(p));
+    WEFT_TRY(run_code(p, &told));
     copy_updates(p);
     if (p->wide)
         narrow_outputs(p);
     WEFT_TRY(p->device->wait(p->stream));
+    if (p->written)
+        WEFT_TRY(tell_written(p, p->code_count, &told));
     return read_profile(p);
 }
 

@@ -315,6 +315,71 @@ static weft_status make_updates(weft_program *p)
     return WEFT_OK;
 }
 
+/* ---- who is told of updates ------------------------------------------------------------------ */
+
+static void touch(int32_t *last, const weft_memory_plan *plan, weft_value v, int32_t at)
+{
+    if (weft_value_ok(v))
+        last[weft_memory_plan_root(plan, v.id)] = at;
+}
+
+/* last[] by root of a buffer. */
+static void find_last(const weft_program *p, int32_t *last)
+{
+    for (int32_t i = 0; i < p->code_count; i++) {
+        const weft_node *node = weft_graph_node(p->graph, p->code[i].node);
+        for (int k = 0; k < node->in_count; k++)
+            touch(last, &p->plan, node->in[k], i);
+        for (int k = 0; k < node->out_count; k++)
+            touch(last, &p->plan, node->out[k], i);
+    }
+}
+
+/* By counting, stable. */
+static void sort_updates(weft_program *p, int32_t *before)
+{
+    for (int i = 0; i < p->update_count; i++)
+        before[p->update[i].last + 1]++;
+    for (int32_t i = 0; i <= p->code_count; i++)
+        before[i + 1] += before[i];
+    for (int i = 0; i < p->update_count; i++)
+        p->in_order[before[p->update[i].last]++] = i;
+}
+
+static weft_status order_updates(weft_program *p)
+{
+    const int64_t i32 = (int64_t)sizeof(int32_t);
+    int32_t *last = weft_alloc((p->plan.count + 1) * i32),
+            *before = weft_alloc((p->code_count + 2) * i32);
+    int32_t *in_order = weft_arena_alloc(p->meta, (p->update_count + 1) * i32);
+    if (last && before && in_order) {
+        find_last(p, last);
+        for (int i = 0; i < p->update_count; i++) {
+            update *u = &p->update[i];
+            u->last = u->in_place && !p->wide ? last[u->source] : p->code_count;
+        }
+        p->in_order = in_order;
+        sort_updates(p, before);
+    }
+    weft_free(last);
+    weft_free(before);
+    return p->in_order ? WEFT_OK : no_memory();
+}
+
+weft_status weft_program_watch(weft_program *p, weft_program_written written, void *user)
+{
+    if (written && !p->in_order)
+        WEFT_TRY(order_updates(p));
+    p->written = written;
+    p->written_user = user;
+    return WEFT_OK;
+}
+
+const weft_tensor *weft_program_update(const weft_program *p, int i)
+{
+    return i < p->update_count ? p->update[i].tensor : NULL;
+}
+
 static bool is_slot(const weft_node *node)
 {
     return weft_op_has(node->op, WEFT_TRAIT_PERSISTENT) &&

@@ -49,6 +49,7 @@ typedef struct update {
     int32_t source, value;
     bool in_place;
     weft_tensor *tensor;
+    int32_t last; /* instruction that touches it; the count of all: it is written behind them */
 } update;
 
 /* Memory that programs bound together pass through, one at a time. */
@@ -108,6 +109,10 @@ struct weft_program {
     int input_set; /* which of the two sets the next run reads */
     update *update;
     int update_count;
+    /* Who is told of them (NULL: nobody), and updates by `last`; NULL: nobody has asked yet */
+    weft_program_written written;
+    void *written_user;
+    int32_t *in_order;
 
     bool bound;
     weft_group *base;           /* that the mesh is laid over; NULL: it has no collectives */

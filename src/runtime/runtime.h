@@ -224,6 +224,14 @@ void weft_program_unbind(weft_program *program);
 weft_tensor *weft_program_input(weft_program *program, const char *name);
 const weft_tensor *weft_program_output(weft_program *program, const char *name);
 weft_status weft_program_run(weft_program *program);
+/* In the runs that follow `written` is called, on the caller's thread, as soon as a param or state
+ * of the store has its new value, which nothing behind it in the program reads or writes: after the
+ * node that made it where it is made in place, else after all nodes. It is the caller's from then
+ * on. NULL: nobody is told. */
+typedef void (*weft_program_written)(void *user, const weft_tensor *tensor);
+weft_status weft_program_watch(weft_program *program, weft_program_written written, void *user);
+/* The i-th of those that a bound program writes; NULL: there are no more. */
+const weft_tensor *weft_program_update(const weft_program *program, int i);
 /* States that are not the store's (weft_attr_source.slot), in the order of the graph: what passes
  * from one program to another, in records of which there may be many. Their bytes are the caller's:
  * `data` of each is set before a run, and weft_program_point tells the program. */

@@ -27,14 +27,16 @@ static const weft_key cascade_keys[] = {
      "iterations",
      .min = 0, .max = 65536},
     {"memory", WEFT_KEY_I64, offsetof(weft_cascade_config, memory), "0", "bytes",
-     "of a rank, which no plan passes, 20GiB for instance; 0: what a device of `cluster` has",
+     "of a rank, which no plan passes, 20GiB for instance: of weights, states and programs, not of "
+     "checkpoints under way and of clips read ahead; 0: what a device of `cluster` has",
      .min = 0, .max = 9e18},
     {"cluster", WEFT_KEY_STRING, offsetof(weft_cascade_config, cluster), "local", "",
      "where it runs: local (with <out>/profile.json of `weft profile`, if it is there), a preset "
      "or a file (weft topology)"},
     {"accumulation", WEFT_KEY_ENUM, offsetof(weft_cascade_config, accumulation), "own", "",
-     "of gradients: own: a rank keeps what it adds itself, and one sum over all ranks ends the "
-     "step; representative: groups sum, then ranks that cover all samples, then a broadcast",
+     "of gradients: own: a rank keeps what it adds itself, and one sum over all ranks begins while "
+     "the last cascades run; representative: groups sum, then ranks that cover all samples, then a "
+     "broadcast",
      .choices = accumulation_names},
     {"weigh", WEFT_KEY_ENUM, offsetof(weft_cascade_config, weigh), "elements", "",
      "what a sample counts by in the mean loss of its step: the elements of its latents, or its "

@@ -18,7 +18,7 @@ static weft_status no_memory(void)
 
 /* What a rank tells beside its cascades. */
 typedef struct figures {
-    double all, reduce;
+    double all, reduce, summed;
     int64_t reduced;
 } figures;
 
@@ -38,7 +38,7 @@ static void sum_cascades(const weft_placed_iteration *plan, weft_executed *e)
                 continue;
             e->start[c] = fmax(e->start[c], d->start); /* of a NAN and a number the number */
             e->end[c] = fmax(e->end[c], d->end);
-            e->cold[c] |= d->compiled > 0;
+            e->cold[c] |= d->first;
         }
         e->seconds[c] = e->end[c] - e->start[c];
         e->makespan = fmax(e->makespan, e->end[c]);
@@ -75,7 +75,7 @@ weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *pl
     const int64_t n = plan->cascades, bytes = n * (int64_t)sizeof(weft_cascade_done);
     const int64_t f64 = (int64_t)sizeof(double);
     weft_executed e = {.ranks = ranks, .cascades = n};
-    figures own = {done->seconds, done->reduce, done->reduced_bytes},
+    figures own = {done->seconds, done->reduce, done->summed, done->reduced_bytes},
             *all = weft_alloc(ranks * (int64_t)sizeof *all);
     e.of = weft_alloc(ranks * bytes + 1);
     e.start = weft_alloc((3 * n + ranks + WEFT_CASCADE_MODULES) * f64);
@@ -92,9 +92,11 @@ weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *pl
         e.all = fmax(e.all, all[r].all);
         e.reduce = fmax(e.reduce, all[r].reduce);
         e.reduced += all[r].reduced;
+        e.summed = fmax(e.summed, all[r].summed);
     }
     sum_cascades(plan, &e);
     sum_ranks(&e);
+    e.exposed = e.summed > 0 ? fmax(0, e.summed - e.makespan) : e.reduce;
     *out = e;
     e = (weft_executed){0};
 out:
@@ -379,18 +381,20 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_n
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
         json_object_set_new(modules, weft_cascade_module_name((weft_cascade_module)m),
                             real(e->module[m]));
-    return json_pack(
-        "{s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f}, s:{s:I, s:I, s:I, s:I}, "
-        "s:{s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
-        "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned", "makespan",
-        p->makespan, "idle", news->idle, "lower_bound", p->lower_bound, "gap",
-        real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan", e->makespan,
-        "idle", all_idle, "reduce", e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes",
-        "in_place", (json_int_t)e->in_place, "received", (json_int_t)e->received, "sent",
-        (json_int_t)e->sent, "reduced", (json_int_t)e->reduced, "planner", "seconds", news->seconds,
-        "late", news->late, "rounds", (json_int_t)news->rounds, "proved", news->proved, "replayed",
-        news->replayed, "left_out", (json_int_t)news->left_out, "fit", fit_line(fit), "modules",
-        modules, "idle", idle, "peak", e->peak, "cascades", cascades);
+    return json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
+                     "s:I, s:I, s:I}, "
+                     "s:{s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
+                     "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
+                     "makespan", p->makespan, "idle", news->idle, "lower_bound", p->lower_bound,
+                     "gap", real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed",
+                     "makespan", e->makespan, "idle", all_idle, "sums", e->exposed, "reduce",
+                     e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes", "in_place",
+                     (json_int_t)e->in_place, "received", (json_int_t)e->received, "sent",
+                     (json_int_t)e->sent, "reduced", (json_int_t)e->reduced, "planner", "seconds",
+                     news->seconds, "late", news->late, "rounds", (json_int_t)news->rounds,
+                     "proved", news->proved, "replayed", news->replayed, "left_out",
+                     (json_int_t)news->left_out, "fit", fit_line(fit), "modules", modules, "idle",
+                     idle, "peak", e->peak, "cascades", cascades);
 }
 
 /* ---- pictures ------------------------------------------------------------------------------- */

@@ -18,10 +18,13 @@ typedef struct weft_executed {
     weft_cascade_done *of; /* [ranks][cascades] */
     double *start, *end;   /* [cascades] from when all its ranks were there to the last one's end */
     double *seconds;       /* [cascades] of that; NAN: nobody took part */
-    bool *cold;            /* [cascades] some rank made its program */
+    bool *cold;            /* [cascades] the first run of its program on some rank */
     double *idle;          /* [ranks] share of the makespan */
     double *module;        /* [WEFT_CASCADE_MODULES] rank-seconds */
-    double makespan, all, reduce;              /* all: with the update */
+    double makespan, all, reduce; /* all: with the update */
+    /* When the last rank had the sums of gradients, 0: the update made them; and how long after the
+     * last cascade that was, with the update where that made them. */
+    double summed, exposed;
     double compiled;                           /* of the rank that compiled longest */
     int64_t in_place, received, sent, reduced; /* bytes, sums over ranks */
     double peak;                               /* of any program */

@@ -56,7 +56,8 @@ typedef struct weft_cascade_done {
     bool took_part;
     double start, end; /* from when its inputs were there to when its kernels were done */
     double waited;     /* before it: for inputs */
-    double compiled;   /* seconds of making its program; 0: it was in the cache, */
+    bool first;        /* its program had not run before */
+    double compiled;   /* seconds of making it now; 0: it was in the cache, */
     double bound;      /* and of laying it over the group */
     int64_t in_place;  /* bytes that this rank had as a producer */
     int64_t received;  /* bytes that came from other ranks, */
@@ -70,6 +71,12 @@ typedef struct weft_iteration_done {
     double reduce;              /* seconds from the last cascade's end here to the update's end */
     double seconds;             /* of all of it */
     int64_t reduced_bytes;      /* that this rank sent for sums of gradients */
+    /* From the begin to when gradients were summed over all ranks; 0: the update sums them. */
+    double summed;
+    /* Seconds that a processor worked for this rank's thread in the iteration; of them in what
+     * cascades run, and in taking programs and laying them over groups. What is left is
+     * bookkeeping. */
+    double own, running, taking;
 } weft_iteration_done;
 
 /* Each sample's DiT is there once and other modules at most once, groups are of ranks of the job

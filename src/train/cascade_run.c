@@ -1,6 +1,8 @@
 #include "train/cascade_run.h"
 
+#include "base/log.h"
 #include "runtime/program_cache.h"
+#include "train/cascade_sums.h"
 
 #include <string.h>
 
@@ -11,8 +13,7 @@ typedef struct entry {
     weft_step step;
     weft_cascade_run *run;
     struct entry *next; /* of those that are bound */
-    bool bound;
-    double compiled; /* seconds; 0 once that was told */
+    bool bound, ran;
 } entry;
 
 struct weft_cascade_run {
@@ -27,10 +28,13 @@ struct weft_cascade_run {
     weft_device_stream *stream; /* of what is handed on */
     const double *clock;        /* modelled seconds; NULL: weft_now()'s */
     double compiling;
+    weft_sums *sums;  /* beside the cascades; NULL: otherwise */
+    int32_t last;     /* of the plan that runs: this rank's last DiT cascade; -1: it has none */
     weft_cover cover; /* of the plan that runs; with representatives */
-    int64_t reduced;  /* bytes that this rank sent for sums in it */
-    int32_t *order;   /* of the plan that runs: its cascades, */
-    int64_t *floats;  /* and what a row of each sample and module has */
+    int64_t reduced;  /* bytes that this rank sent for sums in it, */
+    double running, taking; /* and as weft_iteration_done has them */
+    int32_t *order;         /* of the plan that runs: its cascades, */
+    int64_t *floats;        /* and what a row of each sample and module has */
     int64_t room;
 };
 
@@ -102,8 +106,7 @@ static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, 
         weft_free(e);
         return status;
     }
-    e->compiled = weft_now() - began;
-    r->compiling += e->compiled;
+    r->compiling += weft_now() - began;
     WEFT_TRY(weft_program_cache_put(r->cache, key, e, bytes_of(e)));
     *out = e;
     return WEFT_OK;
@@ -222,6 +225,12 @@ static weft_status adds(weft_cascade_run *r, int bucket, weft_graph **out)
     return status;
 }
 
+/* Zero's are scattered by the update, and representatives have a way of their own. */
+static bool sums_beside(const weft_cascade_setup *s)
+{
+    return !s->representative && !s->place->zero && weft_comm_ranks(s->comm) > 1;
+}
+
 static weft_status plan_update(weft_cascade_run *r)
 {
     const weft_cascade_setup *s = &r->setup;
@@ -234,7 +243,7 @@ static weft_status plan_update(weft_cascade_run *r)
     place.kind = WEFT_STEP_UPDATE;
     place.told = 0;
     weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &place);
-    optimizer.own = !s->representative;
+    optimizer.own = !s->representative && !sums_beside(s);
     const weft_program_key key = {.graph = (uint64_t)s->buckets + KEY_UPDATE};
     if (status == WEFT_OK)
         whole = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &place.mesh,
@@ -246,7 +255,12 @@ static weft_status plan_update(weft_cascade_run *r)
         status = weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     if (status == WEFT_OK)
         status = plan_entry(r, &key, whole, s->optimizer, &place, &r->update);
-    return status == WEFT_OK ? weft_store_init(s->store, r->update->step.graph, s->seed) : status;
+    if (status == WEFT_OK)
+        status = weft_store_init(s->store, r->update->step.graph, s->seed);
+    return status == WEFT_OK && sums_beside(s)
+               ? weft_sums_create(r->world, s->place->backend, s->store, r->update->step.graph,
+                                  &r->sums)
+               : status;
 }
 
 weft_step *weft_cascade_run_update(weft_cascade_run *r)
@@ -374,6 +388,38 @@ static double now(const weft_cascade_run *r)
     return r->clock ? *r->clock : weft_now();
 }
 
+/* ---- sums beside the cascades ---------------------------------------------------------------- */
+
+static void written(void *user, const weft_tensor *tensor)
+{
+    weft_cascade_run *r = user;
+    weft_sums_final(r->sums, tensor);
+}
+
+/* A cascade's program, from which on sums start if it is this rank's last. */
+static weft_status run_program(weft_cascade_run *r, int32_t index, weft_program *program)
+{
+    if (!r->sums || r->setup.late_sums || index != r->last)
+        return weft_program_run(program);
+    WEFT_TRY(weft_program_watch(program, written, r));
+    weft_sums_rest(r->sums, program);
+    const weft_status_code status = weft_program_run(program),
+                           ended = weft_program_watch(program, NULL, NULL);
+    return status == WEFT_OK ? ended : status;
+}
+
+/* After all that this rank does in the iteration. */
+static weft_status wait_sums(weft_cascade_run *r, weft_iteration_done *done)
+{
+    if (!r->sums)
+        return WEFT_OK;
+    weft_sums_rest(r->sums, NULL);
+    WEFT_TRY(weft_sums_wait(r->sums));
+    r->reduced += weft_sums_bytes(r->sums);
+    done->summed = now(r) - done->begin;
+    return WEFT_OK;
+}
+
 static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
                            int member, weft_hands *hands, weft_cascade_done *done)
 {
@@ -382,13 +428,15 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     weft_handed handed[WEFT_CASCADE_MODULES];
     weft_group *group;
     entry *e;
-    const double asked = now(r);
+    const double asked = now(r), took = weft_thread_seconds(), compiled = r->compiling;
     WEFT_TRY(group_of(r, c, &group));
     WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
-    done->compiled = e->compiled;
-    e->compiled = 0;
+    done->compiled = r->compiling - compiled;
+    done->first = !e->ran;
+    e->ran = true;
     const double waits = now(r);
+    r->taking += weft_thread_seconds() - took;
     if (status == WEFT_OK)
         status = weft_hands_take(hands, index, handed, done);
     if (status == WEFT_OK)
@@ -398,7 +446,9 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     if (status == WEFT_OK) {
         *(float *)weft_program_input(e->step.program, "optimizer.weight")->data = (float)s->weight;
         done->peak = (double)weft_program_bytes(e->step.program);
-        status = weft_program_run(e->step.program);
+        const double began = weft_thread_seconds();
+        status = run_program(r, index, e->step.program);
+        r->running += weft_thread_seconds() - began;
     }
     done->end = now(r);
     done->bound = waits - asked - done->compiled;
@@ -435,9 +485,11 @@ static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan
     done->start = now(r);
     WEFT_TRY(weft_hands_make(hands, index, &row));
     const int64_t floats = r->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+    const double began = weft_thread_seconds();
     if (clips.count)
         WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, clips,
                                        row + clips.first * floats));
+    r->running += weft_thread_seconds() - began;
     done->end = now(r);
     return weft_hands_give(hands, index, done);
 }
@@ -506,11 +558,24 @@ static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *p
     return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)plan->cascades);
 }
 
+static void find_last(weft_cascade_run *r, const weft_placed_iteration *plan)
+{
+    const int own = weft_comm_rank(r->setup.comm);
+    r->last = -1;
+    for (int64_t i = 0; i < plan->cascades; i++) {
+        const weft_placed_cascade *c = &plan->cascade[r->order[i]];
+        if (c->module == WEFT_CASCADE_DIT && member_of(c, own) >= 0)
+            r->last = r->order[i];
+    }
+}
+
 weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_iteration *plan,
                                        weft_iteration_done *done)
 {
     weft_hands *hands = NULL;
+    const double began = weft_thread_seconds();
     done->begin = now(r);
+    done->summed = r->running = r->taking = 0;
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
     WEFT_TRY(make_room(r, plan));
     WEFT_TRY(weft_placed_order(plan, r->order));
@@ -519,6 +584,11 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
             r->floats[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.floats(
                 r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
     r->reduced = 0;
+    find_last(r, plan);
+    if (r->sums)
+        weft_sums_begin(r->sums);
+    if (r->sums && r->last < 0 && !r->setup.late_sums)
+        weft_sums_rest(r->sums, NULL);
     weft_cover_free(&r->cover);
     if (r->setup.representative)
         WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
@@ -526,10 +596,15 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     weft_status_code status = take_all(r, plan, hands, done);
     if (status == WEFT_OK && r->setup.representative)
         status = finish_sums(r);
+    if (status == WEFT_OK)
+        status = wait_sums(r, done);
     done->reduced_bytes = r->reduced + weft_program_comm_times(r->update->step.program).wire_bytes;
     if (status != WEFT_OK)
         weft_comm_give_up(r->setup.comm); /* others may wait for what this rank hands on */
     weft_hands_close(hands);
+    done->running = r->running;
+    done->taking = r->taking;
+    done->own = weft_thread_seconds() - began;
     return status;
 }
 
@@ -592,6 +667,7 @@ void weft_cascade_run_free(weft_cascade_run *r)
 {
     if (!r)
         return;
+    weft_sums_free(r->sums);
     weft_program_cache_free(r->cache);
     weft_cover_free(&r->cover);
     weft_free(r->alone);

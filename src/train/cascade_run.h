@@ -3,7 +3,8 @@
  *     rank 0   [s0.vae ──]─┐ [s1.dit ────────────]            in the one order of all cascades;
  *     rank 1   [s0.vae ──]─┤ [s0.dit ──]                      a rank takes those that it is in
  *     rank 2               └>[s0.dit ──] [s2.dit ──]
- *                hand-off    grad.* += own terms      update: one sum over all ranks
+ *                hand-off    grad.* += own terms, and when a rank's last cascade has added to one:
+ *                            its sum over all ranks, beside what still runs; then the update
  *
  * A DiT cascade is a GRADIENTS program (train/step.h) of one sample's bucket, compiled for a mesh
  * of as many ranks as the cascade has and for this rank's number among them, and bound to whichever
@@ -47,10 +48,14 @@ typedef struct weft_cascade_setup {
     const weft_place_of_run *place;
     const weft_optimizer_config *optimizer;
     weft_sp_method context; /* of a DiT on several ranks where a plan names none */
-    /* Sums of gradients go by way of representatives (train/cascade_grads.h), in every iteration
-     * before the update, which sums nothing and is the same on all ranks; zero does not go with it.
-     * False: each rank keeps its own terms until the update, which sums them. */
+    /* Sums of gradients go by way of representatives (train/cascade_grads.h); zero does not go with
+     * it. False: each rank keeps its own terms, and one sum over all ranks is that of all samples
+     * (train/cascade_sums.h); with zero the update scatters it. Else gradients are whole before
+     * the update, which sums nothing and is the same on all ranks. */
     bool representative;
+    /* Ranks' own sums begin when a rank's cascades are over, not when its last one has added to
+     * them (train/cascade_sums.h): to measure what that hides. */
+    bool late_sums;
     uint64_t seed;
     int buckets;
     const int64_t *clips; /* [buckets] of a sample */

@@ -56,8 +56,9 @@ struct weft_cascade_train {
     weft_placed_sample *sample;
     weft_item *item;
     /* sums over iterations */
+    bool executed_any;
     int64_t iterations;
-    double planned, executed, bound, late, planning;
+    double planned, executed, exposed, bound, late, planning;
     double idle_planned, idle_executed;
 };
 
@@ -451,9 +452,11 @@ static double mean_idle(const weft_executed *e)
 /* What was compiled in it is no measure of what an iteration takes. */
 static void add_up(weft_cascade_train *t, const weft_executed *e)
 {
+    t->executed_any = true;
     if (e->compiled > 0)
         return;
     t->iterations++;
+    t->exposed += e->exposed;
     t->planned += t->plan->makespan;
     t->bound += t->plan->lower_bound;
     t->executed += e->makespan;
@@ -475,7 +478,9 @@ weft_status weft_cascade_train_note(weft_cascade_train *t)
     t->done.seconds = last - t->done.begin;
     t->done.reduce = t->done.seconds - end;
     WEFT_TRY(weft_cascade_gather(t->comm, t->plan, &t->done, &e));
-    weft_status_code status = weft_cascade_prices_note(t->prices, t->plan, e.seconds, e.cold, &fit);
+    weft_status_code status = WEFT_OK;
+    if (t->leader) /* who plans */
+        status = weft_cascade_prices_note(t->prices, t->plan, e.seconds, e.cold, &fit);
     if (status == WEFT_OK && t->leader) {
         weft_cascade_prices_odd(t->prices, &odd);
         if (odd.len)
@@ -491,14 +496,21 @@ weft_status weft_cascade_train_note(weft_cascade_train *t)
 weft_status weft_cascade_train_end(weft_cascade_train *t)
 {
     const double n = (double)t->iterations;
+    char text[2][32];
+    if (t->leader && t->executed_any)
+        weft_info(
+            "stage %lld: memory of a rank: %s planned with at most, %s of this process at its "
+            "worst, with checkpoints and clips read ahead",
+            (long long)t->s.stage, weft_format_bytes((int64_t)t->memory, text[0]),
+            weft_format_bytes(weft_memory_peak(), text[1]));
     if (t->leader && t->iterations)
         weft_info(
             "stage %lld: %lld iterations of cascades without compiling: %.4g s as planned, "
-            "%.4g s as executed, ranks idle %.1f and %.1f %%, lower bound %.4g s; the planner "
-            "took %.3g s and was waited for %.3g s",
+            "%.4g s as executed and %.3g s of sums behind it, ranks idle %.1f and %.1f %%, lower "
+            "bound %.4g s; the planner took %.3g s and was waited for %.3g s",
             (long long)t->s.stage, (long long)t->iterations, t->planned / n, t->executed / n,
-            100 * t->idle_planned / n, 100 * t->idle_executed / n, t->bound / n, t->planning / n,
-            t->late / n);
+            t->exposed / n, 100 * t->idle_planned / n, 100 * t->idle_executed / n, t->bound / n,
+            t->planning / n, t->late / n);
     const weft_status_code status = weft_cascade_log_close(t->log);
     t->log = NULL;
     return status;

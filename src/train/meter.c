@@ -1,10 +1,10 @@
 #include "train/meter.h"
 
+#include "base/memory.h"
 #include "format/metrics.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 struct weft_meter {
     weft_metrics *metrics;
@@ -32,13 +32,6 @@ weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_
     weft_progress_begin(&m->progress, "train", total, step);
     *out = m;
     return WEFT_OK;
-}
-
-static double resident_bytes(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return 1024.0 * (double)usage.ru_maxrss;
 }
 
 static weft_status write_figures(weft_meter *m, const weft_step_figures *f)
@@ -84,7 +77,7 @@ weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
     snprintf(detail, sizeof detail,
              "%s%sloss %.4f  norm %.3f  %.1f samples/s%s  %.1f GFLOP/s%s  %s%s", f->stage,
              f->stage[0] ? "  " : "", f->loss, f->grad_norm, m->samples / m->seconds, tokens,
-             gflops, share, weft_format_bytes((int64_t)resident_bytes(), memory), skipped);
+             gflops, share, weft_format_bytes(weft_memory_peak(), memory), skipped);
     m->done = f->step;
     weft_progress_update(&m->progress, f->step, detail);
     return WEFT_OK;

@@ -169,7 +169,8 @@ static weft_status open_ranks(trainer *t)
     if (t->hollow && weft_run_cascades(run))
         return weft_fail(WEFT_E_CONFIG,
                          "%s: backend: a rehearsal has no samples to plan iterations of cascades "
-                         "for; `weft train --dry-run` plans them and starts nothing",
+                         "for; `weft train --dry-run --ranks N` plans them for N devices of "
+                         "parallel.cascades.cluster and starts nothing",
                          t->path);
     t->place.comm = t->comm;
     t->place.profile = run->trace && !t->hollow;

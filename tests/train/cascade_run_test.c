@@ -206,6 +206,7 @@ typedef struct job {
     weft_store *store;
     int ranks, rank, zero; /* REPRESENTATIVE: none, and sums go by way of representatives */
     int64_t cache;
+    bool late; /* sums begin when a rank's cascades are over */
     double deadline;
     int dies; /* phase in which this rank is killed; 0: it is not */
     double loss[STEPS], norm[STEPS];
@@ -291,6 +292,7 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
         .optimizer = &adamw,
         .context = WEFT_SP_ULYSSES,
         .representative = j->zero < 0,
+        .late_sums = j->late,
         .seed = 7,
         .buckets = BUCKETS,
         .clips = clips,
@@ -364,7 +366,7 @@ static void run_all(job *jobs, int ranks)
 }
 
 static void run(const weft_model *model, const made_plan *plan, int ranks, int zero, int64_t cache,
-                job *jobs)
+                bool late, job *jobs)
 {
     for (int r = 0; r < ranks; r++)
         jobs[r] = (job){.plan = plan,
@@ -374,7 +376,8 @@ static void run(const weft_model *model, const made_plan *plan, int ranks, int z
                         .rank = r,
                         .zero = zero,
                         .deadline = 60,
-                        .cache = cache};
+                        .cache = cache,
+                        .late = late};
     run_all(jobs, ranks);
     for (int r = 0; r < ranks; r++)
         cr_assert_str_empty(jobs[r].error, "rank %d of %d: %s", r, ranks, jobs[r].error);
@@ -450,7 +453,7 @@ static double gradient_distance(const job *many, int ranks, int step, weft_store
                 const double term =
                     (double)((const float *)weft_store_find(many[r].grad[step], all->name)
                                  ->data)[i];
-                sum += many[r].zero < 0 ? term / ranks : term;
+                sum += many[r].zero > 0 ? term : term / ranks; /* else each has the whole */
             }
             off += sum * sum;
             norm += alone * alone;
@@ -554,8 +557,9 @@ static void compare(uint64_t seed, int ranks, int zero)
     for (int i = 0; i < STEPS; i++)
         make_plan(&plan[i], weft_seed_mix(seed, (uint64_t)i), i, ranks);
     cr_assert_eq(train_alone(&alone), WEFT_OK, "%s", weft_error_message());
-    run(&model, plan, ranks, zero, 0, many);
-    run(&model, plan, ranks, zero, 1, again); /* of which no program stays that is not in use */
+    run(&model, plan, ranks, zero, 0, false, many);
+    /* of which no program stays that is not in use; and when sums begin changes no bit */
+    run(&model, plan, ranks, zero, 1, true, again);
     for (int i = 0; i < STEPS; i++) {
         const char *name = "";
         const double off = gradient_distance(many, ranks, i, alone.grad[i], &name);

@@ -60,7 +60,7 @@ weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t
     weft_xml_escape(out, title);
     weft_buf_printf(out, "</text>\n");
     for (int64_t r = 0; r < rows; r++) {
-        const double y = top + height - row * (double)(r + 1);
+        const double y = top + row * (double)r;
         weft_buf_printf(out,
                         "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\" fill=\"#f4f4f4\"/>\n",
                         left, y + 0.5, width, row - 1);
@@ -71,12 +71,11 @@ weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t
         if (rows_per_node > 0 && r && r % rows_per_node == 0)
             weft_buf_printf(out,
                             "<line x1=\"%g\" x2=\"%g\" y1=\"%g\" y2=\"%g\" stroke=\"#888\"/>\n",
-                            left - 40, left + width, y + row, y + row);
+                            left - 40, left + width, y, y);
     }
     for (int64_t i = 0; i < count; i++)
-        draw_bar(&bar[i], left + bar[i].start * scale,
-                 top + height - row * (double)(bar[i].row + 1), (bar[i].end - bar[i].start) * scale,
-                 row, out);
+        draw_bar(&bar[i], left + bar[i].start * scale, top + row * (double)bar[i].row,
+                 (bar[i].end - bar[i].start) * scale, row, out);
     const double tick = tick_of(seconds);
     for (double t = 0; t <= seconds * 1.0001 && scale > 0; t += tick)
         weft_buf_printf(out,
