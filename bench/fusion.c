@@ -1,8 +1,10 @@
 /* bench/fusion: STDiT3's layers over ranks, whole and in slices (docs/parallelism.md), as rows of
  * tables. A denoising step is timed as 28 of its pairs of layers, by the difference of a model of
  * three and one of one.
- *   paper  STDiT3-XL in bf16 at the sizes of ScaleFusion's §5.2 on 8, 16, 32 modelled A100, and
+ *   paper [VIDEO, 0 to 10]
+ *          STDiT3-XL in bf16 at the sizes of ScaleFusion's §5.2 on 8, 16, 32 modelled A100, and
  *          the sweep over slices and what is lifted (sweep), and other ways to split (others)
+ *   replay the same model's step on 8 and 16 ranks, recorded and played by the event simulator
  *   links  a small one on 2 and 4 modelled cores, over links of 100 Mbit/s to 4 Gbit/s
  *   real   the same on two threads of this machine, in real time, over links of WEFT_LINK */
 #include "../tests/model_of.h"
@@ -10,6 +12,7 @@
 #include "kernel/virtual/virtual.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
+#include "plan/simulate/simulator.h"
 #include "runtime/comm.h"
 
 #include <math.h>
@@ -30,6 +33,7 @@ typedef struct setting {
     const weft_virtual_rates *rates; /* its clock is not looked at */
     const weft_link_model *links;    /* clocked: modelled time */
     bool real;                       /* kernels of cpu, one thread each */
+    bool traced;
 } setting;
 
 typedef struct result {
@@ -45,6 +49,7 @@ typedef struct player {
     weft_comm *comm;
     double now, seconds, busy, exposed, kernels;
     int64_t arena, bytes;
+    weft_timeline timeline; /* of the last run, where it is traced */
     char error[400];
 } player;
 
@@ -79,6 +84,11 @@ static weft_status times(player *p, weft_program *program, const weft_virtual_ra
         least = turn && took < least ? took : least;
     }
     p->seconds = least;
+    if (p->of->traced) {
+        p->timeline = weft_timeline_open(p->rank, p->of->ranks);
+        p->timeline.origin = start;
+        WEFT_TRY(weft_timeline_add_program(&p->timeline, program));
+    }
     const weft_comm_times comm = weft_program_comm_times(program);
     p->busy = comm.busy;
     p->exposed = comm.exposed;
@@ -118,6 +128,7 @@ static weft_status play(player *p)
         .mesh = &mesh, .rank = p->rank, .recipe = &recipe, .narrow = s->narrow};
     const weft_program_options options = {.backend = s->real ? &weft_backend_cpu : backend,
                                           .mesh = &mesh,
+                                          .profile = s->traced,
                                           .no_overlap = s->no_overlap,
                                           .threads = 1};
     WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
@@ -149,10 +160,12 @@ static void *play_rank(void *user)
     return NULL;
 }
 
-/* All ranks of a model of so many pairs of layers; the slowest one's times. */
+/* All ranks of a model of so many pairs of layers; the slowest one's times. With `traced` each has
+ * its timeline in played[]. */
+static player played[RANKS];
 static player run(const setting *s, int64_t depth)
 {
-    static player all[RANKS];
+    player *all = played;
     weft_comm *comm[RANKS];
     pthread_t thread[RANKS];
     player worst = {0};
@@ -234,14 +247,18 @@ static setting paper_setting(const video *v, int ranks, const weft_virtual_rates
                      .links = links};
 }
 
-static void paper(bool sweep)
+/* only: of the videos, -1: all. */
+static void paper(bool sweep, int only)
 {
     const weft_virtual_rates rates = a100();
     weft_link_model links;
     if (weft_link_model_parse(p4d, &links) != WEFT_OK)
         exit(1);
     links.clocked = true;
-    const int first = sweep ? 5 : 0, behind = sweep ? 6 : WEFT_COUNT(videos);
+    const int first = sweep       ? 5
+                      : only >= 0 ? only
+                                  : 0,
+              behind = sweep || only >= 0 ? first + 1 : WEFT_COUNT(videos);
     printf(sweep ? "| ranks | slices | lifted | step, s |\n|---|---|---|---|\n"
                  : "| video | ranks | kernels, s | exchange, s | whole layers | slices | lifted | "
                    "as fast | arena whole, slices, GiB |\n|---|---|---|---|---|---|---|---|---|\n");
@@ -302,6 +319,62 @@ static void others(void)
                        PAIRS * r.seconds, (double)r.arena / 1073741824.0);
                 fflush(stdout);
             }
+}
+
+/* ---- what the simulator says of the same steps ---------------------------------------------- */
+
+/* Of three pairs of layers: executed, and the trace of that on the cluster. */
+static void replay(const setting *s, const char *name, const char *how, const char *cluster)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_timeline timeline[RANKS];
+    weft_cluster c;
+    weft_trace trace = {0};
+    weft_simulation sim = {0};
+    double executed;
+    const player one = run(s, 3);
+    for (int r = 0; r < s->ranks; r++)
+        timeline[r] = played[r].timeline;
+    if (weft_cluster_load(arena, cluster, &c) != WEFT_OK ||
+        weft_timelines_join(timeline, s->ranks, &trace, &executed) != WEFT_OK ||
+        weft_simulate(&trace, &c, &sim) != WEFT_OK) {
+        fprintf(stderr, "bench/fusion: %s\n", weft_error_message());
+        exit(1);
+    }
+    printf("| %s | %d | %s | %.4f | %.4f | %.4f | %+.1f %% |\n", name, s->ranks, how, one.kernels,
+           sim.seconds, executed, 100 * (executed / sim.seconds - 1));
+    fflush(stdout);
+    for (int r = 0; r < s->ranks; r++)
+        weft_timeline_free(&timeline[r]);
+    weft_simulation_free(&sim);
+    weft_trace_free(&trace);
+    weft_arena_free(arena);
+}
+
+static void replays(void)
+{
+    const weft_virtual_rates rates = a100();
+    weft_link_model links;
+    if (weft_link_model_parse(p4d, &links) != WEFT_OK)
+        exit(1);
+    links.clocked = true;
+    printf("| video | ranks | layers | kernels, s | simulated, s | executed, s | off |\n"
+           "|---|---|---|---|---|---|---|\n");
+    for (int v = 1; v < 6; v += 4)
+        for (int ranks = 8; ranks <= 16; ranks *= 2) {
+            const char *cluster = ranks == 8 ? "a100:1" : "a100:2";
+            setting s = paper_setting(&videos[v], ranks, &rates, &links);
+            s.traced = true;
+            setting whole = s, intra = s, heads = s;
+            whole.slices = heads.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+            whole.no_overlap = heads.no_overlap = true;
+            intra.slices.lift_time = intra.slices.lift_space = 0;
+            heads.axis = "heads";
+            replay(&whole, videos[v].name, "whole", cluster);
+            replay(&intra, videos[v].name, "slices", cluster);
+            replay(&s, videos[v].name, "slices, lifted", cluster);
+            replay(&heads, videos[v].name, "Ulysses", cluster);
+        }
 }
 
 /* ---- slower links --------------------------------------------------------------------------- */
@@ -380,11 +453,13 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     if (!*what || !strcmp(what, "paper"))
-        paper(false);
+        paper(false, argc > 2 ? atoi(argv[2]) : -1);
     if (!*what || !strcmp(what, "sweep"))
-        paper(true);
+        paper(true, -1);
     if (!*what || !strcmp(what, "others"))
         others();
+    if (!*what || !strcmp(what, "replay"))
+        replays();
     if (!*what || !strcmp(what, "links"))
         over_links();
     if (!*what || !strcmp(what, "real"))

@@ -1,3 +1,4 @@
+#include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cli/lora_option.h"
@@ -154,6 +155,9 @@ static weft_status read_options(const weft_args *args, weft_generator_options *o
                          "--guidance 1 is no guidance at all",
                          o->guided[0], o->guided[1]);
     o->cache = weft_args_string(args, "--cache");
+    o->trace = weft_args_string(args, "--trace");
+    if (o->trace)
+        WEFT_TRY(weft_make_dirs(o->trace));
     return find_rows(args, o);
 }
 
@@ -343,6 +347,10 @@ static const weft_option options[] = {
      .fallback = "0",
      .help = "behind every so many steps a picture of the middle of the video as it is seen then, "
              "beside it as .preview.png; 0: none"},
+    {.name = "--trace",
+     .value_name = "DIR",
+     .help = "writes when each kernel and exchange of the last denoising step ran, as "
+             "DIR/trace-<rank>.json, for Perfetto and for weft simulate DIR/trace-*.json"},
     {.name = "--keep-latents",
      .help = "what was denoised, which is written before it is decoded, stays beside the video as "
              ".latents.safetensors"},

@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "cli/plan.h"
 #include "cli/simulate_run.h"
+#include "cli/simulate_trace.h"
 #include "plan/cascade/plan_file.h"
 #include "plan/pipeline/degrees_report.h"
 #include "plan/pipeline/keep_report.h"
@@ -15,7 +16,8 @@
 #include <string.h>
 
 static const weft_option options[] = {
-    {"--cluster", "SPEC", NULL, "preset or YAML file; must be the one that the plan was made for"},
+    {"--cluster", "SPEC", NULL,
+     "preset or YAML file; of a plan it must be the one that it was made for"},
     {"--chrome", "FILE.json", NULL, "write a Chrome trace (open it in Perfetto)"},
     {"--svg", "FILE.svg", NULL, "draw a Gantt chart: a row per device, a colour per sample"},
     {"--out", "FILE.json", NULL, "write the figures as JSON"},
@@ -142,9 +144,18 @@ static void print_links(const weft_cluster *c, const weft_simulation *r, int64_t
     }
 }
 
-static weft_status write_figures(const char *path, const weft_cluster *c, const weft_simulation *r,
-                                 const totals *t, double planned)
+/* What a report needs to know of what is simulated. */
+typedef struct planned {
+    const weft_cluster *cluster;
+    const weft_assigned *placed; /* NULL: a pipeline, or executed */
+    double seconds, bound;
+    bool executed; /* seconds: that it took */
+} planned;
+
+static weft_status write_figures(const char *path, const planned *f, const weft_simulation *r,
+                                 const totals *t)
 {
+    const weft_cluster *c = f->cluster;
     json_t *links = json_object(), *root = NULL;
     for (int64_t l = 0; l < r->links; l++)
         if (r->link_bytes[l] > 0) {
@@ -152,21 +163,15 @@ static weft_status write_figures(const char *path, const weft_cluster *c, const 
             weft_cluster_link_name(c, l, name);
             json_object_set_new(links, name, json_real(r->link_bytes[l]));
         }
-    root = json_pack("{s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "seconds", r->seconds, "planned_seconds",
-                     planned, "idle", t->idle, "exposed_seconds", t->exposed, "peak_bytes", t->peak,
-                     "events", (json_int_t)r->events, "link_bytes", links);
+    root = json_pack("{s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "seconds", r->seconds,
+                     f->executed ? "executed_seconds" : "planned_seconds", f->seconds, "idle",
+                     t->idle, "exposed_seconds", t->exposed, "peak_bytes", t->peak, "events",
+                     (json_int_t)r->events, "link_bytes", links);
     const weft_status_code status =
         root ? weft_json_save(path, root) : weft_fail(WEFT_E_MEMORY, "out of memory");
     json_decref(root);
     return status;
 }
-
-/* What a report needs to know of a plan. */
-typedef struct planned {
-    const weft_cluster *cluster;
-    const weft_assigned *placed; /* NULL: a pipeline */
-    double seconds, bound;
-} planned;
 
 static weft_status report(const weft_args *args, const planned *f, const weft_trace *trace,
                           const weft_simulation *r, const char *path)
@@ -175,8 +180,12 @@ static weft_status report(const weft_args *args, const planned *f, const weft_tr
     WEFT_TRY(weft_args_i64(args, "--links", 0, 1 << 20, &links));
     const totals t = add_up(r);
     char text[32];
-    printf("iteration time        %.6g s (planned %.6g s, bound %.6g s)\n", r->seconds, f->seconds,
-           f->bound);
+    if (f->executed)
+        printf("simulated             %.6g s\nexecuted              %.6g s (%+.2f %%)\n",
+               r->seconds, f->seconds, 100 * (f->seconds / r->seconds - 1));
+    else
+        printf("iteration time        %.6g s (planned %.6g s, bound %.6g s)\n", r->seconds,
+               f->seconds, f->bound);
     printf("idle                  %.2f %%\n", 100 * t.idle);
     printf("exposed communication %.4g s per device (%.2f %%)\n", t.exposed,
            r->seconds > 0 ? 100 * t.exposed / r->seconds : 0);
@@ -198,7 +207,7 @@ static weft_status report(const weft_args *args, const planned *f, const weft_tr
     }
     if (svg)
         WEFT_TRY(write_chart(svg, trace, f->cluster, f->placed, r, weft_path_base(path)));
-    return out ? write_figures(out, f->cluster, r, &t, f->seconds) : WEFT_OK;
+    return out ? write_figures(out, f, r, &t) : WEFT_OK;
 }
 
 /* The cluster of a pipeline plan: the one it names, or a node of devices with the bandwidth of its
@@ -288,16 +297,50 @@ static weft_status refuse_others(const weft_args *args, const char *path, const 
                            path, format);
 }
 
+/* What ranks have executed, over the links of a cluster. */
+static weft_status run_traces(const weft_args *args, const char *const *paths, int count)
+{
+    weft_cluster cluster = {0};
+    weft_trace trace = {0};
+    weft_simulation result = {0};
+    planned made = {.cluster = &cluster, .executed = true};
+    weft_status_code status = WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(weft_simulate_traces(args, paths, count, arena, &trace, &cluster, &made.seconds));
+    WEFT_GO(weft_simulate(&trace, &cluster, &result));
+    WEFT_GO(report(args, &made, &trace, &result, paths[0]));
+out:
+    weft_simulation_free(&result);
+    weft_trace_free(&trace);
+    weft_arena_free(arena);
+    return status;
+}
+
 static weft_status run_simulate(const weft_args *args)
 {
     int count;
-    const char *path = weft_args_positional(args, &count)[0];
+    const char *const *paths = weft_args_positional(args, &count), *path = paths[0];
     json_t *json;
     if (!strcmp(weft_path_extension(path), "yaml") || !strcmp(weft_path_extension(path), "yml"))
-        return weft_simulate_run(args, path);
+        return count > 1 ? weft_fail(WEFT_E_ARG,
+                                     "%s is a run, which is simulated alone; leave %s "
+                                     "out",
+                                     path, paths[1])
+                         : weft_simulate_run(args, path);
     if (weft_args_flag(args, "--set") || weft_args_flag(args, "--costs"))
         return weft_fail(WEFT_E_ARG, "--set and --costs are for a run (.yaml), %s is a plan", path);
     WEFT_TRY(weft_json_load(path, &json));
+    if (weft_simulate_is_trace(json)) {
+        json_decref(json);
+        return run_traces(args, paths, count);
+    }
+    if (count > 1) {
+        json_decref(json);
+        return weft_fail(WEFT_E_ARG, "%s is a plan, which is simulated alone; leave %s out", path,
+                         paths[1]);
+    }
     const char *format = json_string_value(json_object_get(json, "format"));
     if (format && strcmp(format, WEFT_CASCADE_FORMAT) != 0) {
         const weft_status_code done = strcmp(format, WEFT_PIPELINE_FORMAT) == 0
@@ -343,7 +386,7 @@ static weft_status run_simulate(const weft_args *args)
 const weft_verb weft_verb_simulate = {
     .name = "simulate",
     .summary = "run a plan on a clock: time, idle, exposed communication, links, memory",
-    .usage = "PLAN.json | RUN.yaml [options]",
+    .usage = "PLAN.json | RUN.yaml | TRACE.json... [options]",
     .details =
         "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it into "
         "the steps that every device would take, and runs them over the cluster with an event "
@@ -358,7 +401,12 @@ const weft_verb weft_verb_simulate = {
         "Told are the iteration and the idle share by both, the sums and the update behind the "
         "microbatches, the bytes that the ranks sent, and the memory of the fullest one. The "
         "first size of the first stage is taken. Options of plans (--chrome, --svg, --links, "
-        "--folds) are not for runs.",
+        "--folds) are not for runs.\n\n"
+        "Traces of all ranks of a run (weft generate --trace, `trace: true` of weft train) are "
+        "joined and replayed over the links of --cluster: kernels, and what lies between them, "
+        "take what they took, exchanges what their bytes take over those links, waits what is "
+        "left. Told is how far what was executed is from that, or, with other links, what they "
+        "would have made of it.",
     .examples =
         "weft plan cascades --set stage=1080p --out plan.json\n"
         "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"
@@ -368,10 +416,11 @@ const weft_verb weft_verb_simulate = {
         "v100:2 --costs costs.json\n"
         "weft plan pipeline --costs costs.json --stages 32 --devices 16 --out plan.json\n"
         "weft simulate run.yaml --set parallel.pp=16 --set parallel.schedule=plan.json "
-        "--cluster v100:2\n",
+        "--cluster v100:2\n"
+        "weft simulate traced/trace-*.json --cluster two.yaml --svg executed.svg\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,
-    .max_positional = 1,
+    .max_positional = 4096,
     .run = run_simulate,
 };

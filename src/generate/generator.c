@@ -165,8 +165,13 @@ static weft_status check_adapters(const weft_generator *p)
     return WEFT_OK;
 }
 
-static weft_status check_stream(const weft_generator_options *o)
+static weft_status check_options(const weft_generator_options *o)
 {
+    if (o->trace && o->cache && strcmp(o->cache, "off") != 0)
+        return weft_fail(WEFT_E_ARG,
+                         "--trace and --cache %s: of steps that differ no one is like "
+                         "the others; leave one of them out",
+                         o->cache);
     if (o->stream && o->passes && !o->passes->stream)
         return weft_fail(WEFT_E_ARG, "--weights stream and --pass stream=off: the weights are "
                                      "streamed by that pass; leave one of them out");
@@ -191,7 +196,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         goto out;
     }
     weft_store_keep_away(p->store, NULL, 0, options->away);
-    WEFT_GO(check_stream(options));
+    WEFT_GO(check_options(options));
     WEFT_GO(weft_generator_read(p));
     WEFT_GO(weft_generator_build(p));
     WEFT_GO(weft_generator_open_preview(p));

@@ -59,6 +59,9 @@ typedef struct weft_generator_options {
     /* Shares of the steps from which on and until which there is guidance; both 0: in all */
     double guided[2];
     const char *cache; /* as weft_cache_choose takes it; NULL: off */
+    /* Folder of a file for each rank, of what took place when in the last denoising step of each
+     * batch (weft_timeline_write), of the last one in the end; NULL: none */
+    const char *trace;
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;

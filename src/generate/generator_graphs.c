@@ -90,6 +90,7 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
         weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
+                                          .profile = rows && p->options.trace,
                                           .no_views =
                                               p->options.passes && !p->options.passes->views};
     const weft_cache_place place = {.graph = s->own,

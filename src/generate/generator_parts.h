@@ -78,9 +78,10 @@ struct weft_generator {
     const uint64_t *seeds;
     int64_t first, count; /* count: of the run */
     weft_sampler_place place_in_walk;
-    bool tile_given;  /* by the options */
-    bool goes_on;     /* x and place are those of a kept walk */
-    json_t *identity; /* what numbers depend on; NULL: not asked for yet */
+    bool tile_given;         /* by the options */
+    bool goes_on;            /* x and place are those of a kept walk */
+    weft_timeline *timeline; /* of the step that is denoised, borrowed; NULL: nobody looks */
+    json_t *identity;        /* what numbers depend on; NULL: not asked for yet */
 };
 
 /* Of expert i, in graphs, and the folder of the second. */

@@ -160,6 +160,8 @@ static weft_status_code answer_window(weft_generator *p, const weft_generator_pa
     WEFT_TRY(ask(p, part, &a, x));
     WEFT_TRY(part->cache ? weft_cache_finish(part->cache, &a.program)
                          : weft_program_run(a.program));
+    if (p->timeline)
+        WEFT_TRY(weft_timeline_add_program(p->timeline, a.program));
     *out = weft_program_output(a.program, "prediction")->data;
     return WEFT_OK;
 }
@@ -266,11 +268,32 @@ typedef struct run_state {
     int64_t prompt; /* that is decoded */
 } run_state;
 
+/* The same with what takes place when in a file: all ranks begin together. */
+static weft_status_code trace_answer(weft_generator *p, int64_t step, const float *x,
+                                     const weft_level *level, float *answer)
+{
+    const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
+    char path[1100];
+    if (p->comm)
+        WEFT_TRY(weft_comm_barrier(p->comm));
+    weft_timeline timeline = weft_timeline_open(rank, p->comm ? weft_comm_ranks(p->comm) : 1);
+    p->timeline = &timeline;
+    weft_status_code status = answer_at(p, step, x, level, answer);
+    p->timeline = NULL;
+    snprintf(path, sizeof path, "%.1000s/trace-%d.json", p->options.trace, rank);
+    if (status == WEFT_OK)
+        status = weft_timeline_write(&timeline, path);
+    weft_timeline_free(&timeline);
+    return status;
+}
+
 static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
                                   float *answer)
 {
     weft_generator *p = ((run_state *)user)->generator;
-    WEFT_TRY(answer_at(p, step, x, level, answer));
+    const bool traced = p->options.trace && step + 1 == weft_generator_steps(p);
+    WEFT_TRY(traced ? trace_answer(p, step, x, level, answer)
+                    : answer_at(p, step, x, level, answer));
     weft_generator_see(p, step, x, level, answer);
     return WEFT_OK;
 }

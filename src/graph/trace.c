@@ -121,8 +121,7 @@ const char *weft_trace_kind_name(weft_trace_kind kind)
     return kind < WEFT_TRACE_KIND_COUNT ? names[kind] : "?";
 }
 
-/* A JSON string: names come from scopes and files. */
-static void put_string(weft_buf *out, const char *text)
+void weft_trace_put_string(weft_buf *out, const char *text)
 {
     weft_buf_append(out, "\"", 1);
     for (; *text; text++)
@@ -162,7 +161,7 @@ weft_status weft_trace_chrome(const weft_trace *t, int64_t devices_per_node, con
             weft_buf_printf(
                 out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
                 t->member[g->first + k], s->stream, 1e6 * start[i], 1e6 * (end[i] - start[i]));
-            put_string(out, t->name[s->name]);
+            weft_trace_put_string(out, t->name[s->name]);
             weft_buf_printf(out, ",\"cat\":\"%s\"},\n", weft_trace_kind_name(s->kind));
         }
     }

@@ -16,7 +16,7 @@ typedef enum weft_trace_kind {
     WEFT_TRACE_ALL_REDUCE,     /* bytes: the tensor that every member holds; ring */
     WEFT_TRACE_ALL_GATHER,     /* bytes: the whole result; ring */
     WEFT_TRACE_REDUCE_SCATTER, /* bytes: the whole input; ring */
-    WEFT_TRACE_ALL_TO_ALL,     /* bytes: what one member holds before and after; pairwise */
+    WEFT_TRACE_ALL_TO_ALL,     /* bytes: what one member holds before and after; `together` */
     WEFT_TRACE_BROADCAST,      /* bytes, from the group's first member; binomial tree */
     WEFT_TRACE_RING_SHIFT,     /* bytes: what every member sends to the next */
     WEFT_TRACE_SEND,           /* bytes from the group's first member to its second */
@@ -36,13 +36,17 @@ typedef enum weft_trace_stream {
 typedef struct weft_trace_step {
     int32_t name; /* index into names */
     uint8_t kind, stream;
-    int32_t group; /* index into groups */
-    int32_t owner; /* cascade, stage or -1: for tables and colours */
-    double seconds, bytes;
+    int32_t group;  /* index into groups */
+    int32_t owner;  /* cascade, stage or -1: for tables and colours */
+    double seconds; /* of an exchange: beside its bytes, before they leave */
+    double bytes;
     /* the operation so many times one after the other (layers folded into one); >= 1 */
     double repeat;
     double memory; /* bytes that each member holds from the step's start on: plus or minus */
     int32_t first_after, after_count; /* into `after` */
+    /* ALL_TO_ALL: messages go as soon as their links have room for them; else pairwise, in rounds
+     * that all members begin together */
+    bool together;
 } weft_trace_step;
 
 typedef struct weft_trace_group {
@@ -77,6 +81,8 @@ weft_status weft_trace_add_step(weft_trace *trace, weft_trace_step step, const i
  * WEFT_E_FORMAT. */
 weft_status weft_trace_check(const weft_trace *trace);
 const char *weft_trace_kind_name(weft_trace_kind kind);
+/* As a string of JSON: names come from scopes and files. */
+void weft_trace_put_string(weft_buf *out, const char *text);
 /* The steps at their times (seconds, by step; NaN: left out) in Chrome's trace format, which
  * Perfetto opens: a process per device, named by node when devices_per_node > 0, and a thread per
  * stream. */

@@ -24,6 +24,12 @@ static void leave(const weft_exchange *x, weft_lane *lane)
         lane->time = *x->clock.ready;
 }
 
+/* By the clock of its copies. */
+static double time_of(const weft_exchange *x)
+{
+    return x->clock.now ? *x->clock.ready : weft_now();
+}
+
 static void arrive(const weft_exchange *x, weft_lane *lane, const weft_message *m)
 {
     const double when = m->receiving ? m->there : m->left;
@@ -371,6 +377,8 @@ static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *la
         *moved = true;
     }
     enter(x, lane);
+    const bool handles = lane->running && !lane->left;
+    const double before = handles ? time_of(x) : 0;
     while (lane->running && !lane->left) {
         end_round(x, lane);
         *moved = *ended = true;
@@ -385,6 +393,8 @@ static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *la
             begin_segment(x, lane);
         leave(x, lane);
     }
+    if (handles)
+        x->handled += time_of(x) - before;
     return WEFT_OK;
 }
 
@@ -398,16 +408,21 @@ weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x)
     weft_lane beginning = {.time = x->asked > x->queue->end ? x->asked : x->queue->end};
     x->begin = beginning.time;
     x->turn = 0;
+    x->handled = 0;
     enter(x, &beginning);
+    double before = time_of(x);
     for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
         copy_dense(x, at, x->piece[i].in, x->piece[i].bytes);
+    x->handled += time_of(x) - before;
     leave(x, &beginning);
     for (int i = 0; i < x->lanes; i++) {
         x->lane[i].step = i;
         x->lane[i].running = true;
         x->lane[i].time = beginning.time;
         enter(x, &x->lane[i]);
+        before = time_of(x);
         begin_segment(x, &x->lane[i]);
+        x->handled += time_of(x) - before;
         leave(x, &x->lane[i]);
     }
     (void)comm;

@@ -76,17 +76,20 @@ static void send(maker *m, int peer, int first, int count, bool from_in)
     emit(m, WEFT_MOVE_SEND, peer, first, count, 1, from_in);
 }
 
-/* Everybody with everybody, `width` peers a round: chunk of the peer out, kept or placed in. */
+/* Everybody with everybody, `width` peers a round: chunk of the peer out, kept or placed in.
+ * Peers of a round lie as far apart as there are rounds, so that each round has as many of them on
+ * other machines as any: with neighbours first some ranks' links would be idle in each.
+ *
+ *     16 ranks, those of rank 0    round 0: 1 3 5 7 9 11 13 15    round 1: 2 4 6 8 10 12 14 */
 static void pairs(maker *m, int width, weft_move_kind kind, bool own_chunk, bool from_in)
 {
-    const int k = m->ranks, r = m->own;
-    for (int done = 1; done < k; done += width, m->round++) {
-        const int end = done + width < k ? done + width : k;
-        for (int d = done; d < end; d++) {
+    const int k = m->ranks, r = m->own, rounds = (k - 1 + width - 1) / width;
+    for (int first = 1; first <= rounds; first++, m->round++) {
+        for (int d = first; d < k; d += rounds) {
             const int from = (r - d + k) % k;
             emit(m, kind, from, kind == WEFT_MOVE_TERM ? r : from, 1, 1, false);
         }
-        for (int d = done; d < end; d++) {
+        for (int d = first; d < k; d += rounds) {
             const int to = (r + d) % k;
             send(m, to, own_chunk ? r : to, 1, from_in);
         }

@@ -29,6 +29,7 @@ weft_timeline weft_timeline_open(int rank, int ranks)
 void weft_timeline_free(weft_timeline *t)
 {
     weft_trace_free(&t->trace);
+    weft_free(t->note);
     weft_free(t->start);
     weft_free(t->end);
     *t = (weft_timeline){0};
@@ -42,6 +43,7 @@ static weft_status add_step(weft_timeline *t, weft_trace_step step, const char *
     const int64_t count = t->trace.step_count;
     WEFT_TRY(weft_grow((void **)&t->start, count, &t->start_room, sizeof *t->start));
     WEFT_TRY(weft_grow((void **)&t->end, count, &t->end_room, sizeof *t->end));
+    WEFT_TRY(weft_grow((void **)&t->note, count, &t->note_room, sizeof *t->note));
     WEFT_TRY(weft_trace_add_name(&t->trace, name, &step.name));
     WEFT_TRY(weft_trace_add_group(&t->trace, member, members, &step.group));
     step.owner = -1;
@@ -50,6 +52,7 @@ static weft_status add_step(weft_timeline *t, weft_trace_step step, const char *
     WEFT_TRY(weft_trace_add_step(&t->trace, step, after, after_count, out));
     t->start[count] = begin - t->origin;
     t->end[count] = end - t->origin;
+    t->note[count] = (weft_timeline_note){.group = -1};
     return WEFT_OK;
 }
 
@@ -95,6 +98,41 @@ static weft_status add(recorder *r, const instruction *code, weft_trace_step ste
     return add_step(r->to, step, name, &rank, 1, begin, end, after, after_count, out);
 }
 
+/* Who takes part in an exchange that was added. */
+static weft_status note_exchange(recorder *r, const weft_exchange *x, int32_t step)
+{
+    int32_t *member = weft_alloc(x->ranks * (int64_t)sizeof *member);
+    /* with several segments one is copied while another travels */
+    weft_timeline_note note = {.channel = (int32_t)x->channel,
+                               .handling =
+                                   x->handled / (double)(x->plan.steps ? x->plan.steps : 1)};
+    if (!member)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a trace");
+    for (int i = 0; i < x->ranks; i++)
+        member[i] = weft_group_rank(x->group, i);
+    const weft_status_code status =
+        weft_trace_add_group(&r->to->trace, member, x->ranks, &note.group);
+    weft_free(member);
+    r->to->note[step] = note;
+    return status;
+}
+
+static weft_status add_exchange(recorder *r, const instruction *code, weft_trace_step step,
+                                double begin, const int32_t *after, int64_t count)
+{
+    const weft_exchange *x = code->exchange;
+    const bool modelled = x->clock.now != NULL;
+    const double started = modelled ? x->begin : x->started,
+                 finished = modelled ? x->end : x->finished;
+    int32_t *out = &r->collective[code->node];
+    step.stream = WEFT_STREAM_COMM;
+    step.bytes = (double)x->bytes;
+    step.together = true; /* lanes do not wait for those of other ranks */
+    WEFT_TRY(
+        add(r, code, step, "", fmax(started, begin), fmax(finished, begin), after, count, out));
+    return x->ranks > 1 ? note_exchange(r, x, *out) : WEFT_OK;
+}
+
 /* Start and wait become one step on the communication stream, and on the compute stream one for the
  * time waited. */
 static weft_status add_instruction(recorder *r, int32_t i)
@@ -110,13 +148,8 @@ static weft_status add_instruction(recorder *r, int32_t i)
         after[count++] = r->to->last;
     if (code->kind == INSTR_START || code->kind == INSTR_MOVE)
         step.kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op);
-    if (code->kind == INSTR_START) {
-        const weft_exchange *x = code->exchange;
-        step.stream = WEFT_STREAM_COMM;
-        step.bytes = (double)weft_exchange_wire_bytes(x);
-        return add(r, code, step, "", fmax(x->started, begin), fmax(x->finished, begin), after,
-                   count, &r->collective[code->node]);
-    }
+    if (code->kind == INSTR_START)
+        return add_exchange(r, code, step, begin, after, count);
     if (code->kind == INSTR_MOVE) {
         const weft_carry *m = code->move;
         step.stream = WEFT_STREAM_HOST;
@@ -128,7 +161,9 @@ static weft_status add_instruction(recorder *r, int32_t i)
     if (waits)
         after[count++] =
             r->collective[code->kind == INSTR_WAIT ? r->program->begins[code->node] : code->node];
-    return add(r, code, step, waits ? "wait: " : "", begin, end, after, count, &r->to->last);
+    WEFT_TRY(add(r, code, step, waits ? "wait: " : "", begin, end, after, count, &r->to->last));
+    r->to->note[r->to->last].waits = waits;
+    return WEFT_OK;
 }
 
 weft_status weft_timeline_add_program(weft_timeline *timeline, const weft_program *p)

@@ -242,10 +242,19 @@ weft_tensor *weft_program_next_input(weft_program *program, const char *name);
 void weft_program_swap_inputs(weft_program *program);
 /* profile: seconds and calls per node index. */
 const double *weft_program_seconds(const weft_program *program, int64_t *runs);
+/* Of a step of a timeline: the exchange that it is, by all who take part in it (a group of the
+ * trace; -1: none) and the queue that it waits in; or that it only waits for something. */
+typedef struct weft_timeline_note {
+    int32_t group, channel;
+    bool waits;
+    double handling; /* of the exchange: copies and sums that what travels has to wait for */
+} weft_timeline_note;
 /* What took place on one rank of a job, as a trace of one device and its times. Zero-initialise;
  * everything heap, owned. */
 typedef struct weft_timeline {
     weft_trace trace;
+    weft_timeline_note *note; /* by step of the trace */
+    int64_t note_room;
     double *start, *end; /* by step of the trace: seconds since it was opened */
     int64_t start_room, end_room;
     double origin; /* when that was, by weft_now() */
@@ -262,6 +271,16 @@ weft_status weft_timeline_add(weft_timeline *timeline, weft_trace_stream stream,
  * collectives themselves on their own stream, each with what it was started after. WEFT_E_ARG
  * without profile or before a run. */
 weft_status weft_timeline_add_program(weft_timeline *timeline, const weft_program *program);
+/* Chrome's trace format, for Perfetto, with what a replay needs beside it; and back. */
+weft_status weft_timeline_write(const weft_timeline *timeline, const char *path);
+weft_status weft_timeline_read(const char *path, weft_timeline *timeline);
+/* The timelines of all `count` ranks (in any order) as one trace that can be simulated: kernels and
+ * what lies between them take the seconds that they took, exchanges are of all their ranks and have
+ * bytes, waits take what they must. *executed: seconds from the opening of the timelines, which
+ * all ranks did together, to the end of the last one. WEFT_E_FORMAT names the rank and the exchange
+ * where they do not belong to one run, or where stages of a pipeline send. */
+weft_status weft_timelines_join(const weft_timeline *timeline, int count, weft_trace *out,
+                                double *executed);
 /* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels
  * had to wait; the bytes this rank sends in a run, and in how many exchanges (a bundle is one). */
 typedef struct weft_comm_times {

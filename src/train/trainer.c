@@ -1030,17 +1030,12 @@ static void begin_trace(trainer *t)
 static weft_status end_trace(trainer *t)
 {
     char path[600];
-    weft_buf text = {0};
     t->traced = false;
     if (t->stages)
         weft_pipe_run_trace(t->stages, NULL);
     snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index,
              weft_comm_rank(t->comm));
-    weft_status_code status =
-        weft_trace_chrome(&t->timeline.trace, 0, t->timeline.start, t->timeline.end, &text);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, text.data, text.len);
-    weft_buf_free(&text);
+    const weft_status_code status = weft_timeline_write(&t->timeline, path);
     weft_timeline_free(&t->timeline);
     return status;
 }

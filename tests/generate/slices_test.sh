@@ -44,6 +44,33 @@ for n in "23":
         assert len(is_) == len(one) and error(one, is_) <= 1e-5 and error(off, is_) <= 1e-6, name
 P
 done
+# a step as two ranks ran it, played over links by weft simulate
+cat >two.yaml <<'Y'
+name: two
+nodes: 2
+devices: 1
+device: {type: core, memory: 8GiB, flops: 60e9, memory_bandwidth: 8e9}
+link: {bandwidth: 1e12, latency: 1e-9}
+host: {bandwidth: 8e9, latency: 1e-6}
+nics: [{switch: wire, bandwidth: 62.5e6, latency: 25e-6}]
+switches: [{name: wire}]
+Y
+WEFT_LINK="0.5 Gbit/s, 50 us" generate 2 STDiT3 traced --parallel cp=2 --trace traced
+"$WEFT" simulate traced/trace-0.json traced/trace-1.json --cluster two.yaml --out simulated.json --svg simulated.svg >simulate.log 2>&1 ||
+    { cat simulate.log; fail "weft simulate of traces"; }
+grep -q "^simulated  .* s$" simulate.log && grep -q "^executed  .* s (.*%)$" simulate.log || { cat simulate.log; fail "neither time is told"; }
+python3 - <<'P' || fail "traces"
+import json
+s = json.load(open("simulated.json"))
+assert 0 < s["seconds"] and 0 < s["executed_seconds"] and sum(s["link_bytes"].values()) > 0, s
+for rank in range(2):
+    t = json.load(open(f"traced/trace-{rank}.json"))
+    assert any(e["ph"] == "X" and e.get("cat") == "all-to-all" for e in t["traceEvents"]) and t["weft"]["rank"] == rank
+P
+"$WEFT" simulate traced/trace-0.json --cluster two.yaml >simulate.log 2>&1 && fail "a trace of one of two ranks is played"
+grep -q "give those of all ranks" simulate.log || { cat simulate.log; fail "that ranks are missing is not told"; }
+"$WEFT" simulate traced/trace-*.json >simulate.log 2>&1 && fail "traces are played over no links"
+grep -q "over which links? Give --cluster" simulate.log || { cat simulate.log; fail "that links are missing is not told"; }
 refused() { # WORDS OPTIONS...
     local words=$1
     shift
@@ -55,4 +82,5 @@ grep -q "parallel.slices: auto is chosen by weft generate --slices auto" refused
 refused "time.*0" --slices time=0
 refused "space.*-2" --slices space=-2
 refused "lift_time.*-1" --slices lift_time=-1
+refused "leave one of them out" --trace traced --cache every:2
 exit 0

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRWISE_MAX = 64 }; /* above, an all-to-all's rounds are one flow of all messages */
+enum { PAIRWISE_MAX = 64 }; /* above, the messages of an all-to-all go together */
 
 /* One round (or several equal ones) of a collective over a group. */
 typedef struct round {
@@ -28,6 +28,7 @@ enum {
     CLASS_RING,
     CLASS_RINGS,
     CLASS_PAIRWISE,
+    CLASS_TOGETHER,
     CLASS_TREE,
     CLASS_HOST_OUT,
     CLASS_HOST_IN,
@@ -180,10 +181,12 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
     return WEFT_OK;
 }
 
-static int class_of(weft_trace_kind kind)
+static int class_of(const weft_trace *t, const weft_trace_step *step)
 {
-    switch (kind) {
-    case WEFT_TRACE_ALL_TO_ALL: return CLASS_PAIRWISE;
+    switch ((weft_trace_kind)step->kind) {
+    case WEFT_TRACE_ALL_TO_ALL:
+        return step->together || t->group[step->group].count > PAIRWISE_MAX ? CLASS_TOGETHER
+                                                                            : CLASS_PAIRWISE;
     case WEFT_TRACE_BROADCAST: return CLASS_TREE;
     case WEFT_TRACE_SEND: return CLASS_SEND;
     case WEFT_TRACE_OFFLOAD: return CLASS_HOST_OUT;
@@ -253,12 +256,10 @@ static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *
     const weft_trace_group *g = &s->t->group[group];
     const int32_t *m = s->t->member + g->first;
     const int64_t n = g->count;
-    const int64_t most = class == CLASS_TREE                            ? n
-                         : class == CLASS_PAIRWISE && n <= PAIRWISE_MAX ? n
-                                                                        : 1;
-    const int64_t messages = class == CLASS_PAIRWISE && n > PAIRWISE_MAX ? n * (n - 1)
-                             : class == CLASS_RINGS                      ? n * s->c->devices
-                                                                         : n;
+    const int64_t most = class == CLASS_TREE || class == CLASS_PAIRWISE ? n : 1;
+    const int64_t messages = class == CLASS_TOGETHER ? n * (n - 1)
+                             : class == CLASS_RINGS  ? n * s->c->devices
+                                                     : n;
     int32_t *from = weft_alloc(messages * (int64_t)sizeof *from);
     int32_t *to = weft_alloc(messages * (int64_t)sizeof *to);
     rounds r = {.rings = 1,
@@ -285,7 +286,7 @@ static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *
     } else if (class == CLASS_RINGS) {
         r.rings = (int32_t)turned_rings(s->c, m, n, from, to);
         WEFT_GO(add_round(s, from, to, n * r.rings, 1, false, &r));
-    } else if (class == CLASS_PAIRWISE && n <= PAIRWISE_MAX) {
+    } else if (class == CLASS_PAIRWISE) {
         for (int64_t shift = 1; shift < n; shift++) {
             for (int64_t i = 0; i < n; i++) {
                 from[i] = m[i];
@@ -293,7 +294,7 @@ static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *
             }
             WEFT_GO(add_round(s, from, to, n, 1, false, &r));
         }
-    } else if (class == CLASS_PAIRWISE) {
+    } else if (class == CLASS_TOGETHER) {
         int64_t k = 0;
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++)
@@ -334,15 +335,16 @@ static weft_status launch_round(simulator *s, int32_t index)
     const weft_trace_step *step = &s->t->step[f->step];
     const weft_trace_group *g = &s->t->group[step->group];
     double loops;
-    const rounds *r = &s->cache[step->group * CLASS_COUNT + class_of(step->kind)];
+    const rounds *r = &s->cache[step->group * CLASS_COUNT + class_of(s->t, step)];
     const double bytes = message_bytes(step, g->count, &loops) * loops * step->repeat / r->rings;
     f->path = &r->item[f->round];
     f->left = bytes * f->path->times;
     for (int32_t i = 0; i < f->path->links; i++)
         s->out->link_bytes[f->path->link[i]] += f->left * f->path->count[i];
     f->version++;
-    return push_event(s, s->now + f->path->latency * loops * step->repeat, EVENT_FLOW_STARTS, index,
-                      f->version);
+    const double first = f->round == 0 ? step->seconds : 0;
+    return push_event(s, s->now + (f->path->latency * loops + first) * step->repeat,
+                      EVENT_FLOW_STARTS, index, f->version);
 }
 
 static weft_status launch(simulator *s, int32_t step, int32_t round)
@@ -365,7 +367,7 @@ static weft_status start_step(simulator *s, int32_t index)
     const weft_trace_step *step = &s->t->step[index];
     const weft_trace_group *g = &s->t->group[step->group];
     s->out->start[index] = s->now;
-    const int class = class_of(step->kind);
+    const int class = class_of(s->t, step);
     const bool alone = g->count == 1 && class != CLASS_HOST_OUT && class != CLASS_HOST_IN;
     if (step->kind == WEFT_TRACE_COMPUTE || alone)
         return push_event(s, s->now + step->seconds * step->repeat, EVENT_STEP_ENDS, index, 0);
@@ -447,7 +449,7 @@ static weft_status end_flow(simulator *s, int32_t index)
     flow *f = &s->flows[index];
     const int32_t step = f->step, round = f->round;
     const rounds *r =
-        &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t->step[step].kind)];
+        &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t, &s->t->step[step])];
     if (!r->next && round + 1 < r->count) {
         f->round++;
         return launch_round(s, index);
