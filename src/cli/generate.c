@@ -7,6 +7,7 @@
 #include "cli/tile_option.h"
 #include "cli/weights_option.h"
 #include "generate/production.h"
+#include "plan/cluster/cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,7 +198,7 @@ static weft_status leave_together(weft_comm *comm)
 }
 
 static weft_status produce(const weft_args *args, const weft_generator_options *o, weft_jobs *jobs,
-                           weft_comm *comm)
+                           weft_comm *comm, const weft_cluster *cluster)
 {
     int given, decoded;
     const char *const *latents = weft_args_list(args, "--decode", &decoded);
@@ -212,6 +213,7 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                                         .noise = weft_args_string(args, "--noise"),
                                         .apart = !given && !weft_args_string(args, "--config"),
                                         .options = o,
+                                        .cluster = cluster->device.rates ? cluster : NULL,
                                         .jobs = jobs,
                                         .comm = comm};
     return decoded ? weft_production_decode(&production, latents, decoded)
@@ -224,6 +226,7 @@ static weft_status run_generate(const weft_args *args)
     weft_jobs jobs = {0};
     weft_pass_switches passes;
     weft_parallel parallel;
+    weft_cluster cluster;
     bool choose;
     weft_tile tile;
     weft_generator_options o = {.passes = &passes, .parallel = &parallel};
@@ -247,7 +250,8 @@ static weft_status run_generate(const weft_args *args)
                                         &parallel));
     WEFT_GO(weft_args_choose_slices(args, arena, weft_args_string(args, "--model"), comm, &o,
                                     &parallel));
-    WEFT_GO(produce(args, &o, &jobs, comm));
+    WEFT_GO(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
+    WEFT_GO(produce(args, &o, &jobs, comm, &cluster));
     if (weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_string(args, "--out"),
                weft_args_string(args, "--sheet") ? "\n" : "",

@@ -26,8 +26,9 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
      .help = "a config of weft train whose section parallel says how ranks split the work; keys " \
              "of --parallel go before it"}, \
     {.name = "--cluster", .value_name = "SPEC", .fallback = "local", \
-     .help = "what --parallel auto goes by: a profile of weft profile --out, a preset, a YAML " \
-             "file; local: this machine's figures"}
+     .help = "what --parallel auto goes by: a profile of weft profile --out (seconds are told by " \
+             "it before the first step, too), a preset, a YAML file; local: this machine's " \
+             "figures"}
 /* clang-format on */
 
 #endif

@@ -46,12 +46,22 @@ int weft_generator_denoisers(const weft_generator *p,
     return count;
 }
 
-/* All of them, which run one at a time; how many. */
+bool weft_generator_has_texts(const weft_generator *p)
+{
+    return p->text_rank < 0 || p->text_rank == weft_comm_rank(p->comm);
+}
+
+int weft_generator_text_rank(const weft_generator *p)
+{
+    return p->text_rank;
+}
+
+/* All of them, which run one at a time; how many. `texts`: with those of the text encoders. */
 enum { MAX_PROGRAMS = WEFT_GENERATOR_DENOISERS * (1 + WEFT_CACHE_PROGRAMS) + WEFT_MAX_READERS };
-static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS])
+static int programs_of(const weft_generator *p, bool texts, weft_program *list[MAX_PROGRAMS])
 {
     int count = 0;
-    for (int i = 0; i < p->captions.readers; i++)
+    for (int i = 0; i < p->captions.readers && texts; i++)
         list[count++] = p->encoder[i].program;
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
@@ -64,12 +74,12 @@ static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS]
 }
 
 /* Of all but the VAE. */
-static int64_t bytes_beside(const weft_generator *p)
+static int64_t bytes_beside(const weft_generator *p, bool texts)
 {
     weft_program *programs[MAX_PROGRAMS];
-    const int count = programs_of(p, programs);
+    const int count = programs_of(p, texts, programs);
     int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_programs_bytes(programs, count);
-    for (int i = 0; i < p->captions.readers; i++)
+    for (int i = 0; i < p->captions.readers && texts; i++)
         bytes += weft_program_plan(p->encoder[i].program)->source_bytes;
     for (int i = 0; i < p->experts; i++)
         bytes += weft_program_plan(p->denoiser[i].program)->source_bytes;
@@ -82,8 +92,13 @@ static int64_t bytes_beside(const weft_generator *p)
 
 int64_t weft_generator_bytes(const weft_generator *p)
 {
-    const int64_t bytes =
-                      bytes_beside(p) + weft_vae_bytes(p->vae) + weft_generator_preview_bytes(p),
+    return weft_generator_bytes_of(p, weft_generator_has_texts(p));
+}
+
+int64_t weft_generator_bytes_of(const weft_generator *p, bool texts)
+{
+    const int64_t bytes = bytes_beside(p, texts) + weft_vae_bytes(p->vae) +
+                          weft_generator_preview_bytes(p),
                   before = weft_given_work_bytes(&p->given);
     return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
 }
@@ -93,7 +108,8 @@ const char *weft_generator_tiles(const weft_generator *p, char text[64])
     return weft_vae_tiles(p->vae, text);
 }
 
-/* Decoding must fit beside the rest before the first step is taken, not hours later. */
+/* Decoding must fit beside the rest before the first step is taken, not hours later; on every rank
+ * as on one that has all, so that all decode in the same tiles. */
 static weft_status open_vae(weft_generator *p)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
@@ -102,7 +118,7 @@ static weft_status open_vae(weft_generator *p)
                                 .width = p->options.width,
                                 .tile = p->options.tile};
     p->tile_given = o.tile != NULL;
-    const int64_t limit = p->options.memory, beside = bytes_beside(p) +
+    const int64_t limit = p->options.memory, beside = bytes_beside(p, true) +
                                                       weft_given_bytes(&p->given) +
                                                       weft_generator_preview_bytes(p);
     char needs[32], has[32];
@@ -325,7 +341,8 @@ weft_status weft_generator_bind(weft_generator *p)
     if (!p->leg || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
     WEFT_TRY(lay_levels(p));
-    for (int i = 0; i < p->captions.readers; i++) {
+    const bool texts = weft_generator_has_texts(p);
+    for (int i = 0; i < p->captions.readers && texts; i++) {
         const weft_reader *reader = &p->captions.reader[i];
         WEFT_TRY(load_part(p, &p->encoder[i], &reader->model, reader->reading->encoder,
                            p->encoder_folder[i], reader->tokenizer[0] != 0));
@@ -338,7 +355,7 @@ weft_status weft_generator_bind(weft_generator *p)
         if (part[i]->cache)
             WEFT_TRY(weft_cache_reserve(part[i]->cache));
     weft_program *programs[MAX_PROGRAMS]; /* the results of each are copied at once */
-    const int count = programs_of(p, programs);
+    const int count = programs_of(p, texts, programs);
     weft_group *group = NULL;
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
@@ -455,8 +472,13 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
         weft_buf_printf(out, "; layers in ");
         weft_slices_tell(p->recipe.slices, p->slices, out);
     }
-    weft_buf_printf(out, "), text encoders as it, where they have such parts; decoding %s",
-                    weft_vae_tiles(p->vae, tiles)[0] ? "tile by tile on all" : "on the first rank");
+    if (p->text_rank >= 0)
+        weft_buf_printf(out, "), text encoders on rank %d alone", p->text_rank);
+    else
+        weft_buf_printf(out, "), text encoders as it, where they have such parts");
+    weft_buf_printf(out, "; decoding %s",
+                    weft_vae_tiles(p->vae, tiles)[0] ? "tile by tile on all"
+                                                     : "on the first rank (--tile on: on all)");
     return weft_buf_check(out);
 }
 

@@ -83,6 +83,10 @@ void weft_generator_free(weft_generator *generator); /* accepts NULL */
 /* Bytes that binding reserves on this rank at most: programs, weights, caches, latents; before
  * those what encodes the pictures that are given, which is gone by then. */
 int64_t weft_generator_bytes(const weft_generator *generator);
+/* The same of a rank that has the text encoders, or has none (parallel.text). */
+int64_t weft_generator_bytes_of(const weft_generator *generator, bool texts);
+/* The one rank that has them; -1: all do. */
+int weft_generator_text_rank(const weft_generator *generator);
 /* With a folder `away` that which grows with the length of a video of several windows is not in
  * memory but in files without a name; so many bytes. */
 int64_t weft_generator_away_bytes(const weft_generator *generator);

@@ -42,6 +42,9 @@ static weft_status lay_out(weft_generator *p)
                                             "--parallel", &p->mesh));
     else
         p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
+    p->text_rank = -1;
+    if (p->options.parallel && ranks > 1)
+        WEFT_TRY(weft_parallel_text(p->options.parallel, ranks, "--parallel", &p->text_rank));
     WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
     p->recipe.slices = p->options.parallel ? &p->options.parallel->slices : NULL;
     for (int i = 0; i < p->recipe.count; i++)
@@ -79,12 +82,14 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     s->own = s->graph;
     if (s->packed)
         WEFT_TRY(keep_packed(p, s, rows > 0));
-    const bool several = p->comm && weft_comm_ranks(p->comm) > 1;
+    /* an encoder on a rank alone is that of one rank, with all rows */
+    const bool apart = !rows && p->text_rank >= 0,
+               several = p->comm && weft_comm_ranks(p->comm) > 1 && !apart;
     const weft_pass_setup setup = {.switches = p->options.passes,
                                    .mesh = several ? &p->mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
                                    .recipe = &p->recipe,
-                                   .halves = has_halves(p),
+                                   .halves = apart ? p->guidance->rows == 2 : has_halves(p),
                                    .stream = p->options.stream};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
     if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))

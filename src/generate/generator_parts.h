@@ -34,6 +34,7 @@ struct weft_generator {
     char *folder;
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
+    int text_rank;      /* that alone has the text encoders; -1: all do */
     int64_t slices[2];  /* of the denoiser's layers over frames, and over places; 0: whole */
     weft_recipe recipe; /* how the denoiser is split, and by the same names the encoder */
     /* one denoiser, or an expert of high noise and one of low */
@@ -108,6 +109,9 @@ void weft_generator_begin_caches(weft_generator *p);
 bool weft_generator_guides(const weft_generator *p, int64_t step);
 /* Which of the experts answers at that level. */
 int weft_generator_expert(const weft_generator *p, const weft_level *level);
+
+/* This rank has the text encoders. */
+bool weft_generator_has_texts(const weft_generator *p);
 
 /* What guidance leads prompt `prompt` of a run away from. */
 const char *weft_generator_negative(const weft_generator *p, int64_t prompt);

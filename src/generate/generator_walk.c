@@ -17,7 +17,7 @@ static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t
 }
 
 /* Rows 0..batch-1 are the prompts, rows batch.. what guidance leads away from. */
-static weft_status encode_text(weft_generator *p)
+static weft_status encode_own_text(weft_generator *p)
 {
     const int64_t batch = p->options.batch;
     for (int i = 0; i < p->captions.readers; i++) {
@@ -42,6 +42,16 @@ static weft_status encode_text(weft_generator *p)
         weft_captions_pair(&p->captions, p->context + (r - batch) * p->captions.floats,
                            p->context + r * p->captions.floats);
     return WEFT_OK;
+}
+
+/* Into `context`, of all rows; where one rank has the encoders, it tells the others. */
+static weft_status encode_text(weft_generator *p)
+{
+    const int64_t bytes = p->rows * p->captions.floats * (int64_t)sizeof *p->context;
+    if (weft_generator_has_texts(p))
+        WEFT_TRY(encode_own_text(p));
+    return p->text_rank < 0 ? WEFT_OK
+                            : weft_comm_broadcast(p->comm, p->context, bytes, p->text_rank);
 }
 
 /* What the model is told of rows of the batch that differ in their prompts alone. */

@@ -98,13 +98,21 @@ static weft_status price(pricing *w)
     weft_generation_price *out = w->out;
     const double steps = (double)weft_generator_steps(w->g), batch = (double)w->g->options.batch;
     w->links = (weft_priced_links){w->p->cluster, &w->g->mesh};
-    out->peak = weft_generator_bytes(w->g);
+    out->peak = weft_generator_bytes_of(w->g, true);
     weft_generator_tiles(w->g, out->tiles);
     WEFT_TRY(price_steps(w));
     WEFT_TRY(price_decoding(w));
     out->video = (out->text + steps * out->step) / batch + out->decode;
     out->exact = w->kernels > 0 ? fmin(1, w->exact / w->kernels) : 0;
     return WEFT_OK;
+}
+
+weft_status weft_generation_price_open(const weft_generation_pricer *pricer,
+                                       const weft_generator *generator, weft_generation_price *out)
+{
+    pricing w = {.p = pricer, .g = generator, .out = out};
+    *out = (weft_generation_price){.legal = true, .fits = true};
+    return price(&w);
 }
 
 weft_status weft_generation_price_of(const weft_generation_pricer *pricer,

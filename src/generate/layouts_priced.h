@@ -44,6 +44,9 @@ typedef struct weft_generation_prices {
     double seconds; /* that the search took */
 } weft_generation_prices;
 
+/* Of a generator that is open, as it is laid out. */
+weft_status weft_generation_price_open(const weft_generation_pricer *pricer,
+                                       const weft_generator *generator, weft_generation_price *out);
 /* A layout that cannot be is told in `out`, not as an error. */
 weft_status weft_generation_price_of(const weft_generation_pricer *pricer,
                                      const weft_parallel *parallel, bool stream,

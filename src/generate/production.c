@@ -7,6 +7,7 @@
 #include "format/npy.h"
 #include "generate/decode.h"
 #include "generate/gallery.h"
+#include "generate/layouts_priced.h"
 #include "generate/relay.h"
 #include "video/clip.h"
 #include "video/image.h"
@@ -34,6 +35,7 @@ typedef struct making {
     const weft_batch *batch;
     int64_t begun_at;           /* step that it goes on from */
     double began, decoded;      /* at; the last of the videos before */
+    double predicted;           /* seconds of a batch's texts and steps; 0: nobody knows */
     double denoising, decoding; /* what that took, of all windows but the one at work */
     double kept, keeping;       /* when the walk was kept, and what that took */
     double first_step;          /* seconds of the first that was made */
@@ -222,6 +224,12 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
 {
     making *m = user;
     m->denoising += prompt ? 0 : weft_now() - m->began;
+    if (m->tells && !prompt && m->predicted > 0 && m->begun_at == 0) {
+        const double took = weft_now() - m->began;
+        char text[32];
+        weft_info("denoised in %s, %+.0f %% of what was predicted", weft_format_seconds(took, text),
+                  100 * (took / m->predicted - 1));
+    }
     if (m->o->latents)
         WEFT_TRY(write_array(m, job_of(m, prompt), dim, x));
     WEFT_TRY(in_windows(m) ? keep_window(m) : keep_latents(m, prompt, true));
@@ -541,6 +549,31 @@ static weft_status check_sizes(const making *m)
     return WEFT_OK;
 }
 
+/* Seconds by the measured rates of kernels, before anything has run. */
+static weft_status foretell(making *m)
+{
+    const weft_generator_options *s = weft_generator_settings(m->generator);
+    weft_generation_price price;
+    char text[3][32];
+    m->predicted = 0;
+    if (!m->o->cluster)
+        return WEFT_OK;
+    const weft_generation_pricer pricer = {.folder = m->o->model,
+                                           .options = s,
+                                           .cluster = m->o->cluster,
+                                           .ranks = m->comm ? weft_comm_ranks(m->comm) : 1};
+    WEFT_TRY(weft_generation_price_open(&pricer, m->generator, &price));
+    const double steps = (double)weft_generator_steps(m->generator);
+    m->predicted = price.text + steps * price.step;
+    if (m->tells)
+        weft_info("predicted: %s a step, %s for the denoising of %lld, %s for the decoding of a "
+                  "video (%.0f %% of it by kernels that were measured at their shapes)",
+                  weft_format_seconds(price.step, text[0]),
+                  weft_format_seconds(m->predicted, text[1]), (long long)s->batch,
+                  weft_format_seconds(price.decode, text[2]), 100 * price.exact);
+    return WEFT_OK;
+}
+
 static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
 {
     weft_generator_options o = *m->o->options;
@@ -560,6 +593,7 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
         WEFT_TRY(check_sizes(m));
     const weft_generator_options *s = weft_generator_settings(m->generator);
     int64_t videos = 0;
+    const int texts = weft_generator_text_rank(m->generator);
     for (int64_t i = 0; i < m->o->jobs->count; i++)
         videos += !m->done[i] && weft_jobs_alike(job, &m->o->jobs->at[i]);
     if (m->tells)
@@ -568,7 +602,10 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
                   (long long)videos, (long long)s->width, (long long)s->height,
                   (long long)job->frames, (long long)weft_generator_steps(m->generator),
                   s->sampler->name, s->guidance,
-                  weft_format_bytes(weft_generator_bytes(m->generator), bytes));
+                  weft_format_bytes(weft_generator_bytes_of(m->generator, texts <= 0), bytes));
+    if (m->tells && texts > 0)
+        weft_info("rank %d, which has the text encoders: predicted peak %s", texts,
+                  weft_format_bytes(weft_generator_bytes_of(m->generator, true), bytes));
     const int64_t shared = s->given.carry;
     weft_relay_close(&m->relay);
     WEFT_TRY(weft_relay_open(job->frames, s->frames, shared, s->height * s->width, &m->relay));
@@ -583,6 +620,7 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
         weft_info("%s", layout.data);
     weft_buf_free(&layout);
     WEFT_TRY(told);
+    WEFT_TRY(foretell(m));
     m->tokens = weft_generator_tokens(m->generator);
     for (int64_t i = 0; i < m->o->jobs->count; i++)
         if (weft_jobs_alike(job, &m->o->jobs->at[i])) {

@@ -25,6 +25,8 @@ typedef struct weft_production {
     bool apart;
     /* Of all jobs that do not say otherwise; batch: at most */
     const weft_generator_options *options;
+    /* By whose rates seconds are told before the first step; NULL: they are not */
+    const struct weft_cluster *cluster;
     weft_jobs *jobs; /* brought to the run's settings */
     weft_comm *comm;
 } weft_production;

@@ -4,6 +4,7 @@
 #include "pass/parallel_keys.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A section by itself: the struct is nothing else. */
@@ -74,6 +75,7 @@ const weft_parallel weft_parallel_default = {
     .pp = 1,
     .schedule = "1f1b",
     .plan = "",
+    .text = "shared",
     .slices = {.kind = WEFT_SLICES_ON, .time = 4, .space = 4, .lift_time = 1, .lift_space = 3}};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
@@ -117,16 +119,15 @@ static weft_status bad_ranks(const degrees *d, int64_t rest, int ranks, const ch
              (long long)(d->ring * d->ulysses), (long long)d->tp, experts, stages);
     if (d->dp)
         return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel: dp %lld x %s make %lld ranks, but %d run (mpirun -n %lld "
-                         "weft train ...)",
+                         "%s: parallel: dp %lld x %s make %lld ranks, but %d run (mpirun -n "
+                         "%lld)",
                          where, (long long)d->dp, sizes, (long long)(d->dp * rest), ranks,
                          (long long)(d->dp * rest));
     const int64_t less = ranks / rest * rest;
     if (less == 0)
         return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel: %s need %lld ranks, but %d run (mpirun -n %lld weft train "
-                         "...)",
-                         where, sizes, (long long)rest, ranks, (long long)rest);
+                         "%s: parallel: %s need %lld ranks, but %d run (mpirun -n %lld)", where,
+                         sizes, (long long)rest, ranks, (long long)rest);
     return weft_fail(WEFT_E_CONFIG,
                      "%s: parallel: %s do not divide the %d ranks that run: start %lld or %lld of "
                      "them (mpirun -n)",
@@ -168,6 +169,27 @@ static void add_axis(weft_mesh *mesh, const char *name, int64_t size)
     }
 }
 
+static bool text_is_apart(const weft_parallel *p)
+{
+    return p->text && p->text[0] && strcmp(p->text, weft_parallel_default.text) != 0;
+}
+
+weft_status weft_parallel_text(const weft_parallel *p, int ranks, const char *where, int *rank)
+{
+    *rank = -1;
+    if (!text_is_apart(p))
+        return WEFT_OK;
+    char *end;
+    const long given = strtol(p->text, &end, 10);
+    if (end == p->text || *end || given < 0 || given >= ranks)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: text=%s: shared, or the one of the ranks 0 to %d that has the text "
+                         "encoders",
+                         where, p->text, ranks - 1);
+    *rank = (int)given;
+    return WEFT_OK;
+}
+
 weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,
                                weft_mesh *mesh)
 {
@@ -188,6 +210,11 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
             "%s: parallel.cfg: training has no guidance halves; weft generate and weft "
             "eval split them. Leave it out: dp takes its ranks",
             where);
+    if (text_is_apart(p))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.text: %s: training has its text encoders on all ranks; weft "
+                         "generate and weft eval put them on one. Leave it out",
+                         where, p->text);
     if (p->slices.kind == WEFT_SLICES_AUTO)
         return weft_fail(
             WEFT_E_CONFIG,
@@ -235,6 +262,7 @@ weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int ha
                          (long long)cfg, halves,
                          halves > 1 ? "cfg=2 splits them" : "leave cfg out");
     own.cfg = 1;
+    own.text = NULL;
     own.dp *= cfg;
     WEFT_TRY(weft_parallel_mesh(&own, ranks, where, mesh));
     const int axis = weft_mesh_axis(mesh, "dp");
@@ -256,6 +284,7 @@ const char *weft_parallel_given(const weft_parallel *p)
         const char *name;
         bool given;
     } key[] = {{"cfg", p->cfg != d->cfg},
+               {"text", text_is_apart(p)},
                {"dp", p->dp != d->dp},
                {"fsdp", p->fsdp != d->fsdp},
                {"ep", p->ep != d->ep},

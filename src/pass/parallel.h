@@ -22,7 +22,8 @@ typedef struct weft_context {
 } weft_context;
 
 typedef struct weft_parallel {
-    int64_t cfg;      /* of generation: ranks that split the guidance halves */
+    int64_t cfg;      /* of generation: ranks that split the guidance halves, */
+    const char *text; /* and the one with the text encoders; NULL, "", "shared": all have them */
     int64_t dp, fsdp; /* ranks that split samples; dp 0: as many as are left */
     int64_t zero;     /* of the dp ranks: 0, 1, 2 (train/optimizer.h) */
     int64_t tp;
@@ -64,6 +65,9 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
  * same without text: cfg is an outer part of the axis dp. Stages are refused. */
 weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int halves,
                                        const char *where, weft_mesh *mesh);
+
+/* The rank that `text` names; -1: none. WEFT_E_CONFIG: there is no such rank. */
+weft_status weft_parallel_text(const weft_parallel *p, int ranks, const char *where, int *rank);
 
 /* One graph of a step and how often the step runs it. */
 typedef struct weft_parallel_part {

@@ -14,6 +14,9 @@
      "replicas, each with its share of the samples; 0: as many as the other degrees leave"), \
     WEFT_PARALLEL_DEGREE(type, at.cfg, "cfg", NULL, "1", \
      "of generation: the guidance halves, with the prompt and without, on ranks of their own"), \
+    {"text", WEFT_KEY_STRING, offsetof(type, at.text), "shared", "", \
+     "of generation: the rank that has the text encoders, whole and alone, and tells the others " \
+     "what they say; shared: all have them, split as the transformer where they have such parts"}, \
     WEFT_PARALLEL_DEGREE(type, at.fsdp, "fsdp", "data_parallel_shard_degree", "1", \
      "parameters, gradients and optimizer in parts over ranks that split samples (ZeRO-3)"), \
     {"zero", WEFT_KEY_I64, offsetof(type, at.zero), "0", "", \

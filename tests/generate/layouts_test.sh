@@ -49,6 +49,34 @@ generate 1 tiles --raw --tile 24x24+8
 generate 2 tiles2 --raw --tile 24x24+8 --parallel cfg=2
 grep -q "decoded in 6 tiles" tiles.log || { cat tiles.log; fail "how many tiles"; }
 cmp one.latents.npy tiles2.latents.npy && cmp tiles.npy tiles2.npy || fail "cfg=2 and tiles over ranks give another video than one rank"
+# text encoders on one rank: one rank's bits, and its memory alone has them
+generate 2 text --parallel cfg=2 --parallel text=1
+grep -q "text encoders on rank 1 alone" text.log || { cat text.log; fail "where the text encoders are is not told"; }
+cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
+generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text=2
+python3 - text.log text3.log <<'P' || fail "memory of text encoders"
+import os, re, sys
+unit = {"KiB": 1 << 10, "MiB": 1 << 20}
+for log in sys.argv[1:]:
+    without, having = [float(n) * unit[u] for n, u in re.findall(r"predicted peak ([0-9.]+) (.iB)", open(log).read())]
+    weights = os.path.getsize("model/text_encoder/model.safetensors")
+    print(log, without, having, weights)
+    assert having - without > 0.95 * weights, log
+P
+refused_text() { # WORDS RANKS OPTIONS...
+    local words=$1 n=$2
+    shift 2
+    "$MPIRUN" --oversubscribe -n "$n" "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --out no "$@" >refused.log 2>&1 && fail "$*: not refused"
+    grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
+}
+refused_text "text=2: shared, or the one of the ranks 0 to 1" 2 --parallel text=2
+refused_text "text=own: shared, or the one" 2 --parallel text=own
+# seconds before the start, where a profile has rates
+"$WEFT" profile --seconds 2 --hidden 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
+generate 2 foretold --parallel cfg=2 --cluster profile.json
+grep -q "predicted: .* a step, .* for the denoising of 1, .* for the decoding of a video (.* % of it" foretold.log || { cat foretold.log; fail "no seconds before the start"; }
+grep -q "denoised in .*, .* % of what was predicted" foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
+grep -q "^predicted: " one.log && fail "seconds are told without measured rates"
 printf 'parallel: {tp: 3}\n' >run.yaml
 generate 3 config --config run.yaml --parallel sequence=true
 generate 5 five --parallel fsdp=5
