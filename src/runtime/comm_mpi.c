@@ -354,8 +354,16 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         WEFT_GO(weft_link_model_parse(link, &model));
         WEFT_GO(weft_transport_link(&transport, 1, &model));
     }
-    WEFT_TRY(weft_comm_create(&transport, comm));
-    return weft_comm_choose_by_file(*comm);
+    weft_comm *made;
+    WEFT_TRY(weft_comm_create(&transport, &made));
+    status = weft_comm_choose_by_file(made);
+    if (status == WEFT_OK) {
+        *comm = made;
+        return WEFT_OK;
+    }
+    weft_comm_give_up(made);
+    weft_comm_free(made);
+    return status;
 out:
     weft_free(t->node);
     weft_free(t->peer);
