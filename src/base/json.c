@@ -11,11 +11,17 @@ enum { JSON_LIMIT = 1 << 30 };
 
 weft_status weft_json_parse(const char *text, int64_t bytes, const char *name, json_t **json)
 {
+    return weft_json_parse_at(text, bytes, name, 1, json);
+}
+
+weft_status weft_json_parse_at(const char *text, int64_t bytes, const char *name, int64_t line,
+                               json_t **json)
+{
     json_error_t error;
     json_t *parsed = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!parsed)
-        return weft_fail(WEFT_E_FORMAT, "%s:%d:%d: not valid JSON: %s", name, error.line,
-                         error.column, error.text);
+        return weft_fail(WEFT_E_FORMAT, "%s:%lld:%d: not valid JSON: %s", name,
+                         (long long)line + error.line - 1, error.column, error.text);
     *json = parsed;
     return WEFT_OK;
 }
@@ -40,13 +46,10 @@ weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *use
     for (const char *at = text, *end = text + bytes; status == WEFT_OK && at < end; number++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const int64_t length = (stop ? stop : end) - at;
-        json_error_t error;
         json_t *value = NULL;
         if (strspn(at, " \t\r") < (size_t)length) {
-            value = json_loadb(at, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-            status = value ? each(user, value)
-                           : weft_fail(WEFT_E_FORMAT, "%s:%lld:%d: not valid JSON: %s", path,
-                                       (long long)number, error.column, error.text);
+            status = weft_json_parse_at(at, length, path, number, &value);
+            status = status == WEFT_OK ? each(user, value) : status;
         }
         json_decref(value);
         at += length + 1;

@@ -11,6 +11,9 @@
 /* The caller owns *json (json_decref). Duplicate keys are errors. */
 weft_status weft_json_load(const char *path, json_t **json);
 weft_status weft_json_parse(const char *text, int64_t bytes, const char *name, json_t **json);
+/* The same of text that begins in line `line` of `name`. */
+weft_status weft_json_parse_at(const char *text, int64_t bytes, const char *name, int64_t line,
+                               json_t **json);
 /* A file of one JSON value a line, in order; empty lines are passed over, and the last one need not
  * end. `each` borrows its value. Errors name the line; a status of `each` that is not OK ends
  * it. */

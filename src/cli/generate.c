@@ -220,6 +220,36 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                    : weft_production_run(&production);
 }
 
+/* What would do nothing is refused. */
+static weft_status refuse_idle(const weft_args *args)
+{
+    static const char *const decoding[] = {"--model", "--decode", "--out",    "--sheet",
+                                           "--raw",   "--tile",   "--memory", "--fps"};
+    const weft_verb *verb = weft_verb_find("generate");
+    int count, layouts;
+    const char *const *layout = weft_args_list(args, "--parallel", &layouts);
+    bool chosen = !strcmp(weft_args_string(args, "--slices"), "auto");
+    for (int i = 0; i < layouts; i++)
+        chosen = chosen || !strcmp(layout[i], "auto");
+    if (weft_args_flag(args, "--cluster") && !chosen)
+        return weft_fail(WEFT_E_ARG,
+                         "--cluster: its prices choose a layout with --parallel auto, "
+                         "slices with --slices auto; give one of them, or leave it out");
+    (void)weft_args_list(args, "--decode", &count);
+    for (int i = 0; count && i < verb->option_count; i++) {
+        const char *name = verb->options[i].name;
+        bool used = !weft_args_flag(args, name);
+        for (int k = 0; k < WEFT_COUNT(decoding); k++)
+            used = used || !strcmp(name, decoding[k]);
+        if (!used)
+            return weft_fail(WEFT_E_ARG,
+                             "%s: does nothing beside --decode, which makes videos of latents with "
+                             "the VAE alone; leave it out",
+                             name);
+    }
+    return WEFT_OK;
+}
+
 static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
@@ -235,6 +265,7 @@ static weft_status run_generate(const weft_args *args)
     weft_status_code status = WEFT_OK;
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(refuse_idle(args));
     WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     WEFT_GO(weft_args_slices(args, &parallel.slices));
     WEFT_GO(read_jobs(args, &jobs));

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "format/npy.h"
 #include "video/image.h"
+#include "video/reader.h"
 #include "video/writer.h"
 
 #include <fcntl.h>
@@ -227,15 +228,20 @@ static weft_status begin(weft_gallery *g, int64_t number)
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)item->seed);
     snprintf(steps, sizeof steps, "%lld", (long long)item->steps);
     snprintf(guidance, sizeof guidance, "%g", item->guidance);
-    const weft_video_tag tags[] = {{"title", item->prompt},    {"seed", seed},
-                                   {"steps", steps},           {"guidance", guidance},
-                                   {"sampler", item->sampler}, {"encoder", "weft"}};
+    const weft_video_tag tags[] = {{"title", item->prompt},
+                                   {"seed", seed},
+                                   {"steps", steps},
+                                   {"guidance", guidance},
+                                   {"sampler", item->sampler},
+                                   {"encoder", "weft"},
+                                   {"negative", item->negative}};
+    const bool negative = item->negative && item->negative[0];
     const weft_video_writer_options options = {.width = item->width,
                                                .height = item->height,
                                                .fps = item->fps,
                                                .crf = 12,
                                                .tags = tags,
-                                               .tag_count = (int)(sizeof tags / sizeof *tags)};
+                                               .tag_count = WEFT_COUNT(tags) - !negative};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
     weft_status_code status =
         path ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -246,6 +252,34 @@ static weft_status begin(weft_gallery *g, int64_t number)
         status = begin_array(g, path);
     weft_free(path);
     return status;
+}
+
+weft_status weft_gallery_is_there(const char *path, const weft_gallery_item *item, bool *is)
+{
+    char seed[32], steps[32], guidance[32];
+    const weft_video_options tiny = {.format = WEFT_VIDEO_SMALL, .width = 16, .height = 16};
+    weft_video_reader *reader;
+    *is = false;
+    if (!weft_path_exists(path) || weft_video_reader_open(path, &tiny, &reader) != WEFT_OK)
+        return WEFT_OK; /* no video, or a damaged one */
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)item->seed);
+    snprintf(steps, sizeof steps, "%lld", (long long)item->steps);
+    snprintf(guidance, sizeof guidance, "%g", item->guidance);
+    const char *const wanted[][2] = {{"title", item->prompt},
+                                     {"seed", seed},
+                                     {"steps", steps},
+                                     {"guidance", guidance},
+                                     {"negative", item->negative ? item->negative : ""}};
+    const weft_video_info *info = weft_video_reader_info(reader);
+    bool same =
+        info->frames == item->frames && info->width == item->width && info->height == item->height;
+    for (int i = 0; i < WEFT_COUNT(wanted); i++) {
+        const char *tag = weft_video_reader_tag(reader, wanted[i][0]);
+        same = same && !strcmp(tag ? tag : "", wanted[i][1]);
+    }
+    *is = same;
+    weft_video_reader_close(reader);
+    return WEFT_OK;
 }
 
 /* At the end of prompts.jsonl in one write, so that ranks may write there by turns. */

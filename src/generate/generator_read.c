@@ -73,6 +73,11 @@ static weft_status read_scheduler(weft_generator *p)
     WEFT_TRY(status);
     if (!p->options.sampler)
         p->options.sampler = p->scheduler.kind->sampler;
+    if (p->options.eta > 0 && p->options.sampler != weft_sampler_find("ddim"))
+        return weft_fail(WEFT_E_ARG,
+                         "--eta %g: sampler %s adds no noise by it; --sampler ddim does, or leave "
+                         "--eta out",
+                         p->options.eta, p->options.sampler->name);
     p->scheduler.solver.eta = p->options.eta;
     return take_shift(p);
 }
@@ -410,6 +415,11 @@ static weft_status read_expert(weft_generator *p)
     WEFT_TRY(status);
     if (told && p->options.boundary == 0)
         p->options.boundary = boundary;
+    if (p->options.guidance_low > 0 && !(p->options.boundary > 0))
+        return weft_fail(WEFT_E_ARG,
+                         "--guidance-low %g: below which part of the times? Give --boundary B "
+                         "(0..1), or leave it out",
+                         p->options.guidance_low);
     if (!weft_path_is_dir(p->denoiser_folder[1]))
         return WEFT_OK;
     WEFT_TRY(weft_model_open_as(p->denoiser_folder[1], WEFT_ROLE_DENOISER, &p->denoiser_model[1]));

@@ -501,7 +501,7 @@ int64_t weft_given_work_bytes(const weft_given *g)
     const int64_t frame = w->canvas.height * w->canvas.width;
     int64_t bytes = w->files.carry ? 0 : image_bytes(g), of_video = 0;
     if (w->video_vae)
-        of_video = weft_vae_bytes(w->video_vae) + w->canvas.frames * frame * 13;
+        of_video = weft_vae_bytes(w->video_vae) + frame * 4;
     return bytes > of_video ? bytes : of_video;
 }
 
@@ -518,21 +518,20 @@ static void normalise(const work *w, const weft_given *g, int64_t frames, bool i
     }
 }
 
-/* Latents of `frames` frames, normalised. The encoder is gone afterwards, unless more come. */
-static weft_status encode(work *w, weft_vae **vae, const float *video, int64_t frames,
-                          const weft_given *g, float *latents)
+/* Latents of an image's frames, normalised. The encoder is gone afterwards, unless more come. */
+static weft_status encode(work *w, const float *video, const weft_given *g, float *latents)
 {
-    const bool inverted = w->grid.inverted && vae == &w->image_vae;
-    weft_status_code status = w->bound ? WEFT_OK : weft_vae_bind(*vae);
+    weft_status_code status = w->bound ? WEFT_OK : weft_vae_bind(w->image_vae);
     w->bound = w->files.carry;
     if (status == WEFT_OK)
-        status = weft_vae_encode(*vae, video, frames, latents);
+        status = weft_vae_encode(w->image_vae, video, w->image_frames, latents);
     if (!w->files.carry || status != WEFT_OK) {
-        weft_vae_free(*vae);
-        *vae = NULL;
+        weft_vae_free(w->image_vae);
+        w->image_vae = NULL;
     }
     if (status == WEFT_OK)
-        normalise(w, g, weft_grid_latent_frames(&w->grid, frames), inverted, latents);
+        normalise(w, g, weft_grid_latent_frames(&w->grid, w->image_frames), w->grid.inverted,
+                  latents);
     return status;
 }
 
@@ -560,7 +559,7 @@ static weft_status read_image(work *w, weft_given *g, const float *carried, floa
         status =
             weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame);
     if (status == WEFT_OK)
-        status = encode(w, &w->image_vae, video, w->image_frames, g, *latents);
+        status = encode(w, video, g, *latents);
     weft_free(video);
     return status;
 }
@@ -603,55 +602,59 @@ static weft_status use_image(work *w, weft_given *g, const float *carried)
     return status;
 }
 
-/* A cell is kept when no pixel of it is painted. */
-static void keep_cells(const work *w, const uint8_t *painted, weft_given *g)
+/* A cell is kept when no pixel of it is painted; what is outside of the video's rectangle is. */
+typedef struct keeping {
+    const work *work;
+    weft_given *given;
+} keeping;
+
+static void keep_cells(void *user, int64_t frame, const uint8_t *painted)
 {
-    const weft_canvas *c = &w->canvas;
-    const int64_t *f = w->grid.factor, frame = c->height * c->width;
-    memset(g->keep, 1, (size_t)cells_of(g));
-    for (int64_t i = 0; i < c->frames * frame; i++) {
-        const int64_t t = i / frame, y = i % frame / c->width, x = i % c->width;
-        const int64_t at = w->grid.causal ? (t + f[0] - 1) / f[0] : t / f[0];
+    const keeping *k = user;
+    const weft_canvas *c = &k->work->canvas;
+    const int64_t *f = k->work->grid.factor;
+    const int64_t at = k->work->grid.causal ? (frame + f[0] - 1) / f[0] : frame / f[0];
+    for (int64_t i = 0; i < c->height * c->width; i++) {
+        const int64_t y = i / c->width, x = i % c->width;
         const bool outside = c->w && (x < c->x || y < c->y || x >= c->x + c->w || y >= c->y + c->h);
         if (outside || (painted && painted[i]))
-            g->keep[(at * g->latent[1] + y / f[1]) * g->latent[2] + x / f[2]] = 0;
+            k->given->keep[(at * k->given->latent[1] + y / f[1]) * k->given->latent[2] + x / f[2]] =
+                0;
     }
 }
 
 static weft_status use_mask(work *w, weft_given *g)
 {
-    uint8_t *painted = NULL;
-    weft_status_code status = WEFT_OK;
-    if (w->files.mask) {
-        weft_canvas all = w->canvas;
-        all.w = 0;
-        painted = weft_alloc(all.frames * all.height * all.width);
-        status = painted ? weft_mask_read(w->files.mask, &all, painted)
-                         : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a mask", w->files.mask);
-    }
-    if (status == WEFT_OK)
-        keep_cells(w, painted, g);
-    weft_free(painted);
-    if (status == WEFT_OK && !memchr(g->keep, 0, (size_t)cells_of(g)))
-        status = weft_fail(WEFT_E_ARG,
+    keeping k = {w, g};
+    weft_canvas all = w->canvas;
+    all.w = 0;
+    memset(g->keep, 1, (size_t)cells_of(g));
+    if (w->files.mask)
+        WEFT_TRY(weft_mask_read(w->files.mask, &all, keep_cells, &k));
+    for (int64_t t = 0; t < w->canvas.frames && !w->files.mask; t++)
+        keep_cells(&k, t, NULL);
+    return memchr(g->keep, 0, (size_t)cells_of(g))
+               ? WEFT_OK
+               : weft_fail(WEFT_E_ARG,
                            "%s: no pixel of the mask is white, so nothing would be made; white is "
                            "what is painted",
                            w->files.mask);
-    return status;
 }
 
 static weft_status use_video(work *w, weft_given *g)
 {
-    float *video = weft_alloc(w->canvas.frames * w->canvas.height * w->canvas.width * 3 * 4);
-    weft_status_code status =
-        video ? weft_pictures_read(w->files.video, &w->canvas, video)
-              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for its frames", w->files.video);
+    weft_film *film;
+    WEFT_TRY(weft_film_open(w->files.video, &w->canvas, &film));
+    weft_status_code status = weft_vae_bind(w->video_vae);
     if (status == WEFT_OK)
-        status = encode(w, &w->video_vae, video, w->canvas.frames, g, g->known);
-    weft_free(video);
-    if (status == WEFT_OK && (w->files.mask || w->canvas.w))
-        status = use_mask(w, g);
-    return status;
+        status =
+            weft_vae_encode_boxes(w->video_vae, weft_film_box, film, w->canvas.frames, g->known);
+    weft_film_close(film);
+    weft_vae_free(w->video_vae);
+    w->video_vae = NULL;
+    if (status == WEFT_OK)
+        normalise(w, g, g->latent[0], false, g->known);
+    return status == WEFT_OK && (w->files.mask || w->canvas.w) ? use_mask(w, g) : status;
 }
 
 /* Nothing is known of the video. */

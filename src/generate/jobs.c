@@ -95,10 +95,8 @@ static weft_status read_line(weft_jobs *jobs, const json_t *line, const char *pa
 static weft_status parse_line(weft_jobs *jobs, const char *text, int64_t length, const char *path,
                               int64_t number)
 {
-    char where[1100];
     json_t *line = NULL;
-    snprintf(where, sizeof where, "%.1000s:%lld", path, (long long)number);
-    WEFT_TRY(weft_json_parse(text, length, where, &line));
+    WEFT_TRY(weft_json_parse_at(text, length, path, number, &line));
     const weft_status_code status = read_line(jobs, line, path, number);
     json_decref(line);
     return status;

@@ -120,6 +120,11 @@ static weft_status each_frame(source *s, weft_resample filter,
     return WEFT_OK;
 }
 
+static float number_of(uint8_t value)
+{
+    return 2 * ((float)value / 255) - 1;
+}
+
 static void put_floats(const source *s, int64_t frame, void *to)
 {
     const weft_canvas *c = &s->canvas;
@@ -128,19 +133,27 @@ static void put_floats(const source *s, int64_t frame, void *to)
         for (int64_t x = 0; x < c->width; x++) {
             const uint8_t *from = pixel_at(s, x, y);
             for (int i = 0; i < 3; i++)
-                *out++ = 2 * ((float)from[i] / 255) - 1;
+                *out++ = number_of(from[i]);
         }
 }
+
+typedef struct masking {
+    uint8_t *mask; /* of a frame */
+    weft_mask_fn *each;
+    void *user;
+} masking;
 
 static void put_mask(const source *s, int64_t frame, void *to)
 {
     const weft_canvas *c = &s->canvas;
-    uint8_t *out = (uint8_t *)to + frame * c->height * c->width;
+    const masking *m = to;
+    uint8_t *out = m->mask;
     for (int64_t y = 0; y < c->height; y++)
         for (int64_t x = 0; x < c->width; x++) {
             const uint8_t *from = pixel_at(s, x, y);
             *out++ = from[0] + from[1] + from[2] >= 3 * 128;
         }
+    m->each(m->user, frame, m->mask);
 }
 
 static weft_status read_all(const char *path, const weft_canvas *canvas, weft_resample filter,
@@ -158,9 +171,78 @@ weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, floa
     return read_all(path, canvas, WEFT_RESAMPLE_LANCZOS, put_floats, video);
 }
 
-weft_status weft_mask_read(const char *path, const weft_canvas *canvas, uint8_t *mask)
+weft_status weft_mask_read(const char *path, const weft_canvas *canvas, weft_mask_fn *each,
+                           void *user)
 {
-    return read_all(path, canvas, WEFT_RESAMPLE_BILINEAR, put_mask, mask);
+    masking m = {weft_alloc(canvas->height * canvas->width), each, user};
+    const weft_status_code status =
+        m.mask ? read_all(path, canvas, WEFT_RESAMPLE_BILINEAR, put_mask, &m)
+               : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a mask", path);
+    weft_free(m.mask);
+    return status;
+}
+
+/* ---- box by box ----------------------------------------------------------------------------- */
+
+struct weft_film {
+    source source;
+    int64_t shown; /* the frame that is in source.sized; -1: none yet */
+    bool still;    /* there is one alone */
+};
+
+weft_status weft_film_open(const char *path, const weft_canvas *canvas, weft_film **film)
+{
+    weft_film *f = weft_alloc(sizeof *f);
+    if (!f)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    f->shown = -1;
+    const weft_status_code status = source_open(path, canvas, &f->source);
+    if (status == WEFT_OK)
+        *film = f;
+    else
+        weft_free(f);
+    return status;
+}
+
+void weft_film_close(weft_film *f)
+{
+    if (f)
+        source_close(&f->source);
+    weft_free(f);
+}
+
+/* Frame `wanted` into source.sized. */
+static weft_status show(weft_film *f, int64_t wanted)
+{
+    bool got;
+    if (wanted == f->shown || f->still)
+        return WEFT_OK;
+    if (wanted != f->shown + 1)
+        WEFT_TRY(weft_video_reader_seek(f->source.reader, wanted));
+    WEFT_TRY(source_next(&f->source, WEFT_RESAMPLE_LANCZOS, &got));
+    if (got)
+        f->shown = wanted;
+    else if (f->shown < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: there is no picture in it", f->source.path);
+    else if (f->shown > 0)
+        return too_short(&f->source, f->shown + 1);
+    f->still = !got;
+    return WEFT_OK;
+}
+
+weft_status_code weft_film_box(void *film, const int64_t first[3], const int64_t size[3], float *to)
+{
+    weft_film *f = film;
+    for (int64_t t = 0; t < size[0]; t++) {
+        WEFT_TRY(show(f, first[0] + t));
+        for (int64_t y = 0; y < size[1]; y++)
+            for (int64_t x = 0; x < size[2]; x++) {
+                const uint8_t *from = pixel_at(&f->source, first[2] + x, first[1] + y);
+                for (int i = 0; i < 3; i++)
+                    *to++ = number_of(from[i]);
+            }
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height)

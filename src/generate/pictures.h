@@ -24,8 +24,17 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
 /* video[frames, height, width, 3] in [-1,1]. A still picture is every frame; a video with fewer is
  * WEFT_E_SHAPE, of one with more the first are taken, as they lie in the file. */
 weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, float *video);
-/* mask[frames, height, width]: 1 where the picture is at least half white. */
-weft_status weft_mask_read(const char *path, const weft_canvas *canvas, uint8_t *mask);
+/* Calls `each` for every frame: mask[height, width], 1 where the picture is at least half white. */
+typedef void weft_mask_fn(void *user, int64_t frame, const uint8_t *mask);
+weft_status weft_mask_read(const char *path, const weft_canvas *canvas, weft_mask_fn *each,
+                           void *user);
+/* The same numbers as weft_pictures_read gives, a box at a time (weft_box_fn: `film` is the user),
+ * of a file of which one frame is in memory. */
+typedef struct weft_film weft_film;
+weft_status weft_film_open(const char *path, const weft_canvas *canvas, weft_film **film);
+weft_status_code weft_film_box(void *film, const int64_t first[3], const int64_t size[3],
+                               float *to);
+void weft_film_close(weft_film *film); /* accepts NULL */
 /* Says it when a file's frames are stretched or cut. */
 weft_status weft_picture_tell(const char *path, const weft_canvas *canvas);
 

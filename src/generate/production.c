@@ -29,6 +29,7 @@ typedef struct making {
     bool met;      /* all ranks: the gallery is open */
     weft_gallery *gallery;
     weft_generator *generator;
+    char model[17]; /* its identity; "": not asked for yet */
     weft_progress progress;
     int64_t steps_before; /* of this team's batches that are over */
     /* the batch at work */
@@ -322,18 +323,18 @@ static weft_status_code on_kept_frames(void *user, int64_t first, int64_t count,
     return weft_gallery_frames(r->making->gallery, r->item, first, count, frames);
 }
 
-static weft_status check_latents(const making *m, int64_t job, const char *path,
-                                 const weft_walk_file *k)
+static weft_status check_latents(making *m, int64_t job, const char *path, const weft_walk_file *k)
 {
     const weft_gallery_item *item = &m->items[job];
-    char model[17], vae[17];
-    WEFT_TRY(weft_model_identity(m->o->model, model, vae));
+    char vae[17];
+    if (!m->model[0])
+        WEFT_TRY(weft_model_identity(m->o->model, m->model, vae));
     json_t *was = json_pack(
         "{s:O?, s:O?, s:O?, s:O?}", "model", json_object_get(k->settings, "model"), "frames",
         json_object_get(k->settings, "frames"), "height", json_object_get(k->settings, "height"),
         "width", json_object_get(k->settings, "width"));
     json_t *is =
-        json_pack("{s:s, s:I, s:I, s:I}", "model", model, "frames", (json_int_t)item->frames,
+        json_pack("{s:s, s:I, s:I, s:I}", "model", m->model, "frames", (json_int_t)item->frames,
                   "height", (json_int_t)item->height, "width", (json_int_t)item->width);
     json_t *prompt =
         json_pack("{s:s, s:s, s:I}", "prompt", item->prompt, "negative",
@@ -871,6 +872,20 @@ out:
     return status;
 }
 
+/* One file: a video of this command that was finished, with nothing to go on from beside it. Frames
+ * for a sheet, and arrays, are not in it. */
+static weft_status mark_file(making *m, bool begun)
+{
+    WEFT_TRY(begun || m->o->sheet || m->o->raw || m->o->latents
+                 ? WEFT_OK
+                 : weft_gallery_is_there(m->o->out, m->items, m->done));
+    if (m->done[0])
+        weft_info("%s: is there already, of this prompt, seed, size, steps and guidance; remove it "
+                  "to make it again",
+                  m->o->out);
+    return WEFT_OK;
+}
+
 /* How much is there already, the same on all ranks. */
 static weft_status find_done(making *m)
 {
@@ -879,20 +894,22 @@ static weft_status find_done(making *m)
     int64_t done = 0;
     if (!o->resume)
         return WEFT_OK;
-    if (m->tells && strcmp(weft_path_extension(o->out), "mp4"))
-        WEFT_TRY(mark_done(m));
-    if (o->comm)
-        WEFT_TRY(weft_comm_broadcast(o->comm, m->done, count * (int64_t)sizeof *m->done, 0));
-    for (int64_t i = 0; i < count; i++)
-        done += m->done[i];
-    if (m->tells && strcmp(weft_path_extension(o->out), "mp4"))
-        weft_info("%s: %lld of %lld videos are there", o->out, (long long)done, (long long)count);
+    const bool file = !strcmp(weft_path_extension(o->out), "mp4");
     bool walk, latents, window;
     char ending[64];
     WEFT_TRY(exists_beside(m, 0, window_ending(0, ending), &window));
     WEFT_TRY(exists_beside(m, 0, walk_ending, &walk));
     WEFT_TRY(exists_beside(m, 0, latents_ending, &latents));
-    if (m->tells && count == 1 && !done && !walk && !latents && !window)
+    const bool begun = walk || window || (latents && !o->keep);
+    if (m->tells)
+        WEFT_TRY(file ? mark_file(m, begun) : mark_done(m));
+    if (o->comm)
+        WEFT_TRY(weft_comm_broadcast(o->comm, m->done, count * (int64_t)sizeof *m->done, 0));
+    for (int64_t i = 0; i < count; i++)
+        done += m->done[i];
+    if (m->tells && !file)
+        weft_info("%s: %lld of %lld videos are there", o->out, (long long)done, (long long)count);
+    if (m->tells && count == 1 && !done && !begun && !latents)
         weft_info("%s: nothing to go on from, so it begins", o->out);
     return WEFT_OK;
 }

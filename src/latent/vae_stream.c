@@ -366,6 +366,9 @@ weft_status weft_vae_open_within(const char *folder, const weft_vae_options *opt
             *vae = v;
             return WEFT_OK;
         }
+        char least[64] = "", tiles[64];
+        if (bytes != whole)
+            snprintf(least, sizeof least, ", in the smallest, %.32s, ", weft_vae_tiles(v, tiles));
         const bool more = !options->tile && smaller(v, &tile);
         weft_vae_free(v);
         if (!more)
@@ -374,8 +377,7 @@ weft_status weft_vae_open_within(const char *folder, const weft_vae_options *opt
                 "%s: the VAE would take %s for %lld frames of %lldx%lld%s%s, and there "
                 "are %s for it; take fewer or smaller frames, or smaller tiles",
                 folder, weft_format_bytes(whole, first), (long long)o.frames, (long long)o.width,
-                (long long)o.height, bytes != whole ? ", in the smallest tiles " : "",
-                bytes != whole ? weft_format_bytes(bytes, needs) : "",
+                (long long)o.height, least, bytes != whole ? weft_format_bytes(bytes, needs) : "",
                 weft_format_bytes(limit > 0 ? limit : 0, has));
     }
 }
@@ -497,31 +499,45 @@ static weft_status pieces_fit(const weft_vae *v, const half *h, int64_t latents)
                      (long long)pieces[0], (long long)pieces[1], (long long)latents);
 }
 
-/* The box of `size` from `first` on of a video (frames, rows, columns, channels). */
-static void copy_box(const float *from, const int64_t all[3], int64_t channels,
-                     const int64_t first[3], const int64_t size[3], float *to)
+/* What goes into a half, box by box. */
+typedef struct feed {
+    weft_box_fn *box;
+    void *user;
+} feed;
+
+/* One that lies in memory: (frames, rows, columns, channels). */
+typedef struct array {
+    const float *from;
+    const int64_t *all;
+    int64_t channels;
+} array;
+
+static weft_status_code copy_box(void *user, const int64_t first[3], const int64_t size[3],
+                                 float *to)
 {
-    const int64_t row = size[2] * channels;
+    const array *a = user;
+    const int64_t row = size[2] * a->channels;
     for (int64_t f = 0; f < size[0]; f++)
         for (int64_t y = 0; y < size[1]; y++, to += row)
             memcpy(to,
-                   from + (((first[0] + f) * all[1] + first[1] + y) * all[2] + first[2]) * channels,
+                   a->from + (((first[0] + f) * a->all[1] + first[1] + y) * a->all[2] + first[2]) *
+                                 a->channels,
                    (size_t)row * sizeof *to);
+    return WEFT_OK;
 }
 
 /* Where what comes out of a tile's pieces goes. */
 typedef weft_status piece_fn(void *user, int64_t first, int64_t count, const float *out);
 
 /* `first` of the whole, of w's size but for the frames, which are `frames`. */
-static weft_status run_pieces(weft_vae *v, const half *h, work *w, const float *in,
-                              const int64_t first[3], int64_t frames, piece_fn *take, void *user)
+static weft_status run_pieces(work *w, const feed *in, const int64_t first[3], int64_t frames,
+                              piece_fn *take, void *user)
 {
-    const int64_t ch = channels(v, h, false);
     for (int64_t t = 0, made = 0; t < frames;) {
         stage *s = &w->stage[t ? 1 : 0];
         const int64_t from[3] = {first[0] + t, first[1], first[2]},
                       size[3] = {s->in_frames, w->in[1], w->in[2]};
-        copy_box(in, h->tiling.in, ch, from, size, weft_program_input(s->program, "in")->data);
+        WEFT_TRY(in->box(in->user, from, size, weft_program_input(s->program, "in")->data));
         WEFT_TRY(weft_program_run(s->program));
         WEFT_TRY(take(user, made, s->out_frames, weft_program_output(s->program, "out")->data));
         made += s->out_frames;
@@ -585,7 +601,7 @@ static int ranks_of(const weft_vae *v, const half *h)
 
 /* Of several ranks every one makes the tiles whose turn is its own. One that is ahead waits until
  * the first has taken its tile: no more than one of each lies about. */
-static weft_status run_tile(weft_vae *v, const half *h, const float *in, const int64_t at[3],
+static weft_status run_tile(weft_vae *v, const half *h, const feed *in, const int64_t at[3],
                             weft_mosaic *mosaic)
 {
     const weft_tiling *t = &h->tiling;
@@ -610,7 +626,7 @@ static weft_status run_tile(weft_vae *v, const half *h, const float *in, const i
         WEFT_TRY(bind(v, &w, 1));
         v->bound = w;
     }
-    WEFT_TRY(run_pieces(v, h, w, in, first, size[0], self ? send_piece : lay_piece, &l));
+    WEFT_TRY(run_pieces(w, in, first, size[0], self ? send_piece : lay_piece, &l));
     char taken;
     return self ? weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, 0, &taken, 1) : WEFT_OK;
 }
@@ -685,7 +701,7 @@ static weft_status give_out(weft_vae *v, const half *h, film *f, int64_t index,
     return WEFT_OK;
 }
 
-static weft_status run_tiles(weft_vae *v, const half *h, const float *in, weft_frames_fn *sink,
+static weft_status run_tiles(weft_vae *v, const half *h, const feed *in, weft_frames_fn *sink,
                              void *user)
 {
     const weft_tiling *t = &h->tiling;
@@ -728,7 +744,7 @@ static weft_status hand_on(void *user, int64_t first, int64_t count, const float
     return to->sink(to->user, first, count, out);
 }
 
-static weft_status run_half(weft_vae *v, half *h, const float *in, int64_t frames,
+static weft_status run_half(weft_vae *v, half *h, const feed *in, int64_t frames,
                             weft_frames_fn *sink, void *user)
 {
     handing to = {sink, user};
@@ -741,7 +757,7 @@ static weft_status run_half(weft_vae *v, half *h, const float *in, int64_t frame
         WEFT_TRY(bind(v, &w, 1));
         v->bound = w;
     }
-    return run_pieces(v, h, h->work, in, (int64_t[]){0, 0, 0}, frames, hand_on, &to);
+    return run_pieces(h->work, in, (int64_t[]){0, 0, 0}, frames, hand_on, &to);
 }
 
 weft_status_code weft_frames_collect(void *user, int64_t first, int64_t count, const float *frames)
@@ -753,17 +769,27 @@ weft_status_code weft_frames_collect(void *user, int64_t first, int64_t count, c
 
 weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, float *latents)
 {
+    array in = {video, v->half[0].tiling.in, channels(v, &v->half[0], false)};
+    return weft_vae_encode_boxes(v, copy_box, &in, frames, latents);
+}
+
+weft_status weft_vae_encode_boxes(weft_vae *v, weft_box_fn *box, void *user, int64_t frames,
+                                  float *latents)
+{
+    const feed in = {box, user};
     half *h = &v->half[0];
     weft_frames_to c = {latents, h->tiling.out[1] * h->tiling.out[2] * channels(v, h, true)};
     WEFT_TRY(takes_frames(v, frames));
     WEFT_TRY(pieces_fit(v, h, weft_grid_latent_frames(&v->grid, frames)));
-    return run_half(v, h, video, frames, weft_frames_collect, &c);
+    return run_half(v, h, &in, frames, weft_frames_collect, &c);
 }
 
 weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_frames,
                             weft_frames_fn *sink, void *user)
 {
     half *h = &v->half[1];
+    array from = {latents, h->tiling.in, channels(v, h, false)};
+    const feed in = {copy_box, &from};
     WEFT_TRY(pieces_fit(v, h, latent_frames));
-    return run_half(v, h, latents, latent_frames, sink, user);
+    return run_half(v, h, &in, latent_frames, sink, user);
 }

@@ -59,6 +59,13 @@ void weft_vae_share(weft_vae *vae, weft_group *group);
 /* video (frames, height, width, 3) in [-1,1], frames as the grid takes them. latents: frames, rows,
  * columns and channels that the grid makes of it: the posterior's means, not normalised. */
 weft_status weft_vae_encode(weft_vae *vae, const float *video, int64_t frames, float *latents);
+/* The same of a video that is not in memory: `box` gives the box of `size` frames, rows and columns
+ * from `first` on, as (size, 3). Frames are asked for in order, again from the first for each tile
+ * of the picture. */
+typedef weft_status_code weft_box_fn(void *user, const int64_t first[3], const int64_t size[3],
+                                     float *to);
+weft_status weft_vae_encode_boxes(weft_vae *vae, weft_box_fn *box, void *user, int64_t frames,
+                                  float *latents);
 
 /* Frames as they come, clamped to [-1,1]: (count, height, width, 3), valid during the call. */
 typedef weft_status_code weft_frames_fn(void *user, int64_t first_frame, int64_t count,

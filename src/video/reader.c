@@ -845,6 +845,12 @@ void weft_video_reader_close(weft_video_reader *r)
     weft_free(r);
 }
 
+const char *weft_video_reader_tag(const weft_video_reader *r, const char *key)
+{
+    const AVDictionaryEntry *tag = av_dict_get(r->demux->metadata, key, NULL, 0);
+    return tag ? tag->value : NULL;
+}
+
 weft_status weft_video_probe(const char *path, weft_video_info *info)
 {
     weft_video_reader *r;

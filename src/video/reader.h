@@ -93,6 +93,8 @@ weft_status weft_video_reader_open_memory(const void *bytes, int64_t size, const
                                           const weft_video_options *options,
                                           weft_video_reader **out);
 const weft_video_info *weft_video_reader_info(const weft_video_reader *reader);
+/* What the container says under `key` ("title"); NULL: nothing. */
+const char *weft_video_reader_tag(const weft_video_reader *reader, const char *key);
 /* *got is false at the end. Damaged packets are skipped and counted; it is an error only when the
  * file cannot be read further. */
 weft_status weft_video_reader_next(weft_video_reader *reader, weft_video_frame *frame, bool *got);

@@ -114,6 +114,12 @@ large=(--model "$wan" --height 96 --width 96 --frames 81 --steps 1)
 "$WEFT" generate --prompt x --out pieces.mp4 "${large[@]}" --noise no-such.npy --window 9 >pieces.log 2>&1
 [ "$(peak large)" -gt 0 ] && [ "$(peak pieces)" -lt "$(peak large)" ] || fail "windows do not save memory: $(peak pieces) and $(peak large) KiB"
 
+# a video that is made over is read frame by frame: 241 of them as floats would be 25 MiB
+over=(--model "$wan" --height 96 --width 96 --frames 241 --steps 1 --noise no-such.npy --window 9)
+"$WEFT" generate --prompt x --out plain.mp4 "${over[@]}" >plain.log 2>&1
+"$WEFT" generate --prompt x --out over.mp4 "${over[@]}" --video "$picture" --strength 1 >over.log 2>&1
+[ "$(peak over)" -gt 0 ] && [ "$(peak over)" -le $(($(peak plain) + 1024)) ] || fail "--video takes $(peak over) KiB, without $(peak plain)"
+
 # an image: another one makes another video, and the first frame of a model that is given it clean is it
 make image --model "$golden/wan_ti2v" "${size[@]}" --image "$golden/wan_ti2v/image.png"
 make image-seed --model "$golden/wan_ti2v" "${size[@]}" --image "$golden/wan_ti2v/image.png" --seed 8
@@ -180,6 +186,9 @@ refuse '--fit squeeze: known are stretch and crop' --model "$wan" "${size[@]}" -
 refuse '--window 6: this model makes 1 \+ 4 n frames; the nearest is 5' --model "$wan" "${size[@]}" --window 6
 refuse '--window-overlap 3: .*a multiple of 4 frames, at most 4' --model "$wan" "${size[@]}" --window 5 --window-overlap 3
 refuse '--window 1: windows of one latent frame share none; at least 5' --model "$wan" "${size[@]}" --window 1
+refuse '--eta 0.5: sampler unipc adds no noise by it; --sampler ddim' --model "$wan" "${size[@]}" --sampler unipc --eta 0.5
+refuse '--guidance-low 3: below which part of the times\? Give --boundary' --model "$wan" "${size[@]}" --guidance-low 3
+refuse '--cluster: its prices choose a layout with --parallel auto' --model "$wan" "${size[@]}" --cluster h100
 refuse '--window-overlap 8: of which windows' --model "$wan" "${size[@]}" --window-overlap 8
 # a video that is too short says what there is
 "$WEFT" generate --model "$wan" --prompt x "${square[@]}" --steps 1 --frames 5 --out short.mp4 >short.log 2>&1 || { cat short.log; fail "a short video"; }

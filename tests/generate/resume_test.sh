@@ -145,6 +145,16 @@ PY
 generate "${big[@]:0:12}" --resume --memory $((tried * 3 / 2 / 1024))KiB --out big.mp4 >big.log 2>&1 || { cat big.log; fail "decoding in less"; }
 grep -q 'did not come to an end; once more in less' big.log && grep -qE 'is decoded in [0-9]+ tiles of' big.log && [ -s big.mp4 ] || { cat big.log; fail "no smaller tiles"; }
 
+# a video that is finished stays; of another seed it is made
+one=(--prompt "a red cat" --model "$wan" "${size[@]}" --frames 9 --steps 2 --negative "a dog")
+generate "${one[@]}" --out one.mp4 >one.log 2>&1 || { cat one.log; fail "one video"; }
+cp one.mp4 first.mp4
+generate "${one[@]}" --resume --out one.mp4 >one.log 2>&1 || { cat one.log; fail "--resume of a finished video"; }
+grep -q 'one.mp4: is there already, of this prompt' one.log && ! grep -q 'denoising step' one.log && cmp one.mp4 first.mp4 || { cat one.log; fail "a finished video is made again"; }
+generate "${one[@]}" --seed 1 --resume --out one.mp4 >one.log 2>&1 && ! cmp -s one.mp4 first.mp4 || { cat one.log; fail "another seed is not made"; }
+decode --model "$wan" --steps 3 --out refused.mp4 >refused.log 2>&1 && fail "--steps beside --decode"
+grep -q -e '--steps: does nothing beside --decode' refused.log || { cat refused.log; fail "--steps beside --decode"; }
+
 # a list: what is there stays, what is not is made
 cat >list.jsonl <<'LIST'
 {"prompt": "a dog", "seed": 7}
@@ -186,7 +196,7 @@ bad() { # PATTERN LINE
 }
 bad 'bad.jsonl:2: there is no key "sead"; did you mean "seed"' '{"prompt": "x", "sead": 3}'
 bad 'bad.jsonl:2: .*"prompt"' '{"seed": 3}'
-bad 'bad.jsonl:2' '{"prompt": "x", '
+bad 'bad.jsonl:2:[0-9]+: not valid JSON' '{"prompt": "x", '
 bad 'bad.jsonl:2: "frames": 0; from 1' '{"prompt": "x", "frames": 0}'
 bad 'bad.jsonl:2: "guidance": -1; from 0' '{"prompt": "x", "guidance": -1}'
 bad 'bad.jsonl:2: "out": x.avi: a video is written as .mp4' '{"prompt": "x", "out": "x.avi"}'
