@@ -1,6 +1,6 @@
 """Videos by diffusers' modules in PyTorch, with the weights that weft generate is given, eager, f32.
 
-    peer_generate.py make NAME FOLDER               a pipeline of random weights: wan, hunyuan, vae (Wan 2.1's at full width)
+    peer_generate.py make NAME FOLDER               a pipeline of random weights: wan, hunyuan, latte, vae (Wan 2.1's at full width)
     peer_generate.py run FOLDER FRAMES HEIGHT WIDTH STEPS
     peer_generate.py decode FOLDER FRAMES HEIGHT WIDTH [tiled]
 
@@ -20,6 +20,7 @@ torch.set_grad_enabled(False)
 
 def make(name, folder):
     sys.path.insert(0, "tools")
+    sys.argv[1:] = ["nothing"]  # else it makes the golden files of that name anew
     import golden_pipeline as g
     vae = g.AutoencoderKLWan() if name == "vae" else g.AutoencoderKLWan(base_dim=32, num_res_blocks=1)
     if name in ("wan", "vae"):
@@ -39,8 +40,17 @@ def make(name, folder):
         pipe = g.HunyuanVideoPipeline(text_encoder=g.weights(llama, 3), tokenizer=g.llama(), transformer=g.weights(dit, 1),
                                       vae=g.weights(vae, 2), scheduler=g.FlowMatchEulerDiscreteScheduler(shift=7.0),
                                       text_encoder_2=g.weights(clip, 4), tokenizer_2=g.llama())
+    elif name == "latte":
+        dit = g.LatteTransformer3DModel(num_attention_heads=8, attention_head_dim=64, in_channels=4, out_channels=8, num_layers=8,
+                                        cross_attention_dim=512, attention_bias=True, sample_size=24, patch_size=2, video_length=16,
+                                        norm_type="ada_norm_single", norm_elementwise_affine=False, activation_fn="gelu-approximate",
+                                        caption_channels=16)
+        vae = g.AutoencoderKL(block_out_channels=(32, 64, 128, 128), down_block_types=("DownEncoderBlock2D",) * 4,
+                              up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=8)
+        pipe = g.LattePipeline(tokenizer=g.unigram(), text_encoder=g.umt5(g.T5EncoderModel, g.T5Config), transformer=g.weights(dit, 1),
+                               vae=g.weights(vae, 2), scheduler=g.DDIMScheduler(beta_schedule="linear", clip_sample=False))
     else:
-        sys.exit(f"{name}: known are wan, hunyuan and vae")
+        sys.exit(f"{name}: known are wan, hunyuan, latte and vae")
     pipe.save_pretrained(folder)
 
 
@@ -61,6 +71,8 @@ def modules(folder):
 
 
 def latents(vae, frames, height, width):
+    if "block_out_channels" in vae.config and vae.config._class_name == "AutoencoderKL":  # of pictures, one by one
+        return torch.randn(1, vae.config.latent_channels, frames, height // 8, width // 8)
     t, s = (vae.config.scale_factor_temporal, vae.config.scale_factor_spatial) if hasattr(vae.config, "scale_factor_temporal") else \
         (vae.config.temporal_compression_ratio, vae.config.spatial_compression_ratio)
     channels = vae.config.get("z_dim") or vae.config.latent_channels
@@ -73,6 +85,8 @@ def told(index, dit):
     if index["transformer"][1] == "HunyuanVideoTransformer3DModel":
         return 1, {"encoder_hidden_states": torch.randn(1, 256, c.text_embed_dim), "pooled_projections": torch.randn(1, c.pooled_projection_dim),
                    "encoder_attention_mask": torch.ones(1, 256, dtype=torch.long), "guidance": torch.tensor([6000.0])}
+    if index["transformer"][1] == "LatteTransformer3DModel":
+        return 2, {"encoder_hidden_states": torch.randn(2, 6, c.caption_channels), "enable_temporal_attentions": True}
     return 2, {"encoder_hidden_states": torch.randn(2, 512, c.text_dim)} # two guidance halves
 
 
@@ -82,7 +96,11 @@ def report(step, decode):
 
 def decode_of(vae, x):
     begin = time.perf_counter()
-    vae.decode(x)
+    if vae.config._class_name == "AutoencoderKL":
+        for t in range(0, x.shape[2], 14):  # as its pipeline does
+            vae.decode(x[0, :, t:t + 14].transpose(0, 1))
+    else:
+        vae.decode(x)
     return time.perf_counter() - begin
 
 
@@ -95,6 +113,7 @@ def run(folder, frames, height, width, steps):
     for i in range(steps):
         begin = time.perf_counter()
         answer = dit(hidden_states=x.expand(rows, -1, -1, -1, -1), timestep=torch.full((rows,), 900.0 - i), return_dict=False, **given)[0]
+        answer = answer[:, :x.shape[1]]  # Latte's has a variance behind it
         if rows == 2:
             answer = answer[1:] + 4 * (answer[:1] - answer[1:])
         x = x - answer / steps
