@@ -25,7 +25,7 @@ while read -r way; do
         if [ "$key" = tiles ]; then options+=(--tile "${TILE:-on}"); else options+=(--parallel "$key"); fi
     done
     : >"$dir/told"
-    for turn in 1 2; do
+    for turn in $(seq "${TURNS:-2}"); do
         rm -rf "$dir/out"
         mpi "$weft" generate --model "$model" --prompt "a red circle moving left" "${size[@]}" --cluster "$PROFILE" --out "$dir/out" "${options[@]}" \
             </dev/null >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
