@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_RANKS = 64, MOST_CASCADES = 256, MOST_BUCKETS = 16, FOLD = 10 };
 
@@ -52,8 +51,8 @@ static struct {
     double begin;                      /* of the iteration on all clocks, which only go forward */
     double *clock[MOST_RANKS];
     weft_cascade_done done[MOST_RANKS][MOST_CASCADES];
-    double own[MOST_RANKS];   /* seconds of this machine's processor in a rank's thread, */
-    int64_t made[MOST_RANKS]; /* and programs that it compiled meanwhile */
+    weft_iteration_done of[MOST_RANKS]; /* of the iteration, without its cascades */
+    int64_t made[MOST_RANKS];           /* programs that a rank compiled meanwhile */
 } all;
 
 typedef struct rank {
@@ -123,21 +122,13 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
 
 /* Kernels only move clocks here, who waits sleeps, and exchanges have a thread of their own: what is
  * left of a rank's thread is the executor. */
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void iterate(rank *r, weft_cascade_run *run)
 {
     weft_iteration_done done = {.cascade = all.done[r->index]};
     const int64_t made = weft_cascade_run_counts(run).made;
-    const double began = thread_seconds();
     r->clock = all.begin;
     check(weft_cascade_run_iteration(run, all.plan, &done));
-    all.own[r->index] = thread_seconds() - began;
+    all.of[r->index] = done;
     all.made[r->index] = weft_cascade_run_counts(run).made - made;
 }
 
@@ -186,8 +177,11 @@ static void *run_rank(void *user)
 
 typedef struct executed {
     double makespan, idle;
-    double own;   /* seconds of this machine's processor, of the rank that took most */
-    int64_t made; /* programs that were compiled in them */
+    /* Seconds of this machine's processor, of the rank that took most; of them in launching and in
+     * taking programs. */
+    double own, running, taking;
+    double exposed; /* of the sums of gradients, behind the last cascade */
+    int64_t made;   /* programs that were compiled in them */
 } executed;
 
 static executed execute(const weft_placed_iteration *plan)
@@ -210,7 +204,13 @@ static executed execute(const weft_placed_iteration *plan)
         e.makespan = fmax(e.makespan, end);
     }
     for (int r = 0; r < all.ranks; r++) {
-        e.own = fmax(e.own, all.own[r]);
+        const weft_iteration_done *d = &all.of[r];
+        if (d->own > e.own) {
+            e.own = d->own;
+            e.running = d->running;
+            e.taking = d->taking;
+        }
+        e.exposed = fmax(e.exposed, d->summed - e.makespan);
         e.made += all.made[r];
     }
     e.idle = 1 - busy / (e.makespan * all.ranks);
@@ -343,7 +343,8 @@ static void by_search(const weft_cascade_list *list, uint64_t seed, weft_arena *
 /* ---- the table ------------------------------------------------------------------------------ */
 
 typedef struct tally {
-    double planned, executed, idle_planned, idle, off, worst, own, planning, bound;
+    double planned, executed, idle_planned, idle, off, worst, own, running, taking, exposed,
+        planning, bound;
     int done;
 } tally;
 
@@ -357,6 +358,9 @@ static void note(tally *t, const weft_placement *p, const executed *e, double pl
     t->off += off;
     t->worst = fabs(off) > fabs(t->worst) ? off : t->worst;
     t->own += e->own;
+    t->running += e->running;
+    t->taking += e->taking;
+    t->exposed += e->exposed;
     t->planning += planning;
     t->done++;
 }
@@ -469,6 +473,11 @@ static void print(const tally *t, const int64_t *degree)
                FOLD * x->executed / n, 100 * x->off / n, 100 * x->worst, 100 * x->idle_planned / n,
                100 * x->idle / n, 100 * (1 - own / (x->executed / n)), 100 * x->own / x->executed);
     }
+    printf("weft: of its own %.3f %% launching, %.3f %% taking programs, %.3f %% bookkeeping; sums "
+           "%.3f s behind the last cascade\n",
+           100 * t[0].running / t[0].executed, 100 * t[0].taking / t[0].executed,
+           100 * (t[0].own - t[0].running - t[0].taking) / t[0].executed,
+           FOLD * t[0].exposed / t[0].done);
     printf("weft: planned in %.3f s beside the iteration before (%.2f %% of one), %.2f %% over the "
            "lower bound\n\n",
            t[0].planning / t[0].done, 100 * t[0].planning / (FOLD * t[0].executed),
