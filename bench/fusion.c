@@ -7,7 +7,8 @@
  *   replay the same model's step on 8 and 16 ranks, recorded and played by the event simulator
  *   links  a small one on 2 and 4 modelled cores, over links of 100 Mbit/s to 4 Gbit/s
  *   real [GBIT/S]
- *          the same on two threads of this machine, in real time, over such links */
+ *          the same on two threads of this machine, in real time, over such links
+ *   parts  a layer of Wan on such cores and links: heads by groups (cp), tokens by chunks (tp) */
 #include "../tests/model_of.h"
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
@@ -35,6 +36,7 @@ typedef struct setting {
     const weft_link_model *links;    /* clocked: modelled time */
     bool real;                       /* kernels of cpu, one thread each */
     bool traced;
+    bool wan; /* attention over all tokens */
 } setting;
 
 typedef struct result {
@@ -119,10 +121,19 @@ static weft_status times(player *p, weft_program *program, const weft_virtual_ra
 static weft_status play(player *p)
 {
     const setting *s = p->of;
-    char text[400];
-    snprintf(text, sizeof text,
-             "{\"_class_name\":\"STDiT3\",\"depth\":%lld,\"hidden_size\":%lld,\"num_heads\":%lld}",
-             (long long)p->depth, (long long)s->width, (long long)s->heads);
+    char text[600];
+    if (s->wan)
+        snprintf(text, sizeof text,
+                 "{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":%lld,"
+                 "\"num_attention_heads\":%lld,\"attention_head_dim\":%lld,\"ffn_dim\":%lld,"
+                 "\"in_channels\":16,\"out_channels\":16,\"text_dim\":256,\"freq_dim\":256}",
+                 (long long)p->depth, (long long)s->heads, (long long)(s->width / s->heads),
+                 (long long)(4 * s->width));
+    else
+        snprintf(
+            text, sizeof text,
+            "{\"_class_name\":\"STDiT3\",\"depth\":%lld,\"hidden_size\":%lld,\"num_heads\":%lld}",
+            (long long)p->depth, (long long)s->width, (long long)s->heads);
     const weft_model model = model_of(text);
     weft_virtual_rates rates = *s->rates;
     rates.clock = s->links->clocked ? &p->now : NULL;
@@ -483,6 +494,42 @@ static void in_earnest(double only)
     }
 }
 
+/* ---- other transformers --------------------------------------------------------------------- */
+
+/* All at once, as it is without a word, and in parts. */
+static void in_parts(void)
+{
+    static const double gbits[] = {0.1, 0.2, 0.5, 1, 4};
+    static const char *const axes[] = {"cp", "tp", "sp"};
+    printf(
+        "| split | ranks | Gbit/s | kernels, s | exchange, s | at once | in 2 | in 4 | best there "
+        "is | hidden at once, in 4 | arena, MiB "
+        "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (int a = 0; a < WEFT_COUNT(axes); a++)
+        for (int ranks = 2; ranks <= 4; ranks *= 2)
+            for (int k = 0; k < WEFT_COUNT(gbits); k++) {
+                weft_link_model links;
+                setting s = small(ranks, &core, &links, gbits[k], &links);
+                result r[3];
+                links.clocked = true;
+                s.wan = true;
+                s.heads = 8;
+                s.axis = axes[a];
+                for (int i = 0; i < 3; i++) {
+                    *(a ? &s.slices.chunks : &s.slices.heads) = 1 << i;
+                    r[i] = measure(&s);
+                }
+                printf("| %s | %d | %g | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f, %.0f %% | "
+                       "%.1f, %.1f |\n",
+                       axes[a], ranks, gbits[k], r[0].kernels, r[0].wire, r[0].seconds,
+                       r[1].seconds, r[2].seconds, fmax(r[0].kernels, r[0].wire),
+                       100 * fmin(1, 1 - (r[0].seconds - r[0].kernels) / r[0].wire),
+                       100 * fmin(1, 1 - (r[2].seconds - r[0].kernels) / r[0].wire),
+                       (double)r[0].arena / 1048576.0, (double)r[2].arena / 1048576.0);
+                fflush(stdout);
+            }
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -498,5 +545,7 @@ int main(int argc, char **argv)
         over_links();
     if (!*what || !strcmp(what, "real"))
         in_earnest(argc > 2 ? atof(argv[2]) : 0);
+    if (!*what || !strcmp(what, "parts"))
+        in_parts();
     return 0;
 }

@@ -225,6 +225,8 @@ static void describe_expected(const weft_key *key, weft_buf *out)
         weft_buf_printf(out, " from %.15g to %.15g", key->min, key->max);
     if (key->unit && key->unit[0])
         weft_buf_printf(out, " (%s)", key->unit);
+    if (key->zero)
+        weft_buf_printf(out, ", or %s", key->zero);
 }
 
 /* `item`: the node stands where an item of the key's list is expected, not the list. */
@@ -281,7 +283,8 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
     case WEFT_KEY_I64:
     case WEFT_KEY_I64_LIST: {
         int64_t value = 0;
-        good = weft_parse_i64(node->text, &value) && in_range(key, (double)value);
+        good = (key->zero && !strcmp(node->text, key->zero)) ||
+               (weft_parse_i64(node->text, &value) && in_range(key, (double)value));
         *(int64_t *)slot = value;
         break;
     }

@@ -75,6 +75,7 @@ typedef struct weft_key {
     const char *const *choices; /* ENUM: NULL-terminated */
     const weft_section *section;
     const char *also; /* another name that is understood; NULL: none */
+    const char *zero; /* I64: a word for 0; NULL: none */
 } weft_key;
 struct weft_section {
     const char *name;

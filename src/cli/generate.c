@@ -482,10 +482,13 @@ static const weft_option options[] = {
     {.name = "--slices",
      .value_name = "SPEC",
      .fallback = "",
-     .help = "with cp, of models with spatial and temporal layers: how many slices a layer is cut "
-             "into whose exchanges run behind kernels, and of how many parts are exchanged a layer "
-             "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), off, "
-             "or auto: what costs least by the same prices as --parallel auto"},
+     .help =
+         "in how many parts is exchanged what runs behind kernels: heads=N, with cp, attention's "
+         "heads in groups; chunks=N, with tp, products' tokens; of models with spatial and "
+         "temporal layers, with cp, how many slices a layer is cut into and of how many parts "
+         "are exchanged a layer ahead: time=4,space=4,lift_time=1,lift_space=3; what it is: "
+         "those, heads=1,chunks=1; off; or auto (also for one: heads=auto): what costs least "
+         "by the same prices as --parallel auto"},
     WEFT_LAYOUT_OPTIONS,
     {.name = "--batch",
      .value_name = "N",

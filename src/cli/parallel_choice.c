@@ -74,14 +74,13 @@ weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, co
     weft_cluster cluster;
     weft_generation_pricer p;
     weft_buf told = {0};
-    const int slices = parallel->slices.kind; /* auto: chosen for the degrees, behind them */
+    const weft_slices slices = parallel->slices; /* what is open: for the degrees, behind them */
     WEFT_TRY(open_pricer(args, arena, folder, comm, options, &cluster, &p));
-    if (slices == WEFT_SLICES_AUTO)
+    if (weft_slices_open(&slices))
         parallel->slices = weft_slices_default;
     const weft_status_code status =
         weft_generation_choose(&p, comm, parallel, &options->stream, &told);
-    if (slices == WEFT_SLICES_AUTO)
-        parallel->slices.kind = slices;
+    parallel->slices = slices;
     return tell(status, &told);
 }
 
@@ -92,11 +91,12 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
     weft_cluster cluster;
     weft_generation_pricer p;
     weft_buf told = {0};
-    if (parallel->slices.kind != WEFT_SLICES_AUTO)
+    if (!weft_slices_open(&parallel->slices))
         return WEFT_OK;
-    parallel->slices = weft_slices_default;
-    if (weft_comm_ranks(comm) == 1)
+    if (weft_comm_ranks(comm) == 1) {
+        parallel->slices = weft_slices_default;
         return WEFT_OK;
+    }
     WEFT_TRY(open_pricer(args, arena, folder, comm, options, &cluster, &p));
     return tell(weft_generation_choose_slices(&p, comm, options->stream, parallel, &told), &told);
 }

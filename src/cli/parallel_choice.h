@@ -14,7 +14,7 @@ weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_para
 weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, const char *folder,
                                     weft_comm *comm, weft_generator_options *options,
                                     weft_parallel *parallel);
-/* Where the slices of `parallel` are auto: sets them by the same prices; rank 0 says what and why.
+/* Where slices of `parallel` are auto: sets them by the same prices; rank 0 says what and why.
  * Collective. */
 weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,
                                     weft_comm *comm, weft_generator_options *options,

@@ -28,8 +28,15 @@ weft_status weft_args_slices(const weft_args *args, weft_slices *slices)
         if (rest)
             *rest++ = '\0';
     }
+    static const char *const key[WEFT_MADE][2] = {
+        {"time=", "lift_time="}, {"space=", "lift_space="}, {"heads="}, {"chunks="}};
     const weft_status_code status =
         weft_config_parse(arena, "", 0, "--slices", text, count, &weft_slices_section, slices);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < WEFT_MADE; k++)
+            for (int n = 0; n < 2 && key[k][n]; n++)
+                if (!strncmp(text[i], key[k][n], strlen(key[k][n])))
+                    slices->given |= 1u << k;
     weft_arena_free(arena);
     return status;
 }

@@ -7,8 +7,8 @@
 
 /* `parallel` points into the arena. */
 weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_parallel *parallel);
-/* The option --slices: off, or keys as time=4,space=4; *slices stays what it was where it is
- * not given. */
+/* The option --slices: off, auto, or keys as time=4,space=4 or heads=4; *slices stays what it was
+ * where it is not given. */
 weft_status weft_args_slices(const weft_args *args, weft_slices *slices);
 
 #endif

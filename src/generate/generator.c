@@ -468,7 +468,8 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
                 weft_buf_printf(out, "%s%s", between, said[k][1]);
                 between = ", ";
             }
-    if (p->slices[0] + p->slices[1]) {
+    if (p->slices[WEFT_MADE_TIME] + p->slices[WEFT_MADE_SPACE] + p->slices[WEFT_MADE_HEADS] +
+        p->slices[WEFT_MADE_CHUNKS]) {
         weft_buf_printf(out, "; layers in ");
         weft_slices_tell(p->recipe.slices, p->slices, out);
     }

@@ -94,6 +94,9 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
     if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
         weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
+    if (rows && several && p->recipe.slices)
+        WEFT_TRY(
+            weft_slices_check(p->recipe.slices, p->slices, weft_model_class(p->denoiser_model)));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
                                           .profile = rows && p->options.trace,
                                           .no_views =

@@ -34,9 +34,9 @@ struct weft_generator {
     char *folder;
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
-    int text_rank;      /* that alone has the text encoders; -1: all do */
-    int64_t slices[2];  /* of the denoiser's layers over frames, and over places; 0: whole */
-    weft_recipe recipe; /* how the denoiser is split, and by the same names the encoder */
+    int text_rank;             /* that alone has the text encoders; -1: all do */
+    int64_t slices[WEFT_MADE]; /* of the denoiser (pass/pass.h) */
+    weft_recipe recipe;        /* how the denoiser is split, and by the same names the encoder */
     /* one denoiser, or an expert of high noise and one of low */
     int experts;
     weft_model denoiser_model[2];

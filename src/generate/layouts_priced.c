@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "generate/generator_parts.h"
+#include "pass/slices_search.h"
 #include "runtime/program_price.h"
 
 #include <math.h>
@@ -430,69 +431,26 @@ weft_status weft_generation_choose(const weft_generation_pricer *pricer, weft_co
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static const weft_slices some_slices[] = {
-    {WEFT_SLICES_OFF, 4, 4, 1, 3}, {WEFT_SLICES_ON, 2, 2, 0, 0}, {WEFT_SLICES_ON, 2, 2, 1, 1},
-    {WEFT_SLICES_ON, 4, 4, 0, 0},  {WEFT_SLICES_ON, 4, 4, 1, 3}, {WEFT_SLICES_ON, 4, 4, 2, 4},
-    {WEFT_SLICES_ON, 8, 8, 1, 6},
-};
+typedef struct slices_pricing {
+    const weft_generation_pricer *pricer;
+    const weft_parallel *parallel;
+    bool stream;
+} slices_pricing;
 
-static void name_slices(const weft_slices *s, weft_buf *out)
+static weft_status price_slices(void *user, const weft_slices *slices, weft_slices_price *out)
 {
-    if (s->kind == WEFT_SLICES_OFF)
-        weft_buf_printf(out, "slices off");
-    else
-        weft_buf_printf(out, "slices time=%lld,space=%lld,lift_time=%lld,lift_space=%lld",
-                        (long long)s->time, (long long)s->space, (long long)s->lift_time,
-                        (long long)s->lift_space);
-}
-
-static void tell_slices(const weft_generation_price *price, int best, int next, weft_buf *told)
-{
-    char text[4][32];
-    const weft_generation_price *p = &price[best];
-    name_slices(&some_slices[best], told);
-    weft_buf_printf(told,
-                    ", the best of %d: %s a step, of which kernels %s; exchanges: %s waited for, "
-                    "%s behind kernels",
-                    WEFT_COUNT(some_slices), weft_format_seconds(p->step, text[0]),
-                    weft_format_seconds(p->compute, text[1]),
-                    weft_format_seconds(p->exchange, text[2]),
-                    weft_format_seconds(p->hidden, text[3]));
-    if (next < 0)
-        return;
-    const double kernels = price[next].compute - p->compute,
-                 waits = price[next].exchange - p->exchange;
-    weft_buf_printf(told, "; next ");
-    name_slices(&some_slices[next], told);
-    weft_buf_printf(told, ": %.1f %% slower, by %s", 100 * (price[next].step / p->step - 1),
-                    waits > kernels ? "waiting" : "kernels");
-}
-
-/* *best: index of those that fit; a tie goes to the first. */
-static weft_status price_slices(const weft_generation_pricer *pricer, bool stream,
-                                const weft_parallel *parallel, int32_t *best, weft_buf *told)
-{
-    weft_generation_price price[WEFT_COUNT(some_slices)];
-    int next = -1;
-    *best = -1;
-    for (int i = 0; i < WEFT_COUNT(some_slices); i++) {
-        weft_parallel p = *parallel;
-        p.slices = some_slices[i];
-        WEFT_TRY(weft_generation_price_of(pricer, &p, stream, &price[i]));
-        if (!price[i].fits)
-            continue;
-        if (*best < 0 || price[i].step < price[*best].step) {
-            next = *best;
-            *best = i;
-        } else if (next < 0 || price[i].step < price[next].step) {
-            next = i;
-        }
-    }
-    if (*best < 0)
-        return weft_fail(WEFT_E_INFEASIBLE, "--slices auto: %s",
-                         price[0].why ? price[0].why : "no slices fit");
-    tell_slices(price, *best, next, told);
-    return weft_buf_check(told);
+    const slices_pricing *w = user;
+    weft_parallel p = *w->parallel;
+    weft_generation_price price;
+    p.slices = *slices;
+    WEFT_TRY(weft_generation_price_of(w->pricer, &p, w->stream, &price));
+    *out = (weft_slices_price){.fits = price.fits,
+                               .why = price.why,
+                               .seconds = price.step,
+                               .kernels = price.compute,
+                               .waits = price.exchange,
+                               .hidden = price.hidden};
+    return WEFT_OK;
 }
 
 weft_status weft_generation_choose_slices(const weft_generation_pricer *pricer, weft_comm *comm,
@@ -500,16 +458,17 @@ weft_status weft_generation_choose_slices(const weft_generation_pricer *pricer, 
 {
     weft_generation_pricer own = *pricer;
     weft_generator_options options = *pricer->options;
-    int32_t best = 0;
+    slices_pricing w = {.pricer = &own, .parallel = parallel, .stream = stream};
+    weft_slices best = parallel->slices;
     WEFT_TRY(weft_generator_share(comm, &options.memory));
     own.options = &options;
     if (weft_comm_rank(comm) == 0) {
         weft_comm_busy(comm, "choosing slices");
-        const weft_status_code status = price_slices(&own, stream, parallel, &best, told);
+        const weft_status_code status = weft_slices_search(price_slices, &w, &best, told);
         weft_comm_busy(comm, NULL);
         WEFT_TRY(status);
     }
     WEFT_TRY(weft_comm_broadcast(comm, &best, sizeof best, 0));
-    parallel->slices = some_slices[best];
+    parallel->slices = best;
     return WEFT_OK;
 }

@@ -68,9 +68,9 @@ void weft_generation_print(const weft_generation_pricer *pricer,
  * gets a line on it. options->memory 0: what machines have free. Collective. */
 weft_status weft_generation_choose(const weft_generation_pricer *pricer, weft_comm *comm,
                                    weft_parallel *parallel, bool *stream, weft_buf *told);
-/* The slices of `parallel`, for its degrees: the least seconds a step of a few of each, off
- * among them, which it is where layers are not cut. `told` gets a line on it and on the next
- * best. Collective, chosen by rank 0 for all. */
+/* What the slices of `parallel` leave open, for its degrees, by the seconds of a step
+ * (pass/slices_search.h). `told` gets a line on it and on the next best. Collective, chosen by rank
+ * 0 for all. */
 weft_status weft_generation_choose_slices(const weft_generation_pricer *pricer, weft_comm *comm,
                                           bool stream, weft_parallel *parallel, weft_buf *told);
 

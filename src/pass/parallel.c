@@ -43,18 +43,28 @@ static const char *const slices_names[] = {"on", "off", "auto", NULL};
 static const weft_key slices_keys[] = {
     {"kind", WEFT_KEY_ENUM, offsetof(weft_slices, kind), "on", "",
      "on: as many as the other keys say, and no more than there are; off: layers are exchanged "
-     "whole, sample by sample; auto: of generation, what costs least",
+     "whole, sample by sample; auto: what costs least",
      .choices = slices_names},
     SLICES(time, "4", 1, "of spatial layers, along time, of all samples of a rank together"),
     SLICES(space, "4", 1, "of temporal layers, along space"),
     SLICES(lift_time, "1", 0,
            "of the first slices of a spatial layer parts are exchanged during the layer before it"),
     SLICES(lift_space, "3", 0, "the same of temporal layers"),
+    {"heads", WEFT_KEY_I64, offsetof(weft_slices, heads), "1", "groups",
+     "of attention whose ranks exchange tokens for heads (context: ulysses): in so many groups of "
+     "heads, one exchanged while another is computed; auto: what costs least",
+     .min = 0, .max = 1 << 20, .zero = "auto"},
+    {"chunks", WEFT_KEY_I64, offsetof(weft_slices, chunks), "1", "chunks",
+     "of products whose sums are exchanged (tp): in so many chunks of tokens, one exchanged while "
+     "the next is computed; auto: what costs least",
+     .min = 0, .max = 1 << 20, .zero = "auto"},
 };
 const weft_section weft_slices_section = {
     "slices",
-    "of models with spatial and temporal layers, whose exchanges run behind kernels: on, off, "
-    "auto (of generation), or {time: 4, space: 4, lift_time: 1, lift_space: 3}",
+    "what is exchanged in parts, behind kernels: on, off, auto, of models with spatial and "
+    "temporal "
+    "layers {time: 4, space: 4, lift_time: 1, lift_space: 3}, of others {heads: 4} with cp, "
+    "{chunks: 4} with tp",
     sizeof(weft_slices),
     slices_keys,
     WEFT_COUNT(slices_keys),
@@ -67,16 +77,21 @@ const weft_section weft_parallel_section = {
     "and widths need not divide by any",
     sizeof(weft_parallel), parallel_keys, WEFT_COUNT(parallel_keys)};
 
-const weft_parallel weft_parallel_default = {
-    .cfg = 1,
-    .fsdp = 1,
-    .ep = 1,
-    .tp = 1,
-    .pp = 1,
-    .schedule = "1f1b",
-    .plan = "",
-    .text = "shared",
-    .slices = {.kind = WEFT_SLICES_ON, .time = 4, .space = 4, .lift_time = 1, .lift_space = 3}};
+const weft_parallel weft_parallel_default = {.cfg = 1,
+                                             .fsdp = 1,
+                                             .ep = 1,
+                                             .tp = 1,
+                                             .pp = 1,
+                                             .schedule = "1f1b",
+                                             .plan = "",
+                                             .text = "shared",
+                                             .slices = {.kind = WEFT_SLICES_ON,
+                                                        .time = 4,
+                                                        .space = 4,
+                                                        .lift_time = 1,
+                                                        .lift_space = 3,
+                                                        .heads = 1,
+                                                        .chunks = 1}};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 
@@ -215,12 +230,11 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
                          "%s: parallel.text: %s: training has its text encoders on all ranks; weft "
                          "generate and weft eval put them on one. Leave it out",
                          where, p->text);
-    if (p->slices.kind == WEFT_SLICES_AUTO)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: parallel.slices: auto is chosen by weft generate --slices auto, which "
-            "tells what it takes; here give that, on or off",
-            where);
+    if (weft_slices_open(&p->slices))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.slices: auto is for the training of a run and for weft "
+                         "generate, which tell what they take; here give that, on or off",
+                         where);
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
     const int64_t rest = d.fsdp * d.ep * d.ring * d.ulysses * d.tp * d.pp;

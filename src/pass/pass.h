@@ -49,8 +49,20 @@ typedef enum weft_slices_kind {
 typedef struct weft_slices {
     int kind; /* weft_slices_kind */
     int64_t time, space, lift_time, lift_space;
+    /* Of any layers: attention that ranks exchange tokens for heads for, in so many groups of heads
+     * (Ulysses), and products whose sums over ranks are exchanged, in so many chunks of tokens
+     * (tensor parallel); 1: all at once; 0: auto, as 1 for passes */
+    int64_t heads, chunks;
+    /* Bits 1 << WEFT_MADE_*: asked for by name, so that it is an error where there is nothing to
+     * cut (weft_slices_check) */
+    unsigned given;
 } weft_slices;
-extern const weft_slices weft_slices_default; /* 4, 4, 1, 3 */
+extern const weft_slices weft_slices_default; /* 4, 4, 1, 3; 1, 1 */
+/* Something of it is for prices to choose. */
+bool weft_slices_open(const weft_slices *slices);
+
+/* What a rank's graph has of each; 0: nothing is cut so. */
+enum { WEFT_MADE_TIME, WEFT_MADE_SPACE, WEFT_MADE_HEADS, WEFT_MADE_CHUNKS, WEFT_MADE };
 
 typedef struct weft_recipe {
     const char *name;
@@ -126,12 +138,17 @@ weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, we
 /* ---- slice --------------------------------------------------------------------------------- */
 /* The axis with rows that cut and more than one rank; NULL: there is none. */
 const char *weft_slices_axis(const weft_recipe *recipe, const weft_mesh *mesh);
-/* How many slices layers over frames, [0], and places, [1], have in `own`, which the shard pass
- * made of `whole`; 0: there are no such layers. */
+/* How many slices layers over frames and places have in `own`, which the shard pass made of
+ * `whole`, into how many groups the heads of its attention are, and its products into chunks. */
 void weft_slices_count(const weft_graph *whole, const weft_graph *own, const weft_recipe *recipe,
-                       int64_t made[2]);
-/* "4 slices of frames, 2 of places (8 asked for: there are no more for each rank)". */
-void weft_slices_tell(const weft_slices *asked, const int64_t made[2], weft_buf *out);
+                       int64_t made[WEFT_MADE]);
+/* "4 slices of frames, 2 of places (8 asked for: there are no more for each rank), 4 groups of
+ * heads"; nothing where nothing is cut or was asked for. */
+void weft_slices_tell(const weft_slices *asked, const int64_t made[WEFT_MADE], weft_buf *out);
+/* WEFT_E_CONFIG: something was asked for by name, and `what` has nothing to cut so over its
+ * ranks. */
+weft_status weft_slices_check(const weft_slices *asked, const int64_t made[WEFT_MADE],
+                              const char *what);
 /* What the shard pass does before it splits that axis, last of all: layers that the recipe's rows
  * name run slice by slice, and what changes its split between them is taken apart likewise. Values
  * are the same, to the bit where kernels do not look at how many groups there are. *out NULL: ranks

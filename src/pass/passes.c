@@ -180,14 +180,15 @@ static weft_status say_shard(const weft_graph *before, const weft_graph *after,
                              const weft_pass_setup *setup, weft_pass_report *report)
 {
     weft_buf told = {0};
-    int64_t made[2];
-    if (!has_lift(setup))
+    int64_t made[WEFT_MADE];
+    if (!has_several_ranks(setup) || !setup->recipe->slices || !switches_of(setup)->slice ||
+        setup->recipe->slices->kind == WEFT_SLICES_OFF)
         return WEFT_OK;
     weft_slices_count(before, after, setup->recipe, made);
     weft_slices_tell(setup->recipe->slices, made, &told);
     const weft_status_code status = weft_buf_check(&told);
     const size_t used = strlen(report->changed);
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && told.len)
         snprintf(report->changed + used, sizeof report->changed - used, "%s%s", used ? "; " : "",
                  told.data);
     weft_buf_free(&told);

@@ -23,6 +23,8 @@ enum { SLOT_R, SLOT_V, SLOT_P, SLOT_S, SLOTS = SLOT_S + WEFT_MAX_RANK };
 
 static const weft_layout whole = {WEFT_R, 0};
 
+typedef struct grouped grouped;
+
 typedef struct axis_pass {
     const weft_graph *from;
     weft_graph *to;
@@ -35,8 +37,12 @@ typedef struct axis_pass {
     bool *gather;                 /* by value of `from`: a parameter split in memory only */
     const weft_graph *smallest;   /* like `from`, of the last rank */
     weft_layout_choice *plan;     /* by node of `from` */
-    bool decides;                 /* writes `plan`; else follows it */
-    bool held;                    /* what is exchanged now is started where it stands */
+    int32_t *portions; /* by node of `from`: in so many its work is exchanged; 1: whole */
+    bool decides;      /* writes `plan` and `portions`; else follows them */
+    bool held;         /* what is exchanged now is started where it stands */
+    bool last;         /* no axis behind this one lays out what nodes make */
+    bool *waiting;     /* by value of `from`: a concat that is made with its attention */
+    grouped *grouped;  /* by value of `from`; owned */
 } axis_pass;
 
 static int slot_of(weft_layout l)
@@ -406,12 +412,420 @@ static void shard_source(axis_pass *p, const weft_node *n)
     put_version(p, v, layout, weft_source(p->to, n->op, info->name, &attr));
 }
 
-static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *choice)
+/* ---- attention, heads by groups ------------------------------------------------------------- */
+
+/* Where ranks exchange tokens for heads (Ulysses), or for samples, that is done group of heads by
+ * group, so that one group is on its way while another is attended to:
+ *
+ *   kernels  q k v | slices |     | attend 0 | attend 1   | attend 2   | attend 3 |       | concat
+ *   wire                    | 0 1              | 2 | out 0  | 3 | out 1  |  out 2   | out 3 |
+ *
+ * Two groups are under way or there before their use, no more, so that received keys take less
+ * memory than those of all heads. A group has so many heads of every rank; the last what is left.
+ * Keys of two kinds of tokens that lie behind one another, the text's and the video's, are
+ * exchanged each by itself: their concat is of a group, too. */
+enum { SAMPLES_DIM = 0, HEADS_DIM = 2, GROUPS_AHEAD = 2 };
+
+typedef struct heads {
+    int32_t count; /* groups */
+    int dim;       /* that tokens are exchanged for */
+} heads;
+
+/* By value of `from`: what is known of its groups. */
+struct grouped {
+    int32_t count;     /* 0: not cut */
+    weft_value *slice; /* as it was made; NULL: a concat of such */
+    weft_value *made;  /* exchanged */
+};
+
+static bool is_read(const weft_graph *g, weft_value v, bool otherwise)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(g, &count);
+    for (int i = 0; i < count; i++)
+        if (output[i].value.id == v.id)
+            return true;
+    for (int32_t n = weft_value_get(g, v)->node + 1; n < weft_graph_node_count(g); n++) {
+        const weft_node *reader = weft_graph_node(g, n);
+        for (int i = 0; i < reader->in_count; i++)
+            if (reader->in[i].id == v.id &&
+                !(otherwise && reader->op == WEFT_OP_ATTENTION && i < 3))
+                return true;
+    }
+    return false;
+}
+
+/* Tokens, or something else that becomes `dim`, are split over the ranks. */
+static bool comes_split(const axis_pass *p, weft_value v, int dim)
+{
+    const weft_layout home = p->home[v.id];
+    return home.kind == WEFT_S && home.dim != dim && home.dim != HEADS_DIM;
+}
+
+/* A concat of tokens that only attention reads, exchanged before it: not made before that. */
+static bool waits_for_heads(const axis_pass *p, const weft_node *n,
+                            const weft_layout_choice *choice)
+{
+    const weft_layout out = choice->out[0];
+    if (n->op != WEFT_OP_CONCAT || out.kind != WEFT_S ||
+        (out.dim != HEADS_DIM && out.dim != SAMPLES_DIM) ||
+        info_of(p, n->out[0])->shape.rank != 4 ||
+        ((const weft_attr_concat *)n->attr)->dim == HEADS_DIM || is_read(p->from, n->out[0], true))
+        return false;
+    for (int i = 0; i < n->in_count; i++)
+        if (!comes_split(p, n->in[i], out.dim) || p->waiting[n->in[i].id])
+            return false;
+    return true;
+}
+
+/* How many groups there can be; 1: it is not exchanged so. */
+static int64_t heads_apart(const axis_pass *p, const weft_node *n, const weft_recipe_row *row,
+                           const weft_layout_choice *choice)
+{
+    const weft_layout need = weft_layout_need(choice, 0);
+    if (need.kind != WEFT_S || (need.dim != HEADS_DIM && need.dim != SAMPLES_DIM) ||
+        row->layout.kind != WEFT_S || row->layout.dim == HEADS_DIM || row->layout.dim == need.dim ||
+        is_read(p->from, n->out[1], false))
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        const weft_layout each = weft_layout_need(choice, i);
+        if (!same(each, need) || !(p->waiting[n->in[i].id] || comes_split(p, n->in[i], need.dim)))
+            return 1;
+    }
+    return weft_value_get(p->smallest, n->in[0])->shape.dim[HEADS_DIM] /
+           (need.dim == HEADS_DIM ? p->ranks : 1);
+}
+
+static void group_of(const axis_pass *p, const heads *h, weft_value v, int32_t g, int64_t *start,
+                     int64_t *len)
+{
+    const int64_t all = info_of(p, v)->shape.dim[HEADS_DIM],
+                  unit = h->dim == HEADS_DIM ? p->ranks : 1, each = all / unit;
+    *start = g * each / h->count * unit;
+    *len = (g + 1 == h->count ? all : (g + 1) * each / h->count * unit) - *start;
+}
+
+static weft_value emit_turn(axis_pass *p, weft_value x, int dim, int64_t global, int dim2,
+                            int64_t global2, bool late)
+{
+    const weft_attr_comm attr = {.axis = p->axis,
+                                 .dim = dim,
+                                 .global = global,
+                                 .dim2 = dim2,
+                                 .global2 = global2,
+                                 .late = late};
+    return weft_emit(p->to, WEFT_OP_ALL_TO_ALL, &x, 1, &attr);
+}
+
+/* Slices of all groups, where they are not there. */
+static void cut_heads(axis_pass *p, const heads *h, weft_value v)
+{
+    const weft_node *maker = weft_graph_node(p->from, info_of(p, v)->node);
+    grouped *x = &p->grouped[v.id];
+    for (int i = 0; p->waiting[v.id] && i < maker->in_count; i++)
+        cut_heads(p, h, maker->in[i]);
+    if (x->count)
+        return;
+    x->made = weft_alloc(h->count * (int64_t)sizeof *x->made);
+    x->slice = p->waiting[v.id] ? NULL : weft_alloc(h->count * (int64_t)sizeof *x->slice);
+    if (!x->made || (!x->slice && !p->waiting[v.id])) {
+        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory sharding a graph");
+        return;
+    }
+    x->count = h->count;
+    for (int32_t g = 0; g < h->count; g++) {
+        int64_t start, len;
+        x->made[g] = WEFT_NONE;
+        group_of(p, h, v, g, &start, &len);
+        if (x->slice)
+            x->slice[g] =
+                weft_slice(p->to, p->version[v.id][slot_of(p->home[v.id])], HEADS_DIM, start, len);
+    }
+}
+
+/* Group g, exchanged, or under way. */
+static weft_value fetch_heads(axis_pass *p, const heads *h, weft_value v, int32_t g)
+{
+    const weft_node *maker = weft_graph_node(p->from, info_of(p, v)->node);
+    const grouped *x = &p->grouped[v.id];
+    if (weft_graph_check(p->to) != WEFT_OK || weft_value_ok(x->made[g]))
+        return weft_graph_check(p->to) != WEFT_OK ? WEFT_NONE : x->made[g];
+    int64_t start, len;
+    const weft_layout home = p->home[v.id];
+    group_of(p, h, v, g, &start, &len);
+    if (x->slice) {
+        x->made[g] = emit_turn(p, x->slice[g], home.dim, info_of(p, v)->shape.dim[home.dim], h->dim,
+                               h->dim == HEADS_DIM ? len : info_of(p, v)->shape.dim[h->dim], g > 0);
+        return x->made[g];
+    }
+    weft_value *part = weft_alloc(maker->in_count * (int64_t)sizeof *part);
+    if (!part) {
+        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory sharding a graph");
+        return WEFT_NONE;
+    }
+    for (int i = 0; i < maker->in_count; i++)
+        part[i] = fetch_heads(p, h, maker->in[i], g);
+    x->made[g] =
+        weft_concat(p->to, part, maker->in_count, ((const weft_attr_concat *)maker->attr)->dim);
+    weft_free(part);
+    return x->made[g];
+}
+
+/* What is under way needs no other: parts of a concat are not put together before their turn. */
+static void start_heads(axis_pass *p, const heads *h, const weft_node *n, int32_t g)
+{
+    for (int i = 0; g < h->count && i < 3; i++) {
+        const weft_node *maker = weft_graph_node(p->from, info_of(p, n->in[i])->node);
+        for (int k = 0; p->waiting[n->in[i].id] && k < maker->in_count; k++)
+            fetch_heads(p, h, maker->in[k], g);
+        if (!p->waiting[n->in[i].id])
+            fetch_heads(p, h, n->in[i], g);
+    }
+}
+
+static weft_value attend_heads(axis_pass *p, const heads *h, const weft_node *n, int32_t g)
+{
+    const weft_op_info *info = weft_op_get(n->op);
+    weft_value made[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE, WEFT_NONE};
+    int64_t start, len;
+    local_attr attr = {0};
+    group_of(p, h, n->in[0], g, &start, &len);
+    if (h->dim == HEADS_DIM)
+        weft_part(len, p->ranks, p->index, &start, &len);
+    else
+        weft_part(info_of(p, n->out[0])->shape.dim[h->dim], p->ranks, p->index, &start, &len);
+    memcpy(&attr, n->attr, (size_t)info->attr_bytes);
+    info->local(p->to, &attr, h->dim, start, len);
+    for (int i = 0; i < 3; i++)
+        p->in[i] = fetch_heads(p, h, n->in[i], g);
+    weft_emit_all(p->to, n->op, p->in, n->in_count, &attr, made);
+    return made[0];
+}
+
+static void emit_heads(axis_pass *p, const weft_node *n, const weft_recipe_row *row,
+                       const weft_layout_choice *choice, int32_t count)
+{
+    const heads h = {.count = count, .dim = weft_layout_need(choice, 0).dim};
+    const weft_value out = n->out[0];
+    const weft_layout back = row->layout;
+    weft_value *part = weft_alloc(count * (int64_t)sizeof *part);
+    if (!part) {
+        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory sharding a graph");
+        return;
+    }
+    for (int i = 0; i < 3; i++)
+        cut_heads(p, &h, n->in[i]);
+    for (int i = 3; i < n->in_count; i++)
+        p->in[i] =
+            weft_value_ok(n->in[i]) ? convert(p, n->in[i], weft_layout_need(choice, i)) : WEFT_NONE;
+    for (int32_t g = 0; g < GROUPS_AHEAD; g++)
+        start_heads(p, &h, n, g);
+    for (int32_t g = 0; g < count && weft_graph_check(p->to) == WEFT_OK; g++) {
+        int64_t start, len;
+        part[g] = attend_heads(p, &h, n, g);
+        start_heads(p, &h, n, g + GROUPS_AHEAD);
+        group_of(p, &h, out, g, &start, &len);
+        const weft_shape *all = &info_of(p, out)->shape;
+        part[g] = emit_turn(p, part[g], h.dim, h.dim == HEADS_DIM ? len : all->dim[h.dim], back.dim,
+                            all->dim[back.dim], false);
+    }
+    if (weft_graph_check(p->to) == WEFT_OK) {
+        p->home[out.id] = back;
+        p->home[n->out[1].id] = choice->out[1];
+        put_version(p, out, back, weft_concat(p->to, part, count, HEADS_DIM));
+        check_local_shape(p, n, out, back, p->version[out.id][slot_of(back)]);
+    }
+    weft_free(part);
+}
+
+/* ---- products, tokens by chunks ------------------------------------------------------------- */
+
+/* A product whose rows are sums over ranks (tensor parallel), chunk of tokens by chunk, and with it
+ * what leads to it alone and looks at no other token: the first product of a feed-forward, or
+ * attention of a chunk's queries to all keys:
+ *
+ *   kernels   attend 0, product 0 | attend 1, product 1 | attend 2, product 2 |       | concat
+ *   wire                          | sum 0               | sum 1               | sum 2 |
+ *
+ * Where ranks keep tokens of the sums, each its own, a chunk has the same part of every rank's, so
+ * that what a rank gets of all chunks are its tokens in their order. */
+enum { TOKENS_DIM = 1 };
+
+/* How many chunks there can be; 1: it is no such product. */
+static int64_t chunks_apart(const axis_pass *p, const weft_node *n, const weft_recipe_row *row,
+                            const weft_layout_choice *choice)
+{
+    const weft_shape *out = &weft_value_get(p->smallest, n->out[0])->shape,
+                     *largest = &info_of(p, n->out[0])->shape;
+    if (choice->out[0].kind != WEFT_P || out->rank < 3 || !out->dim[TOKENS_DIM])
+        return 1;
+    if (row->layout.kind == WEFT_R)
+        return out->dim[TOKENS_DIM];
+    const bool even =
+        out->dim[TOKENS_DIM] % p->ranks == 0 && largest->dim[TOKENS_DIM] % p->ranks == 0;
+    return row->layout.kind == WEFT_S && row->layout.dim == TOKENS_DIM && even
+               ? out->dim[TOKENS_DIM] / p->ranks
+               : 1;
+}
+
+/* Chunk c of the operand. */
+static weft_value take_chunk(axis_pass *p, weft_value x, bool scatters, int32_t c, int32_t count)
+{
+    const int64_t tokens = weft_value_get(p->to, x)->shape.dim[TOKENS_DIM],
+                  each = scatters ? tokens / p->ranks : tokens, start = c * each / count,
+                  len = (c + 1) * each / count - start;
+    if (!scatters)
+        return weft_slice(p->to, x, TOKENS_DIM, start, len);
+    weft_value *part = weft_alloc(p->ranks * (int64_t)sizeof *part), made = WEFT_NONE;
+    if (!part) {
+        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory sharding a graph");
+        return made;
+    }
+    for (int r = 0; r < p->ranks; r++)
+        part[r] = weft_slice(p->to, x, TOKENS_DIM, r * each + start, len);
+    made = weft_concat(p->to, part, p->ranks, TOKENS_DIM);
+    weft_free(part);
+    return made;
+}
+
+enum { CHAIN_MOST = 8 };
+/* What leads to a product, from it backward, nodes of `to`; and what the first of them reads. */
+typedef struct chain {
+    const weft_node *node[CHAIN_MOST];
+    int count;
+    weft_value begin;
+} chain;
+
+/* A token of what it makes is made of that of its first operand, whatever the others are. */
+static bool keeps_tokens(const weft_graph *g, const weft_node *n)
+{
+    const bool attends = n->op == WEFT_OP_ATTENTION;
+    if (n->op != WEFT_OP_LINEAR && n->op != WEFT_OP_RESHAPE && n->op != WEFT_OP_GELU &&
+        n->op != WEFT_OP_SILU && !attends)
+        return false;
+    const weft_shape *in = &weft_value_get(g, n->in[0])->shape,
+                     *out = &weft_value_get(g, n->out[0])->shape;
+    if (attends && (((const weft_attr_attention *)n->attr)->causal ||
+                    (n->in_count > 3 && weft_value_ok(n->in[3]))))
+        return false;
+    return in->rank >= 3 && out->rank >= 3 && in->dim[0] == out->dim[0] &&
+           in->dim[TOKENS_DIM] == out->dim[TOKENS_DIM];
+}
+
+static bool is_read_once(const weft_graph *g, weft_value v)
+{
+    int count, readers = 0;
+    const weft_named *output = weft_graph_outputs(g, &count);
+    for (int i = 0; i < count; i++)
+        readers += 2 * (output[i].value.id == v.id);
+    for (int32_t n = weft_value_get(g, v)->node + 1; n < weft_graph_node_count(g); n++)
+        for (int i = 0; i < weft_graph_node(g, n)->in_count; i++)
+            readers += weft_graph_node(g, n)->in[i].id == v.id;
+    return readers == 1;
+}
+
+/* Nothing of it is exchanged before the product: what is made of its nodes is as they were. What is
+ * there of them whole is read by nobody then, and goes with the pass `order`. */
+static void find_chain(const axis_pass *p, const weft_node *n, weft_value x, chain *c)
+{
+    weft_value v = n->in[0];
+    *c = (chain){.begin = x};
+    while (c->count < CHAIN_MOST) {
+        const weft_node *was = weft_graph_node(p->from, info_of(p, v)->node),
+                        *is = weft_graph_node(p->to, weft_value_get(p->to, c->begin)->node);
+        const bool attends = is->op == WEFT_OP_ATTENTION;
+        if (was->op != is->op || !keeps_tokens(p->to, is) || !is_read_once(p->from, v) ||
+            (attends && is_read(p->from, was->out[1], false)))
+            return;
+        c->node[c->count++] = is;
+        c->begin = is->in[0];
+        v = was->in[0];
+        if (attends)
+            return;
+    }
+}
+
+/* The product's operand, of a chunk of what its chain begins with. */
+static weft_value follow_chain(axis_pass *p, const chain *c, const char *scope, weft_value x)
+{
+    for (int k = c->count - 1; k >= 0 && weft_graph_check(p->to) == WEFT_OK; k--) {
+        const weft_node *n = c->node[k];
+        weft_value in[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
+        weft_shape shape = weft_value_get(p->to, n->out[0])->shape;
+        shape.dim[TOKENS_DIM] = weft_value_get(p->to, x)->shape.dim[TOKENS_DIM];
+        for (int i = 0; i < n->in_count; i++)
+            in[i] = i ? n->in[i] : x;
+        weft_graph_pop(p->to);
+        weft_graph_push(p->to, "%s", n->scope);
+        if (n->op == WEFT_OP_RESHAPE)
+            made[0] = weft_reshape(p->to, x, shape);
+        else
+            weft_emit_all(p->to, n->op, in, n->in_count, n->attr, made);
+        weft_graph_pop(p->to);
+        weft_graph_push(p->to, "%s", scope);
+        x = made[0];
+    }
+    return x;
+}
+
+static void emit_chunks(axis_pass *p, const weft_node *n, const weft_recipe_row *row,
+                        const weft_layout_choice *choice, int32_t count)
+{
+    const bool scatters = row->layout.kind == WEFT_S;
+    const weft_value out = n->out[0];
+    weft_value *part = weft_alloc(count * (int64_t)sizeof *part);
+    if (!part) {
+        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory sharding a graph");
+        return;
+    }
+    for (int i = 0; i < n->in_count; i++)
+        p->in[i] =
+            weft_value_ok(n->in[i]) ? convert(p, n->in[i], weft_layout_need(choice, i)) : WEFT_NONE;
+    chain lead;
+    find_chain(p, n, p->in[0], &lead);
+    for (int32_t c = 0; c < count && weft_graph_check(p->to) == WEFT_OK; c++) {
+        p->in[0] = follow_chain(p, &lead, n->scope, take_chunk(p, lead.begin, scatters, c, count));
+        weft_emit_all(p->to, n->op, p->in, n->in_count, n->attr, &part[c]);
+        if (weft_graph_check(p->to) != WEFT_OK)
+            break;
+        weft_attr_comm attr = {.axis = p->axis};
+        if (scatters) {
+            attr.dim = TOKENS_DIM;
+            attr.global = weft_value_get(p->to, part[c])->shape.dim[TOKENS_DIM];
+        }
+        part[c] = weft_emit(p->to, scatters ? WEFT_OP_REDUCE_SCATTER : WEFT_OP_ALL_REDUCE, &part[c],
+                            1, &attr);
+    }
+    if (weft_graph_check(p->to) == WEFT_OK) {
+        p->home[out.id] = row->layout;
+        put_version(p, out, row->layout, weft_concat(p->to, part, count, TOKENS_DIM));
+        check_local_shape(p, n, out, row->layout, p->version[out.id][slot_of(row->layout)]);
+    }
+    weft_free(part);
+}
+
+/* In how many portions the node's work is exchanged; WAITS: in those of the attention behind it. */
+enum { WAITS = -1 };
+static int32_t portions_of(const axis_pass *p, const weft_node *n, const weft_recipe_row *row,
+                           const weft_layout_choice *choice)
+{
+    const weft_slices *slices = p->recipe->slices;
+    if (!slices || slices->kind == WEFT_SLICES_OFF || choice->expansion || !p->last)
+        return 1;
+    const bool attends = row && n->op == WEFT_OP_ATTENTION && slices->heads > 1,
+               sums = row && n->op == WEFT_OP_LINEAR && slices->chunks > 1;
+    const int64_t most = attends ? heads_apart(p, n, row, choice)
+                         : sums  ? chunks_apart(p, n, row, choice)
+                                 : 1,
+                  wanted = attends ? slices->heads : slices->chunks;
+    if (slices->heads > 1 && waits_for_heads(p, n, choice))
+        return WAITS;
+    return (int32_t)(most < 2 ? 1 : wanted < most ? wanted : most);
+}
+
+static void emit_plainly(axis_pass *p, const weft_node *n, const weft_layout_choice *choice)
 {
     weft_value *in = p->in;
-    const weft_recipe_row *row = row_for_node(p, n);
-    if (p->decides)
-        choose(p, n, row ? row->by : NULL, choice);
     for (int i = 0; i < n->in_count; i++)
         in[i] =
             weft_value_ok(n->in[i]) ? convert(p, n->in[i], weft_layout_need(choice, i)) : WEFT_NONE;
@@ -421,6 +835,39 @@ static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *cho
         expand_node(p, n, in, choice);
     else
         emit_node(p, n, in, choice->out);
+}
+
+/* Where attention is not in groups after all, or only other groups are there. */
+static void make_waiting(axis_pass *p, const weft_node *n, int32_t portions)
+{
+    for (int i = 0; i < n->in_count && portions == 1; i++) {
+        if (!weft_value_ok(n->in[i]) || !p->waiting[n->in[i].id])
+            continue;
+        const int32_t at = info_of(p, n->in[i])->node;
+        p->waiting[n->in[i].id] = false;
+        emit_plainly(p, weft_graph_node(p->from, at), &p->plan[at]);
+    }
+}
+
+static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *choice,
+                       int32_t *portions)
+{
+    const weft_recipe_row *row = row_for_node(p, n);
+    if (p->decides) {
+        choose(p, n, row ? row->by : NULL, choice);
+        *portions = portions_of(p, n, row, choice);
+    }
+    if (*portions == WAITS) {
+        p->waiting[n->out[0].id] = true;
+        p->home[n->out[0].id] = choice->out[0];
+        return;
+    }
+    make_waiting(p, n, *portions);
+    if (*portions > 1) {
+        (n->op == WEFT_OP_ATTENTION ? emit_heads : emit_chunks)(p, n, row, choice, *portions);
+        return;
+    }
+    emit_plainly(p, n, choice);
     if (row && weft_graph_check(p->to) == WEFT_OK &&
         check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank)) {
         p->held = row->held;
@@ -459,7 +906,9 @@ static weft_status shard_axis(axis_pass *p)
     p->home = weft_alloc(values * (int64_t)sizeof *p->home);
     p->gather = weft_alloc(values);
     p->in = weft_alloc(weft_graph_most_inputs(p->from) * (int64_t)sizeof *p->in);
-    if (!p->version || !p->home || !p->gather || !p->in) {
+    p->waiting = weft_alloc(values);
+    p->grouped = weft_alloc(values * (int64_t)sizeof *p->grouped);
+    if (!p->version || !p->home || !p->gather || !p->in || !p->waiting || !p->grouped) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values",
                            (long long)values);
         goto out;
@@ -475,7 +924,7 @@ static weft_status shard_axis(axis_pass *p)
             continue;
         }
         weft_graph_push(p->to, "%s", n->scope);
-        shard_node(p, n, &p->plan[i]);
+        shard_node(p, n, &p->plan[i], &p->portions[i]);
         weft_graph_pop(p->to);
     }
     if (weft_graph_check(p->to) == WEFT_OK)
@@ -486,6 +935,12 @@ out:
     weft_free(p->home);
     weft_free(p->gather);
     weft_free(p->in);
+    weft_free(p->waiting);
+    for (int64_t v = 0; p->grouped && v < values; v++) {
+        weft_free(p->grouped[v].slice);
+        weft_free(p->grouped[v].made);
+    }
+    weft_free(p->grouped);
     return status;
 }
 
@@ -668,15 +1123,30 @@ static void team_free(team *t)
         weft_graph_free(t->graph[i]);
 }
 
-static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const weft_recipe *recipe)
+/* A row of the axis is about what nodes make. */
+static bool lays_out(const weft_recipe *recipe, const weft_mesh *mesh, int axis)
+{
+    for (int r = 0; r < recipe->count; r++)
+        if (!strcmp(recipe->row[r].axis, mesh->axis[axis].name) &&
+            strchr(recipe->row[r].pattern, ':'))
+            return true;
+    return false;
+}
+
+static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const weft_recipe *recipe,
+                             bool last)
 {
     weft_status_code status = WEFT_OK;
     weft_graph *next[3] = {NULL};
     const int64_t nodes = weft_graph_node_count(t->graph[0]);
     weft_layout_choice *plan = weft_alloc((nodes + 1) * (int64_t)sizeof *plan);
-    if (!plan)
+    int32_t *portions = weft_alloc((nodes + 1) * (int64_t)sizeof *portions);
+    if (!plan || !portions) {
+        weft_free(plan);
+        weft_free(portions);
         return weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld nodes",
                          (long long)nodes);
+    }
     for (int i = 0; i < t->count && status == WEFT_OK; i++) {
         int coordinate[WEFT_MAX_AXES];
         weft_mesh_coordinates(mesh, t->rank[i], coordinate);
@@ -695,10 +1165,13 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
                        .index = coordinate[axis],
                        .smallest = t->graph[t->count > 1 ? 1 : 0],
                        .plan = plan,
-                       .decides = i == 0};
+                       .portions = portions,
+                       .decides = i == 0,
+                       .last = last};
         status = shard_axis(&p);
     }
     weft_free(plan);
+    weft_free(portions);
     for (int i = 0; i < t->count; i++) {
         weft_graph_free(status == WEFT_OK ? t->graph[i] : next[i]);
         t->graph[i] = status == WEFT_OK ? next[i] : t->graph[i];
@@ -749,8 +1222,11 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
     for (int i = 0; i < axes && status == WEFT_OK; i++) {
         if (order[i] == recipe_cuts(recipe, mesh))
             status = team_slice(&t, recipe);
+        bool last = true;
+        for (int k = i + 1; k < axes; k++)
+            last = last && !lays_out(recipe, mesh, order[k]);
         if (status == WEFT_OK)
-            status = team_step(&t, mesh, order[i], recipe);
+            status = team_step(&t, mesh, order[i], recipe, last);
     }
     const int own = axes > 1 && rank > 0 ? t.count - 1 : 0;
     if (status == WEFT_OK)

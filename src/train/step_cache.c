@@ -88,6 +88,8 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               slices ? (double)slices->space : 0,
                               slices ? (double)slices->lift_time : 0,
                               slices ? (double)slices->lift_space : 0,
+                              slices ? (double)slices->heads : 0,
+                              slices ? (double)slices->chunks : 0,
                               (double)place->bulletin};
     weft_program_key key = {.graph = weft_graph_hash(whole),
                             .options = XXH3_64bits(passes, sizeof *passes),

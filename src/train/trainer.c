@@ -131,7 +131,7 @@ static weft_status settle(trainer *t)
     weft_run_models models;
     weft_buf told = {0};
     const weft_parallel *p = &t->run->parallel;
-    if (!p->plan[0] && p->context.kind != WEFT_CONTEXT_AUTO)
+    if (!p->plan[0] && p->context.kind != WEFT_CONTEXT_AUTO && !weft_slices_open(&p->slices))
         return WEFT_OK;
     t->arena = weft_arena_create();
     if (!t->arena)

@@ -78,6 +78,7 @@ typedef struct layout {
     int zero;
     bool parts; /* gradients and update as two programs, two contributions a step */
     int model;
+    int64_t heads, chunks; /* exchanged in so many parts; 0: all at once */
 } layout;
 
 typedef struct job {
@@ -184,11 +185,14 @@ static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work,
 static weft_status train(job *j)
 {
     weft_step work = {0}, update = {0};
+    weft_slices slices = weft_slices_default;
+    slices.heads = j->layout->heads;
+    slices.chunks = j->layout->chunks;
     weft_place_of_run place = {.comm = j->comm,
                                .mesh = j->mesh,
                                .backend = &weft_backend_cpu,
                                .zero = j->layout->zero,
-                               .slices = &weft_slices_default,
+                               .slices = &slices,
                                .bulletin = weft_bulletin_floats(weft_mesh_ranks(&j->mesh))};
     weft_status_code status = make_steps(j, &place, &work, &update);
     int64_t messages, before = 0, after = 0;
@@ -476,4 +480,13 @@ Test(equality, layers_in_slices_and_one_axis)
 {
     COMPARE({"dp=2,cp=2", .model = STDIT}, {"dp=2,cp=2", 1, .model = LATTE},
             {"fsdp=2,cp=2", .model = STDIT}, {"cp=2,tp=2", .model = LATTE});
+}
+
+/* ---- heads by groups, tokens by chunks (pass/shard.c) ----------------------------------------- */
+
+Test(equality, exchanged_in_parts)
+{
+    COMPARE({"cp=2", .heads = 2}, {"cp=3", .heads = 3, .parts = true}, {"dp=2,cp=2", .heads = 2},
+            {"tp=2", .chunks = 3}, {"sp=3", .chunks = 2}, {"tp=4", .chunks = 2, .parts = true},
+            {"fsdp=2,tp=2", .chunks = 2});
 }

@@ -26,6 +26,17 @@ static const char latte[] =
     "\"attention_head_dim\":8,\"in_channels\":3,\"num_layers\":2,\"sample_size\":4,"
     "\"caption_channels\":6}";
 
+/* Attention over all tokens, whose heads are exchanged by groups; the text's among them. */
+static const char wan[] =
+    "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":10,"
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
+    "\"ffn_dim\":22,\"num_layers\":2,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
+static const char cogvideo[] =
+    "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":8,"
+    "\"attention_head_dim\":16,\"in_channels\":3,\"out_channels\":3,\"time_embed_dim\":8,"
+    "\"text_embed_dim\":6,\"num_layers\":2,\"patch_size\":1,\"max_text_seq_length\":4,"
+    "\"use_rotary_positional_embeddings\":true}";
+
 typedef struct setting {
     const char *model, *mesh;
     int64_t batch, frames, height, width;
@@ -40,7 +51,7 @@ typedef struct job {
     weft_comm *comm;
     int rank;
     float *out; /* the whole prediction */
-    int64_t count, sent, arena;
+    int64_t count, sent, arena, made[WEFT_MADE];
     char error[400];
 } job;
 
@@ -108,7 +119,11 @@ static weft_status forward(job *j)
     WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &j->mesh, &recipe));
     recipe.slices = &j->of->slices;
     const weft_pass_setup setup = {.mesh = &j->mesh, .rank = j->rank, .recipe = &recipe};
-    WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
+    weft_graph *whole = g;
+    WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &g, NULL));
+    weft_slices_count(whole, g, &recipe, j->made);
+    if (g != whole)
+        weft_graph_free(whole);
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
     const weft_program_options options = {.backend = j->of->exact ? &weft_backend_ref : NULL,
                                           .mesh = &j->mesh,
@@ -300,4 +315,88 @@ Test(slices, sent_once)
                      3 * activations / 4 + activations / 8 + 2 * 8 * 8 * 8 * 3 * 4 / 2, "%lld",
                      (long long)many[r].sent);
     end(many, ranks);
+}
+
+/* ---- heads by groups, tokens by chunks ------------------------------------------------------ */
+
+enum { HEADS, CHUNKS };
+
+/* Portions against all at once: every head and every row by itself, so the bits are the same, by
+ * ref and by cpu, where `bits`; else close, as products take other kernels for fewer rows. What is
+ * sent is the same where parts of ranks are equal (a sum of few bytes goes another way: not of
+ * 100). `most`: portions that there are. */
+static void compare_portions(const char *model, const char *mesh, const int64_t size[4], int what,
+                             int64_t most, bool even, bool bits)
+{
+    static const int64_t wanted[] = {2, 3, 100};
+    setting at = {model, "", size[0], size[1], size[2], size[3], false, off, false};
+    job one[RANKS], plain[RANKS], many[RANKS];
+    for (int exact = 0; exact < 2; exact++) {
+        at.exact = exact;
+        at.slices = weft_slices_default;
+        at.mesh = "";
+        run(&at, one);
+        at.mesh = mesh;
+        const int ranks = run(&at, plain);
+        cr_expect_eq(plain[0].made[WEFT_MADE_HEADS] + plain[0].made[WEFT_MADE_CHUNKS], 0);
+        for (int i = exact; i < WEFT_COUNT(wanted); i += 1 + exact) {
+            *(what == HEADS ? &at.slices.heads : &at.slices.chunks) = wanted[i];
+            run(&at, many);
+            for (int r = 0; r < ranks; r++) {
+                const int64_t made =
+                    many[r].made[what == HEADS ? WEFT_MADE_HEADS : WEFT_MADE_CHUNKS];
+                cr_expect_eq(made,
+                             most == 0          ? 0
+                             : wanted[i] < most ? wanted[i]
+                                                : most,
+                             "%s: %lld of %lld portions, %lld asked for", mesh, (long long)made,
+                             (long long)most, (long long)wanted[i]);
+                cr_expect(distance(one, &many[r]) <= 1e-5, "%s, rank %d: off by %g", mesh, r,
+                          distance(one, &many[r]));
+                cr_expect(distance(&plain[r], &many[r]) <= (exact || bits ? 0 : 1e-6),
+                          "%s, %lld portions, rank %d: off by %g", mesh, (long long)wanted[i], r,
+                          distance(&plain[r], &many[r]));
+                cr_expect(!even || i == 2 || plain[r].sent == many[r].sent,
+                          "%s, %lld portions: %lld for %lld", mesh, (long long)wanted[i],
+                          (long long)many[r].sent, (long long)plain[r].sent);
+            }
+            end(many, ranks);
+        }
+        end(plain, ranks);
+        end(one, 1);
+    }
+}
+
+Test(slices, heads_by_groups)
+{
+    compare_portions(wan, "cp=2", (int64_t[]){1, 4, 4, 4}, HEADS, 5, true, true);
+    compare_portions(wan, "cp=3", (int64_t[]){2, 3, 5, 7}, HEADS, 3, false, true);
+    compare_portions(wan, "cp=4", (int64_t[]){1, 3, 5, 7}, HEADS, 2, false, true);
+    compare_portions(cogvideo, "cp=2", (int64_t[]){2, 3, 4, 6}, HEADS, 8, true, true);
+    compare_portions(cogvideo, "cp=3", (int64_t[]){1, 3, 5, 7}, HEADS, 2, false, true);
+}
+
+Test(slices, heads_by_groups_beside_other_axes)
+{
+    compare_portions(wan, "dp=2,cp=2", (int64_t[]){3, 3, 5, 7}, HEADS, 10, false, true);
+    compare_portions(wan, "tp=2,cp=2", (int64_t[]){1, 3, 5, 7}, HEADS, 2, false, true);
+    compare_portions(wan, "sp=2,cp=2", (int64_t[]){1, 3, 5, 7}, HEADS, 0, true, true);
+    compare_portions(wan, "ring=2,cp=2", (int64_t[]){1, 3, 5, 7}, HEADS, 0, true, true);
+}
+
+/* With `sequence` (sp) tokens of equal parts only. */
+Test(slices, tokens_by_chunks)
+{
+    compare_portions(wan, "tp=2", (int64_t[]){1, 4, 4, 4}, CHUNKS, 64, true, false);
+    compare_portions(wan, "tp=3", (int64_t[]){2, 3, 5, 7}, CHUNKS, 105, false, false);
+    compare_portions(cogvideo, "tp=4", (int64_t[]){1, 3, 4, 6}, CHUNKS, 72, false, false);
+    compare_portions(wan, "sp=2", (int64_t[]){2, 4, 4, 4}, CHUNKS, 32, true, false);
+    compare_portions(wan, "sp=3", (int64_t[]){1, 3, 5, 7}, CHUNKS, 35, true, false);
+    compare_portions(wan, "sp=2", (int64_t[]){1, 3, 5, 7}, CHUNKS, 0, true, true);
+}
+
+Test(slices, tokens_by_chunks_beside_other_axes)
+{
+    compare_portions(wan, "dp=2,tp=2", (int64_t[]){3, 3, 5, 7}, CHUNKS, 105, false, false);
+    compare_portions(wan, "cp=2,tp=2", (int64_t[]){1, 3, 5, 7}, CHUNKS, 0, true, true);
 }
