@@ -20,6 +20,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_SYNTH = 9,    /* synthetic footage */
     WEFT_RNG_PLAN = 10,    /* planner searches */
     WEFT_RNG_TEST = 11,
+    WEFT_RNG_IDENTITY = 12, /* pictures of an identity that are left away */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

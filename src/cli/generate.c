@@ -95,6 +95,13 @@ static weft_status read_given(const weft_args *args, weft_generator_options *o)
     if (strcmp(fit, "stretch") && strcmp(fit, "crop"))
         return weft_fail(WEFT_E_ARG, "--fit %s: known are stretch and crop", fit);
     g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
+    o->likeness.picture = weft_args_string(args, "--identity");
+    o->likeness.module = weft_args_string(args, "--identity-module");
+    WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->likeness.scale));
+    if (o->likeness.scale != 1 && !o->likeness.picture)
+        return weft_fail(WEFT_E_ARG,
+                         "--identity-scale %g: of which picture? Give it as --identity FILE",
+                         o->likeness.scale);
     return WEFT_OK;
 }
 
@@ -326,6 +333,17 @@ static const weft_option options[] = {
     {.name = "--last-image",
      .value_name = "FILE",
      .help = "the frame that it ends with, for models that are told one"},
+    {.name = "--identity",
+     .value_name = "FILE",
+     .help = "a picture of what the video is to be of, wherever that stands in it, for models with "
+             "an identity encoder, as weft train makes one (identity: in its config)"},
+    {.name = "--identity-scale",
+     .value_name = "S",
+     .fallback = "1",
+     .help = "how much the picture tells: 0 nothing, 1 as trained"},
+    {.name = "--identity-module",
+     .value_name = "DIR",
+     .help = "folder of that encoder; left out: identity in --model"},
     {.name = "--video",
      .value_name = "FILE",
      .help = "a video, or a picture, that is made over, with any model"},

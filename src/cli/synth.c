@@ -17,6 +17,7 @@ static const weft_option options[] = {
     {"--colour", "NAME", "",
      "shapes of this colour only (red, green, blue, yellow, or purple, which other sets do not "
      "have); empty: the first four"},
+    {"--nameless", "SHARE", "0", "share of the captions that do not name the colour"},
     {"--held-out", "N", "8", "combinations of colour, shape and direction kept out of training"},
     {"--held-out-clips", "N", "2", "clips of each held-out combination"},
     {"--seed", "N", "1", "the same seed and options give the same files"},
@@ -35,6 +36,7 @@ static weft_status run(const weft_args *args)
     WEFT_TRY(weft_args_f64(args, "--single-share", 0, 1, &o.single_share));
     WEFT_TRY(weft_args_f64(args, "--radius", 4, 20, &o.radius));
     WEFT_TRY(weft_args_f64(args, "--gradual-share", 0, 1, &o.gradual_share));
+    WEFT_TRY(weft_args_f64(args, "--nameless", 0, 1, &o.nameless));
     WEFT_TRY(weft_args_i64(args, "--held-out", 0, 40, &o.held_out));
     WEFT_TRY(weft_args_i64(args, "--held-out-clips", 0, 1000, &o.held_out_clips));
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX, &seed));

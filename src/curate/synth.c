@@ -110,6 +110,14 @@ static int64_t shot_frames(synth *s)
            (int64_t)weft_rng_below(&s->rng, (uint64_t)(s->o->max_frames - s->o->min_frames + 1));
 }
 
+/* The caption of a clip, which of some does not name the colour. */
+static const char *tell(synth *s, weft_shape_words words, char caption[64])
+{
+    if (s->o->nameless > 0 && weft_rng_f64(&s->rng) < s->o->nameless)
+        words.colour = -1;
+    return weft_shape_caption(words, caption);
+}
+
 static json_t *words_json(weft_shape_words words)
 {
     char caption[64];
@@ -147,7 +155,7 @@ static weft_status write_single(synth *s, const char *folder, const char *name,
         WEFT_GO(weft_video_writer_rgb(writer, s->frame, s->o->size * 3));
     }
     WEFT_GO(weft_video_writer_finish(writer));
-    weft_shape_caption(words, caption);
+    tell(s, words, caption);
     WEFT_GO(weft_file_write_atomic(text.data, caption, (int64_t)strlen(caption)));
     s->report.frames += frames;
 out:
@@ -231,7 +239,9 @@ static weft_status write_reel(synth *s, const char *name, int64_t count)
             weft_shape_scene_draw(&scene, s->o->size, (double)t, s->frame);
             WEFT_GO(weft_video_writer_rgb(writer, s->frame, s->o->size * 3));
         }
+        char caption[64];
         json_t *shot = words_json(words);
+        json_object_set_new(shot, "caption", json_string(tell(s, words, caption)));
         json_object_set_new(shot, "start", json_integer(at));
         json_object_set_new(shot, "end", json_integer(at + frames - 1));
         json_array_append_new(shots, shot);
@@ -333,7 +343,8 @@ static weft_status check_options(const weft_synth_options *o)
     if (o->shots < 1 || o->shots > 1000000 || o->max_per_video < 1 || o->held_out < 0 ||
         o->held_out_clips < 0 || !(o->radius >= 4 && o->radius <= 20) ||
         !(o->fps > 0 && o->fps <= 240) || !(o->single_share >= 0 && o->single_share <= 1) ||
-        !(o->gradual_share >= 0 && o->gradual_share <= 1))
+        !(o->gradual_share >= 0 && o->gradual_share <= 1) ||
+        !(o->nameless >= 0 && o->nameless <= 1))
         return weft_fail(WEFT_E_ARG, "synth: a count, rate or share is outside its range");
     if (o->colour && weft_shape_colour(o->colour) < 0) {
         weft_buf known = {0};

@@ -19,6 +19,7 @@ typedef struct weft_synth_options {
     double gradual_share;   /* of the boundaries that are dissolves or fades */
     int64_t held_out;       /* combinations kept out of the training set */
     const char *colour;     /* of every shape, also one that no other set has; NULL: all four */
+    double nameless;        /* share of the captions that do not name the colour */
     int64_t held_out_clips; /* of each held-out combination */
     uint64_t seed;
     bool quiet; /* no progress line */

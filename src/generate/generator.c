@@ -99,7 +99,9 @@ int64_t weft_generator_bytes_of(const weft_generator *p, bool texts)
 {
     const int64_t bytes = bytes_beside(p, texts) + weft_vae_bytes(p->vae) +
                           weft_generator_preview_bytes(p),
-                  before = weft_given_work_bytes(&p->given);
+                  given = weft_given_work_bytes(&p->given),
+                  seen = weft_likeness_work_bytes(&p->likeness),
+                  before = given > seen ? given : seen;
     return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
 }
 
@@ -249,6 +251,7 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->leg);
     weft_scratch_release(&p->walk);
     weft_given_free(&p->given);
+    weft_likeness_free(&p->likeness);
     weft_free(p->context);
     json_decref(p->identity);
     weft_free(p);
@@ -331,6 +334,7 @@ weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
     WEFT_TRY(weft_given_read(&p->given));
+    WEFT_TRY(weft_likeness_read(&p->likeness));
     WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), walk_floats(p) * 4,
                                   "Write --out to another disk, or make fewer frames", &p->walk));
     p->x = p->walk.data;

@@ -6,6 +6,7 @@
 #include "diffusion/scheduler.h"
 #include "generate/adapters.h"
 #include "generate/given.h"
+#include "generate/likeness.h"
 #include "latent/vae_stream.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
@@ -44,7 +45,8 @@ typedef struct weft_generator_options {
     const char *away;
     const weft_adapter_choice *adapters; /* [adapter_count], read while it is bound */
     int adapter_count;
-    weft_given_files given; /* read until it is bound */
+    weft_given_files given;       /* read until it is bound */
+    weft_likeness_files likeness; /* the same */
     /* How much of the walk is gone of which `given.video` is the end: 1 begins with noise alone; 0:
      * 1 with a mask, else 0.8. */
     double strength;

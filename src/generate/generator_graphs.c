@@ -207,6 +207,11 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
     }
     weft_captions_given(d, &p->captions, model, &size, &ports);
+    if (p->likeness.tokens)
+        weft_captions_add(d,
+                          weft_input(d, "batch.identity", WEFT_F32,
+                                     WEFT_SHAPE(rows, p->likeness.tokens, p->likeness.width)),
+                          &ports);
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);

@@ -66,15 +66,23 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     const weft_given_files *g = &p->options.given;
     const struct {
         const char *key, *path;
-    } file[] = {
-        {"image", g->image}, {"last_image", g->last_image}, {"video", g->video}, {"mask", g->mask}};
+    } file[] = {{"image", g->image},
+                {"last_image", g->last_image},
+                {"video", g->video},
+                {"mask", g->mask},
+                {"identity", p->options.likeness.picture}};
     char hex[17];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
             WEFT_TRY(weft_file_identity(file[i].path, hex));
             WEFT_TRY(add(to, file[i].key, json_string(hex)));
         }
-    if (g->video || g->image)
+    if (p->options.likeness.picture) {
+        WEFT_TRY(weft_folder_identity(p->likeness.folder, hex));
+        WEFT_TRY(add(to, "identity_module", json_string(hex)));
+        WEFT_TRY(add(to, "identity_scale", json_real(p->options.likeness.scale)));
+    }
+    if (g->video || g->image || p->options.likeness.picture)
         WEFT_TRY(add(to, "fit", json_integer(g->fit)));
     if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
         WEFT_TRY(add(to, "outpaint",

@@ -51,6 +51,7 @@ struct weft_generator {
     bool published;         /* no weft.json: told what its pipeline tells it */
     weft_given_place place; /* of what is given; its pointers are into this */
     weft_given given;
+    weft_likeness likeness;
     weft_windows windows; /* over latent frames */
     int64_t latent[3];    /* frames, height, width */
     int64_t before;       /* of the frames, those that only fill a token, and go at the end */

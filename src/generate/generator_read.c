@@ -347,6 +347,7 @@ static weft_status open_given(weft_generator *p)
     p->place.memory = o->memory;
     p->place.away = weft_generator_away(p);
     WEFT_TRY(weft_given_open(&o->given, &p->place, &p->given));
+    WEFT_TRY(weft_likeness_open(&o->likeness, &p->place, o->given.fit, &p->likeness));
     if (o->strength > 0 && !o->given.video)
         return weft_fail(WEFT_E_ARG, "--strength %g: of which video? Give it as --video FILE",
                          o->strength);

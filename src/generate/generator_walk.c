@@ -138,6 +138,18 @@ static void fill_given(const weft_generator *p, const asking *a, int64_t r)
     }
 }
 
+/* What the prompts are told beside their text; what guidance leads away from is told zeros. */
+static void fill_likeness(const weft_generator *p, const asking *a, int64_t r, bool prompt)
+{
+    const weft_likeness *l = &p->likeness;
+    const size_t bytes = (size_t)(l->tokens * l->width) * 4;
+    float *to = row_of(a, "batch.identity", r);
+    if (to && prompt && l->told)
+        memcpy(to, l->told, bytes);
+    else if (to)
+        memset(to, 0, bytes);
+}
+
 static weft_status_code ask(weft_generator *p, const weft_generator_part *expert, const asking *a,
                             const float *x)
 {
@@ -150,6 +162,7 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
             fill_latents(p, a, x + (first + r) % batch * p->latent_floats, latents);
         fill_times(p, a, r);
         fill_given(p, a, r);
+        fill_likeness(p, a, r, first + r < batch);
         float *told = row_of(a, "batch.guidance", r);
         if (told)
             *told = (float)(1000 * p->options.guidance);

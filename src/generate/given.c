@@ -352,8 +352,8 @@ static void seer_free(seer *s)
     weft_free(s->folder);
 }
 
-static weft_status open_encoder(const weft_given_place *place, int64_t frames, int64_t height,
-                                int64_t width, weft_vae **vae)
+weft_status weft_given_encoder(const weft_given_place *place, int64_t frames, int64_t height,
+                               int64_t width, weft_vae **vae)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_ENCODER,
                                 .frames = frames,
@@ -389,8 +389,8 @@ static weft_status open_image(const weft_given_place *place, weft_given *g, work
         WEFT_TRY(weft_picture_tell(w->files.image, &w->canvas));
     if (!place->silent && w->files.last_image)
         WEFT_TRY(weft_picture_tell(w->files.last_image, &w->canvas));
-    WEFT_TRY(
-        open_encoder(place, w->image_frames, w->canvas.height, w->canvas.width, &w->image_vae));
+    WEFT_TRY(weft_given_encoder(place, w->image_frames, w->canvas.height, w->canvas.width,
+                                &w->image_vae));
     return weft_model_takes(place->denoiser, WEFT_PORT_IMAGE)
                ? open_seer(place, w->files.last_image ? 2 : 1, g, &w->seer)
                : WEFT_OK;
@@ -433,7 +433,8 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
         if (!place->silent)
             status = weft_picture_tell(files->video, &w->canvas);
         if (status == WEFT_OK)
-            status = open_encoder(place, place->frames, place->height, place->width, &w->video_vae);
+            status = weft_given_encoder(place, place->frames, place->height, place->width,
+                                        &w->video_vae);
     }
     if (status == WEFT_OK)
         *given = g;

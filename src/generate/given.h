@@ -48,6 +48,10 @@ typedef struct weft_given {
     struct weft_given_work *work;
 } weft_given;
 
+/* An encoder of pixels for such a place. */
+struct weft_vae;
+weft_status weft_given_encoder(const weft_given_place *place, int64_t frames, int64_t height,
+                               int64_t width, struct weft_vae **vae);
 /* Whether the model can be given that, with a reason and families that can; lays the programs and
  * opens the files' headers. Nothing large is reserved. */
 weft_status weft_given_open(const weft_given_files *files, const weft_given_place *place,

@@ -14,6 +14,7 @@ typedef enum weft_role {
     WEFT_ROLE_AUTOENCODER,
     WEFT_ROLE_TEXT_ENCODER,
     WEFT_ROLE_IMAGE_ENCODER,
+    WEFT_ROLE_IDENTITY_ENCODER,
     WEFT_ROLE_COUNT
 } weft_role;
 const char *weft_role_name(weft_role role); /* "denoiser", ... */

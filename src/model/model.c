@@ -89,8 +89,8 @@ weft_ports weft_ports_none(void)
 
 const char *weft_role_name(weft_role role)
 {
-    static const char *const names[WEFT_ROLE_COUNT] = {"denoiser", "video autoencoder",
-                                                       "text encoder", "image encoder"};
+    static const char *const names[WEFT_ROLE_COUNT] = {
+        "denoiser", "video autoencoder", "text encoder", "image encoder", "identity encoder"};
     return names[role];
 }
 

@@ -274,6 +274,8 @@ static weft_status check_left(const weft_tuning *t, weft_graph *g)
 {
     int count;
     const weft_value *param = weft_graph_params(g, &count);
+    if (t->beside)
+        return WEFT_OK;
     for (int i = 0; param && i < count; i++)
         if (own_name(g, t, param[i]))
             return WEFT_OK;

@@ -19,6 +19,7 @@ typedef struct weft_tuning {
     const char *scope;       /* that its names have in the graph, "transformer"; "": none */
     weft_string_list train;  /* parameters, or modules that have them; none: all */
     weft_string_list freeze; /* of those, these are not */
+    bool beside; /* others are trained beside the model, of which nothing need be left to train */
     /* low-rank matrices; 0: none. With them nothing else of the model is trained */
     int64_t rank;
     double alpha;             /* scale = alpha / rank */

@@ -355,6 +355,41 @@ void weft_captions_encode(weft_graph *g, const weft_captions *c, int64_t batch, 
             ports->at[c->told[i].port] = layers_first(g, ports->at[c->told[i].port]);
 }
 
+weft_status weft_captions_takes_more(const weft_model *denoiser, int64_t width, const char *who)
+{
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const char *name = weft_model_class(denoiser);
+    if (!weft_model_takes(denoiser, WEFT_PORT_TEXT))
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: its tokens go beside those of a text, and this %s reads none", who,
+                         name);
+    const int64_t only = only_length(denoiser, WEFT_PORT_TEXT),
+                  takes = weft_model_shape(denoiser, &one, WEFT_PORT_TEXT).dim[2];
+    if (only)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: its tokens go beside those of the text, and this %s has places for "
+                         "%lld tokens of text and no others",
+                         who, name, (long long)only);
+    if (takes != width)
+        return weft_fail(WEFT_E_CONFIG, "%s: its tokens are %lld wide, the text of this %s is %lld",
+                         who, (long long)width, name, (long long)takes);
+    return WEFT_OK;
+}
+
+void weft_captions_add(weft_graph *g, weft_value tokens, weft_ports *ports)
+{
+    weft_value *text = &ports->at[WEFT_PORT_TEXT], *mask = &ports->at[WEFT_PORT_TEXT_MASK];
+    if (!weft_value_ok(tokens) || !weft_value_ok(*text))
+        return;
+    const int64_t *d = weft_value_get(g, tokens)->shape.dim;
+    const weft_shape seen = WEFT_SHAPE(d[0], d[1]);
+    *text = weft_concat(g, (weft_value[]){tokens, *text}, 2, 1);
+    if (weft_value_ok(*mask)) {
+        const weft_value all = weft_cast(g, weft_fill(g, WEFT_F32, seen, 1), WEFT_I32);
+        *mask = weft_concat(g, (weft_value[]){all, *mask}, 2, 1);
+    }
+}
+
 void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t batch)
 {
     weft_ports ports = weft_ports_none();

@@ -79,6 +79,12 @@ void weft_captions_given(weft_graph *g, const weft_captions *c, const weft_model
  * r: encoder r is not trained. */
 void weft_captions_encode(weft_graph *g, const weft_captions *c, int64_t batch, uint32_t stays,
                           weft_ports *ports);
+/* The tokens (B,K,D) of another module go before those of the text, and are seen where a mask says
+ * what is: some families (HunyuanVideo) go by how many are, from the first on.
+ * weft_captions_takes_more says first whether the denoiser can be told any beside its text, and of
+ * this width; `who`: of whose they are, in messages. */
+weft_status weft_captions_takes_more(const weft_model *denoiser, int64_t width, const char *who);
+void weft_captions_add(weft_graph *g, weft_value tokens, weft_ports *ports);
 /* A graph of reader r alone: outputs "<port>" of what it tells. */
 void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t batch);
 

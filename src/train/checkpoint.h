@@ -25,7 +25,7 @@
 #include "runtime/runtime.h"
 
 enum {
-    WEFT_CHECKPOINT_MAX_PARTS = 5,
+    WEFT_CHECKPOINT_MAX_PARTS = 6,
     WEFT_CHECKPOINT_FORMAT = 2,
     WEFT_CHECKPOINT_STAGING = 256 << 20, /* bytes of copies that wait to be written */
 };

@@ -78,6 +78,8 @@ static weft_status write_index(const weft_export *e, const char *folder)
     json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
+    if (weft_run_identifies(m))
+        add_to_index(index, m->identity.family->scope, &m->identity);
     for (int r = 0; r < m->captions.readers; r++) {
         const weft_reader *reader = &m->captions.reader[r];
         add_to_index(index, reader->reading->encoder, &reader->model);
@@ -215,14 +217,16 @@ static weft_status write_adapter(const weft_export *e)
 weft_status weft_export_write(const weft_export *e)
 {
     char folder[600], path[700];
-    if (weft_run_trained_from(e->run, e->models)->lora.rank)
-        return write_adapter(e);
-    snprintf(folder, sizeof folder, "%s/model", e->run->out);
-    for (int i = 0; i < e->parts; i++) {
+    const bool beside = weft_run_trained_from(e->run, e->models)->lora.rank > 0;
+    if (beside)
+        WEFT_TRY(write_adapter(e));
+    snprintf(folder, sizeof folder, beside ? "%s" : "%s/model", e->run->out);
+    /* beside matrices text encoders stay, and what is left is an identity encoder */
+    for (int i = beside; i < e->parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
         WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
     }
-    if (!weft_run_denoises(e->models) || weft_comm_rank(e->comm) != 0)
+    if (beside || !weft_run_denoises(e->models) || weft_comm_rank(e->comm) != 0)
         return WEFT_OK;
     return write_rest(e, folder);
 }

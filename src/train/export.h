@@ -21,10 +21,12 @@ typedef struct weft_export {
  * A denoiser: <out>/model, a pipeline's folder:
  *   transformer/, text_encoder/, vae/   what was trained, and copies of what was not
  *   scheduler/                          the process
+ *   identity/                           where one was trained beside it
  *   weft.json                           the clip size and the lengths of texts that it was trained
  *                                       on, for `weft generate`
  *   model_index.json                    comes last
- * Matrices beside one (pass/tune.h): <out>/adapter, and nothing else.
+ * Matrices beside one (pass/tune.h): <out>/adapter, and <out>/identity where one was
+ * trained beside them.
  * Collective; rank 0 writes. */
 weft_status weft_export_write(const weft_export *e);
 

@@ -142,6 +142,26 @@ static weft_value behind_first(weft_graph *g, weft_value x)
     return weft_slice(g, x, 1, 1, weft_value_get(g, x)->shape.dim[1] - 1);
 }
 
+/* What the first frame of x shows, as tokens beside the text's; zeros where it is left away. */
+static void tell_identity(weft_graph *g, const weft_run *run, const weft_run_models *m,
+                          weft_value x, weft_value key, weft_ports *p)
+{
+    const double scale = weft_process_scale(weft_run_process(run), &run->noise),
+                 dropout = run->identity.dropout, sharp = 1e9;
+    weft_ports seen = weft_ports_none();
+    seen.at[WEFT_PORT_CONDITION] = weft_affine(g, weft_slice(g, x, 1, 0, 1), 1 / scale, 0);
+    weft_model_call(g, &m->identity, forward, true, &seen);
+    weft_value tokens = seen.at[WEFT_PORT_IMAGE];
+    if (dropout > 0) {
+        const weft_shape each = WEFT_SHAPE(weft_dim(g, x, 0), 1, 1);
+        const weft_value draw =
+            weft_random_like(g, WEFT_OP_RANDOM_UNIFORM, key, WEFT_RNG_IDENTITY, each);
+        tokens =
+            weft_mul(g, tokens, weft_clamp(g, weft_affine(g, draw, sharp, -dropout * sharp), 0, 1));
+    }
+    weft_captions_add(g, tokens, p);
+}
+
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
@@ -159,6 +179,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     else
         weft_captions_encode(g, &m->captions, s->batch, m->text_stays, &p);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
+    if (weft_run_identifies(m))
+        tell_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_noised level = process->level(g, &noised, key);
     p.at[WEFT_PORT_TIMESTEP] = level.time;
@@ -268,6 +290,8 @@ void weft_run_models_connect(weft_run_models *m)
         return;
     }
     add_recipes(m, m->denoiser.family);
+    if (weft_run_identifies(m))
+        add_recipes(m, m->identity.family);
     for (int r = 0; r < m->captions.readers && !m->text_given; r++)
         add_recipes(m, m->captions.reader[r].model.family);
     m->patch = weft_model_grid(&m->denoiser);
@@ -376,6 +400,32 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
     return weft_captions_read(&m->denoiser, spec, count, path, &m->captions);
 }
 
+/* What is trained beside the denoiser: tokens as wide as its text's. */
+static weft_status read_identity(const weft_run *run, const char *path, weft_run_models *m)
+{
+    const weft_grid grid = weft_model_grid(&m->autoencoder);
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    char who[600];
+    snprintf(who, sizeof who, "%.500s: identity", path);
+    const int64_t width = weft_model_takes(&m->denoiser, WEFT_PORT_TEXT)
+                              ? weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT).dim[2]
+                              : 0;
+    WEFT_TRY(weft_run_model_read(&run->identity, WEFT_ROLE_IDENTITY_ENCODER, path, "identity",
+                                 grid.channels, width, &m->identity));
+    const int64_t takes = weft_model_shape(&m->identity, &one, WEFT_PORT_CONDITION).dim[4];
+    if (takes != grid.channels)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: it takes latents of %lld channels, the autoencoder's have %lld", who,
+                         (long long)takes, (long long)grid.channels);
+    if (!weft_grid_takes_frames(&grid, 1))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: a picture is one frame, and this autoencoder makes latents of %lld; "
+                         "a causal one is needed, as AutoencoderKLWan",
+                         who, (long long)grid.factor[0]);
+    return weft_captions_takes_more(
+        &m->denoiser, weft_model_shape(&m->identity, &one, WEFT_PORT_IMAGE).dim[2], who);
+}
+
 /* Patterns that fit nothing, before anything is read or run. */
 static weft_status check_tuning(const weft_run *run, const char *path, weft_run_models *m)
 {
@@ -448,6 +498,8 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         WEFT_TRY(read_denoiser(run, path, &m));
     else
         WEFT_TRY(weft_loss_nets_read(run, path, &m.losses));
+    if (weft_run_model_given(&run->identity))
+        WEFT_TRY(read_identity(run, path, &m));
     weft_run_models_connect(&m);
     if (weft_run_denoises(&m))
         WEFT_TRY(check_denoiser(run, &m, path));

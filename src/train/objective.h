@@ -11,6 +11,7 @@ typedef struct weft_run_models {
     weft_model autoencoder; /* trained, or the one that makes the denoiser's latents */
     weft_model denoiser;    /* family NULL: the autoencoder is trained */
     weft_captions captions; /* beside a denoiser: its text encoders */
+    weft_model identity;    /* trained beside the denoiser; family NULL: none is */
     uint32_t text_stays;    /* bit r: encoder r is not trained */
     bool tuned;             /* what is trained is so in parts, or matrices beside it are */
     bool text_given;        /* none is trained, and embeddings of captions are given */
@@ -30,6 +31,11 @@ void weft_run_models_connect(weft_run_models *models);
 static inline bool weft_run_denoises(const weft_run_models *models)
 {
     return models->denoiser.family != NULL;
+}
+/* What a denoiser is told of pictures is trained beside it. */
+static inline bool weft_run_identifies(const weft_run_models *models)
+{
+    return models->identity.family != NULL;
 }
 /* Of one sample of a bucket, in latents; and how many tokens of it the denoiser sees. */
 weft_model_size weft_run_latent_size(const weft_run_models *models, const weft_bucket *bucket);

@@ -131,6 +131,19 @@ static const weft_section text_section = {"text_encoder",
                                           "the order of its pipeline",
                                           sizeof(weft_run_model), text_keys, WEFT_COUNT(text_keys)};
 
+static const weft_key identity_keys[] = {
+    MODEL_KEYS,
+    F64(weft_run_model, dropout, "dropout", "0.1", "",
+        "share of samples whose picture is left away; its product with caption_dropout is the "
+        "share of those that are told nothing, which guidance leads away from",
+        0, 1),
+};
+static const weft_section identity_section = {
+    "identity",
+    "beside a transformer: tells it in tokens beside the text's what the first frame of a clip "
+    "shows, so that weft generate --identity makes videos of what a picture shows",
+    sizeof(weft_run_model), identity_keys, WEFT_COUNT(identity_keys)};
+
 static const weft_key lpips_keys[] = {
     F64(weft_run_lpips, weight, "weight", "0", "",
         "of the distance by the features of a net that was trained on pictures; 0: none", 0, 1e6),
@@ -342,6 +355,7 @@ static const weft_key run_keys[] = {
      .section = &transformer_section},
     {"text_encoders", WEFT_KEY_SECTION_LIST, offsetof(weft_run, text_encoders),
      .section = &text_section},
+    {"identity", WEFT_KEY_SECTION, offsetof(weft_run, identity), .section = &identity_section},
     {"loss", WEFT_KEY_SECTION, offsetof(weft_run, loss), .section = &loss_section},
     {"process", WEFT_KEY_ENUM, offsetof(weft_run, process), "flow", "",
      "how data becomes noise, and what the transformer is asked about it",
@@ -547,6 +561,7 @@ weft_tuning weft_run_tuning(const weft_run *run, const char *scope)
     return (weft_tuning){.scope = scope,
                          .train = m->trained,
                          .freeze = m->freeze,
+                         .beside = weft_run_model_given(&run->identity),
                          .rank = m->lora.rank,
                          .alpha = (m->lora.alpha > 0 ? m->lora.alpha : (double)m->lora.rank) *
                                   (m->lora.rooted ? sqrt((double)m->lora.rank) : 1),
@@ -599,6 +614,11 @@ static weft_status check_models(const weft_run *run, const char *path)
                          "a transformer with autoencoder: {weights: FOLDER}",
                          path);
     if (!denoises) {
+        if (weft_run_model_given(&run->identity))
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: identity: it tells a transformer what a picture shows; an "
+                             "autoencoder is told nothing",
+                             path);
         if (run->text_encoders.count)
             return weft_fail(WEFT_E_CONFIG,
                              "%s: text_encoders: an autoencoder reads no captions; they are for a "
@@ -618,6 +638,8 @@ static weft_status check_models(const weft_run *run, const char *path)
                          "%s: text_encoders: a transformer needs one, %lld are given, as in\n"
                          "  text_encoders:\n    - {class: CLASS, config: {...}}",
                          path, (long long)run->text_encoders.count);
+    if (weft_run_model_given(&run->identity))
+        WEFT_TRY(check_model(&run->identity, WEFT_ROLE_IDENTITY_ENCODER, path, "identity"));
     for (int r = 0; r < (int)run->text_encoders.count; r++) {
         char key[32];
         snprintf(key, sizeof key, "text_encoders.%d", r);

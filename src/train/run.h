@@ -56,6 +56,7 @@ typedef struct weft_run_model {
     bool train;            /* with weights: go on training them */
     const char *tokenizer; /* file or folder; "": in `weights` or beside it */
     int64_t length;        /* tokens of a caption; 0: the transformer's or the encoder's own */
+    double dropout;        /* an identity encoder's: share of samples whose picture is left away */
 } weft_run_model;
 bool weft_run_model_given(const weft_run_model *model);
 
@@ -139,6 +140,7 @@ typedef struct weft_run {
     weft_run_model autoencoder;      /* trained, or with a transformer the one that it works in */
     weft_run_model transformer;      /* given: it is trained */
     weft_section_list text_encoders; /* weft_run_model, beside a transformer */
+    weft_run_model identity;         /* given: it is trained beside the transformer */
     weft_run_loss loss;
     int process; /* index into weft_processes */
     weft_process_config noise;

@@ -133,6 +133,9 @@ weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_pla
     if (!weft_run_denoises(models)) /* which is there or is empty */
         spec.part[spec.parts++] =
             (weft_checkpoint_part){WEFT_DISCRIMINATOR_SCOPE, WEFT_DISCRIMINATOR_STEM, NULL};
+    if (weft_run_identifies(models))
+        spec.part[spec.parts++] = (weft_checkpoint_part){models->identity.family->scope,
+                                                         models->identity.family->stem, NULL};
     for (int r = 0; r < models->captions.readers; r++) {
         const weft_reader *reader = &models->captions.reader[r];
         if (!(models->text_stays >> r & 1))

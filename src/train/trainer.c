@@ -48,7 +48,7 @@ typedef struct trainer {
     weft_step_cache *steps;
     weft_buf yaml;
     weft_guard guard;
-    weft_checkpoint_part part[1 + WEFT_MAX_READERS]; /* what is trained */
+    weft_checkpoint_part part[2 + WEFT_MAX_READERS]; /* what is trained */
     int parts;
     weft_checkpoints *checkpoints;
     json_t *made_of; /* the leader's: stands in each checkpoint */
@@ -122,6 +122,8 @@ static weft_status read_models(trainer *t)
     for (int r = 0; r < c->readers; r++)
         if (!(t->models.text_stays >> r & 1))
             add_part(t, c->reader[r].reading->encoder, &c->reader[r].model, false);
+    if (weft_run_identifies(&t->models))
+        add_part(t, t->models.identity.family->scope, &t->models.identity, false);
     return t->models.text_given ? WEFT_OK : weft_spelling_open(c, &t->spelling);
 }
 
@@ -427,6 +429,9 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
     WEFT_TRY(begin_trained(t, whole));
     if (!weft_run_denoises(m))
         WEFT_TRY(weft_loss_nets_begin(t->run, whole, t->store));
+    if (weft_run_identifies(m))
+        WEFT_TRY(
+            begin_one(t, whole, m->identity.family->scope, &m->identity, &t->run->identity, false));
     for (int r = 0; r < m->captions.readers && !m->text_given; r++) {
         const weft_reader *reader = &m->captions.reader[r];
         WEFT_TRY(begin_one(t, whole, reader->reading->encoder, &reader->model,

@@ -48,8 +48,8 @@ int weft_shape_combination(weft_shape_words w)
 
 const char *weft_shape_caption(weft_shape_words w, char text[64])
 {
-    snprintf(text, 64, "a %s %s moving %s", colour_names[w.colour], kind_names[w.shape],
-             direction_names[w.direction]);
+    snprintf(text, 64, "a %s%s%s moving %s", w.colour < 0 ? "" : colour_names[w.colour],
+             w.colour < 0 ? "" : " ", kind_names[w.shape], direction_names[w.direction]);
     return text;
 }
 

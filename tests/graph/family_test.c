@@ -123,6 +123,9 @@ static const setup families[] = {
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
      "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
      {2, 1, 4, 8, 4}},
+    {"{\"_class_name\":\"WeftIdentityEncoder\",\"in_channels\":2,\"text_dim\":5,"
+     "\"num_tokens\":3,\"dim\":8,\"num_heads\":2,\"num_layers\":2,\"ffn_dim\":6}",
+     {2, 1, 3, 4, 0}},
 };
 /* clang-format on */
 
@@ -167,7 +170,7 @@ static weft_graph *build_as(const setup *s, bool scoped)
             p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
     }
     weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
-    return finish(g, p.at[WEFT_PORT_PREDICTION]);
+    return finish(g, p.at[f->role == WEFT_ROLE_DENOISER ? WEFT_PORT_PREDICTION : WEFT_PORT_IMAGE]);
 }
 
 static weft_graph *build(void *user)

@@ -94,6 +94,7 @@ Test(sizes, configs_write_what_they_read)
         "\"temperal_downsample\":[true],"
         "\"latents_mean\":[1,2,3,4]}",
         "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2}",
+        "{\"_class_name\":\"WeftIdentityEncoder\",\"dim\":32,\"num_heads\":2}",
         "{\"_class_name\":\"UViT\",\"img_size\":8,\"embed_dim\":32,\"num_heads\":2,\"conv\":false}",
         "{\"_class_name\":\"WanTransformer3DModel\",\"image_dim\":7,\"added_kv_proj_dim\":5120,"
         "\"pos_embed_seq_len\":8}",
