@@ -76,7 +76,8 @@ static weft_status check_image(const work *w, const weft_given_place *place)
     const weft_given_frames *how = &w->how;
     const char *class_name = weft_model_class(place->denoiser);
     const bool can = how->form != WEFT_GIVEN_NOT && (!how->asks || place->trained);
-    const bool must = how->form == WEFT_GIVEN_CHANNELS || how->form == WEFT_GIVEN_CONDITION;
+    const bool must = how->form == WEFT_GIVEN_CHANNELS || how->form == WEFT_GIVEN_CONDITION ||
+                      how->form == WEFT_GIVEN_PLACES;
     if (f->last_image && !f->image)
         return weft_fail(WEFT_E_ARG, "--last-image: give the first frame too, as --image");
     if ((f->image || f->carry) && how->form != WEFT_GIVEN_NOT && !can)
@@ -369,7 +370,7 @@ weft_status weft_given_encoder(const weft_given_place *place, int64_t frames, in
 static weft_status open_image(const weft_given_place *place, weft_given *g, work *w)
 {
     const bool channels = w->how.form == WEFT_GIVEN_CHANNELS;
-    const int64_t marks = w->how.marks ? w->grid.factor[0] : 0;
+    const int64_t marks = w->how.marks ? w->grid.factor[0] : w->how.mark_behind;
     g->form = w->how.form;
     g->behind = channels ? weft_model_grid(place->denoiser).channels - g->channels : 0;
     if (channels && g->behind != g->channels + marks)
@@ -451,7 +452,7 @@ static int64_t cells_of(const weft_given *g)
 static bool stands_clean(const weft_given *g)
 {
     return g->form == WEFT_GIVEN_TIMES || g->form == WEFT_GIVEN_FRAMES ||
-           g->form == WEFT_GIVEN_CONDITION;
+           g->form == WEFT_GIVEN_CONDITION || g->form == WEFT_GIVEN_PLACES;
 }
 
 /* What encodes images; `carry` keeps it. */
@@ -565,18 +566,20 @@ static weft_status read_image(work *w, weft_given *g, const float *carried, floa
     return status;
 }
 
-/* The channels behind the noisy ones: marks, one for each frame of a latent one, and latents. */
+/* The channels behind the noisy ones: marks, one for each frame of a latent one, and latents; or
+ * latents and one mark. */
 static void fill_follow(const work *w, const weft_given *g, const float *latents)
 {
     const int64_t area = g->latent[1] * g->latent[2], marks = g->behind - g->channels,
                   there = weft_grid_latent_frames(&w->grid, w->image_frames);
     for (int64_t i = 0; i < cells_of(g); i++) {
         const int64_t t = i / area;
-        float *to = g->follow + i * g->behind;
+        float *to = g->follow + i * g->behind, *latent = to + (w->how.mark_behind ? 0 : marks);
+        float *mark = w->how.mark_behind ? to + g->channels : to;
         for (int64_t k = 0; k < marks; k++)
-            to[k] = t == 0 || (w->files.last_image && t == g->latent[0] - 1 && k == marks - 1);
+            mark[k] = t == 0 || (w->files.last_image && t == g->latent[0] - 1 && k == marks - 1);
         if (t < there)
-            memcpy(to + marks, latents + i * g->channels, (size_t)g->channels * 4);
+            memcpy(latent, latents + i * g->channels, (size_t)g->channels * 4);
     }
 }
 

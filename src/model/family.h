@@ -316,14 +316,16 @@ typedef enum weft_given_form {
     WEFT_GIVEN_TIMES,     /* by a timestep of each token, theirs 0 */
     WEFT_GIVEN_FRAMES,    /* by WEFT_PORT_FRAME_MASK, theirs 0 */
     WEFT_GIVEN_CONDITION, /* by WEFT_PORT_CONDITION, theirs 1 */
+    WEFT_GIVEN_PLACES,    /* by nothing: a model with this config always has its first given */
 } weft_given_form;
 typedef struct weft_given_frames {
     weft_given_form form;
     /* CHANNELS: before the latents one that says "given" for each frame of a latent one; those that
      * are not given are latents of grey pixels, else zeros */
     bool marks, grey;
-    bool last;      /* a last frame may be given beside the first */
-    bool last_must; /* and has to be */
+    bool mark_behind; /* CHANNELS: one behind them instead, which says so of a whole latent frame */
+    bool last;        /* a last frame may be given beside the first */
+    bool last_must;   /* and has to be */
     /* TIMES: models with this config may have been trained so or not; their folder says it */
     bool asks;
 } weft_given_frames;

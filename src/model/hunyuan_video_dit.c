@@ -274,6 +274,15 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
+static void given(const void *config, weft_given_frames *given)
+{
+    const hunyuan *c = config;
+    if (c->image == IMAGE_LATENTS)
+        *given = (weft_given_frames){.form = WEFT_GIVEN_CHANNELS, .mark_behind = true};
+    else if (c->image == IMAGE_TOKENS)
+        given->form = WEFT_GIVEN_PLACES;
+}
+
 static void grid(const void *config, weft_grid *grid)
 {
     const hunyuan *c = config;
@@ -459,7 +468,8 @@ const weft_family weft_family_hunyuan_video_dit = {
     .config_bytes = sizeof(hunyuan), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .given = given,
+    .given_help = "image_condition_type latent_concat or token_replace: a first frame",
     .reading = readings, .readings = sizeof readings / sizeof *readings, .levels = WEFT_LEVELS_EVEN,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,

@@ -107,17 +107,21 @@ static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value
     const weft_shape shape = weft_value_get(g, x)->shape;
     p->at[WEFT_PORT_TIMESTEP] = time;
     if (how.form == WEFT_GIVEN_CHANNELS) {
-        weft_value part[3] = {input};
+        weft_value part[4] = {input};
         int parts = 1;
         if (how.marks)
             part[parts++] = mark(g, x, m->grid.factor[0]);
         part[parts++] = first_frame(g, x, 0);
+        if (how.mark_behind)
+            part[parts++] = mark(g, x, 1);
         p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
         return;
     }
     const weft_value rest[] = {weft_slice(g, x, 1, 0, 1),
                                weft_slice(g, input, 1, 1, shape.dim[1] - 1)};
     p->at[WEFT_PORT_LATENTS] = weft_concat(g, rest, 2, 1);
+    if (how.form == WEFT_GIVEN_PLACES)
+        return;
     if (how.form == WEFT_GIVEN_TIMES) {
         const int64_t *patch = m->patch.factor,
                       tokens = shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
@@ -301,7 +305,8 @@ void weft_run_models_connect(weft_run_models *m)
 static weft_status check_condition(const weft_run_models *m, const char *path)
 {
     const weft_given_frames how = weft_model_given(&m->denoiser);
-    const int64_t latents = m->grid.channels, marks = how.marks ? m->grid.factor[0] : 0;
+    const int64_t latents = m->grid.channels,
+                  marks = how.marks ? m->grid.factor[0] : how.mark_behind;
     const char *name = weft_model_class(&m->denoiser);
     if (!m->grid.causal)
         return weft_fail(
@@ -316,11 +321,12 @@ static weft_status check_condition(const weft_run_models *m, const char *path)
                          "in its config.json to train with that of videos",
                          path);
     if (how.form != WEFT_GIVEN_CHANNELS && how.form != WEFT_GIVEN_TIMES &&
-        how.form != WEFT_GIVEN_FRAMES)
+        how.form != WEFT_GIVEN_FRAMES && how.form != WEFT_GIVEN_PLACES)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: condition: this %s is not given frames in training; "
                          "WanTransformer3DModel, CogVideoXTransformer3DModel, "
-                         "LTXVideoTransformer3DModel and STDiT3 can be",
+                         "LTXVideoTransformer3DModel, STDiT3 and, with an "
+                         "image_condition_type, HunyuanVideoTransformer3DModel can be",
                          path, name);
     if (how.form == WEFT_GIVEN_CHANNELS && m->patch.channels != 2 * latents + marks)
         return weft_fail(WEFT_E_CONFIG,
@@ -369,6 +375,10 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                          !follows && weft_model_denoised(&m->denoiser) == m->grid.channels
                              ? "; condition: first_frame gives it the rest"
                              : "");
+    if (!follows && weft_model_given(&m->denoiser).form == WEFT_GIVEN_PLACES)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: this %s takes its first frame as given; write condition: first_frame",
+                         path, weft_model_class(&m->denoiser));
     if (!follows)
         return WEFT_OK;
     WEFT_TRY(check_condition(m, path));

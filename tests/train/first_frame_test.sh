@@ -37,6 +37,21 @@ text = re.sub(r"class: WanTransformer3DModel\n  config: .*", "class: STDiT3\n  c
 open("masked.yaml", "w").write(text.replace("runs/dit", "runs/mask") + "condition: first_frame\n")
 PY
 "$WEFT" train masked.yaml $clips >masked.log 2>&1 || { cat masked.log; fail "STDiT3"; }
+# HunyuanVideo: on channels with one mark behind, or as the first frame's tokens
+for mode in latent_concat token_replace; do
+    python3 - $mode <<'PY'
+import re, sys
+mode = sys.argv[1]
+text = open("dit.yaml").read()
+more = ", in_channels: 9, out_channels: 4" if mode == "latent_concat" else ""
+text = re.sub(r"class: WanTransformer3DModel\n  config: .*", "class: HunyuanVideoTransformer3DModel\n  config: {num_layers: 1, num_single_layers: 1, "
+              "num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 12, "
+              "image_condition_type: %s%s}" % (mode, more), text)
+text = text.replace("optimizer:", "  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\noptimizer:", 1)
+open(mode + ".yaml", "w").write(text.replace("runs/dit", "runs/" + mode))
+PY
+    "$WEFT" train $mode.yaml --set condition=first_frame $clips >$mode.log 2>&1 || { cat $mode.log; fail "HunyuanVideo, $mode"; }
+done
 # the first frame of what is generated is the picture's, of a model that has it in its place; on channels it has an effect
 python3 - <<'PY'
 import struct, zlib
@@ -46,7 +61,7 @@ for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
     open(name + ".png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
                                     part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
 PY
-for mode in channels places mask; do
+for mode in channels places mask latent_concat token_replace; do
     for picture in red blue; do
         "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||
             { cat out.log; fail "generate, $mode, $picture"; }
@@ -63,6 +78,8 @@ refuse 'in_channels: 12, out_channels: 4' --set condition=first_frame --set tran
 refuse 'condition: first_frame gives it the rest' --set transformer.config.in_channels=12 --set transformer.config.out_channels=4
 refuse 'a clip of one latent frame has none behind the first; 5 frames' --set condition=first_frame --set stages.0.frames=1
 refuse 'condition' --set condition=last_frame
+"$WEFT" train token_replace.yaml $clips --set out=runs/refused >out.log 2>&1 && fail "token_replace without a first frame: not refused"
+grep -q 'takes its first frame as given; write condition: first_frame' out.log || { cat out.log; fail "token_replace: not told"; }
 refuse 'images of this autoencoder have a scale of their own' --set condition=first_frame --set autoencoder.weights="$SRC/tests/golden/pipelines/cog15_i2v/vae"
 "$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "an image for a model of text"
 grep -q 'was not trained to begin with an image' out.log || { cat out.log; fail "not told why"; }
