@@ -1,6 +1,7 @@
 /* What a picture shows, as a few tokens beside a prompt's: for videos of the same thing, wherever
- * the picture has it. The autoencoder's latents of the picture are what it sees; queries attend to them
- * without being told places (a resampler), so that what is learnt is the look and not the layout.
+ * the picture has it. The autoencoder's latents of the picture are what it sees; queries attend to
+ * them without being told places (a resampler), so that what is learnt is the look and not the
+ * layout.
  *
  *     latents (B,T,Y,X,Z) --conv_in, conv_out: 3x3 of each frame--> (B,T Y X,D)
  *     queries (K,D) --layers: attend to those and to each other, feed forward--> proj_out, norm_out
@@ -107,7 +108,7 @@ static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, WEFT_MAX_CHANNELS,
      .follows = WEFT_FOLLOWS_LATENTS, .help = "of the autoencoder's latents"},
     {"text_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text embeddings that its tokens go beside"},
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text that its tokens go beside"},
     {"num_tokens", WEFT_FIELD_I64, AT(tokens), "4", 1, 4096,
      .help = "beside those of the text"},
     {"dim", WEFT_FIELD_I64, AT(dim), "128", 1, 1 << 16, .help = "width"},

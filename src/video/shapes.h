@@ -35,7 +35,7 @@ int weft_shape_colour(const char *name);
 /* Combination 0 .. WEFT_SHAPE_ALL - 1 and back: (colour * 3 + shape) * 4 + direction. */
 weft_shape_words weft_shape_words_of(int combination);
 int weft_shape_combination(weft_shape_words words);
-/* "a red circle moving left" in text[64], without the colour where its index is -1; returns text. */
+/* "a red circle moving left" in text[64], without the colour if its index is -1; returns text. */
 const char *weft_shape_caption(weft_shape_words words, char text[64]);
 /* Finds the words in a caption; a word that is not in it gives index -1. */
 weft_shape_words weft_shape_parse(const char *caption);
