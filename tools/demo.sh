@@ -50,10 +50,12 @@ step "curate" curated/summary.json "$weft" curate "$src/examples/demo/curate.yam
 step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
 step "train DiT" dit/model/transformer train "$src/examples/demo/dit.yaml"
+# guidance decides what is shown; what it adds at low noise is speckle
+walk="--steps 30 --guidance 4 --guidance-until 0.55"
 step "generate" samples/sheet.png "$weft" generate --model dit/model --prompts prompts.txt --out samples \
-    --sheet samples/sheet.png --batch 4 --steps 30 --guidance 3
+    --sheet samples/sheet.png --batch 4 $walk
 step "eval VAE" vae.json "$weft" eval vae --model vae/model/vae --shards shards --sheet vae.png --json vae.json
-step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json --steps 30 --guidance 3
+step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json $walk
 
 "$weft" report --title "weft demo" --run "VAE=vae" --run "DiT=dit" --vae-eval vae.json --prompt-eval prompts.json \
     --videos samples --truth raw --picture "Originals over reconstructions=vae.png" \

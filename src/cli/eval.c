@@ -1,5 +1,6 @@
 #include "base/fs.h"
 #include "cli/eval_savings.h"
+#include "cli/guided_option.h"
 #include "cli/lora_option.h"
 #include "cli/parallel_choice.h"
 #include "cli/tile_option.h"
@@ -117,6 +118,7 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.generator.steps));
     WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o.generator.batch));
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o.generator.guidance));
+    WEFT_TRY(weft_args_guided(args, o.generator.guided));
     WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), &o.generator));
     o.generator.away = o.out;
     weft_parallel parallel;
@@ -217,6 +219,7 @@ static const weft_option options[] = {
      .value_name = "G",
      .fallback = "4",
      .help = "prompts, cache: guidance scale"},
+    WEFT_GUIDED_OPTIONS,
     {.name = "--prompts", .value_name = "FILE", .help = "cache: prompts, one a line"},
     {.name = "--try",
      .value_name = "TEXT",

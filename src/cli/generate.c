@@ -1,6 +1,7 @@
 #include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cli/guided_option.h"
 #include "cli/lora_option.h"
 #include "cli/parallel_choice.h"
 #include "cli/parallel_option.h"
@@ -153,15 +154,7 @@ static weft_status read_options(const weft_args *args, weft_generator_options *o
     WEFT_TRY(weft_args_i64(args, "--preview", 0, 10000, &o->preview));
     WEFT_TRY(read_windows(args, o));
     WEFT_TRY(read_given(args, o));
-    WEFT_TRY(weft_args_f64(args, "--guidance-from", 0, 1, &o->guided[0]));
-    WEFT_TRY(weft_args_f64(args, "--guidance-until", 0, 1, &o->guided[1]));
-    if (o->guided[0] == 0 && o->guided[1] == 1)
-        o->guided[1] = 0;
-    else if (o->guided[0] >= o->guided[1])
-        return weft_fail(WEFT_E_ARG,
-                         "--guidance-from %g --guidance-until %g: there is no step between them; "
-                         "--guidance 1 is no guidance at all",
-                         o->guided[0], o->guided[1]);
+    WEFT_TRY(weft_args_guided(args, o->guided));
     o->cache = weft_args_string(args, "--cache");
     o->trace = weft_args_string(args, "--trace");
     if (o->trace)
@@ -441,14 +434,7 @@ static const weft_option options[] = {
      .fallback = "0",
      .help = "part of the times (0..1) below which transformer_2 works, where there is one, and "
              "--guidance-low is the scale; 0: the model's own, or nowhere"},
-    {.name = "--guidance-from",
-     .value_name = "S",
-     .fallback = "0",
-     .help = "share of the steps (0..1) before guidance begins: those before it cost half"},
-    {.name = "--guidance-until",
-     .value_name = "S",
-     .fallback = "1",
-     .help = "share of the steps at which guidance ends; those behind it cost half"},
+    WEFT_GUIDED_OPTIONS,
     {.name = "--cache",
      .value_name = "RULE",
      .fallback = "off",
