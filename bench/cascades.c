@@ -100,20 +100,21 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
 }
 
 /* A tenth of a clip's latents in bf16. */
-static int64_t floats_of(void *user, int bucket, weft_cascade_module module)
+static weft_cascade_row row_of(void *user, int bucket, weft_cascade_module module)
 {
     const weft_bucket *b = &all.size[bucket];
     (void)user;
     return module == WEFT_CASCADE_VAE
-               ? ((b->frames - 1) / 4 + 1) * (b->height / 8) * (b->width / 8) * 16 / 2 / FOLD
-               : 256 * 4096 / 2 / FOLD;
+               ? (weft_cascade_row){(b->frames - 1) / 4 + 1,
+                                    (b->height / 8) * (b->width / 8) * 16 / 2 / FOLD, 1}
+               : (weft_cascade_row){1, 256 * 4096 / 2 / FOLD, 1};
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          weft_item_range clips, float *to)
+                          const weft_cascade_share *share, weft_group *group, float *rows)
 {
     rank *r = user;
-    (void)plan, (void)clips, (void)to;
+    (void)plan, (void)share, (void)group, (void)rows;
     r->clock += all.encode[index];
     return WEFT_OK;
 }
@@ -157,7 +158,7 @@ static void *run_rank(void *user)
                                       .context = WEFT_SP_ULYSSES,
                                       .buckets = all.buckets,
                                       .clips = clips,
-                                      .calls = {r, make_graph, fill, floats_of, encode}};
+                                      .calls = {r, make_graph, fill, row_of, encode}};
     weft_comm_set_deadline(r->comm, 3600);
     check(weft_cascade_run_create(&setup, &run));
     for (;;) {

@@ -106,7 +106,7 @@ weft_cost weft_cost_comm(const weft_graph *g, const weft_node *node)
     int64_t wire = bytes * (k - 1) / k;
     if (node->op == WEFT_OP_ALL_REDUCE)
         wire *= 2;
-    if (node->op == WEFT_OP_RING_SHIFT)
+    if (node->op == WEFT_OP_RING_SHIFT || node->op == WEFT_OP_RELAY)
         wire = k > 1 ? bytes : 0;
     return (weft_cost){.bytes = traffic(g, node), .wire_bytes = wire};
 }

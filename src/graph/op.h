@@ -309,6 +309,7 @@ enum {
     WEFT_TRAIT_HEAVY = 1 << 7,      /* takes long: other work hides behind it */
     WEFT_TRAIT_FITS = 1 << 8,       /* its layout rule looks at how parts fit into sizes */
     WEFT_TRAIT_MOVES = 1 << 9,      /* copies to or from memory elsewhere, as a whole value */
+    WEFT_TRAIT_GIVES = 1 << 10, /* others read what it sends: it stays though nobody here does */
 };
 /* The words of the table. */
 /* clang-format off */
@@ -326,6 +327,7 @@ enum {
     WEFT_TRAITS_view_convert = WEFT_TRAIT_CONVERTS | WEFT_TRAIT_ALIAS,
     WEFT_TRAITS_moves        = WEFT_TRAIT_MOVES,
     WEFT_TRAITS_exchange     = WEFT_TRAIT_CONVERTS | WEFT_TRAIT_COLLECTIVE,
+    WEFT_TRAITS_relay        = WEFT_TRAITS_exchange | WEFT_TRAIT_GIVES,
 };
 /* clang-format on */
 
@@ -363,7 +365,7 @@ static inline bool weft_op_is_alias(weft_op op)
 {
     return weft_op_has(op, WEFT_TRAIT_ALIAS);
 }
-/* all_reduce ... ring_shift */
+/* all_reduce ... relay */
 static inline bool weft_op_is_collective(weft_op op)
 {
     return weft_op_has(op, WEFT_TRAIT_COLLECTIVE);

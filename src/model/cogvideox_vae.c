@@ -14,6 +14,7 @@
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "model/latent_diffusion.h"
 #include "model/model.h"
+#include "model/stream_before.h"
 #include "nn/resnet.h"
 
 #include <stdio.h>
@@ -45,20 +46,10 @@ typedef struct half {
 /* Two frames before x: those that the stream had last, or its first one twice. */
 static weft_value look_back(weft_nn_coder *co, weft_value x)
 {
-    weft_graph *g = co->g;
     half *h = co->user;
-    if (h->stream == WEFT_STREAM_ALONE)
-        return weft_nn_pad_edge(g, x, 1, 2, 0);
-    char name[32];
-    snprintf(name, sizeof name, "cache.%d", h->caches++);
-    weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
-    shape.dim[1] = 2;
-    const weft_value cache =
-        weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
-    x = h->stream == WEFT_STREAM_NEXT ? weft_concat(g, (weft_value[]){cache, x}, 2, 1)
-                                      : weft_nn_pad_edge(g, x, 1, 2, 0);
-    weft_update(g, cache, weft_slice(g, x, 1, weft_dim(g, x, 1) - 2, 2));
-    return x;
+    const weft_value before = weft_stream_before(co->g, h->stream, &h->caches, x, 2, true);
+    return weft_value_ok(before) ? weft_concat(co->g, (weft_value[]){before, x}, 2, 1)
+                                 : weft_nn_pad_edge(co->g, x, 1, 2, 0);
 }
 
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)

@@ -112,7 +112,8 @@ typedef struct weft_model_size {
 
 /* Autoencoders have two halves, and each can be one piece of a stream. ALONE is the whole video at
  * once (training). FIRST is the beginning of a stream and NEXT its continuation; what NEXT has to
- * know of the frames before it stands in states that FIRST and NEXT leave behind. */
+ * know of the frames before it stands in states that FIRST and NEXT leave behind, or comes from the
+ * rank before where the graph is one of several ranks' (model/stream_before.h; encoders). */
 typedef enum weft_call_kind {
     WEFT_CALL_FORWARD,
     WEFT_CALL_ENCODE,

@@ -21,6 +21,7 @@
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "model/model.h"
+#include "model/stream_before.h"
 #include "model/wan_vae_begin.h"
 #include "nn/nn.h"
 
@@ -73,33 +74,9 @@ typedef struct coder {
     int caches;
 } coder;
 
-/* The cached `frames` last frames of the tensor that x continues; zeros at the beginning. Keeps the
- * last frames of x (with what went before it) for the next chunk. NULL-like (WEFT_NONE) when there
- * is nothing before x. */
 static weft_value take_cache(coder *co, weft_value x, int64_t frames)
 {
-    weft_graph *g = co->g;
-    if (co->stream == WEFT_STREAM_ALONE)
-        return WEFT_NONE;
-    char name[32];
-    snprintf(name, sizeof name, "cache.%d", co->caches++);
-    const weft_shape whole = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
-    weft_shape shape = whole;
-    shape.dim[1] = frames;
-    const weft_value cache =
-        weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
-    const weft_value before = co->stream == WEFT_STREAM_NEXT ? cache : WEFT_NONE;
-    weft_value last;
-    if (whole.dim[1] >= frames)
-        last = weft_slice(g, x, 1, whole.dim[1] - frames, frames);
-    else if (weft_value_ok(before))
-        last = weft_concat(
-            g, (weft_value[]){weft_slice(g, before, 1, whole.dim[1], frames - whole.dim[1]), x}, 2,
-            1);
-    else
-        last = weft_pad(g, x, 1, frames - whole.dim[1], 0);
-    weft_update(g, cache, last);
-    return before;
+    return weft_stream_before(co->g, co->stream, &co->caches, x, frames, false);
 }
 
 /* Kernel k x k x k (k = 1 or 3), causal in time, same size in space. */

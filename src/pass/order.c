@@ -80,8 +80,8 @@ static void mark_alive(order *o)
         o->alive[weft_value_get(o->from, update[i].value)->node] = true;
     for (int32_t n = o->nodes - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(o->from, n);
-        if (weft_op_has(node->op,
-                        WEFT_TRAIT_NAMED)) /* who fills or saves them finds them in every program */
+        /* who fills or saves them finds them in every program; and what others wait for */
+        if (weft_op_has(node->op, WEFT_TRAIT_NAMED | WEFT_TRAIT_GIVES))
             o->alive[n] = true;
         for (int i = 0; i < node->in_count && o->alive[n]; i++)
             if (weft_value_ok(node->in[i]))

@@ -99,8 +99,13 @@ static weft_status mpi_test(void *self, weft_message *m)
  * is gone; but bytes arrive inside calls of MPI only, and there are none after this. */
 static void mpi_cancel(void *self, weft_message *m)
 {
+    static const MPI_Request never;
     int done = 0;
     (void)self;
+    if (!memcmp(request_of(m), &never, sizeof never) || *request_of(m) == MPI_REQUEST_NULL) {
+        atomic_store(&m->done, true); /* it was not posted, or has failed */
+        return;
+    }
     MPI_Cancel(request_of(m));
     MPI_Test(request_of(m), &done, MPI_STATUS_IGNORE);
     atomic_store(&m->done, true);
@@ -203,11 +208,11 @@ static void mpi_flush(void *self)
     }
 }
 
-/* Tags are below a limit that MPI tells. */
-static int tag_bits(MPI_Comm comm)
+/* Tags are below a limit that MPI tells, of the communicator that all others are made from only. */
+static int tag_bits(void)
 {
     int *most = NULL, flag = 0, bits = 0;
-    MPI_Comm_get_attr(comm, MPI_TAG_UB, (void *)&most, &flag);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&most, &flag);
     for (int64_t top = flag ? *most : 32767; (int64_t)1 << (bits + 1) <= top + 1;)
         bits++;
     return bits;
@@ -337,7 +342,7 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
     WEFT_GO(open_ranks(t));
     weft_transport transport = {.rank = t->rank,
                                 .ranks = t->ranks,
-                                .tag_bits = tag_bits(t->notes),
+                                .tag_bits = tag_bits(),
                                 .node = t->node,
                                 .self = t,
                                 .post = mpi_post,

@@ -280,8 +280,8 @@ static weft_status lay_out(weft_exchange *x, const weft_attr_comm *attr, const w
         x->bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     default: { /* what rank r has goes to rank r + shift; blocks may differ in size between ranks */
-        const int by = (attr->shift % k + k) % k;
-        x->argument = attr->shift;
+        x->argument = x->op == WEFT_COMM_RELAY ? 1 : attr->shift;
+        const int by = (x->argument % k + k) % k;
         x->in_block[(x->own + by) % k] = whole(in);
         x->out_block[(x->own - by + k) % k] = whole(out);
         x->bytes = weft_shape_count(in) * e;
@@ -298,6 +298,7 @@ static bool find_op(weft_op op, weft_comm_op *found)
     case WEFT_OP_REDUCE_SCATTER: *found = WEFT_COMM_REDUCE_SCATTER; return true;
     case WEFT_OP_ALL_TO_ALL: *found = WEFT_COMM_ALL_TO_ALL; return true;
     case WEFT_OP_RING_SHIFT: *found = WEFT_COMM_RING_SHIFT; return true;
+    case WEFT_OP_RELAY: *found = WEFT_COMM_RELAY; return true;
     default: return false;
     }
 }

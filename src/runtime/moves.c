@@ -7,8 +7,9 @@
 
 const char *weft_comm_op_name(weft_comm_op op)
 {
-    static const char *const name[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                       "broadcast",  "ring_shift", "send",           "recv"};
+    static const char *const name[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                       "all_to_all", "broadcast",  "ring_shift",
+                                       "send",       "recv",       "relay"};
     return name[op];
 }
 
@@ -310,6 +311,16 @@ static void shift_ring(maker *m, int shift)
     m->round++;
 }
 
+/* As a ring that is open between the last and the first. */
+static void relay(maker *m)
+{
+    if (m->own > 0)
+        emit(m, WEFT_MOVE_PLACE, m->own - 1, m->own - 1, 1, 1, false);
+    if (m->own + 1 < m->ranks)
+        send(m, m->own + 1, m->own + 1, 1, true);
+    m->round++;
+}
+
 static void all_reduce(maker *m, weft_algorithm algorithm, const weft_span *span)
 {
     const bool terms = algorithm == WEFT_ALGORITHM_DIRECT || algorithm == WEFT_ALGORITHM_PAIRWISE;
@@ -358,6 +369,7 @@ static void make(maker *m, weft_algorithm algorithm, weft_comm_op op, const weft
             broadcast_tree(m, argument);
         break;
     case WEFT_COMM_RING_SHIFT: shift_ring(m, argument); break;
+    case WEFT_COMM_RELAY: relay(m); break;
     case WEFT_COMM_SEND:
     case WEFT_COMM_RECV:
         m->s->chunks = 1;

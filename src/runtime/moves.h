@@ -31,6 +31,7 @@ typedef enum weft_comm_op {
     WEFT_COMM_RING_SHIFT, /* argument: the shift, of either sign */
     WEFT_COMM_SEND,       /* argument: the other member */
     WEFT_COMM_RECV,
+    WEFT_COMM_RELAY, /* each to the next one; the last sends nothing, the first gets nothing */
     WEFT_COMM_OP_COUNT
 } weft_comm_op;
 

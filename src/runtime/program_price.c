@@ -41,8 +41,10 @@ static double collective_seconds(const void *self, int axis, weft_comm_op op, in
         [WEFT_COMM_BROADCAST] = WEFT_COLL_BROADCAST,
         [WEFT_COMM_RING_SHIFT] = WEFT_COLL_SEND,
         [WEFT_COMM_SEND] = WEFT_COLL_SEND,
-        [WEFT_COMM_RECV] = WEFT_COLL_SEND};
-    return weft_exchange_price(self, weft_comm_op_name(op), kinds[op], axis, bytes);
+        [WEFT_COMM_RECV] = WEFT_COLL_SEND,
+        [WEFT_COMM_RELAY] = WEFT_COLL_SEND};
+    const weft_comm_op like = op == WEFT_COMM_RELAY ? WEFT_COMM_SEND : op; /* what is measured */
+    return weft_exchange_price(self, weft_comm_op_name(like), kinds[op], axis, bytes);
 }
 
 weft_status weft_program_price(const weft_priced_links *links, const weft_program *program,

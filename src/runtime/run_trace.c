@@ -13,6 +13,7 @@ static weft_trace_kind kind_of(weft_op op)
     case WEFT_OP_ALL_GATHER: return WEFT_TRACE_ALL_GATHER;
     case WEFT_OP_REDUCE_SCATTER: return WEFT_TRACE_REDUCE_SCATTER;
     case WEFT_OP_ALL_TO_ALL: return WEFT_TRACE_ALL_TO_ALL;
+    case WEFT_OP_RELAY:
     case WEFT_OP_RING_SHIFT: return WEFT_TRACE_RING_SHIFT;
     case WEFT_OP_OFFLOAD: return WEFT_TRACE_OFFLOAD;
     case WEFT_OP_FETCH: return WEFT_TRACE_FETCH;

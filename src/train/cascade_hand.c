@@ -40,18 +40,34 @@ static weft_item_range common(weft_item_range a, weft_item_range b)
 }
 
 int64_t weft_hand_moves(const weft_placed_cascade *producer, const weft_placed_cascade *consumer,
-                        int64_t clips, weft_hand_move *moves)
+                        const weft_cascade_row *row, int64_t clips, weft_hand_move *moves)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < producer->at.degree; i++)
+    for (int64_t i = 0; i < producer->at.degree; i++) {
+        const weft_cascade_share s = weft_cascade_share_of(row, clips, producer->at.degree, i);
         for (int64_t k = 0; k < consumer->at.degree; k++) {
-            const weft_item_range rows =
-                common(part_of(clips, producer->at.degree, i), needs(consumer, clips, k));
-            if (rows.count)
-                moves[count++] =
-                    (weft_hand_move){producer->at.device[i], consumer->at.device[k], rows};
+            weft_item_range rest = common(s.clips, needs(consumer, clips, k));
+            while (rest.count) { /* whole rows lie together */
+                const int64_t now = s.units.count == row->units ? rest.count : 1;
+                moves[count++] = (weft_hand_move){
+                    producer->at.device[i], consumer->at.device[k], {rest.first, now}, s.units};
+                rest.first += now;
+                rest.count -= now;
+            }
         }
+    }
     return count;
+}
+
+static int64_t bytes_of(const weft_cascade_row *row, const weft_hand_move *m)
+{
+    return m->clips.count * m->units.count * row->floats * (int64_t)sizeof(float);
+}
+
+/* Where it is in the sample's rows. */
+static float *place_of(const weft_cascade_row *row, const weft_hand_move *m, float *data)
+{
+    return data + (m->clips.first * row->units + m->units.first) * row->floats;
 }
 
 /* ---- of an iteration ------------------------------------------------------------------------- */
@@ -74,7 +90,7 @@ struct weft_hands {
     weft_hands_place place;
     weft_group *world;
     const weft_placed_iteration *plan;
-    const int64_t *floats;
+    const weft_cascade_row *row;
     weft_arena *arena;
     int32_t *consumer; /* by cascade: the one that comes after it; -1: none */
     rows *rows;        /* [samples * modules] */
@@ -87,17 +103,18 @@ static rows *rows_of(weft_hands *h, int32_t index)
     return &h->rows[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
 }
 
-static int64_t floats_of(const weft_hands *h, int32_t index)
+static const weft_cascade_row *row_of(const weft_hands *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
-    return h->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+    return &h->row[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
 }
 
 static weft_status reserve(weft_hands *h, int32_t index)
 {
     rows *r = rows_of(h, index);
     const int64_t clips = h->plan->sample[h->plan->cascade[index].sample].clips,
-                  bytes = clips * floats_of(h, index) * (int64_t)sizeof(float);
+                  bytes =
+                      clips * weft_cascade_row_floats(row_of(h, index)) * (int64_t)sizeof(float);
     char text[32];
     if (!r->data)
         r->data = weft_alloc_aligned(bytes);
@@ -109,8 +126,7 @@ static weft_status reserve(weft_hands *h, int32_t index)
 static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
 {
     rows *r = rows_of(h, index);
-    const int64_t floats = floats_of(h, index),
-                  bytes = m->clips.count * floats * (int64_t)sizeof(float);
+    const int64_t bytes = bytes_of(row_of(h, index), m);
     char what[96];
     WEFT_TRY(reserve(h, index));
     arrival *a = weft_arena_alloc(h->arena, sizeof *a);
@@ -122,7 +138,7 @@ static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
     a->bytes = bytes;
     a->next = r->arrivals;
     r->arrivals = a;
-    float *to = r->data + m->clips.first * floats;
+    float *to = place_of(row_of(h, index), m, r->data);
     WEFT_TRY(weft_exchange_attach(a->exchange, h->world, WEFT_CHANNEL_HANDOFF));
     if (h->place.stream)
         weft_exchange_set_device(a->exchange, h->place.device, h->place.stream);
@@ -140,8 +156,8 @@ static weft_status post_all(weft_hands *h, const int32_t *order)
         if (to < 0)
             continue;
         const weft_placed_cascade *c = &h->plan->cascade[index];
-        const int64_t count =
-            weft_hand_moves(c, &h->plan->cascade[to], h->plan->sample[c->sample].clips, h->moves);
+        const int64_t count = weft_hand_moves(c, &h->plan->cascade[to], row_of(h, index),
+                                              h->plan->sample[c->sample].clips, h->moves);
         for (int64_t k = 0; k < count; k++)
             if (h->moves[k].to == own && h->moves[k].from != own)
                 WEFT_TRY(post(h, index, &h->moves[k]));
@@ -164,7 +180,8 @@ static weft_status find_consumers(weft_hands *h)
     for (int32_t i = 0; i < p->cascades; i++)
         for (int32_t k = 0; k < p->cascade[i].at.after_count; k++) {
             const int32_t from = p->cascade[i].at.after[k];
-            const int64_t both = p->cascade[from].at.degree * p->cascade[i].at.degree;
+            const int64_t both = p->cascade[from].at.degree * p->cascade[i].at.degree *
+                                 p->sample[p->cascade[i].sample].clips;
             if (p->cascade[i].module != WEFT_CASCADE_DIT)
                 continue; /* an order, and nothing handed on */
             h->consumer[from] = i;
@@ -175,13 +192,12 @@ static weft_status find_consumers(weft_hands *h)
 }
 
 weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_iteration *plan,
-                            const int32_t *order, const int64_t *floats, weft_hands **hands)
+                            const int32_t *order, const weft_cascade_row *row, weft_hands **hands)
 {
     weft_hands *h = weft_alloc(sizeof *h);
     if (!h)
         return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
-    *h =
-        (weft_hands){.place = *place, .plan = plan, .floats = floats, .arena = weft_arena_create()};
+    *h = (weft_hands){.place = *place, .plan = plan, .row = row, .arena = weft_arena_create()};
     weft_status_code status =
         h->arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
     if (status == WEFT_OK)
@@ -208,16 +224,16 @@ weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *don
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     const int own = weft_comm_rank(h->place.comm);
-    const int64_t floats = floats_of(h, index);
+    const weft_cascade_row *row = row_of(h, index);
     rows *r = rows_of(h, index);
     bool needed = false;
     const int64_t count = h->consumer[index] < 0
                               ? 0
-                              : weft_hand_moves(c, &h->plan->cascade[h->consumer[index]],
+                              : weft_hand_moves(c, &h->plan->cascade[h->consumer[index]], row,
                                                 h->plan->sample[c->sample].clips, h->moves);
     for (int64_t k = 0; k < count; k++) {
         const weft_hand_move *m = &h->moves[k];
-        const int64_t bytes = m->clips.count * floats * (int64_t)sizeof(float);
+        const int64_t bytes = bytes_of(row, m);
         needed = needed || m->to == own;
         if (m->from != own)
             continue;
@@ -226,7 +242,7 @@ weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *don
             continue;
         }
         WEFT_TRY(weft_group_send_on(h->world, WEFT_CHANNEL_HANDOFF, m->to,
-                                    r->data + m->clips.first * floats, bytes, h->place.device,
+                                    place_of(row, m, r->data), bytes, h->place.device,
                                     h->place.stream));
         done->sent += bytes;
     }
@@ -252,7 +268,8 @@ weft_status weft_hands_take(weft_hands *h, int32_t index, weft_handed handed[WEF
             done->received += a->bytes;
         }
         done->in_place += r->in_place;
-        handed[h->plan->cascade[from].module] = (weft_handed){r->data, floats_of(h, from)};
+        handed[h->plan->cascade[from].module] = (weft_handed){
+            r->data, weft_cascade_row_floats(row_of(h, from)), row_of(h, from)->units};
     }
     return WEFT_OK;
 }

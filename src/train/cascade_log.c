@@ -48,7 +48,16 @@ static void sum_cascades(const weft_placed_iteration *plan, weft_executed *e)
     }
 }
 
-static void sum_ranks(weft_executed *e)
+/* Of a rank: encoders by themselves, as members may have shares of different size or come at
+ * different times, denoisers once all members are there. */
+static double own_seconds(const weft_placed_iteration *plan, const weft_executed *e, int64_t c,
+                          const weft_cascade_done *d)
+{
+    const bool denoises = plan->cascade[c].module == WEFT_CASCADE_DIT;
+    return denoises ? fmax(0, d->end - fmax(d->start, e->start[c])) : d->busy;
+}
+
+static void sum_ranks(const weft_placed_iteration *plan, weft_executed *e)
 {
     for (int r = 0; r < e->ranks; r++) {
         double busy = 0, compiled = 0;
@@ -56,7 +65,7 @@ static void sum_ranks(weft_executed *e)
             const weft_cascade_done *d = side(e, r, c);
             if (!d->took_part)
                 continue;
-            busy += isfinite(e->seconds[c]) ? e->seconds[c] : 0;
+            busy += own_seconds(plan, e, c, d);
             compiled += d->compiled;
             e->in_place += d->in_place;
             e->received += d->received;
@@ -95,7 +104,7 @@ weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *pl
         e.summed = fmax(e.summed, all[r].summed);
     }
     sum_cascades(plan, &e);
-    sum_ranks(&e);
+    sum_ranks(plan, &e);
     e.exposed = e.summed > 0 ? fmax(0, e.summed - e.makespan) : e.reduce;
     *out = e;
     e = (weft_executed){0};
@@ -335,7 +344,7 @@ static json_t *cascade_line(const weft_placed_iteration *p, const weft_executed 
     const weft_placed_cascade *item = &p->cascade[c];
     json_t *ranks = json_array();
     double waited = 0, compiled = 0, peak = 0;
-    int64_t received = 0, in_place = 0;
+    int64_t received = 0, in_place = 0, sent = 0;
     for (int64_t i = 0; i < item->at.degree; i++) {
         const weft_cascade_done *d = side(e, item->at.device[i], c);
         json_array_append_new(ranks, json_integer(item->at.device[i]));
@@ -344,14 +353,15 @@ static json_t *cascade_line(const weft_placed_iteration *p, const weft_executed 
         peak = fmax(peak, d->peak);
         received += d->received;
         in_place += d->in_place;
+        sent += d->sent;
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:[f, f], s:[o, o], s:f, s:f, s:I, s:I, s:f}", "id",
-                     item->at.id, "module", weft_cascade_module_name(item->module), "sample",
+    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:[f, f], s:[o, o], s:f, s:f, s:I, s:I, s:I, s:f}",
+                     "id", item->at.id, "module", weft_cascade_module_name(item->module), "sample",
                      (int)item->sample, "bucket", p->sample[item->sample].bucket, "ranks", ranks,
                      "planned", item->at.start, item->at.start + item->at.seconds, "executed",
                      real(e->start[c]), real(e->end[c]), "waited", waited, "compiled", compiled,
-                     "received", (json_int_t)received, "in_place", (json_int_t)in_place, "peak",
-                     peak);
+                     "received", (json_int_t)received, "in_place", (json_int_t)in_place, "sent",
+                     (json_int_t)sent, "peak", peak);
 }
 
 static json_t *fit_line(const weft_cascade_fit *fit)
@@ -399,13 +409,20 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_n
 
 /* ---- pictures ------------------------------------------------------------------------------- */
 
+/* `d` (or NULL): what its inputs were made of, in place and from others, and what it gave away. */
 static void add_event(json_t *events, const char *name, int process, int rank, double start,
-                      double end)
+                      double end, const weft_cascade_done *d)
 {
-    if (isfinite(start))
-        json_array_append_new(events, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name,
-                                                "ph", "X", "pid", process, "tid", rank, "ts",
-                                                1e6 * start, "dur", 1e6 * (end - start)));
+    if (!isfinite(start))
+        return;
+    json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
+                              process, "tid", rank, "ts", 1e6 * start, "dur", 1e6 * (end - start));
+    if (d && event)
+        json_object_set_new(event, "args",
+                            json_pack("{s:I, s:I, s:I}", "bytes in place", (json_int_t)d->in_place,
+                                      "bytes received", (json_int_t)d->received, "bytes sent",
+                                      (json_int_t)d->sent));
+    json_array_append_new(events, event);
 }
 
 static char *chrome(const weft_placed_iteration *p, const weft_executed *e)
@@ -419,9 +436,9 @@ static char *chrome(const weft_placed_iteration *p, const weft_executed *e)
         const weft_assigned *at = &p->cascade[c].at;
         for (int64_t i = 0; i < at->degree; i++) {
             const weft_cascade_done *d = side(e, at->device[i], c);
-            add_event(events, at->id, 0, at->device[i], at->start, at->start + at->seconds);
+            add_event(events, at->id, 0, at->device[i], at->start, at->start + at->seconds, NULL);
             if (d->took_part)
-                add_event(events, at->id, 1, at->device[i], d->start, d->end);
+                add_event(events, at->id, 1, at->device[i], d->start, d->end, d);
         }
     }
     json_t *root = json_pack("{s:o}", "traceEvents", events);

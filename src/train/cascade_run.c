@@ -34,7 +34,9 @@ struct weft_cascade_run {
     int64_t reduced;  /* bytes that this rank sent for sums in it, */
     double running, taking; /* and as weft_iteration_done has them */
     int32_t *order;         /* of the plan that runs: its cascades, */
-    int64_t *floats;        /* and what a row of each sample and module has */
+    weft_cascade_row *row;  /* and what each sample and module hands on of a clip */
+    double exposed;         /* of the encoders' programs of the cascade that runs: waits, */
+    bool first;             /* and one of them had not run before */
     int64_t room;
 };
 
@@ -156,26 +158,35 @@ weft_status weft_cascade_run_alone(weft_cascade_run *r, int bucket, const weft_s
     return WEFT_OK;
 }
 
-weft_status weft_cascade_run_forward(weft_cascade_run *r, uint64_t number, weft_store *store,
-                                     weft_status (*make)(void *user, weft_graph **graph),
-                                     void *user, const weft_step **step)
+weft_status weft_cascade_run_forward(weft_cascade_run *r, const weft_cascade_forward *f,
+                                     const weft_step **step)
 {
     weft_place_of_run place = r->place;
-    const weft_program_key key = {.graph = number, .options = 1};
     weft_graph *whole;
-    place.kind = WEFT_STEP_WHOLE;
     place.fates = NULL; /* nothing is kept for a backward */
     place.recompute_count = 0;
+    weft_encoder_part_place(&place, f->part, f->parts > 1 ? f->parts : 1);
+    const weft_program_key key = {
+        .graph = f->key, .options = 1, .mesh = place.mesh, .index = place.rank};
     if (r->forward)
         weft_program_cache_drop(r->cache, r->forward);
     r->forward = weft_program_cache_take(r->cache, &key);
     if (!r->forward) {
-        WEFT_TRY(make(user, &whole));
+        WEFT_TRY(f->make(f->user, &whole));
         WEFT_TRY(plan_entry(r, &key, whole, NULL, &place, &r->forward));
-        WEFT_TRY(weft_store_init(store, r->forward->step.graph, 0));
+        WEFT_TRY(weft_store_init(f->store, r->forward->step.graph, 0));
     }
-    WEFT_TRY(bind(r, r->forward, store, NULL));
+    WEFT_TRY(bind(r, r->forward, f->store, f->group));
+    r->first = r->first || !r->forward->ran;
+    r->forward->ran = true;
     *step = &r->forward->step;
+    return WEFT_OK;
+}
+
+weft_status weft_cascade_run_encoder(weft_cascade_run *r, const weft_step *step)
+{
+    WEFT_TRY(weft_program_run(step->program));
+    r->exposed += weft_program_comm_times(step->program).exposed;
     return WEFT_OK;
 }
 
@@ -371,14 +382,16 @@ static int member_of(const weft_placed_cascade *c, int rank)
     return -1;
 }
 
-static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, weft_group **group)
+/* `count` of its members from `first` on. */
+static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, int64_t first,
+                            int64_t count, weft_group **group)
 {
-    int *ranks = weft_alloc(c->at.degree * (int64_t)sizeof *ranks);
+    int *ranks = weft_alloc(count * (int64_t)sizeof *ranks);
     if (!ranks)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a group");
-    for (int64_t i = 0; i < c->at.degree; i++)
-        ranks[i] = c->at.device[i];
-    const weft_status_code status = weft_comm_group(r->setup.comm, ranks, (int)c->at.degree, group);
+    for (int64_t i = 0; i < count; i++)
+        ranks[i] = c->at.device[first + i];
+    const weft_status_code status = weft_comm_group(r->setup.comm, ranks, (int)count, group);
     weft_free(ranks);
     return status;
 }
@@ -429,7 +442,7 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     weft_group *group;
     entry *e;
     const double asked = now(r), took = weft_thread_seconds(), compiled = r->compiling;
-    WEFT_TRY(group_of(r, c, &group));
+    WEFT_TRY(group_of(r, c, 0, c->at.degree, &group));
     WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
     done->compiled = r->compiling - compiled;
@@ -451,10 +464,19 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
         r->running += weft_thread_seconds() - began;
     }
     done->end = now(r);
+    done->took_part = true;
     done->bound = waits - asked - done->compiled;
     weft_hands_drop(hands, index);
     weft_program_cache_drop(r->cache, e);
     return status;
+}
+
+static weft_cascade_share share_of(const weft_cascade_run *r, const weft_placed_iteration *plan,
+                                   int32_t index, int member)
+{
+    const weft_placed_cascade *c = &plan->cascade[index];
+    return weft_cascade_share_of(&r->row[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
+                                 plan->sample[c->sample].clips, c->at.degree, member);
 }
 
 /* Clips of a cascade that are its member's. */
@@ -463,41 +485,51 @@ static weft_item_range clips_of(const weft_cascade_run *r, const weft_placed_ite
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     const int64_t clips = plan->sample[c->sample].clips;
-    int parts = (int)c->at.degree, part = member, at[WEFT_MAX_AXES];
-    if (c->module == WEFT_CASCADE_DIT) {
-        const weft_mesh mesh = weft_cascade_mesh(c->method, r->setup.context, clips, parts);
-        const int dp = weft_mesh_axis(&mesh, "dp");
-        weft_mesh_coordinates(&mesh, member, at);
-        parts = dp < 0 ? 1 : mesh.axis[dp].size;
-        part = dp < 0 ? 0 : at[dp];
-    }
-    weft_item_range own;
-    weft_part(clips, parts, part, &own.first, &own.count);
+    int at[WEFT_MAX_AXES];
+    weft_item_range own = {0, clips};
+    if (c->module != WEFT_CASCADE_DIT)
+        return share_of(r, plan, index, member).clips;
+    const weft_mesh mesh = weft_cascade_mesh(c->method, r->setup.context, clips, (int)c->at.degree);
+    const int dp = weft_mesh_axis(&mesh, "dp");
+    weft_mesh_coordinates(&mesh, member, at);
+    if (dp >= 0)
+        weft_part(clips, mesh.axis[dp].size, at[dp], &own.first, &own.count);
     return own;
 }
 
+/* Members to whom no clip falls go on at once. */
 static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
                           int member, weft_hands *hands, weft_cascade_done *done)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
-    const weft_item_range clips = clips_of(r, plan, index, member);
-    float *row;
+    const weft_cascade_share share = share_of(r, plan, index, member);
+    weft_group *group = NULL;
+    float *rows;
+    if (!share.clips.count)
+        return WEFT_OK;
+    const double compiled = r->compiling;
+    r->exposed = 0;
+    r->first = false;
+    if (share.parts > 1)
+        WEFT_TRY(group_of(r, c, member / share.parts * share.parts, share.parts, &group));
     done->start = now(r);
-    WEFT_TRY(weft_hands_make(hands, index, &row));
-    const int64_t floats = r->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+    WEFT_TRY(weft_hands_make(hands, index, &rows));
     const double began = weft_thread_seconds();
-    if (clips.count)
-        WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, clips,
-                                       row + clips.first * floats));
+    WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, &share, group, rows));
     r->running += weft_thread_seconds() - began;
     done->end = now(r);
+    done->took_part = true;
+    done->compiled = r->compiling - compiled;
+    done->first = r->first;
+    done->busy = done->end - done->start - r->exposed;
     return weft_hands_give(hands, index, done);
 }
 
 /* Seconds since the iteration began. */
 static void from_begin(const weft_iteration_done *all, weft_cascade_done *done)
 {
-    done->took_part = true;
+    if (!done->took_part)
+        return;
     done->start -= all->begin;
     done->end -= all->begin;
 }
@@ -548,11 +580,11 @@ static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *p
     if (plan->cascades <= r->room && plan->samples <= r->room)
         return WEFT_OK;
     weft_free(r->order);
-    weft_free(r->floats);
+    weft_free(r->row);
     r->room = 2 * (plan->cascades + plan->samples);
     r->order = weft_alloc(r->room * (int64_t)sizeof *r->order);
-    r->floats = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->floats);
-    if (r->order && r->floats)
+    r->row = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->row);
+    if (r->order && r->row)
         return WEFT_OK;
     r->room = 0;
     return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)plan->cascades);
@@ -581,7 +613,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     WEFT_TRY(weft_placed_order(plan, r->order));
     for (int64_t s = 0; s < plan->samples; s++)
         for (int m = 0; m < WEFT_CASCADE_DIT; m++)
-            r->floats[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.floats(
+            r->row[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.row(
                 r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
     r->reduced = 0;
     find_last(r, plan);
@@ -592,7 +624,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     weft_cover_free(&r->cover);
     if (r->setup.representative)
         WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
-    WEFT_TRY(weft_hands_open(&r->hands, plan, r->order, r->floats, &hands));
+    WEFT_TRY(weft_hands_open(&r->hands, plan, r->order, r->row, &hands));
     weft_status_code status = take_all(r, plan, hands, done);
     if (status == WEFT_OK && r->setup.representative)
         status = finish_sums(r);
@@ -674,7 +706,7 @@ void weft_cascade_run_free(weft_cascade_run *r)
     if (r->stream)
         r->place.backend->device->close(r->stream);
     weft_free(r->order);
-    weft_free(r->floats);
+    weft_free(r->row);
     weft_free(r);
 }
 

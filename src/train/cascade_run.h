@@ -29,11 +29,13 @@ typedef struct weft_cascade_calls {
      * slice_count behind it, from what was handed on where it was. */
     weft_status (*fill)(void *user, const weft_placed_iteration *plan, int32_t index,
                         const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES]);
-    /* Floats of a clip that a module hands on, */
-    int64_t (*floats)(void *user, int bucket, weft_cascade_module module);
-    /* and those of some of the sample's clips, on this rank: encoders run. */
+    /* What a module hands on of a clip, */
+    weft_cascade_row (*row)(void *user, int bucket, weft_cascade_module module);
+    /* and that of this rank's share of the sample, to where it stands in the sample's rows:
+     * encoders run. `group`: of the ranks with the other parts of these clips; NULL: there are
+     * none. */
     weft_status (*encode)(void *user, const weft_placed_iteration *plan, int32_t index,
-                          weft_item_range clips, float *to);
+                          const weft_cascade_share *share, weft_group *group, float *rows);
     /* Cascade `index` is this rank's next, told before the one in front of it runs: its clips may
      * be read ahead. NULL: nothing is. */
     weft_status (*ahead)(void *user, const weft_placed_iteration *plan, int32_t index,
@@ -70,12 +72,21 @@ void weft_cascade_run_free(weft_cascade_run *run); /* accepts NULL */
 /* The program of a bucket's samples on one rank, which stays as long as `run`: its whole graph,
  * what it takes and the weight of its loss. Not bound. */
 weft_status weft_cascade_run_alone(weft_cascade_run *run, int bucket, const weft_step **step);
-/* A program of one rank that trains nothing, an encoder's: `make` builds the graph where the cache
- * has none of this key (any number that the caller gives it). Ready to run over `store`, which gets
+/* A program that trains nothing, an encoder's: `make` builds its graph where the cache has none of
+ * this key (any number that the caller gives it) and part. Ready to run over `store`, which gets
  * what it lacks, until the next program is asked for. */
-weft_status weft_cascade_run_forward(weft_cascade_run *run, uint64_t key, weft_store *store,
-                                     weft_status (*make)(void *user, weft_graph **graph),
-                                     void *user, const weft_step **step);
+typedef struct weft_cascade_forward {
+    uint64_t key;
+    weft_store *store;
+    int part, parts;   /* of several ranks' (train/cascade_encode.h); parts 0 or 1: of one */
+    weft_group *group; /* of those */
+    weft_status (*make)(void *user, weft_graph **graph);
+    void *user;
+} weft_cascade_forward;
+weft_status weft_cascade_run_forward(weft_cascade_run *run, const weft_cascade_forward *forward,
+                                     const weft_step **step);
+/* Runs it. */
+weft_status weft_cascade_run_encoder(weft_cascade_run *run, const weft_step *step);
 /* The program that updates, whether it is bound or not. */
 weft_step *weft_cascade_run_update(weft_cascade_run *run);
 /* The cascades of this rank, one after the other. done->cascade has room for the plan's. The plan

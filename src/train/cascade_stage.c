@@ -23,9 +23,11 @@ struct weft_cascade_stage {
     bool *replaced;
     const char **caption;
     float *data, *extra;
+    float *video; /* of a clip of which some frames are encoded here */
+    int64_t video_room;
 };
 
-/* Behind the floats of a row that is handed on stands which sample they are of: one that does not
+/* Behind the floats of a unit that is handed on stands which sample they are of: one that does not
  * decode is replaced where that is found out. */
 enum { WITNESS = sizeof(int64_t) / sizeof(float) };
 
@@ -34,21 +36,32 @@ static bool tells_text(const weft_cascade_stage *s)
     return s->setup.pixels && s->setup.models->text_given;
 }
 
-static int64_t latent_floats(const weft_cascade_stage *s, int bucket)
+static weft_model_size latents_of(const weft_cascade_stage *s, int bucket)
 {
-    const weft_model_size size =
-        weft_run_latent_size(s->setup.models, weft_stage_bucket(s->setup.stage, bucket));
-    return size.frames * size.height * size.width * s->setup.models->grid.channels;
+    return weft_run_latent_size(s->setup.models, weft_stage_bucket(s->setup.stage, bucket));
 }
 
-int64_t weft_cascade_stage_floats(const weft_cascade_stage *s, int bucket,
-                                  weft_cascade_module module)
+/* Of a latent frame. */
+static int64_t frame_floats(const weft_cascade_stage *s, int bucket)
+{
+    const weft_model_size size = latents_of(s, bucket);
+    return size.height * size.width * s->setup.models->grid.channels;
+}
+
+static int64_t latent_floats(const weft_cascade_stage *s, int bucket)
+{
+    return latents_of(s, bucket).frames * frame_floats(s, bucket);
+}
+
+weft_cascade_row weft_cascade_stage_row(const weft_cascade_stage *s, int bucket,
+                                        weft_cascade_module module)
 {
     if (module == WEFT_CASCADE_VAE && s->setup.pixels)
-        return latent_floats(s, bucket) + WITNESS;
+        return (weft_cascade_row){latents_of(s, bucket).frames, frame_floats(s, bucket) + WITNESS,
+                                  s->setup.models->grid.piece};
     if (module == WEFT_CASCADE_TEXT && tells_text(s))
-        return s->setup.models->captions.floats + WITNESS;
-    return 0;
+        return (weft_cascade_row){1, s->setup.models->captions.floats + WITNESS, 1};
+    return (weft_cascade_row){.units = 1};
 }
 
 /* ---- encoders -------------------------------------------------------------------------------- */
@@ -59,9 +72,10 @@ typedef struct encoder {
     const weft_cascade_stage *stage;
     weft_cascade_module module;
     int index; /* bucket, or reader */
+    const weft_cascade_share *share;
 } encoder;
 
-/* Of one clip, or one caption. */
+/* Of one clip or some of its frames, or one caption. */
 static weft_status make_encoder(void *user, weft_graph **graph)
 {
     const encoder *e = user;
@@ -70,29 +84,31 @@ static weft_status make_encoder(void *user, weft_graph **graph)
     if (e->module == WEFT_CASCADE_TEXT) {
         g = weft_text_graph(e->stage->setup.run, &m->captions, e->index, 1);
     } else {
-        weft_bucket size = *weft_stage_bucket(e->stage->setup.stage, e->index);
-        size.batch = 1;
-        g = weft_graph_create();
-        if (g)
-            weft_encoder_build(g, &m->autoencoder, &size);
+        g = weft_encoder_part(&m->autoencoder, weft_stage_bucket(e->stage->setup.stage, e->index),
+                              e->share);
     }
     *graph = g;
     return g ? weft_graph_check(g) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
 }
 
+static const weft_cascade_share alone = {.parts = 1};
+
 static weft_status forward(weft_cascade_stage *s, weft_cascade_module module, int index,
+                           const weft_cascade_share *share, weft_group *group,
                            const weft_step **step)
 {
-    encoder e = {s, module, index};
+    encoder e = {s, module, index, share};
     const uint64_t key =
         (uint64_t)(module == WEFT_CASCADE_VAE ? KEY_VAE : KEY_TEXT) << 32 | (uint64_t)index;
-    return weft_cascade_run_forward(s->executor, key, s->frozen, make_encoder, &e, step);
+    const weft_cascade_forward f = {key,   s->frozen,    share->part, share->parts,
+                                    group, make_encoder, &e};
+    return weft_cascade_run_forward(s->executor, &f, step);
 }
 
 static weft_status load(weft_cascade_stage *s, weft_cascade_module module, int index,
                         const char *scope, const weft_model *model, const char *path)
 {
-    encoder e = {s, module, index};
+    encoder e = {s, module, index, &alone};
     weft_graph *g;
     WEFT_TRY(make_encoder(&e, &g));
     weft_status_code status = weft_store_init(s->frozen, g, 0);
@@ -123,44 +139,85 @@ static weft_status tell(weft_cascade_stage *s, const char *caption, float *to)
     const weft_captions *c = &s->setup.models->captions;
     for (int r = 0; r < c->readers; r++) {
         const weft_step *step;
-        WEFT_TRY(forward(s, WEFT_CASCADE_TEXT, r, &step));
+        WEFT_TRY(forward(s, WEFT_CASCADE_TEXT, r, &alone, NULL, &step));
         WEFT_TRY(weft_captions_spell(c, &s->spelling, r, weft_captions_program_input, step->program,
                                      0, caption));
-        WEFT_TRY(weft_program_run(step->program));
+        WEFT_TRY(weft_cascade_run_encoder(s->executor, step));
         weft_captions_take(c, r, step->program, 1, to);
     }
     return WEFT_OK;
 }
 
-static weft_status encode_clip(weft_cascade_stage *s, const weft_item *item, weft_taken *taken,
-                               float *to)
+static weft_status no_room(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for a cascade's clips");
+}
+
+static weft_status make_floats(float **data, int64_t *room, int64_t floats)
+{
+    if (floats <= *room)
+        return WEFT_OK;
+    weft_free(*data);
+    *room = 0;
+    *data = weft_alloc_aligned(floats * (int64_t)sizeof **data);
+    if (!*data)
+        return no_room();
+    *room = floats;
+    return WEFT_OK;
+}
+
+/* The frames of its share, from a clip that is decoded whole. */
+static weft_status take_frames(weft_cascade_stage *s, const weft_item *item,
+                               const weft_cascade_share *share, weft_tensor *video,
+                               weft_taken *taken)
+{
+    const weft_bucket *b = weft_stage_bucket(s->setup.stage, item->bucket);
+    const weft_item_range frames = weft_encoder_frames(&s->setup.models->grid, share->units);
+    const int64_t frame = weft_shape_count(&video->shape) / frames.count;
+    if (share->parts == 1)
+        return weft_loader_take(s->loader, item, video->data, NULL, taken);
+    WEFT_TRY(make_floats(&s->video, &s->video_room, b->frames * frame));
+    WEFT_TRY(weft_loader_take(s->loader, item, s->video, NULL, taken));
+    memcpy(video->data, s->video + frames.first * frame,
+           (size_t)(frames.count * frame) * sizeof(float));
+    return WEFT_OK;
+}
+
+/* Its latents, unit by unit. */
+static weft_status encode_clip(weft_cascade_stage *s, const weft_item *item,
+                               const weft_cascade_share *share, weft_group *group,
+                               weft_taken *taken, int64_t floats, float *to)
 {
     const weft_step *step;
-    WEFT_TRY(forward(s, WEFT_CASCADE_VAE, item->bucket, &step));
-    WEFT_TRY(weft_loader_take(s->loader, item,
-                              weft_program_input(step->program, "batch.video")->data, NULL, taken));
-    WEFT_TRY(weft_program_run(step->program));
-    const weft_tensor *latents = weft_program_output(step->program, "latents");
-    memcpy(to, latents->data, (size_t)weft_shape_count(&latents->shape) * sizeof(float));
+    WEFT_TRY(forward(s, WEFT_CASCADE_VAE, item->bucket, share, group, &step));
+    WEFT_TRY(take_frames(s, item, share, weft_program_input(step->program, "batch.video"), taken));
+    WEFT_TRY(weft_cascade_run_encoder(s->executor, step));
+    const float *latents = weft_program_output(step->program, "latents")->data;
+    for (int64_t u = 0; u < share->units.count; u++)
+        memcpy(to + u * floats, latents + u * (floats - WITNESS),
+               (size_t)(floats - WITNESS) * sizeof *to);
     return WEFT_OK;
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          weft_item_range clips, float *to)
+                          const weft_cascade_share *share, weft_group *group, float *rows)
 {
     weft_cascade_stage *s = user;
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_placed_sample *sample = &plan->sample[c->sample];
-    const int64_t floats = weft_cascade_stage_floats(s, sample->bucket, c->module);
+    const weft_cascade_row row = weft_cascade_stage_row(s, sample->bucket, c->module);
     weft_taken taken = {0};
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < clips.count && status == WEFT_OK; i++, to += floats) {
-        const weft_item *item = &sample->item[clips.first + i];
+    for (int64_t i = 0; i < share->clips.count && status == WEFT_OK; i++) {
+        const int64_t clip = share->clips.first + i;
+        const weft_item *item = &sample->item[clip];
+        float *to = rows + (clip * row.units + share->units.first) * row.floats;
         if (c->module == WEFT_CASCADE_VAE)
-            status = encode_clip(s, item, &taken, to);
+            status = encode_clip(s, item, share, group, &taken, row.floats, to);
         else if ((status = weft_loader_take(s->loader, item, NULL, NULL, &taken)) == WEFT_OK)
             status = tell(s, taken.caption, to);
-        memcpy(to + floats - WITNESS, &taken.sample, sizeof taken.sample);
+        for (int64_t u = 1; u <= share->units.count; u++)
+            memcpy(to + u * row.floats - WITNESS, &taken.sample, sizeof taken.sample);
     }
     weft_free(taken.text.data);
     return status;
@@ -179,11 +236,6 @@ static weft_status ahead(void *user, const weft_placed_iteration *plan, int32_t 
 }
 
 /* ---- the denoiser's inputs ------------------------------------------------------------------- */
-
-static weft_status no_room(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "out of memory for a cascade's clips");
-}
 
 static void free_room(weft_cascade_stage *s)
 {
@@ -213,24 +265,30 @@ static weft_status make_room(weft_cascade_stage *s, int64_t count)
     return WEFT_OK;
 }
 
-static weft_status make_floats(float **data, int64_t *room, int64_t floats)
+/* Of unit u of a row. */
+static int64_t witness(const weft_handed *handed, int64_t row, int64_t u)
 {
-    if (floats <= *room)
-        return WEFT_OK;
-    weft_free(*data);
-    *room = 0;
-    *data = weft_alloc_aligned(floats * (int64_t)sizeof **data);
-    if (!*data)
-        return no_room();
-    *room = floats;
-    return WEFT_OK;
+    const int64_t floats = handed->floats / handed->units;
+    int64_t sample;
+    memcpy(&sample, handed->row + row * handed->floats + (u + 1) * floats - WITNESS, sizeof sample);
+    return sample;
 }
 
-static int64_t witness(const weft_handed *handed, int64_t row)
+/* The latents of a clip, which ranks made that all had the same one before them. */
+static weft_status take_latents(const weft_handed *latents, int64_t row, float *to)
 {
-    int64_t sample;
-    memcpy(&sample, handed->row + (row + 1) * handed->floats - WITNESS, sizeof sample);
-    return sample;
+    const int64_t floats = latents->floats / latents->units, frame = floats - WITNESS;
+    for (int64_t u = 0; u < latents->units; u++) {
+        if (witness(latents, row, u) != witness(latents, row, 0))
+            return weft_fail(WEFT_E_IO,
+                             "of one clip ranks have encoded frames of samples %lld and %lld: it "
+                             "could be decoded on some and not on others; look at their disks",
+                             (long long)witness(latents, row, 0),
+                             (long long)witness(latents, row, u));
+        memcpy(to + u * frame, latents->row + row * latents->floats + u * floats,
+               (size_t)frame * sizeof *to);
+    }
+    return WEFT_OK;
 }
 
 /* Clip `at` of a sample, the i-th of this rank. */
@@ -242,14 +300,13 @@ static weft_status take_clip(weft_cascade_stage *s, const weft_placed_sample *sa
     const weft_handed *latents = &handed[WEFT_CASCADE_VAE], *text = &handed[WEFT_CASCADE_TEXT];
     weft_taken *taken = &s->taken[i];
     weft_item item = sample->item[at];
-    const bool asked = latents->row && item.sample != witness(latents, at);
+    const bool asked = latents->row && item.sample != witness(latents, at, 0);
     if (latents->row)
-        item.sample = witness(latents, at);
+        item.sample = witness(latents, at, 0);
     WEFT_TRY(weft_loader_take(s->loader, &item, latents->row ? NULL : s->data + i * floats,
                               s->inputs.no_text && !text->row ? s->extra + i * told : NULL, taken));
     if (latents->row)
-        memcpy(s->data + i * floats, latents->row + at * latents->floats,
-               (size_t)floats * sizeof *s->data);
+        WEFT_TRY(take_latents(latents, at, s->data + i * floats));
     s->id[i] = taken->id;
     s->epoch[i] = item.epoch;
     s->replaced[i] = asked || taken->replaced;
@@ -257,7 +314,7 @@ static weft_status take_clip(weft_cascade_stage *s, const weft_placed_sample *sa
     if (!text->row)
         return WEFT_OK;
     memcpy(s->extra + i * told, text->row + at * text->floats, (size_t)told * sizeof *s->extra);
-    if (item.sample != witness(text, at)) /* of the one that it stands in for */
+    if (item.sample != witness(text, at, 0)) /* of the one that it stands in for */
         s->caption[i] = "";
     return WEFT_OK;
 }
@@ -296,9 +353,9 @@ static weft_status make_graph(void *user, int bucket, weft_graph **graph)
                                graph);
 }
 
-static int64_t floats_of(void *user, int bucket, weft_cascade_module module)
+static weft_cascade_row row_of(void *user, int bucket, weft_cascade_module module)
 {
-    return weft_cascade_stage_floats(user, bucket, module);
+    return weft_cascade_stage_row(user, bucket, module);
 }
 
 static weft_sp_method context_of(const weft_run *run)
@@ -330,7 +387,7 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
                                          .buckets = s->buckets,
                                          .clips = s->clips,
                                          .cache_bytes = setup->cache_bytes,
-                                         .calls = {s, make_graph, fill, floats_of, encode, ahead}};
+                                         .calls = {s, make_graph, fill, row_of, encode, ahead}};
     if (status == WEFT_OK)
         status = weft_cascade_run_create(&executor, &s->executor);
     if (status == WEFT_OK)
@@ -350,6 +407,7 @@ void weft_cascade_stage_close(weft_cascade_stage *s)
     free_room(s);
     weft_free(s->data);
     weft_free(s->extra);
+    weft_free(s->video);
     weft_free(s->no_text);
     weft_free(s->clips);
     weft_free(s);

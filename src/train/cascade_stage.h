@@ -3,7 +3,8 @@
  *
  *     data.samples_from    latents    a rank of a DiT cascade reads its clips' latents from the
  *                                        cache
- *                          pixels     a rank of a VAE cascade decodes its clips and encodes them
+ *                          pixels     a rank of a VAE cascade decodes its clips and encodes them,
+ *                                        or some frames of each
  *
  * Encoders that are not trained run with weights of their own on every rank that is given a cascade
  * of theirs; those that are trained belong to the DiT's program. */
@@ -34,9 +35,9 @@ weft_cascade_run *weft_cascade_stage_run(weft_cascade_stage *stage);
  * captions that are left away (latents: from the cache, else NULL). Loads encoders' weights. */
 weft_status weft_cascade_stage_begin(weft_cascade_stage *stage, weft_loader *loader,
                                      const float *no_text);
-/* What each cascade of a step hands on, in floats of a clip; 0: there is no such module. */
-int64_t weft_cascade_stage_floats(const weft_cascade_stage *stage, int bucket,
-                                  weft_cascade_module module);
+/* What each cascade of a step hands on of a clip; floats 0: there is no such module. */
+weft_cascade_row weft_cascade_stage_row(const weft_cascade_stage *stage, int bucket,
+                                        weft_cascade_module module);
 /* One iteration's contributions (weft_cascade_run_iteration), and the loader moved on behind the
  * stage's `accumulate` batches. */
 weft_status weft_cascade_stage_step(weft_cascade_stage *stage, const weft_placed_iteration *plan,

@@ -252,45 +252,61 @@ static weft_status price_dit(const weft_cascade_train *t, int bucket, int degree
     return status;
 }
 
-/* One run of an encoder's graph (taken) on one rank. */
-static weft_status price_encoder(const weft_cascade_train *t, weft_graph *g, double times,
-                                 weft_cascade_told *out)
+/* One run of an encoder's graph (taken), of part `part` of a clip that lies over `parts` ranks. */
+static weft_status price_encoder(const weft_cascade_train *t, weft_graph *g, int part, int parts,
+                                 weft_foreseen *run, double *bytes)
 {
-    const weft_mesh one = {.axis_count = 1, .axis = {{"dp", 1}}};
     weft_place_of_run place = *t->s.place;
-    weft_foreseen run = {0};
     weft_step step = {0};
     place.comm = NULL;
     place.rank = 0;
-    place.mesh = one;
+    place.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
     place.bulletin = 0;
+    weft_encoder_part_place(&place, part, parts);
     WEFT_TRY(weft_step_plan(g, NULL, &place, &step));
-    const weft_status_code status = price_step(t, &one, &step, &run);
-    out->seconds += times * run.seconds;
-    out->bytes = fmax(out->bytes, (double)(t->fixed + weft_program_bytes(step.program)));
+    const weft_status_code status = price_step(t, &place.mesh, &step, run);
+    *bytes = fmax(*bytes, (double)(t->fixed + weft_program_bytes(step.program)));
     weft_step_free(&step);
     return status;
+}
+
+/* Parts wait for one another: the slowest of them. The first has the most latent frames, and one
+ * of them is of a single frame of pixels, which none of the second is. */
+static weft_status price_vae(const weft_cascade_train *t, int bucket, int degree,
+                             weft_cascade_told *out)
+{
+    const weft_bucket *size = &t->size[bucket];
+    const weft_cascade_row row = weft_cascade_stage_row(t->exec, bucket, WEFT_CASCADE_VAE);
+    int parts = 1;
+    for (int member = 0; member < 2 && member < parts; member++) {
+        const weft_cascade_share s = weft_cascade_share_of(&row, t->clips[bucket], degree, member);
+        weft_foreseen run = {0};
+        parts = s.parts;
+        WEFT_TRY(price_encoder(t, weft_encoder_part(&t->s.models->autoencoder, size, &s), s.part,
+                               s.parts, &run, &out->bytes));
+        out->seconds = fmax(out->seconds, (double)s.clips.count * run.seconds);
+        out->exchange = fmax(out->exchange, (double)s.clips.count * run.exposed);
+    }
+    if (parts > 1) /* a clip whole, of which each takes its frames */
+        out->bytes += (double)(3 * size->frames * size->height * size->width * 4);
+    return WEFT_OK;
 }
 
 static weft_status tell_price(void *user, weft_cascade_module module, int bucket, int degree,
                               weft_cascade_told *out)
 {
     const weft_cascade_train *t = user;
-    const int64_t clips = t->clips[bucket];
     *out = (weft_cascade_told){0};
     if (module == WEFT_CASCADE_DIT)
         return price_dit(t, bucket, degree, out);
-    if (module == WEFT_CASCADE_VAE) {
-        weft_bucket size = t->size[bucket];
-        weft_graph *g = weft_graph_create();
-        size.batch = 1;
-        if (g)
-            weft_encoder_build(g, &t->s.models->autoencoder, &size);
-        return price_encoder(t, g, (double)((clips + degree - 1) / degree), out);
+    if (module == WEFT_CASCADE_VAE)
+        return price_vae(t, bucket, degree, out);
+    for (int r = 0; r < t->s.models->captions.readers; r++) {
+        weft_foreseen run = {0};
+        WEFT_TRY(price_encoder(t, weft_text_graph(t->run, &t->s.models->captions, r, 1), 0, 1, &run,
+                               &out->bytes));
+        out->seconds += (double)t->clips[bucket] * run.seconds;
     }
-    for (int r = 0; r < t->s.models->captions.readers; r++)
-        WEFT_TRY(price_encoder(t, weft_text_graph(t->run, &t->s.models->captions, r, 1),
-                               (double)clips, out));
     return WEFT_OK;
 }
 

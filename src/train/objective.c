@@ -273,9 +273,16 @@ weft_status weft_run_base(const weft_run_models *models, weft_graph **graph)
 void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft_bucket *bucket)
 {
     const weft_model_size size = pixels_of(bucket);
+    const bool whole = weft_mesh_ranks(weft_graph_mesh(g)) == 1;
+    weft_call call = encode;
     weft_ports p = weft_ports_none();
     p.at[WEFT_PORT_VIDEO] = weft_model_input(g, autoencoder, &size, WEFT_PORT_VIDEO, "batch.");
-    weft_model_call(g, autoencoder, encode, true, &p);
+    if (!whole && weft_value_ok(p.at[WEFT_PORT_VIDEO])) {
+        weft_graph_set_layout(g, p.at[WEFT_PORT_VIDEO],
+                              (weft_layout[WEFT_MAX_AXES]){{.kind = WEFT_V}});
+        call.stream = weft_graph_rank(g) ? WEFT_STREAM_NEXT : WEFT_STREAM_FIRST;
+    }
+    weft_model_call(g, autoencoder, call, true, &p);
     weft_output(g, "latents", p.at[WEFT_PORT_MEAN]);
 }
 

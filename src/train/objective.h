@@ -71,7 +71,8 @@ static inline const weft_run_model *weft_run_trained_from(const weft_run *run,
 weft_status weft_run_base(const weft_run_models *models, weft_graph **graph);
 
 /* Video (B,T,Y,X,3) "batch.video" -> "latents" (B,T',Y',X',Z): the posterior's mean, not
- * normalised. */
+ * normalised. In the graph of one of several ranks: of its frames, behind those of the rank before
+ * (model/stream_before.h). */
 void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft_bucket *size);
 
 #endif

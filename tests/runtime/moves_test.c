@@ -181,6 +181,7 @@ static void check(const game *g)
                 break;
             case WEFT_COMM_RING_SHIFT: wanted = c == from ? value(from, r) : wanted; break;
             case WEFT_COMM_SEND: wanted = r == 1 ? value(0, 0) : wanted; break;
+            case WEFT_COMM_RELAY: wanted = r > 0 && c == r - 1 ? value(r - 1, r) : wanted; break;
             default: break;
             }
             cr_assert(p->result[c] == wanted,
@@ -203,12 +204,12 @@ static weft_span layout_of(int ranks, int per_node)
 
 static void run_all(int ranks, int per_node)
 {
-    for (int op = 0; op < WEFT_COMM_RECV; op++)
+    for (int op = 0; op < WEFT_COMM_OP_COUNT; op++)
         for (int a = 0; a < WEFT_ALGORITHM_COUNT; a++) {
             game g = {.op = (weft_comm_op)op,
                       .algorithm = (weft_algorithm)a,
                       .layout = layout_of(ranks, per_node)};
-            if (op == WEFT_COMM_SEND && ranks != 2)
+            if (op == WEFT_COMM_RECV || (op == WEFT_COMM_SEND && ranks != 2))
                 continue;
             g.argument = op == WEFT_COMM_BROADCAST    ? ranks / 2
                          : op == WEFT_COMM_RING_SHIFT ? ranks / 3 - 1

@@ -74,20 +74,20 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
     return WEFT_OK;
 }
 
-static int64_t floats_of(void *user, int b, weft_cascade_module module)
+static weft_cascade_row row_of(void *user, int b, weft_cascade_module module)
 {
     const weft_bucket *s = &bucket[b];
     (void)user, (void)module;
-    return s->frames * s->height * s->width * CHANNELS;
+    return (weft_cascade_row){s->frames, s->height * s->width * CHANNELS, 0};
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          weft_item_range clips, float *to)
+                          const weft_cascade_share *share, weft_group *group, float *rows)
 {
     job *j = user;
     const int b = plan->sample[plan->cascade[index].sample].bucket;
-    (void)to;
-    j->now += (double)clips.count * encoding(b);
+    (void)group, (void)rows;
+    j->now += (double)share->clips.count * encoding(b);
     return WEFT_OK;
 }
 
@@ -234,7 +234,7 @@ static weft_status play(job *j)
                                       .context = WEFT_SP_ULYSSES,
                                       .late_sums = j->late,
                                       .buckets = BUCKETS,
-                                      .calls = {j, make_graph, fill, floats_of, encode}};
+                                      .calls = {j, make_graph, fill, row_of, encode}};
     weft_status_code status = weft_cascade_run_create(&setup, &run);
     if (status == WEFT_OK)
         status = play_all(j, run);

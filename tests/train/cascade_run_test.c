@@ -5,7 +5,7 @@
  *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
  *            have another order
  *   bitwise  the same plans again
- *   equal    bytes handed on = the least possible, counted here row by row */
+ *   equal    bytes handed on = the least possible, counted here unit by unit */
 #include "train/cascade_run.h"
 
 #include "../model_of.h"
@@ -102,22 +102,31 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
     return WEFT_OK;
 }
 
-static int64_t floats_of(void *user, int b, weft_cascade_module module)
+/* Latent frames are made one by one but for the last bucket's, which are made together. */
+static weft_cascade_row row_of(void *user, int b, weft_cascade_module module)
 {
+    const bool vae = module == WEFT_CASCADE_VAE;
+    const int64_t units = vae ? bucket[b].frames : 1;
     (void)user;
-    return row_floats(b, module == WEFT_CASCADE_VAE ? 0 : 2);
+    return (weft_cascade_row){units, row_floats(b, vae ? 0 : 2) / units, b < BUCKETS - 1};
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          weft_item_range clips, float *to)
+                          const weft_cascade_share *share, weft_group *group, float *rows)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_placed_sample *s = &plan->sample[c->sample];
     const int input = c->module == WEFT_CASCADE_VAE ? 0 : 2;
-    (void)user;
-    for (int64_t i = 0; i < clips.count; i++)
-        fill_row(s->batch, s->bucket, input, clips.first + i,
-                 to + i * row_floats(s->bucket, input));
+    const weft_cascade_row row = row_of(user, s->bucket, c->module);
+    float *whole = weft_alloc(row_floats(s->bucket, input) * (int64_t)sizeof *whole);
+    cr_expect_eq(group != NULL, share->parts > 1);
+    for (int64_t i = share->clips.first; i < share->clips.first + share->clips.count; i++) {
+        fill_row(s->batch, s->bucket, input, i, whole);
+        memcpy(rows + (i * row.units + share->units.first) * row.floats,
+               whole + share->units.first * row.floats,
+               (size_t)(share->units.count * row.floats) * sizeof *whole);
+    }
+    weft_free(whole);
     return WEFT_OK;
 }
 
@@ -274,10 +283,10 @@ static weft_status fill_or_die(void *user, const weft_placed_iteration *plan, in
 }
 
 static weft_status encode_or_die(void *user, const weft_placed_iteration *plan, int32_t index,
-                                 weft_item_range clips, float *to)
+                                 const weft_cascade_share *share, weft_group *group, float *rows)
 {
     WEFT_TRY(die_at(user, DIES_ENCODING));
-    return encode(user, plan, index, clips, to);
+    return encode(user, plan, index, share, group, rows);
 }
 
 static weft_status run_cascades(job *j, const weft_place_of_run *place)
@@ -285,19 +294,18 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
     int64_t clips[BUCKETS];
     for (int b = 0; b < BUCKETS; b++)
         clips[b] = bucket[b].batch;
-    const weft_cascade_setup setup = {
-        .comm = j->comm,
-        .store = j->store,
-        .place = place,
-        .optimizer = &adamw,
-        .context = WEFT_SP_ULYSSES,
-        .representative = j->zero < 0,
-        .late_sums = j->late,
-        .seed = 7,
-        .buckets = BUCKETS,
-        .clips = clips,
-        .cache_bytes = j->cache,
-        .calls = {j, make_graph, fill_or_die, floats_of, encode_or_die}};
+    const weft_cascade_setup setup = {.comm = j->comm,
+                                      .store = j->store,
+                                      .place = place,
+                                      .optimizer = &adamw,
+                                      .context = WEFT_SP_ULYSSES,
+                                      .representative = j->zero < 0,
+                                      .late_sums = j->late,
+                                      .seed = 7,
+                                      .buckets = BUCKETS,
+                                      .clips = clips,
+                                      .cache_bytes = j->cache,
+                                      .calls = {j, make_graph, fill_or_die, row_of, encode_or_die}};
     weft_cascade_done cascade[3 * SAMPLES];
     weft_iteration_done done = {.cascade = cascade};
     weft_cascade_run *run;
@@ -504,7 +512,22 @@ static bool same_bits(const job *a, const job *b)
     return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
 }
 
-/* The least that has to go from rank to rank: rows that a rank needs and did not make. */
+/* Which rank makes a unit of a clip. */
+static int maker_of(const weft_placed_cascade *from, int bucket_of, int64_t clips, int64_t clip,
+                    int64_t unit)
+{
+    const weft_cascade_row row = row_of(NULL, bucket_of, from->module);
+    int rank = -1;
+    for (int64_t m = 0; m < from->at.degree; m++) {
+        const weft_cascade_share s = weft_cascade_share_of(&row, clips, from->at.degree, m);
+        if (clip >= s.clips.first && clip < s.clips.first + s.clips.count &&
+            unit >= s.units.first && unit < s.units.first + s.units.count)
+            rank = from->at.device[m];
+    }
+    return rank;
+}
+
+/* The least that has to go from rank to rank: units of rows that a rank needs and did not make. */
 static int64_t least_bytes(const made_plan *p, int rank, int64_t *in_place)
 {
     int64_t bytes = 0;
@@ -519,10 +542,11 @@ static int64_t least_bytes(const made_plan *p, int rank, int64_t *in_place)
             for (int32_t a = 0; a < c->at.after_count; a++)
                 for (int64_t clip = share * each; clip < (share + 1) * each; clip++) {
                     const weft_placed_cascade *from = &p->cascade[c->at.after[a]];
-                    const int64_t part = (s->clips + from->at.degree - 1) / from->at.degree;
-                    const bool own = from->at.device[clip / part] == rank;
-                    *(own ? in_place : &bytes) +=
-                        4 * row_floats(s->bucket, from->module == WEFT_CASCADE_VAE ? 0 : 2);
+                    const weft_cascade_row row = row_of(NULL, s->bucket, from->module);
+                    for (int64_t u = 0; u < row.units; u++)
+                        *(maker_of(from, s->bucket, s->clips, clip, u) == rank ? in_place
+                                                                               : &bytes) +=
+                            4 * row.floats;
                 }
         }
     }

@@ -176,7 +176,8 @@ static weft_status train(job *j)
     WEFT_GO(weft_cascade_stage_open(&setup, &stage));
     WEFT_GO(weft_cascade_run_alone(weft_cascade_stage_run(stage), 1, &alone));
     cr_assert_eq(alone->weight, 3 * 4 * 4 * CHANNELS, "what a batch's loss is a mean of");
-    cr_assert_eq(weft_cascade_stage_floats(stage, 0, WEFT_CASCADE_VAE), 0, "latents are cached");
+    cr_assert_eq(weft_cascade_stage_row(stage, 0, WEFT_CASCADE_VAE).floats, 0,
+                 "latents are cached");
     WEFT_GO(open_loader(j->folder, weft_comm_rank(j->comm), j->ranks, &loader));
     WEFT_GO(weft_cascade_stage_begin(stage, loader, NULL));
     for (int i = 0; i < STEPS; i++)
