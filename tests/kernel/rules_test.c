@@ -137,6 +137,33 @@ Test(kernel_rules, threads_do_not_change_bits)
         check_threads(&cases[i]);
 }
 
+/* What a norm makes of a row has the same bits whatever rows stand beside it: guidance halves on
+ * ranks of their own have the numbers of one rank that has both. */
+Test(kernel_rules, norms_of_a_row_do_not_hang_on_its_neighbours)
+{
+    enum { ROWS = 7, WIDEST = 200 };
+    static float x[ROWS * WIDEST], gamma[WIDEST], whole[4][ROWS * WIDEST], alone[4][WIDEST];
+    const cpu_isa *isa = cpu_isa_get();
+    for (int64_t i = 0; i < ROWS * WIDEST; i++)
+        x[i] = weft_random_normal(3, WEFT_RNG_TEST, (uint64_t)i);
+    for (int64_t i = 0; i < WIDEST; i++)
+        gamma[i] = weft_random_normal(4, WEFT_RNG_TEST, (uint64_t)i);
+    for (int64_t C = 1; C <= WIDEST; C++)
+        for (int64_t r = -1; r < ROWS; r++) { /* -1: all of them */
+            float *y[4];
+            const int64_t rows = r < 0 ? ROWS : 1, at = r < 0 ? 0 : r * C;
+            for (int k = 0; k < 4; k++)
+                y[k] = r < 0 ? whole[k] : alone[k];
+            isa->layer_norm(x + at, NULL, NULL, y[0], rows, C, 1e-6f);
+            isa->rms_norm(x + at, NULL, y[1], rows, C, 1e-6f, false);
+            isa->layer_norm(x + at, gamma, gamma, y[2], rows, C, 1e-6f);
+            isa->rms_norm(x + at, gamma, y[3], rows, C, 1e-6f, true);
+            for (int k = 0; k < 4 && r >= 0; k++)
+                cr_assert(!memcmp(whole[k] + at, alone[k], (size_t)C * sizeof(float)),
+                          "norm %d of %lld columns, row %lld", k, (long long)C, (long long)r);
+        }
+}
+
 /* random_normal is the scalar function of base/rng.h, at the global index, whatever the shard. */
 Test(kernel_rules, random_is_keyed_by_global_index)
 {
