@@ -122,6 +122,8 @@ weft_status weft_choices_parse(const char *text, int64_t bytes, const char *name
     if (status == WEFT_OK && strcmp(of, format))
         status = weft_fail(WEFT_E_FORMAT, "%s: a file of %s, not of %s", name, of, format);
     const json_t *list = json_object_get(json, "choices");
+    if (status == WEFT_OK && !json_is_array(list))
+        status = weft_fail(WEFT_E_FORMAT, "%s: \"choices\" is not a list", name);
     for (size_t i = 0; i < json_array_size(list) && status == WEFT_OK; i++) {
         status = parse_row(json_array_get(list, i), name, i, &row);
         if (status == WEFT_OK)

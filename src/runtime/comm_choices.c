@@ -38,6 +38,9 @@ weft_status weft_comm_choose_by_file(weft_comm *comm)
     weft_status_code status = WEFT_OK;
     if (path && *path) {
         status = weft_file_read(path, MOST, &text, &bytes);
+        if (status == WEFT_OK && bytes == 0)
+            status =
+                weft_fail(WEFT_E_FORMAT, "%s: an empty file, not a table of collectives", path);
         bytes = status == WEFT_OK ? bytes : -1;
     }
     weft_status_code told = weft_comm_broadcast(comm, &bytes, sizeof bytes, 0);

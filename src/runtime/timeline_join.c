@@ -14,8 +14,9 @@
 enum { MOST_AFTER = 8 }; /* of a step of a rank's own */
 
 typedef struct meeting {
-    int32_t there, step; /* step: of the joined trace; -1: not all ranks are there yet */
-    int32_t first_after; /* into `after` of the joiner: what each member did before; -1: nothing */
+    int32_t there, count; /* ranks that came, and all that it has */
+    int32_t step;         /* of the joined trace; -1: not all ranks are there yet */
+    int32_t first_after;  /* into `after` of the joiner: what each member did before; -1: nothing */
     double bytes, handling; /* of the member that has most */
 } meeting;
 
@@ -80,7 +81,8 @@ static weft_status open_meeting(joiner *j, queue *q)
 {
     WEFT_TRY(weft_grow((void **)&q->meeting, q->meetings, &q->room, sizeof *q->meeting));
     WEFT_TRY(weft_grow((void **)&j->meeting, j->meetings, &j->meeting_room, sizeof *j->meeting));
-    j->meeting[j->meetings] = (meeting){.step = -1, .first_after = (int32_t)j->after_count};
+    j->meeting[j->meetings] =
+        (meeting){.count = q->count, .step = -1, .first_after = (int32_t)j->after_count};
     for (int32_t i = 0; i < q->count; i++) {
         WEFT_TRY(weft_grow((void **)&j->after, j->after_count, &j->after_room, sizeof *j->after));
         j->after[j->after_count++] = -1;
@@ -150,6 +152,8 @@ static weft_status add_own(joiner *j, track *r, int64_t i, bool *stands)
     int64_t count = 0;
     for (int32_t k = 0; k < s->after_count && count < MOST_AFTER; k++) {
         const int32_t own = t->trace.after[s->first_after + k];
+        if (t->trace.step[own].stream == WEFT_STREAM_TASK)
+            continue; /* it was not joined */
         after[count] = joined(j, r, own);
         *stands = after[count] < 0;
         if (*stands)
@@ -215,9 +219,9 @@ static weft_status join(joiner *j)
     for (int64_t m = 0; m < j->meetings; m++)
         if (j->meeting[m].step < 0)
             return weft_fail(WEFT_E_FORMAT,
-                             "timelines: an exchange has %d ranks, and fewer began it; they are "
-                             "not of one run",
-                             j->meeting[m].there + 1);
+                             "timelines: an exchange has %d ranks, and %d of them began it; they "
+                             "are not of one run",
+                             j->meeting[m].count, j->meeting[m].there);
     return weft_trace_check(j->out);
 }
 

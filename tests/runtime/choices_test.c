@@ -48,6 +48,7 @@ Test(choices, a_file_gives_them_back_and_what_is_none_is_refused)
                                 {WEFT_COMM_ALL_REDUCE, span, 77, WEFT_ALGORITHM_PAIRWISE}};
     static const char *const bad[][2] = {
         {"{\"format\": \"weft.plan/1\", \"choices\": []}", "a file of weft.plan/1"},
+        {"{\"format\": \"weft.collectives/1\"}", "not a list"},
         {"{\"format\": \"weft.collectives/1\", \"choices\": [{\"op\": \"sum\", \"ranks\": 2, "
          "\"nodes\": 1, \"per_node\": 2, \"from\": 0, \"algorithm\": \"ring\"}]}",
          "no collective \"sum\""},

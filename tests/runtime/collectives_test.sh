@@ -26,6 +26,9 @@ P
 WEFT_COLLECTIVES=here.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 || { cat ranks.log; fail "a job with the table"; }
 WEFT_COLLECTIVES=nowhere.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "a table that is not there"
 grep -q "nowhere.json" ranks.log || { cat ranks.log; fail "the file is not named"; }
+: >empty.json
+WEFT_COLLECTIVES=empty.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "an empty table"
+grep -q "empty.json: an empty file" ranks.log || { cat ranks.log; fail "an empty table is not told"; }
 echo '{"format": "weft.collectives/1", "choices": [{"op": "sum"}]}' >broken.json
 WEFT_COLLECTIVES=broken.json "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --ranks >ranks.log 2>&1 && fail "a broken table"
 grep -q "choices\[0\]" ranks.log || { cat ranks.log; fail "the row is not named"; }

@@ -249,3 +249,27 @@ Test(replay, what_is_not_of_one_run_is_refused)
     for (int r = 0; r < RANKS; r++)
         weft_timeline_free(&timeline[r]);
 }
+
+Test(replay, what_waits_for_the_step_it_belongs_to_waits_for_nothing)
+{
+    static const char text[] =
+        "{\"weft\": {\"format\": \"weft.timeline/1\", \"rank\": 0, \"ranks\": 1, \"names\": "
+        "[\"a\"],"
+        " \"groups\": [[0]], \"steps\": [[0, 0, 3, 0, 0, 2, 0, 0, 0, 0, 0, 0],"
+        " [0, 0, 0, 0, 0, 1, 0, 0, -1, 0, 0, 0, 0]]}}";
+    char path[] = "/tmp/weft-replay-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    weft_timeline timeline = {0};
+    weft_trace trace = {0};
+    double executed;
+    fputs(text, file);
+    fclose(file);
+    cr_assert_eq(weft_timeline_read(path, &timeline), WEFT_OK, "%s", weft_error_message());
+    remove(path);
+    cr_assert_eq(weft_timelines_join(&timeline, 1, &trace, &executed), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(trace.step_count, 1);
+    cr_expect_eq(trace.step[0].after_count, 0);
+    weft_trace_free(&trace);
+    weft_timeline_free(&timeline);
+}
