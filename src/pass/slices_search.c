@@ -46,14 +46,9 @@ static weft_status try(search *s, weft_slices slices, double *seconds)
 
 static weft_status try_layers(search *s)
 {
-    const weft_slices whole = {.kind = WEFT_SLICES_OFF,
-                               .time = 4,
-                               .space = 4,
-                               .lift_time = 1,
-                               .lift_space = 3,
-                               .heads = 1,
-                               .chunks = 1};
+    weft_slices whole = weft_slices_default;
     double off, is[2];
+    whole.kind = WEFT_SLICES_OFF;
     weft_slices x = whole;
     WEFT_TRY(try(s, whole, &off));
     x.kind = WEFT_SLICES_ON;

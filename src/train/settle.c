@@ -6,29 +6,49 @@
 #include <stdio.h>
 #include <string.h>
 
-/* By rank 0 for all. */
-static weft_status choose_context(weft_run *run, const weft_run_models *models, const char *path,
-                                  weft_comm *comm, int ranks, weft_arena *arena, weft_buf *told)
-{
+/* What rank 0 prices with, before it chooses for all. */
+typedef struct chooser {
+    weft_run *run;
+    weft_comm *comm; /* NULL: one rank chooses for itself */
+    weft_buf *told;
     weft_cluster cluster;
     char name[512];
-    weft_context context = {0};
-    if (!comm || weft_comm_rank(comm) == 0) {
-        WEFT_TRY(weft_run_cluster(arena, run, "local", &cluster, name));
-        const weft_pricer pricer = {.run = run,
-                                    .path = path,
-                                    .models = models,
-                                    .cluster = &cluster,
-                                    .ranks = ranks,
-                                    .process = weft_memory_resident(),
-                                    .arena = arena};
-        WEFT_TRY(weft_layouts_context(&pricer, &context, told));
-        weft_buf_printf(told, " (%s)", name);
-        WEFT_TRY(weft_buf_check(told));
+    weft_pricer pricer;
+} chooser;
+
+static bool chooses(const chooser *c)
+{
+    return !c->comm || weft_comm_rank(c->comm) == 0;
+}
+
+static weft_status begin(chooser *c)
+{
+    weft_pricer *p = &c->pricer;
+    WEFT_TRY(weft_run_cluster(p->arena, c->run, "local", &c->cluster, c->name));
+    p->run = c->run;
+    p->cluster = &c->cluster;
+    p->process = weft_memory_resident();
+    return WEFT_OK;
+}
+
+static weft_status share(const chooser *c, void *choice, int64_t bytes)
+{
+    if (chooses(c)) {
+        weft_buf_printf(c->told, " (%s)", c->name);
+        WEFT_TRY(weft_buf_check(c->told));
     }
-    if (comm)
-        WEFT_TRY(weft_comm_broadcast(comm, &context, sizeof context, 0));
-    run->parallel.context = context;
+    return c->comm ? weft_comm_broadcast(c->comm, choice, bytes, 0) : WEFT_OK;
+}
+
+static weft_status choose_context(chooser *c)
+{
+    weft_context context = {0};
+    if (chooses(c)) {
+        WEFT_TRY(begin(c));
+        WEFT_TRY(weft_layouts_context(&c->pricer, &context, c->told));
+    }
+    WEFT_TRY(share(c, &context, sizeof context));
+    c->run->parallel.context = context;
     return WEFT_OK;
 }
 
@@ -53,36 +73,23 @@ static weft_status price_slices(void *user, const weft_slices *slices, weft_slic
     return WEFT_OK;
 }
 
-/* By rank 0 for all, for the degrees that there are. */
-static weft_status choose_slices(weft_run *run, const weft_run_models *models, const char *path,
-                                 weft_comm *comm, int ranks, weft_arena *arena, weft_buf *told)
+/* For the degrees that there are. */
+static weft_status choose_slices(chooser *c)
 {
-    weft_cluster cluster;
-    char name[512];
-    weft_slices best = run->parallel.slices;
-    if (ranks < 2) { /* nothing is exchanged */
-        run->parallel.slices = weft_slices_default;
+    weft_slices best = c->run->parallel.slices;
+    if (c->pricer.ranks < 2) { /* nothing is exchanged */
+        c->run->parallel.slices = weft_slices_default;
         return WEFT_OK;
     }
-    if (!comm || weft_comm_rank(comm) == 0) {
-        WEFT_TRY(weft_run_cluster(arena, run, "local", &cluster, name));
-        const weft_pricer pricer = {.run = run,
-                                    .path = path,
-                                    .models = models,
-                                    .cluster = &cluster,
-                                    .ranks = ranks,
-                                    .process = weft_memory_resident(),
-                                    .arena = arena};
-        slices_pricing w = {.pricer = &pricer, .parallel = &run->parallel};
-        if (told->len)
-            weft_buf_printf(told, "\n");
-        WEFT_TRY(weft_slices_search(price_slices, &w, &best, told));
-        weft_buf_printf(told, " (%s)", name);
-        WEFT_TRY(weft_buf_check(told));
+    if (chooses(c)) {
+        WEFT_TRY(begin(c));
+        slices_pricing w = {.pricer = &c->pricer, .parallel = &c->run->parallel};
+        if (c->told->len)
+            weft_buf_printf(c->told, "\n");
+        WEFT_TRY(weft_slices_search(price_slices, &w, &best, c->told));
     }
-    if (comm)
-        WEFT_TRY(weft_comm_broadcast(comm, &best, sizeof best, 0));
-    run->parallel.slices = best;
+    WEFT_TRY(share(c, &best, sizeof best));
+    c->run->parallel.slices = best;
     return WEFT_OK;
 }
 
@@ -102,6 +109,10 @@ weft_status weft_run_settle(weft_run *run, const weft_run_models *models, const 
         weft_parallel_name(p, told);
         return weft_buf_check(told);
     }
+    chooser c = {.run = run,
+                 .comm = comm,
+                 .told = told,
+                 .pricer = {.path = path, .models = models, .ranks = ranks, .arena = arena}};
     if (p->context.kind == WEFT_CONTEXT_AUTO) {
         const weft_slices slices = p->slices;
         if (weft_slices_open(&slices))
@@ -109,9 +120,8 @@ weft_status weft_run_settle(weft_run *run, const weft_run_models *models, const 
         if (p->context.ulysses || p->context.ring || p->cp < 2)
             p->context.kind = WEFT_CONTEXT_ULYSSES; /* nothing is left to choose */
         else
-            WEFT_TRY(choose_context(run, models, path, comm, ranks, arena, told));
+            WEFT_TRY(choose_context(&c));
         p->slices = slices;
     }
-    return weft_slices_open(&p->slices) ? choose_slices(run, models, path, comm, ranks, arena, told)
-                                        : WEFT_OK;
+    return weft_slices_open(&p->slices) ? choose_slices(&c) : WEFT_OK;
 }

@@ -330,15 +330,17 @@ Test(cache, ranks_decide_together, .init = setup, .fini = teardown)
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         const walk one = walked((walk){.cache = layouts[i].cache, .until = layouts[i].until});
+        weft_parallel parallel = layouts[i].parallel;
         static walk rank[2];
         weft_comm *comm[2];
         pthread_t thread[2];
+        parallel.slices = weft_slices_default;
         cr_assert_eq(weft_comm_open_fake(2, comm), WEFT_OK);
         for (int r = 0; r < 2; r++) {
             rank[r] = (walk){.cache = layouts[i].cache,
                              .until = layouts[i].until,
                              .comm = comm[r],
-                             .parallel = &layouts[i].parallel,
+                             .parallel = &parallel,
                              .prompt = {"red", "blue"}};
             pthread_create(&thread[r], NULL, go, &rank[r]);
         }

@@ -338,5 +338,5 @@ Test(tiles, chosen_by_memory, .init = setup, .fini = teardown)
     weft_vae_free(vae);
 
     cr_expect_eq(weft_vae_open_within(path, &options, 1000, &vae, &chosen), WEFT_E_MEMORY);
-    cr_expect(strstr(weft_error_message(), "in the smallest tiles"), "%s", weft_error_message());
+    cr_expect(strstr(weft_error_message(), "in the smallest, "), "%s", weft_error_message());
 }

@@ -83,7 +83,7 @@ assert bytes_of(sys.argv[2]) < 0.6 * bytes_of(sys.argv[1])
 PY
 generate 1 short.mp4 "${large[@]}" --memory $(python3 -c "print(int(float('${tiled%MiB}') * 2 ** 20) + 20000)")
 grep -q "decoded in 9 tiles of 64x64" generate.log || { cat generate.log; fail "no tiles where memory is short"; }
-refused "in the smallest tiles" 1 --height 128 --width 128 --memory 2MiB
+refused "in the smallest, " 1 --height 128 --width 128 --memory 2MiB
 grep -q "predicted peak" generate.log && fail "begun without the memory for it"
 refused "transformer and text encoders take" 1 --memory 100KiB
 refused "known are auto, on, off" 1 --tile 64
