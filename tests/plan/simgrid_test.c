@@ -411,6 +411,7 @@ Test(simulate, streams_and_refusals)
     cr_assert_eq(weft_trace_add_name(&t, "a", &s.name), WEFT_OK);
     cr_assert_eq(weft_trace_add_step(&t, s, NULL, 0, NULL), WEFT_OK);
     s.kind = WEFT_TRACE_SEND;
+    s.seconds = 0; /* of a send: how long it waits before its bytes */
     s.stream = WEFT_STREAM_COMM;
     s.bytes = 450e9 / 2;
     cr_assert_eq(weft_trace_add_step(&t, s, NULL, 0, NULL), WEFT_OK);
