@@ -226,15 +226,7 @@ static weft_status refuse_idle(const weft_args *args)
     static const char *const decoding[] = {"--model", "--decode", "--out",    "--sheet",
                                            "--raw",   "--tile",   "--memory", "--fps"};
     const weft_verb *verb = weft_verb_find("generate");
-    int count, layouts;
-    const char *const *layout = weft_args_list(args, "--parallel", &layouts);
-    bool chosen = !strcmp(weft_args_string(args, "--slices"), "auto");
-    for (int i = 0; i < layouts; i++)
-        chosen = chosen || !strcmp(layout[i], "auto");
-    if (weft_args_flag(args, "--cluster") && !chosen)
-        return weft_fail(WEFT_E_ARG,
-                         "--cluster: its prices choose a layout with --parallel auto, "
-                         "slices with --slices auto; give one of them, or leave it out");
+    int count;
     (void)weft_args_list(args, "--decode", &count);
     for (int i = 0; count && i < verb->option_count; i++) {
         const char *name = verb->options[i].name;
@@ -247,6 +239,23 @@ static weft_status refuse_idle(const weft_args *args)
                              "the VAE alone; leave it out",
                              name);
     }
+    return WEFT_OK;
+}
+
+/* Rates tell seconds; prices without them only choose. */
+static weft_status read_cluster(const weft_args *args, weft_arena *arena, weft_cluster *cluster)
+{
+    int layouts;
+    const char *const *layout = weft_args_list(args, "--parallel", &layouts);
+    bool chosen = !strcmp(weft_args_string(args, "--slices"), "auto");
+    for (int i = 0; i < layouts; i++)
+        chosen = chosen || !strcmp(layout[i], "auto");
+    WEFT_TRY(weft_cluster_load(arena, weft_args_string(args, "--cluster"), cluster));
+    if (weft_args_flag(args, "--cluster") && !chosen && !cluster->device.rates)
+        return weft_fail(WEFT_E_ARG,
+                         "--cluster: its prices choose a layout with --parallel auto, slices with "
+                         "--slices auto; give one of them, a profile of weft profile (seconds are "
+                         "told by it), or leave it out");
     return WEFT_OK;
 }
 
@@ -266,6 +275,7 @@ static weft_status run_generate(const weft_args *args)
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
     WEFT_GO(refuse_idle(args));
+    WEFT_GO(read_cluster(args, arena, &cluster));
     WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     WEFT_GO(weft_args_slices(args, &parallel.slices));
     WEFT_GO(read_jobs(args, &jobs));
@@ -281,7 +291,6 @@ static weft_status run_generate(const weft_args *args)
                                         &parallel));
     WEFT_GO(weft_args_choose_slices(args, arena, weft_args_string(args, "--model"), comm, &o,
                                     &parallel));
-    WEFT_GO(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
     WEFT_GO(produce(args, &o, &jobs, comm, &cluster));
     if (weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_string(args, "--out"),
