@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST_ROUNDS = 12, NICE = 10 };
+enum { MOST_ROUNDS = 12, NICE = 19 };
 
 /* One iteration on its way. */
 typedef struct job {
@@ -382,6 +382,14 @@ static void publish(weft_ahead *a, job *j, const searching *s, const weft_placem
     pthread_mutex_unlock(&a->lock);
 }
 
+/* What is left to gain is less than what costs are known by: searching on would take more from the
+ * ranks that share the planner's processor. */
+static bool is_enough(const searching *s, const job *j)
+{
+    const double enough = 0.005;
+    return j->best.makespan <= (1 + enough) * s->bound.value;
+}
+
 static weft_status search(weft_ahead *a, job *j)
 {
     searching s = {0};
@@ -396,7 +404,7 @@ static weft_status search(weft_ahead *a, job *j)
         status = own ? search_round(a, j, &s, round, &p, &proved) : by_rule(a, j, &s, &p);
         if (status == WEFT_OK)
             publish(a, j, &s, &p, proved, began);
-        if (is_stopped(a, j))
+        if (is_stopped(a, j) || is_enough(&s, j))
             break;
     }
     weft_cascade_problem_free(&s.problem);
