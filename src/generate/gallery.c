@@ -219,29 +219,42 @@ static void drop(weft_gallery *g)
     g->writing = -1;
 }
 
+/* What a video's file says of how it was made; the first SAME of them, and the negative prompt, are
+ * what makes it that video. */
+enum { SAME = 4 };
+typedef struct said {
+    char seed[32], steps[32], guidance[32];
+    weft_video_tag tag[7];
+    int count;
+} said;
+
+static void say(const weft_gallery_item *item, said *s)
+{
+    snprintf(s->seed, sizeof s->seed, "%llu", (unsigned long long)item->seed);
+    snprintf(s->steps, sizeof s->steps, "%lld", (long long)item->steps);
+    snprintf(s->guidance, sizeof s->guidance, "%g", item->guidance);
+    const weft_video_tag tags[] = {{"title", item->prompt},     {"seed", s->seed},
+                                   {"steps", s->steps},         {"guidance", s->guidance},
+                                   {"sampler", item->sampler},  {"encoder", "weft"},
+                                   {"negative", item->negative}};
+    memcpy(s->tag, tags, sizeof tags);
+    s->count = WEFT_COUNT(tags) - !(item->negative && item->negative[0]);
+}
+
 static weft_status begin(weft_gallery *g, int64_t number)
 {
-    char seed[32], steps[32], guidance[32], own[32];
+    char own[32];
+    said s;
     const weft_gallery_item *item = &g->o.items[number];
     const char *name = weft_gallery_name(item->file, number, own);
     drop(g);
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)item->seed);
-    snprintf(steps, sizeof steps, "%lld", (long long)item->steps);
-    snprintf(guidance, sizeof guidance, "%g", item->guidance);
-    const weft_video_tag tags[] = {{"title", item->prompt},
-                                   {"seed", seed},
-                                   {"steps", steps},
-                                   {"guidance", guidance},
-                                   {"sampler", item->sampler},
-                                   {"encoder", "weft"},
-                                   {"negative", item->negative}};
-    const bool negative = item->negative && item->negative[0];
+    say(item, &s);
     const weft_video_writer_options options = {.width = item->width,
                                                .height = item->height,
                                                .fps = item->fps,
                                                .crf = 12,
-                                               .tags = tags,
-                                               .tag_count = WEFT_COUNT(tags) - !negative};
+                                               .tags = s.tag,
+                                               .tag_count = s.count};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
     weft_status_code status =
         path ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -254,32 +267,27 @@ static weft_status begin(weft_gallery *g, int64_t number)
     return status;
 }
 
-weft_status weft_gallery_is_there(const char *path, const weft_gallery_item *item, bool *is)
+static bool says(const weft_video_reader *reader, const char *key, const char *value)
 {
-    char seed[32], steps[32], guidance[32];
+    const char *tag = weft_video_reader_tag(reader, key);
+    return !strcmp(tag ? tag : "", value ? value : "");
+}
+
+bool weft_gallery_is_there(const char *path, const weft_gallery_item *item)
+{
     const weft_video_options tiny = {.format = WEFT_VIDEO_SMALL, .width = 16, .height = 16};
     weft_video_reader *reader;
-    *is = false;
+    said s;
     if (!weft_path_exists(path) || weft_video_reader_open(path, &tiny, &reader) != WEFT_OK)
-        return WEFT_OK; /* no video, or a damaged one */
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)item->seed);
-    snprintf(steps, sizeof steps, "%lld", (long long)item->steps);
-    snprintf(guidance, sizeof guidance, "%g", item->guidance);
-    const char *const wanted[][2] = {{"title", item->prompt},
-                                     {"seed", seed},
-                                     {"steps", steps},
-                                     {"guidance", guidance},
-                                     {"negative", item->negative ? item->negative : ""}};
+        return false; /* no video, or a damaged one */
+    say(item, &s);
     const weft_video_info *info = weft_video_reader_info(reader);
-    bool same =
-        info->frames == item->frames && info->width == item->width && info->height == item->height;
-    for (int i = 0; i < WEFT_COUNT(wanted); i++) {
-        const char *tag = weft_video_reader_tag(reader, wanted[i][0]);
-        same = same && !strcmp(tag ? tag : "", wanted[i][1]);
-    }
-    *is = same;
+    bool same = info->frames == item->frames && info->width == item->width &&
+                info->height == item->height && says(reader, "negative", item->negative);
+    for (int i = 0; i < SAME; i++)
+        same = same && says(reader, s.tag[i].key, s.tag[i].value);
     weft_video_reader_close(reader);
-    return WEFT_OK;
+    return same;
 }
 
 /* At the end of prompts.jsonl in one write, so that ranks may write there by turns. */

@@ -37,7 +37,7 @@ const char *weft_gallery_name(const char *file, int64_t number, char own[32]);
 weft_status weft_gallery_beside(const char *out, const weft_gallery_item *item, int64_t number,
                                 const char *ending, weft_buf *path);
 /* `path` is a video of that prompt, seed, size, steps and guidance, as its file says. */
-weft_status weft_gallery_is_there(const char *path, const weft_gallery_item *item, bool *is);
+bool weft_gallery_is_there(const char *path, const weft_gallery_item *item);
 /* In a folder each video has a line of JSON in prompts.jsonl as soon as it is whole. */
 weft_status weft_gallery_open(const weft_gallery_options *options, weft_gallery **gallery);
 /* Members that the line of the video which is written now has beside its own; taken. */

@@ -874,16 +874,14 @@ out:
 
 /* One file: a video of this command that was finished, with nothing to go on from beside it. Frames
  * for a sheet, and arrays, are not in it. */
-static weft_status mark_file(making *m, bool begun)
+static void mark_file(making *m, bool begun)
 {
-    WEFT_TRY(begun || m->o->sheet || m->o->raw || m->o->latents
-                 ? WEFT_OK
-                 : weft_gallery_is_there(m->o->out, m->items, m->done));
+    m->done[0] = !begun && !m->o->sheet && !m->o->raw && !m->o->latents &&
+                 weft_gallery_is_there(m->o->out, m->items);
     if (m->done[0])
         weft_info("%s: is there already, of this prompt, seed, size, steps and guidance; remove it "
                   "to make it again",
                   m->o->out);
-    return WEFT_OK;
 }
 
 /* How much is there already, the same on all ranks. */
@@ -901,8 +899,10 @@ static weft_status find_done(making *m)
     WEFT_TRY(exists_beside(m, 0, walk_ending, &walk));
     WEFT_TRY(exists_beside(m, 0, latents_ending, &latents));
     const bool begun = walk || window || (latents && !o->keep);
-    if (m->tells)
-        WEFT_TRY(file ? mark_file(m, begun) : mark_done(m));
+    if (m->tells && file)
+        mark_file(m, begun);
+    else if (m->tells)
+        WEFT_TRY(mark_done(m));
     if (o->comm)
         WEFT_TRY(weft_comm_broadcast(o->comm, m->done, count * (int64_t)sizeof *m->done, 0));
     for (int64_t i = 0; i < count; i++)

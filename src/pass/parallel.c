@@ -85,13 +85,7 @@ const weft_parallel weft_parallel_default = {.cfg = 1,
                                              .schedule = "1f1b",
                                              .plan = "",
                                              .text = "shared",
-                                             .slices = {.kind = WEFT_SLICES_ON,
-                                                        .time = 4,
-                                                        .space = 4,
-                                                        .lift_time = 1,
-                                                        .lift_space = 3,
-                                                        .heads = 1,
-                                                        .chunks = 1}};
+                                             .slices = WEFT_SLICES_DEFAULT};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 

@@ -57,7 +57,11 @@ typedef struct weft_slices {
      * cut (weft_slices_check) */
     unsigned given;
 } weft_slices;
-extern const weft_slices weft_slices_default; /* 4, 4, 1, 3; 1, 1 */
+/* clang-format off */
+#define WEFT_SLICES_DEFAULT {.kind = WEFT_SLICES_ON, .time = 4, .space = 4, \
+                             .lift_time = 1, .lift_space = 3, .heads = 1, .chunks = 1}
+/* clang-format on */
+extern const weft_slices weft_slices_default;
 /* Something of it is for prices to choose. */
 bool weft_slices_open(const weft_slices *slices);
 

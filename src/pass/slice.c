@@ -666,13 +666,7 @@ out:
     return status;
 }
 
-const weft_slices weft_slices_default = {.kind = WEFT_SLICES_ON,
-                                         .time = 4,
-                                         .space = 4,
-                                         .lift_time = 1,
-                                         .lift_space = 3,
-                                         .heads = 1,
-                                         .chunks = 1};
+const weft_slices weft_slices_default = WEFT_SLICES_DEFAULT;
 
 bool weft_slices_open(const weft_slices *slices)
 {

@@ -149,9 +149,9 @@ void weft_comm_leave(weft_comm *comm);
 /* Measured between ranks 0 and 1 and the first of another node, by all ranks together; what is not
  * there to be measured keeps its default. */
 weft_status weft_comm_measure(weft_comm *comm, weft_link_costs *costs);
-/* From here on collectives are chosen by the rows of a table (runtime/choices.h; a copy), where it
- * has some, else by costs. The same on all ranks. */
-weft_status weft_comm_choose_by(weft_comm *comm, const weft_choices *choices);
+/* From here on collectives are chosen by the rows of a table (runtime/choices.h; taken, and left
+ * empty), where it has some, else by costs. The same on all ranks. */
+void weft_comm_choose_by(weft_comm *comm, weft_choices *choices);
 /* The same by the file that rank 0's WEFT_COLLECTIVES names, if it names one; collective. */
 weft_status weft_comm_choose_by_file(weft_comm *comm);
 /* By all ranks together: this rank's links to its neighbours in a ring of its machine's ranks, and

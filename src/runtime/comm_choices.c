@@ -10,22 +10,18 @@
 
 /* ---- in use ---------------------------------------------------------------------------------- */
 
-weft_status weft_comm_choose_by(weft_comm *comm, const weft_choices *choices)
+void weft_comm_choose_by(weft_comm *comm, weft_choices *choices)
 {
-    weft_choices copy = {0};
-    for (int64_t i = 0; i < choices->count; i++)
-        WEFT_TRY(weft_choices_add(&copy, &choices->row[i]));
     weft_choices_free(&comm->choices);
-    comm->choices = copy;
-    return WEFT_OK;
+    comm->choices = *choices;
+    *choices = (weft_choices){0};
 }
 
 static weft_status take_text(weft_comm *comm, const char *text, int64_t bytes, const char *path)
 {
     weft_choices choices = {0};
     WEFT_TRY(weft_choices_parse(text, bytes, path, &choices));
-    weft_choices_free(&comm->choices);
-    comm->choices = choices;
+    weft_comm_choose_by(comm, &choices);
     return WEFT_OK;
 }
 

@@ -100,15 +100,16 @@ typedef struct job {
 static weft_status sum_up(job *j)
 {
     const weft_shape shape = WEFT_SHAPE(FLOATS);
-    weft_choice row = {WEFT_COMM_ALL_REDUCE, span, 0, j->algorithm};
-    const weft_choices choices = {&row, 1, 1};
+    const weft_choice row = {WEFT_COMM_ALL_REDUCE, span, 0, j->algorithm};
+    weft_choices choices = {0};
     weft_exchange *x;
     weft_group *world;
     int64_t before, bytes;
     float own[FLOATS];
     for (int i = 0; i < FLOATS; i++)
         own[i] = 1.0f / (float)(1 + i + 7 * weft_comm_rank(j->comm));
-    WEFT_TRY(weft_comm_choose_by(j->comm, &choices));
+    WEFT_TRY(weft_choices_add(&choices, &row));
+    weft_comm_choose_by(j->comm, &choices);
     WEFT_TRY(weft_comm_world(j->comm, &world));
     WEFT_TRY(weft_exchange_create(RANKS, weft_comm_rank(j->comm), WEFT_OP_ALL_REDUCE,
                                   &(weft_attr_comm){0}, &shape, &shape, WEFT_F32, "a test", &x));

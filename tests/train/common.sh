@@ -84,3 +84,13 @@ stages:
   - {steps: 8, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup: 0, schedule: constant}
 Y
 }
+make_pictures() { # red.png and blue.png, of 16x16
+    python3 - <<'PY'
+import struct, zlib
+for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
+    rows = b"".join(b"\0" + bytes(colour) * 16 for _ in range(16))
+    part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    open(name + ".png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
+                                    part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
+PY
+}

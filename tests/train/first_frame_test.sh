@@ -53,14 +53,7 @@ PY
     "$WEFT" train $mode.yaml --set condition=first_frame $clips >$mode.log 2>&1 || { cat $mode.log; fail "HunyuanVideo, $mode"; }
 done
 # the first frame of what is generated is the picture's, of a model that has it in its place; on channels it has an effect
-python3 - <<'PY'
-import struct, zlib
-for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
-    rows = b"".join(b"\0" + bytes(colour) * 16 for _ in range(16))
-    part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    open(name + ".png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
-                                    part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
-PY
+make_pictures
 for mode in channels places mask latent_concat token_replace; do
     for picture in red blue; do
         "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||

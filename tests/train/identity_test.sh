@@ -46,14 +46,7 @@ grep -q '"WeftIdentityEncoder"' runs/id/model/model_index.json || fail "the inde
 "$WEFT" inspect model runs/id/model/identity --tensors >tensors.txt || fail "inspect"
 grep -q '^ *queries .*4.*16' tensors.txt || { cat tensors.txt; fail "names of its tensors"; }
 # pictures
-python3 - <<'PY'
-import struct, zlib
-for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
-    rows = b"".join(b"\0" + bytes(colour) * 16 for _ in range(16))
-    part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    open(name + ".png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
-                                    part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
-PY
+make_pictures
 make() { # make NAME OPTIONS...
     local name=$1
     shift
