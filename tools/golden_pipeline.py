@@ -5,6 +5,9 @@ all). Nothing else of weft needs them.
 
     wan22     two experts with a boundary, UMT5 with zeros behind the text, a negative prompt
     hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
+    hunyuan_i2v      a picture that a LLaVA sees beside the prompt: its latents behind the noisy ones, and guidance by a second prompt; the
+              first latent frame, which the pipeline throws away at the end, is kept
+    hunyuan_replace  the same in the first frame's place, by a model that is told the guidance; a prompt that is too long
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
     hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
     hunyuan_dit  a picture: BERT's words and T5, with masks; the answer has a variance beside it
@@ -24,6 +27,7 @@ all). Nothing else of weft needs them.
 import base64
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -38,9 +42,10 @@ from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyu
                        MochiPipeline, MochiTransformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
+from diffusers.pipelines.hunyuan_video import pipeline_hunyuan_video_image2video as whole
 from PIL import Image
-from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
-                          LlamaConfig, LlamaForCausalLM, LlamaModel,
+from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPImageProcessorPil, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
+                          LlamaConfig, LlamaForCausalLM, LlamaModel, LlavaConfig, LlavaForConditionalGeneration,
                           PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
 
 OUT = "tests/golden/pipelines"
@@ -94,20 +99,25 @@ def letters():
     return [names[b] for b in range(256)]
 
 
-def llama():
-    special = ["<|end_of_text|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-               "Describe the video by detailing the following aspects: 1. The main content and theme of the video.2. The color, shape, "
-               "size, texture, quantity, text, and spatial relationships of the objects.3. Actions, events, behaviors temporal "
-               "relationships, physical movement changes of the objects."]
+def words(special):
     split = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
     return tokenizer("llama", special, {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                                         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
-                                        "vocab": {**{t: i for i, t in enumerate(special)}, **{l: 6 + i for i, l in enumerate(letters())}},
+                                        "vocab": {**{t: i for i, t in enumerate(special)},
+                                                  **{l: len(special) + i for i, l in enumerate(letters())}},
                                         "merges": []},
                      pre_tokenizer={"type": "Sequence", "pretokenizers": [
                          {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False},
                          {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
                      post_processor=around(("<|begin_of_text|>", 1), None))
+
+
+def llama():
+    special = ["<|end_of_text|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+               "Describe the video by detailing the following aspects: 1. The main content and theme of the video.2. The color, shape, "
+               "size, texture, quantity, text, and spatial relationships of the objects.3. Actions, events, behaviors temporal "
+               "relationships, physical movement changes of the objects."]
+    return words(special)
 
 
 def save(pipe, name, noise, latents, **asked):
@@ -157,6 +167,57 @@ def hunyuan():
     asked = dict(height=32, width=32, num_frames=5, num_inference_steps=4, guidance_scale=6.0)
     made = pipe(prompt=PROMPT, latents=begin.clone(), output_type="latent", **asked).frames
     save(pipe, "hunyuan", begin, made, prompt=PROMPT, **asked)
+
+
+def llava_words():
+    """As many tokens before the prompt as Llama has, the picture's where it has it."""
+    before = whole.DEFAULT_PROMPT_TEMPLATE["template"].split("{}")[0]
+    own = ["<|end_of_text|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<image>", "system", "user",
+           "assistant", "\n\n"]
+    long, count = before[120:520], lambda text: len(re.findall("|".join(map(re.escape, own + [long])) + "|.", text, re.S)) + 1
+    while count(before) != 103:
+        long = long[1:] if count(before) < 103 else before[120:121 + len(long)]
+    return words(own + [long])
+
+
+def hunyuan_picture(name, prompt, condition, channels, guided, **asked):
+    transformer = weights(HunyuanVideoTransformer3DModel(in_channels=channels, out_channels=4, num_attention_heads=2, attention_head_dim=8,
+                                                         num_layers=1, num_single_layers=1, num_refiner_layers=1, mlp_ratio=2.0,
+                                                         patch_size=2, patch_size_t=1, guidance_embeds=guided, text_embed_dim=16,
+                                                         pooled_projection_dim=8, rope_axes_dim=(4, 2, 2),
+                                                         image_condition_type=condition), 1)
+    vae = weights(AutoencoderKLHunyuanVideo(in_channels=3, out_channels=3, latent_channels=4,
+                                            down_block_types=("HunyuanVideoDownBlock3D",) * 4, up_block_types=("HunyuanVideoUpBlock3D",) * 4,
+                                            block_out_channels=(4, 4, 4, 4), layers_per_block=1, norm_num_groups=2), 2)
+    text = weights(LlavaForConditionalGeneration(LlavaConfig(
+        vision_config=CLIPVisionConfig(hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=48,
+                                       patch_size=2),
+        text_config=LlamaConfig(vocab_size=270, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2,
+                                num_key_value_heads=1, rms_norm_eps=1e-5),
+        image_token_index=5, pad_token_id=0)), 3)
+    pooled = weights(CLIPTextModel(CLIPTextConfig(vocab_size=270, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+                                                  num_attention_heads=2, eos_token_id=4, bos_token_id=1, pad_token_id=0)), 4)
+    pipe = whole.HunyuanVideoImageToVideoPipeline(
+        text_encoder=text, tokenizer=llava_words(), transformer=transformer, vae=vae, scheduler=FlowMatchEulerDiscreteScheduler(shift=7.0),
+        text_encoder_2=pooled, tokenizer_2=llava_words(),
+        image_processor=CLIPImageProcessorPil(size={"shortest_edge": 48}, crop_size={"height": 48, "width": 48}))  # torchvision rounds otherwise
+    begin, image, steps = noise(4, 3, 4, 4), picture(50, 39, 1), []
+    size = dict(height=32, width=32, num_inference_steps=4)
+    pipe(image=image, prompt=prompt, num_frames=9, latents=begin.clone(), output_type="latent", **size, **asked,
+         callback_on_step_end=lambda pipe, step, time, given: steps.append(given["latents"]) or {})
+    frames = 5 if condition == "latent_concat" else 9  # of the video
+    scale = asked.get("true_cfg_scale", asked["guidance_scale"])
+    negative = {"negative": asked["negative_prompt"]} if "negative_prompt" in asked else {}
+    save(pipe, name, begin, steps[-1], prompt=prompt, num_frames=frames, **size, **negative, guidance_scale=scale)
+    given(name, image=image)
+
+
+def hunyuan_i2v():
+    hunyuan_picture("hunyuan_i2v", PROMPT, "latent_concat", 9, False, negative_prompt=NEGATIVE, true_cfg_scale=3.0, guidance_scale=1.0)
+
+
+def hunyuan_replace():
+    hunyuan_picture("hunyuan_replace", "a long prompt " * 30, "token_replace", 4, True, guidance_scale=6.0)
 
 
 def flux():
@@ -433,10 +494,10 @@ def cosmos2():
                                                    mlp_ratio=2.0, text_embed_dim=16, adaln_lora_dim=4, max_size=(8, 32, 32),
                                                    patch_size=(1, 2, 2), rope_scale=(2.0, 1.0, 1.0), concat_padding_mask=True,
                                                    extra_pos_embed_type=None), 1)
-    whole = pipeline_cosmos2_video2world
-    whole.retrieve_latents = lambda encoded, *_, **__: encoded.latent_dist.mode()
-    whole.Cosmos2VideoToWorldPipeline._execution_device = property(lambda self: torch.device("cpu"))
-    pipe = whole.Cosmos2VideoToWorldPipeline(text_encoder=umt5(T5EncoderModel, T5Config), tokenizer=unigram(), transformer=transformer,
+    cosmos = pipeline_cosmos2_video2world
+    cosmos.retrieve_latents = lambda encoded, *_, **__: encoded.latent_dist.mode()
+    cosmos.Cosmos2VideoToWorldPipeline._execution_device = property(lambda self: torch.device("cpu"))
+    pipe = cosmos.Cosmos2VideoToWorldPipeline(text_encoder=umt5(T5EncoderModel, T5Config), tokenizer=unigram(), transformer=transformer,
                                              vae=wan_vae(), scheduler=FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True),
                                              safety_checker=Anything())
     begin, image = noise(4, 3, 4, 4), picture(32, 32, 1)
@@ -452,6 +513,6 @@ def cosmos2():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -17,6 +17,22 @@ void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *
     }
 }
 
+weft_status_code weft_frames_hand_on(void *behind, int64_t first, int64_t count,
+                                     const float *frames)
+{
+    const weft_frames_behind *b = behind;
+    const int64_t left = first < b->lead ? b->lead - first : 0, gone = left < count ? left : count;
+    return gone == count
+               ? WEFT_OK
+               : b->sink(b->user, first + gone - b->lead, count - gone, frames + gone * b->frame);
+}
+
+/* Frames of a kept walk that go before its video. */
+static int64_t lead_of(const weft_walk_file *k, const weft_grid *grid)
+{
+    return json_integer_value(json_object_get(k->settings, "lead")) * grid->factor[0];
+}
+
 /* Its folder is heap, to be freed. */
 static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
 {
@@ -73,7 +89,7 @@ weft_status weft_decode_open(const char *path, const char *model, weft_walk_file
         weft_walk_file_close(k);
         return status;
     }
-    *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]),
+    *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]) - lead_of(k, &grid),
                                 k->latent[1] * grid.factor[1], k->latent[2] * grid.factor[2]};
     return WEFT_OK;
 }
@@ -112,7 +128,8 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
         WEFT_TRY(weft_comm_world(o->comm, &group));
     weft_vae_share(*vae, group);
     WEFT_TRY(weft_vae_bind(*vae));
-    WEFT_TRY(weft_vae_decode(*vae, x, k->latent[0], sink, user));
+    weft_frames_behind behind = {sink, user, lead_of(k, &own), options.height * options.width * 3};
+    WEFT_TRY(weft_vae_decode(*vae, x, k->latent[0], weft_frames_hand_on, &behind));
     if (first)
         note_try(path, k, 0); /* it came to its end */
     return WEFT_OK;

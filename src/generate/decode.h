@@ -9,6 +9,15 @@
 void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t frames,
                               int64_t floats, float *to);
 
+/* Hands frames on but for the first `lead` of a video, of `frame` floats each. */
+typedef struct weft_frames_behind {
+    weft_frames_fn *sink;
+    void *user;
+    int64_t lead, frame;
+} weft_frames_behind;
+weft_status_code weft_frames_hand_on(void *behind, int64_t first, int64_t count,
+                                     const float *frames);
+
 typedef struct weft_decode_options {
     const char *model;     /* folder with vae/ */
     const weft_tile *tile; /* NULL: whole where that fits */

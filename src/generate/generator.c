@@ -110,12 +110,18 @@ const char *weft_generator_tiles(const weft_generator *p, char text[64])
     return weft_vae_tiles(p->vae, text);
 }
 
+/* Frames that the VAE decodes: with those before the video. */
+static int64_t decoded_frames(const weft_generator *p)
+{
+    return p->options.frames + p->lead * p->grid.factor[0];
+}
+
 /* Decoding must fit beside the rest before the first step is taken, not hours later; on every rank
  * as on one that has all, so that all decode in the same tiles. */
 static weft_status open_vae(weft_generator *p)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
-                                .frames = p->options.frames,
+                                .frames = decoded_frames(p),
                                 .height = p->options.height,
                                 .width = p->options.width,
                                 .tile = p->options.tile};
@@ -144,7 +150,7 @@ bool weft_generator_may_shrink(const weft_generator *p)
 weft_status weft_generator_shrink(weft_generator *p)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
-                                .frames = p->options.frames,
+                                .frames = decoded_frames(p),
                                 .height = p->options.height,
                                 .width = p->options.width};
     const int64_t limit = weft_vae_bytes(p->vae) - 1;

@@ -47,6 +47,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, whole[i].key, json_integer(whole[i].value)));
     for (int i = 0; i < WEFT_COUNT(real); i++)
         WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
+    if (p->lead)
+        WEFT_TRY(add(to, "lead", json_integer(p->lead)));
     WEFT_TRY(add(to, "cache", json_string(p->cached ? o->cache : "off")));
     WEFT_TRY(add(to, "sampler", json_string(o->sampler->name)));
     return add(to, "guide", json_string(p->guidance->name));

@@ -55,6 +55,7 @@ struct weft_generator {
     weft_windows windows; /* over latent frames */
     int64_t latent[3];    /* frames, height, width */
     int64_t before;       /* of the frames, those that only fill a token, and go at the end */
+    int64_t lead;         /* of the others those that are decoded and go then */
     int64_t skipped;      /* steps before the one that a video begins at */
     int64_t longest;      /* options.continues: frames of a window; 0: a video is one */
     int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */

@@ -244,7 +244,15 @@ static weft_status check_sizes(weft_generator *p)
     WEFT_TRY(weft_model_accepts(p->denoiser_model, given, OWN + p->captions.tolds, "generate"));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
     p->before = (p->patch.factor[0] - p->latent[0] % p->patch.factor[0]) % p->patch.factor[0];
-    p->latent[0] += p->before;
+    p->lead = p->published ? weft_model_given(p->denoiser_model).lead : 0;
+    if (p->lead && p->options.continues)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "--windows continue: videos of this %s begin %lld frames behind the one "
+                         "that they are given, so windows do not go on from one another; --windows "
+                         "blend makes longer videos",
+                         weft_model_class(p->denoiser_model),
+                         (long long)(p->lead * p->grid.factor[0]));
+    p->latent[0] += p->before + p->lead;
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
     const int64_t denoised = weft_model_denoised(p->denoiser_model);
@@ -338,9 +346,11 @@ static weft_status open_given(weft_generator *p)
     p->place.folder = p->folder;
     p->place.silent = p->comm && weft_comm_rank(p->comm) != 0;
     p->place.vae_folder = p->vae_folder;
+    p->place.published = p->published;
+    p->place.picture = weft_captions_picture(&p->captions);
     p->place.denoiser = p->denoiser_model;
     p->place.grid = &p->grid;
-    p->place.frames = o->frames + p->before * p->grid.factor[0];
+    p->place.frames = o->frames + (p->before + p->lead) * p->grid.factor[0];
     p->place.height = o->height;
     p->place.width = o->width;
     p->place.tile = o->tile;
@@ -353,7 +363,7 @@ static weft_status open_given(weft_generator *p)
                          o->strength);
     if (!o->given.video)
         return WEFT_OK;
-    if (p->before)
+    if (p->before + p->lead)
         return weft_fail(WEFT_E_ARG,
                          "--frames %lld: over a video this model makes whole tokens of %lld latent "
                          "frames; %lld frames are such",

@@ -34,6 +34,9 @@ static weft_status encode_own_text(weft_generator *p)
                                                    : NULL;
             WEFT_TRY(weft_captions_spell(&p->captions, &p->spelling, i, weft_captions_program_input,
                                          program, r, text ? text : ""));
+            const int64_t side = p->place.picture, black = row >= batch ? side * side * 3 : 0;
+            weft_captions_show(&p->captions, i, weft_captions_program_input, program, r,
+                               p->given.picture + black);
         }
         WEFT_TRY(weft_program_run(program));
         weft_captions_take(&p->captions, i, program, p->rows, p->context);
@@ -364,10 +367,12 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
                                  p->x + i * p->latent_floats + p->before * frame, frames,
                                  frames * frame, to);
         r->prompt = p->first + i;
-        weft_status_code status = weft_vae_decode(p->vae, to, frames, on_frames, r);
+        weft_frames_behind behind = {on_frames, r, p->lead * p->grid.factor[0],
+                                     p->options.height * p->options.width * 3};
+        weft_status_code status = weft_vae_decode(p->vae, to, frames, weft_frames_hand_on, &behind);
         while (status == WEFT_E_MEMORY && weft_generator_may_shrink(p)) {
             WEFT_TRY(weft_generator_shrink(p));
-            status = weft_vae_decode(p->vae, to, frames, on_frames, r);
+            status = weft_vae_decode(p->vae, to, frames, weft_frames_hand_on, &behind);
         }
         WEFT_TRY(status);
     }
@@ -405,12 +410,15 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
     const float *noise = prompt < p->noises ? p->noise + prompt * p->latent_floats : NULL;
     const weft_level *from = &p->leg[p->skipped].from;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    const float begin = (float)weft_scheduler_first(&p->scheduler);
+    const float begin = (float)weft_scheduler_first(&p->scheduler), tint = (float)g->tint;
     for (int64_t i = 0; i < p->latent_floats; i++) {
         const float n = noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i);
         const bool known = g->known && (p->skipped || g->keep[i / channels]);
+        const int64_t area = p->latent[1] * p->latent[2], cell = i / channels % area;
+        const float own =
+            g->tint > 0 ? n * (1 - tint) + weft_given_tint(g, cell)[i % channels] * tint : n;
         x[i] = known ? (float)(from->alpha * data * (double)g->known[i] + from->sigma * (double)n)
-                     : begin * n;
+                     : begin * own;
     }
 }
 

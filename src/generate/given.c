@@ -1,26 +1,17 @@
 #include "generate/given.h"
 
-#include "base/fs.h"
+#include "generate/clip_picture.h"
 #include "latent/vae_stream.h"
 #include "model/dialect.h"
 #include "runtime/weights.h"
-#include "video/image.h"
-#include "video/resample.h"
 
-#include <stdio.h>
 #include <string.h>
-
-/* What CLIP's processor does with a picture: its shorter side to `side`, the middle cut out. */
-typedef struct clip_processor {
-    int64_t side, crop;
-    double mean[3], deviation[3];
-} clip_processor;
 
 /* An image encoder, alone. */
 typedef struct seer {
     weft_model model;
     char *folder;
-    clip_processor processor;
+    weft_clip_processor processor;
     weft_graph *graph;
     weft_program *program;
     weft_store *store;
@@ -39,6 +30,7 @@ typedef struct weft_given_work {
     bool bound;                      /* image_vae is */
     int64_t image_frames;            /* that image_vae takes */
     seer seer;                       /* graph NULL: none */
+    weft_clip_processor looks;       /* of the picture for text encoders; side 0: there is none */
 } work;
 
 /* ---- what goes together ---------------------------------------------------------------------- */
@@ -172,56 +164,6 @@ static weft_status check_video(work *w)
 
 /* ---- the image encoder ----------------------------------------------------------------------- */
 
-static weft_status read_three(const json_t *json, const char *key, const char *where, double at[3])
-{
-    const json_t *list = json_object_get(json, key);
-    for (size_t i = 0; list && i < 3; i++) {
-        if (!json_is_number(json_array_get(list, i)))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not a list of three numbers", where,
-                             key);
-        at[i] = json_number_value(json_array_get(list, i));
-    }
-    return WEFT_OK;
-}
-
-/* "size": 224, or {"shortest_edge": 224}, or {"height": ...}. */
-static int64_t side_of(const json_t *size, int64_t otherwise)
-{
-    if (json_is_integer(size))
-        return json_integer_value(size);
-    const json_t *side = json_object_get(size, "shortest_edge");
-    side = side ? side : json_object_get(size, "height");
-    return json_is_integer(side) ? json_integer_value(side) : otherwise;
-}
-
-static weft_status read_processor(const char *folder, int64_t side, clip_processor *p)
-{
-    *p = (clip_processor){.side = side,
-                          .crop = side,
-                          .mean = {0.48145466, 0.4578275, 0.40821073},
-                          .deviation = {0.26862954, 0.26130258, 0.27577711}};
-    char *path = weft_path_join(folder, "image_processor/preprocessor_config.json");
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
-    json_t *json = NULL;
-    weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &json) : WEFT_OK;
-    if (status == WEFT_OK && json) {
-        p->side = side_of(json_object_get(json, "size"), side);
-        p->crop = side_of(json_object_get(json, "crop_size"), side);
-        status = read_three(json, "image_mean", path, p->mean);
-        if (status == WEFT_OK)
-            status = read_three(json, "image_std", path, p->deviation);
-        if (status == WEFT_OK && (p->crop != side || p->side < side || p->side > 1 << 14))
-            status = weft_fail(WEFT_E_FORMAT,
-                               "%s: pictures of %lld pixels cut from %lld; the image encoder takes "
-                               "%lld",
-                               path, (long long)p->crop, (long long)p->side, (long long)side);
-    }
-    json_decref(json);
-    weft_free(path);
-    return status;
-}
-
 static weft_status open_seer(const weft_given_place *place, int images, weft_given *given, seer *s)
 {
     const char *class_name = weft_model_class(place->denoiser);
@@ -235,7 +177,7 @@ static weft_status open_seer(const weft_given_place *place, int images, weft_giv
     const weft_shape pixels = weft_model_shape(&s->model, &size, WEFT_PORT_VIDEO);
     s->side = pixels.dim[2];
     s->images = images;
-    WEFT_TRY(read_processor(place->folder, s->side, &s->processor));
+    WEFT_TRY(weft_clip_processor_read(place->folder, s->side, &s->processor));
     s->graph = weft_graph_create();
     s->store = weft_store_create();
     if (!s->graph || !s->store)
@@ -263,58 +205,6 @@ static weft_status open_seer(const weft_given_place *place, int images, weft_giv
     return weft_program_compile(s->graph, &(weft_program_options){0}, &s->program);
 }
 
-/* A picture as the encoder takes it, (side, side, 3). Resized it is as long as its aspect says. */
-enum { MOST_ASPECT = 32 };
-static weft_status process(const seer *s, const char *path, const uint8_t *rgb, int64_t w,
-                           int64_t h, float *to)
-{
-    const clip_processor *p = &s->processor;
-    if (w > MOST_ASPECT * h || h > MOST_ASPECT * w)
-        return weft_fail(WEFT_E_ARG,
-                         "%s: %lldx%lld: of so narrow a picture the image encoder would see next "
-                         "to nothing, a square out of its middle; one side may be %d times the "
-                         "other: crop it",
-                         path, (long long)w, (long long)h, MOST_ASPECT);
-    const int64_t sized_w = w < h ? p->side : p->side * w / h,
-                  sized_h = w < h ? p->side * h / w : p->side;
-    uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
-    weft_status_code status =
-        sized ? weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h)
-              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a picture", path);
-    const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
-    for (int64_t i = 0; status == WEFT_OK && i < p->crop * p->crop * 3; i++) {
-        const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
-        const double v = sized[((top + y) * sized_w + left + x) * 3 + c] / 255.0;
-        to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
-    }
-    weft_free(sized);
-    return status;
-}
-
-static weft_status process_file(const seer *s, const char *path, float *to)
-{
-    uint8_t *rgb;
-    int64_t w, h;
-    WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
-    const weft_status_code status = process(s, path, rgb, w, h, to);
-    weft_free(rgb);
-    return status;
-}
-
-/* A frame of floats, as it would be read from a picture of it. */
-static weft_status process_frame(const seer *s, const weft_canvas *size, const float *frame,
-                                 float *to)
-{
-    uint8_t *rgb = weft_alloc(size->height * size->width * 3);
-    if (!rgb)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a frame");
-    weft_clip_to_u8(frame, 1, size->height, size->width, false, rgb);
-    const weft_status_code status =
-        process(s, "the frame before", rgb, size->width, size->height, to);
-    weft_free(rgb);
-    return status;
-}
-
 static weft_status bind_seer(seer *s)
 {
     weft_tensors *file;
@@ -335,10 +225,10 @@ static weft_status see(work *w, const float *frame, weft_given *given)
     WEFT_TRY(bind_seer(s));
     float *in = weft_program_input(s->program, "in")->data;
     if (frame)
-        WEFT_TRY(process_frame(s, &w->canvas, frame, in));
+        WEFT_TRY(weft_clip_picture_frame(&s->processor, &w->canvas, frame, in));
     for (int64_t i = frame ? 1 : 0; i < s->images; i++)
-        WEFT_TRY(process_file(s, i ? w->files.last_image : w->files.image,
-                              in + i * s->side * s->side * 3));
+        WEFT_TRY(weft_clip_picture_file(&s->processor, i ? w->files.last_image : w->files.image,
+                                        in + i * s->side * s->side * 3));
     WEFT_TRY(weft_program_run(s->program));
     memcpy(given->image, weft_program_output(s->program, "out")->data,
            (size_t)(given->image_tokens * given->image_width) * 4);
@@ -392,6 +282,9 @@ static weft_status open_image(const weft_given_place *place, weft_given *g, work
         WEFT_TRY(weft_picture_tell(w->files.last_image, &w->canvas));
     WEFT_TRY(weft_given_encoder(place, w->image_frames, w->canvas.height, w->canvas.width,
                                 &w->image_vae));
+    if (place->picture)
+        WEFT_TRY(weft_clip_processor_read(place->folder, place->picture, &w->looks));
+    g->tint = place->published ? w->how.tint : 0;
     return weft_model_takes(place->denoiser, WEFT_PORT_IMAGE)
                ? open_seer(place, w->files.last_image ? 2 : 1, g, &w->seer)
                : WEFT_OK;
@@ -468,8 +361,8 @@ static int64_t image_bytes(const weft_given *g)
     const int64_t sees = w->seer.program
                              ? weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
                                    weft_program_plan(w->seer.program)->source_bytes +
-                                   w->seer.processor.side * w->seer.processor.side * MOST_ASPECT * 3
-                             : 0;
+                                   weft_clip_picture_bytes(&w->seer.processor)
+                             : weft_clip_picture_bytes(&w->looks);
     return w->files.carry ? vae + sees : vae > sees ? vae : sees;
 }
 
@@ -483,11 +376,18 @@ static int64_t cell_bytes(const weft_given *g)
                : 0;
 }
 
+/* Of `picture`. */
+static int64_t picture_floats(const weft_given *g)
+{
+    const int64_t side = g->work ? g->work->looks.side ? g->work->looks.crop : 0 : 0;
+    return 2 * side * side * 3;
+}
+
 int64_t weft_given_bytes(const weft_given *g)
 {
     const int64_t stays = g->work && g->work->files.carry ? image_bytes(g) : 0;
     return stays + (g->work && g->work->away ? 0 : cell_bytes(g)) +
-           g->image_tokens * g->image_width * 4;
+           g->image_tokens * g->image_width * 4 + picture_floats(g) * 4;
 }
 
 int64_t weft_given_mapped(const weft_given *g)
@@ -597,13 +497,19 @@ static weft_status use_image(work *w, weft_given *g, const float *carried)
         memcpy(g->known, latents, (size_t)(there * area * g->channels) * 4);
     }
     weft_free(latents);
+    const float *last =
+        carried ? carried + (w->files.carry - 1) * w->canvas.height * w->canvas.width * 3 : NULL;
     if (status == WEFT_OK && w->seer.graph)
-        status =
-            see(w,
-                carried ? carried + (w->files.carry - 1) * w->canvas.height * w->canvas.width * 3
-                        : NULL,
-                g);
+        status = see(w, last, g);
+    if (status == WEFT_OK && g->picture)
+        status = last ? weft_clip_picture_frame(&w->looks, &w->canvas, last, g->picture)
+                      : weft_clip_picture_file(&w->looks, w->files.image, g->picture);
     return status;
+}
+
+const float *weft_given_tint(const weft_given *g, int64_t at)
+{
+    return g->known ? g->known + at * g->channels : g->follow + at * g->behind;
 }
 
 /* A cell is kept when no pixel of it is painted; what is outside of the video's rectangle is. */
@@ -696,8 +602,11 @@ weft_status weft_given_read(weft_given *g)
     g->keep = (uint8_t *)at;
     g->clean = g->keep + cells;
     g->image = g->image_tokens ? weft_alloc(g->image_tokens * g->image_width * 4) : NULL;
-    if (g->image_tokens && !g->image)
+    g->picture = picture_floats(g) ? weft_alloc(picture_floats(g) * 4) : NULL;
+    if ((g->image_tokens && !g->image) || (picture_floats(g) && !g->picture))
         return weft_fail(WEFT_E_MEMORY, "out of memory for what is given");
+    if (g->picture)
+        weft_clip_picture_black(&w->looks, g->picture + picture_floats(g) / 2);
     forget(g);
     if (w->files.video)
         WEFT_TRY(use_video(w, g));
@@ -720,5 +629,6 @@ void weft_given_free(weft_given *g)
     }
     weft_scratch_release(&g->cells);
     weft_free(g->image);
+    weft_free(g->picture);
     *g = (weft_given){0};
 }

@@ -26,6 +26,8 @@ typedef struct weft_given_place {
     bool trained;          /* the folder says that its model was trained with a given first frame */
     bool silent;           /* says nothing of sizes: another rank does */
     bool zeros;            /* and with zeros where others have latents of grey pixels */
+    bool published;        /* no training of ours: the image is used as the model's pipeline does */
+    int64_t picture;       /* side of the picture that a text encoder sees; 0: none does */
     const char *away;      /* folder for what is known of each cell; NULL: in memory */
     const weft_tile *tile; /* of encoding; NULL: whole where that fits into `memory` bytes */
     int64_t memory;
@@ -43,6 +45,8 @@ typedef struct weft_given {
     float *follow;               /* (T,Y,X,behind) */
     float *image;                /* (tokens, width): of the image encoder */
     int64_t image_tokens, image_width;
+    float *picture;     /* (2,side,side,3): the image as a text encoder sees it, and a black one */
+    double tint;        /* share of the image's latents in the noise of every frame; 0: none */
     bool from_video;    /* all of `known` is the video's: denoising may begin in between */
     weft_scratch cells; /* known, follow, keep and clean are in it */
     struct weft_given_work *work;
@@ -56,6 +60,8 @@ weft_status weft_given_encoder(const weft_given_place *place, int64_t frames, in
  * opens the files' headers. Nothing large is reserved. */
 weft_status weft_given_open(const weft_given_files *files, const weft_given_place *place,
                             weft_given *given);
+/* The normalised latents (channels) of the image at place `at` of a frame; with `tint` only. */
+const float *weft_given_tint(const weft_given *given, int64_t at);
 /* Bytes of what stays, and of what is needed beside it while it is made. */
 int64_t weft_given_bytes(const weft_given *given);
 int64_t weft_given_work_bytes(const weft_given *given);

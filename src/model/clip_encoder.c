@@ -5,38 +5,30 @@
  *   tokens or patches + positions --> blocks: norm, attention, norm, feed-forward --> norm
  *
  * Shape letters: B batch, S tokens, C width. */
+#include "model/clip_encoder.h"
+
 #include "model/text_encoder.h"
 #include "nn/nn.h"
 
 #include <string.h>
 
-typedef struct clip {
-    int64_t vocabulary, width, inner, projection, layers, heads;
-    int64_t positions;    /* text */
-    int64_t image, patch; /* sides, in pixels */
-    int64_t exact;        /* 0: GELU as x sigmoid(1.702 x), 1: by erf */
-    double eps;
-    int64_t end; /* token */
-} clip;
-_Static_assert(sizeof(clip) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
-
 /* Configs from before the end token was told say 2 and mean the token of the highest id. */
 enum { LEGACY_END = 2 };
 
-static weft_value activate(weft_graph *g, const clip *c, weft_value x)
+static weft_value activate(weft_graph *g, const weft_clip *c, weft_value x)
 {
     if (c->exact)
         return weft_nn_activate(g, WEFT_NN_GELU_ERF, x);
     return weft_mul(g, x, weft_unary(g, WEFT_OP_SIGMOID, weft_affine(g, x, 1.702, 0)));
 }
 
-static weft_value project(weft_graph *g, const clip *c, const char *name, weft_value h)
+static weft_value project(weft_graph *g, const weft_clip *c, const char *name, weft_value h)
 {
     return weft_nn_split_heads(g, weft_nn_linear(g, name, h, c->width, WEFT_LINEAR_XAVIER),
                                c->heads);
 }
 
-static weft_value block(weft_graph *g, const clip *c, bool causal, int64_t index, weft_value x)
+static weft_value block(weft_graph *g, const weft_clip *c, bool causal, int64_t index, weft_value x)
 {
     weft_graph_push(g, "encoder.layers.%d", (int)index);
     weft_value h = weft_nn_layer_norm(g, "layer_norm1", x, c->eps);
@@ -59,7 +51,7 @@ static weft_value block(weft_graph *g, const clip *c, bool causal, int64_t index
 /* ---- text ----------------------------------------------------------------------------------- */
 
 /* 1 where a token is one of those that may end the prompt, (B,S). */
-static weft_value ends(weft_graph *g, const clip *c, weft_value tokens_bs)
+static weft_value ends(weft_graph *g, const weft_clip *c, weft_value tokens_bs)
 {
     const int64_t batch = weft_dim(g, tokens_bs, 0), length = weft_dim(g, tokens_bs, 1);
     const weft_value id = weft_cast(g, tokens_bs, WEFT_F32);
@@ -107,7 +99,7 @@ static weft_value pick(weft_graph *g, weft_value x, weft_value mark)
     return weft_reshape(g, weft_sum(g, weft_mul(g, x, mark), 1u << 1), WEFT_SHAPE(batch, width));
 }
 
-static void encode_text(weft_graph *g, const clip *c, weft_ports *p)
+static void encode_text(weft_graph *g, const weft_clip *c, weft_ports *p)
 {
     const weft_value tokens_bs = p->at[WEFT_PORT_TOKENS];
     const int64_t length = weft_dim(g, tokens_bs, 1);
@@ -135,12 +127,16 @@ static void encode_text(weft_graph *g, const clip *c, weft_ports *p)
 
 /* ---- images --------------------------------------------------------------------------------- */
 
-/* What the layer before the last says of each patch, and the class token's last word. */
-static void encode_image(weft_graph *g, const clip *c, weft_ports *p)
+int64_t weft_clip_patches(const weft_clip *c)
+{
+    const int64_t side = c->image / c->patch;
+    return side * side;
+}
+
+void weft_clip_see(weft_graph *g, const weft_clip *c, weft_ports *p)
 {
     const weft_value video = p->at[WEFT_PORT_VIDEO];
-    const int64_t batch = weft_dim(g, video, 0), width = c->width, side = c->image / c->patch,
-                  count = side * side + 1;
+    const int64_t batch = weft_dim(g, video, 0), width = c->width, count = weft_clip_patches(c) + 1;
     weft_graph_push(g, "embeddings");
     const weft_value of_class = weft_param(g, "class_embedding", WEFT_F32, WEFT_SHAPE(width),
                                            (weft_init){.kind = WEFT_INIT_NORMAL, .value = 0.02});
@@ -166,7 +162,7 @@ static void encode_image(weft_graph *g, const clip *c, weft_ports *p)
 
 static weft_status check(const void *config, const weft_places *places)
 {
-    const clip *c = config;
+    const weft_clip *c = config;
     if (c->width % c->heads)
         return weft_fail(
             WEFT_E_FORMAT, "%s: \"hidden_size\" %lld does not divide into %lld attention heads",
@@ -180,7 +176,7 @@ static weft_status check(const void *config, const weft_places *places)
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
-    const clip *c = config;
+    const weft_clip *c = config;
     switch (port) {
     case WEFT_PORT_TOKENS: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_VIDEO: return WEFT_SHAPE(s->batch, 1, c->image, c->image, 3);
@@ -197,7 +193,7 @@ static void build_text(weft_graph *g, const void *config, weft_call call, weft_p
 static void build_text_projected(weft_graph *g, const void *config, weft_call call,
                                  weft_ports *ports)
 {
-    const clip *c = config;
+    const weft_clip *c = config;
     weft_value *pooled = &ports->at[WEFT_PORT_POOLED];
     build_text(g, config, call, ports);
     *pooled = weft_nn_linear_plain(g, "text_projection", *pooled, c->projection);
@@ -206,13 +202,13 @@ static void build_text_projected(weft_graph *g, const void *config, weft_call ca
 static void build_vision(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    encode_image(g, config, ports);
+    weft_clip_see(g, config, ports);
 }
 
 static void build_vision_projected(weft_graph *g, const void *config, weft_call call,
                                    weft_ports *ports)
 {
-    const clip *c = config;
+    const weft_clip *c = config;
     weft_value *pooled = &ports->at[WEFT_PORT_POOLED];
     build_vision(g, config, call, ports);
     *pooled = weft_nn_linear_plain(g, "visual_projection", *pooled, c->projection);
@@ -220,20 +216,20 @@ static void build_vision_projected(weft_graph *g, const void *config, weft_call 
 
 static void text_shape(const void *config, weft_text_shape *text)
 {
-    const clip *c = config;
+    const weft_clip *c = config;
     *text = (weft_text_shape){c->positions, c->width, 0, c->width};
 }
 
 static void text_shape_projected(const void *config, weft_text_shape *text)
 {
-    const clip *c = config;
+    const weft_clip *c = config;
     *text = (weft_text_shape){c->positions, c->width, 0, c->projection};
 }
 
 /* clang-format off */
 static const char *const gelus[] = {"\"quick_gelu\"", "\"gelu\"", NULL};
 
-#define AT(member) offsetof(clip, member)
+#define AT(member) offsetof(weft_clip, member)
 #define COMMON(width_, inner_, heads_)                                                            \
     {"hidden_size", WEFT_FIELD_I64, AT(width), width_, 1, 1 << 16, .help = "width"},              \
     {"intermediate_size", WEFT_FIELD_I64, AT(inner), inner_, 1, 1 << 20,                          \
@@ -308,7 +304,7 @@ static const weft_named_config text_sizes[] = {
 #define FAMILY(stem_, kind, class_, role_, scope_, ...)                                           \
     const weft_family weft_family_clip_##stem_ = {                                                \
         .class_name = class_, .role = role_, .scope = scope_, .stem = "model",                    \
-        .library = "transformers", .config_bytes = sizeof(clip),                                  \
+        .library = "transformers", .config_bytes = sizeof(weft_clip),                          \
         .field = kind##_fields, .fields = sizeof kind##_fields / sizeof *kind##_fields,           \
         .check = check,                                                                           \
         .port = stem_##_ports, .ports = sizeof stem_##_ports / sizeof *stem_##_ports,             \

@@ -179,6 +179,7 @@ typedef enum weft_field_type {
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
     WEFT_FIELD_DERIVED, /* no member: follows from the others (`length`), else refused */
+    WEFT_FIELD_PART,    /* the config of a model inside, by the table of the family `part` */
 } weft_field_type;
 
 /* What a field becomes when a config leaves it out and the models beside it decide. */
@@ -204,9 +205,10 @@ typedef struct weft_field {
     const char *help;
     const char *const *words; /* ends with NULL */
     bool spread;              /* lists of dictated length: a number alone is every item */
-    /* "object.key", up to two with '|' between: where the field stands in other versions of the
-     * config */
+    /* "object.key" or "key", up to two with '|' between: where the field stands in other versions
+     * of the config */
     const char *also;
+    const struct weft_family *part;
 } weft_field;
 int64_t weft_three(const void *config); /* the `length` of what has three sides */
 
@@ -285,6 +287,9 @@ typedef struct weft_text_shape {
     int64_t bytes;         /* of a prompt that are read; 0: as many as the tokens hold */
     int64_t pooled;        /* width of the one vector of a prompt; 0: it gives none */
     int64_t layers;        /* that it tells as WEFT_PORT_TEXT_LAYERS, (B,N,L,D) here; 0: none */
+    /* of what is shown a picture beside the text (WEFT_PORT_VIDEO): its side in pixels, in how many
+     * tokens it stands, and which these are; 0: it is shown none */
+    int64_t picture, patches, picture_token;
 } weft_text_shape;
 
 /* What is done to a text before it is cut into tokens (text/clean.h). */
@@ -293,6 +298,22 @@ typedef enum weft_cleaning {
     WEFT_CLEAN_PROMPT, /* damage repaired, entities, white space */
     WEFT_CLEAN_LOWER   /* small letters, no white space at its ends */
 } weft_cleaning;
+
+/* How a text is read by an encoder that is shown the video's first frame beside it: in the places
+ * of what the reading says of other encoders. Of the tokens
+ *
+ *     before: ... <image> ... | text | behind: ... <closes> ...
+ *                 at          crop            |<-- cut ->|
+ *
+ * <image> becomes `patches` tokens. The denoiser is told every n-th of these (weft_given_frames),
+ * then those from `crop` on, without the `cut` ones that end with the last <closes>, of which there
+ * are `closings`; where a text is so long that the last is cut off, with the end instead. */
+typedef struct weft_shown {
+    const char *before, *behind;
+    int64_t crop;
+    const char *image, *closes;
+    int64_t at, patches, cut, closings;
+} weft_shown;
 
 /* How a denoiser is told a text by one of its encoders. Ports: WEFT_PORT_LATENTS (0): none. */
 typedef struct weft_reading {
@@ -306,6 +327,7 @@ typedef struct weft_reading {
     bool zeros;        /* embeddings behind the text are zeros */
     bool paired;       /* of a negative text as many tokens are seen as of its prompt */
     weft_port layers;  /* of the denoiser: all layers of the encoder are given as it */
+    const struct weft_shown *shown; /* to an encoder that sees a picture beside; NULL: to none */
 } weft_reading;
 
 /* How a denoiser is told frames that are given: an image that a video begins or ends with. */
@@ -329,6 +351,13 @@ typedef struct weft_given_frames {
     bool last_must;   /* and has to be */
     /* TIMES: models with this config may have been trained so or not; their folder says it */
     bool asks;
+    /* Every n-th token of the picture that a text encoder sees is told (weft_shown); 0: it is shown
+     * none */
+    int64_t picture_step;
+    /* Published folders: so much of the picture is in the noise of every frame at the beginning,
+     * and so many latent frames go before the video, which are thrown away when they are decoded */
+    double tint;
+    int64_t lead;
 } weft_given_frames;
 
 /* The tiles that a reference takes large pictures in (model/tiling.h): frames, rows and columns of

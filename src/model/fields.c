@@ -47,6 +47,7 @@ static const char *word_of(const weft_field *f)
     case WEFT_FIELD_BOOL:
     case WEFT_FIELD_BOOLS: return "boolean";
     case WEFT_FIELD_WORDS: return "word";
+    case WEFT_FIELD_PART: return "object";
     default: return "integer";
     }
 }
@@ -56,7 +57,7 @@ static weft_status wrong_type(const weft_field *f, const char *where, const json
     char *text = weft_json_line(value);
     const weft_status_code status =
         weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not a%s %s", where, f->key,
-                  text ? text : "?", word_of(f)[0] == 'i' ? "n" : "", word_of(f));
+                  text ? text : "?", strchr("io", word_of(f)[0]) ? "n" : "", word_of(f));
     weft_free(text);
     return status;
 }
@@ -223,9 +224,11 @@ static const json_t *value_of(const weft_field *f, const json_t *json)
     const json_t *value = json_object_get(json, f->key);
     for (const char *at = f->also; at && (!value || json_is_null(value));) {
         char object[64], key[64];
-        if (sscanf(at, "%63[^.].%63[^|]", object, key) != 2)
+        const int words = sscanf(at, "%63[^.|].%63[^|]", object, key);
+        if (words < 1)
             break;
-        value = json_object_get(json_object_get(json, object), key);
+        value = json_object_get(json, object);
+        value = words == 2 ? json_object_get(value, key) : value;
         at = strchr(at, '|');
         at += at != NULL;
     }
@@ -257,6 +260,30 @@ static weft_status check_each(const weft_field *f, const char *where, const json
     return status;
 }
 
+/* A model inside, all of its fields at their defaults where nothing is said of it. */
+static weft_status read_part(const weft_field *f, const char *where, const json_t *value,
+                             const weft_places *places, void *config)
+{
+    const weft_family *part = f->part;
+    json_t *none = json_object();
+    const json_t *from = value && !json_is_null(value) ? value : none;
+    const char *type = json_string_value(json_object_get(from, "model_type"));
+    weft_status_code status = WEFT_OK;
+    if (!none)
+        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    else if (!json_is_object(from))
+        status = wrong_type(f, where, from);
+    else if (type && part->model_type && strcmp(type, part->model_type) != 0)
+        status = weft_fail(WEFT_E_UNSUPPORTED,
+                           "%s: \"%s\" is of a %.80s; a %s is supported (\"model_type\": \"%s\")",
+                           where, f->key, type, part->class_name, part->model_type);
+    if (status == WEFT_OK)
+        status = weft_fields_read(part, from,
+                                  &(weft_places){.where = where, .strict = places->strict}, config);
+    json_decref(none);
+    return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "\"%s\"", f->key);
+}
+
 static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,
                               const weft_places *places, void *config)
 {
@@ -264,6 +291,7 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
     const char *where = weft_places_of(places, f->key);
     const bool given = value && !json_is_null(value);
     switch (f->type) {
+    case WEFT_FIELD_PART: return read_part(f, where, value, places, (char *)config + f->offset);
     case WEFT_FIELD_IGNORED: return WEFT_OK;
     case WEFT_FIELD_EACH: return given ? check_each(f, where, value, config) : WEFT_OK;
     case WEFT_FIELD_FIXED: return given ? check_fixed(f, where, value) : WEFT_OK;
@@ -342,9 +370,20 @@ static json_t *write_item(const weft_field *f, const void *from)
     }
 }
 
+/* As transformers has it: told what it is by its "model_type". */
+static json_t *write_part(const weft_family *part, const void *config)
+{
+    json_t *json = weft_fields_write(part, config);
+    json_object_del(json, "_class_name");
+    json_object_set_new(json, "model_type", json_string(part->model_type));
+    return json;
+}
+
 static json_t *write_field(const weft_field *f, const void *config)
 {
     const char *from = (const char *)config + f->offset;
+    if (f->type == WEFT_FIELD_PART)
+        return write_part(f->part, from);
     if (f->type == WEFT_FIELD_FIXED || f->type == WEFT_FIELD_IGNORED)
         return json_loads(f->fallback, JSON_DECODE_ANY, NULL);
     if (f->type == WEFT_FIELD_EACH)

@@ -278,9 +278,13 @@ static void given(const void *config, weft_given_frames *given)
 {
     const hunyuan *c = config;
     if (c->image == IMAGE_LATENTS)
-        *given = (weft_given_frames){.form = WEFT_GIVEN_CHANNELS, .mark_behind = true};
+        *given = (weft_given_frames){.form = WEFT_GIVEN_CHANNELS,
+                                     .mark_behind = true,
+                                     .picture_step = 2,
+                                     .tint = 0.001,
+                                     .lead = 1};
     else if (c->image == IMAGE_TOKENS)
-        given->form = WEFT_GIVEN_PLACES;
+        *given = (weft_given_frames){.form = WEFT_GIVEN_PLACES, .picture_step = 4, .tint = 0.001};
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -429,19 +433,30 @@ static const weft_dialect dialects[] = {
      sizeof original / sizeof *original, COMFY},
 };
 
+/* The same of a video that begins with a picture, by a language model that sees it. */
+#define ASPECTS                                                                                   \
+    "1. The main content and theme of the video."                                                 \
+    "2. The color, shape, size, texture, quantity, text, and spatial relationships of the "       \
+    "objects."                                                                                    \
+    "3. Actions, events, behaviors temporal relationships, physical movement changes of the "     \
+    "objects."                                                                                    \
+    "4. background environment, light, style and atmosphere."                                     \
+    "5. camera angles, movements, and transitions used in the video:<|eot_id|>"
+static const weft_shown shown = {
+    .before = "<|start_header_id|>system<|end_header_id|>\n\n<image>\nDescribe the video by "
+              "detailing the following aspects according to the reference image: " ASPECTS
+              "\n\n<|start_header_id|>user<|end_header_id|>\n\n",
+    .behind = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    .crop = 103, .image = "<image>", .closes = "<|end_header_id|>",
+    .at = 5, .patches = 576, .cut = 4, .closings = 3,
+};
+
 /* The language model is asked to describe a video; what it says of the question is left away. */
 static const weft_reading readings[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 256,
-     .crop = 95,
+     .crop = 95, .shown = &shown,
      .before = "<|start_header_id|>system<|end_header_id|>\n\nDescribe the video by detailing the "
-               "following aspects: 1. The main content and theme of the video."
-               "2. The color, shape, size, texture, quantity, text, and spatial relationships of "
-               "the objects."
-               "3. Actions, events, behaviors temporal relationships, physical movement changes "
-               "of the objects."
-               "4. background environment, light, style and atmosphere."
-               "5. camera angles, movements, and transitions used in the video:<|eot_id|>"
-               "<|start_header_id|>user<|end_header_id|>\n\n",
+               "following aspects: " ASPECTS "<|start_header_id|>user<|end_header_id|>\n\n",
      .behind = "<|eot_id|>"},
     {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 77},
 };

@@ -7,18 +7,10 @@
  * The text's embedding is what a layer before the last says. Several heads of queries share one of
  * keys and values. Shape letters: B batch, S tokens, C width, K heads of keys, G queries of each,
  * D head width. */
-#include "model/model.h"
+#include "model/llama_encoder.h"
+
 #include "model/text_encoder.h"
 #include "nn/nn.h"
-
-typedef struct llama {
-    int64_t vocabulary, width, inner, layers, heads, key_heads, head_dim;
-    double theta, eps;
-    int64_t rope; /* a word; all of them are one for text */
-    int64_t pad;  /* token whose embedding is not trained; -1: none */
-    int64_t skipped, max_length;
-} llama;
-_Static_assert(sizeof(llama) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
 static weft_value project(weft_graph *g, const char *name, weft_value h, int64_t out, bool bias)
 {
@@ -27,7 +19,7 @@ static weft_value project(weft_graph *g, const char *name, weft_value h, int64_t
 }
 
 /* (B,S,K,D) -> (B,S,K G,D), each head G times. */
-static weft_value repeat_heads(weft_graph *g, const llama *c, weft_value x)
+static weft_value repeat_heads(weft_graph *g, const weft_llama *c, weft_value x)
 {
     const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1),
                   times = c->heads / c->key_heads;
@@ -38,7 +30,7 @@ static weft_value repeat_heads(weft_graph *g, const llama *c, weft_value x)
     return weft_reshape(g, x, WEFT_SHAPE(batch, length, c->heads, c->head_dim));
 }
 
-static weft_value attend(weft_graph *g, const llama *c, bool bias, weft_value h,
+static weft_value attend(weft_graph *g, const weft_llama *c, bool bias, weft_value h,
                          const weft_value *rope, weft_value hidden)
 {
     const int64_t keys = c->key_heads * c->head_dim;
@@ -54,7 +46,7 @@ static weft_value attend(weft_graph *g, const llama *c, bool bias, weft_value h,
     return h;
 }
 
-static weft_value block(weft_graph *g, const llama *c, bool bias, weft_value x,
+static weft_value block(weft_graph *g, const weft_llama *c, bool bias, weft_value x,
                         const weft_value *rope, weft_value hidden)
 {
     weft_value h = weft_nn_rms_norm(g, "input_layernorm", x, c->eps);
@@ -70,7 +62,7 @@ static weft_value block(weft_graph *g, const llama *c, bool bias, weft_value x,
 }
 
 /* The padding token's row takes part, but is not trained. */
-static weft_value embed(weft_graph *g, const llama *c, weft_value tokens_bs)
+weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value tokens_bs)
 {
     const weft_value table =
         weft_param(g, "embed_tokens.weight", WEFT_F32, WEFT_SHAPE(c->vocabulary, c->width),
@@ -86,10 +78,10 @@ static weft_value embed(weft_graph *g, const llama *c, weft_value tokens_bs)
                     weft_mul(g, weft_unary(g, WEFT_OP_STOP, x), weft_affine(g, trained, -1, 1)));
 }
 
-static void encode(weft_graph *g, const llama *c, bool bias, weft_ports *p)
+void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value x, weft_ports *p)
 {
-    const weft_value tokens_bs = p->at[WEFT_PORT_TOKENS], mask = p->at[WEFT_PORT_TEXT_MASK];
-    const int64_t length = weft_dim(g, tokens_bs, 1);
+    const weft_value mask = p->at[WEFT_PORT_TEXT_MASK];
+    const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1);
     const weft_value hidden = weft_value_ok(mask)
                                   ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
                                   : WEFT_NONE; /* on the right nothing sees it anyway */
@@ -102,13 +94,12 @@ static void encode(weft_graph *g, const llama *c, bool bias, weft_ports *p)
     };
     weft_value rope[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
-    weft_value x = embed(g, c, tokens_bs), *layer = weft_alloc(c->layers * (int64_t)sizeof *layer);
+    weft_value *layer = weft_alloc(c->layers * (int64_t)sizeof *layer);
     if (!layer) {
         weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld layers", (long long)c->layers);
         return;
     }
-    const weft_shape one =
-        WEFT_SHAPE(weft_dim(g, tokens_bs, 0), 1, length, c->width); /* of what is told as a stack */
+    const weft_shape one = WEFT_SHAPE(batch, 1, length, c->width); /* of what is told as a stack */
     for (int64_t i = 0; i < c->layers; i++) {
         if (i == c->layers - c->skipped)
             p->at[WEFT_PORT_TEXT] = x;
@@ -126,11 +117,16 @@ static void encode(weft_graph *g, const llama *c, bool bias, weft_ports *p)
         p->at[WEFT_PORT_TEXT] = x;
 }
 
+static void encode(weft_graph *g, const weft_llama *c, bool bias, weft_ports *p)
+{
+    weft_llama_encode(g, c, bias, weft_llama_words(g, c, p->at[WEFT_PORT_TOKENS]), p);
+}
+
 /* ---- the families --------------------------------------------------------------------------- */
 
 static weft_status check(const void *config, const weft_places *places)
 {
-    const llama *c = config;
+    const weft_llama *c = config;
     if (c->heads % c->key_heads)
         return weft_fail(WEFT_E_FORMAT,
                          "%s: %lld attention heads do not divide among \"num_key_value_heads\" "
@@ -161,20 +157,20 @@ static void build_qwen(weft_graph *g, const void *config, weft_call call, weft_p
 
 static void text_shape(const void *config, weft_text_shape *text)
 {
-    const llama *c = config;
+    const weft_llama *c = config;
     *text = (weft_text_shape){.length = c->max_length, .width = c->width, .layers = c->layers};
 }
 
 static int64_t even_share(const void *config)
 {
-    const llama *c = config;
+    const weft_llama *c = config;
     return c->width / c->heads;
 }
 
 /* clang-format off */
 static const char *const ropes[] = {"\"default\"", "\"mrope\"", NULL};
 
-#define AT(member) offsetof(llama, member)
+#define AT(member) offsetof(weft_llama, member)
 #define FIELDS(vocabulary_, width_, inner_, layers_, heads_, keys_, theta_, eps_)                 \
     {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24, .help = "tokens"},    \
     {"hidden_size", WEFT_FIELD_I64, AT(width), width_, 1, 1 << 16, .help = "width"},              \
@@ -243,7 +239,7 @@ static const weft_dialect llama_dialects[] = {DIALECTS("layers.0.self_attn.q_pro
         .class_name = class_, .role = WEFT_ROLE_TEXT_ENCODER,                                     \
         .scope = "text_encoder", .stem = "model", .library = "transformers",                      \
         .model_type = type_,                                                                      \
-        .config_bytes = sizeof(llama),                                                            \
+        .config_bytes = sizeof(weft_llama),                                                       \
         .field = stem_##_fields, .fields = sizeof stem_##_fields / sizeof *stem_##_fields,        \
         .check = check, .sizes = stem_##_sizes,                                                   \
         .port = ports, .ports = sizeof ports / sizeof *ports, \

@@ -11,7 +11,8 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_flux_dit;
 extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text,
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
-    weft_family_qwen, weft_family_llama, weft_family_bert, weft_family_identity_encoder;
+    weft_family_qwen, weft_family_llama, weft_family_bert, weft_family_llava,
+    weft_family_identity_encoder;
 
 const weft_family *const weft_families[] = {
     &weft_family_wan_dit,           /* WanTransformer3DModel */
@@ -47,6 +48,7 @@ const weft_family *const weft_families[] = {
     &weft_family_clip_vision_projected, /* CLIPVisionModelWithProjection */
     &weft_family_clip_vision,           /* CLIPVisionModel               */
     &weft_family_qwen,                  /* Qwen2_5_VLTextModel           */
+    &weft_family_llava,                 /* LlavaForConditionalGeneration */
     &weft_family_llama,                 /* LlamaModel                    */
     &weft_family_bert,                  /* BertModel                     */
     &weft_family_identity_encoder,      /* WeftIdentityEncoder           */

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "nn/nn.h"
 #include "text/clean.h"
 
 #include <stdio.h>
@@ -88,7 +89,47 @@ static int64_t only_length(const weft_model *denoiser, weft_port port)
 /* Rows of the template before a text; bytes have none. */
 static int64_t crop_of(const weft_reader *reader)
 {
-    return reader->model.family->tokens ? 0 : reader->reading->crop;
+    return reader->model.family->tokens ? 0
+           : reader->shown              ? reader->shown->crop
+                                        : reader->reading->crop;
+}
+
+/* Tokens that are told of a text and of the picture beside it. */
+static int64_t rows_of(const weft_reader *reader)
+{
+    return reader->told_picture + reader->told_text;
+}
+
+/* Those that the encoder reads: a picture is several. */
+static int64_t places_of(const weft_reader *reader)
+{
+    return reader->length + (reader->shown ? reader->shown->patches - 1 : 0);
+}
+
+/* Whether the encoder is shown a picture, and one that the denoiser's row knows how to tell of. */
+static weft_status find_shown(const weft_model *denoiser, const char *where, weft_reader *reader)
+{
+    const weft_text_shape text = weft_model_text(&reader->model);
+    const weft_shown *shown = reader->reading->shown;
+    const int64_t step = weft_model_given(denoiser).picture_step;
+    if (!text.picture)
+        return WEFT_OK;
+    if (!shown || !step)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: %s reads the first frame beside the prompt, and this %s is told of "
+                         "none; it takes an encoder of text alone",
+                         where, weft_model_class(&reader->model), weft_model_class(denoiser));
+    if (text.patches != shown->patches)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: to this %s a picture is %lld tokens, that of %s has %lld: it was "
+                         "trained with another",
+                         where, weft_model_class(&reader->model), (long long)text.patches,
+                         weft_model_class(denoiser), (long long)shown->patches);
+    reader->shown = shown;
+    reader->picture = text.picture;
+    reader->step = step;
+    reader->told_picture = (shown->patches + step - 1) / step;
+    return WEFT_OK;
 }
 
 static weft_status find_length(const weft_model *denoiser, const weft_reader_spec *spec,
@@ -102,19 +143,23 @@ static weft_status find_length(const weft_model *denoiser, const weft_reader_spe
             return weft_fail(WEFT_E_CONFIG, "%s: length %lld: %s has %lld tokens, by its config",
                              where, (long long)spec->length, weft_model_class(&reader->model),
                              (long long)text.length);
-        reader->length = text.length;
+        reader->length = reader->told_text = text.length;
         return WEFT_OK;
     }
     if (only && spec->length && spec->length != only)
         return weft_fail(WEFT_E_CONFIG, "%s: length %lld: %s has places for %lld tokens of text",
                          where, (long long)spec->length, weft_model_class(denoiser),
                          (long long)only);
-    const int64_t wanted = spec->length ? spec->length : only ? only : reading->length;
-    reader->length = wanted ? wanted + reading->crop : text.length;
-    if (reader->length <= reading->crop)
+    const int64_t wanted = spec->length ? spec->length
+                           : only       ? only
+                                        : reading->length,
+                  crop = crop_of(reader), least = crop + (reader->shown ? reader->shown->cut : 0);
+    reader->length = wanted ? wanted + crop : text.length;
+    if (reader->length <= least)
         return weft_fail(
-            WEFT_E_CONFIG, "%s: %s takes %lld tokens, the template before a text has %lld", where,
-            weft_model_class(&reader->model), (long long)reader->length, (long long)reading->crop);
+            WEFT_E_CONFIG, "%s: %s takes %lld tokens, the template around a text has %lld", where,
+            weft_model_class(&reader->model), (long long)reader->length, (long long)least);
+    reader->told_text = reader->length - least;
     return WEFT_OK;
 }
 
@@ -185,7 +230,7 @@ static weft_status connect(const weft_model *denoiser, int r, const char *where,
     const weft_reading *reading = reader->reading;
     const weft_text_shape text = weft_model_text(&reader->model);
     const weft_model_size one = {1, 1, 1, 1, 1};
-    const int64_t rows = reader->length - crop_of(reader);
+    const int64_t rows = rows_of(reader);
     if (reading->text && weft_model_takes(denoiser, reading->text)) {
         const weft_shape shape = weft_model_shape(denoiser, &one, reading->text);
         if (shape.dim[2] != text.width)
@@ -230,6 +275,7 @@ weft_status weft_captions_read(const weft_model *denoiser, const weft_reader_spe
         reader->reading = weft_captions_reading(denoiser, r);
         reader->model = spec[r].model;
         WEFT_TRY(find_tokenizer(&spec[r], reader->reading, where, reader->tokenizer));
+        WEFT_TRY(find_shown(denoiser, where, reader));
         WEFT_TRY(find_length(denoiser, &spec[r], where, reader));
         WEFT_TRY(connect(denoiser, r, where, &c));
     }
@@ -304,16 +350,45 @@ static bool knows_real(const weft_captions *c, const weft_reader *r)
     return r->tokenizer[0] && (r->reading->zeros || tells(c, r->reading->mask));
 }
 
+/* Of what is said of all tokens, x (B,S,C): every step-th of the picture, then those of the text.
+ * The cut is at another place in each: what stands before it, and what is `cut` further behind. */
+static weft_value take_shown(weft_graph *g, const weft_reader *reader, int r, weft_value x)
+{
+    const weft_shown *s = reader->shown;
+    const int64_t batch = weft_dim(g, x, 0), width = weft_dim(g, x, 2), step = reader->step,
+                  padded = reader->told_picture * step, rest = padded - s->patches,
+                  rows = reader->told_text, from = s->crop - 1 + s->patches;
+    weft_value picture = weft_slice(g, x, 1, s->at, s->patches);
+    if (rest) {
+        const weft_value none = weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, rest, width), 0);
+        picture = weft_concat(g, (weft_value[]){picture, none}, 2, 1);
+    }
+    picture = weft_reshape(g, picture, WEFT_SHAPE(batch, reader->told_picture, step, width));
+    picture = weft_reshape(g, weft_slice(g, picture, 2, 0, 1),
+                           WEFT_SHAPE(batch, reader->told_picture, width));
+    const weft_value uncut = weft_reshape(
+        g, weft_cast(g, numbers(g, "uncut", r, batch, rows), WEFT_F32), WEFT_SHAPE(batch, rows, 1));
+    const weft_value before = weft_mul(g, weft_slice(g, x, 1, from, rows), uncut),
+                     behind = weft_mul(g, weft_slice(g, x, 1, from + s->cut, rows),
+                                       weft_affine(g, uncut, -1, 1));
+    return weft_concat(g, (weft_value[]){picture, weft_add(g, before, behind)}, 2, 1);
+}
+
 static void encode(weft_graph *g, const weft_captions *c, int r, int64_t batch, bool stays,
                    weft_ports *ports)
 {
     const weft_reader *reader = &c->reader[r];
     const weft_reading *reading = reader->reading;
-    const int64_t rows = reader->length - crop_of(reader);
+    const int64_t rows = rows_of(reader);
     weft_ports p = weft_ports_none();
-    p.at[WEFT_PORT_TOKENS] = numbers(g, "tokens", r, batch, reader->length);
+    char name[32];
+    p.at[WEFT_PORT_TOKENS] = numbers(g, "tokens", r, batch, places_of(reader));
     if (weft_model_has(&reader->model, WEFT_PORT_TEXT_MASK))
-        p.at[WEFT_PORT_TEXT_MASK] = numbers(g, "seen", r, batch, reader->length);
+        p.at[WEFT_PORT_TEXT_MASK] = numbers(g, "seen", r, batch, places_of(reader));
+    if (reader->shown)
+        p.at[WEFT_PORT_VIDEO] =
+            weft_input(g, weft_captions_input("picture", r, name), WEFT_F32,
+                       WEFT_SHAPE(batch, 1, reader->picture, reader->picture, 3));
     weft_graph_push(g, "%s", reading->encoder);
     weft_model_call(g, &reader->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
                     &p);
@@ -323,7 +398,9 @@ static void encode(weft_graph *g, const weft_captions *c, int r, int64_t batch, 
         weft_value text = p.at[WEFT_PORT_TEXT];
         if (stays)
             text = weft_unary(g, WEFT_OP_STOP, text);
-        if (crop_of(reader))
+        if (reader->shown)
+            text = take_shown(g, reader, r, text);
+        else if (crop_of(reader))
             text = weft_slice(g, text, 1, crop_of(reader), rows);
         if (reading->zeros && weft_value_ok(real))
             text = weft_mul(
@@ -406,6 +483,37 @@ void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t b
 
 /* ---- texts ---------------------------------------------------------------------------------- */
 
+/* The token that a sign of the template is. */
+static weft_status find_sign(const weft_reader *reader, const weft_tokenizer *t, const char *sign,
+                             int32_t *token)
+{
+    int32_t *id = NULL;
+    int64_t count;
+    WEFT_TRY(weft_tokenizer_encode(t, sign, (int64_t)strlen(sign), 0, &id, &count, NULL));
+    const bool known = count && !strcmp(weft_tokenizer_piece(t, id[count - 1]), sign);
+    *token = known ? id[count - 1] : -1;
+    weft_free(id);
+    return known ? WEFT_OK
+                 : weft_fail(WEFT_E_FORMAT,
+                             "%s: it has no token \"%s\", which stands in what %s is asked: it is "
+                             "another model's",
+                             reader->tokenizer, sign, weft_model_class(&reader->model));
+}
+
+static weft_status find_signs(const weft_reader *reader, const weft_tokenizer *t, weft_signs *signs)
+{
+    const int64_t token = weft_model_text(&reader->model).picture_token;
+    WEFT_TRY(find_sign(reader, t, reader->shown->image, &signs->image));
+    WEFT_TRY(find_sign(reader, t, reader->shown->closes, &signs->closes));
+    return signs->image == token
+               ? WEFT_OK
+               : weft_fail(WEFT_E_FORMAT,
+                           "%s: \"%s\" is token %d, by its config %s puts the picture in the "
+                           "places of %lld: it is another model's",
+                           reader->tokenizer, reader->shown->image, signs->image,
+                           weft_model_class(&reader->model), (long long)token);
+}
+
 weft_status weft_spelling_open(const weft_captions *c, weft_spelling *s)
 {
     weft_status_code status = WEFT_OK;
@@ -416,13 +524,17 @@ weft_status weft_spelling_open(const weft_captions *c, weft_spelling *s)
             continue;
         status = weft_tokenizer_open(reader->tokenizer, &s->of[r]);
         json_t *config = status == WEFT_OK ? weft_model_write(&reader->model) : NULL;
-        const int64_t rows = json_integer_value(json_object_get(config, "vocab_size"));
+        const json_t *inside = json_object_get(config, "text_config");
+        const int64_t rows =
+            json_integer_value(json_object_get(inside ? inside : config, "vocab_size"));
         if (status == WEFT_OK && rows < weft_tokenizer_size(s->of[r]))
             status = weft_fail(
                 WEFT_E_CONFIG, "%s has %lld tokens, %s (%s) knows %lld: it is another model's",
                 reader->tokenizer, (long long)weft_tokenizer_size(s->of[r]),
                 reader->reading->encoder, weft_model_class(&reader->model), (long long)rows);
         json_decref(config);
+        if (status == WEFT_OK && reader->shown)
+            status = find_signs(reader, s->of[r], &s->sign[r]);
     }
     if (status != WEFT_OK)
         weft_spelling_close(s);
@@ -443,7 +555,9 @@ static weft_status ids_of(const weft_reader *reader, const weft_tokenizer *t, co
     const weft_reading *reading = reader->reading;
     weft_buf whole = {0};
     const int64_t length = (int64_t)strlen(text);
-    weft_buf_printf(&whole, "%s", reading->before ? reading->before : "");
+    const char *before = reader->shown ? reader->shown->before : reading->before,
+               *behind = reader->shown ? reader->shown->behind : reading->behind;
+    weft_buf_printf(&whole, "%s", before ? before : "");
     weft_status_code status = WEFT_OK;
     if (reading->clean == WEFT_CLEAN_LOWER)
         weft_text_clean_lower(text, length, &whole);
@@ -451,7 +565,7 @@ static weft_status ids_of(const weft_reader *reader, const weft_tokenizer *t, co
         status = weft_text_clean_prompt(text, length, true, &whole);
     else
         weft_buf_append(&whole, text, length);
-    weft_buf_printf(&whole, "%s", reading->behind ? reading->behind : "");
+    weft_buf_printf(&whole, "%s", behind ? behind : "");
     if (status == WEFT_OK)
         status = weft_buf_check(&whole);
     if (status == WEFT_OK)
@@ -459,6 +573,11 @@ static weft_status ids_of(const weft_reader *reader, const weft_tokenizer *t, co
     weft_buf_free(&whole);
     return status;
 }
+
+/* A row of a reader's inputs; NULL: not on this rank. */
+typedef struct spelled {
+    int32_t *tokens, *seen, *real, *uncut;
+} spelled;
 
 static int32_t *row_of(weft_find_input *find, void *user, const char *what, int r, int64_t row,
                        int64_t length)
@@ -468,33 +587,117 @@ static int32_t *row_of(weft_find_input *find, void *user, const char *what, int 
     return to ? (int32_t *)to->data + row * length : NULL;
 }
 
+/* Where the last token in front of what is kept behind the cut stands, plus one (weft_shown). */
+static int64_t cut_end(const weft_reader *reader, const weft_signs *signs, const int32_t *id,
+                       int64_t count)
+{
+    int64_t last = 0, closings = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (id[i] == signs->closes) {
+            last = i + 1;
+            closings++;
+        }
+    return closings < reader->shown->closings ? reader->length : last;
+}
+
+/* The picture's token must stand where the template has it, and nowhere else. */
+static weft_status check_shown(const weft_reader *reader, const weft_signs *signs,
+                               const int32_t *id, int64_t count)
+{
+    const weft_shown *s = reader->shown;
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++)
+        found += id[i] == signs->image;
+    if (count <= s->at || id[s->at] != signs->image)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"%s\" of the template is not its token %lld: it is another model's",
+                         reader->tokenizer, s->image, (long long)s->at);
+    return found == 1 ? WEFT_OK
+                      : weft_fail(WEFT_E_ARG,
+                                  "a prompt has \"%s\" in it, which %s takes for a picture: leave "
+                                  "it out",
+                                  s->image, weft_model_class(&reader->model));
+}
+
+/* As below, with the picture's tokens in the place of its one. */
+static weft_status spell_shown(const weft_reader *reader, const weft_signs *signs, int32_t padding,
+                               const int32_t *id, int64_t count, const spelled *to)
+{
+    const weft_shown *s = reader->shown;
+    const int64_t more = s->patches - 1, end = cut_end(reader, signs, id, count) - s->cut;
+    WEFT_TRY(check_shown(reader, signs, id, count));
+    for (int64_t i = 0; i < places_of(reader); i++) {
+        const int64_t from = i < s->at ? i : i > s->at + more ? i - more : s->at;
+        if (to->tokens)
+            to->tokens[i] = from < count ? id[from] : padding;
+        if (to->seen)
+            to->seen[i] = from < count;
+    }
+    for (int64_t i = 0; i < reader->told_picture && to->real; i++)
+        to->real[i] = 1;
+    for (int64_t i = 0; i < reader->told_text; i++) {
+        const bool uncut = s->crop + i < end;
+        if (to->uncut)
+            to->uncut[i] = uncut;
+        if (to->real)
+            to->real[reader->told_picture + i] = s->crop + i + (uncut ? 0 : s->cut) < count;
+    }
+    return WEFT_OK;
+}
+
+void weft_captions_show(const weft_captions *c, int r, weft_find_input *find, void *user,
+                        int64_t row, const float *picture)
+{
+    const weft_reader *reader = &c->reader[r];
+    const int64_t each = reader->picture * reader->picture * 3;
+    char name[32];
+    const weft_tensor *to =
+        reader->shown ? find(user, weft_captions_input("picture", r, name)) : NULL;
+    if (to)
+        memcpy((float *)to->data + row * each, picture, (size_t)each * sizeof *picture);
+}
+
+int64_t weft_captions_picture(const weft_captions *c)
+{
+    for (int r = 0; r < c->readers; r++)
+        if (c->reader[r].shown)
+            return c->reader[r].picture;
+    return 0;
+}
+
 weft_status weft_captions_spell(const weft_captions *c, weft_spelling *s, int r,
                                 weft_find_input *find, void *user, int64_t row, const char *text)
 {
     const weft_reader *reader = &c->reader[r];
     const int64_t length = reader->length, crop = crop_of(reader);
-    int32_t *tokens = row_of(find, user, "tokens", r, row, length), *id = NULL;
-    int32_t *seen = row_of(find, user, "seen", r, row, length),
-            *real = row_of(find, user, "real", r, row, length - crop);
+    const spelled to = {
+        .tokens = row_of(find, user, "tokens", r, row, places_of(reader)),
+        .seen = row_of(find, user, "seen", r, row, places_of(reader)),
+        .real = row_of(find, user, "real", r, row, rows_of(reader)),
+        .uncut = reader->shown ? row_of(find, user, "uncut", r, row, reader->told_text) : NULL};
+    int32_t *id = NULL;
     int64_t count, cut;
     s->texts += r == 0;
     if (!s->of[r]) {
-        if (tokens)
-            reader->model.family->tokens(reader->model.config, text, tokens);
+        if (to.tokens)
+            reader->model.family->tokens(reader->model.config, text, to.tokens);
         return WEFT_OK;
     }
     WEFT_TRY(ids_of(reader, s->of[r], text, length, &id, &count, &cut));
+    const int32_t padding = weft_tokenizer_padding(s->of[r]);
     s->cut[r] += cut > 0;
-    for (int64_t i = 0; i < length; i++) {
-        if (tokens)
-            tokens[i] = i < count ? id[i] : weft_tokenizer_padding(s->of[r]);
-        if (seen)
-            seen[i] = i < count || reader->reading->sees_padding;
-        if (real && i >= crop)
-            real[i - crop] = i < count;
+    const weft_status_code status =
+        reader->shown ? spell_shown(reader, &s->sign[r], padding, id, count, &to) : WEFT_OK;
+    for (int64_t i = 0; i < length && !reader->shown; i++) {
+        if (to.tokens)
+            to.tokens[i] = i < count ? id[i] : padding;
+        if (to.seen)
+            to.seen[i] = i < count || reader->reading->sees_padding;
+        if (to.real && i >= crop)
+            to.real[i - crop] = i < count;
     }
     weft_free(id);
-    return WEFT_OK;
+    return status;
 }
 
 void weft_captions_give(const weft_captions *c, weft_find_input *find, void *user, int64_t row,

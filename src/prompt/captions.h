@@ -5,12 +5,17 @@
  *          --encoder--> (L,D) --crop, zeros--> "text" (L',D), "text_mask" (L')
  *          --encoder--> (D)                --> "pooled"
  *
+ * An encoder that is shown the video's first frame (LLaVA) tells a part of what it sees of that,
+ * too, before what it says of the text (weft_shown).
+ *
  * What is done with each encoder is data in the denoiser's row (weft_reading). In a graph the
  * encoders' inputs are named
  *
  *     batch.tokens  batch.tokens_2  i32 (B,L)
  *     batch.seen    batch.seen_2    i32 (B,L)   1: a token that the encoder attends to
  *     batch.real    batch.real_2    i32 (B,L')  1: a token of the text, 0: padding
+ *     batch.picture                 f32 (B,1,side,side,3)  as its processor makes it
+ *     batch.uncut                   i32 (B,L'')  1: of the text's tokens, those before what is cut
  *
  * and what the denoiser is told of captions, where it is given, as its ports: batch.text,
  * batch.text_mask, batch.pooled, batch.text_layers (B,N,L,D). Packed, as caches have it, it is a
@@ -27,8 +32,12 @@ enum { WEFT_MAX_READERS = 4, WEFT_MAX_TOLD = 8 };
 typedef struct weft_reader {
     const weft_reading *reading; /* of the denoiser's family */
     weft_model model;
-    char tokenizer[600]; /* file or folder; "": the family's own tokens */
-    int64_t length;      /* tokens that the encoder is given, with those of the template */
+    char tokenizer[600];     /* file or folder; "": the family's own tokens */
+    int64_t length;          /* tokens that the encoder is given, with those of the template */
+    const weft_shown *shown; /* how it is shown a picture, which is one of those tokens; or NULL */
+    int64_t picture;         /* its side in pixels */
+    int64_t told_picture, told_text; /* tokens that are told, of the picture and of the text */
+    int64_t step;                    /* of the picture's every n-th */
 } weft_reader;
 
 /* A piece of what a denoiser is told: (rows, width) of a caption, behind `at` others. Pooled
@@ -90,8 +99,14 @@ void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t b
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
+/* Tokens of the signs of a template (weft_shown). */
+typedef struct weft_signs {
+    int32_t image, closes;
+} weft_signs;
+
 /* The tokenizers, opened; and what they cut. */
 typedef struct weft_spelling {
+    weft_signs sign[WEFT_MAX_READERS];    /* of readers that are shown a picture */
     weft_tokenizer *of[WEFT_MAX_READERS]; /* NULL: the family's own */
     int64_t texts, cut[WEFT_MAX_READERS]; /* spelled, and how many were too long */
 } weft_spelling;
@@ -104,6 +119,12 @@ typedef weft_tensor *weft_find_input(void *user, const char *name);
 /* Text `row` of a batch into the inputs of reader r. */
 weft_status weft_captions_spell(const weft_captions *c, weft_spelling *spelling, int r,
                                 weft_find_input *find, void *user, int64_t row, const char *text);
+/* The picture (side, side, 3) that reader r is shown beside text `row`; nothing where it is shown
+ * none. */
+void weft_captions_show(const weft_captions *c, int r, weft_find_input *find, void *user,
+                        int64_t row, const float *picture);
+/* The side of that picture in pixels; 0: no reader is shown one. */
+int64_t weft_captions_picture(const weft_captions *c);
 /* What the denoiser is told, packed, into its inputs. */
 void weft_captions_give(const weft_captions *c, weft_find_input *find, void *user, int64_t row,
                         const float *packed);

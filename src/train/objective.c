@@ -414,7 +414,14 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
     WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
                                  weft_model_grid(&m->autoencoder).channels,
                                  weft_model_text(&spec[0].model).width, &m->denoiser));
-    return weft_captions_read(&m->denoiser, spec, count, path, &m->captions);
+    WEFT_TRY(weft_captions_read(&m->denoiser, spec, count, path, &m->captions));
+    return weft_captions_picture(&m->captions)
+               ? weft_fail(WEFT_E_UNSUPPORTED,
+                           "%s: text_encoders.0: %s reads the first frame of each video beside its "
+                           "caption, which weft generate does and training does not; give an "
+                           "encoder of text alone, as a LlamaModel",
+                           path, weft_model_class(&spec[0].model))
+               : WEFT_OK;
 }
 
 /* What is trained beside the denoiser: tokens as wide as its text's. */

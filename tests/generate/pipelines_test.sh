@@ -2,7 +2,7 @@
 # Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
 set -u
 fail() { echo "FAILED: $*"; exit 1; }
-for name in wan22 hunyuan flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v mochi cog_i2v cog15 cog15_i2v cosmos2; do
+for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v mochi cog_i2v cog15 cog15_i2v cosmos2; do
     folder=$SRC/tests/golden/pipelines/$name
     mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
 import json, os, sys

@@ -2,7 +2,7 @@
 # Every golden file passes; a file with one changed number fails; a missing parameter is named.
 set -eu
 golden=$SRC/tests/golden
-for name in wan_t2v_tiny wan_t2v_batch wan_vae_image wan_vae_tiny wan_train30 wan_lora_train30 uvit t5 clip_text bert vaegan; do
+for name in wan_t2v_tiny wan_t2v_batch wan_vae_image wan_vae_tiny wan_train30 wan_lora_train30 uvit t5 clip_text bert llava vaegan; do
     "$WEFT" parity "$golden/$name.json"
 done
 "$WEFT" parity --backend ref "$golden/wan_t2v_tiny.safetensors" "$golden/wan_t2v_tiny.json"

@@ -1,0 +1,122 @@
+#include "generate/clip_picture.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "video/image.h"
+#include "video/resample.h"
+
+#include <string.h>
+
+/* One side of a picture may be so many times the other. */
+enum { MOST_ASPECT = 32 };
+
+static weft_status read_three(const json_t *json, const char *key, const char *where, double at[3])
+{
+    const json_t *list = json_object_get(json, key);
+    for (size_t i = 0; list && i < 3; i++) {
+        if (!json_is_number(json_array_get(list, i)))
+            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not a list of three numbers", where,
+                             key);
+        at[i] = json_number_value(json_array_get(list, i));
+    }
+    return WEFT_OK;
+}
+
+/* "size": 224, or {"shortest_edge": 224}, or {"height": ...}. */
+static int64_t side_of(const json_t *size, int64_t otherwise)
+{
+    if (json_is_integer(size))
+        return json_integer_value(size);
+    const json_t *side = json_object_get(size, "shortest_edge");
+    side = side ? side : json_object_get(size, "height");
+    return json_is_integer(side) ? json_integer_value(side) : otherwise;
+}
+
+weft_status weft_clip_processor_read(const char *folder, int64_t side, weft_clip_processor *p)
+{
+    *p = (weft_clip_processor){.side = side,
+                               .crop = side,
+                               .mean = {0.48145466, 0.4578275, 0.40821073},
+                               .deviation = {0.26862954, 0.26130258, 0.27577711}};
+    char *path = weft_path_join(folder, "image_processor/preprocessor_config.json");
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    json_t *json = NULL;
+    weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &json) : WEFT_OK;
+    if (status == WEFT_OK && json) {
+        p->side = side_of(json_object_get(json, "size"), side);
+        p->crop = side_of(json_object_get(json, "crop_size"), side);
+        status = read_three(json, "image_mean", path, p->mean);
+        if (status == WEFT_OK)
+            status = read_three(json, "image_std", path, p->deviation);
+        if (status == WEFT_OK && (p->crop != side || p->side < side || p->side > 1 << 14))
+            status = weft_fail(WEFT_E_FORMAT,
+                               "%s: pictures of %lld pixels cut from %lld; the image encoder takes "
+                               "%lld",
+                               path, (long long)p->crop, (long long)p->side, (long long)side);
+    }
+    json_decref(json);
+    weft_free(path);
+    return status;
+}
+
+/* A picture as the encoder takes it, (side, side, 3). Resized it is as long as its aspect says. */
+static weft_status process(const weft_clip_processor *p, const char *path, const uint8_t *rgb,
+                           int64_t w, int64_t h, float *to)
+{
+    if (w > MOST_ASPECT * h || h > MOST_ASPECT * w)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: %lldx%lld: of so narrow a picture the image encoder would see next "
+                         "to nothing, a square out of its middle; one side may be %d times the "
+                         "other: crop it",
+                         path, (long long)w, (long long)h, MOST_ASPECT);
+    const int64_t sized_w = w < h ? p->side : p->side * w / h,
+                  sized_h = w < h ? p->side * h / w : p->side;
+    uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
+    weft_status_code status =
+        sized ? weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h)
+              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a picture", path);
+    const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
+    for (int64_t i = 0; status == WEFT_OK && i < p->crop * p->crop * 3; i++) {
+        const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
+        const double v = sized[((top + y) * sized_w + left + x) * 3 + c] / 255.0;
+        to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
+    }
+    weft_free(sized);
+    return status;
+}
+
+weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *path, float *to)
+{
+    uint8_t *rgb;
+    int64_t w, h;
+    WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
+    const weft_status_code status = process(p, path, rgb, w, h, to);
+    weft_free(rgb);
+    return status;
+}
+
+/* A frame of floats, as it would be read from a picture of it. */
+weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_canvas *size,
+                                    const float *frame, float *to)
+{
+    uint8_t *rgb = weft_alloc(size->height * size->width * 3);
+    if (!rgb)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a frame");
+    weft_clip_to_u8(frame, 1, size->height, size->width, false, rgb);
+    const weft_status_code status =
+        process(p, "the frame before", rgb, size->width, size->height, to);
+    weft_free(rgb);
+    return status;
+}
+
+int64_t weft_clip_picture_bytes(const weft_clip_processor *p)
+{
+    return p->side * p->side * MOST_ASPECT * 3;
+}
+
+void weft_clip_picture_black(const weft_clip_processor *p, float *to)
+{
+    for (int64_t i = 0; i < p->crop * p->crop * 3; i++)
+        to[i] = (float)((0 - p->mean[i % 3]) / p->deviation[i % 3]);
+}
