@@ -12,6 +12,13 @@
  *   before   q  k  v  S(k)  S(v)  attention(q, k, v)  attention(q, S(k), S(v))
  *   after    k  S(k)  v  S(v)  q  attention(q, k, v)  attention(q, S(k), S(v))
  *
+ * In the backward the gradients of keys and values go home round the ring, and little is left to do
+ * until they are there. So products that lead to no ring any more (gradients of weights) stand back
+ * while there is one ahead, no more than some of them, and are done while it goes round:
+ *
+ *   before   dx2  dw2  dx1  dw1  grad(far)  S(dk, dv)  grad(near)            dk + S(dk)
+ *   after    dx2       dx1       grad(far)  S(dk, dv)  grad(near)  dw2  dw1  dk + S(dk)
+ *
  * Collectives that need only sources (a gathered parameter) start ahead of their use, as long as
  * what is there before its time is no more than `room`, or the two largest of them.
  *
@@ -29,10 +36,12 @@
 #include <string.h>
 
 enum {
-    AHEAD = 96,       /* nodes of the old order that are looked at for something to do */
-    COVER = 24,       /* work after which a collective counts as finished */
-    HEAVY_WORK = 8,   /* of a contraction, an attention, a convolution; other nodes are 1 */
-    NEAR = HEAVY_WORK /* work between a node and the ring that it leads to, less than that */
+    AHEAD = 96,        /* nodes of the old order that are looked at for something to do */
+    COVER = 24,        /* work after which a collective counts as finished */
+    HEAVY_WORK = 8,    /* of a contraction, an attention, a convolution; other nodes are 1 */
+    NEAR = HEAVY_WORK, /* work between a node and the ring that it leads to, less than that */
+    STANDING = 8,      /* products that stand back at most, with what they read */
+    ROUND = 1 << 20    /* COVER of what goes round a ring: all that there is */
 };
 
 typedef struct order {
@@ -42,6 +51,8 @@ typedef struct order {
     bool *alive, *done;
     bool *early;      /* by node: depends on sources only */
     int32_t *lead;    /* by node: work behind it until a ring begins; NEAR: there is none */
+    bool *rounds;     /* by node: a ring begins somewhere behind it */
+    int32_t rings;    /* that have not begun */
     int32_t *unready; /* by node: producers not placed yet */
     int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
     /* By collective: work until it counts as finished; 0: finished, or not started. */
@@ -159,6 +170,7 @@ static void find_leads(order *o)
 {
     for (int32_t n = o->nodes - 1; n >= 0; n--) {
         o->lead[n] = NEAR;
+        o->rings += o->alive[n] && weft_graph_node(o->from, n)->op == WEFT_OP_RING_SHIFT;
         for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++) {
             const int32_t user = o->user[u];
             const weft_op op = weft_graph_node(o->from, user)->op;
@@ -166,6 +178,7 @@ static void find_leads(order *o)
                                 : weft_op_is_collective(op) ? NEAR
                                                             : o->lead[user] + work(op);
             o->lead[n] = way < o->lead[n] ? way : o->lead[n];
+            o->rounds[n] = o->rounds[n] || op == WEFT_OP_RING_SHIFT || o->rounds[user];
         }
     }
 }
@@ -224,7 +237,8 @@ static void place(order *o, int32_t n)
             o->behind[node->out[i].id] =
                 weft_op_is_alias(node->op) ? o->behind[node->in[0].id] : -1;
     if (weft_op_is_collective(node->op)) {
-        o->left[n] = COVER;
+        o->left[n] = node->op == WEFT_OP_RING_SHIFT ? ROUND : COVER;
+        o->rings -= node->op == WEFT_OP_RING_SHIFT;
         o->queue[o->queue_count++] = n;
         o->ahead_now += o->ahead[n];
         o->behind[node->out[0].id] = n;
@@ -325,21 +339,31 @@ static int32_t leading(order *o, int32_t chosen)
     return chosen;
 }
 
+/* The first that can be done now; products that lead to no ring where nothing else can be, or where
+ * too many of them stand back. */
+static int32_t first_ready(order *o)
+{
+    int32_t standing = -1, seen = 0, back = 0;
+    for (int32_t n = o->first; n < o->nodes && seen < AHEAD && back <= STANDING; n++) {
+        if (!o->alive[n] || o->done[n])
+            continue;
+        seen++;
+        const weft_op op = weft_graph_node(o->from, n)->op;
+        if (o->unready[n] || weft_op_is_collective(op) || waits(o, n, false))
+            continue;
+        if (!o->rings || o->rounds[n] || !weft_op_has(op, WEFT_TRAIT_HEAVY))
+            return n;
+        standing = back++ ? standing : n;
+    }
+    return standing;
+}
+
 static void schedule(order *o)
 {
     while (o->first < o->nodes && weft_graph_check(o->r.to) == WEFT_OK) {
         if (start_ready(o))
             continue;
-        int32_t chosen = -1, seen = 0;
-        for (int32_t n = o->first; n < o->nodes && seen < AHEAD && chosen < 0; n++) {
-            if (!o->alive[n] || o->done[n])
-                continue;
-            seen++;
-            if (!o->unready[n] && !weft_op_is_collective(weft_graph_node(o->from, n)->op) &&
-                !waits(o, n, false))
-                chosen = n;
-        }
-        chosen = leading(o, chosen);
+        int32_t chosen = leading(o, first_ready(o));
         if (chosen < 0) {
             chosen = o->first;
             waits(o, chosen, true);
@@ -369,6 +393,7 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.early = weft_alloc(nodes);
     o.adds = weft_alloc(nodes);
     o.lead = weft_alloc(nodes * word);
+    o.rounds = weft_alloc(nodes);
     o.unready = weft_alloc(nodes * word);
     o.first_user = weft_alloc(nodes * word);
     o.user = weft_alloc((count_inputs(g) + 1) * word);
@@ -378,8 +403,9 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.queue = weft_alloc(nodes * word);
     o.due = weft_alloc(nodes * word);
     o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
-    if (!o.alive || !o.done || !o.early || !o.adds || !o.lead || !o.unready || !o.first_user ||
-        !o.user || !o.producer || !o.left || !o.behind || !o.queue || !o.due || !o.ahead) {
+    if (!o.alive || !o.done || !o.early || !o.adds || !o.lead || !o.rounds || !o.unready ||
+        !o.first_user || !o.user || !o.producer || !o.left || !o.behind || !o.queue || !o.due ||
+        !o.ahead) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;
@@ -400,6 +426,7 @@ out:
     weft_free(o.early);
     weft_free(o.adds);
     weft_free(o.lead);
+    weft_free(o.rounds);
     weft_free(o.unready);
     weft_free(o.first_user);
     weft_free(o.user);

@@ -25,6 +25,12 @@ static const weft_layout whole = {WEFT_R, 0};
 
 typedef struct grouped grouped;
 
+/* Who reads a value: nodes, and twice for an output, which is read by who knows whom. */
+typedef struct readers {
+    int32_t all;
+    int32_t others; /* than an attention, as its queries, keys or values */
+} readers;
+
 typedef struct axis_pass {
     const weft_graph *from;
     weft_graph *to;
@@ -41,6 +47,7 @@ typedef struct axis_pass {
     bool decides;      /* writes `plan` and `portions`; else follows them */
     bool held;         /* what is exchanged now is started where it stands */
     bool last;         /* no axis behind this one lays out what nodes make */
+    readers *readers;  /* by value of `from` */
     bool *waiting;     /* by value of `from`: a concat that is made with its attention */
     grouped *grouped;  /* by value of `from`; owned */
 } axis_pass;
@@ -438,23 +445,6 @@ struct grouped {
     weft_value *made;  /* exchanged */
 };
 
-static bool is_read(const weft_graph *g, weft_value v, bool otherwise)
-{
-    int count;
-    const weft_named *output = weft_graph_outputs(g, &count);
-    for (int i = 0; i < count; i++)
-        if (output[i].value.id == v.id)
-            return true;
-    for (int32_t n = weft_value_get(g, v)->node + 1; n < weft_graph_node_count(g); n++) {
-        const weft_node *reader = weft_graph_node(g, n);
-        for (int i = 0; i < reader->in_count; i++)
-            if (reader->in[i].id == v.id &&
-                !(otherwise && reader->op == WEFT_OP_ATTENTION && i < 3))
-                return true;
-    }
-    return false;
-}
-
 /* Tokens, or something else that becomes `dim`, are split over the ranks. */
 static bool comes_split(const axis_pass *p, weft_value v, int dim)
 {
@@ -470,7 +460,7 @@ static bool waits_for_heads(const axis_pass *p, const weft_node *n,
     if (n->op != WEFT_OP_CONCAT || out.kind != WEFT_S ||
         (out.dim != HEADS_DIM && out.dim != SAMPLES_DIM) ||
         info_of(p, n->out[0])->shape.rank != 4 ||
-        ((const weft_attr_concat *)n->attr)->dim == HEADS_DIM || is_read(p->from, n->out[0], true))
+        ((const weft_attr_concat *)n->attr)->dim == HEADS_DIM || p->readers[n->out[0].id].others)
         return false;
     for (int i = 0; i < n->in_count; i++)
         if (!comes_split(p, n->in[i], out.dim) || p->waiting[n->in[i].id])
@@ -485,7 +475,7 @@ static int64_t heads_apart(const axis_pass *p, const weft_node *n, const weft_re
     const weft_layout need = weft_layout_need(choice, 0);
     if (need.kind != WEFT_S || (need.dim != HEADS_DIM && need.dim != SAMPLES_DIM) ||
         row->layout.kind != WEFT_S || row->layout.dim == HEADS_DIM || row->layout.dim == need.dim ||
-        is_read(p->from, n->out[1], false))
+        p->readers[n->out[1].id].all)
         return 1;
     for (int i = 0; i < 3; i++) {
         const weft_layout each = weft_layout_need(choice, i);
@@ -712,18 +702,6 @@ static bool keeps_tokens(const weft_graph *g, const weft_node *n)
            in->dim[TOKENS_DIM] == out->dim[TOKENS_DIM];
 }
 
-static bool is_read_once(const weft_graph *g, weft_value v)
-{
-    int count, readers = 0;
-    const weft_named *output = weft_graph_outputs(g, &count);
-    for (int i = 0; i < count; i++)
-        readers += 2 * (output[i].value.id == v.id);
-    for (int32_t n = weft_value_get(g, v)->node + 1; n < weft_graph_node_count(g); n++)
-        for (int i = 0; i < weft_graph_node(g, n)->in_count; i++)
-            readers += weft_graph_node(g, n)->in[i].id == v.id;
-    return readers == 1;
-}
-
 /* Nothing of it is exchanged before the product: what is made of its nodes is as they were. What is
  * there of them whole is read by nobody then, and goes with the pass `order`. */
 static void find_chain(const axis_pass *p, const weft_node *n, weft_value x, chain *c)
@@ -734,8 +712,8 @@ static void find_chain(const axis_pass *p, const weft_node *n, weft_value x, cha
         const weft_node *was = weft_graph_node(p->from, info_of(p, v)->node),
                         *is = weft_graph_node(p->to, weft_value_get(p->to, c->begin)->node);
         const bool attends = is->op == WEFT_OP_ATTENTION;
-        if (was->op != is->op || !keeps_tokens(p->to, is) || !is_read_once(p->from, v) ||
-            (attends && is_read(p->from, was->out[1], false)))
+        if (was->op != is->op || !keeps_tokens(p->to, is) || p->readers[v.id].all != 1 ||
+            (attends && p->readers[was->out[1].id].all))
             return;
         c->node[c->count++] = is;
         c->begin = is->in[0];
@@ -898,6 +876,25 @@ static void shard_ends(axis_pass *p)
     }
 }
 
+static void count_readers(axis_pass *p)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(p->from, &count);
+    for (int i = 0; i < count; i++) {
+        p->readers[output[i].value.id].all += 2;
+        p->readers[output[i].value.id].others += 2;
+    }
+    for (int32_t n = 0; n < weft_graph_node_count(p->from); n++) {
+        const weft_node *node = weft_graph_node(p->from, n);
+        for (int i = 0; i < node->in_count; i++) {
+            if (!weft_value_ok(node->in[i]))
+                continue;
+            p->readers[node->in[i].id].all++;
+            p->readers[node->in[i].id].others += node->op != WEFT_OP_ATTENTION || i >= 3;
+        }
+    }
+}
+
 static weft_status shard_axis(axis_pass *p)
 {
     weft_status_code status = WEFT_OK;
@@ -906,13 +903,16 @@ static weft_status shard_axis(axis_pass *p)
     p->home = weft_alloc(values * (int64_t)sizeof *p->home);
     p->gather = weft_alloc(values);
     p->in = weft_alloc(weft_graph_most_inputs(p->from) * (int64_t)sizeof *p->in);
+    p->readers = weft_alloc(values * (int64_t)sizeof *p->readers);
     p->waiting = weft_alloc(values);
     p->grouped = weft_alloc(values * (int64_t)sizeof *p->grouped);
-    if (!p->version || !p->home || !p->gather || !p->in || !p->waiting || !p->grouped) {
+    if (!p->version || !p->home || !p->gather || !p->in || !p->readers || !p->waiting ||
+        !p->grouped) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values",
                            (long long)values);
         goto out;
     }
+    count_readers(p);
     for (int64_t v = 0; v < values; v++)
         for (int s = 0; s < SLOTS; s++)
             p->version[v][s] = WEFT_NONE;
@@ -935,6 +935,7 @@ out:
     weft_free(p->home);
     weft_free(p->gather);
     weft_free(p->in);
+    weft_free(p->readers);
     weft_free(p->waiting);
     for (int64_t v = 0; p->grouped && v < values; v++) {
         weft_free(p->grouped[v].slice);

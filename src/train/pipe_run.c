@@ -579,17 +579,38 @@ static weft_status finish(weft_pipe_run *r, message *m)
     return r->timeline ? trace_message(r, m, began) : WEFT_OK;
 }
 
-/* What still leaves from a record is awaited, of whichever bucket it was. */
-static weft_status finish_record(weft_pipe_run *r, int own, int slot)
+/* Gradients that leave from a record lie in fields that the next backward of the same bucket is the
+ * first to write: they may be on their way still when the next microbatch's forward begins.
+ *
+ *   task    B1   F4      B2   F5                a record each: 1 and 4, 2 and 5
+ *   link       [gradient 1 ][gradient 2 ] */
+static bool may_go_on(const border *at, int b, int next)
+{
+    return b == next && !at->sends;
+}
+
+/* What still leaves from a record is awaited, of whichever bucket it was, but what may go on beside
+ * the next microbatch, of bucket `next` (-1: there is none). */
+static weft_status finish_record(weft_pipe_run *r, int own, int slot, int next)
 {
     for (int b = 0; b < r->buckets; b++)
         for (int i = 0; i < r->bucket[b].borders; i++) {
             const border *at = &r->bucket[b].border[i];
             if (at->value_own == own)
                 WEFT_TRY(finish(r, &at->value[slot]));
-            if (at->own == own)
+            if (at->own == own && !may_go_on(at, b, next))
                 WEFT_TRY(finish(r, &at->gradient[slot]));
         }
+    return WEFT_OK;
+}
+
+/* Before the backward makes others in their place. */
+static weft_status finish_gradients(weft_pipe_run *r, int own, int64_t m)
+{
+    const bucket *b = &r->bucket[r->bucket_of[m]];
+    for (int i = 0; i < b->borders; i++)
+        if (b->border[i].own == own && !b->border[i].sends)
+            WEFT_TRY(finish(r, &b->border[i].gradient[m % r->own[own].slots]));
     return WEFT_OK;
 }
 
@@ -598,13 +619,13 @@ static bool has_left(const message *m)
     return !m->under_way || weft_exchange_done(m->exchange);
 }
 
-static bool record_has_left(const weft_pipe_run *r, int own, int slot)
+static bool record_has_left(const weft_pipe_run *r, int own, int slot, int next)
 {
     for (int b = 0; b < r->buckets; b++)
         for (int i = 0; i < r->bucket[b].borders; i++) {
             const border *at = &r->bucket[b].border[i];
             if ((at->value_own == own && !has_left(&at->value[slot])) ||
-                (at->own == own && !has_left(&at->gradient[slot])))
+                (at->own == own && !may_go_on(at, b, next) && !has_left(&at->gradient[slot])))
                 return false;
         }
     return true;
@@ -615,7 +636,7 @@ static weft_status open_record(weft_pipe_run *r, int own, int64_t m)
 {
     const bucket *b = &r->bucket[r->bucket_of[m]];
     const int slot = (int)(m % r->own[own].slots);
-    WEFT_TRY(finish_record(r, own, slot));
+    WEFT_TRY(finish_record(r, own, slot, r->bucket_of[m]));
     for (int i = 0; i < b->borders; i++) {
         const border *at = &b->border[i];
         if (at->own == own)
@@ -632,7 +653,7 @@ static weft_status open_records(weft_pipe_run *r, int64_t done)
         own_stage *own = &r->own[i];
         while (own->opened < r->microbatches &&
                (own->opened < own->slots || own->last[own->opened - own->slots] < done) &&
-               record_has_left(r, i, (int)(own->opened % own->slots)))
+               record_has_left(r, i, (int)(own->opened % own->slots), r->bucket_of[own->opened]))
             WEFT_TRY(open_record(r, i, own->opened++));
     }
     return WEFT_OK;
@@ -702,6 +723,8 @@ static weft_status run_task(weft_pipe_run *r, const weft_task *t)
         WEFT_TRY(need_record(r, own, t->microbatch));
     if (t->kind != WEFT_TASK_W)
         WEFT_TRY(exchange(r, own, t->microbatch, gradient, false));
+    if (t->kind == WEFT_TASK_B)
+        WEFT_TRY(finish_gradients(r, own, t->microbatch));
     const double began = weft_now();
     WEFT_TRY(run_program(r, u, t->microbatch));
     weft_comm_times_add(&r->times.inside, weft_program_comm_times(u->program));
@@ -723,7 +746,7 @@ weft_status weft_pipe_run_step(weft_pipe_run *r, const int *bucket_of)
     }
     for (int i = 0; i < r->owns; i++)
         for (int slot = 0; slot < r->own[i].slots; slot++)
-            WEFT_TRY(finish_record(r, i, slot));
+            WEFT_TRY(finish_record(r, i, slot, -1));
     return WEFT_OK;
 }
 

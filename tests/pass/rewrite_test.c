@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { STEPS = 3 };
@@ -342,6 +343,45 @@ Test(rewrite, order_begins_rings_first)
     cr_expect_eq(at, WEFT_COUNT(expected));
     weft_graph_free(g);
     weft_graph_free(ordered);
+}
+
+/* Products that lead to no ring, as gradients of weights, are done while it goes round; of many the
+ * first are not kept back. What reads what went round comes last. */
+Test(rewrite, order_puts_weights_behind_rings)
+{
+    static const int back[] = {3, 8, 11}, before[] = {2, 2, 5};
+    for (int i = 0; i < WEFT_COUNT(back); i++) {
+        weft_graph *g = weft_graph_create(), *ordered;
+        const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"ring", 2}};
+        const weft_attr_comm shift = {.axis = 0, .dim = 0, .global = 8, .shift = 1};
+        weft_graph_set_mesh(g, &mesh, 0);
+        const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(4, 8)),
+                         w = weft_input(g, "w", WEFT_F32, WEFT_SHAPE(8, 8));
+        weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 0}});
+        for (int k = 0; k < back[i]; k++) {
+            char name[16];
+            snprintf(name, sizeof name, "back%d", k);
+            weft_output(g, name, weft_matmul(g, x, w, false, false));
+        }
+        const weft_value near = weft_matmul(g, weft_matmul(g, x, w, false, false), w, false, false);
+        const weft_value far = weft_emit(g, WEFT_OP_RING_SHIFT, &near, 1, &shift);
+        weft_output(g, "far", weft_matmul(g, far, w, false, false));
+        weft_output(g, "near", weft_matmul(g, near, w, false, false));
+        cr_assert_eq(weft_pass_order(g, 0, &ordered), WEFT_OK, "%s", weft_error_message());
+        int products = 0, at = -1;
+        const int32_t last = weft_graph_node_count(ordered) - 1;
+        for (int32_t n = 0; n <= last; n++) {
+            products += weft_graph_node(ordered, n)->op == WEFT_OP_MATMUL;
+            at = weft_graph_node(ordered, n)->op == WEFT_OP_RING_SHIFT ? products : at;
+        }
+        cr_expect_eq(at, before[i], "%d that may stand back: %d products before the ring", back[i],
+                     at);
+        const weft_value read = weft_graph_node(ordered, last)->in[0];
+        cr_expect_eq(weft_graph_node(ordered, weft_value_get(ordered, read)->node)->op,
+                     WEFT_OP_RING_SHIFT);
+        weft_graph_free(g);
+        weft_graph_free(ordered);
+    }
 }
 
 Test(rewrite, fuse_is_close_and_leaves_training_alone)
