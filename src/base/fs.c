@@ -51,6 +51,8 @@ bool weft_path_is_dir(const char *path)
 
 weft_status weft_make_dirs(const char *path)
 {
+    if (!*path)
+        return weft_fail(WEFT_E_ARG, "the name of a folder is empty");
     char *copy = weft_strdup(path);
     if (!copy)
         return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);

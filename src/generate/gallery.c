@@ -7,9 +7,11 @@
 #include "video/reader.h"
 #include "video/writer.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { SHEET_COLUMNS = 8 };
@@ -290,7 +292,28 @@ bool weft_gallery_is_there(const char *path, const weft_gallery_item *item)
     return same;
 }
 
-/* At the end of prompts.jsonl in one write, so that ranks may write there by turns. */
+/* Whole or not at all, at the end: ranks write there by turns. */
+static weft_status append(const char *path, const weft_buf *line)
+{
+    weft_status_code status = WEFT_OK;
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return weft_fail_errno("cannot write %s", path);
+    (void)flock(fd, LOCK_EX);
+    const off_t before = lseek(fd, 0, SEEK_END);
+    for (int64_t done = 0; done < line->len && status == WEFT_OK;) {
+        const ssize_t n = write(fd, line->data + done, (size_t)(line->len - done));
+        if (n >= 0)
+            done += n;
+        else if (errno != EINTR)
+            status = weft_fail_errno("cannot write %s", path);
+    }
+    if (status != WEFT_OK && before >= 0)
+        (void)!ftruncate(fd, before);
+    close(fd);
+    return status;
+}
+
 static weft_status add_line(weft_gallery *g, const weft_gallery_item *item)
 {
     char own[32];
@@ -306,17 +329,12 @@ static weft_status add_line(weft_gallery *g, const weft_gallery_item *item)
     char *text = line ? weft_json_line(line) : NULL,
          *path = weft_path_join(g->out, "prompts.jsonl");
     weft_buf out = {0};
-    weft_status_code status = WEFT_OK;
     json_decref(line);
     if (text && path)
         weft_buf_printf(&out, "%s\n", text);
-    const int fd = text && path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
-    if (!text || !path || weft_buf_check(&out) != WEFT_OK)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-    else if (fd < 0 || write(fd, out.data, (size_t)out.len) != (ssize_t)out.len)
-        status = weft_fail_errno("cannot write %s", path);
-    if (fd >= 0)
-        close(fd);
+    const weft_status_code status = text && path && weft_buf_check(&out) == WEFT_OK
+                                        ? append(path, &out)
+                                        : weft_fail(WEFT_E_MEMORY, "out of memory");
     weft_buf_free(&out);
     weft_free(text);
     weft_free(path);
@@ -330,6 +348,8 @@ static weft_status end(weft_gallery *g)
     g->writer = NULL;
     if (status == WEFT_OK && g->o.raw)
         status = weft_file_commit(&g->array);
+    if (status != WEFT_OK && g->o.raw)
+        weft_file_abort(&g->array);
     if (status == WEFT_OK && g->folder)
         status = add_line(g, &g->o.items[g->writing]);
     weft_gallery_facts(g, NULL);

@@ -43,8 +43,10 @@ static weft_status lay_out(weft_generator *p)
     else
         p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
     p->text_rank = -1;
-    if (p->options.parallel && ranks > 1)
+    if (p->options.parallel)
         WEFT_TRY(weft_parallel_text(p->options.parallel, ranks, "--parallel", &p->text_rank));
+    if (ranks == 1)
+        p->text_rank = -1;
     WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
     p->recipe.slices = p->options.parallel ? &p->options.parallel->slices : NULL;
     for (int i = 0; i < p->recipe.count; i++)

@@ -384,8 +384,9 @@ weft_status weft_generator_go_on(weft_generator *p, const char *path, const char
     p->seeds = seeds;
     p->count = count;
     p->first = 0;
-    WEFT_TRY(weft_walk_file_open(path, &k));
-    weft_status_code status = identify(p);
+    weft_status_code status = weft_walk_file_damaged(weft_walk_file_open(path, &k));
+    WEFT_TRY(status);
+    status = identify(p);
     if (status == WEFT_OK)
         status = weft_walk_file_compare(path, k.settings, p->identity, NULL);
     if (status == WEFT_OK)
@@ -396,7 +397,7 @@ weft_status weft_generator_go_on(weft_generator *p, const char *path, const char
          k.place.draws < 0 || k.place.order < 0 || k.place.order > WEFT_SOLVER_ORDER))
         status = weft_fail(WEFT_E_FORMAT,
                            "%s: its latents or its place are not those of a walk of %lld steps of "
-                           "%s",
+                           "%s; remove it to begin anew",
                            path, (long long)steps, p->options.sampler->name);
     if (status == WEFT_OK && p->cached && k.place.step < steps) {
         weft_generator_begin_caches(p);

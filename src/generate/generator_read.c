@@ -194,7 +194,7 @@ static weft_status check_pixels(const weft_generator *p, const int64_t size[2])
     return WEFT_OK;
 }
 
-static weft_status check_frames(const weft_generator *p, int64_t frames)
+static weft_status check_frames(const weft_generator *p, const char *option, int64_t frames)
 {
     const int64_t t = p->grid.factor[0], before = p->grid.causal ? 1 : 0;
     char rule[32];
@@ -202,7 +202,7 @@ static weft_status check_frames(const weft_generator *p, int64_t frames)
         return weft_grid_check_statistics(&p->grid, weft_grid_latent_frames(&p->grid, frames),
                                           p->vae_folder);
     const int64_t latent = (frames - before + t / 2) / t + before;
-    return weft_fail(WEFT_E_ARG, "--frames %lld: this model makes %s; the nearest is %lld",
+    return weft_fail(WEFT_E_ARG, "%s %lld: this model makes %s; the nearest is %lld", option,
                      (long long)frames, weft_grid_rule(&p->grid, rule),
                      (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
 }
@@ -210,7 +210,7 @@ static weft_status check_frames(const weft_generator *p, int64_t frames)
 weft_status weft_generator_takes(const weft_generator *p, const int64_t size[3])
 {
     if (!p->longest || size[0] <= p->longest) /* the last of several windows is cut */
-        WEFT_TRY(check_frames(p, size[0]));
+        WEFT_TRY(check_frames(p, "--frames", size[0]));
     return check_pixels(p, size + 1);
 }
 
@@ -224,7 +224,7 @@ static weft_status lay_relay(weft_generator *p)
         return weft_fail(WEFT_E_ARG, "--windows continue: of how many frames? Give --window N");
     p->longest = o->window;
     if (o->frames > o->window) {
-        WEFT_TRY(check_frames(p, o->window));
+        WEFT_TRY(check_frames(p, "--window", o->window));
         o->frames = o->window;
         o->given.carry = o->window_overlap ? o->window_overlap : 1;
     }

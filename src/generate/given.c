@@ -121,12 +121,19 @@ static weft_status check_carry(const work *w, const weft_given_place *place)
                          "--window-overlap %lld: the frames that a window continues from go "
                          "through the autoencoder, which takes %s",
                          (long long)f->carry, weft_grid_rule(&w->grid, rule));
-    if (f->carry >= place->frames)
+    if (weft_grid_latent_frames(&w->grid, place->frames) == 1)
+        return weft_fail(WEFT_E_ARG,
+                         "--window %lld: windows of one latent frame share none; at least %lld",
+                         (long long)place->frames, (long long)weft_grid_frames(&w->grid, 2));
+    if (f->carry >= place->frames) {
+        int64_t most = place->frames - 1;
+        while (most > 1 && !weft_grid_takes_frames(&w->grid, most))
+            most--;
         return weft_fail(WEFT_E_ARG,
                          "--window-overlap %lld: windows of %lld frames make nothing new; at most "
                          "%lld",
-                         (long long)f->carry, (long long)place->frames,
-                         (long long)(place->frames - 1));
+                         (long long)f->carry, (long long)place->frames, (long long)most);
+    }
     return WEFT_OK;
 }
 

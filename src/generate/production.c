@@ -96,14 +96,16 @@ static const char *window_ending(int64_t window, char ending[64])
     return ending;
 }
 
+/* The last first: whenever it is killed, those that are there have all before them. */
 static void remove_windows(const making *m, int64_t job)
 {
     char ending[64];
     bool there = true;
-    for (int64_t i = 0; there; i++) {
-        there = exists_beside(m, job, window_ending(i, ending), &there) == WEFT_OK && there;
-        remove_beside(m, job, ending);
-    }
+    int64_t count = 0;
+    while (exists_beside(m, job, window_ending(count, ending), &there) == WEFT_OK && there)
+        count++;
+    while (count-- > 0)
+        remove_beside(m, job, window_ending(count, ending));
 }
 
 static bool in_windows(const making *m)
@@ -329,13 +331,14 @@ static weft_status check_latents(making *m, int64_t job, const char *path, const
     char vae[17];
     if (!m->model[0])
         WEFT_TRY(weft_model_identity(m->o->model, m->model, vae));
-    json_t *was = json_pack(
-        "{s:O?, s:O?, s:O?, s:O?}", "model", json_object_get(k->settings, "model"), "frames",
-        json_object_get(k->settings, "frames"), "height", json_object_get(k->settings, "height"),
-        "width", json_object_get(k->settings, "width"));
-    json_t *is =
-        json_pack("{s:s, s:I, s:I, s:I}", "model", m->model, "frames", (json_int_t)item->frames,
-                  "height", (json_int_t)item->height, "width", (json_int_t)item->width);
+    json_t *is = json_pack("{s:s, s:I, s:I, s:I, s:I, s:f}", "model", m->model, "frames",
+                           (json_int_t)item->frames, "height", (json_int_t)item->height, "width",
+                           (json_int_t)item->width, "steps", (json_int_t)item->steps, "guidance",
+                           item->guidance),
+           *was = is ? json_object() : NULL, *value;
+    const char *key;
+    json_object_foreach(is, key, value) if (json_object_get(k->settings, key))
+        json_object_set(was, key, json_object_get(k->settings, key));
     json_t *prompt =
         json_pack("{s:s, s:s, s:I}", "prompt", item->prompt, "negative",
                   item->negative ? item->negative : "", "seed", (json_int_t)item->seed);
@@ -357,8 +360,10 @@ static weft_status redecode(making *m, int64_t job, const char *path)
     weft_decoded_size size;
     weft_walk_file kept;
     redecoding r = {m, job};
-    WEFT_TRY(weft_decode_open(path, m->o->model, &kept, &size));
-    weft_status_code status = check_latents(m, job, path, &kept);
+    weft_status_code status =
+        weft_walk_file_damaged(weft_decode_open(path, m->o->model, &kept, &size));
+    WEFT_TRY(status);
+    status = check_latents(m, job, path, &kept);
     if (status == WEFT_OK && m->writes) {
         weft_info("%s: decoded from here", path);
         weft_gallery_facts(m->gallery, json_pack("{s:I}", "from_step", (json_int_t)kept.steps));

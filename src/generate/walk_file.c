@@ -141,6 +141,13 @@ weft_status weft_walk_file_open(const char *path, weft_walk_file *k)
     return status;
 }
 
+weft_status weft_walk_file_damaged(weft_status_code opened)
+{
+    return opened == WEFT_E_FORMAT
+               ? weft_fail(opened, "%s; remove it to begin anew", weft_error_message())
+               : opened;
+}
+
 void weft_walk_file_close(weft_walk_file *k)
 {
     json_decref(k->settings);

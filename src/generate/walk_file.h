@@ -36,6 +36,8 @@ weft_status weft_walk_file_writer(const char *path, weft_tensors_writer **writer
 weft_status weft_walk_file_write(const char *path, const weft_walk_file *kept);
 /* WEFT_E_FORMAT: no such file, or damaged. To be closed. */
 weft_status weft_walk_file_open(const char *path, weft_walk_file *kept);
+/* What opening gave; a damaged file's error says how to go on without it. */
+weft_status weft_walk_file_damaged(weft_status_code opened);
 void weft_walk_file_close(weft_walk_file *kept); /* accepts one of zeros */
 
 /* WEFT_E_ARG names the first of the settings in which the two differ, but for those in `except`

@@ -143,6 +143,22 @@ static weft_status bad_ranks(const degrees *d, int64_t rest, int ranks, const ch
                      where, sizes, ranks, (long long)less, (long long)(less + rest));
 }
 
+/* Each is below 2^20, together they overflow. */
+static weft_status check_product(const degrees *d, const char *where)
+{
+    enum { MOST = 1 << 20 };
+    const int64_t degree[] = {d->fsdp, d->ep, d->ring, d->ulysses, d->tp, d->pp, d->dp ? d->dp : 1};
+    int64_t product = 1;
+    for (int i = 0; i < WEFT_COUNT(degree); i++) {
+        product *= degree[i];
+        if (product > MOST)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: parallel: the degrees make more than %d ranks, which is the most",
+                             where, MOST);
+    }
+    return WEFT_OK;
+}
+
 static int place_of(const char *name)
 {
     for (int i = 0; i < PLACES; i++)
@@ -231,6 +247,7 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
                          where);
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
+    WEFT_TRY(check_product(&d, where));
     const int64_t rest = d.fsdp * d.ep * d.ring * d.ulysses * d.tp * d.pp;
     if (ranks == 0)
         d.dp = d.dp ? d.dp : 1;

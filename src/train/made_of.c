@@ -146,6 +146,8 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
     if (weft_run_denoises(models)) {
         WEFT_GO(hash_model(run->autoencoder.weights, &hash));
         json_object_set_new(m, "autoencoder", hash);
+        if (strcmp(run->autoencoder.tile, "off") != 0)
+            json_object_set_new(m, "tile", json_string(run->autoencoder.tile));
     }
     if (models->tuned) {
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
@@ -215,6 +217,7 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
     } named[] = {
         {"data", "the shards under data.path (or data.split) are others"},
         {"autoencoder", "the autoencoder is another one (its weights or its config)"},
+        {"tile", "autoencoder.tile is another, and latents are others where tiles overlap"},
         {"base", "the weights that are tuned are others (their files or their config)"},
         {"lpips", "the nets of loss.lpips are others (their files)"},
         {"text_encoder", "the text encoder is another one (its weights or its config)"},

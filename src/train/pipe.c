@@ -159,26 +159,57 @@ weft_status weft_pipe_table(const weft_pipe *p, int64_t microbatches, weft_sched
     return status;
 }
 
-weft_status weft_pipe_microbatches(const weft_parallel *config, const weft_pipe *pipe,
-                                   int64_t batch, int64_t shares, int64_t *microbatches)
+/* The table takes them in multiples of this, of each of the batches of a step. */
+static int64_t multiple_of(const weft_pipe *pipe, int64_t accumulate)
 {
+    int64_t multiple = 1;
+    while (pipe && pipe->kind == WEFT_SCHEDULE_INTERLEAVED &&
+           multiple * accumulate % pipe->devices != 0)
+        multiple++;
+    return multiple;
+}
+
+/* The most up to `most` that divide a batch, else the fewest that do; 0: none. */
+static int64_t divisor_near(int64_t batch, int64_t most, int64_t multiple)
+{
+    for (int64_t m = most; m > 0; m--)
+        if (batch % m == 0 && m % multiple == 0)
+            return m;
+    for (int64_t m = most + 1; m <= batch; m++)
+        if (batch % m == 0 && m % multiple == 0)
+            return m;
+    return 0;
+}
+
+weft_status weft_pipe_microbatches(const weft_parallel *config, const weft_pipe *pipe,
+                                   int64_t batch, int64_t accumulate, int64_t shares,
+                                   int64_t *microbatches)
+{
+    const int64_t given = config->microbatches, multiple = multiple_of(pipe, accumulate);
     int64_t most = pipe ? 4 * (int64_t)pipe->devices : 1;
     most = most > batch / shares ? batch / shares : most;
     most = most > 1 ? most : 1;
-    if (pipe && pipe->kind < 0 && !config->microbatches)
+    if (pipe && pipe->kind < 0 && !given)
         most = pipe->file.microbatches;
-    if (config->microbatches && batch % config->microbatches) {
-        int64_t fits = config->microbatches;
-        while (batch % fits)
-            fits--;
+    const int64_t fits = divisor_near(batch, given ? given : most, multiple);
+    if (!fits)
+        return weft_fail(WEFT_E_CONFIG,
+                         "parallel.schedule: interleaved has microbatches in multiples of %lld "
+                         "here (pp=%d), and the batches of %lld samples do not divide so; those of "
+                         "%lld do, or schedule: 1f1b",
+                         (long long)multiple, pipe->devices, (long long)batch,
+                         (long long)((batch / multiple + 1) * multiple));
+    if (given && batch % given)
         return weft_fail(WEFT_E_CONFIG,
                          "parallel.microbatches: %lld do not divide the batches of %lld samples; "
                          "%lld do",
-                         (long long)config->microbatches, (long long)batch, (long long)fits);
-    }
-    while (!config->microbatches && batch % most)
-        most--;
-    *microbatches = config->microbatches ? config->microbatches : most;
+                         (long long)given, (long long)batch, (long long)fits);
+    if (given && given % multiple)
+        return weft_fail(WEFT_E_CONFIG,
+                         "parallel.microbatches: interleaved has them in multiples of %lld here "
+                         "(pp=%d), which %lld are not; %lld are",
+                         (long long)multiple, pipe->devices, (long long)given, (long long)fits);
+    *microbatches = fits;
     return WEFT_OK;
 }
 
@@ -196,11 +227,13 @@ static weft_status find_cuts(weft_pipe *p, const weft_chain *chain)
     weft_pipe_costs costs = {.op_count = chain->units, .skip_count = chain->skips};
     weft_partition partition = {0};
     weft_status_code status = WEFT_OK;
+    const int each = p->stages / p->devices, most = chain->units / each;
     if (chain->units < p->stages)
         return weft_fail(WEFT_E_CONFIG,
                          "%d stages of a pipeline, but the model has %d blocks and layers to cut "
-                         "between: pp of at most %d",
-                         p->stages, chain->units, chain->units / (p->stages / p->devices));
+                         "between: %s of at most %d",
+                         p->stages, chain->units, most > 1 ? "pp" : "virtual_stages",
+                         most > 1 ? most : chain->units / p->devices);
     costs.op = weft_alloc(chain->units * (int64_t)sizeof *costs.op);
     costs.skip = weft_alloc((chain->skips + 1) * (int64_t)sizeof *costs.skip);
     if (!costs.op || !costs.skip)

@@ -45,10 +45,12 @@ void weft_pipe_print(const weft_pipe *pipe, int64_t microbatches, weft_buf *out)
 /* The table of a step of so many microbatches. */
 weft_status weft_pipe_table(const weft_pipe *pipe, int64_t microbatches, weft_schedule *table);
 /* Parts of a batch that the config asks for: `batch` is the greatest common divisor of the batches
- * of a stage, `shares` how many places split the samples of each, none of which is to be without
- * one where the config says no number. WEFT_E_CONFIG: it does not divide that. */
+ * of a stage, of which a step has `accumulate`, `shares` how many places split the samples of each,
+ * none of which is to be without one where the config says no number. WEFT_E_CONFIG: it does not
+ * divide that, or the schedule cannot have so many. */
 weft_status weft_pipe_microbatches(const weft_parallel *config, const weft_pipe *pipe,
-                                   int64_t batch, int64_t shares, int64_t *microbatches);
+                                   int64_t batch, int64_t accumulate, int64_t shares,
+                                   int64_t *microbatches);
 
 /* ---- programs -------------------------------------------------------------------------------- */
 

@@ -102,8 +102,8 @@ weft_status weft_stage_steps_begin(const weft_run *run, const weft_stage *stage,
     int64_t batch = 0;
     for (int i = 0; i < s.buckets; i++)
         batch = common_divisor(weft_stage_bucket(stage, i)->batch, batch);
-    WEFT_TRY(weft_pipe_microbatches(&run->parallel, place->pipe, batch, shares_of(&place->mesh),
-                                    &s.parts));
+    WEFT_TRY(weft_pipe_microbatches(&run->parallel, place->pipe, batch, stage->accumulate,
+                                    shares_of(&place->mesh), &s.parts));
     s.runs = s.parts * stage->accumulate;
     s.bucket = weft_alloc((s.buckets + 2) * (int64_t)sizeof *s.bucket);
     if (!s.bucket)

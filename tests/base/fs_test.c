@@ -180,3 +180,9 @@ Test(fs, leftovers_of_killed_writers)
     weft_file_abort(&alive);
     remove_tree(root);
 }
+
+Test(fs, an_empty_name_is_no_folder)
+{
+    cr_assert_eq(weft_make_dirs(""), WEFT_E_ARG);
+    cr_assert_eq(weft_make_parent("file"), WEFT_OK);
+}

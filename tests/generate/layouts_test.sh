@@ -71,6 +71,7 @@ refused_text() { # WORDS RANKS OPTIONS...
 }
 refused_text "text=2: shared, or the one of the ranks 0 to 1" 2 --parallel text=2
 refused_text "text=own: shared, or the one" 2 --parallel text=own
+refused_text "text=1: shared, or the one of the ranks 0 to 0" 1 --parallel text=1
 # seconds before the start, where a profile has rates
 "$WEFT" profile --seconds 2 --hidden 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
 generate 2 foretold --parallel cfg=2 --cluster profile.json

@@ -109,6 +109,8 @@ decode() { "$WEFT" generate --decode kept.latents.safetensors "$@"; }
 decode --model "$wan" --raw --out decoded.mp4 --sheet decoded.png >decoded.log 2>&1 && cmp decoded.npy kept.npy && [ -s decoded.png ] ||
     { cat decoded.log; fail "--decode"; }
 grep -q 'did not come to an end' decoded.log && { cat decoded.log; fail "a decoding that came to its end is told as one that did not"; }
+"$WEFT" generate "${frames[@]}" --model "$wan" --steps 4 --resume --out kept.mp4 >refused.log 2>&1 && fail "latents of 3 steps for a video of 4"
+grep -q 'kept.latents.safetensors: it was made with steps 3, and this command says 4' refused.log || { cat refused.log; fail "latents of other steps"; }
 decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE"
 grep -q 'kept.latents.safetensors: made for another VAE (.*) than the one in model-vae/vae' refused.log || { cat refused.log; fail "another VAE is not named"; }
 "$WEFT" generate --decode other.walk.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"

@@ -86,6 +86,7 @@ refuse_ranks "unknown key 'pd'" dit.yaml --set parallel.pd=2
 refuse_ranks "nothing is known to split over the axis" vae.yaml --set parallel.tp=2
 refuse_ranks "need 3 ranks, but 2 run" dit.yaml --set parallel.tp=3
 refuse_ranks "make 4 ranks, but 2 run (mpirun -n 4" dit.yaml --set parallel.dp=2 --set parallel.tp=2
+refuse_ranks "the degrees make more than 1048576 ranks" dit.yaml --set parallel.fsdp=1048576 --set parallel.ep=1048576 --set parallel.cp=1048576 --set parallel.tp=1048576
 refuse_ranks "ulysses 2 x ring 1 make 2" dit.yaml --set parallel.cp=4 --set parallel.context.ulysses=2
 refuse_ranks "'xp' is no axis" dit.yaml --set parallel.tp=2 --set 'parallel.order=[xp]'
 refuse_ranks "no key any more: write parallel" dit.yaml --set mesh=tp=2

@@ -88,9 +88,12 @@ refused() { # WORDS RANKS OPTIONS...
     grep -q "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
 }
 refused "do not divide the batches of 6 samples; 3 do" 2 pipe.yaml --set parallel.pp=2 --set parallel.microbatches=4
+refused "interleaved has microbatches in multiples of 4 here (pp=4), and the batches of 6 samples do not divide so; those of 8 do" 4 pipe.yaml \
+    --set parallel.pp=4 --set parallel.schedule=interleaved --set parallel.virtual_stages=2 --set transformer.config.num_layers=9
+refused "interleaved has them in multiples of 2 here (pp=2), which 3 are not; 2 are" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.microbatches=3
 refused "none of gpipe, 1f1b" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=1b1f
 refused "1f1b has one stage on each rank" 2 pipe.yaml --set parallel.pp=2 --set parallel.virtual_stages=2
-refused "blocks and layers to cut between" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.virtual_stages=40
+refused "blocks and layers to cut between: virtual_stages of at most [2-9]" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.virtual_stages=40
 refused "an autoencoder has no blocks" 2 vae.yaml --set parallel.pp=2
 printf '0F0,0B0\n1F0,1F1,1B0,1B1\n' >short.csv
 refused "5\|6 entries" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv

@@ -94,9 +94,11 @@ esac
 refused() { # refused MESSAGE CONFIG ARGUMENTS...
     local what=$1
     shift
-    "$WEFT" train "$@" --set out=runs/no >no.log 2>&1 && fail "no refusal: $*"
+    "$WEFT" train "$@" --set out="${of:-runs/no}" >no.log 2>&1 && fail "no refusal: $*"
     grep -q -- "$what" no.log || { cat no.log; fail "$*: not '$what'"; }
 }
+of=runs/tiles refused "autoencoder.tile is another" dit.yaml --set checkpoint.every=100 --set stages.0.height=64 --set stages.0.width=64 --set stages.0.steps=2 \
+    --set stages.1.steps=3 --set autoencoder.tile=32x32
 refused "autoencoder.tile: 64: known are on, off, and WIDTHxHEIGHT" dit.yaml --set autoencoder.tile=64
 refused "autoencoder.tile: tiles of 20 in .*takes multiples of 8" dit.yaml --set autoencoder.tile=20x20
 refused "autoencoder.tile: .* training an autoencoder takes them whole" vae.yaml --set autoencoder.tile=on
