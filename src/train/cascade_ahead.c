@@ -330,16 +330,16 @@ static weft_status search_begin(const weft_ahead *a, const job *j, searching *s)
     return WEFT_OK;
 }
 
-/* Round 0 is the first plan that there is, in little time; each other one a search of its own. */
+/* Round 1 searches a little; each other one is a search of its own. */
 static weft_status search_round(const weft_ahead *a, job *j, searching *s, int64_t round,
                                 weft_placement *out, bool *proved)
 {
     const weft_cascade_search search = {.seed = weft_seed_mix(a->s.seed, (uint64_t)j->step) +
                                                 (uint64_t)round,
-                                        .effort = round ? 0.25 : 0.05,
+                                        .effort = round > 1 ? 0.25 : 0.05,
                                         .threads = 1,
-                                        .no_exact = round == 0,
-                                        .bound = round ? &s->bound : NULL};
+                                        .no_exact = round == 1,
+                                        .bound = s->bound.value > 0 ? &s->bound : NULL};
     const weft_assign_options place = {a->s.config->inner, a->s.config->inter};
     weft_cascade_result result;
     int32_t *first, *devices;
@@ -357,6 +357,29 @@ static weft_status by_rule(const weft_ahead *a, job *j, searching *s, weft_place
     const weft_policy_request request = request_of(a, j);
     WEFT_TRY(weft_policy_place((weft_policy)a->s.config->policy, &request, j->arena, out));
     return weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound);
+}
+
+/* The shortest plan of all rules: the first that there is, in little time, and none of theirs is
+ * shorter than what a step gets. Their groups lie one behind the other, so on several nodes they
+ * would lie across, where prices are others. *found false: no rule has one. */
+static weft_status best_rule(const weft_ahead *a, job *j, searching *s, weft_placement *out,
+                             bool *found)
+{
+    static const weft_policy rules[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER,
+                                        WEFT_POLICY_STATIC};
+    const weft_policy_request request = request_of(a, j);
+    *found = false;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && !s->problem.per_node; i++) {
+        weft_placement p;
+        const weft_status_code status = weft_policy_place(rules[i], &request, j->arena, &p);
+        if (status == WEFT_E_INFEASIBLE)
+            continue;
+        WEFT_TRY(status);
+        if (!*found || p.makespan < out->makespan)
+            *out = p;
+        *found = true;
+    }
+    return *found ? weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound) : WEFT_OK;
 }
 
 static bool is_stopped(weft_ahead *a, const job *j)
@@ -399,11 +422,16 @@ static weft_status search(weft_ahead *a, job *j)
     WEFT_TRY(search_begin(a, j, &s));
     weft_status_code status = WEFT_OK;
     bool proved = false;
-    for (int64_t round = 0; round < (own ? MOST_ROUNDS : 1) && !proved && status == WEFT_OK;
+    for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) && !proved && status == WEFT_OK;
          round++) {
-        status = own ? search_round(a, j, &s, round, &p, &proved) : by_rule(a, j, &s, &p);
-        if (status == WEFT_OK)
-            publish(a, j, &s, &p, proved, began);
+        bool found = true;
+        if (round)
+            status = search_round(a, j, &s, round, &p, &proved);
+        else
+            status = own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p);
+        if (status != WEFT_OK || !found)
+            continue;
+        publish(a, j, &s, &p, proved, began);
         if (is_stopped(a, j) || is_enough(&s, j))
             break;
     }

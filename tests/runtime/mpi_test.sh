@@ -39,6 +39,10 @@ mpi -n 3 "$ranks" kill >out 2>err && complain "kill: exit code 0"
 mpi -n 3 --enable-recovery "$ranks" kill >out 2>err
 [ "$(grep -c 'rank [02] .*rank 1 is gone (process' err)" = 2 ] || { cat err; complain "kill: the others do not say who is gone"; }
 
+# what is expected and does not come is looked for ever more rarely beside kernels: 200 times in 0.3 s, not 1,800
+looks=$(mpi -n 2 "$ranks" quiet)
+[ "${looks:-9999}" -gt 20 ] && [ "$looks" -lt 700 ] || complain "quiet: $looks looks in 0.3 s"
+
 # modelled links: 4 MB take no less than modelled, 0.32 s at a tenth of the speed, between nodes and inside one
 link() { WEFT_LINK=$1 mpi -n 4 "$ranks" link; }
 for place in ", 1 per node" ", 4 per node; inside SPEED, 5 us" ", 1 per node; 3-0 SPEED, 5 us"; do

@@ -342,6 +342,35 @@ Test(cascade_ahead, equal_groups_keep_their_degree)
     close_alone(&a);
 }
 
+/* What is taken is no longer than what any rule makes of the same prices, also when it is asked for
+ * at once. */
+Test(cascade_ahead, no_rule_has_a_shorter_plan, .timeout = 120)
+{
+    static const int policies[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER, WEFT_POLICY_STATIC,
+                                   WEFT_POLICY_ARACHNE};
+    enum { OWN = sizeof policies / sizeof *policies - 1 };
+    for (int trial = 0; trial < 12; trial++) {
+        double seconds[OWN + 1];
+        for (int i = 0; i <= OWN; i++) {
+            alone a;
+            const weft_placed_iteration *plan;
+            weft_ahead_news news;
+            const char *text;
+            const int64_t count = 1 + trial % MOST;
+            open_alone(&a, "every-iteration", policies[i], 0, 1 + trial % 5, NULL);
+            make_samples(a.sample, a.item, count, (uint64_t)trial);
+            cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, count), WEFT_OK);
+            cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &text), WEFT_OK, "%s",
+                         weft_error_message());
+            seconds[i] = plan->makespan;
+            close_alone(&a);
+        }
+        for (int i = 0; i < OWN; i++)
+            cr_assert_leq(seconds[OWN], seconds[i] * (1 + 1e-9), "trial %d: %g s, %s %g s", trial,
+                          seconds[OWN], weft_policy_names[policies[i]], seconds[i]);
+    }
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static weft_plans_stamp stamp_of(char text[BUCKETS][64], const char *size[BUCKETS])
@@ -370,6 +399,7 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     weft_free(words);
     json_decref(head);
     open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 0, 4, NULL);
+    a.config.degrees = (weft_i64_list){2, (int64_t[]){1, 2}};
     make_samples(a.sample, a.item, 6, 5);
     cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_OK);
     cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);

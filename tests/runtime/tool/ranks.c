@@ -5,16 +5,20 @@
  *   ranks overlap STEPS [plain|order]   a larger one; prints how much of the communication hides
  *                                       behind kernels
  *   ranks link                          seconds that 4 MB take from the first rank to the last
+ *   ranks quiet                         how often the first rank's process slept in 0.3 s in
+ *                                       which it computed and nothing that it expects came
  *   ranks stall | kill | fail           what happens to the others when rank 1 sleeps, dies, or has
  *                                       an error */
 #include "base/log.h"
 #include "kernel/kernel.h"
+#include "runtime/comm.h"
 #include "runtime/runtime.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -204,6 +208,33 @@ out:
     return status;
 }
 
+/* Looks of the thread that drives communication: each ends a sleep. */
+static weft_status count_looks(weft_comm *comm)
+{
+    char byte = 0;
+    weft_group *world;
+    weft_exchange *x;
+    struct rusage begin, end;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_TRY(weft_comm_barrier(comm));
+    if (weft_comm_rank(comm) == 1) {
+        usleep(600 * 1000);
+        return weft_group_send(world, WEFT_CHANNEL_HANDOFF, 0, &byte, 1);
+    }
+    WEFT_TRY(weft_exchange_create_recv(2, 0, 1, 1, WEFT_U8, "a byte", &x));
+    WEFT_TRY(weft_exchange_attach(x, world, WEFT_CHANNEL_HANDOFF));
+    weft_exchange_bind(x, &byte, &byte, NULL);
+    weft_exchange_start(x);
+    getrusage(RUSAGE_SELF, &begin);
+    for (const double until = weft_now() + 0.3; weft_now() < until;)
+        continue;
+    getrusage(RUSAGE_SELF, &end);
+    const weft_status_code status = weft_exchange_wait(x);
+    weft_exchange_free(x);
+    printf("%ld\n", end.ru_nvcsw - begin.ru_nvcsw);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     weft_comm *comm = NULL;
@@ -214,6 +245,8 @@ int main(int argc, char **argv)
         weft_comm_set_deadline(comm, 3);
         if (!strcmp(mode, "link"))
             status = time_link(comm);
+        else if (!strcmp(mode, "quiet"))
+            status = count_looks(comm);
         else
             status = train(mode, argc > 2 ? atoi(argv[2]) : 5,
                            argc > 3 && !strcmp(argv[3], "order"), comm);
