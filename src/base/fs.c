@@ -371,6 +371,14 @@ weft_status weft_file_write_atomic(const char *path, const void *data, int64_t b
     return status;
 }
 
+weft_status weft_file_try(const char *path)
+{
+    weft_file_writer probe;
+    WEFT_TRY(weft_file_begin(&probe, path));
+    weft_file_abort(&probe);
+    return WEFT_OK;
+}
+
 weft_status weft_map_open(const char *path, weft_map *map)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,5 @@
 /* weft doctor: what of the machine and the libraries is found and usable. */
+#include "base/fs.h"
 #include "base/log.h"
 #include "cli/doctor_ranks.h"
 #include "cli/verb.h"
@@ -159,6 +160,8 @@ static weft_status print_collectives(const char *text, const char *out)
                       "--out keeps what was timed, and %d rank%s here: mpirun -n %d weft doctor "
                       "--collectives %s --out %s",
                       ranks, ranks == 1 ? " is" : "s are", span.ranks, text, out));
+    if (out && weft_comm_rank(comm) == 0)
+        WEFT_GO(weft_file_try(out));
     if (ranks > 1)
         WEFT_GO(weft_comm_measure(comm, &costs));
     WEFT_GO(weft_algorithm_table(&span, &costs, &table));

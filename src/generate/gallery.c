@@ -62,23 +62,14 @@ out:
     return status;
 }
 
-/* Whether a file may be written there; said before the work begins, not after it. */
-static weft_status try_to_write(const char *path)
-{
-    weft_file_writer probe;
-    WEFT_TRY(weft_file_begin(&probe, path));
-    weft_file_abort(&probe);
-    return WEFT_OK;
-}
-
 static weft_status check_places(const weft_gallery *g)
 {
     char *path = g->folder ? weft_path_join(g->out, "prompts.jsonl") : weft_strdup(g->out);
     if (!path)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status = try_to_write(path);
+    weft_status_code status = weft_file_try(path);
     if (status == WEFT_OK && g->sheet)
-        status = try_to_write(g->sheet);
+        status = weft_file_try(g->sheet);
     weft_free(path);
     return status;
 }

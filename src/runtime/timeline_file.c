@@ -92,7 +92,8 @@ static weft_status read_step(const json_t *row, weft_timeline *t)
     if (size < COLUMNS || size > COLUMNS + AFTER)
         return weft_fail(WEFT_E_FORMAT, "step %lld has %d columns", (long long)i, (int)size);
     for (size_t k = 0; k < COLUMNS; k++) {
-        v[k] = json_number_value(json_array_get(row, k));
+        const json_t *cell = json_array_get(row, k);
+        v[k] = json_is_number(cell) ? json_number_value(cell) : NAN;
         if (!isfinite(v[k]) || fabs(v[k]) > 1e15)
             return weft_fail(WEFT_E_FORMAT, "step %lld: column %d is %g", (long long)i, (int)k,
                              v[k]);

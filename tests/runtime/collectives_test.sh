@@ -9,6 +9,9 @@ fail() { echo "FAILED: $*"; exit 1; }
 grep -q "^by the model: costs of messages built in" model.log && ! grep -q "each algorithm timed" model.log || { cat model.log; fail "what is modelled is not told"; }
 "$WEFT" doctor --collectives 2 --out no.json >no.log 2>&1 && fail "kept what nobody timed"
 grep -q "keeps what was timed, and 1 rank is here: mpirun -n 2" no.log || { cat no.log; fail "not told what would do"; }
+# a file that cannot be written is told before the timing, which on such a link would not end
+WEFT_LINK="0.0001 Gbit/s, 1000 us, 1 per node" timeout 300 "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --collectives 2 --out nowhere/here.json >no.log 2>&1
+[ $? = 1 ] && grep -q 'cannot write nowhere/here.json' no.log || { cat no.log; fail "--out in a folder that is not there"; }
 "$MPIRUN" --oversubscribe -n 2 "$WEFT" doctor --collectives 2 --out here.json >here.log 2>&1 || { cat here.log; fail "doctor on two ranks"; }
 for op in all_reduce all_gather reduce_scatter broadcast; do
     [ "$(grep -cE "^$op .* [0-9.]+ (us|ms|s)$" here.log)" -ge 9 ] || { cat here.log; fail "no seconds of $op"; }

@@ -273,3 +273,19 @@ Test(replay, what_waits_for_the_step_it_belongs_to_waits_for_nothing)
     weft_trace_free(&trace);
     weft_timeline_free(&timeline);
 }
+
+Test(replay, what_is_no_number_is_refused)
+{
+    static const char text[] =
+        "{\"weft\": {\"format\": \"weft.timeline/1\", \"rank\": 0, \"ranks\": 1, \"names\": "
+        "[\"a\"],"
+        " \"groups\": [[0]], \"steps\": [[0, 0, 0, 0, 0, 2, \"7\", 0, -1, 0, 0, 0]]}}";
+    char path[] = "/tmp/weft-replay-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    weft_timeline timeline = {0};
+    fputs(text, file);
+    fclose(file);
+    cr_assert_eq(weft_timeline_read(path, &timeline), WEFT_E_FORMAT);
+    cr_assert(strstr(weft_error_message(), "step 0: column 6"), "%s", weft_error_message());
+    remove(path);
+}
