@@ -51,7 +51,7 @@ step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
 step "train DiT" dit/model/transformer train "$src/examples/demo/dit.yaml"
 # guidance decides what is shown; what it adds at low noise is speckle
-walk="--steps 30 --guidance 4 --guidance-until 0.55"
+walk="--steps 30 --guidance 6 --guidance-until 0.55"
 step "generate" samples/sheet.png "$weft" generate --model dit/model --prompts prompts.txt --out samples \
     --sheet samples/sheet.png --batch 4 $walk
 step "eval VAE" vae.json "$weft" eval vae --model vae/model/vae --shards shards --sheet vae.png --json vae.json

@@ -93,8 +93,7 @@ VECTOR_UNARY(sqrt, CPU_SQRT)
 VECTOR_UNARY(rsqrt, CPU_RSQRT)
 VECTOR_UNARY(square, CPU_SQUARE)
 
-/* log, sin, cos are used on scalars and on embeddings of time; erf by text encoders: libm is
- * enough. */
+/* log, sin, cos are used on scalars and on embeddings of time: libm is enough. */
 #define SCALAR_UNARY(name, expression)                                                             \
     CPU_KERNEL(name)                                                                               \
     {                                                                                              \
@@ -115,15 +114,8 @@ SCALAR_UNARY(cos, (float)cos((double)x))
 
 CPU_KERNEL(gelu)
 {
-    const int64_t count = view_count(&args->out[0]);
-    const float *x = args->in[0].data;
-    float *y = args->out[0].data;
-    if (!((const weft_attr_gelu *)args->attr)->exact)
-        return vector_unary(args, CPU_GELU);
-    EACH_PIECE(count)
-    for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-        y[i] = 0.5f * x[i] * erfcf(-0.70710678f * x[i]);
-    return WEFT_OK;
+    const bool exact = ((const weft_attr_gelu *)args->attr)->exact;
+    return vector_unary(args, exact ? CPU_GELU_EXACT : CPU_GELU);
 }
 
 CPU_KERNEL(silu_grad)
@@ -143,15 +135,9 @@ CPU_KERNEL(gelu_grad)
     const float *x = args->in[0].data, *dy = args->in[1].data;
     float *dx = args->out[0].data;
     const cpu_isa *isa = cpu_isa_get();
-    if (((const weft_attr_gelu *)args->attr)->exact) {
-        EACH_PIECE(count)
-        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-            dx[i] = dy[i] * (0.5f * erfcf(-0.70710678f * x[i]) +
-                             x[i] * expf(-0.5f * x[i] * x[i]) * 0.39894228f);
-        return WEFT_OK;
-    }
+    const bool exact = ((const weft_attr_gelu *)args->attr)->exact;
     EACH_PIECE(count)
-    isa->gelu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
+    (exact ? isa->gelu_exact_grad : isa->gelu_grad)(x + at, dy + at, dx + at, PIECE_LEN(count));
     return WEFT_OK;
 }
 

@@ -44,9 +44,10 @@ typedef struct cpu_conv_few {
 
 typedef struct cpu_isa {
     const char *name;
-    void (*unary[8])(const float *x, float *y, int64_t n); /* by cpu_unary */
+    void (*unary[9])(const float *x, float *y, int64_t n); /* by cpu_unary */
     void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
     void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+    void (*gelu_exact_grad)(const float *x, const float *dy, float *dx, int64_t n);
     /* y = act(y + bias); bias may be NULL */
     void (*bias_act)(const float *bias, float *y, int64_t n, int act);
     void (*affine)(const float *x, float *y, int64_t n, float scale, float offset);
@@ -100,6 +101,7 @@ enum cpu_unary {
     CPU_SIGMOID,
     CPU_SILU,
     CPU_GELU,
+    CPU_GELU_EXACT,
     CPU_SQRT,
     CPU_RSQRT,
     CPU_SQUARE
