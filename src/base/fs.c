@@ -191,34 +191,53 @@ static bool writer_is_gone(const char *dir, const char *name)
 
 typedef struct leftovers {
     const char *dir, *of; /* name of the file that they were to become; NULL: any */
+    bool stem;            /* of: what such names begin with */
 } leftovers;
 
 static bool is_leftover(const char *name, void *user)
 {
     const leftovers *l = user;
     const size_t length = l->of ? strlen(l->of) : 0;
-    if (l->of && (strncmp(name, l->of, length) != 0 || strncmp(name + length, ".tmp.", 5) != 0))
+    if (l->of && (strncmp(name, l->of, length) != 0 ||
+                  (!l->stem && strncmp(name + length, ".tmp.", 5) != 0)))
         return false;
     return weft_is_temporary(name) && writer_is_gone(l->dir, name);
 }
 
 weft_status weft_remove_leftovers(const char *dir, bool deep)
 {
-    leftovers all = {dir, NULL};
+    leftovers all = {.dir = dir};
     return remove_files(dir, deep, is_leftover, &all);
+}
+
+/* Those of names that are, or begin with, the first `length` letters of the path's. */
+static weft_status remove_named(const char *path, size_t length, bool stem)
+{
+    const char *base = weft_path_base(path);
+    char *copy = weft_strdup(path), *name = weft_strdup(base);
+    weft_status_code status = WEFT_OK;
+    if (!copy || !name) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    } else {
+        copy[base - path] = '\0';
+        name[length] = '\0';
+        leftovers one = {copy[0] ? copy : ".", name, stem};
+        status = remove_files(one.dir, false, is_leftover, &one);
+    }
+    weft_free(copy);
+    weft_free(name);
+    return status;
 }
 
 weft_status weft_remove_leftovers_of(const char *path)
 {
-    const char *base = weft_path_base(path);
-    char *copy = weft_strdup(path);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
-    copy[base - path] = '\0';
-    leftovers one = {copy[0] ? copy : ".", base};
-    const weft_status_code status = remove_files(one.dir, false, is_leftover, &one);
-    weft_free(copy);
-    return status;
+    return remove_named(path, strlen(weft_path_base(path)), false);
+}
+
+weft_status weft_remove_leftovers_beside(const char *path)
+{
+    const size_t length = strlen(weft_path_base(path)), ending = strlen(weft_path_extension(path));
+    return remove_named(path, length - ending, true); /* "dog." */
 }
 
 static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)

@@ -27,8 +27,11 @@ bool weft_process_lives(long pid);
  * is that the lock which a writer holds on its file is free, and that no process of this machine
  * has its number; a file of which this cannot be said stays. */
 weft_status weft_remove_leftovers(const char *dir, bool deep);
-/* The same of the one file `path`, whose folder others may use. */
+/* The same of the one file `path`, whose folder others may use; */
 weft_status weft_remove_leftovers_of(const char *path);
+/* of it and of all files beside it that are named after it: dog.npy and dog.walk.safetensors of
+ * dog.mp4. */
+weft_status weft_remove_leftovers_beside(const char *path);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);

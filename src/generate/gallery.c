@@ -45,21 +45,9 @@ static void array_path(const char *video, weft_buf *path)
 /* What a killed run was writing under the names that this one writes. */
 static weft_status remove_leftovers(const weft_gallery *g)
 {
-    weft_buf array = {0};
-    weft_status_code status = WEFT_OK;
     if (g->sheet)
-        WEFT_GO(weft_remove_leftovers_of(g->sheet));
-    if (g->folder) {
-        status = weft_remove_leftovers(g->out, true);
-        goto out;
-    }
-    WEFT_GO(weft_remove_leftovers_of(g->out));
-    array_path(g->out, &array);
-    WEFT_GO(weft_buf_check(&array));
-    status = weft_remove_leftovers_of(array.data);
-out:
-    weft_buf_free(&array);
-    return status;
+        WEFT_TRY(weft_remove_leftovers_of(g->sheet));
+    return g->folder ? weft_remove_leftovers(g->out, true) : weft_remove_leftovers_beside(g->out);
 }
 
 static weft_status check_places(const weft_gallery *g)

@@ -318,9 +318,14 @@ static double quadratic_level(int64_t i, int64_t n)
 }
 
 /* The scheduler's own levels, or those that the family's pipeline gives it. */
-static weft_status lay_levels(weft_generator *p)
+weft_status weft_generator_lay(weft_generator *p)
 {
     const int64_t steps = p->options.steps;
+    if (p->leg)
+        return WEFT_OK;
+    p->leg = weft_alloc(steps * (int64_t)sizeof *p->leg);
+    if (!p->leg)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld levels", (long long)steps);
     const weft_own_levels levels =
         p->scheduler.path == WEFT_PATH_FLOW ? p->denoiser_model->family->levels : WEFT_LEVELS_NONE;
     weft_walk walk = {steps, NULL, weft_scheduler_mu(&p->scheduler, weft_generator_tokens(p))};
@@ -346,11 +351,10 @@ weft_status weft_generator_bind(weft_generator *p)
     p->x = p->walk.data;
     p->other = p->x + weft_aligned(all);
     p->work = p->other + weft_aligned(all);
-    p->leg = weft_alloc(p->options.steps * (int64_t)sizeof *p->leg);
     p->context = weft_alloc_aligned(p->rows * p->captions.floats * 4);
-    if (!p->leg || !p->context)
+    if (!p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
-    WEFT_TRY(lay_levels(p));
+    WEFT_TRY(weft_generator_lay(p));
     const bool texts = weft_generator_has_texts(p);
     for (int i = 0; i < p->captions.readers && texts; i++) {
         const weft_reader *reader = &p->captions.reader[i];

@@ -97,8 +97,8 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
         weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
     if (rows && several && p->recipe.slices)
-        WEFT_TRY(
-            weft_slices_check(p->recipe.slices, p->slices, weft_model_class(p->denoiser_model)));
+        WEFT_TRY(weft_slices_check(p->recipe.slices, p->slices, "--slices ",
+                                   weft_model_class(p->denoiser_model)));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
                                           .profile = rows && p->options.trace,
                                           .no_views =

@@ -103,6 +103,11 @@ void weft_generator_part_free(weft_generator_part *part);
 enum { WEFT_GENERATOR_DENOISERS = 4 };
 int weft_generator_denoisers(const weft_generator *p,
                              const weft_generator_part *list[WEFT_GENERATOR_DENOISERS]);
+/* The levels of the walk, once. */
+weft_status weft_generator_lay(weft_generator *p);
+/* How often each of the denoisers of that list is asked in a walk, in each of its windows: by the
+ * sampler itself, with what is seen at none. */
+weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERATOR_DENOISERS]);
 /* The folder for what grows with the length of a video of several windows; NULL: memory. */
 const char *weft_generator_away(const weft_generator *p);
 /* Nothing that other prompts left is taken again. */

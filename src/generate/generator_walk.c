@@ -241,6 +241,52 @@ static weft_generator_part *denoiser_at(weft_generator *p, const weft_level *lev
                                                                      : &p->denoiser[expert];
 }
 
+typedef struct counting {
+    weft_generator *generator;
+    int64_t *count;
+} counting;
+
+static weft_status_code count_answer(void *user, int64_t step, const float *x,
+                                     const weft_level *level, float *answer)
+{
+    const counting *c = user;
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS],
+        *at = denoiser_at(c->generator, level, step);
+    const int parts = weft_generator_denoisers(c->generator, part);
+    for (int i = 0; i < parts; i++)
+        c->count[i] += part[i] == at;
+    *answer = *x;
+    return WEFT_OK;
+}
+
+static weft_status_code no_noise(void *user, int64_t draw, float *noise)
+{
+    (void)user;
+    (void)draw;
+    *noise = 0;
+    return WEFT_OK;
+}
+
+weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERATOR_DENOISERS])
+{
+    const weft_sampler *sampler = p->options.sampler;
+    counting c = {p, count};
+    const weft_sampler_callbacks callbacks = {
+        .answer = count_answer, .noise = no_noise, .user = &c};
+    float x = 0.5f;
+    memset(count, 0, WEFT_GENERATOR_DENOISERS * sizeof *count);
+    WEFT_TRY(weft_generator_lay(p));
+    float *work = weft_alloc((weft_sampler_work(sampler, &p->scheduler.solver, 1) + 1) *
+                             (int64_t)sizeof *work);
+    if (!work)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a walk");
+    const weft_status_code status =
+        weft_sampler_run(sampler, &p->scheduler.solver, p->leg + p->skipped,
+                         weft_generator_steps(p), &x, 1, 1, work, NULL, &callbacks);
+    weft_free(work);
+    return status;
+}
+
 /* Steps of the walk that this one makes before `until`. */
 static int64_t own_steps(weft_generator *p, const weft_generator_part *part, int64_t until)
 {

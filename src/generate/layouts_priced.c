@@ -14,7 +14,7 @@
 
 typedef struct pricing {
     const weft_generation_pricer *p;
-    const weft_generator *g;
+    weft_generator *g;
     weft_priced_links links;
     weft_generation_price *out;
     double kernels, exact;
@@ -47,19 +47,33 @@ static int64_t wire_bytes(const weft_graph *g)
     return bytes;
 }
 
-/* Two experts are alike, and one of them is at work in a step. */
+/* Every program as often as the walk asks for its answer: a step may ask twice (heun), guide or
+ * not, or be another expert's. What is told of a step is the mean over them. Caches leave out what
+ * nobody knows before. */
 static weft_status price_steps(pricing *w)
 {
-    const weft_generator *g = w->g;
+    weft_generator *g = w->g;
     weft_generation_price *out = w->out;
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(g, part);
     const double windows = (double)g->windows.count, steps = (double)weft_generator_steps(g);
+    int64_t answers[WEFT_GENERATOR_DENOISERS];
     weft_program_cost cost;
-    WEFT_TRY(spend(w, g->denoiser[0].program, windows * steps, &cost));
-    out->step = windows * cost.seconds;
-    out->compute = windows * (cost.forward + cost.update);
-    out->exchange = windows * cost.exposed;
-    out->hidden = windows * cost.hidden;
-    out->wire = g->windows.count * wire_bytes(g->denoiser[0].own);
+    double wire = 0;
+    WEFT_TRY(weft_generator_answers(g, answers));
+    for (int i = 0; i < parts; i++) {
+        const double runs = windows * (double)answers[i], each = runs / steps;
+        if (!answers[i])
+            continue;
+        WEFT_TRY(spend(w, part[i]->program, runs, &cost));
+        out->runs += (int64_t)runs;
+        out->step += each * cost.seconds;
+        out->compute += each * (cost.forward + cost.update);
+        out->exchange += each * cost.exposed;
+        out->hidden += each * cost.hidden;
+        wire += each * (double)wire_bytes(part[i]->own);
+    }
+    out->wire = (int64_t)wire;
     for (int i = 0; i < g->captions.readers; i++) {
         WEFT_TRY(spend(w, g->encoder[i].program, 1, &cost));
         out->text += cost.seconds;
@@ -109,7 +123,7 @@ static weft_status price(pricing *w)
 }
 
 weft_status weft_generation_price_open(const weft_generation_pricer *pricer,
-                                       const weft_generator *generator, weft_generation_price *out)
+                                       weft_generator *generator, weft_generation_price *out)
 {
     pricing w = {.p = pricer, .g = generator, .out = out};
     *out = (weft_generation_price){.legal = true, .fits = true};

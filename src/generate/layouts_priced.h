@@ -28,7 +28,8 @@ typedef struct weft_generation_price {
     bool fits;   /* and a rank has the memory */
     /* Seconds of a video: its share of the batch's texts and steps, and its decoding */
     double video;
-    double step; /* of a denoising step of the batch: kernels, and what they wait for */
+    double step;  /* of a denoising step of the batch, the mean: kernels, what they wait for */
+    int64_t runs; /* of denoisers' programs in a walk, of all windows */
     double compute, exchange, hidden; /* hidden: behind the kernels */
     double text, decode;              /* of the batch's texts; of one video */
     double exact;                     /* share of the kernels' seconds that was measured */
@@ -46,7 +47,7 @@ typedef struct weft_generation_prices {
 
 /* Of a generator that is open, as it is laid out. */
 weft_status weft_generation_price_open(const weft_generation_pricer *pricer,
-                                       const weft_generator *generator, weft_generation_price *out);
+                                       weft_generator *generator, weft_generation_price *out);
 /* A layout that cannot be is told in `out`, not as an error. */
 weft_status weft_generation_price_of(const weft_generation_pricer *pricer,
                                      const weft_parallel *parallel, bool stream,

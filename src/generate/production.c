@@ -113,6 +113,22 @@ static bool in_windows(const making *m)
     return m->relay.count > 1;
 }
 
+/* There, and its bytes as they were written; one that is damaged, by a disk that was full or died,
+ * counts as none, and what it holds is made again in its place. All ranks see the same. */
+static weft_status whole_beside(const making *m, int64_t job, const char *ending, bool *is)
+{
+    weft_buf path = {0};
+    weft_status_code status = path_beside(m, job, ending, &path);
+    *is = status == WEFT_OK && weft_path_exists(path.data);
+    const bool there = *is;
+    if (there)
+        status = weft_walk_file_whole(path.data, is);
+    if (status == WEFT_OK && there && !*is && m->writes)
+        weft_warn("%s; what it holds is made again", weft_error_message());
+    weft_buf_free(&path);
+    return status;
+}
+
 static bool is_alone(const making *m)
 {
     return !m->comm || weft_comm_ranks(m->comm) == 1;
@@ -389,10 +405,13 @@ static weft_status decode_what_is_kept(making *m)
         for (int64_t i = 0; i < m->batches.at[b].count; i++) {
             const int64_t job = m->batches.order[m->batches.at[b].first + i];
             weft_buf path = {0};
+            bool whole;
             if (m->done[job] || m->batches.at[b].team != m->team)
                 continue;
-            weft_status_code status = path_beside(m, job, latents_ending, &path);
-            if (status == WEFT_OK && weft_path_exists(path.data))
+            weft_status_code status = whole_beside(m, job, latents_ending, &whole);
+            if (status == WEFT_OK && whole)
+                status = path_beside(m, job, latents_ending, &path);
+            if (status == WEFT_OK && whole)
                 status = redecode(m, job, path.data);
             weft_buf_free(&path);
             WEFT_TRY(status);
@@ -463,18 +482,22 @@ static void free_lists(batch_lists *l)
     weft_free(l->noise);
 }
 
-/* From what was denoised of this window, else from the walk to it. */
+/* From what was denoised of this window, else from the walk to it. Of a window whose latents are
+ * damaged that walk is over, and another window's may be there. */
 static weft_status go_on(making *m, const batch_lists *l, const uint64_t *seeds)
 {
     char own[64];
     const char *ending = window_ending(m->relay.at, own);
     weft_buf path = {0};
-    bool there = false;
-    if (in_windows(m))
+    bool there = false, whole = false;
+    if (in_windows(m)) {
         WEFT_TRY(exists_beside(m, job_of(m, 0), ending, &there));
+        if (there)
+            WEFT_TRY(whole_beside(m, job_of(m, 0), ending, &whole));
+    }
     if (!there)
-        WEFT_TRY(exists_beside(m, job_of(m, 0), ending = walk_ending, &there));
-    if (!there)
+        WEFT_TRY(whole_beside(m, job_of(m, 0), ending = walk_ending, &whole));
+    if (!whole)
         return WEFT_OK;
     weft_status_code status = path_beside(m, job_of(m, 0), ending, &path);
     if (status == WEFT_OK)

@@ -118,6 +118,17 @@ static weft_status take_tensors(const char *path, weft_walk_file *k)
     return WEFT_OK;
 }
 
+weft_status weft_walk_file_whole(const char *path, bool *whole)
+{
+    weft_tensors *file = NULL;
+    weft_status_code status = weft_tensors_open(path, &file);
+    if (status == WEFT_OK)
+        status = weft_tensors_verify(file);
+    weft_tensors_close(file);
+    *whole = status == WEFT_OK;
+    return status == WEFT_E_FORMAT ? WEFT_OK : status;
+}
+
 weft_status weft_walk_file_open(const char *path, weft_walk_file *k)
 {
     *k = (weft_walk_file){0};

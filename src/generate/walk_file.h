@@ -34,6 +34,9 @@ typedef struct weft_walk_file {
 weft_status weft_walk_file_writer(const char *path, weft_tensors_writer **writer);
 /* Atomic. `kept->file` is not looked at. */
 weft_status weft_walk_file_write(const char *path, const weft_walk_file *kept);
+/* False: it was cut off, or its bytes are not those of its checksums (the message is the error's).
+ * A file of another kind or version is whole. */
+weft_status weft_walk_file_whole(const char *path, bool *whole);
 /* WEFT_E_FORMAT: no such file, or damaged. To be closed. */
 weft_status weft_walk_file_open(const char *path, weft_walk_file *kept);
 /* What opening gave; a damaged file's error says how to go on without it. */

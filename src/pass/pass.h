@@ -149,10 +149,13 @@ void weft_slices_count(const weft_graph *whole, const weft_graph *own, const wef
 /* "4 slices of frames, 2 of places (8 asked for: there are no more for each rank), 4 groups of
  * heads"; nothing where nothing is cut or was asked for. */
 void weft_slices_tell(const weft_slices *asked, const int64_t made[WEFT_MADE], weft_buf *out);
-/* WEFT_E_CONFIG: something was asked for by name, and `what` has nothing to cut so over its
- * ranks. */
+/* WEFT_E_CONFIG: something was asked for by name, and `what` has nothing to cut so over its ranks.
+ * `key`: where it was, "--slices " or "parallel.slices.". */
 weft_status weft_slices_check(const weft_slices *asked, const int64_t made[WEFT_MADE],
-                              const char *what);
+                              const char *key, const char *what);
+/* Those that differ from what it is without a word, as `given` has them: of a config, which does
+ * not say what was in the file. */
+unsigned weft_slices_asked(const weft_slices *slices);
 /* What the shard pass does before it splits that axis, last of all: layers that the recipe's rows
  * name run slice by slice, and what changes its split between them is taken apart likewise. Values
  * are the same, to the bit where kernels do not look at how many groups there are. *out NULL: ranks

@@ -793,8 +793,20 @@ void weft_slices_tell(const weft_slices *asked, const int64_t made[WEFT_MADE], w
     }
 }
 
+unsigned weft_slices_asked(const weft_slices *s)
+{
+    const weft_slices *d = &weft_slices_default;
+    const bool differs[WEFT_MADE] = {s->time != d->time || s->lift_time != d->lift_time,
+                                     s->space != d->space || s->lift_space != d->lift_space,
+                                     s->heads != d->heads, s->chunks != d->chunks};
+    unsigned asked = s->given;
+    for (int k = 0; k < WEFT_MADE; k++)
+        asked |= (unsigned)differs[k] << k;
+    return asked;
+}
+
 weft_status weft_slices_check(const weft_slices *asked, const int64_t made[WEFT_MADE],
-                              const char *what)
+                              const char *key, const char *what)
 {
     const bool layers = made[WEFT_MADE_TIME] + made[WEFT_MADE_SPACE] > 0;
     static const struct {
@@ -811,10 +823,11 @@ weft_status weft_slices_check(const weft_slices *asked, const int64_t made[WEFT_
                                : k == WEFT_MADE_CHUNKS ? asked->chunks
                                                        : 2;
         if ((asked->given >> k & 1) && wanted > 1 && (k < WEFT_MADE_HEADS ? !layers : !made[k]))
-            return weft_fail(WEFT_E_CONFIG,
-                             "--slices %s: over these ranks %s has nothing to cut so: that takes "
-                             "%s. Leave it out, or let --slices auto choose",
-                             row[k].key, what, row[k].takes);
+            return weft_fail(
+                WEFT_E_CONFIG,
+                "%s%s: over these ranks %s has nothing to cut so: that takes %s. Leave "
+                "it out, or take auto",
+                key, row[k].key, what, row[k].takes);
     }
     return WEFT_OK;
 }

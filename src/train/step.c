@@ -115,6 +115,8 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     if (place->kind == WEFT_STEP_WHOLE || place->kind == WEFT_STEP_GRADIENTS) {
         WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
         find_slice(step, place);
+        if (place->slices && weft_slices_asked(place->slices) && weft_mesh_ranks(&place->mesh) > 1)
+            weft_slices_count(step->whole, step->graph, &recipe, step->made);
     }
     const weft_value objective = weft_graph_find(step->graph, "objective");
     const weft_optimizer_config own =

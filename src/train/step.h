@@ -66,6 +66,7 @@ typedef struct weft_step {
     int64_t slice_parts;              /* ranks that hold different items */
     double weight;                    /* elements of the whole batch that its loss is a mean of */
     uint32_t told;                    /* axes along which a run has summed the bulletin */
+    int64_t made[WEFT_MADE];          /* of slices that were asked for (weft_slices_count) */
 } weft_step;
 
 /* The step planned and not bound: its graph, program and exact memory, nothing reserved. As

@@ -472,12 +472,33 @@ static weft_status fill_cascades(trainer *t)
     return status;
 }
 
+static void see_slices(const weft_stage_steps *s, int64_t made[WEFT_MADE])
+{
+    for (int i = 0; i < s->buckets; i++)
+        for (int k = 0; k < WEFT_MADE; k++)
+            made[k] += s->bucket[i]->made[k];
+}
+
+/* Slices that were asked for, and that no step has anything for: a config goes with other ranks,
+ * too. */
+static void tell_idle_slices(const trainer *t, const int64_t made[WEFT_MADE])
+{
+    const weft_model *model =
+        weft_run_denoises(&t->models) ? &t->models.denoiser : &t->models.autoencoder;
+    weft_slices slices = t->run->parallel.slices;
+    slices.given = weft_slices_asked(&slices);
+    if (t->leader &&
+        weft_slices_check(&slices, made, "parallel.slices.", weft_model_class(model)) != WEFT_OK)
+        weft_warn("%s; nothing is done by it", weft_error_message());
+}
+
 /* The parameters and states that any stage reaches are in the store from the first step on: a stage
  * of single frames has no gradient for temporal convolutions, but a checkpoint of the next stage
  * has their moments and averages. */
 static weft_status fill_store(trainer *t)
 {
     const weft_stage *stages = t->run->stages.item;
+    int64_t made[WEFT_MADE] = {0};
     weft_stage_steps s = {0};
     weft_status_code status = WEFT_OK;
     if (weft_run_cascades(t->run))
@@ -488,7 +509,11 @@ static weft_status fill_store(trainer *t)
         if (status == WEFT_OK)
             status =
                 weft_steps_fill(s.bucket, s.count, &t->place, t->store, (uint64_t)t->run->seed);
+        if (status == WEFT_OK)
+            see_slices(&s, made);
     }
+    if (status == WEFT_OK)
+        tell_idle_slices(t, made);
     if (status == WEFT_OK && !t->hollow)
         status = begin_weights(t, s.bucket[0]->whole);
     weft_memory_trim();

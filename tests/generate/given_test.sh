@@ -9,18 +9,14 @@ wan=$golden/wan_over # text to video: 32 x 32, 4 x 4 cells
 picture=$golden/wan_over/video.png
 square=(--height 32 --width 32)
 size=("${square[@]}" --frames 9)
+export PYTHONPATH=$SRC/tests/generate PYTHONDONTWRITEBYTECODE=1
 python3 - <<'PY'
-import struct, zlib
-def png(path, width, height, colour):
-    rows = b"".join(b"\0" + b"".join(bytes(colour(x, y)) for x in range(width)) for y in range(height))
-    def part(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-                           part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
-png("left.png", 32, 32, lambda x, y: (255, 255, 255) if x < 9 else (0, 0, 0))  # one pixel into the second cell
-png("none.png", 32, 32, lambda x, y: (0, 0, 0))
-png("small.png", 16, 32, lambda x, y: (8 * x, 4 * y, 99))
-png("thin.png", 2, 99, lambda x, y: (99, 99, 99))
-png("wide.png", 48, 32, lambda x, y: (200, 0, 0) if 8 <= x < 40 else (0, 0, 200))
+from pictures import draw, draw_mask
+draw_mask("left.png")
+draw("none.png", 32, 32, lambda x, y: (0, 0, 0))
+draw("small.png", 16, 32, lambda x, y: (8 * x, 4 * y, 99))
+draw("thin.png", 2, 99, lambda x, y: (99, 99, 99))
+draw("wide.png", 48, 32, lambda x, y: (200, 0, 0) if 8 <= x < 40 else (0, 0, 200))
 PY
 default_steps() { case " $* " in *" --steps "*) ;; *) echo --steps 3 ;; esac; }
 make() { # OUT OPTIONS...

@@ -14,8 +14,10 @@ make() { # OUT OPTIONS...
     shift
     "$WEFT" generate --prompt "a red cat" --raw --out "$out.mp4" "${size[@]}" "$@" >"$out.log" 2>&1 || { cat "$out.log"; fail "weft generate $*"; }
 }
+export PYTHONPATH=$SRC/tests/generate PYTHONDONTWRITEBYTECODE=1
 cat >frames.py <<'PY'
-import array, struct, zlib
+import array, struct
+from pictures import write_frame
 def load(path):
     """[frame][value], (frames, height, width)"""
     data = open(path + ".npy", "rb").read()
@@ -23,12 +25,6 @@ def load(path):
     shape, x = eval(data[10:head])["shape"], array.array("f", data[head:])
     each = len(x) // shape[0]
     return [x[i * each:(i + 1) * each] for i in range(shape[0])], shape[:3]
-def png(path, frame, height, width):
-    byte = lambda v: max(0, min(255, int((v + 1) * 127.5 + 0.5)))
-    rows = b"".join(b"\0" + bytes(map(byte, frame[y * width * 3:(y + 1) * width * 3])) for y in range(height))
-    def part(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-                           part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
 def seed_of(seed, window):
     """of that window"""
     full = (1 << 64) - 1
@@ -51,7 +47,7 @@ for m in wan_i2v cog_i2v wan_ti2v ltx_i2v cosmos2; do
 from frames import *
 x, (t, h, w) = load('$m')
 assert t == 20, t
-png('$m-last.png', x[8], h, w)
+write_frame('$m-last.png', w, h, x[8])
 print(seed_of(5, 1))" >seed.txt || fail "$m: frames"
     make $m-second --model "$golden/$m" --steps 3 --seed "$(cat seed.txt)" --image $m-last.png --frames 9
     make $m-other --model "$golden/$m" --steps 3 --seed "$(cat seed.txt)" --image "$image" --frames 9
@@ -113,18 +109,16 @@ for signal in INT KILL; do
     cmp stopped.npy whole.npy || fail "$signal: not the same bits"
     [ -z "$(find . -name 'stopped.*.safetensors')" ] || fail "what was kept stays"
 done
-# a window's latents that lost their end are named, with what to do
+# a window's latents that lost their end are made again
 "$WEFT" generate --prompt "a red cat" --raw --out cut.mp4 "${size[@]}" "${goes[@]}" >cut.log 2>&1 &
 pid=$!
 while [ ! -e cut.window0000.latents.safetensors ] && kill -0 $pid 2>/dev/null; do sleep 0.003; done
 kill -KILL $pid 2>/dev/null
 wait $pid
 truncate -s -40 cut.window0000.latents.safetensors
-"$WEFT" generate --prompt "a red cat" --raw --out cut.mp4 "${size[@]}" "${goes[@]}" --resume >cut.log 2>&1 && fail "a cut window was taken"
-grep -q 'cut.window0000.latents.safetensors: .*; remove it to begin anew' cut.log || { cat cut.log; fail "a cut window"; }
-rm -f cut.window0000.latents.safetensors cut.walk.safetensors
 make cut "${goes[@]}" --resume
-cmp cut.npy whole.npy || fail "a window that was removed: not the same bits"
+grep -q 'cut.window0000.latents.safetensors.*what it holds is made again' cut.log || { cat cut.log; fail "a cut window is not told"; }
+cmp cut.npy whole.npy || fail "a cut window: not the same bits"
 make kept --model "$ti2v" --steps 2 --frames 25 --window 9 --windows continue --keep-latents
 [ "$(find . -name 'kept.window*.latents.safetensors' | wc -l)" = 3 ] || { ls; fail "--keep-latents"; }
 "$WEFT" generate --model "$ti2v" --decode kept.window0000.latents.safetensors --raw --out window.mp4 >window.log 2>&1 || { cat window.log; fail "--decode of a window"; }
@@ -132,6 +126,28 @@ python3 -c "
 from frames import *
 a, b = load('kept')[0], load('window')[0]
 assert len(b) == 9 and all(x == y for x, y in zip(a, b))" || fail "a window that is decoded alone"
+
+# latents of a window that were cut off are made again, and no other window's; on two ranks, too
+make_cut() { # OUT COMMAND...: three windows, of which the second was damaged and the third never kept
+    local out=$1
+    shift
+    "$@" --out "$out.mp4" "${cut[@]}" --keep-latents >"$out.log" 2>&1 || { cat "$out.log"; fail "$*"; }
+    mv $out.npy $out-whole.npy
+    rm $out.mp4 $out.window0002.latents.safetensors
+    truncate -s -8 $out.window0001.latents.safetensors
+    touch "$out.window0001.latents.safetensors.tmp.$dead" "$out.walk.safetensors.tmp.$dead" "$out.preview.png.tmp.$$" "other.npy.tmp.$dead"
+    "$@" --out "$out.mp4" "${cut[@]}" --resume >"$out.log" 2>&1 || { cat "$out.log"; fail "$*: a window that is damaged"; }
+    grep -q "$out.window0001.latents.safetensors.*what it holds is made again" $out.log || { cat $out.log; fail "a damaged window is not told"; }
+    grep -q "$out.window0000.latents.safetensors: goes on after step 2" $out.log || { cat $out.log; fail "the first window is made again, too"; }
+    cmp $out.npy $out-whole.npy || fail "behind a damaged window: not the same bits"
+    # what a killed run was writing goes, what others write stays
+    [ "$(echo *.tmp.*)" = "$(echo other.npy.tmp.$dead $out.preview.png.tmp.$$ | tr ' ' '\n' | sort | xargs)" ] || fail "leftovers: $(echo *.tmp.*)"
+    rm -f *.tmp.*
+}
+dead=$(bash -c 'echo $$')
+cut=(--prompt "a red cat" --raw "${size[@]}" --model "$ti2v" --steps 2 --frames 25 --window 9 --windows continue)
+make_cut damaged "$WEFT" generate
+make_cut damaged2 mpirun -n 2 "$WEFT" generate --parallel cfg=2
 
 mpirun -n 2 "$WEFT" generate --prompt "a red cat" --raw --out ranks.mp4 "${size[@]}" --model "$golden/wan_i2v" --image "$picture" --steps 3 --frames 20 --window 9 --windows continue --parallel cfg=2 >ranks.log 2>&1 || { cat ranks.log; fail "2 ranks"; }
 make rank --model "$golden/wan_i2v" --image "$picture" --steps 3 --frames 20 --window 9 --windows continue

@@ -8,13 +8,8 @@ fail() { echo "FAILED: $*"; exit 1; }
 golden=$SRC/tests/golden/pipelines
 wan=$golden/wan_over
 size=(--height 32 --width 32)
-python3 - <<'PY'
-import struct, zlib
-rows = b"".join(b"\0" + b"".join(bytes((255,) * 3 if x < 9 else (0,) * 3) for x in range(32)) for y in range(32))
-def part(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-open("left.png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)) +
-                             part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
-PY
+export PYTHONPATH=$SRC/tests/generate PYTHONDONTWRITEBYTECODE=1
+python3 -c 'import pictures; pictures.draw_mask("left.png")'
 generate() { "$WEFT" generate "$@"; }
 on_two() { mpirun -n 2 "$WEFT" generate "$@"; }
 # stopped SIGNAL OUT COMMAND...: ended by the signal as soon as a step is kept; tried again where it was quicker than that

@@ -114,6 +114,14 @@ wan_refused() { # WORDS LAYOUT SLICES
 wan_refused "--slices time, lift_time: over these ranks WanTransformer3DModel has nothing to cut so" cp=2 time=2
 wan_refused "--slices heads: .* has nothing to cut so: .*context: ulysses" tp=2 heads=2
 wan_refused "--slices chunks: .* has nothing to cut so: .*that tp splits" cp=2 chunks=2
+# where the same command or config goes with other ranks, what nothing is done by is told, once
+generate 1 Wan one --slices heads=2
+[ "$(grep -c -- '--slices: on one rank nothing is exchanged' Wan-one.log)" = 1 ] || { cat Wan-one.log; fail "slices of one rank are not told once"; }
+for n in 1 2; do
+    ranks $n "$WEFT" train Wan.yaml --set out=runs/idle$n --set parallel.tp=$n --set parallel.slices.heads=2 --set parallel.slices.chunks=2 >idle$n.log 2>&1 || { cat idle$n.log; fail "weft train with slices on $n ranks"; }
+    [ "$(grep -c 'parallel.slices.heads: over these ranks WanTransformer3DModel has nothing to cut so.*nothing is done by it' idle$n.log)" = 1 ] ||
+        { cat idle$n.log; fail "slices that a config has for nothing are not told once on $n ranks"; }
+done
 refused "time.*0" --slices time=0
 refused "space.*-2" --slices space=-2
 refused "lift_time.*-1" --slices lift_time=-1
