@@ -8,7 +8,10 @@
  *   links  a small one on 2 and 4 modelled cores, over links of 100 Mbit/s to 4 Gbit/s
  *   real [GBIT/S]
  *          the same on two threads of this machine, in real time, over such links
- *   parts  a layer of Wan on such cores and links: heads by groups (cp), tokens by chunks (tp) */
+ *   parts  a layer of Wan on such cores and links: heads by groups (cp), tokens by chunks (tp)
+ *   layer [VIDEO [RANKS [OFF|INTRA]]]
+ *          one pair of layers of the paper's model on a clock: what its kernels are, what rank 0
+ *          computes, sends and waits for when, and whose bytes are there at the peak */
 #include "../tests/model_of.h"
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
@@ -36,7 +39,8 @@ typedef struct setting {
     const weft_link_model *links;    /* clocked: modelled time */
     bool real;                       /* kernels of cpu, one thread each */
     bool traced;
-    bool wan; /* attention over all tokens */
+    bool wan;  /* attention over all tokens */
+    bool told; /* rank 0 prints a pair of layers */
 } setting;
 
 typedef struct result {
@@ -118,6 +122,129 @@ static weft_status times(player *p, weft_program *program, const weft_virtual_ra
     return weft_timeline_add_program(&p->timeline, program);
 }
 
+/* ---- a pair of layers ----------------------------------------------------------------------- */
+
+/* Of the second pair: before it the first layer's exchanges are not those of the others. */
+static bool is_told(const char *scope)
+{
+    return strstr(scope, "_blocks.1.") || strstr(scope, "_blocks.1:") ||
+           (strstr(scope, "_blocks.1") && !strchr(strstr(scope, "_blocks.1") + 9, '.'));
+}
+
+static void tell_kernels(const weft_program *program, const weft_virtual_rates *rates,
+                         const weft_graph *g)
+{
+    int64_t count[WEFT_OP_COUNT] = {0};
+    double seconds[WEFT_OP_COUNT] = {0};
+    printf("%-16s %8s %12s\n", "kernels", "count", "ms");
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (!is_told(node->scope) || weft_program_plan(program)->view[n] ||
+            weft_op_has(node->op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS) ||
+            weft_op_is_collective(node->op))
+            continue;
+        count[node->op]++;
+        seconds[node->op] += weft_virtual_seconds(rates, node->op, weft_node_cost(g, n));
+    }
+    for (int op = 0; op < WEFT_OP_COUNT; op++)
+        if (count[op])
+            printf("%-16s %8lld %12.3f\n", weft_op_get((weft_op)op)->name, (long long)count[op],
+                   1e3 * seconds[op]);
+}
+
+/* Kernels that follow one another in one line, up to a wait or an exchange. */
+static void tell_clock(const weft_timeline *t)
+{
+    int64_t kernels = 0;
+    double from = 0, until = 0, origin = -1;
+    int64_t first = t->trace.step_count, last = -1;
+    for (int64_t i = 0; i < t->trace.step_count; i++)
+        if (is_told(t->trace.name[t->trace.step[i].name])) {
+            first = i < first ? i : first;
+            last = i;
+        }
+    printf("\n%9s %9s  what, ms\n", "from", "until");
+    for (int64_t i = 0; i < t->trace.step_count; i++) {
+        const weft_trace_step *s = &t->trace.step[i];
+        const char *name = t->trace.name[s->name];
+        const bool computes = s->stream == WEFT_STREAM_COMPUTE, waits = t->note[i].waits;
+        if (i < first || i > last || (waits && t->end[i] - t->start[i] < 1e-6))
+            continue;
+        origin = origin < 0 ? t->start[i] : origin;
+        const bool begins = computes && !waits && strstr(name, "layer_norm");
+        if (kernels && (!computes || waits || begins)) {
+            printf("%9.3f %9.3f  %lld kernels\n", 1e3 * from, 1e3 * until, (long long)kernels);
+            kernels = 0;
+        }
+        if (!computes || waits) {
+            printf("%9.3f %9.3f  %s%s\n", 1e3 * (t->start[i] - origin), 1e3 * (t->end[i] - origin),
+                   waits ? "" : "                    wire: ", name);
+            continue;
+        }
+        from = kernels++ ? from : t->start[i] - origin;
+        until = t->end[i] - origin;
+    }
+}
+
+typedef struct holder {
+    const char *scope;
+    weft_op op;
+    int64_t bytes, count;
+} holder;
+
+static int by_bytes(const void *a, const void *b)
+{
+    const int64_t x = ((const holder *)a)->bytes, y = ((const holder *)b)->bytes;
+    return (x < y) - (x > y);
+}
+
+/* Whose storages are live where most bytes are. */
+static void tell_peak(const weft_memory_plan *plan, const weft_graph *g)
+{
+    const int32_t nodes = weft_graph_node_count(g);
+    int32_t peak = 0;
+    int64_t most = 0, count = 0;
+    holder *held = weft_alloc((plan->count + 1) * (int64_t)sizeof *held);
+    int64_t *change = weft_alloc((nodes + 2) * (int64_t)sizeof *change);
+    for (int32_t v = 0; v < plan->count; v++)
+        if (plan->place[v].region == WEFT_REGION_ARENA && plan->place[v].alias_of < 0 &&
+            plan->place[v].first >= 0) {
+            change[plan->place[v].first] += plan->place[v].bytes;
+            change[plan->place[v].last + 1] -= plan->place[v].bytes;
+        }
+    for (int64_t n = 0, live = 0; n < nodes; n++) {
+        live += change[n];
+        if (live > most) {
+            most = live;
+            peak = (int32_t)n;
+        }
+    }
+    for (int32_t v = 0; v < plan->count; v++) {
+        const weft_place *at = &plan->place[v];
+        if (at->region != WEFT_REGION_ARENA || at->alias_of >= 0 || at->first < 0 ||
+            at->first > peak || at->last < peak)
+            continue;
+        const weft_node *node = weft_graph_node(g, weft_value_get(g, (weft_value){v})->node);
+        int64_t k = 0;
+        while (k < count && (held[k].op != node->op || strcmp(held[k].scope, node->scope)))
+            k++;
+        count += k == count;
+        held[k] = (holder){node->scope, node->op, held[k].bytes + at->bytes, held[k].count + 1};
+    }
+    qsort(held, (size_t)count, sizeof *held, by_bytes);
+    const weft_node *node = weft_graph_node(g, peak);
+    printf("\narena %.1f MiB, at the peak %.1f live, at %s of %s:\n",
+           (double)plan->arena_bytes / 1048576, (double)most / 1048576, weft_op_get(node->op)->name,
+           node->scope);
+    for (int64_t k = 0; k < count && k < 24; k++)
+        printf("%9.2f MiB in %3lld  %s of %s\n", (double)held[k].bytes / 1048576,
+               (long long)held[k].count, weft_op_get(held[k].op)->name, held[k].scope);
+    weft_free(held);
+    weft_free(change);
+}
+
+/* ---- a rank --------------------------------------------------------------------------------- */
+
 static weft_status play(player *p)
 {
     const setting *s = p->of;
@@ -167,6 +294,11 @@ static weft_status play(player *p)
     WEFT_GO(weft_comm_world(p->comm, &world));
     WEFT_GO(weft_program_bind(program, store, world));
     WEFT_GO(times(p, program, &rates, g));
+    if (s->told && p->rank == 0) {
+        tell_kernels(program, &rates, g);
+        tell_clock(&p->timeline);
+        tell_peak(weft_program_plan(program), g);
+    }
 out:
     weft_program_free(program);
     weft_store_free(store);
@@ -315,6 +447,28 @@ static void paper(bool sweep, int only)
                    (double)a.arena / 1073741824.0, (double)c.arena / 1073741824.0);
             fflush(stdout);
         }
+}
+
+static void one_layer(int which, int ranks, const char *how)
+{
+    const weft_virtual_rates rates = a100();
+    weft_link_model links;
+    if (weft_link_model_parse(p4d, &links) != WEFT_OK || which < 0 || which >= WEFT_COUNT(videos) ||
+        ranks < 1 || ranks > RANKS)
+        exit(1);
+    links.clocked = true;
+    setting s = paper_setting(&videos[which], ranks, &rates, &links);
+    s.traced = s.told = true;
+    if (!strcmp(how, "OFF")) {
+        s.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+        s.no_overlap = true;
+    }
+    if (!strcmp(how, "INTRA"))
+        s.slices.lift_time = s.slices.lift_space = 0;
+    printf("%s on %d ranks\n", videos[which].name, ranks);
+    run(&s, 3);
+    for (int r = 0; r < ranks; r++)
+        weft_timeline_free(&played[r].timeline);
 }
 
 /* Other ways to split tokens: every rank's exchanges are waited for, but for a ring's. */
@@ -537,6 +691,9 @@ int main(int argc, char **argv)
         paper(false, argc > 2 ? atoi(argv[2]) : -1);
     if (!*what || !strcmp(what, "sweep"))
         paper(true, -1);
+    if (!strcmp(what, "layer"))
+        one_layer(argc > 2 ? atoi(argv[2]) : 1, argc > 3 ? atoi(argv[3]) : 32,
+                  argc > 4 ? argv[4] : "");
     if (!*what || !strcmp(what, "others"))
         others();
     if (!*what || !strcmp(what, "replay"))

@@ -316,7 +316,8 @@ PRINT(comm)
         weft_buf_printf(out, " dim=%d of %lld", a->dim, (long long)a->global);
     if (a->global2)
         weft_buf_printf(out, " to dim=%d of %lld", a->dim2, (long long)a->global2);
-    weft_buf_printf(out, "%s%s}", a->invariant ? " invariant" : "", a->late ? " late" : "");
+    weft_buf_printf(out, "%s%s%s}", a->invariant ? " invariant" : "", a->late ? " late" : "",
+                    a->piece ? " piece" : "");
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */

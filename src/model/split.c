@@ -55,16 +55,18 @@ static const weft_recipe_row ring_rows[] = {
 
 /* Between a spatial and a temporal block an all-to-all turns the split of frames into one of places
  * in a frame, and back (Zhao et al., dynamic sequence parallelism). */
+#define PIECE(name, axis, late) \
+    {name, axis, {WEFT_S, 2}, .optional = true, .held = late, .piece = true}
 #define GROUPS(temporal, spatial, axis)                                                       \
     {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SPACE},                      \
     {spatial ":layer_norm",         axis, TOKENS, .cut = WEFT_CUT_TIME},                       \
     /* of slices: what a layer begins with, and what goes from one to the next (pass/slice.c) */ \
     {"*enter:slice",               axis, TOKENS, .optional = true},                           \
     {"*enter:pad",                 axis, TOKENS, .optional = true},                           \
-    {"*exchange:slice",            axis, {WEFT_S, 2}, .optional = true},                      \
-    {"*exchange:pad",              axis, {WEFT_S, 2}, .optional = true},                      \
-    {"*late:slice",                axis, {WEFT_S, 2}, .optional = true, .held = true},        \
-    {"*late:pad",                  axis, {WEFT_S, 2}, .optional = true, .held = true}
+    PIECE("*exchange:slice", axis, false),                                                    \
+    PIECE("*exchange:pad",   axis, false),                                                    \
+    PIECE("*late:slice",     axis, true),                                                     \
+    PIECE("*late:pad",       axis, true)
 /* Or places are split in both: a spatial layer's attention turns them into heads, or its keys go
  * round. */
 #define PLACES {WEFT_S, 2}

@@ -1,6 +1,7 @@
 /* Offline best fit: each box goes into the smallest gap that takes it among the boxes placed before
- * that live at the same time; the lowest of equal gaps; on top of all where none takes it. Two
- * orders are tried, the biggest boxes first and the earliest first, and the lower stack wins.
+ * that live at the same time; the lowest of equal gaps; on top of all where none takes it. Four
+ * orders are tried, the biggest boxes first, the earliest, those of most bytes x nodes, and those
+ * that live longest, until a stack is as low as can be; the lowest wins.
  *
  *   offset
  *     ^   +---------+   +------------------+
@@ -12,7 +13,7 @@
  * What counts for a box is the union of what lives while it lives. Boxes lie on each other, so that
  * union is a few runs of bytes, whatever the number of boxes in it: some tens where a thousand
  * buffers live. With r runs, the earliest first takes n r: the runs at the present node are kept,
- * boxes are put in and taken out. The biggest first takes n r log n: a binary tree over the nodes
+ * boxes are put in and taken out. Other orders take n r log n: a binary tree over the nodes
  * has for each piece of time the runs of the boxes that cover it (`cover`), and of all that touch
  * it (`any`).
  *
@@ -23,6 +24,8 @@
  *
  *   what lives during 2..3:     cover of the pieces above [2 3], and any of [2 3]                */
 #include "pass/offsets.h"
+
+#include "base/config.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +135,25 @@ static int by_first(const void *a, const void *b)
     return x->first != y->first ? compare(x->first, y->first) : by_size(a, b);
 }
 
+static int64_t life_of(const weft_brick *b)
+{
+    return (int64_t)b->last - b->first + 1;
+}
+
+static int by_area(const void *a, const void *b)
+{
+    const weft_brick *x = a, *y = b;
+    const double p = (double)x->bytes * (double)life_of(x),
+                 q = (double)y->bytes * (double)life_of(y);
+    return p != q ? (q < p ? -1 : 1) : by_size(a, b);
+}
+
+static int by_life(const void *a, const void *b)
+{
+    const weft_brick *x = a, *y = b;
+    return life_of(x) != life_of(y) ? compare(life_of(y), life_of(x)) : by_size(a, b);
+}
+
 static int by_last(const void *a, const void *b)
 {
     const weft_brick *const *x = a, *const *y = b;
@@ -166,7 +188,7 @@ out:
     return status;
 }
 
-/* ---- the biggest first --------------------------------------------------------------------- */
+/* ---- in any order --------------------------------------------------------------------------- */
 
 static weft_status insert(tree *t, int32_t piece, int32_t from, int32_t to, const weft_brick *b)
 {
@@ -215,7 +237,8 @@ static weft_status query(tree *t, int32_t piece, int32_t from, int32_t to, const
     return b->last > middle ? query(t, 2 * piece + 1, middle + 1, to, b) : WEFT_OK;
 }
 
-static weft_status place_by_size(weft_brick *box, int32_t count, int32_t nodes, int64_t *height)
+static weft_status place_in_order(weft_brick *box, int32_t count, int32_t nodes,
+                                  int (*order)(const void *, const void *), int64_t *height)
 {
     tree t = {.leaves = 1};
     weft_status_code status = WEFT_OK;
@@ -227,7 +250,7 @@ static weft_status place_by_size(weft_brick *box, int32_t count, int32_t nodes, 
         status = weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
         goto out;
     }
-    qsort(box, (size_t)count, sizeof *box, by_size);
+    qsort(box, (size_t)count, sizeof *box, order);
     *height = 0;
     for (int32_t b = 0; b < count; b++) {
         t.found_count = 0;
@@ -250,7 +273,7 @@ out:
     return status;
 }
 
-/* ---- both ---------------------------------------------------------------------------------- */
+/* ---- the lowest of all -------------------------------------------------------------------- */
 
 static weft_status live_peak(const weft_brick *box, int32_t count, int32_t nodes, int64_t *peak)
 {
@@ -274,22 +297,24 @@ static weft_status live_peak(const weft_brick *box, int32_t count, int32_t nodes
 weft_status weft_bricks_place(weft_brick *box, int32_t count, int32_t nodes, int64_t *height,
                               int64_t *live)
 {
-    WEFT_TRY(live_peak(box, count, nodes, live));
-    WEFT_TRY(place_by_size(box, count, nodes, height));
-    if (*height == *live || !count)
-        return WEFT_OK;
-    weft_status_code status = WEFT_OK;
-    const int64_t first = *height;
+    static int (*const order[])(const void *, const void *) = {by_size, NULL, by_area, by_life};
     const int64_t bytes = count * (int64_t)sizeof *box;
-    weft_brick *kept = weft_alloc(bytes);
+    weft_brick *kept = weft_alloc(bytes + 1);
+    weft_status_code status = WEFT_OK;
     if (!kept)
         return weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
-    memcpy(kept, box, (size_t)bytes);
-    WEFT_GO(place_by_time(box, count, height));
-    if (first <= *height) {
-        memcpy(box, kept, (size_t)bytes);
-        *height = first;
+    WEFT_GO(live_peak(box, count, nodes, live));
+    *height = INT64_MAX;
+    for (int i = 0; i < WEFT_COUNT(order) && *height > *live; i++) {
+        int64_t is = 0;
+        WEFT_GO(order[i] ? place_in_order(box, count, nodes, order[i], &is)
+                         : place_by_time(box, count, &is));
+        if (is >= *height)
+            continue;
+        *height = is;
+        memcpy(kept, box, (size_t)bytes);
     }
+    memcpy(box, kept, (size_t)bytes);
 out:
     weft_free(kept);
     return status;

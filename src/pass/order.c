@@ -220,6 +220,14 @@ static void use(order *o, const weft_node *node)
     }
 }
 
+/* Exchanges between layers in slices stand as early, and their readers as late, as the slicing pass
+ * found best (slice.c), which knows what is computed meanwhile; by a count of nodes it would look as
+ * if some were not there yet when they are, and layers to come would be begun before their turn. */
+static bool is_piece(const weft_node *node)
+{
+    return node->op == WEFT_OP_ALL_TO_ALL && ((const weft_attr_comm *)node->attr)->piece;
+}
+
 static void place(order *o, int32_t n)
 {
     const weft_node *node = weft_graph_node(o->from, n);
@@ -236,7 +244,7 @@ static void place(order *o, int32_t n)
         if (weft_value_ok(node->out[i]))
             o->behind[node->out[i].id] =
                 weft_op_is_alias(node->op) ? o->behind[node->in[0].id] : -1;
-    if (weft_op_is_collective(node->op)) {
+    if (weft_op_is_collective(node->op) && !is_piece(node)) {
         o->left[n] = node->op == WEFT_OP_RING_SHIFT ? ROUND : COVER;
         o->rings -= node->op == WEFT_OP_RING_SHIFT;
         o->queue[o->queue_count++] = n;

@@ -26,6 +26,7 @@ typedef struct weft_recipe_row {
     bool optional; /* recipes that several models share: the graph need not have such a name */
     bool params;   /* it is about params only, whatever else has such a name */
     bool held;     /* what is exchanged here is not started before its place in the graph */
+    bool piece;    /* and its readers stand behind what covers it (slices of layers) */
     /* Of a "scope:layer_norm" with which such a layer begins, S(1): a layer on (B,G,S,C) whose G
      * groups do not see each other (pass/slice.c) */
     int cut;

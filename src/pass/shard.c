@@ -45,7 +45,7 @@ typedef struct axis_pass {
     weft_layout_choice *plan;     /* by node of `from` */
     int32_t *portions; /* by node of `from`: in so many its work is exchanged; 1: whole */
     bool decides;      /* writes `plan` and `portions`; else follows them */
-    bool held;         /* what is exchanged now is started where it stands */
+    bool held, piece;  /* what is exchanged now: see weft_recipe_row */
     bool last;         /* no axis behind this one lays out what nodes make */
     readers *readers;  /* by value of `from` */
     bool *waiting;     /* by value of `from`: a concat that is made with its attention */
@@ -125,6 +125,7 @@ static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value 
 {
     attr.axis = p->axis;
     attr.late = p->held;
+    attr.piece = p->piece && op == WEFT_OP_ALL_TO_ALL;
     const weft_value made = weft_emit(p->to, op, &in, 1, &attr);
     put_version(p, of, to, made);
     return made;
@@ -849,8 +850,9 @@ static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *cho
     if (row && weft_graph_check(p->to) == WEFT_OK &&
         check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank)) {
         p->held = row->held;
+        p->piece = row->piece && p->recipe->slices && p->recipe->slices->kind != WEFT_SLICES_OFF;
         convert(p, n->out[0], row->layout);
-        p->held = false;
+        p->held = p->piece = false;
         p->home[n->out[0].id] = row->layout;
     }
 }

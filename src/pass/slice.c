@@ -20,6 +20,8 @@
  *   sample 1                     | x_0 x_1 x_2 x_3 |
  *   wire            (0,0) (1,0) ..  (.,1) (.,2) (.,3)                     lifted, then the others
  *
+ * What a piece was filled up with goes where it is read, not before: that would wait for it.
+ *
  * A piece is started where it is emitted: of the first `lift` slices of the layer to come as soon
  * as y_i is there (§4.4), of the others behind the last y_i, slice by slice. */
 #include "pass/pass.h"
@@ -459,9 +461,8 @@ static void emit_piece(slicer *s, turn *t, int i, int j, bool late)
     if (!t->piece || weft_graph_check(s->r.to) != WEFT_OK)
         return;
     weft_graph_push(s->r.to, "%s", maker->scope);
-    const weft_value piece =
+    t->piece[i * count + j] =
         take(s, s->part[t->value][i], v, t->to.table, t->to.dim, j, late ? "late" : "exchange");
-    t->piece[i * count + j] = trim(s, piece, v, t->from, i);
     weft_graph_pop(s->r.to);
 }
 
@@ -523,8 +524,8 @@ static weft_value arrive(slicer *s, turn *t, int j, weft_value *scratch)
     if (t->from.table == WHOLE)
         return take(s, s->r.map[t->value], v, t->to.table, t->to.dim, j,
                     s->samples ? NULL : "enter");
-    for (int i = 0; i < s->table[t->from.table].count; i++)
-        scratch[i] = t->piece[i * count + j];
+    for (int i = 0; i < s->table[t->from.table].count; i++) /* not before: it waits for the piece */
+        scratch[i] = trim(s, t->piece[i * count + j], v, t->from, i);
     return join(s, scratch, v, s->table[t->from.table].count, t->from.dim);
 }
 

@@ -10,10 +10,12 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 static const double note_period = 0.02, alive_period = 0.5;
@@ -38,26 +40,29 @@ static void timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double seco
  * that what comes after t seconds is seen within t / 8 (hand-offs of an iteration are received from
  * its begin on, and come when another rank has made them). Ends at once when somebody waits, or
  * there is an exchange that was not seen. */
-static void doze(weft_comm *comm, int64_t idle)
+static void doze(weft_comm *comm, int64_t idle, double most)
 {
     enum { LOOKS = 8, MOST_DOUBLINGS = 4 };
     const int64_t doublings = idle / LOOKS < MOST_DOUBLINGS ? idle / LOOKS : MOST_DOUBLINGS;
     pthread_mutex_lock(&comm->mutex);
     if (!atomic_load(&comm->waiters) && !comm->fresh && !atomic_load(&comm->stop))
-        timed_wait(&comm->queued, &comm->mutex, 120e-6 * (double)(1 << doublings));
+        timed_wait(&comm->queued, &comm->mutex, fmin(120e-6 * (double)(1 << doublings), most));
     pthread_mutex_unlock(&comm->mutex);
 }
 
+/* No longer than until a message may be taken that a link model holds back. */
 static void relax(weft_comm *comm, int64_t idle)
 {
+    const double *due = comm->transport.due;
+    const double left = due && *due > 0 ? fmax(*due - weft_now(), 0) : note_period;
     if (comm->transport.sleep)
-        comm->transport.sleep(comm->transport.self, note_period);
+        comm->transport.sleep(comm->transport.self, fmin(left, note_period));
     else if (!atomic_load_explicit(&comm->waiters, memory_order_relaxed))
-        doze(comm, idle);
+        doze(comm, idle, left);
     else if (idle < 500)
         sched_yield();
     else
-        nap(30000);
+        nap((long)fmin(1e9 * left, 30000));
 }
 
 /* ---- who is missing ------------------------------------------------------------------------ */
@@ -358,6 +363,8 @@ static void take_fresh(weft_comm *comm)
 static weft_status work(weft_comm *comm, int64_t *idle)
 {
     bool moved = false;
+    if (comm->transport.due)
+        *comm->transport.due = 0;
     WEFT_TRY(turn(comm, &moved));
     if (atomic_load(&comm->abandoned))
         return weft_fail(WEFT_E_COMM, "rank %d freed an exchange that was under way", comm->rank);
@@ -375,6 +382,8 @@ static void *progress(void *argument)
 {
     weft_comm *comm = argument;
     int64_t idle = 0;
+    if (comm->transport.due) /* moments that are known are met to the microsecond, not to 50 */
+        prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&comm->mutex);
     while (!atomic_load(&comm->stop) && comm->broken == WEFT_OK) {
         take_fresh(comm);

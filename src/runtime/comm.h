@@ -57,7 +57,8 @@ typedef struct weft_message {
     } handle;
     struct weft_message *next;
     double due; /* link model: when it may be done; 0: not known yet */
-    /* With modelled time: from when on it may leave, when it has left, and is there. The sender's
+    /* With a link model: when it is there, where its sender can tell; 0: it cannot.
+     * With modelled time: from when on it may leave, when it has left, and is there. The sender's
      * poster sets all three to the same, a link model moves the last two, and the transport hands
      * the last one to who receives it. */
     bool timed;
@@ -81,6 +82,9 @@ typedef struct weft_transport {
     weft_status (*test)(void *self, weft_message *m); /* sets done; not called after that */
     /* A message that is done is not to be taken as such yet (link model). NULL: none is. */
     bool (*late)(void *self, weft_message *m);
+    /* When the first of those will be that `late` held back since this was set to 0; 0: none. NULL:
+     * there is no `late`. */
+    double *due;
     /* Nobody touches the memory of an unfinished message afterwards. */
     void (*cancel)(void *self, weft_message *m);
     /* Control messages: fire and forget; poll gives one that has arrived, from *peer (-1: none). */

@@ -32,6 +32,7 @@ typedef struct book {
 typedef struct coat {
     weft_transport below;
     book *book;
+    double due;      /* see weft_transport */
     double *free_at; /* [nodes] with modelled time: when this rank's way to a node is free again */
 } coat;
 
@@ -65,7 +66,8 @@ static const weft_link_speed *link_to(const coat *c, int peer)
     return &m->between;
 }
 
-/* When a message that begins now has passed the link. */
+/* When a message has passed the link that begins now; or began, where its sender says when it would
+ * be there (ranks of one process): whoever looks late does not make it late. */
 static double enter(coat *c, const weft_link_speed *link, const weft_message *m)
 {
     book *b = c->book;
@@ -74,9 +76,11 @@ static double enter(coat *c, const weft_link_speed *link, const weft_message *m)
                    : m->receiving ? peer * b->nodes + own
                                   : own * b->nodes + peer;
     double *free_at = m->receiving ? &b->arrives[at] : &b->leaves[at];
-    const double now = weft_now();
+    const double seconds = (double)m->bytes / link->bytes_per_second;
+    const double begins =
+        m->receiving && m->there > 0 ? m->there - link->latency - seconds : weft_now();
     pthread_mutex_lock(&b->mutex);
-    *free_at = (*free_at > now ? *free_at : now) + (double)m->bytes / link->bytes_per_second;
+    *free_at = (*free_at > begins ? *free_at : begins) + seconds;
     const double due = *free_at + (m->receiving ? link->latency : 0);
     pthread_mutex_unlock(&b->mutex);
     return due;
@@ -139,6 +143,7 @@ static weft_status link_post(void *self, weft_message *m)
     coat *c = self;
     const weft_link_speed *link = link_to(c, m->peer);
     m->due = link && !m->receiving ? enter(c, link, m) : 0;
+    m->there = m->due > 0 ? m->due + link->latency : 0;
     return c->below.post(c->below.self, m);
 }
 
@@ -156,7 +161,10 @@ static bool link_late(void *self, weft_message *m)
         return false;
     if (m->due == 0)
         m->due = enter(c, link, m);
-    return weft_now() < m->due;
+    if (weft_now() >= m->due)
+        return false;
+    c->due = c->due == 0 || m->due < c->due ? m->due : c->due;
+    return true;
 }
 
 static void link_cancel(void *self, weft_message *m)
@@ -250,16 +258,18 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
                                         .note = link_note,
                                         .poll = link_poll,
                                         .flush = link_flush,
+                                        .sleep = coats[i]->below.sleep ? link_sleep : NULL,
+                                        .wake = coats[i]->below.wake ? link_wake : NULL,
+                                        .due = &coats[i]->due,
                                         .alive = link_alive,
                                         .free = link_free};
         if (!model->clocked)
             continue;
         transport[i].post = clocked_post;
         transport[i].late = NULL;
+        transport[i].due = NULL;
         transport[i].reserve = link_reserve;
         transport[i].turns = b->turns;
-        transport[i].sleep = coats[i]->below.sleep ? link_sleep : NULL;
-        transport[i].wake = coats[i]->below.wake ? link_wake : NULL;
     }
     for (int i = 0; i < count && coats && !whole; i++) {
         weft_free(coats[i] ? coats[i]->free_at : NULL);

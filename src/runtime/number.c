@@ -300,6 +300,7 @@ weft_status weft_transport_number(weft_transport *transport)
                                   .post = number_post,
                                   .test = number_test,
                                   .late = number_late,
+                                  .due = transport->due,
                                   .cancel = number_cancel,
                                   .note = number_note,
                                   .poll = number_poll,
