@@ -450,6 +450,12 @@ static void emit_part(slicer *s, int32_t n, int k)
     weft_free(in);
 }
 
+/* All that there is goes as one piece, which nothing else is computed beside. */
+static bool is_whole(const slicer *s, const turn *t)
+{
+    return s->table[t->from.table].count == 1 && s->table[t->to.table].count == 1;
+}
+
 /* Piece (i,j) of a turn: what is exchanged. `late`: behind all that is lifted. */
 static void emit_piece(slicer *s, turn *t, int i, int j, bool late)
 {
@@ -461,8 +467,9 @@ static void emit_piece(slicer *s, turn *t, int i, int j, bool late)
     if (!t->piece || weft_graph_check(s->r.to) != WEFT_OK)
         return;
     weft_graph_push(s->r.to, "%s", maker->scope);
-    t->piece[i * count + j] =
+    const weft_value piece =
         take(s, s->part[t->value][i], v, t->to.table, t->to.dim, j, late ? "late" : "exchange");
+    t->piece[i * count + j] = is_whole(s, t) ? trim(s, piece, v, t->from, i) : piece;
     weft_graph_pop(s->r.to);
 }
 
@@ -524,8 +531,8 @@ static weft_value arrive(slicer *s, turn *t, int j, weft_value *scratch)
     if (t->from.table == WHOLE)
         return take(s, s->r.map[t->value], v, t->to.table, t->to.dim, j,
                     s->samples ? NULL : "enter");
-    for (int i = 0; i < s->table[t->from.table].count; i++) /* not before: it waits for the piece */
-        scratch[i] = trim(s, t->piece[i * count + j], v, t->from, i);
+    for (int i = 0; i < s->table[t->from.table].count; i++)
+        scratch[i] = is_whole(s, t) ? t->piece[0] : trim(s, t->piece[i * count + j], v, t->from, i);
     return join(s, scratch, v, s->table[t->from.table].count, t->from.dim);
 }
 
