@@ -220,7 +220,7 @@ typedef struct weft_attr_comm {
     int shift, held;
     bool invariant; /* all_gather: the result is R, not V: its gradient is the same on all ranks */
     bool late;      /* is not started before the nodes that stand before it (pass/order) */
-    bool piece;     /* between layers in slices: who reads it stands behind what covers it already */
+    bool piece;     /* between layers in slices: its readers stand behind what covers it already */
 } weft_attr_comm;
 
 /* ---- the row ------------------------------------------------------------------------------- */
