@@ -221,8 +221,8 @@ static void use(order *o, const weft_node *node)
 }
 
 /* Exchanges between layers in slices stand as early, and their readers as late, as the slicing pass
- * found best (slice.c), which knows what is computed meanwhile; by a count of nodes it would look as
- * if some were not there yet when they are, and layers to come would be begun before their turn. */
+ * found best (slice.c), which knows what is computed meanwhile. By a count of nodes some would look
+ * as if they were not there yet when they are, and layers be begun before their turn. */
 static bool is_piece(const weft_node *node)
 {
     return node->op == WEFT_OP_ALL_TO_ALL && ((const weft_attr_comm *)node->attr)->piece;

@@ -442,8 +442,8 @@ Test(channel, what_is_freed_while_under_way_is_cancelled)
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-/* 5 MB one way from rank 0 to the last, alone on the link; from when rank 0 sent it, which it says in
- * it, as another may get a core later. */
+/* 5 MB one way from rank 0 to the last, alone on the link. Seconds are from when rank 0 sent it,
+ * which it says in it: the other may get a core later. */
 static weft_status send_one(member *m)
 {
     const int64_t bytes = 5000000;
