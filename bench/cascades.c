@@ -1,7 +1,9 @@
 /* Iterations of cascades executed on modelled clocks, beside their plans: HunyuanVideo 13B on H100 nodes, Arachne's three
  * stages, weft's plans and four baselines through the same executor (docs/cascades.md).
  *
- *     bench/cascades [NODES [STAGE [ITERATIONS [LINKS]]]]      LINKS: "fast" (NVLink, 400 Gbit/s a rank) or "slow" (10 Gbit/s)
+ *     bench/cascades [NODES [STAGE [ITERATIONS [LINKS [POLICIES]]]]]
+ *
+ * LINKS: "fast" (NVLink, 400 Gbit/s a rank) or "slow" (10 Gbit/s); POLICIES: "all" or "weft".
  *
  * Each rank is a thread with a device and a clock of its own; programs, groups, hand-offs and collectives are those of a run,
  * messages move the clocks. The transformer has a tenth of its blocks (2 double, 4 single of 20 and 40) and encoders a tenth
@@ -341,7 +343,7 @@ static void by_search(const weft_cascade_list *list, uint64_t seed, weft_arena *
     weft_cascade_problem_free(&problem);
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- iterations ----------------------------------------------------------------------------- */
 
 typedef struct tally {
     double planned, executed, idle_planned, idle, off, worst, own, running, taking, exposed,
@@ -425,39 +427,73 @@ static int64_t best_degree(weft_policy policy, planner *p, const weft_workload *
     return best;
 }
 
+/* One policy's iteration. */
+typedef struct made {
+    weft_placement placed;
+    weft_placed_iteration plan;
+    double encode[MOST_CASCADES], bound, planning;
+    executed as;
+    bool there;
+} made;
+
+static void run_made(made *m)
+{
+    memcpy(all.encode, m->encode, sizeof all.encode);
+    m->as = execute(&m->plan);
+}
+
+static void plan_one(planner *p, const weft_workload *w, int policy, uint64_t seed, int64_t degree,
+                     weft_arena *arena, made *m)
+{
+    weft_cascade_list list;
+    weft_policy_request request;
+    const weft_sp_method method = method_of(policy);
+    make_list(p, w, method, arena, &list);
+    check(weft_workload_request(&p->costs, w, &list, arena, &request));
+    const double began = weft_now();
+    request.degree = degree;
+    m->there = true;
+    if (policy == WEFT_POLICY_ARACHNE)
+        by_search(&list, seed, arena, &m->placed, &m->bound);
+    else
+        m->there = weft_policy_place((weft_policy)policy, &request, arena, &m->placed) == WEFT_OK;
+    m->planning = weft_now() - began;
+    if (m->there)
+        place(&m->placed, &list, request.sample, w, method, arena, &m->plan);
+    memcpy(m->encode, all.encode, sizeof m->encode);
+}
+
+/* Plans of all policies, and then again those that compiled something, as a run's programs are there
+ * after a while: by then each has been on other groups, as from one iteration of a run to the next. */
 static void iteration(planner *p, const weft_workload *stage, int64_t samples, uint64_t seed,
-                      const int64_t *degree, tally *t)
+                      const int64_t *degree, const bool *wanted, tally *t)
 {
     weft_arena *arena = weft_arena_create();
     weft_workload w;
-    weft_cascade_list list;
-    weft_policy_request request;
+    static made m[WEFT_POLICY_COUNT];
     check(weft_workload_draw(arena, stage, samples, seed, &w));
+    memset(m, 0, sizeof m);
     for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
-        const weft_sp_method method = method_of(policy);
-        weft_placement placed;
-        weft_placed_iteration plan;
-        double bound = 0;
-        make_list(p, &w, method, arena, &list);
-        check(weft_workload_request(&p->costs, &w, &list, arena, &request));
-        const double began = weft_now();
-        request.degree = degree[policy];
-        if (policy == WEFT_POLICY_ARACHNE)
-            by_search(&list, seed, arena, &placed, &bound);
-        else if (weft_policy_place((weft_policy)policy, &request, arena, &placed) != WEFT_OK)
+        if (wanted[policy])
+            plan_one(p, &w, policy, seed, degree[policy], arena, &m[policy]);
+        if (m[policy].there)
+            run_made(&m[policy]);
+    }
+    for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
+        made *one = &m[policy];
+        if (!one->there)
             continue;
-        const double planning = weft_now() - began;
-        place(&placed, &list, request.sample, &w, method, arena, &plan);
-        executed e = execute(&plan);
-        if (e.made) /* again with programs that are there, as those of a run are after a while */
-            e = execute(&plan);
-        if (fabs(e.makespan / placed.makespan - 1) > 0.05)
-            explain(&plan);
-        t[policy].bound += bound;
-        note(&t[policy], &placed, &e, planning);
+        if (one->as.made)
+            run_made(one);
+        if (fabs(one->as.makespan / one->placed.makespan - 1) > 0.05)
+            explain(&one->plan);
+        t[policy].bound += one->bound;
+        note(&t[policy], &one->placed, &one->as, one->planning);
     }
     weft_arena_free(arena);
 }
+
+/* ---- the table ------------------------------------------------------------------------------ */
 
 static void print(const tally *t, const int64_t *degree)
 {
@@ -524,6 +560,7 @@ static void begin(int nodes, const char *stage, const char *links, planner *p, w
         ranks[r] = (rank){.index = r, .comm = comm[r]};
         all.clock[r] = &ranks[r].clock;
         pthread_create(&thread[r], NULL, run_rank, &ranks[r]);
+        pthread_setname_np(thread[r], "rank"); /* beside its exchanges' in a profile */
     }
 }
 
@@ -537,20 +574,26 @@ int main(int argc, char **argv)
     int64_t degree[WEFT_POLICY_COUNT] = {0};
     const int nodes = argc > 1 ? atoi(argv[1]) : 2, iterations = argc > 3 ? atoi(argv[3]) : 20;
     const char *name = argc > 2 ? argv[2] : "720p", *links = argc > 4 ? argv[4] : "fast";
+    const bool only = argc > 5 && !strcmp(argv[5], "weft");
+    bool wanted[WEFT_POLICY_COUNT];
+    for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++)
+        wanted[policy] = !only || policy == WEFT_POLICY_ARACHNE;
     if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
-        fprintf(stderr, "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow]]]], up to %d nodes\n",
-                MOST_RANKS / 8);
+        fprintf(
+            stderr,
+            "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow [all|weft]]]]], up to %d nodes\n",
+            MOST_RANKS / 8);
         return 1;
     }
     begin(nodes, name, links, &p, &stage, ranks, thread);
     const int64_t samples = all.ranks / 4;
     static const weft_policy equal[] = {WEFT_POLICY_STATIC, WEFT_POLICY_ULYSSES,
                                         WEFT_POLICY_KNAPFORMER};
-    for (int i = 0; i < WEFT_COUNT(equal); i++)
+    for (int i = 0; i < WEFT_COUNT(equal) && !only; i++)
         degree[equal[i]] =
             best_degree(equal[i], &p, &stage, samples, iterations < 5 ? iterations : 5);
     for (int i = 0; i < iterations; i++)
-        iteration(&p, &stage, samples, 1 + (uint64_t)i, degree, t);
+        iteration(&p, &stage, samples, 1 + (uint64_t)i, degree, wanted, t);
     printf("%s on %d ranks, %lld samples, %d iterations, links %s\n", name, all.ranks,
            (long long)samples, iterations, links);
     print(t, degree);

@@ -104,7 +104,6 @@ weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_
                                   weft_algorithm *algorithm, double *seconds)
 {
     int fitting = 0;
-    *seconds = 0;
     for (int a = 0; a < WEFT_ALGORITHM_COUNT; a++)
         if (weft_algorithm_fits((weft_algorithm)a, op, span, bytes, narrow) && !fitting++)
             *algorithm = (weft_algorithm)a;
@@ -119,9 +118,10 @@ weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_
             *algorithm = (weft_algorithm)a;
         }
     }
-    if (fitting == 1)
+    if (fitting == 1 && seconds)
         WEFT_TRY(weft_algorithm_cost(*algorithm, op, span, bytes, costs, &best));
-    *seconds = best;
+    if (seconds)
+        *seconds = fitting ? best : 0;
     return fitting ? WEFT_OK
                    : weft_fail(WEFT_E_INTERNAL, "no algorithm for %s among %d ranks",
                                weft_comm_op_name(op), span->ranks);

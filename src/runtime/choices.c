@@ -21,18 +21,13 @@ weft_status weft_choices_add(weft_choices *c, const weft_choice *row)
     return WEFT_OK;
 }
 
-static bool same_span(const weft_span *a, const weft_span *b)
-{
-    return a->ranks == b->ranks && a->nodes == b->nodes && a->per_node == b->per_node;
-}
-
 bool weft_choices_find(const weft_choices *c, weft_comm_op op, const weft_span *span, int64_t bytes,
                        bool narrow, weft_algorithm *algorithm)
 {
     const weft_choice *found = NULL;
     for (int64_t i = 0; i < c->count; i++) {
         const weft_choice *row = &c->row[i];
-        if (row->op == op && row->from <= bytes && same_span(&row->span, span) &&
+        if (row->op == op && row->from <= bytes && weft_span_equal(&row->span, span) &&
             (!found || row->from >= found->from))
             found = row;
     }

@@ -323,13 +323,14 @@ static bool take_out(weft_comm *comm, weft_queue **at)
         q->active = false;
         *at = q->next;
     }
-    const bool more = q->head != NULL;
+    const bool more = q->head != NULL, awaited = x->awaited;
     x->finished = weft_now();
     if (x->forgotten)
         forget(x);
     else
         atomic_store(&x->state, WEFT_EXCHANGE_DONE);
-    pthread_cond_broadcast(&comm->finished);
+    if (awaited)
+        pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
     return more;
 }
@@ -434,7 +435,7 @@ static bool enqueue(weft_exchange *x)
     pthread_mutex_lock(&comm->mutex);
     const bool works = comm->broken == WEFT_OK && comm->running;
     x->next = NULL;
-    x->begun = false;
+    x->begun = x->awaited = false;
     if (works) {
         const int single = q->key >> 4 ? 1 : 0;
         atomic_store(&x->state, WEFT_EXCHANGE_QUEUED);
@@ -525,6 +526,7 @@ weft_status weft_exchange_wait(weft_exchange *x)
         atomic_store(&q->waiting_since, begin);
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
         pthread_cond_signal(&comm->queued); /* it looks often from now on */
+    x->awaited = true;
     while (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED)
         timed_wait(&comm->finished, &comm->mutex, 1);
     atomic_fetch_sub(&comm->waiters, 1);
@@ -562,6 +564,7 @@ void weft_exchange_free(weft_exchange *x)
         weft_comm *comm = x->comm;
         pthread_mutex_lock(&comm->mutex);
         atomic_store(&comm->abandoned, true);
+        x->awaited = true;
         while (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED)
             timed_wait(&comm->finished, &comm->mutex, 1);
         pthread_mutex_unlock(&comm->mutex);

@@ -24,6 +24,9 @@
 enum {
     WEFT_COMM_SEGMENT = 1 << 20, /* bytes of a tensor that go through the rounds at a time, */
     WEFT_COMM_SCRATCH = 4 << 20, /* and of scratch memory, where blocks are strided; about */
+    /* Both on a modelled device: copies are launches there, and links pass a MiB in the time that a
+     * message begins in. */
+    WEFT_COMM_WIDE = 64 << 20,
     /* An all_reduce of so many bytes joins a bundle: about where the time of the bytes overtakes
      * that of the exchange (bench/ranks sums, docs/runtime.md); */
     WEFT_COMM_SMALL = 256 << 10,
@@ -189,6 +192,9 @@ weft_status weft_exchange_create_recv(int ranks, int own, int peer, int64_t coun
 weft_status weft_exchange_create_broadcast(int ranks, int own, int root, int64_t count,
                                            weft_dtype dtype, const char *what,
                                            weft_exchange **exchange);
+/* So many bytes in the place of WEFT_COMM_SEGMENT and WEFT_COMM_SCRATCH, on all its ranks; before
+ * it is bound. */
+weft_status weft_exchange_cut(weft_exchange *exchange, int64_t bytes);
 /* To the group that runs it, of as many ranks, in which this rank is number `own`; again, to
  * another one, when it is not under way. Sends nothing. */
 weft_status weft_exchange_attach(weft_exchange *exchange, weft_group *group, weft_channel channel);

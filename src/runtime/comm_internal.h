@@ -41,6 +41,7 @@ typedef struct weft_lane {
 /* How one algorithm does it. */
 typedef struct weft_plan {
     weft_algorithm algorithm;
+    weft_span span;
     weft_moves moves;
     int64_t segment,
         steps;    /* elements of a segment: the same on every rank; segments of this one */
@@ -62,6 +63,7 @@ struct weft_exchange {
     atomic_int state;
     bool begun;     /* the progress thread has it in its hands */
     bool forgotten; /* nobody waits: the progress thread frees it */
+    bool awaited;   /* somebody sleeps until it is done; under the communicator's mutex */
     char what[160]; /* "all_reduce of %12 on axis dp", for messages */
     weft_comm_op op;
     int argument, ranks, own;
@@ -74,6 +76,7 @@ struct weft_exchange {
     int64_t bytes;                    /* that the algorithm is chosen by */
     weft_plan plan;
     int64_t scratch_bytes; /* most of all algorithms */
+    int64_t cut;           /* weft_exchange_cut; 0: as usual */
     weft_lane lane[WEFT_LANES];
     int lanes;
     /* Where the buffers are, and the order in which it copies and adds; the progress thread's while
@@ -158,12 +161,26 @@ typedef struct weft_answer {
     char text[WEFT_COMM_NOTE];
 } weft_answer;
 
+/* What costs have chosen for exchanges of one kind. */
+typedef struct weft_chosen {
+    weft_comm_op op;
+    weft_span span; /* ranks 0: nothing is here */
+    int64_t bytes;
+    bool narrow;
+    weft_algorithm algorithm;
+} weft_chosen;
+
+/* Of the kinds of exchanges that were bound last, by their hash: programs go to ever new groups, of
+ * few different shapes, and to weigh all algorithms takes longer than everything else of it. */
+enum { WEFT_CHOSEN = 256 };
+
 struct weft_comm {
     weft_transport transport;
     int rank, ranks;
     int *node; /* by rank */
     weft_link_costs costs;
-    weft_choices choices; /* before costs; the same on all ranks */
+    weft_choices choices;            /* before costs; the same on all ranks */
+    weft_chosen chosen[WEFT_CHOSEN]; /* by costs; under the mutex */
     _Atomic double deadline;
     atomic_int waiters;
     atomic_bool stop, abandoned;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* ---- blocks -------------------------------------------------------------------------------- */
 
@@ -50,7 +51,7 @@ static int64_t larger(int64_t a, int64_t b)
 static int64_t segment_of(const weft_exchange *x, const weft_moves *moves)
 {
     if (x->flat)
-        return WEFT_COMM_SEGMENT / x->sum_element;
+        return (x->cut ? x->cut : WEFT_COMM_SEGMENT) / x->sum_element;
     int64_t blocks = 2 * (x->ranks < WEFT_DIRECT_RANKS ? x->ranks : WEFT_DIRECT_RANKS);
     if (moves->partials)
         blocks = 2 * x->ranks; /* work, and what is sent and received of it */
@@ -60,7 +61,8 @@ static int64_t segment_of(const weft_exchange *x, const weft_moves *moves)
         for (int64_t i = 0; i < moves->count; i++)
             if (moves->move[i].count > 1) /* half of all out, half in */
                 blocks = larger(blocks, x->ranks);
-    return larger(WEFT_COMM_SCRATCH / (WEFT_LANES * blocks * x->element), 256) / 16 * 16;
+    const int64_t scratch = x->cut ? x->cut : WEFT_COMM_SCRATCH;
+    return larger(scratch / (WEFT_LANES * blocks * x->element), 256) / 16 * 16;
 }
 
 /* Elements that a move of so many chunks has at most. */
@@ -124,7 +126,7 @@ static int lanes_of(const weft_plan *p)
 static weft_status make_plan(const weft_exchange *x, weft_algorithm algorithm,
                              const weft_span *span, weft_plan *plan)
 {
-    *plan = (weft_plan){.algorithm = algorithm};
+    *plan = (weft_plan){.algorithm = algorithm, .span = *span};
     WEFT_TRY(weft_moves_make(algorithm, x->op, span, x->own, x->argument, &plan->moves));
     size_up(x, plan);
     return WEFT_OK;
@@ -162,19 +164,48 @@ static weft_status take_plan(weft_exchange *x, weft_plan *plan)
     return WEFT_OK;
 }
 
-static weft_status choose(weft_exchange *x, const weft_span *span, const weft_choices *choices,
-                          const weft_link_costs *costs)
+/* Only the hierarchical algorithm asks where the nodes are. */
+static weft_status take_algorithm(weft_exchange *x, const weft_span *span, weft_algorithm algorithm)
 {
-    const bool narrow = x->sum_dtype != x->dtype;
-    weft_algorithm algorithm;
     weft_plan plan;
-    double seconds;
-    if (!choices || !weft_choices_find(choices, x->op, span, x->bytes, narrow, &algorithm))
-        WEFT_TRY(weft_algorithm_choose(x->op, span, x->bytes, narrow, costs, &algorithm, &seconds));
-    if (x->plan_arena && algorithm == x->plan.algorithm && algorithm != WEFT_ALGORITHM_HIERARCHICAL)
+    if (x->plan_arena && algorithm == x->plan.algorithm &&
+        (algorithm != WEFT_ALGORITHM_HIERARCHICAL || weft_span_equal(&x->plan.span, span)))
         return WEFT_OK;
     WEFT_TRY(make_plan(x, algorithm, span, &plan));
     return take_plan(x, &plan);
+}
+
+/* By the communicator's costs, weighed once for exchanges of one kind; under its mutex. */
+static weft_status choose_by_costs(weft_comm *comm, const weft_chosen *kind,
+                                   weft_algorithm *algorithm)
+{
+    const uint64_t key[] = {(uint64_t)kind->op,         (uint64_t)kind->span.ranks,
+                            (uint64_t)kind->span.nodes, (uint64_t)kind->span.per_node,
+                            (uint64_t)kind->bytes,      kind->narrow};
+    weft_chosen *known = &comm->chosen[XXH64(key, sizeof key, 0) % WEFT_CHOSEN];
+    if (known->op != kind->op || !weft_span_equal(&known->span, &kind->span) ||
+        known->bytes != kind->bytes || known->narrow != kind->narrow) {
+        weft_chosen made = *kind;
+        WEFT_TRY(weft_algorithm_choose(kind->op, &kind->span, kind->bytes, kind->narrow,
+                                       &comm->costs, &made.algorithm, NULL));
+        *known = made;
+    }
+    *algorithm = known->algorithm;
+    return WEFT_OK;
+}
+
+static weft_status choose(weft_exchange *x, weft_comm *comm, const weft_span *span)
+{
+    const weft_chosen kind = {
+        .op = x->op, .span = *span, .bytes = x->bytes, .narrow = x->sum_dtype != x->dtype};
+    weft_algorithm algorithm;
+    weft_status_code status = WEFT_OK;
+    if (!weft_choices_find(&comm->choices, x->op, span, x->bytes, kind.narrow, &algorithm)) {
+        pthread_mutex_lock(&comm->mutex);
+        status = choose_by_costs(comm, &kind, &algorithm);
+        pthread_mutex_unlock(&comm->mutex);
+    }
+    return status == WEFT_OK ? take_algorithm(x, span, algorithm) : status;
 }
 
 /* Chooses as on one node, and finds the scratch memory that no algorithm leaves: inside nodes and
@@ -191,7 +222,12 @@ static weft_status finish(weft_exchange *x)
         x->scratch_bytes = larger(x->scratch_bytes, lanes_of(&plan) * plan.lane_bytes);
         weft_moves_free(&plan.moves);
     }
-    return x->ranks > 1 ? choose(x, &span, NULL, &weft_link_costs_default) : WEFT_OK;
+    weft_algorithm algorithm;
+    if (x->ranks == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_algorithm_choose(x->op, &span, x->bytes, narrow, &weft_link_costs_default,
+                                   &algorithm, NULL));
+    return take_algorithm(x, &span, algorithm);
 }
 
 /* ---- making -------------------------------------------------------------------------------- */
@@ -388,6 +424,18 @@ weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, co
     return WEFT_OK;
 }
 
+weft_status weft_exchange_cut(weft_exchange *x, int64_t bytes)
+{
+    x->cut = bytes;
+    if (x->ranks == 1)
+        return WEFT_OK;
+    weft_moves_free(&x->plan.moves);
+    weft_arena_free(x->plan_arena);
+    x->plan_arena = NULL;
+    x->scratch_bytes = 0;
+    return finish(x);
+}
+
 weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_channel channel)
 {
     weft_comm *comm = group->comm;
@@ -399,7 +447,7 @@ weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_chann
     if (state == WEFT_EXCHANGE_QUEUED)
         return weft_fail(WEFT_E_ARG, "%s is under way and cannot go to another group", x->what);
     if (x->ranks > 1)
-        WEFT_TRY(choose(x, &group->span, &comm->choices, &comm->costs));
+        WEFT_TRY(choose(x, comm, &group->span));
     pthread_mutex_lock(&comm->mutex);
     weft_queue *queue =
         weft_group_queue(group, channel, single ? x->argument : -1, x->op == WEFT_COMM_RECV);

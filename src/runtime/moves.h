@@ -88,6 +88,10 @@ typedef struct weft_span {
 
 /* How the members of a group lie, by the node of each. */
 weft_span weft_span_of(const int *node, int ranks);
+static inline bool weft_span_equal(const weft_span *a, const weft_span *b)
+{
+    return a->ranks == b->ranks && a->nodes == b->nodes && a->per_node == b->per_node;
+}
 
 /* False: this algorithm is not one for the collective among so many ranks. Narrow: of 2 bytes. */
 bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
@@ -112,7 +116,8 @@ extern const weft_link_costs weft_link_costs_default;
  * segments of at most `segment` bytes. */
 weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                                 int64_t bytes, const weft_link_costs *costs, double *seconds);
-/* The cheapest that fits; of equals the first of the enum. The same on all ranks. */
+/* The cheapest that fits; of equals the first of the enum. The same on all ranks. `seconds`: what
+ * it costs; NULL: nobody asks, and where one fits nothing is weighed. */
 weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_t bytes,
                                   bool narrow, const weft_link_costs *costs,
                                   weft_algorithm *algorithm, double *seconds);

@@ -172,6 +172,8 @@ static weft_status compile_collective(weft_program *p, int32_t n)
         WEFT_TRY(create_bundle(p, n, what));
     else
         WEFT_TRY(create_exchange(p, n, what));
+    if (p->device->hollow)
+        WEFT_TRY(weft_exchange_cut(p->exchange[n], WEFT_COMM_WIDE));
     const int64_t scratch = weft_aligned(weft_exchange_scratch(p->exchange[n]));
     int64_t *most = &p->scratch_bytes[axis][p->channel[n]];
     *most = scratch > *most ? scratch : *most;

@@ -6,13 +6,15 @@
 #include <math.h>
 
 /* Members of an axis that share a node with its first; ranks fill one node after the other. */
-static int64_t together(const weft_cluster *cluster, const weft_mesh *mesh, int axis)
+static int64_t together(const weft_priced_links *l, int axis)
 {
     int64_t stride = 1;
-    const int64_t size = mesh->axis[axis].size, devices = cluster->devices;
+    const weft_mesh *mesh = l->mesh;
+    const int64_t size = mesh->axis[axis].size,
+                  devices = l->per_node ? l->per_node : l->cluster->devices;
     for (int a = mesh->axis_count - 1; a > axis; a--)
         stride *= mesh->axis[a].size;
-    if (cluster->nodes == 1)
+    if (l->cluster->nodes == 1)
         return size;
     const int64_t near = (devices + stride - 1) / stride;
     return near < 1 ? 1 : near > size ? size : near;
@@ -25,10 +27,9 @@ double weft_exchange_price(const weft_priced_links *l, const char *op, weft_coll
     const int64_t ranks = l->mesh->axis[axis].size;
     const double measured =
         rates ? weft_rates_wire_seconds(rates, op, ranks, (double)bytes) : (double)NAN;
-    return isnan(measured)
-               ? weft_cluster_collective_seconds(l->cluster, kind, ranks,
-                                                 together(l->cluster, l->mesh, axis), (double)bytes)
-               : measured;
+    return isnan(measured) ? weft_cluster_collective_seconds(l->cluster, kind, ranks,
+                                                             together(l, axis), (double)bytes)
+                           : measured;
 }
 
 static double collective_seconds(const void *self, int axis, weft_comm_op op, int64_t bytes)

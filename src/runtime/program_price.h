@@ -6,10 +6,12 @@
 #include "plan/cluster/cluster.h"
 #include "runtime/foresee.h"
 
-/* Ranks of the mesh fill one node of the cluster after the other. Borrowed. */
+/* Ranks of the mesh fill one node of the cluster after the other, with `per_node` on each; 0: as
+ * many as a node has devices. Borrowed. */
 typedef struct weft_priced_links {
     const weft_cluster *cluster;
     const weft_mesh *mesh;
+    int64_t per_node;
 } weft_priced_links;
 
 /* Of an exchange along an axis: as measured (plan/cost/rates.h), else by the links. */

@@ -149,6 +149,8 @@ static weft_status make_exchange(weft_sums *s, int index, int64_t *count)
         WEFT_TRY(weft_exchange_create(ranks, own, WEFT_OP_ALL_REDUCE, &attr, &flat, &flat, dtype,
                                       what, &b->exchange));
     }
+    if (s->backend->device->hollow)
+        WEFT_TRY(weft_exchange_cut(b->exchange, WEFT_COMM_WIDE));
     weft_exchange_set_device(b->exchange, s->backend->device, s->stream);
     return weft_exchange_attach(b->exchange, s->group, WEFT_CHANNEL_GRADIENTS);
 }
@@ -272,9 +274,10 @@ void weft_sums_rest(weft_sums *s, const weft_program *program)
             finish(s, &s->member[i]);
 }
 
+/* They follow one another: when the last is over this rank need not sleep for the others. */
 weft_status weft_sums_wait(weft_sums *s)
 {
-    for (int k = 0; k < s->started; k++)
+    for (int k = s->started - 1; k >= 0; k--)
         WEFT_TRY(weft_exchange_wait(s->bucket[k].exchange));
     return WEFT_OK;
 }

@@ -210,11 +210,14 @@ weft_status weft_cascade_train_steps(weft_cascade_train *t, weft_stage_steps *st
 
 /* ---- prices --------------------------------------------------------------------------------- */
 
-/* Kernels of a step's graph by the cluster's rates, and the whole of it on a clock. */
+/* Kernels of a step's graph by the cluster's rates, and the whole of it on a clock. Its group lies
+ * as weft_assign places one: on the fewest nodes, as evenly as can be. */
 static weft_status price_step(const weft_cascade_train *t, const weft_mesh *mesh,
                               const weft_step *step, weft_foreseen *out)
 {
-    const weft_priced_links links = {&t->cluster, mesh};
+    const int64_t ranks = weft_mesh_ranks(mesh),
+                  nodes = (ranks + t->cluster.devices - 1) / t->cluster.devices;
+    const weft_priced_links links = {&t->cluster, mesh, (ranks + nodes - 1) / nodes};
     double *seconds =
         weft_alloc((weft_graph_node_count(step->graph) + 1) * (int64_t)sizeof *seconds);
     if (!seconds)

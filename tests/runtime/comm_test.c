@@ -19,6 +19,7 @@ typedef struct job {
     const char *error; /* of this rank, "" */
     int rank;
     int repeat;
+    int64_t cut; /* 0: segments as usual */
     char text[512];
 } job;
 
@@ -98,6 +99,7 @@ static void *run_job(void *argument)
     weft_exchange *x;
     weft_group *world, *group;
     if (weft_exchange_create(k, me, j->op, &j->attr, &in, &out, j->dtype, "test", &x) != WEFT_OK ||
+        (j->cut && weft_exchange_cut(x, j->cut) != WEFT_OK) ||
         weft_comm_world(j->comm, &world) != WEFT_OK ||
         weft_comm_axis_group(world, j->mesh, j->rank, axis, &group) != WEFT_OK ||
         weft_exchange_attach(x, group, WEFT_CHANNEL_LAYERS) != WEFT_OK) {
@@ -189,7 +191,8 @@ Test(comm, every_collective_gives_what_it_says)
                 }
 }
 
-/* Longer than a segment, so that rounds take several steps, with parts of unequal length. */
+/* Longer than a segment, so that rounds take several steps, with parts of unequal length; in
+ * shorter ones, and all at once. */
 Test(comm, long_ones_are_cut_in_segments)
 {
     const weft_op ops[] = {WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER,
@@ -198,6 +201,10 @@ Test(comm, long_ones_are_cut_in_segments)
         job base = {
             .op = ops[o], .whole = WEFT_SHAPE(7, 220001, 2), .dtype = WEFT_F32, .repeat = 1};
         base.attr = (weft_attr_comm){.dim = 1, .dim2 = 0, .global = 220001, .global2 = 7};
+        run_world("dp=3", &base);
+        base.cut = 64 << 10;
+        run_world("dp=3", &base);
+        base.cut = 256 << 20;
         run_world("dp=3", &base);
     }
 }

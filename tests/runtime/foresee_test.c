@@ -1,6 +1,6 @@
 /* The clock over a program's instructions, with seconds that are easy to add up: kernels of 10 s,
  * an exchange of 25 s. */
-#include "runtime/foresee.h"
+#include "runtime/program_price.h"
 
 #include <criterion/criterion.h>
 
@@ -91,4 +91,25 @@ Test(foresee, what_is_not_made_in_place_is_copied)
     cr_expect_float_eq(out.seconds, 10 + 4, 1e-9, "%g", out.seconds);
     weft_program_free(p);
     weft_graph_free(g);
+}
+
+/* Twelve ranks on two nodes of eight: as a run of twelve fills them, and six on each, as groups of
+ * cascades are placed. */
+Test(foresee, a_group_is_priced_where_it_lies)
+{
+    weft_arena *arena = weft_arena_create();
+    const weft_mesh wide = {.axis_count = 1, .axis = {{"cp", 12}}};
+    const int64_t bytes = 64 << 20;
+    weft_cluster cluster;
+    cr_assert_eq(weft_cluster_load(arena, "h100:2", &cluster), WEFT_OK, "%s", weft_error_message());
+    for (int64_t per_node = 6; per_node <= 8; per_node += 2) {
+        const weft_priced_links links = {&cluster, &wide, per_node < 8 ? per_node : 0};
+        const double priced =
+            weft_exchange_price(&links, "all_to_all", WEFT_COLL_ALL_TO_ALL, 0, bytes);
+        cr_expect_float_eq(priced,
+                           weft_cluster_collective_seconds(&cluster, WEFT_COLL_ALL_TO_ALL, 12,
+                                                           per_node, (double)bytes),
+                           1e-12, "%lld on a node", (long long)per_node);
+    }
+    weft_arena_free(arena);
 }
