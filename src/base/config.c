@@ -63,6 +63,8 @@ bool weft_parse_i64(const char *text, int64_t *out)
     double value = strtod(text, &end);
     double factor = end == text ? 0 : suffix_factor(*end == ' ' ? end + 1 : end);
     value *= factor;
+    if (factor > 1) /* "77.3MiB": as sizes are told */
+        value = trunc(value);
     if (factor == 0 || !isfinite(value) || value != floor(value) || fabs(value) >= 0x1p63)
         return false;
     *out = (int64_t)value;

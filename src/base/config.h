@@ -110,8 +110,8 @@ weft_status weft_config_changes(const char *before, const char *now, weft_buf *o
 void weft_config_help(const weft_section *root, bool markdown, weft_buf *out);
 
 /* "4096", "4k", "1.5M", "1e9", "80GiB": k M G T are powers of 1000, Ki Mi Gi Ti of 1024, a "B"
- * behind them changes nothing. False if `text` is none of these, or has a fraction, or leaves
- * int64_t. */
+ * behind them changes nothing; what is left of a unit's fraction ("77.3MiB") is dropped. False if
+ * `text` is none of these, or has a fraction and no unit, or leaves int64_t. */
 bool weft_parse_i64(const char *text, int64_t *out);
 bool weft_parse_f64(const char *text, double *out); /* a finite number and nothing behind it */
 

@@ -252,6 +252,12 @@ static weft_status check_sizes(weft_generator *p)
                          "blend makes longer videos",
                          weft_model_class(p->denoiser_model),
                          (long long)(p->lead * p->grid.factor[0]));
+    if (p->before && p->options.given.carry)
+        return weft_fail(WEFT_E_ARG,
+                         "--window %lld: of windows that go on from one another this model makes "
+                         "whole tokens of %lld latent frames; %lld frames are such",
+                         (long long)p->options.frames, (long long)p->patch.factor[0],
+                         (long long)weft_grid_frames(&p->grid, p->latent[0] + p->before));
     p->latent[0] += p->before + p->lead;
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];

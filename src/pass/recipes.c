@@ -64,7 +64,8 @@ static weft_status check_axes(const weft_recipe_list *const *lists, int count,
         weft_buf all = {0};
         for (int i = 0; i < count + 2; i++) {
             const weft_recipe_list *list = list_at(lists, count, i);
-            weft_buf_printf(&all, "%s%s (%s)", i ? ", " : "", list->axis, list->what);
+            if (weft_recipe_list_find(lists, count, list->axis) == list) /* not another's twin */
+                weft_buf_printf(&all, "%s%s (%s)", i ? ", " : "", list->axis, list->what);
         }
         const weft_status_code status =
             known ? WEFT_OK

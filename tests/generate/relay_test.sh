@@ -173,6 +173,7 @@ refuse '--window 1: windows of one latent frame share none; at least 5' --model 
 refuse '--window 8: this model makes 1 \+ 4 n; the nearest is 9' --model "$ti2v" --window 8
 refuse '--windows continue: .*--last-image.*leave it out' --model "$golden/wan_i2v" --window 9 --image "$picture" --last-image "$picture"
 refuse '--windows continue: a video that is made over' --model "$ti2v" --window 9 --video "$picture"
+refuse '--window 9: of windows that go on .* whole tokens of 2 latent frames; 13 frames are such' --model "$golden/cog15_i2v" --image "$picture" --window 9
 refuse 'leave --noise out' --model "$ti2v" --window 9 --noise x.npy
 refuse 'leave --batch out' --model "$ti2v" --window 9 --batch 2
 exit 0
