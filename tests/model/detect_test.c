@@ -34,13 +34,25 @@ static void found_as_itself(const weft_model *model)
     weft_graph_free(g);
 }
 
+/* The defaults of what is made of other families' configs do not go together (LLaVA's token of the
+ * picture is the first behind Llama's vocabulary). */
+static bool has_parts(const weft_family *family)
+{
+    for (int f = 0; f < family->fields; f++)
+        if (family->field[f].type == WEFT_FIELD_PART)
+            return true;
+    return false;
+}
+
 Test(detect, every_family)
 {
     for (int i = 0; weft_families[i]; i++) {
         char config[200];
         snprintf(config, sizeof config, "{\"_class_name\":\"%s\"}", weft_families[i]->class_name);
-        const weft_model model = model_of(config);
-        found_as_itself(&model);
+        if (!has_parts(weft_families[i])) {
+            const weft_model model = model_of(config);
+            found_as_itself(&model);
+        }
         const weft_named_config *size = weft_families[i]->sizes;
         for (; size && size->name; size++) {
             weft_model published;
