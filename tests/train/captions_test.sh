@@ -6,14 +6,16 @@ make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 TOK=$PWD/tokenizers
-# Of letters: unigram (umt5), bytes (llama3), CLIP's. Of the template that HunyuanVideo puts before a text as much is one token as leaves
+# Of letters: unigram (umt5), bytes (llama3), CLIP's. Of the template that HunyuanVideo puts before a text (the last of its two, the other is around a picture) as much is one token as leaves
 # the 95 that are cropped.
 python3 - <<'PY' || fail "tokenizers"
 import json, os, re
 for name in "umt5", "llama3", "clip":
     os.makedirs("tokenizers/" + name)
 source = open(os.environ["SRC"] + "/src/model/hunyuan_video_dit.c").read()
-before = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source[source.index(".before = "):source.index(".behind = ")])).replace("\\n", "\n")
+aspects = source[source.index("#define ASPECTS"):source.index("static const weft_shown")]
+before = source[source.rindex(".before = "):source.rindex(".behind = ")].replace("ASPECTS", aspects)
+before = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', before)).replace("\\n", "\n")
 special = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 special.append(before[:before.rindex("<|eot_id|>") - 84])
 letters = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
