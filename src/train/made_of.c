@@ -30,17 +30,21 @@ static weft_status check_stage(const weft_run *run, int64_t index, uint64_t *fin
     const weft_run_data *d = &run->data;
     const int count = weft_stage_bucket_count(stage);
     weft_loader *loader = NULL;
-    weft_bucket *sizes = weft_alloc(count * (int64_t)sizeof *sizes);
+    weft_bucket *sizes = weft_alloc(count * (int64_t)(sizeof *sizes + sizeof(bool)));
     if (!sizes)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", count);
+    bool *image = (bool *)(sizes + count);
     for (int i = 0; i < count; i++) {
         sizes[i] = *weft_stage_bucket(stage, i);
+        image[i] = sizes[i].frames == 1;
         sizes[i].batch = 1; /* nothing is read; slots stay small */
     }
     const weft_loader_config config = {.shards = d->path,
                                        .split = d->split[0] ? d->split : NULL,
                                        .buckets = {count, sizes},
                                        .fps = d->fps,
+                                       .image = stage->images >= 0 ? image : NULL,
+                                       .images = stage->images,
                                        .threads = 1,
                                        .prefetch = 1};
     weft_status_code status = weft_loader_open(&config, 0, 1, NULL, 0, &loader);

@@ -39,6 +39,9 @@ assert abs(taken[0] / (taken[0] + taken[1]) - 12 / 18) < 0.1, taken # clips as t
 model = json.load(open(sys.argv[1] + "/model/scheduler/scheduler_config.json"))
 assert model["shift"] == 5, model
 P
+# a share of images without images is refused before the first stage, not behind it
+"$WEFT" train run.yaml --set out=runs/none --set data.path=shards --set stages.0.frames=9 >none.log 2>&1 && fail "images of a set without images"
+grep -q 'stages.1: shards: 0.25 of the samples are to be images .*there are no images' none.log && [ ! -e runs/none/metrics.jsonl ] || { cat none.log; fail "not told before the first step"; }
 # the shift is the run's where a stage has none: the same numbers
 losses_of() { losses "runs/$1" | head -3; }
 "$WEFT" train run.yaml --set out=runs/one --set flow.shift=1 --set stages.0.shift=0 --set stages.2.shift=0 >one.log 2>&1 || { cat one.log; fail "flow.shift"; }
