@@ -386,7 +386,7 @@ static int64_t cell_bytes(const weft_given *g)
 /* Of `picture`. */
 static int64_t picture_floats(const weft_given *g)
 {
-    const int64_t side = g->work ? g->work->looks.side ? g->work->looks.crop : 0 : 0;
+    const int64_t side = g->work ? g->work->looks.crop : 0;
     return 2 * side * side * 3;
 }
 

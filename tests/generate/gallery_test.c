@@ -25,22 +25,16 @@ Test(gallery, a_line_is_whole_or_not_there)
     char dir[] = "/tmp/weft-gallery-XXXXXX", *text, *whole, command[64];
     static const float frame[FRAME];
     cr_assert(mkdtemp(dir));
-    const weft_gallery_item item[2] = {{.prompt = "a dog",
-                                        .frames = 1,
-                                        .height = SIDE,
-                                        .width = SIDE,
-                                        .steps = 1,
-                                        .guidance = 1,
-                                        .sampler = "euler",
-                                        .fps = 8},
-                                       {.prompt = "a cat",
-                                        .frames = 1,
-                                        .height = SIDE,
-                                        .width = SIDE,
-                                        .steps = 1,
-                                        .guidance = 1,
-                                        .sampler = "euler",
-                                        .fps = 8}};
+    const weft_gallery_item dog = {.prompt = "a dog",
+                                   .frames = 1,
+                                   .height = SIDE,
+                                   .width = SIDE,
+                                   .steps = 1,
+                                   .guidance = 1,
+                                   .sampler = "euler",
+                                   .fps = 8};
+    weft_gallery_item item[2] = {dog, dog};
+    item[1].prompt = "a cat";
     const weft_gallery_options o = {.out = dir, .items = item, .count = 2};
     weft_gallery *g;
     cr_assert_eq(weft_gallery_open(&o, &g), WEFT_OK, "%s", weft_error_message());

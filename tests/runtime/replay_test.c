@@ -250,22 +250,30 @@ Test(replay, what_is_not_of_one_run_is_refused)
         weft_timeline_free(&timeline[r]);
 }
 
-Test(replay, what_waits_for_the_step_it_belongs_to_waits_for_nothing)
+/* The one timeline of one rank, of these steps. */
+static weft_status read_steps(const char *steps, weft_timeline *timeline)
 {
-    static const char text[] =
-        "{\"weft\": {\"format\": \"weft.timeline/1\", \"rank\": 0, \"ranks\": 1, \"names\": "
-        "[\"a\"],"
-        " \"groups\": [[0]], \"steps\": [[0, 0, 3, 0, 0, 2, 0, 0, 0, 0, 0, 0],"
-        " [0, 0, 0, 0, 0, 1, 0, 0, -1, 0, 0, 0, 0]]}}";
     char path[] = "/tmp/weft-replay-XXXXXX";
     FILE *file = fdopen(mkstemp(path), "w");
+    fprintf(file,
+            "{\"weft\": {\"format\": \"weft.timeline/1\", \"rank\": 0, \"ranks\": 1, \"names\": "
+            "[\"a\"], \"groups\": [[0]], \"steps\": [%s]}}",
+            steps);
+    fclose(file);
+    const weft_status_code status = weft_timeline_read(path, timeline);
+    remove(path);
+    return status;
+}
+
+Test(replay, what_waits_for_the_step_it_belongs_to_waits_for_nothing)
+{
     weft_timeline timeline = {0};
     weft_trace trace = {0};
     double executed;
-    fputs(text, file);
-    fclose(file);
-    cr_assert_eq(weft_timeline_read(path, &timeline), WEFT_OK, "%s", weft_error_message());
-    remove(path);
+    cr_assert_eq(read_steps("[0, 0, 3, 0, 0, 2, 0, 0, 0, 0, 0, 0],"
+                            " [0, 0, 0, 0, 0, 1, 0, 0, -1, 0, 0, 0, 0]",
+                            &timeline),
+                 WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_timelines_join(&timeline, 1, &trace, &executed), WEFT_OK, "%s",
                  weft_error_message());
     cr_expect_eq(trace.step_count, 1);
@@ -276,16 +284,7 @@ Test(replay, what_waits_for_the_step_it_belongs_to_waits_for_nothing)
 
 Test(replay, what_is_no_number_is_refused)
 {
-    static const char text[] =
-        "{\"weft\": {\"format\": \"weft.timeline/1\", \"rank\": 0, \"ranks\": 1, \"names\": "
-        "[\"a\"],"
-        " \"groups\": [[0]], \"steps\": [[0, 0, 0, 0, 0, 2, \"7\", 0, -1, 0, 0, 0]]}}";
-    char path[] = "/tmp/weft-replay-XXXXXX";
-    FILE *file = fdopen(mkstemp(path), "w");
     weft_timeline timeline = {0};
-    fputs(text, file);
-    fclose(file);
-    cr_assert_eq(weft_timeline_read(path, &timeline), WEFT_E_FORMAT);
+    cr_assert_eq(read_steps("[0, 0, 0, 0, 0, 2, \"7\", 0, -1, 0, 0, 0]", &timeline), WEFT_E_FORMAT);
     cr_assert(strstr(weft_error_message(), "step 0: column 6"), "%s", weft_error_message());
-    remove(path);
 }
