@@ -1,8 +1,9 @@
 #!/bin/bash
-# bench/generate.sh [small]: videos of the same random weights by weft generate and by diffusers' modules: seconds of a step, of
-# decoding, and the peak of memory, on one and two threads; then Wan 2.1's autoencoder at full width, 81 frames of 832 x 480 (small: 9
-# frames of 208 x 128), whole and in tiles. $WEFT_PEER_PYTHON: a Python with torch, diffusers and transformers, which makes the
-# weights, too. With $DEMO, a model of weft train, it is measured without a peer. Alone on the machine, or it means nothing.
+# bench/generate.sh [small] [models] [vae]: videos of the same random weights by weft generate and by diffusers' modules: seconds of a
+# step, of decoding, and the peak of memory, on one and two threads; then on two Wan 2.1's autoencoder at full width, 81 frames ($FRAMES)
+# of 832 x 480 (small: 9 of 208 x 128), whole and in tiles. models, vae: that part alone. $WEFT_PEER_PYTHON: a Python with torch,
+# diffusers and transformers, which makes the weights, too. With $DEMO, a model of weft train, it is measured without a peer. Alone on
+# the machine, or it means nothing.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/.." && pwd)
 WEFT=${WEFT-$root/build/weft}
@@ -33,11 +34,19 @@ print(f"| {name} | {threads} | {ours[0]:.3f}, {theirs[0]:.3f} | {of(theirs[0], o
       f"{of(theirs[1], ours[1])} | {ours[2]:.0f}, {theirs[2]:.0f} | {of(ours[2], theirs[2])} |")
 P
 }
-small=${1-}
+small= parts=
+for word; do
+    case $word in
+    small) small=yes ;;
+    models | vae) parts="$parts $word" ;;
+    *) echo "bench/generate.sh: no part $word; there are models and vae, and small" >&2 && exit 2 ;;
+    esac
+done
+wants() { [ -z "$parts" ] || case $parts in *" $1"*) ;; *) return 1 ;; esac; }
 echo "| model | threads | step, s: weft, diffusers | as fast | decoding, s | as fast | peak, MiB | share |"
 echo "|---|---|---|---|---|---|---|---|"
 steps=8
-for name in wan hunyuan latte; do
+for name in $(wants models && echo wan hunyuan latte); do
     size="17 192 320"
     [ -z "$small" ] || { steps=2 size="5 64 96"; }
     [ $name != latte ] || size="16 ${size#* }" # the number that it is trained for
@@ -49,17 +58,15 @@ for name in wan hunyuan latte; do
         row "$name, $frames x ${width}x$height" $threads "$ours" "$(peer run "$scratch/$name" $frames $height $width $steps)"
     done
 done
-size="81 480 832"
+size="${FRAMES-81} 480 832"
 [ -z "$small" ] || size="9 128 208"
 read -r frames height width <<<"$size"
-peer make vae "$scratch/vae"
-for threads in 1 2; do
-    export OMP_NUM_THREADS=$threads
-    for tile in off on; do
-        ours=$(by --model "$scratch/vae" --frames $frames --height $height --width $width --steps 1 --guidance 1 --tile $tile)
-        theirs=$(peer decode "$scratch/vae" $frames $height $width $([ $tile = off ] || echo tiled)) || theirs=
-        row "Wan 2.1's VAE, $frames x ${width}x$height, tiles $tile" $threads "$ours" "${theirs:-0	0	0}"
-    done
+export OMP_NUM_THREADS=2
+! wants vae || peer make vae "$scratch/vae"
+for tile in $(wants vae && echo off on); do
+    ours=$(by --model "$scratch/vae" --frames $frames --height $height --width $width --steps 1 --guidance 1 --tile $tile)
+    theirs=$(peer decode "$scratch/vae" $frames $height $width $([ $tile = off ] || echo tiled)) || theirs=
+    row "Wan 2.1's VAE, $frames x ${width}x$height, tiles $tile" 2 "$ours" "${theirs:-0	0	0}"
 done
 echo "Published of stable-diffusion.cpp, Wan 2.1 1.3B on a processor: decoding 506.9 s of 642.3, a buffer of 18,900 MiB (its issue 872; size and machine not said)"
 [ -z "${DEMO-}" ] || for threads in 1 2; do

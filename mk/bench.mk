@@ -6,7 +6,7 @@
 #   make bench-fusion B=links        layers over frames and places in slices, on modelled ranks (not part of `make bench`; paper, sweep, others)
 #   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
 #   make bench-mixed                 iterations of mixed samples on two ranks under four policies (not part of `make bench`; FOOTAGE=DIR, STEPS, ROUNDS)
-#   make bench-generate              videos beside diffusers, and Wan's autoencoder at 480p; B=small: to try (not part of `make bench`)
+#   make bench-generate              videos beside diffusers, and Wan's autoencoder at 480p; B=small: to try, B=models, B=vae: a part (not part of `make bench`)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-cache                 caches, guidance intervals and samplers on a trained model (MODEL=DIR, PROMPTS=FILE; not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
