@@ -43,13 +43,13 @@ typedef struct half {
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-/* Two frames before x: those that the stream had last, or its first one twice. */
+/* x behind two frames more: those that the stream had last, or its first one twice. */
 static weft_value look_back(weft_nn_coder *co, weft_value x)
 {
     half *h = co->user;
-    const weft_value before = weft_stream_before(co->g, h->stream, &h->caches, x, 2, true);
-    return weft_value_ok(before) ? weft_concat(co->g, (weft_value[]){before, x}, 2, 1)
-                                 : weft_nn_pad_edge(co->g, x, 1, 2, 0);
+    return weft_stream_join(co->g, h->stream, &h->caches, &x, 2, true)
+               ? x
+               : weft_nn_pad_edge(co->g, x, 1, 2, 0);
 }
 
 static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)

@@ -6,15 +6,18 @@
 
 enum { MOST_FRAMES = 8 };
 
-/* The last `frames` frames of what ends with x. */
-static weft_value last_of(weft_graph *g, weft_value before, weft_value x, int64_t frames, bool edge)
+/* The last `frames` frames of x, or of a longer one that begins with zeros, or its first frame. */
+static weft_value last_of(weft_graph *g, weft_value x, int64_t frames, bool edge)
 {
     const int64_t t = weft_dim(g, x, 1);
     if (t >= frames)
         return weft_slice(g, x, 1, t - frames, frames);
-    if (weft_value_ok(before))
-        return weft_concat(g, (weft_value[]){weft_slice(g, before, 1, t, frames - t), x}, 2, 1);
     return edge ? weft_nn_pad_edge(g, x, 1, frames - t, 0) : weft_pad(g, x, 1, frames - t, 0);
+}
+
+static weft_value joined(weft_graph *g, weft_value before, weft_value x)
+{
+    return weft_concat(g, (weft_value[]){before, x}, 2, 1);
 }
 
 /* Every rank gives its last frame to the next one, then the one before: what it got of those before
@@ -24,7 +27,7 @@ static weft_value from_rank_before(weft_graph *g, weft_stream stream, weft_value
 {
     const int64_t t = weft_dim(g, x, 1);
     const bool begins = stream == WEFT_STREAM_FIRST;
-    const weft_value own = begins && t < frames ? last_of(g, WEFT_NONE, x, frames, edge) : x;
+    const weft_value own = begins && t < frames ? last_of(g, x, frames, edge) : x;
     const int64_t have = weft_dim(g, own, 1);
     weft_value got[MOST_FRAMES];
     for (int64_t k = 0; k < frames; k++) {
@@ -37,26 +40,32 @@ static weft_value from_rank_before(weft_graph *g, weft_stream stream, weft_value
     return frames == 1 ? got[0] : weft_concat(g, got, (int)frames, 1);
 }
 
-weft_value weft_stream_before(weft_graph *g, weft_stream stream, int *caches, weft_value x,
-                              int64_t frames, bool edge)
+bool weft_stream_join(weft_graph *g, weft_stream stream, int *caches, weft_value *x, int64_t frames,
+                      bool edge)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
-    if (stream == WEFT_STREAM_ALONE || !weft_value_ok(x))
-        return WEFT_NONE;
+    const bool goes_on = stream == WEFT_STREAM_NEXT;
+    if (stream == WEFT_STREAM_ALONE || !weft_value_ok(*x))
+        return false;
     if (frames > MOST_FRAMES) {
         weft_graph_fail(g, WEFT_E_UNSUPPORTED, "a stream looks back %d frames at most, not %lld",
                         MOST_FRAMES, (long long)frames);
-        return WEFT_NONE;
+        return false;
     }
-    if (mesh->axis_count && mesh->axis[0].size > 1)
-        return from_rank_before(g, stream, x, frames, edge);
+    if (mesh->axis_count && mesh->axis[0].size > 1) {
+        const weft_value before = from_rank_before(g, stream, *x, frames, edge);
+        if (goes_on)
+            *x = joined(g, before, *x);
+        return goes_on;
+    }
     char name[32];
     snprintf(name, sizeof name, "cache.%d", (*caches)++);
-    weft_shape shape = weft_value_get(g, x)->shape;
+    weft_shape shape = weft_value_get(g, *x)->shape;
     shape.dim[1] = frames;
     const weft_value cache =
         weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
-    const weft_value before = stream == WEFT_STREAM_NEXT ? cache : WEFT_NONE;
-    weft_update(g, cache, last_of(g, before, x, frames, edge));
-    return before;
+    if (goes_on)
+        *x = joined(g, cache, *x);
+    weft_update(g, cache, last_of(g, *x, frames, edge));
+    return goes_on;
 }

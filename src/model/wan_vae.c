@@ -74,27 +74,21 @@ typedef struct coder {
     int caches;
 } coder;
 
-static weft_value take_cache(coder *co, weft_value x, int64_t frames)
+static bool join_cache(coder *co, weft_value *x, int64_t frames)
 {
-    return weft_stream_before(co->g, co->stream, &co->caches, x, frames, false);
+    return weft_stream_join(co->g, co->stream, &co->caches, x, frames, false);
 }
 
 /* Kernel k x k x k (k = 1 or 3), causal in time, same size in space. */
 static weft_value causal_conv(coder *co, const char *name, weft_value x, int64_t out, int64_t kt,
                               int64_t kyx)
 {
-    weft_graph *g = co->g;
     weft_conv_shape shape = {.kernel = {kt, kyx, kyx}, .stride = {1, 1, 1}};
     shape.before[1] = shape.before[2] = shape.after[1] = shape.after[2] = (kyx - 1) / 2;
     shape.before[0] = kt - 1;
-    if (kt > 1) {
-        const weft_value before = take_cache(co, x, kt - 1);
-        if (weft_value_ok(before)) {
-            x = weft_concat(g, (weft_value[]){before, x}, 2, 1);
-            shape.before[0] = 0;
-        }
-    }
-    return weft_nn_conv(g, name, x, out, shape, false);
+    if (kt > 1 && join_cache(co, &x, kt - 1))
+        shape.before[0] = 0;
+    return weft_nn_conv(co->g, name, x, out, shape, false);
 }
 
 /* ---- blocks -------------------------------------------------------------------------------- */
@@ -180,10 +174,8 @@ static weft_value downsample(coder *co, weft_value x, bool temporal)
     if (!temporal)
         return x;
     const weft_conv_shape strided = {.kernel = {3, 1, 1}, .stride = {2, 1, 1}};
-    const weft_value before = take_cache(co, x, 1);
-    if (weft_value_ok(before))
-        return weft_nn_conv(g, "time_conv", weft_concat(g, (weft_value[]){before, x}, 2, 1), c,
-                            strided, false);
+    if (join_cache(co, &x, 1))
+        return weft_nn_conv(g, "time_conv", x, c, strided, false);
     if (weft_dim(g, x, 1) < 3) {
         /* One frame never reaches the convolution; its parameters exist all the same. */
         weft_graph_push(g, "time_conv");

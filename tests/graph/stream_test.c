@@ -2,6 +2,7 @@
  * is what one shot makes. In f64, so that a frame too few in a state shows. */
 #include "../model_of.h"
 #include "lockstep.h"
+#include "pass/pass.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -149,5 +150,33 @@ Test(stream, pieces_are_one_shot)
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         check(&setups[i], false);
         check(&setups[i], true);
+    }
+}
+
+/* A cache is there once: its new frames are written where the old ones were, as soon as those have
+ * been read, and wait nowhere for the end of the program. */
+static void caches_in_place(const setup *s, bool decoder)
+{
+    const weft_model model = model_of(s->config);
+    const weft_grid grid = weft_model_grid(&model);
+    weft_graph *g =
+        build(s, decoder, WEFT_STREAM_NEXT, decoder ? grid.piece : grid.piece * grid.factor[0]);
+    weft_memory_plan plan;
+    cr_assert_eq(weft_pass_lifetime(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
+    int count;
+    const weft_pair *update = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++)
+        cr_expect_eq(weft_memory_plan_root(&plan, update[i].value.id), update[i].source.id,
+                     "%.40s: %s: the new %s is kept beside the old one", s->config + 16,
+                     decoder ? "decoder" : "encoder", weft_value_get(g, update[i].source)->name);
+    weft_memory_plan_free(&plan);
+    weft_graph_free(g);
+}
+
+Test(stream, caches_are_there_once)
+{
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        caches_in_place(&setups[i], false);
+        caches_in_place(&setups[i], true);
     }
 }
