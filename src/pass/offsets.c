@@ -1,7 +1,8 @@
 /* Offline best fit: each box goes into the smallest gap that takes it among the boxes placed before
  * that live at the same time; the lowest of equal gaps; on top of all where none takes it. Four
- * orders are tried, the biggest boxes first, the earliest, those of most bytes x nodes, and those
- * that live longest, until a stack is as low as can be; the lowest wins.
+ * orders are tried, the earliest boxes first, the biggest, those of most bytes x nodes, and those
+ * that live longest, until a stack is as low as can be; the lowest wins, and one that is no lower
+ * than those before is left where that shows.
  *
  *   offset
  *     ^   +---------+   +------------------+
@@ -237,8 +238,10 @@ static weft_status query(tree *t, int32_t piece, int32_t from, int32_t to, const
     return b->last > middle ? query(t, 2 * piece + 1, middle + 1, to, b) : WEFT_OK;
 }
 
+/* Until it is as high as `lowest`. */
 static weft_status place_in_order(weft_brick *box, int32_t count, int32_t nodes,
-                                  int (*order)(const void *, const void *), int64_t *height)
+                                  int (*order)(const void *, const void *), int64_t lowest,
+                                  int64_t *height)
 {
     tree t = {.leaves = 1};
     weft_status_code status = WEFT_OK;
@@ -252,7 +255,7 @@ static weft_status place_in_order(weft_brick *box, int32_t count, int32_t nodes,
     }
     qsort(box, (size_t)count, sizeof *box, order);
     *height = 0;
-    for (int32_t b = 0; b < count; b++) {
+    for (int32_t b = 0; b < count && *height < lowest; b++) {
         t.found_count = 0;
         WEFT_GO(query(&t, 1, 0, t.leaves - 1, &box[b]));
         box[b].offset = best_gap(t.found, t.found_count, box[b].bytes);
@@ -297,7 +300,7 @@ static weft_status live_peak(const weft_brick *box, int32_t count, int32_t nodes
 weft_status weft_bricks_place(weft_brick *box, int32_t count, int32_t nodes, int64_t *height,
                               int64_t *live)
 {
-    static int (*const order[])(const void *, const void *) = {by_size, NULL, by_area, by_life};
+    static int (*const order[])(const void *, const void *) = {NULL, by_size, by_area, by_life};
     const int64_t bytes = count * (int64_t)sizeof *box;
     weft_brick *kept = weft_alloc(bytes + 1);
     weft_status_code status = WEFT_OK;
@@ -307,7 +310,7 @@ weft_status weft_bricks_place(weft_brick *box, int32_t count, int32_t nodes, int
     *height = INT64_MAX;
     for (int i = 0; i < WEFT_COUNT(order) && *height > *live; i++) {
         int64_t is = 0;
-        WEFT_GO(order[i] ? place_in_order(box, count, nodes, order[i], &is)
+        WEFT_GO(order[i] ? place_in_order(box, count, nodes, order[i], *height, &is)
                          : place_by_time(box, count, &is));
         if (is >= *height)
             continue;
