@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,9 +25,11 @@ typedef struct job {
     double *work;
     bool replayed; /* `plan` was found, nothing is searched */
     weft_placed_iteration plan;
+    atomic_bool over;  /* no better plan of it will be asked for */
+    weft_arena *hasty; /* of a first plan that the caller made; NULL: it needed none */
     /* the thread's; read under the lock: */
     weft_placement best;
-    double lower_bound, seconds;
+    double lower_bound, seconds, busy;
     int64_t rounds;
     bool there, proved, done;
     weft_status_code status;
@@ -45,7 +48,6 @@ struct weft_ahead {
     bool *told; /* [buckets] that a sample of it was left out */
     pthread_t thread;
     bool running, stop;
-    job *wanted; /* was asked for: no better plan of it will be */
     pthread_mutex_t lock;
     pthread_cond_t change;
 };
@@ -86,8 +88,10 @@ weft_sp_method weft_ahead_method(const weft_cascade_config *config, bool ring)
 
 static void job_free(job *j)
 {
-    if (j)
+    if (j) {
         weft_arena_free(j->arena);
+        weft_arena_free(j->hasty);
+    }
     weft_free(j);
 }
 
@@ -96,6 +100,13 @@ static void let_go(job *j)
 {
     if (j && --j->holders == 0)
         job_free(j);
+}
+
+/* Its search, soon. */
+static void end(job *j)
+{
+    if (j)
+        atomic_store(&j->over, true);
 }
 
 static bool wanted_degree(const weft_ahead *a, int64_t degree)
@@ -315,19 +326,31 @@ static weft_policy_request request_of(const weft_ahead *a, const job *j)
                                  .degree = a->s.config->degree ? a->s.config->degree : a->degree};
 }
 
+/* What is left to gain is less than what costs are known by: searching on would take more from the
+ * ranks that share the planner's processor. A search on its way goes on to half of it. */
+static const double enough = 0.005;
+
 /* What all rounds of a search share. */
 typedef struct searching {
+    weft_arena *arena; /* for what is found */
     weft_cascade_problem problem;
     weft_cascade_bound bound;
 } searching;
 
-static weft_status search_begin(const weft_ahead *a, const job *j, searching *s)
+static weft_status search_begin(const weft_ahead *a, const job *j, weft_arena *arena, searching *s)
 {
+    *s = (searching){.arena = arena};
     WEFT_TRY(weft_cascade_problem_create(&j->list, a->s.ranks, a->s.memory, &s->problem));
     /* prices are those of groups that lie together */
     s->problem.per_node = a->s.cluster->nodes > 1 ? a->s.cluster->devices : 0;
     s->problem.by_producers = a->s.config->inter;
     return WEFT_OK;
+}
+
+static bool is_over(void *user)
+{
+    job *j = user;
+    return atomic_load(&j->over);
 }
 
 /* Round 1 searches a little; each other one is a search of its own. */
@@ -337,32 +360,35 @@ static weft_status search_round(const weft_ahead *a, job *j, searching *s, int64
     const weft_cascade_search search = {.seed = weft_seed_mix(a->s.seed, (uint64_t)j->step) +
                                                 (uint64_t)round,
                                         .effort = round > 1 ? 0.25 : 0.05,
+                                        .enough = enough / 2,
+                                        .stop = is_over,
+                                        .user = j,
                                         .threads = 1,
                                         .no_exact = round == 1,
                                         .bound = s->bound.value > 0 ? &s->bound : NULL};
     const weft_assign_options place = {a->s.config->inner, a->s.config->inter};
     weft_cascade_result result;
     int32_t *first, *devices;
-    WEFT_TRY(weft_cascade_solve(&s->problem, &search, j->arena, &result));
-    WEFT_TRY(weft_assign(&s->problem, &result.schedule, a->s.cluster, place, j->arena, &first,
+    WEFT_TRY(weft_cascade_solve(&s->problem, &search, s->arena, &result));
+    WEFT_TRY(weft_assign(&s->problem, &result.schedule, a->s.cluster, place, s->arena, &first,
                          &devices));
     if (result.bound.value > s->bound.value)
         s->bound = result.bound;
     *proved = result.proved;
-    return weft_placement_of(&s->problem, &result.schedule, first, devices, j->arena, out);
+    return weft_placement_of(&s->problem, &result.schedule, first, devices, s->arena, out);
 }
 
-static weft_status by_rule(const weft_ahead *a, job *j, searching *s, weft_placement *out)
+static weft_status by_rule(const weft_ahead *a, const job *j, searching *s, weft_placement *out)
 {
     const weft_policy_request request = request_of(a, j);
-    WEFT_TRY(weft_policy_place((weft_policy)a->s.config->policy, &request, j->arena, out));
+    WEFT_TRY(weft_policy_place((weft_policy)a->s.config->policy, &request, s->arena, out));
     return weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound);
 }
 
 /* The shortest plan of all rules: the first that there is, in little time, and none of theirs is
  * shorter than what a step gets. Their groups lie one behind the other, so on several nodes they
  * would lie across, where prices are others. *found false: no rule has one. */
-static weft_status best_rule(const weft_ahead *a, job *j, searching *s, weft_placement *out,
+static weft_status best_rule(const weft_ahead *a, const job *j, searching *s, weft_placement *out,
                              bool *found)
 {
     static const weft_policy rules[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER,
@@ -371,7 +397,7 @@ static weft_status best_rule(const weft_ahead *a, job *j, searching *s, weft_pla
     *found = false;
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !s->problem.per_node; i++) {
         weft_placement p;
-        const weft_status_code status = weft_policy_place(rules[i], &request, j->arena, &p);
+        const weft_status_code status = weft_policy_place(rules[i], &request, s->arena, &p);
         if (status == WEFT_E_INFEASIBLE)
             continue;
         WEFT_TRY(status);
@@ -382,16 +408,13 @@ static weft_status best_rule(const weft_ahead *a, job *j, searching *s, weft_pla
     return *found ? weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound) : WEFT_OK;
 }
 
-static bool is_stopped(weft_ahead *a, const job *j)
-{
-    pthread_mutex_lock(&a->lock);
-    const bool stopped = a->stop || a->wanted == j || a->job != j;
-    pthread_mutex_unlock(&a->lock);
-    return stopped;
-}
+typedef struct clocks {
+    double wall, busy;
+} clocks;
 
-static void publish(weft_ahead *a, job *j, const searching *s, const weft_placement *p, bool proved,
-                    double began)
+/* True: no more is asked for, or little is left to gain. */
+static bool publish(weft_ahead *a, job *j, const searching *s, const weft_placement *p, bool proved,
+                    clocks began)
 {
     pthread_mutex_lock(&a->lock);
     if (!j->there || p->makespan < j->best.makespan)
@@ -400,40 +423,33 @@ static void publish(weft_ahead *a, job *j, const searching *s, const weft_placem
     j->proved = proved;
     j->lower_bound = proved ? j->best.makespan : s->bound.value;
     j->rounds++;
-    j->seconds = weft_now() - began;
+    j->seconds = weft_now() - began.wall;
+    j->busy = weft_thread_seconds() - began.busy;
+    const bool last = is_over(j) || j->best.makespan <= (1 + enough) * s->bound.value;
     pthread_cond_broadcast(&a->change);
     pthread_mutex_unlock(&a->lock);
+    return last;
 }
 
-/* What is left to gain is less than what costs are known by: searching on would take more from the
- * ranks that share the planner's processor. */
-static bool is_enough(const searching *s, const job *j)
+/* `hasty`: for a first plan. */
+static weft_status search(weft_ahead *a, job *j, weft_arena *arena, bool hasty)
 {
-    const double enough = 0.005;
-    return j->best.makespan <= (1 + enough) * s->bound.value;
-}
-
-static weft_status search(weft_ahead *a, job *j)
-{
-    searching s = {0};
+    searching s;
     const bool own = a->s.config->policy == WEFT_POLICY_ARACHNE;
-    const double began = weft_now();
+    const clocks began = {weft_now(), weft_thread_seconds()};
     weft_placement p;
-    WEFT_TRY(search_begin(a, j, &s));
+    WEFT_TRY(search_begin(a, j, arena, &s));
     weft_status_code status = WEFT_OK;
-    bool proved = false;
-    for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) && !proved && status == WEFT_OK;
-         round++) {
+    bool proved = false, last = false;
+    for (int64_t round = 0;
+         round <= (own ? MOST_ROUNDS : 0) && !last && !proved && status == WEFT_OK; round++) {
         bool found = true;
         if (round)
             status = search_round(a, j, &s, round, &p, &proved);
         else
             status = own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p);
-        if (status != WEFT_OK || !found)
-            continue;
-        publish(a, j, &s, &p, proved, began);
-        if (is_stopped(a, j) || is_enough(&s, j))
-            break;
+        if (status == WEFT_OK && found)
+            last = publish(a, j, &s, &p, proved, began) || hasty;
     }
     weft_cascade_problem_free(&s.problem);
     return status;
@@ -444,7 +460,8 @@ static weft_status search(weft_ahead *a, job *j)
 static void *plan_ahead(void *user)
 {
     weft_ahead *a = user;
-    /* of this thread only: the step's own work comes first */
+    /* Of this thread only: the step's own work comes first. Not SCHED_IDLE: on processors that
+     * others fill it would wait for seconds with the lock in its hands, and the step for it. */
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
@@ -455,7 +472,7 @@ static void *plan_ahead(void *user)
         }
         j->holders++;
         pthread_mutex_unlock(&a->lock);
-        const weft_status_code status = search(a, j);
+        const weft_status_code status = search(a, j, j->arena, false);
         pthread_mutex_lock(&a->lock);
         j->status = status;
         if (status != WEFT_OK)
@@ -500,6 +517,7 @@ void weft_ahead_free(weft_ahead *a)
     if (a->running) {
         pthread_mutex_lock(&a->lock);
         a->stop = true;
+        end(a->job);
         pthread_cond_broadcast(&a->change);
         pthread_mutex_unlock(&a->lock);
         pthread_join(a->thread, NULL);
@@ -633,6 +651,7 @@ weft_status weft_ahead_look(weft_ahead *a, int64_t step, const weft_placed_sampl
         j->there = j->done = j->replayed;
     }
     pthread_mutex_lock(&a->lock);
+    end(a->job);
     let_go(a->job);
     a->job = j;
     j->holders++;
@@ -669,19 +688,38 @@ static double idle_of(const weft_placed_iteration *p, int ranks)
     return p->makespan > 0 ? fmax(0, 1 - busy / (p->makespan * ranks)) : 0;
 }
 
-/* On rank 0: waits for a first plan at most. */
+/* Where the thread has no plan yet this one makes the first: the thread's priority is low, and its
+ * processor may be another's. */
+static weft_status make_haste(weft_ahead *a, job *j)
+{
+    pthread_mutex_lock(&a->lock);
+    const bool ready = j->there || j->done;
+    pthread_mutex_unlock(&a->lock);
+    if (ready)
+        return WEFT_OK;
+    j->hasty = weft_arena_create();
+    if (!j->hasty)
+        return no_memory();
+    const weft_status_code status = search(a, j, j->hasty, true);
+    return status == WEFT_OK ? status : weft_fail_context(status, "%s", a->s.path);
+}
+
+/* On rank 0: the best that there is, the first plan at least. */
 static weft_status fetch(weft_ahead *a, weft_placed_iteration *plan, weft_ahead_news *news)
 {
     const double began = weft_now();
     if (!a->job || a->job == a->given)
         return weft_fail(WEFT_E_INTERNAL, "no iteration is being planned");
-    pthread_mutex_lock(&a->lock);
     job *j = a->job;
-    while ((!j->there || a->s.patient) && !j->done)
+    if (!a->s.patient)
+        WEFT_TRY(make_haste(a, j));
+    pthread_mutex_lock(&a->lock);
+    while (a->s.patient && !j->done)
         pthread_cond_wait(&a->change, &a->lock);
-    a->wanted = j;
+    end(j);
     const weft_placement best = j->best;
     *news = (weft_ahead_news){.seconds = j->seconds,
+                              .busy = j->busy,
                               .rounds = j->rounds,
                               .proved = j->proved,
                               .replayed = j->replayed,

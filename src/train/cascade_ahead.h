@@ -6,7 +6,8 @@
  *     others    take(i+1) <── the same, as text
  *
  * Only rank 0 plans, so that all ranks have the same plan although the search ends when it is
- * needed. A step waits for a plan only where the first one is not there yet, which is told. */
+ * needed. Its thread is of low priority; a step that finds no plan makes the first one itself, which
+ * is told. */
 #ifndef WEFT_TRAIN_CASCADE_AHEAD_H
 #define WEFT_TRAIN_CASCADE_AHEAD_H
 
@@ -61,7 +62,8 @@ weft_status weft_ahead_look(weft_ahead *ahead, int64_t step, const weft_placed_s
 /* How a plan came about. */
 typedef struct weft_ahead_news {
     double late;      /* seconds that the step waited for it */
-    double seconds;   /* that the planner worked */
+    double seconds;   /* that the planner worked, */
+    double busy;      /* and that a processor did for it */
     int64_t rounds;   /* of its search */
     bool proved;      /* no plan is shorter */
     bool replayed;    /* of a file, or of the same sizes before */

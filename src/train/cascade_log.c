@@ -393,7 +393,7 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_n
                             real(e->module[m]));
     return json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
                      "s:I, s:I, s:I}, "
-                     "s:{s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
+                     "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
                      "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
                      "makespan", p->makespan, "idle", news->idle, "lower_bound", p->lower_bound,
                      "gap", real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed",
@@ -401,10 +401,10 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_n
                      e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes", "in_place",
                      (json_int_t)e->in_place, "received", (json_int_t)e->received, "sent",
                      (json_int_t)e->sent, "reduced", (json_int_t)e->reduced, "planner", "seconds",
-                     news->seconds, "late", news->late, "rounds", (json_int_t)news->rounds,
-                     "proved", news->proved, "replayed", news->replayed, "left_out",
-                     (json_int_t)news->left_out, "fit", fit_line(fit), "modules", modules, "idle",
-                     idle, "peak", e->peak, "cascades", cascades);
+                     news->seconds, "busy", news->busy, "late", news->late, "rounds",
+                     (json_int_t)news->rounds, "proved", news->proved, "replayed", news->replayed,
+                     "left_out", (json_int_t)news->left_out, "fit", fit_line(fit), "modules",
+                     modules, "idle", idle, "peak", e->peak, "cascades", cascades);
 }
 
 /* ---- pictures ------------------------------------------------------------------------------- */

@@ -126,7 +126,9 @@ Test(cascade, brute_force_agrees)
         bool proved;
         int64_t nodes;
         cr_assert_eq(weft_cascade_schedule_create(arena, p.count, &exact), WEFT_OK);
-        cr_assert_eq(weft_cascade_exact(&p, 1000000, 0, &exact, &proved, &nodes), WEFT_OK);
+        cr_assert_eq(weft_cascade_exact(&p, &(weft_cascade_limits){.nodes = 1000000}, &exact,
+                                        &proved, &nodes),
+                     WEFT_OK);
         cr_assert(proved, "round %d", round);
         cr_assert_float_eq(exact.makespan, b.best, 1e-9 * b.best,
                            "round %d: exact %.17g, brute %.17g", round, exact.makespan, b.best);
@@ -237,6 +239,48 @@ Test(cascade, same_plan_on_any_threads)
     cr_assert_eq(memcmp(a.schedule.start, b.schedule.start, 60 * sizeof(double)), 0);
     weft_cascade_problem_free(&p);
     weft_arena_free(arena);
+}
+
+static bool asked(void *user)
+{
+    int *times = user;
+    return --*times < 0;
+}
+
+/* A search that has enough ends there, the same on any threads, and one that is stopped has a legal
+ * schedule, also when it is stopped before it begins. */
+Test(cascade, searches_end_early, .timeout = 120)
+{
+    weft_rng rng = weft_rng_make(29, WEFT_RNG_TEST);
+    for (int round = 0; round < 8; round++) {
+        weft_arena *arena = weft_arena_create();
+        const weft_cascade_list list = random_list(arena, &rng, 12 + 6 * round, 8, 4, false);
+        weft_cascade_problem p;
+        cr_assert_eq(weft_cascade_problem_create(&list, 8, 0, &p), WEFT_OK);
+        const weft_cascade_result whole =
+            solve(&p, arena, (weft_cascade_search){.seed = 4, .threads = 1});
+        const double gap = weft_cascade_gap(whole.schedule.makespan, whole.bound.value),
+                     enough = gap + 0.02;
+        weft_cascade_search s = {
+            .seed = 4, .threads = 1, .enough = enough, .bound = &whole.bound, .no_exact = true};
+        const weft_cascade_result early = solve(&p, arena, s);
+        cr_assert_leq(early.schedule.makespan, whole.bound.value * (1 + enough), "round %d", round);
+        cr_assert_lt(early.evaluations, whole.evaluations, "round %d", round);
+        s.threads = 4;
+        const weft_cascade_result other = solve(&p, arena, s);
+        cr_assert_eq(other.schedule.makespan, early.schedule.makespan, "round %d", round);
+        cr_assert_eq(
+            memcmp(other.schedule.option, early.schedule.option, (size_t)p.count * sizeof(int32_t)),
+            0);
+        int times = round; /* one thread asks */
+        s = (weft_cascade_search){
+            .seed = 4, .threads = 1, .bound = &whole.bound, .stop = asked, .user = &times};
+        const weft_cascade_result stopped = solve(&p, arena, s);
+        cr_assert_lt(stopped.evaluations, whole.evaluations, "round %d", round);
+        cr_assert(stopped.cut || stopped.proved, "round %d", round);
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
 }
 
 /* Larger random problems: every schedule is legal, devices do not overlap. */

@@ -116,7 +116,11 @@ typedef struct weft_cascade_search {
     uint64_t seed;
     double seconds; /* > 0: search until then; 0: a fixed amount of work, so the same everywhere */
     double effort;  /* share of the fixed amount of work; 0: 1 */
-    int threads;    /* 0: all; the result does not depend on it */
+    double enough;  /* a schedule that is longer than the bound by this share at most ends it */
+    /* Asked now and then, by any thread; true ends the search with the best so far. NULL: none. */
+    bool (*stop)(void *user);
+    void *user;
+    int threads;                     /* 0: all; the result does not depend on it */
     const weft_cascade_bound *bound; /* a known lower bound; NULL: compute it */
     bool no_exact;                   /* the heuristics only */
     bool no_genetic;                 /* local search only, for comparisons */
@@ -127,7 +131,7 @@ typedef struct weft_cascade_result {
     weft_cascade_schedule schedule;
     weft_cascade_bound bound; /* value = makespan when proved */
     bool proved;
-    bool cut; /* the time limit ended the search: another machine may find another plan */
+    bool cut; /* time or `stop` ended the search: another machine may find another plan */
     int64_t evaluations, exact_nodes;
     double genetic, local; /* best makespan after each phase */
 } weft_cascade_result;
@@ -135,10 +139,19 @@ weft_status weft_cascade_solve(const weft_cascade_problem *problem,
                                const weft_cascade_search *search, weft_arena *arena,
                                weft_cascade_result *out);
 
+/* When branch and bound ends without a proof. */
+typedef struct weft_cascade_limits {
+    int64_t nodes;
+    double deadline; /* of weft_now; 0: none */
+    double floor;    /* a schedule this short is short enough */
+    bool (*stop)(void *user);
+    void *user;
+} weft_cascade_limits;
 /* Branch and bound (exact.c). `best` holds a schedule and receives a better one; *proved says
- * that nothing is shorter. Ends after `nodes` or at `deadline` (seconds of weft_now, 0: none). */
-weft_status weft_cascade_exact(const weft_cascade_problem *problem, int64_t nodes, double deadline,
-                               weft_cascade_schedule *best, bool *proved, int64_t *visited);
+ * that nothing is shorter. */
+weft_status weft_cascade_exact(const weft_cascade_problem *problem,
+                               const weft_cascade_limits *limits, weft_cascade_schedule *best,
+                               bool *proved, int64_t *visited);
 
 /* Plain devices: each cascade takes free ones, those of its predecessors first, then the lowest.
  * first[c] .. first[c + 1] are c's in `devices` (arena). */

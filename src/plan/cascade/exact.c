@@ -32,8 +32,8 @@ typedef struct exact {
     state *stack;             /* one per depth */
     weft_cascade_schedule at; /* of the path */
     weft_cascade_schedule *best;
-    int64_t nodes, limit;
-    double deadline;
+    const weft_cascade_limits *limits;
+    int64_t nodes;
     bool cut;
     /* stored states: keys and vectors of devices + n doubles */
     uint64_t *key;
@@ -204,6 +204,16 @@ typedef struct branch {
     int32_t cascade, option;
 } branch;
 
+/* Another node is one too many. */
+static bool is_over(const exact *x)
+{
+    const weft_cascade_limits *l = x->limits;
+    if (x->nodes >= l->nodes)
+        return true;
+    return (x->nodes & 1023) == 0 &&
+           ((l->deadline > 0 && weft_now() > l->deadline) || (l->stop && l->stop(l->user)));
+}
+
 static void visit(exact *x, const state *s)
 {
     const weft_cascade_problem *p = x->p;
@@ -214,6 +224,7 @@ static void visit(exact *x, const state *s)
         if (makespan < x->best->makespan) {
             x->at.makespan = makespan;
             weft_cascade_schedule_copy(x->n, &x->at, x->best);
+            x->cut = x->cut || makespan <= x->limits->floor;
         }
         return;
     }
@@ -247,8 +258,8 @@ static void visit(exact *x, const state *s)
         if (list[i].start + p->seconds[list[i].option] + x->tail[c] >= x->best->makespan ||
             leaves_hole(x, s, c, p->seconds[list[i].option] == 0, list[i].start))
             continue;
-        if (++x->nodes >= x->limit ||
-            (x->deadline > 0 && (x->nodes & 1023) == 0 && weft_now() > x->deadline)) {
+        x->nodes++;
+        if (is_over(x)) {
             x->cut = true;
             return;
         }
@@ -275,7 +286,7 @@ static void prepare(exact *x)
     find_copies(x);
 }
 
-weft_status weft_cascade_exact(const weft_cascade_problem *p, int64_t nodes, double deadline,
+weft_status weft_cascade_exact(const weft_cascade_problem *p, const weft_cascade_limits *limits,
                                weft_cascade_schedule *best, bool *proved, int64_t *visited)
 {
     *proved = false;
@@ -289,8 +300,7 @@ weft_status weft_cascade_exact(const weft_cascade_problem *p, int64_t nodes, dou
     if (x) {
         *x = (exact){.p = p, .n = (int32_t)p->count, .devices = (int32_t)p->devices};
         x->best = best;
-        x->limit = nodes;
-        x->deadline = deadline;
+        x->limits = limits;
         x->stride = x->n + x->devices;
         x->stack = weft_arena_alloc(arena, (x->n + 1) * (int64_t)sizeof *x->stack);
         x->key = weft_arena_alloc(arena, slots * (int64_t)sizeof *x->key);

@@ -6,7 +6,8 @@
  * between the lower bound's part and the whole. After the genetic algorithm each island improves
  * its best by local moves under simulated annealing. Islands are independent and fixed in number,
  * each with a seed and an amount of work of its own: threads only share them out, so the plan does
- * not depend on them. */
+ * not depend on them. Where one of them finds what cannot be beaten, or is enough, those behind it
+ * in their order do not count, whether a thread has begun them or not. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "plan/cascade/cascade.h"
@@ -14,6 +15,7 @@
 #include <float.h>
 #include <math.h>
 #include <omp.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { ISLANDS = 4, POPULATION = 24, ELITE = 3, FAMILY = 64 };
@@ -34,8 +36,11 @@ typedef struct island {
     double *best_bias;
     double *cheap; /* per option: area over the cascade's least area */
     genome pool[2][POPULATION];
-    double floor;    /* a makespan this short cannot be beaten */
-    double deadline; /* 0: none */
+    const weft_cascade_search *search;
+    int index;
+    atomic_int *settled; /* the first island that reached its floor */
+    double floor;        /* a makespan this short cannot be beaten, or is enough */
+    double deadline;     /* 0: none */
     int64_t work, spent, evaluations;
     bool small, cut;
     double genetic;
@@ -43,10 +48,13 @@ typedef struct island {
 } island;
 
 static weft_status island_create(const weft_cascade_problem *p, const weft_cascade_search *search,
-                                 int index, double floor, island *out)
+                                 int seed, double floor, island *out)
 {
-    island x = {.p = p, .floor = floor, .small = p->count <= 96 && !p->per_node && !p->instant};
-    x.rng = weft_rng_make(weft_seed_mix(search->seed, (uint64_t)index), WEFT_RNG_PLAN);
+    island x = {.p = p,
+                .search = search,
+                .floor = floor,
+                .small = p->count <= 96 && !p->per_node && !p->instant};
+    x.rng = weft_rng_make(weft_seed_mix(search->seed, (uint64_t)seed), WEFT_RNG_PLAN);
     x.arena = weft_arena_create();
     if (!x.arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
@@ -91,10 +99,11 @@ static void island_free(island *x)
 
 static bool over(island *x)
 {
-    if (x->best.makespan <= x->floor || x->spent >= x->work)
+    const weft_cascade_search *s = x->search;
+    if (x->best.makespan <= x->floor || x->spent >= x->work || atomic_load(x->settled) < x->index)
         return true;
-    if (x->deadline > 0 && (x->p->count > 256 || (x->evaluations & 15) == 0) &&
-        weft_now() > x->deadline)
+    if ((x->p->count > 256 || (x->evaluations & 15) == 0) &&
+        ((x->deadline > 0 && weft_now() > x->deadline) || (s->stop && s->stop(s->user))))
         x->cut = true;
     return x->cut;
 }
@@ -326,13 +335,26 @@ static void anneal(island *x)
     }
 }
 
-static void run_island(island *x, double scale, bool no_genetic)
+static void run_island(island *x, double scale)
 {
+    x->genetic = INFINITY;
+    if (atomic_load(x->settled) < x->index)
+        return;
     initialise(x, scale);
-    if (!no_genetic)
+    if (!x->search->no_genetic)
         evolve(x, (x->work == INT64_MAX ? ISLAND_WORK : x->work) / 3);
     x->genetic = x->best.makespan;
     anneal(x);
+    int settled = atomic_load(x->settled);
+    while (x->best.makespan <= x->floor && x->index < settled &&
+           !atomic_compare_exchange_weak(x->settled, &settled, x->index))
+        ;
+}
+
+/* Nothing shorter is looked for. */
+static double floor_of(const weft_cascade_search *search, const weft_cascade_result *r)
+{
+    return r->bound.value * (1 + fmax(search->enough, 1e-9));
 }
 
 /* The heuristic part: all islands, the best of them and of what `result` has. A deadline of 0 is
@@ -348,12 +370,15 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
         return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
     int made = 0;
     weft_status_code status = WEFT_OK;
-    const double floor = result->bound.value * (1 + 1e-9);
+    const double floor = floor_of(search, result);
+    atomic_int settled = islands;
     for (; made < islands && status == WEFT_OK; made++) {
         /* other seeds than those of the fixed work */
         status = island_create(p, search, made + (deadline > 0 ? ISLANDS : 0), floor, &list[made]);
         if (status != WEFT_OK)
             break;
+        list[made].index = made;
+        list[made].settled = &settled;
         list[made].deadline = deadline;
         /* large problems need some evaluations however long they are */
         const double effort = search->effort > 0 ? search->effort : 1;
@@ -364,9 +389,9 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
         const double scale = result->bound.value;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads < islands ? threads : islands)
         for (int i = 0; i < islands; i++)
-            run_island(&list[i], scale, search->no_genetic);
+            run_island(&list[i], scale);
         result->genetic = result->evaluations ? result->genetic : INFINITY;
-        for (int i = 0; i < islands; i++) {
+        for (int i = 0; i < islands && i <= settled; i++) {
             if (list[i].best.makespan < result->schedule.makespan)
                 weft_cascade_schedule_copy(p->count, &list[i].best, &result->schedule);
             result->genetic = fmin(result->genetic, list[i].genetic);
@@ -393,6 +418,20 @@ static bool closed(const weft_cascade_result *r)
     return r->bound.value >= r->schedule.makespan * (1 - 1e-9);
 }
 
+static bool is_over_now(const weft_cascade_search *search, const weft_cascade_result *r)
+{
+    return r->proved || closed(r) || r->schedule.makespan <= floor_of(search, r) ||
+           (search->stop && search->stop(search->user));
+}
+
+static weft_status search_exactly(const weft_cascade_problem *p, const weft_cascade_search *search,
+                                  int64_t nodes, double deadline, weft_cascade_result *r)
+{
+    const weft_cascade_limits limits = {nodes, deadline, floor_of(search, r), search->stop,
+                                        search->user};
+    return weft_cascade_exact(p, &limits, &r->schedule, &r->proved, &r->exact_nodes);
+}
+
 weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade_search *search,
                                weft_arena *arena, weft_cascade_result *out)
 {
@@ -412,21 +451,21 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     const bool exact = !search->no_exact && !p->per_node && p->count <= 40 && p->devices <= 64;
     const double effort = search->effort > 0 ? search->effort : 1;
     WEFT_TRY(search_islands(p, search, 0, &r));
-    if (exact && !closed(&r))
-        WEFT_TRY(weft_cascade_exact(p,
-                                    search->exact_nodes > 0
-                                        ? search->exact_nodes
-                                        : (int64_t)(effort * (double)exact_share(p)),
-                                    0, &r.schedule, &r.proved, &r.exact_nodes));
+    if (exact && !is_over_now(search, &r))
+        WEFT_TRY(search_exactly(p, search,
+                                search->exact_nodes > 0
+                                    ? search->exact_nodes
+                                    : (int64_t)(effort * (double)exact_share(p)),
+                                0, &r));
     /* then the time that is left: the exact search for half of it, where there is one */
     const double until = begun + search->seconds;
-    if (timed && exact && !closed(&r) && !r.proved && weft_now() < until) {
+    if (timed && exact && !is_over_now(search, &r) && weft_now() < until) {
         const double now = weft_now();
-        WEFT_TRY(weft_cascade_exact(p, INT64_MAX, now + (until - now) / 2, &r.schedule, &r.proved,
-                                    &r.exact_nodes));
+        WEFT_TRY(search_exactly(p, search, INT64_MAX, now + (until - now) / 2, &r));
     }
-    if (timed && !closed(&r) && !r.proved && weft_now() < until)
+    if (timed && !is_over_now(search, &r) && weft_now() < until)
         WEFT_TRY(search_islands(p, search, until, &r));
+    r.cut = r.cut || (search->stop && search->stop(search->user));
     if (r.proved || closed(&r)) {
         r.proved = true;
         r.cut = false;
