@@ -1,8 +1,9 @@
 #!/bin/bash
-# bench/mixed.sh: iterations of cascades on a mixed workload (three sizes x two lengths of clips of the shapes; pixels in, the
-# autoencoder and a text encoder inside of each step), under weft's planner and the rules of others, through the same executor:
-# seconds of an iteration, idle ranks, and that all train alike. Policies take turns, ROUNDS times STEPS iterations, of which the first
-# third is not counted. Then sums by each rank's own terms and by representatives, and encoding inside beside cached latents.
+# bench/mixed.sh: iterations of cascades on a mixed workload (three sizes x two lengths of clips of the shapes, many small and few large,
+# eight clips an iteration; pixels in, the autoencoder and a text encoder inside of each step), under weft's planner and the rules of
+# others, through the same executor: seconds of an iteration, idle ranks, and that all train alike. Rules of equal groups have every
+# degree, and the fastest static one is what the others are held against. Policies take turns, ROUNDS times STEPS iterations, of which the
+# first third is not counted. Then sums by each rank's own terms and by representatives, and encoding inside beside cached latents.
 # FOOTAGE=DIR: real footage in the place of shapes. Alone on the machine, or the seconds mean nothing.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,21 +15,35 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
-buckets='[{batch: 2, frames: 5, height: 64, width: 64}, {batch: 2, frames: 21, height: 64, width: 64}, {batch: 2, frames: 5, height: 96, width: 96}, {batch: 2, frames: 21, height: 96, width: 96}, {batch: 2, frames: 5, height: 128, width: 128}, {batch: 2, frames: 21, height: 128, width: 128}]'
+samples=8
+list() { # SIZE...: frames x height x width, one clip each
+    local size frames height width all=
+    for size in "$@"; do
+        IFS=x read -r frames height width <<<"$size"
+        all+="${all:+, }{batch: 1, frames: $frames, height: $height, width: $width}"
+    done
+    echo "[$all]"
+}
+buckets=$(list 5x64x64 21x64x64 5x96x96 21x96x96 5x128x128 21x128x128)
 keep=(--set duplicates.on=false --set video.min_seconds=0 --set clips.min_frames=5 --set clips.min_seconds=0)
 if [ -n "${FOOTAGE-}" ]; then
     say "$WEFT" curate --in "$FOOTAGE" --out cur --set clips.max_side=256 --set clips.max_seconds=4
-    buckets='[{batch: 2, frames: 1, height: 96, width: 128}, {batch: 2, frames: 9, height: 96, width: 128}, {batch: 2, frames: 1, height: 144, width: 256}, {batch: 2, frames: 9, height: 144, width: 256}, {batch: 2, frames: 33, height: 96, width: 128}, {batch: 2, frames: 33, height: 144, width: 256}]'
+    buckets=$(list 1x96x128 9x96x128 33x96x128 1x144x256 9x144x256 33x144x256)
 else
     mkdir raw
     seed=1
-    for size in 64 96 128; do
-        for length in "8 12" "22 26"; do
-            seed=$((seed + 1)) name=$size-${length%% *}
-            say "$WEFT" synth --out "from-$name" --shots 16 --single-share 1 --held-out-clips 0 --min-frames "${length% *}" --max-frames "${length#* }" --size $size --seed $seed
-            for f in "from-$name/train"/*; do ln -s "$PWD/$f" "raw/$name-$(basename "$f")"; done
-        done
-    done
+    while read -r shots size least most; do
+        seed=$((seed + 1)) name=$size-$least
+        say "$WEFT" synth --out "from-$name" --shots $shots --single-share 1 --held-out-clips 0 --min-frames $least --max-frames $most --size $size --seed $seed </dev/null
+        for f in "from-$name/train"/*; do ln -s "$PWD/$f" "raw/$name-$(basename "$f")"; done
+    done <<'E'
+32 64 8 12
+16 64 22 26
+16 96 8 12
+8 96 22 26
+8 128 8 12
+8 128 22 26
+E
     say "$WEFT" curate --in raw --out cur "${keep[@]}"
 fi
 say "$WEFT" shard --in cur --out shards --set heldout=0
@@ -55,7 +70,7 @@ data: {path: shards, latents: latents, samples_from: pixels, threads: 1}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 4, num_attention_heads: 6, attention_head_dim: 32, ffn_dim: 768, freq_dim: 64}}
 text_encoders: [{weights: text/model/text_encoder}]
 checkpoint: {every: 0}
-stages: [{steps: $steps, accumulate: 6, lr: 1e-3, warmup: 0, buckets: $buckets}]
+stages: [{steps: $steps, accumulate: $samples, lr: 1e-3, warmup: 0, buckets: $buckets}]
 Y
 train() { # NAME RANKS SETTINGS...
     local name=$1 n=$2 options=()
@@ -79,19 +94,24 @@ def mean(run, *keys):
 def apart(a, b):
     return max(abs(p["loss"] - q["loss"]) / abs(p["loss"]) for p, q in zip(read(a, "metrics.jsonl"), read(b, "metrics.jsonl")))
 P
-table() { # RANKS POLICY...: a row each, against the first
-    local n=$1 round policy
+table() { # RANKS POLICY[/DEGREE]...: a row each, against the fastest static one
+    local n=$1 round policy degree
     shift
     for round in $(seq "$rounds"); do
-        for policy in "$@"; do train "$policy-$n-$round" "$n" "parallel.cascades.policy=$policy"; done
+        for policy in "$@"; do
+            degree=${policy#*/}
+            [ "$degree" != "$policy" ] || degree=0
+            train "${policy/\//-by-}-$n-$round" "$n" "parallel.cascades.policy=${policy%/*}" "parallel.cascades.degree=$degree"
+        done
     done
     python3 - "$n" "$rounds" "$@" <<'P'
 import sys
 sys.path.insert(0, ".")
 from row import *
 n, rounds, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-best = {p: min((seconds(f"{p}-{n}-{r + 1}"), f"{p}-{n}-{r + 1}") for r in range(rounds)) for p in names}
-first = best[names[0]]
+runs = {p: [f"{p.replace('/', '-by-')}-{n}-{r + 1}" for r in range(rounds)] for p in names}
+best = {p: min((seconds(run), run) for run in runs[p]) for p in names}
+first = min(best[p] for p in names if p.startswith("static"))
 for p in names:
     s, run = best[p]
     print(f"| {n} | {p} | {s:.3f} | {first[0] / s:.2f} | {100 * mean(run, 'planned', 'idle'):.1f} | {100 * mean(run, 'executed', 'idle'):.1f} | "
@@ -100,8 +120,7 @@ P
 }
 echo "| ranks | policy | iteration, s | as fast | idle, planned % | idle, executed % | makespan planned, s | executed, s | lower bound, s | losses apart |"
 echo "|---|---|---|---|---|---|---|---|---|---|"
-table 2 static-dp-cp flexsp knapformer arachne
-table 4 static-dp-cp arachne
+table 2 static-dp-cp/1 static-dp-cp/2 flexsp knapformer/1 knapformer/2 arachne
 echo
 echo "| ranks | sums of gradients | iteration, s | sums and update, s | sent for them by all, MiB | losses apart |"
 echo "|---|---|---|---|---|---|"
@@ -131,5 +150,5 @@ for kind in pixels latents; do
 import sys
 sys.path.insert(0, '.')
 from row import *
-print(f'| $kind | {12 / seconds(\"$kind\"):.1f} | {$disk / 1024:.1f} |')"
+print(f'| $kind | {$samples / seconds(\"$kind\"):.1f} | {$disk / 1024:.1f} |')"
 done
