@@ -44,16 +44,10 @@ static weft_link_speed speed_of(const weft_cluster *c, int64_t from, int64_t to)
 
 static weft_link_model links_of(const weft_cluster *c)
 {
-    weft_link_model m = {.per_node = (int)c->devices};
+    weft_link_model m = {.per_node = (int)c->devices, .cluster = c};
     if (c->devices > 1)
         m.inside = speed_of(c, 0, 1);
     m.between = c->nodes > 1 ? speed_of(c, 0, c->devices) : m.inside;
-    if (c->nodes == 1 || c->nics.count >= c->devices || c->devices > WEFT_LINK_NODE)
-        return m;
-    m.ports = (int)c->nics.count;
-    m.port_bytes_per_second = ((const weft_nic *)c->nics.item)->bandwidth;
-    for (int64_t d = 0; d < c->devices; d++)
-        m.port[d] = (int)weft_cluster_device_nic(c, d);
     return m;
 }
 

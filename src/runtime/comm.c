@@ -464,11 +464,11 @@ static weft_status tell_time(weft_exchange *x)
     const weft_transport *t = &x->comm->transport;
     const int peer = x->op == WEFT_COMM_SEND ? x->group->rank[x->argument] : -1;
     x->number = x->queue->sequence; /* this thread's alone to add to */
+    x->met = false;
     if (x->clock.now) {
         x->asked = *x->clock.now;
-        x->lag = 0;
         if (peer >= 0 && t->reserve)
-            x->asked = t->reserve(t->self, peer, x->bytes, x->asked, &x->lag);
+            x->asked = t->reserve(t->self, peer, x->bytes, x->asked);
         x->port = x->asked;
     }
     return t->turns ? weft_turns_begin(t->turns, x->comm->rank, x) : WEFT_OK;
@@ -477,6 +477,10 @@ static weft_status tell_time(weft_exchange *x)
 /* What it took is over for its owner, too. */
 static weft_status meet(weft_exchange *x)
 {
+    weft_turns *turns = x->comm ? x->comm->transport.turns : NULL;
+    if (turns && x->ranks > 1 && !x->met)
+        WEFT_TRY(weft_turns_go_on(turns, x->comm->rank, x));
+    x->met = true;
     if (x->clock.now && x->ranks > 1) {
         x->waited = x->end > *x->clock.now ? x->end - *x->clock.now : 0;
         *x->clock.now += x->waited;
@@ -535,8 +539,6 @@ weft_status weft_exchange_wait(weft_exchange *x)
     x->waited = weft_now() - begin;
     comm->waited += x->waited;
     pthread_mutex_unlock(&comm->mutex);
-    if (comm->transport.turns)
-        weft_turns_go_on(comm->transport.turns, comm->rank);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
         return meet(x);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
@@ -546,8 +548,15 @@ weft_status weft_exchange_wait(weft_exchange *x)
 
 bool weft_exchange_done(const weft_exchange *x)
 {
-    return atomic_load(&x->state) == WEFT_EXCHANGE_DONE &&
-           (!x->clock.now || x->ranks == 1 || x->end <= *x->clock.now);
+    if (atomic_load(&x->state) != WEFT_EXCHANGE_DONE)
+        return false;
+    if (!x->clock.now || x->ranks == 1)
+        return true;
+    weft_turns *turns = x->comm->transport.turns;
+    const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
+    return turns && single && !x->met
+               ? weft_turns_passed(turns, x->comm->rank, x, *x->clock.now)
+               : x->end <= *x->clock.now;
 }
 
 double weft_exchange_seconds(const weft_exchange *x, double *waited)

@@ -16,6 +16,7 @@
 #ifndef WEFT_RUNTIME_COMM_H
 #define WEFT_RUNTIME_COMM_H
 
+#include "plan/cluster/cluster.h"
 #include "runtime/choices.h"
 #include "runtime/runtime.h"
 
@@ -59,14 +60,15 @@ typedef struct weft_message {
         int64_t number;
     } handle;
     struct weft_message *next;
-    double due; /* link model: when it may be done; 0: not known yet */
+    bool envelope; /* made by the transport, in the place of one that has left */
+    double due;    /* link model: when it may be done; 0: not known yet */
     /* With a link model: when it is there, where its sender can tell; 0: it cannot.
      * With modelled time: from when on it may leave, when it has left, and is there. The sender's
      * poster sets all three to the same, a link model moves the last two, and the transport hands
      * the last one to who receives it. */
     bool timed;
     double from, left, there;
-    double lag; /* how much later than by an empty link it is there */
+    bool apart; /* timed, and the time that it takes is told apart from it (weft_turns) */
     /* Of the messages that its poster waits for together, those that are not done: a transport that
      * wakes posters counts down and wakes with the last. NULL: it is waited for alone. */
     atomic_int *together;
@@ -99,10 +101,11 @@ typedef struct weft_transport {
     void (*sleep)(void *self, double seconds);
     void (*wake)(void *self);
     /* With modelled time: takes the link to `peer` for so many bytes from `when` on, or from when
-     * it is free, which is returned; *lag: that of its messages. The owner's thread calls it.
-     * NULL: links are always free. */
-    double (*reserve)(void *self, int peer, int64_t bytes, double when, double *lag);
-    weft_turns *turns; /* with modelled time, on links that ranks share; NULL: they share none */
+     * it is free, which is returned. The owner's thread calls it. NULL: links are always free. */
+    double (*reserve)(void *self, int peer, int64_t bytes, double when);
+    /* With modelled time, on links that ranks share, what goes to or comes from single ranks; NULL:
+     * they share none. */
+    weft_turns *turns;
     /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on
      * a"). The one function that other threads call at any time, too. */
     bool (*alive)(void *self, int peer, char who[WEFT_COMM_NOTE]);
@@ -116,7 +119,7 @@ typedef struct weft_link_speed {
     double bytes_per_second, latency; /* seconds; a speed of 0: nothing is delayed */
 } weft_link_speed;
 
-enum { WEFT_LINK_PAIRS = 16, WEFT_LINK_NODE = 64 };
+enum { WEFT_LINK_PAIRS = 16 };
 
 /* Links of ranks on nodes of `per_node` each, as they would be: a message is done when it would be
  * there. Messages between two nodes follow one another; inside a node those of one rank do. */
@@ -127,13 +130,12 @@ typedef struct weft_link_model {
      * are there, nothing is late, and those of other devices take no time. What a rank sends to
      * another node, or inside its own, follows one another. Ranks of one process only. */
     bool clocked;
-    /* With it: so many network ports of a node, which its ranks share, what they send by one
-     * following one another in the order of their clocks, and so what arrives; port[i] is that of
-     * rank i of a node, and takes so many bytes a second each way. Each rank's thread ends with
-     * weft_comm_leave. 0: each rank has its own. */
-    int ports;
-    int port[WEFT_LINK_NODE];
-    double port_bytes_per_second;
+    /* With it: what goes to single ranks (sends; collectives do not) shares the links of this
+     * cluster, of which rank r is device r, as the event simulator has it: messages of one rank to
+     * another follow one another, all others have fair parts of the links that they pass. Each
+     * rank's thread ends with weft_comm_leave. Borrowed until the communicators are freed. NULL:
+     * ranks share no links. */
+    const weft_cluster *cluster;
     int pairs; /* of nodes that have another link than `between`, the same in both directions */
     struct {
         int node[2];

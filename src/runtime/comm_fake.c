@@ -14,6 +14,7 @@ typedef struct fake_rank {
     int rank;
     atomic_bool dead;
     weft_message *first, **last; /* without their counterpart yet, oldest first */
+    weft_message *envelope, **last_envelope; /* that its counterpart will find; owned */
     struct {
         int peer;
         char text[WEFT_COMM_NOTE];
@@ -49,20 +50,47 @@ static bool finish(weft_message *m)
     return last;
 }
 
-/* The oldest unmatched message of the peer that fits `mine`, taken out of its list. */
-static weft_message *take_match(fake_rank *me, const weft_message *mine)
+/* The oldest message of a list that fits `mine` of rank `me`, taken out of it. */
+static weft_message *take(weft_message **at, weft_message ***last, int me, const weft_message *mine)
 {
-    fake_rank *other = &me->world->rank[mine->peer];
-    for (weft_message **at = &other->first; *at && !other->dead; at = &(*at)->next) {
+    for (; *at; at = &(*at)->next) {
         weft_message *m = *at;
-        if (m->receiving == mine->receiving || m->peer != me->rank || m->tag != mine->tag)
+        if (m->receiving == mine->receiving || m->peer != me || m->tag != mine->tag)
             continue;
         *at = m->next;
         if (!m->next)
-            other->last = at;
+            *last = at;
         return m;
     }
     return NULL;
+}
+
+/* The oldest unmatched message of the peer that fits `mine`. */
+static weft_message *take_match(fake_rank *me, const weft_message *mine)
+{
+    fake_rank *other = &me->world->rank[mine->peer];
+    if (other->dead)
+        return NULL;
+    weft_message *m = take(&other->envelope, &other->last_envelope, me->rank, mine);
+    return m ? m : take(&other->first, &other->last, me->rank, mine);
+}
+
+/* What stands for a timed message without content whose receiver has not asked for it yet: it has
+ * left by its sender's clock, whenever the receiver's thread comes. */
+static weft_status post_envelope(fake_rank *me, weft_message *mine)
+{
+    weft_message *m = weft_alloc(sizeof *m);
+    if (!m)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a message to rank %d", mine->peer);
+    m->peer = mine->peer;
+    m->tag = mine->tag;
+    m->bytes = mine->bytes;
+    m->there = mine->there;
+    m->hollow = m->envelope = true;
+    *me->last_envelope = m;
+    me->last_envelope = &m->next;
+    finish(mine);
+    return WEFT_OK;
 }
 
 static weft_status fake_post(void *self, weft_message *mine)
@@ -76,7 +104,9 @@ static weft_status fake_post(void *self, weft_message *mine)
                          (unsigned long long)mine->tag, me->world->tag_bits);
     pthread_mutex_lock(&me->world->mutex);
     weft_message *other = me->dead ? NULL : take_match(me, mine);
-    if (!other) {
+    if (!other && mine->timed && mine->hollow && !mine->receiving) {
+        status = post_envelope(me, mine);
+    } else if (!other) {
         mine->next = NULL;
         *me->last = mine;
         me->last = &mine->next;
@@ -91,8 +121,11 @@ static weft_status fake_post(void *self, weft_message *mine)
         if (!mine->hollow)
             memcpy(to->data, from->data, (size_t)mine->bytes);
         to->there = from->there;
-        last = finish(other);
+        last = !other->envelope && finish(other);
         finish(mine);
+    }
+    if (other && other->envelope) {
+        weft_free(other);
     }
     pthread_mutex_unlock(&me->world->mutex);
     if (last)
@@ -179,6 +212,10 @@ static bool fake_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
 static void free_world(fake_world *world)
 {
     for (int r = 0; r < world->ranks; r++) {
+        for (weft_message *m = world->rank[r].envelope, *next; m; m = next) {
+            next = m->next;
+            weft_free(m);
+        }
         pthread_cond_destroy(&world->rank[r].came);
         pthread_mutex_destroy(&world->rank[r].asleep);
     }
@@ -217,6 +254,7 @@ static fake_world *make_world(int ranks, int users, int tag_bits)
         world->rank[r].world = world;
         world->rank[r].rank = r;
         world->rank[r].last = &world->rank[r].first;
+        world->rank[r].last_envelope = &world->rank[r].envelope;
         pthread_mutex_init(&world->rank[r].asleep, NULL);
         pthread_cond_init(&world->rank[r].came, &monotonic);
     }

@@ -93,7 +93,7 @@ struct weft_exchange {
     weft_device_clock clock;
     int turn;
     double asked;    /* when its owner started it; a send: when its link is free */
-    double lag;      /* of what it sends, behind others that arrive over the same link */
+    bool met;        /* its owner has waited for what it took */
     uint32_t number; /* in its queue */
     double port;     /* when the next of its messages may leave */
     double begin, end;
@@ -203,15 +203,18 @@ struct weft_comm {
     double noted, checked, told, busy_heard;
 };
 
-/* Turns on links that ranks share, in modelled time (turns.c). Calls are a rank's own thread's. */
-weft_turns *weft_turns_create(int ranks, int links); /* NULL: no memory */
-void weft_turns_free(weft_turns *turns);             /* accepts NULL */
-/* From when on the link is its own, for so many seconds, asked for at `when`. */
-double weft_turns_take(weft_turns *turns, int rank, int link, double when, double seconds);
-/* An exchange begins; is waited for; what was waited for is there. */
+/* Messages over the links of a cluster, in modelled time (turns.c): rank r is its device r, and the
+ * cluster is borrowed. Calls are a rank's own thread's, but `break`. */
+weft_turns *weft_turns_create(int ranks, const weft_cluster *cluster); /* NULL: no memory */
+void weft_turns_free(weft_turns *turns);                               /* accepts NULL */
+/* An exchange begins; is about to be waited for. */
 weft_status weft_turns_begin(weft_turns *turns, int rank, const weft_exchange *x);
 void weft_turns_wait(weft_turns *turns, int rank, const weft_exchange *x);
-void weft_turns_go_on(weft_turns *turns, int rank);
+/* It is done as far as its threads go: waits until it is by the clocks, too, and puts the times of
+ * a send or receive in it. */
+weft_status weft_turns_go_on(weft_turns *turns, int rank, weft_exchange *x);
+/* A send or receive that is not waited for yet has passed by `now`. */
+bool weft_turns_passed(weft_turns *turns, int rank, const weft_exchange *x, double now);
 void weft_turns_leave(weft_turns *turns, int rank);
 /* Nobody waits for turns any more. */
 void weft_turns_break(weft_turns *turns);

@@ -312,7 +312,7 @@ static weft_status post(weft_comm *comm, weft_exchange *x, weft_lane *lane, weft
         m->together = &lane->together;
     if (x->clock.now && !m->receiving) {
         m->timed = true;
-        m->lag = x->lag;
+        m->apart = comm->transport.turns && x->op == WEFT_COMM_SEND;
         m->from = m->left = m->there = lane->time > x->port ? lane->time : x->port;
         const weft_status_code status = comm->transport.post(comm->transport.self, m);
         x->port = m->left;

@@ -25,7 +25,7 @@ typedef struct book {
     int users, nodes;
     int *node; /* by rank */
     weft_link_model model;
-    weft_turns *turns;        /* on ports that ranks share; NULL: they share none */
+    weft_turns *turns;        /* on links that ranks share; NULL: they share none */
     double *leaves, *arrives; /* [nodes x nodes], then [ranks] */
 } book;
 
@@ -92,35 +92,20 @@ static weft_status clocked_post(void *self, weft_message *m)
 {
     coat *c = self;
     const weft_link_speed *link = link_to(c, m->peer);
-    if (link && !m->receiving && m->timed) {
+    if (link && !m->receiving && m->timed && !m->apart) {
         m->left = m->from + (double)m->bytes / link->bytes_per_second;
-        m->there = m->left + link->latency + m->lag;
+        m->there = m->left + link->latency;
     }
     return c->below.post(c->below.self, m);
 }
 
-static int port_of(const book *b, int rank)
-{
-    return b->node[rank] * b->model.ports + b->model.port[rank % b->model.per_node];
-}
-
-static double link_reserve(void *self, int peer, int64_t bytes, double when, double *lag)
+static double link_reserve(void *self, int peer, int64_t bytes, double when)
 {
     coat *c = self;
     const weft_link_speed *link = link_to(c, peer);
     if (!link)
         return when;
-    const book *b = c->book;
-    const int own = c->below.rank;
-    double *free_at = &c->free_at[b->node[peer]];
-    if (b->turns && b->node[own] != b->node[peer]) {
-        /* its node's port, and then that of the other one when it begins to arrive there */
-        const double seconds = (double)bytes / b->model.port_bytes_per_second;
-        when = weft_turns_take(b->turns, own, port_of(b, own), when, seconds);
-        *lag = weft_turns_take(b->turns, own, b->nodes * b->model.ports + port_of(b, peer), when,
-                               seconds) -
-               when;
-    }
+    double *free_at = &c->free_at[c->book->node[peer]];
     const double begin = *free_at > when ? *free_at : when;
     *free_at = begin + (double)bytes / link->bytes_per_second;
     return begin;
@@ -224,7 +209,7 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
     for (int r = 0; r < ranks && b->node; r++)
         b->node[r] = r / model->per_node;
     if (b->node && b->leaves && b->arrives &&
-        (!model->ports || (b->turns = weft_turns_create(ranks, 2 * nodes * model->ports))))
+        (!model->cluster || (b->turns = weft_turns_create(ranks, model->cluster))))
         return b;
     b->users = 1;
     close_book(b);
@@ -233,6 +218,10 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
 
 weft_status weft_transport_link(weft_transport *transport, int count, const weft_link_model *model)
 {
+    if (model->cluster && weft_cluster_devices(model->cluster) < transport[0].ranks)
+        return weft_fail(WEFT_E_ARG, "%d ranks, the cluster %s has %lld devices",
+                         transport[0].ranks, model->cluster->name,
+                         (long long)weft_cluster_devices(model->cluster));
     book *b = open_book(transport[0].ranks, count, model);
     coat **coats = weft_alloc(count * (int64_t)sizeof *coats);
     bool whole = b && coats;
@@ -268,7 +257,7 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
         transport[i].post = clocked_post;
         transport[i].late = NULL;
         transport[i].due = NULL;
-        transport[i].reserve = link_reserve;
+        transport[i].reserve = b->turns ? NULL : link_reserve;
         transport[i].turns = b->turns;
     }
     for (int i = 0; i < count && coats && !whole; i++) {

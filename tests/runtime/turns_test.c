@@ -1,165 +1,246 @@
-/* Turns on a link that ranks share: who gets it when follows the clocks of the ranks and not the
- * order in which their threads come, which is made the wrong way round here. Times are exact. */
+/* Messages of ranks over links that they share: when they pass follows the clocks of the ranks and
+ * not the order in which their threads come, which is made the wrong way round here. Two nodes of
+ * two ranks behind a port of a byte a second each; times are exact. */
 #include "runtime/comm_internal.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
-#include <semaphore.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 3, LATE = 40 * 1000 /* microseconds that a thread comes after the others */ };
+enum { RANKS = 4, LATE = 40 * 1000 /* microseconds that a thread comes after the others */ };
+
+static const char yaml[] =
+    "nodes: 2\ndevices: 2\nhost: {}\n"
+    "device: {memory: 1GiB, flops: 1e12, memory_bandwidth: 1e12}\n"
+    "link: {bandwidth: 8, latency: 0}\nnics:\n  - {switch: spine, bandwidth: 1, latency: 0.25}\n"
+    "switches:\n  - {name: spine}\n";
+static const double latency = 0.5; /* of both ports */
 
 typedef struct job {
     weft_turns *turns;
-    weft_exchange *x; /* what ranks hand to one another */
-    sem_t *there;     /* it has been, in real time */
+    weft_group *group;
+    int rank;
+    double clock;
     double got;
 } job;
 
-static void play(void *(*const body[RANKS])(void *), weft_exchange *x, double got[RANKS])
+static weft_cluster make_cluster(weft_arena *arena)
 {
+    weft_cluster c;
+    cr_assert_eq(weft_config_parse(arena, yaml, strlen(yaml), "two", NULL, 0, &weft_cluster_section,
+                                   &c),
+                 WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_cluster_resolve(&c, "two"), WEFT_OK, "%s", weft_error_message());
+    return c;
+}
+
+static void play(void *(*const body[RANKS])(void *), double got[RANKS])
+{
+    int everybody[RANKS] = {0, 1, 2, 3};
+    weft_group group = {.rank = everybody, .tag = 1 << 8};
+    weft_arena *arena = weft_arena_create();
+    const weft_cluster c = make_cluster(arena);
     pthread_t thread[RANKS];
     job j[RANKS];
-    sem_t there;
-    weft_turns *turns = weft_turns_create(RANKS, 1);
+    weft_turns *turns = weft_turns_create(RANKS, &c);
     cr_assert(turns);
-    sem_init(&there, 0, 0);
     for (int r = 0; r < RANKS; r++) {
-        j[r] = (job){.turns = turns, .x = x, .there = &there};
+        j[r] = (job){.turns = turns, .group = &group, .rank = r};
         pthread_create(&thread[r], NULL, body[r], &j[r]);
     }
     for (int r = 0; r < RANKS; r++) {
         pthread_join(thread[r], NULL);
         got[r] = j[r].got;
     }
-    sem_destroy(&there);
     weft_turns_free(turns);
+    weft_arena_free(arena);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
-
-static void *asks_for_five(void *self)
+static weft_exchange single(job *j, weft_comm_op op, int peer, uint32_t number)
 {
-    job *j = self;
-    j->got = weft_turns_take(j->turns, 0, 0, 5, 1);
-    weft_turns_leave(j->turns, 0);
+    return (weft_exchange){.group = j->group,
+                           .op = op,
+                           .argument = peer,
+                           .ranks = RANKS,
+                           .number = number,
+                           .clock = {.now = &j->clock}};
+}
+
+static weft_exchange start(job *j, int peer, uint32_t number, double when, int64_t bytes)
+{
+    weft_exchange x = single(j, WEFT_COMM_SEND, peer, number);
+    x.asked = j->clock = when;
+    x.bytes = bytes;
+    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    return x;
+}
+
+static double finish(job *j, weft_exchange *x)
+{
+    weft_turns_wait(j->turns, j->rank, x);
+    cr_assert_eq(weft_turns_go_on(j->turns, j->rank, x), WEFT_OK);
+    return x->end;
+}
+
+static void *receive(job *j, int peer)
+{
+    weft_exchange x = single(j, WEFT_COMM_RECV, peer, 0);
+    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    j->got = finish(j, &x);
+    weft_turns_leave(j->turns, j->rank);
     return NULL;
 }
 
-static void *asks_for_four_but_comes_late(void *self)
+static void *send_once(job *j, int peer, double when, int64_t bytes)
 {
-    job *j = self;
+    weft_exchange x = start(j, peer, 0, when, bytes);
+    j->got = finish(j, &x);
+    weft_turns_leave(j->turns, j->rank);
+    return NULL;
+}
+
+static void *receives_from_0(void *self)
+{
+    return receive(self, 0);
+}
+
+static void *receives_from_1(void *self)
+{
+    return receive(self, 1);
+}
+
+/* ---- sharing --------------------------------------------------------------------------------- */
+
+static void *sends_at_five(void *self)
+{
+    return send_once(self, 2, 5, 4);
+}
+
+static void *sends_at_four_but_comes_late(void *self)
+{
     usleep(LATE);
-    j->got = weft_turns_take(j->turns, 1, 0, 4, 2);
-    cr_assert_eq(weft_turns_begin(j->turns, 1, &j->x[0]), WEFT_OK); /* a message to rank 2 */
-    sem_post(j->there);
-    weft_turns_leave(j->turns, 1);
-    return NULL;
+    return send_once(self, 3, 4, 4);
 }
 
-static void *asks_when_it_has_heard(void *self)
+/* Rank 1 alone until 5 s, then both at half of the port; by who comes first it would be 9 and 13,
+ * one behind the other 8 and 12. */
+Test(turns, links_are_shared_by_the_clocks_and_not_by_the_threads)
 {
-    job *j = self;
-    weft_turns_wait(j->turns, 2, &j->x[1]);
-    sem_wait(j->there);
-    usleep(LATE);
-    weft_turns_go_on(j->turns, 2);
-    j->got = weft_turns_take(j->turns, 2, 0, 4.5, 1);
-    weft_turns_leave(j->turns, 2);
-    return NULL;
-}
-
-/* By who comes first it would be 5, 6 and 8; the earliest clock would be given 6 only. */
-Test(turns, follow_the_clocks_and_not_the_threads)
-{
-    int everybody[RANKS] = {0, 1, 2};
-    weft_group group = {.rank = everybody, .tag = 1 << 8};
-    weft_exchange x[2] = {
-        {.group = &group, .op = WEFT_COMM_SEND, .argument = 2, .ranks = RANKS},
-        {.group = &group, .op = WEFT_COMM_RECV, .argument = 1, .ranks = RANKS},
-    };
-    void *(*const body[RANKS])(void *) = {asks_for_five, asks_for_four_but_comes_late,
-                                          asks_when_it_has_heard};
+    void *(*const body[RANKS])(void *) = {sends_at_five, sends_at_four_but_comes_late,
+                                          receives_from_0, receives_from_1};
     for (int again = 0; again < 3; again++) {
         double got[RANKS];
-        play(body, x, got);
-        cr_expect_eq(got[1], 4, "the earliest clock: %g", got[1]);
-        cr_expect_eq(got[2], 6, "behind it, told by it: %g", got[2]);
-        cr_expect_eq(got[0], 7, "the latest clock, the first thread: %g", got[0]);
+        play(body, got);
+        cr_expect_eq(got[1], 11, "the earlier clock, the later thread: %g", got[1]);
+        cr_expect_eq(got[0], 12, "%g", got[0]);
+        cr_expect_eq(got[3], 11 + latency, "%g", got[3]);
+        cr_expect_eq(got[2], 12 + latency, "%g", got[2]);
     }
+}
+
+/* ---- following ------------------------------------------------------------------------------- */
+
+static void *sends_two(void *self)
+{
+    job *j = self;
+    weft_exchange first = start(j, 2, 0, 0, 2), second = start(j, 2, 1, 0, 2);
+    cr_expect_not(weft_turns_passed(j->turns, j->rank, &first, 1));
+    cr_expect_eq(finish(j, &first), 2);
+    cr_expect_eq(first.begin, 0);
+    cr_expect_not(weft_turns_passed(j->turns, j->rank, &second, 2));
+    j->got = finish(j, &second);
+    cr_expect_eq(second.begin, 2, "%g", second.begin);
+    weft_turns_leave(j->turns, j->rank);
+    return NULL;
+}
+
+static void *leaves(void *self)
+{
+    const job *j = self;
+    weft_turns_leave(j->turns, j->rank);
+    return NULL;
+}
+
+/* To one rank they do; both at once would have passed at 4. */
+Test(turns, messages_to_one_rank_follow_one_another)
+{
+    void *(*const body[RANKS])(void *) = {sends_two, leaves, receives_from_0, leaves};
+    double got[RANKS];
+    play(body, got);
+    cr_expect_eq(got[2], 2 + latency, "%g", got[2]);
+    cr_expect_eq(got[0], 4, "%g", got[0]);
 }
 
 /* ---- meeting --------------------------------------------------------------------------------- */
 
-static void *meets_then_asks(void *self)
+static void meet(job *j)
+{
+    weft_exchange x = {.group = j->group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2};
+    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    finish(j, &x);
+}
+
+static void *meets_then_sends(void *self)
 {
     job *j = self;
-    cr_assert_eq(weft_turns_begin(j->turns, 0, j->x), WEFT_OK);
-    weft_turns_wait(j->turns, 0, j->x);
-    sem_wait(j->there);
+    weft_exchange x = {.group = j->group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2};
+    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    weft_turns_wait(j->turns, j->rank, &x);
+    usleep(2 * LATE); /* what it waits for has come meanwhile, and it has not seen that yet */
+    cr_assert_eq(weft_turns_go_on(j->turns, j->rank, &x), WEFT_OK);
+    return send_once(j, 2, 0.5, 2);
+}
+
+static void *sends_at_one(void *self)
+{
+    return send_once(self, 3, 1, 2);
+}
+
+static void *meets_late_then_receives(void *self)
+{
     usleep(LATE);
-    weft_turns_go_on(j->turns, 0);
-    j->got = weft_turns_take(j->turns, 0, 0, 0.75, 0.5);
-    weft_turns_leave(j->turns, 0);
-    return NULL;
+    meet(self);
+    return receive(self, 0);
 }
 
-static void *asks_then_meets(void *self)
-{
-    job *j = self;
-    usleep(LATE);
-    j->got = weft_turns_take(j->turns, 1, 0, 0.5, 1);
-    cr_assert_eq(weft_turns_begin(j->turns, 1, j->x), WEFT_OK);
-    sem_post(j->there);
-    weft_turns_leave(j->turns, 1);
-    return NULL;
-}
-
-static void *asks_at_once(void *self)
-{
-    job *j = self;
-    j->got = weft_turns_take(j->turns, 2, 0, 1, 1);
-    weft_turns_leave(j->turns, 2);
-    return NULL;
-}
-
-/* Who waits for a collective may ask for less than who asks already, once all are there. */
+/* Who waits for a collective may send earlier than who sends already, once all are there. */
 Test(turns, wait_for_those_that_meet)
 {
-    int pair[2] = {0, 1};
-    weft_group group = {.rank = pair, .tag = 2 << 8};
-    weft_exchange x = {.group = &group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2};
-    void *(*const body[RANKS])(void *) = {meets_then_asks, asks_then_meets, asks_at_once};
+    void *(*const body[RANKS])(void *) = {meets_then_sends, sends_at_one, meets_late_then_receives,
+                                          receives_from_1};
     double got[RANKS];
-    play(body, &x, got);
-    cr_expect_eq(got[1], 0.5, "%g", got[1]);
-    cr_expect_eq(got[0], 1.5, "%g", got[0]);
-    cr_expect_eq(got[2], 2, "%g", got[2]);
+    play(body, got);
+    cr_expect_eq(got[0], 4, "%g", got[0]);
+    cr_expect_eq(got[1], 4.5, "%g", got[1]);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void *asks_for_ever(void *self)
+static void *sends_for_ever(void *self)
 {
     job *j = self;
-    j->got = weft_turns_take(j->turns, 0, 0, 3, 1);
-    sem_post(j->there);
+    weft_exchange x = start(j, 3, 0, 3, 1);
+    finish(j, &x);
+    j->got = x.end;
     return NULL;
 }
 
-/* Rank 1 neither asks nor leaves, as one that failed. */
+/* Rank 1 neither waits nor leaves, as one that failed. */
 Test(turns, nobody_waits_when_they_are_broken, .timeout = 60)
 {
+    int everybody[RANKS] = {0, 1, 2, 3};
+    weft_group group = {.rank = everybody, .tag = 1 << 8};
+    weft_arena *arena = weft_arena_create();
+    const weft_cluster c = make_cluster(arena);
     pthread_t thread;
-    sem_t there;
-    job j = {.turns = weft_turns_create(2, 1), .there = &there, .got = -1};
+    job j = {.turns = weft_turns_create(RANKS, &c), .group = &group, .got = -1};
     cr_assert(j.turns);
-    sem_init(&there, 0, 0);
-    pthread_create(&thread, NULL, asks_for_ever, &j);
+    pthread_create(&thread, NULL, sends_for_ever, &j);
     usleep(LATE);
-    cr_expect_eq(sem_trywait(&there), -1, "it did not wait for rank 1");
     weft_turns_break(j.turns);
     pthread_join(thread, NULL);
-    sem_destroy(&there);
+    cr_expect_eq(j.got, 0, "no time: %g", j.got);
     weft_turns_free(j.turns);
+    weft_arena_free(arena);
 }

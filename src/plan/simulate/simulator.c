@@ -1,5 +1,7 @@
 #include "plan/simulate/simulator.h"
 
+#include "plan/simulate/traffic.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +11,7 @@ enum { PAIRWISE_MAX = 64 }; /* above, the messages of an all-to-all go together 
 
 /* One round (or several equal ones) of a collective over a group. */
 typedef struct round {
-    int32_t *link, *count; /* distinct links, messages on each */
-    int32_t links;
+    weft_way way;
     double latency; /* of all its repetitions together */
     double times;   /* how many equal rounds this stands for */
 } round_t;
@@ -36,14 +37,12 @@ enum {
     CLASS_COUNT
 };
 
-typedef struct flow {
+/* What a flow carries; its number is that of the traffic. */
+typedef struct cargo {
     int32_t step, round;
-    const round_t *path;
-    double left, rate, since; /* bytes of one message still to go */
-    double most;              /* the rate that its own messages leave it on an empty network */
-    int64_t version, mark;
-    bool active, fixed;
-} flow;
+    double bytes;    /* of one message */
+    int64_t version; /* of it or of its rate: events of others are none any more */
+} cargo;
 
 typedef struct event {
     double time;
@@ -51,11 +50,6 @@ typedef struct event {
     int32_t kind, index; /* step or flow */
 } event;
 enum { EVENT_STEP_ENDS, EVENT_FLOW_STARTS, EVENT_FLOW_ENDS };
-
-typedef struct flow_list {
-    int32_t *item;
-    int64_t count, room;
-} flow_list;
 
 typedef struct simulator {
     const weft_trace *t;
@@ -67,20 +61,14 @@ typedef struct simulator {
     int32_t *first_to, *next_to;             /* sends to a device: list of steps; -1: end */
     int32_t *pending;                        /* per step */
     int32_t *waiter, *waiter_first;
-    flow *flows;
-    int64_t flow_count, flow_room;
-    flow_list idle;     /* flows to use again */
-    int32_t *lanes;     /* per step: messages of a tree still to come */
-    flow_list *on_link; /* active flows */
+    weft_traffic *traffic;
+    cargo *cargo; /* by flow */
+    int64_t cargo_count, cargo_room;
+    int32_t *lanes; /* per step: messages of a tree still to come */
     event *heap;
     int64_t heap_count, heap_room, orders;
-    flow_list dirty, part_links, part_flows, ready;
-    int64_t *link_mark, link_round, mark;
-    double *capacity, *wanted; /* per link; wanted: by its flows if each ran at its most */
-    flow_list fresh;           /* flows that have begun and have no rate yet */
-    double *spare, *share;     /* per link, while filling */
-    int32_t *tight;            /* heap of links by share */
-    int64_t *weight;
+    weft_index_list way, ready; /* way: links of the round that is made */
+    int32_t *on_way;            /* per link: messages of that round */
     double now;
     int64_t done;
 } simulator;
@@ -88,13 +76,6 @@ typedef struct simulator {
 static weft_status no_memory(void)
 {
     return weft_fail(WEFT_E_MEMORY, "out of memory in the simulator");
-}
-
-static weft_status push_item(flow_list *list, int32_t value)
-{
-    WEFT_TRY(weft_grow((void **)&list->item, list->count, &list->room, sizeof *list->item));
-    list->item[list->count++] = value;
-    return WEFT_OK;
 }
 
 static bool earlier(const event *a, const event *b)
@@ -138,10 +119,8 @@ static event pop_event(simulator *s)
 static weft_status add_round(simulator *s, const int32_t *from, const int32_t *to, int64_t messages,
                              double times, bool host, rounds *out)
 {
-    int64_t total = 0;
     double latency = 0;
-    s->link_round++;
-    s->part_links.count = 0;
+    s->way.count = 0;
     for (int64_t i = 0; i < messages; i++) {
         weft_path path;
         if (host)
@@ -149,30 +128,25 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
         else
             weft_cluster_path(s->c, from[i], to[i], &path);
         latency = fmax(latency, path.latency);
-        for (int32_t k = 0; k < path.count; k++) {
-            const int32_t link = path.link[k];
-            if (s->link_mark[link] != s->link_round) {
-                s->link_mark[link] = s->link_round;
-                s->weight[link] = 0;
-                WEFT_TRY(push_item(&s->part_links, link));
-                total++;
-            }
-            s->weight[link]++;
-        }
+        for (int32_t k = 0; k < path.count; k++)
+            if (s->on_way[path.link[k]]++ == 0)
+                WEFT_TRY(weft_index_push(&s->way, path.link[k]));
     }
-    round_t r = {.links = (int32_t)total, .latency = latency * times, .times = times};
-    r.link = weft_arena_alloc(s->arena, (total + 1) * (int64_t)sizeof *r.link);
-    r.count = weft_arena_alloc(s->arena, (total + 1) * (int64_t)sizeof *r.count);
-    if (!r.link || !r.count)
+    const int64_t links = s->way.count;
+    round_t r = {.way = {.links = (int32_t)links}, .latency = latency * times, .times = times};
+    r.way.link = weft_arena_alloc(s->arena, (links + 1) * (int64_t)sizeof *r.way.link);
+    r.way.count = weft_arena_alloc(s->arena, (links + 1) * (int64_t)sizeof *r.way.count);
+    if (!r.way.link || !r.way.count)
         return no_memory();
-    for (int64_t i = 0; i < total; i++) {
-        r.link[i] = s->part_links.item[i];
-        r.count[i] = (int32_t)s->weight[r.link[i]];
+    for (int64_t i = 0; i < links; i++) {
+        r.way.link[i] = s->way.item[i];
+        r.way.count[i] = s->on_way[r.way.link[i]];
+        s->on_way[r.way.link[i]] = 0;
     }
     round_t *last = out->count && !out->next ? &out->item[out->count - 1] : NULL;
-    if (last && last->links == r.links &&
-        !memcmp(last->link, r.link, (size_t)total * sizeof *r.link) &&
-        !memcmp(last->count, r.count, (size_t)total * sizeof *r.count)) {
+    if (last && last->way.links == links &&
+        !memcmp(last->way.link, r.way.link, (size_t)links * sizeof *r.way.link) &&
+        !memcmp(last->way.count, r.way.count, (size_t)links * sizeof *r.way.count)) {
         last->times += times; /* a round like the one before */
         last->latency += r.latency;
     } else {
@@ -331,34 +305,32 @@ static weft_status end_step(simulator *s, int32_t step);
 
 static weft_status launch_round(simulator *s, int32_t index)
 {
-    flow *f = &s->flows[index];
+    cargo *f = &s->cargo[index];
     const weft_trace_step *step = &s->t->step[f->step];
     const weft_trace_group *g = &s->t->group[step->group];
     double loops;
     const rounds *r = &s->cache[step->group * CLASS_COUNT + class_of(s->t, step)];
-    const double bytes = message_bytes(step, g->count, &loops) * loops * step->repeat / r->rings;
-    f->path = &r->item[f->round];
-    f->left = bytes * f->path->times;
-    for (int32_t i = 0; i < f->path->links; i++)
-        s->out->link_bytes[f->path->link[i]] += f->left * f->path->count[i];
+    const round_t *round = &r->item[f->round];
+    f->bytes = message_bytes(step, g->count, &loops) * loops * step->repeat / r->rings;
+    f->bytes *= round->times;
+    for (int32_t i = 0; i < round->way.links; i++)
+        s->out->link_bytes[round->way.link[i]] += f->bytes * round->way.count[i];
     f->version++;
     const double first = f->round == 0 ? step->seconds : 0;
-    return push_event(s, s->now + (f->path->latency * loops + first) * step->repeat,
+    return push_event(s, s->now + (round->latency * loops + first) * step->repeat,
                       EVENT_FLOW_STARTS, index, f->version);
 }
 
 static weft_status launch(simulator *s, int32_t step, int32_t round)
 {
     int32_t f;
-    if (s->idle.count) {
-        f = s->idle.item[--s->idle.count];
-    } else {
-        WEFT_TRY(weft_grow((void **)&s->flows, s->flow_count, &s->flow_room, sizeof *s->flows));
-        f = (int32_t)s->flow_count++;
-        s->flows[f] = (flow){0};
+    WEFT_TRY(weft_traffic_open(s->traffic, &f));
+    if (f == s->cargo_count) {
+        WEFT_TRY(weft_grow((void **)&s->cargo, s->cargo_count, &s->cargo_room, sizeof *s->cargo));
+        s->cargo[s->cargo_count++] = (cargo){0};
     }
-    s->flows[f].step = step;
-    s->flows[f].round = round;
+    s->cargo[f].step = step;
+    s->cargo[f].round = round;
     return launch_round(s, f);
 }
 
@@ -386,7 +358,7 @@ static int32_t holders(const weft_trace *t, int64_t step)
 
 static weft_status make_ready(simulator *s, int32_t step)
 {
-    return --s->pending[step] == 0 ? push_item(&s->ready, step) : WEFT_OK;
+    return --s->pending[step] == 0 ? weft_index_push(&s->ready, step) : WEFT_OK;
 }
 
 static weft_status end_step(simulator *s, int32_t index)
@@ -406,47 +378,10 @@ static weft_status end_step(simulator *s, int32_t index)
     return WEFT_OK;
 }
 
-/* A link that has room for the most of all its flows holds up nobody, so what changes on one side
- * of it is not felt on the other. */
-static bool is_tight(const simulator *s, int32_t link)
-{
-    return s->wanted[link] > s->capacity[link] * (1 + 1e-9);
-}
-
-static weft_status link_flow(simulator *s, int32_t index, bool add)
-{
-    flow *f = &s->flows[index];
-    f->active = add;
-    if (add) {
-        f->most = INFINITY;
-        for (int32_t i = 0; i < f->path->links; i++)
-            f->most = fmin(f->most, s->capacity[f->path->link[i]] / f->path->count[i]);
-        WEFT_TRY(push_item(&s->fresh, index));
-    }
-    for (int32_t i = 0; i < f->path->links; i++) {
-        const int32_t link = f->path->link[i];
-        flow_list *list = &s->on_link[link];
-        const bool tight = is_tight(s, link);
-        if (add) {
-            WEFT_TRY(push_item(list, index));
-            s->wanted[link] += f->most * f->path->count[i];
-        } else {
-            int64_t k = 0;
-            while (list->item[k] != index)
-                k++;
-            list->item[k] = list->item[--list->count];
-            s->wanted[link] = list->count ? s->wanted[link] - f->most * f->path->count[i] : 0;
-        }
-        if (tight || is_tight(s, link))
-            WEFT_TRY(push_item(&s->dirty, link));
-    }
-    return WEFT_OK;
-}
-
 static weft_status end_flow(simulator *s, int32_t index)
 {
-    WEFT_TRY(link_flow(s, index, false));
-    flow *f = &s->flows[index];
+    WEFT_TRY(weft_traffic_end(s->traffic, index));
+    cargo *f = &s->cargo[index];
     const int32_t step = f->step, round = f->round;
     const rounds *r =
         &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t, &s->t->step[step])];
@@ -455,7 +390,7 @@ static weft_status end_flow(simulator *s, int32_t index)
         return launch_round(s, index);
     }
     f->version++;
-    WEFT_TRY(push_item(&s->idle, index));
+    WEFT_TRY(weft_traffic_close(s->traffic, index));
     if (!r->next)
         return end_step(s, step);
     if (r->next[round] >= 0)
@@ -465,134 +400,15 @@ static weft_status end_flow(simulator *s, int32_t index)
     return --s->lanes[step] == 0 ? end_step(s, step) : WEFT_OK;
 }
 
-static weft_status take_flow(simulator *s, int32_t index)
-{
-    if (s->flows[index].mark == s->mark)
-        return WEFT_OK;
-    s->flows[index].mark = s->mark;
-    return push_item(&s->part_flows, index);
-}
-
-static weft_status take_flows(simulator *s, int32_t link)
-{
-    for (int64_t k = 0; k < s->on_link[link].count; k++)
-        WEFT_TRY(take_flow(s, s->on_link[link].item[k]));
-    return WEFT_OK;
-}
-
-/* The flows that hang together with those in part_flows over tight links, and all their links. */
-static weft_status collect(simulator *s)
-{
-    s->link_round++;
-    s->part_links.count = 0;
-    for (int64_t i = 0; i < s->part_flows.count; i++) {
-        const round_t *path = s->flows[s->part_flows.item[i]].path;
-        for (int32_t j = 0; j < path->links; j++) {
-            const int32_t link = path->link[j];
-            if (s->link_mark[link] == s->link_round)
-                continue;
-            s->link_mark[link] = s->link_round;
-            WEFT_TRY(push_item(&s->part_links, link));
-            if (is_tight(s, link))
-                WEFT_TRY(take_flows(s, link));
-        }
-    }
-    return WEFT_OK;
-}
-
-static void sift_up(simulator *s, int64_t at, int32_t link)
-{
-    s->share[link] = s->spare[link] / (double)s->weight[link];
-    for (; at > 0 && s->share[link] < s->share[s->tight[(at - 1) / 2]]; at = (at - 1) / 2)
-        s->tight[at] = s->tight[(at - 1) / 2];
-    s->tight[at] = link;
-}
-
-/* Puts `link` at the top of a heap of n and down to where it belongs. */
-static void sift_down(simulator *s, int64_t n, int32_t link)
-{
-    int64_t at = 0;
-    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && s->share[s->tight[child + 1]] < s->share[s->tight[child]])
-            child++;
-        if (s->share[link] <= s->share[s->tight[child]])
-            break;
-        s->tight[at] = s->tight[child];
-    }
-    s->tight[at] = link;
-}
-
-/* Max-min by filling: the link with the smallest share per message fixes its flows, and so on. */
-static weft_status fill(simulator *s)
-{
-    for (int64_t i = 0; i < s->part_links.count; i++) {
-        const int32_t link = s->part_links.item[i];
-        s->spare[link] = is_tight(s, link) ? s->capacity[link] : 0;
-        s->weight[link] = 0;
-    }
-    for (int64_t i = 0; i < s->part_flows.count; i++) {
-        flow *f = &s->flows[s->part_flows.item[i]];
-        f->left = fmax(0, f->left - f->rate * (s->now - f->since));
-        f->since = s->now;
-        f->fixed = false;
-        for (int32_t k = 0; k < f->path->links; k++) {
-            s->weight[f->path->link[k]] += f->path->count[k];
-            if (!is_tight(s, f->path->link[k])) /* the others on it are left what they want */
-                s->spare[f->path->link[k]] += f->most * f->path->count[k];
-        }
-    }
-    /* a heap of links by share; shares only grow while flows are fixed: a stale one goes back */
-    int64_t n = 0;
-    for (int64_t i = 0; i < s->part_links.count; i++)
-        if (s->weight[s->part_links.item[i]] > 0)
-            sift_up(s, n++, s->part_links.item[i]);
-    while (n > 0) {
-        const int32_t tight = s->tight[0];
-        const double share = fmax(0, s->spare[tight]) / (double)s->weight[tight];
-        if (s->weight[tight] == 0 || share > s->share[tight]) {
-            const int32_t again = s->weight[tight] == 0 ? s->tight[--n] : tight;
-            if (again == tight && s->weight[tight] > 0)
-                s->share[tight] = share;
-            if (n > 0)
-                sift_down(s, n, again);
-            continue;
-        }
-        const flow_list *here = &s->on_link[tight];
-        for (int64_t i = 0; i < here->count; i++) {
-            flow *f = &s->flows[here->item[i]];
-            if (f->fixed || f->mark != s->mark)
-                continue;
-            f->fixed = true;
-            f->rate = isinf(share) ? 1e30 : fmax(share, 1e-3);
-            for (int32_t k = 0; k < f->path->links; k++) {
-                s->spare[f->path->link[k]] -= f->rate * f->path->count[k];
-                s->weight[f->path->link[k]] -= f->path->count[k];
-            }
-        }
-    }
-    for (int64_t i = 0; i < s->part_flows.count; i++) {
-        flow *f = &s->flows[s->part_flows.item[i]];
-        f->version++;
-        WEFT_TRY(push_event(s, s->now + f->left / f->rate, EVENT_FLOW_ENDS, s->part_flows.item[i],
-                            f->version));
-    }
-    return WEFT_OK;
-}
-
 static weft_status share_links(simulator *s)
 {
-    s->mark++;
-    const int64_t seeds = s->dirty.count + s->fresh.count;
-    for (int64_t i = 0; i < seeds; i++) {
-        s->part_flows.count = 0;
-        WEFT_TRY(i < s->dirty.count ? take_flows(s, s->dirty.item[i])
-                                    : take_flow(s, s->fresh.item[i - s->dirty.count]));
-        if (!s->part_flows.count)
-            continue;
-        WEFT_TRY(collect(s));
-        WEFT_TRY(fill(s));
+    const weft_index_list *changed;
+    WEFT_TRY(weft_traffic_share(s->traffic, s->now, &changed));
+    for (int64_t i = 0; i < changed->count; i++) {
+        const int32_t index = changed->item[i];
+        WEFT_TRY(push_event(s, weft_traffic_ends(s->traffic, index), EVENT_FLOW_ENDS, index,
+                            ++s->cargo[index].version));
     }
-    s->dirty.count = s->fresh.count = 0;
     return WEFT_OK;
 }
 
@@ -600,14 +416,14 @@ static weft_status handle(simulator *s, const event *e)
 {
     if (e->kind == EVENT_STEP_ENDS)
         return end_step(s, e->index);
-    flow *f = &s->flows[e->index];
+    const cargo *f = &s->cargo[e->index];
     if (f->version != e->version)
         return WEFT_OK; /* its rate has changed since */
     if (e->kind == EVENT_FLOW_ENDS)
         return end_flow(s, e->index);
-    f->since = s->now;
-    f->rate = 0;
-    return link_flow(s, e->index, true);
+    const rounds *r =
+        &s->cache[s->t->step[f->step].group * CLASS_COUNT + class_of(s->t, &s->t->step[f->step])];
+    return weft_traffic_begin(s->traffic, e->index, &r->item[f->round].way, f->bytes, s->now);
 }
 
 static weft_status start_ready(simulator *s)
@@ -801,19 +617,10 @@ static weft_status allocate(simulator *s, weft_simulation *out)
     out->link_bytes = weft_alloc(links * f64);
     s->cache =
         weft_arena_alloc(s->arena, s->t->group_count * CLASS_COUNT * (int64_t)sizeof *s->cache);
-    s->on_link = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->on_link);
-    s->link_mark = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->link_mark);
-    s->weight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->weight);
-    s->capacity = weft_arena_alloc(s->arena, links * f64);
-    s->wanted = weft_arena_alloc(s->arena, links * f64);
-    for (int64_t l = 0; s->capacity && l < links; l++)
-        s->capacity[l] = weft_cluster_link_bandwidth(s->c, l);
-    s->spare = weft_arena_alloc(s->arena, links * f64);
-    s->share = weft_arena_alloc(s->arena, links * f64);
-    s->tight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->tight);
+    s->on_way = weft_arena_alloc(s->arena, (links + 1) * (int64_t)sizeof *s->on_way);
+    s->traffic = weft_traffic_create(s->c);
     return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes &&
-                   s->cache && s->on_link && s->link_mark && s->weight && s->capacity &&
-                   s->wanted && s->spare && s->share && s->tight
+                   s->cache && s->on_way && s->traffic
                ? WEFT_OK
                : no_memory();
 }
@@ -834,15 +641,10 @@ weft_status weft_simulate(const weft_trace *t, const weft_cluster *c, weft_simul
         status = run(&s);
     if (status == WEFT_OK)
         status = figures(&s);
-    for (int64_t i = 0; s.on_link && i < result.links; i++)
-        weft_free(s.on_link[i].item);
-    weft_free(s.flows);
+    weft_traffic_free(s.traffic);
+    weft_free(s.cargo);
     weft_free(s.heap);
-    weft_free(s.idle.item);
-    weft_free(s.dirty.item);
-    weft_free(s.fresh.item);
-    weft_free(s.part_links.item);
-    weft_free(s.part_flows.item);
+    weft_free(s.way.item);
     weft_free(s.ready.item);
     weft_arena_free(s.arena);
     if (status != WEFT_OK) {
