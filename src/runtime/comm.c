@@ -554,9 +554,8 @@ bool weft_exchange_done(const weft_exchange *x)
         return true;
     weft_turns *turns = x->comm->transport.turns;
     const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
-    return turns && single && !x->met
-               ? weft_turns_passed(turns, x->comm->rank, x, *x->clock.now)
-               : x->end <= *x->clock.now;
+    return turns && single && !x->met ? weft_turns_passed(turns, x->comm->rank, x, *x->clock.now)
+                                      : x->end <= *x->clock.now;
 }
 
 double weft_exchange_seconds(const weft_exchange *x, double *waited)

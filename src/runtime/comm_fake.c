@@ -13,7 +13,7 @@ typedef struct fake_rank {
     fake_world *world;
     int rank;
     atomic_bool dead;
-    weft_message *first, **last; /* without their counterpart yet, oldest first */
+    weft_message *first, **last;             /* without their counterpart yet, oldest first */
     weft_message *envelope, **last_envelope; /* that its counterpart will find; owned */
     struct {
         int peer;

@@ -8,7 +8,9 @@
  *
  * Messages from one node to another follow one another on their link, in both books: that of what
  * leaves and that of what arrives. Ranks of one process share the books; with MPI each has its
- * own. Inside a node each rank has a link of its own to all the others, if there is any delay. */
+ * own. Inside a node each rank has a link of its own to all the others, if there is any delay. With
+ * a cluster what goes to single ranks is not the coat's: it shares links that ranks have in common
+ * (turns.c). */
 #include "runtime/comm_internal.h"
 
 #include "base/log.h"

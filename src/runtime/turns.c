@@ -26,10 +26,10 @@ typedef struct mail mail;
 struct mail {
     uint64_t key;
     int from, to;
-    int64_t number;             /* in its queue */
-    double when, bytes;         /* that it may leave */
-    double begin, left, there;  /* what it got */
-    bool passed;                /* it has */
+    int64_t number;            /* in its queue */
+    double when, bytes;        /* that it may leave */
+    double begin, left, there; /* what it got */
+    bool passed;               /* it has */
     bool sender_knows, receiver_knows;
     mail *next; /* of its pair, that has not passed */
     mail *also; /* to the same rank */
@@ -393,9 +393,8 @@ weft_status weft_turns_go_on(weft_turns *t, int rank, weft_exchange *x)
     }
     const weft_status_code failed = t->failed;
     pthread_mutex_unlock(&t->mutex);
-    return failed == WEFT_OK
-               ? WEFT_OK
-               : weft_fail(failed, "%s: no memory for the traffic of ranks", x->what);
+    return failed == WEFT_OK ? WEFT_OK
+                             : weft_fail(failed, "%s: no memory for the traffic of ranks", x->what);
 }
 
 bool weft_turns_passed(weft_turns *t, int rank, const weft_exchange *x, double now)

@@ -28,9 +28,9 @@ typedef struct job {
 static weft_cluster make_cluster(weft_arena *arena)
 {
     weft_cluster c;
-    cr_assert_eq(weft_config_parse(arena, yaml, strlen(yaml), "two", NULL, 0, &weft_cluster_section,
-                                   &c),
-                 WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(
+        weft_config_parse(arena, yaml, strlen(yaml), "two", NULL, 0, &weft_cluster_section, &c),
+        WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_cluster_resolve(&c, "two"), WEFT_OK, "%s", weft_error_message());
     return c;
 }
