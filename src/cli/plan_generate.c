@@ -54,11 +54,11 @@ static json_t *json_of(const weft_generation_prices *l, int64_t i)
                              x->fits, "why", why.data ? why.data : "");
     if (json && x->fits)
         json_object_update_new(
-            json, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:b}", "video",
+            json, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:b}", "video",
                             x->video, "step", x->step, "compute", x->compute, "waiting",
-                            x->exchange, "hidden", x->hidden, "text", x->text, "decode", x->decode,
-                            "sent_bytes", (json_int_t)x->wire, "peak_bytes", (json_int_t)x->peak,
-                            "tiles", x->tiles, "stream", x->stream));
+                            x->exchange, "hidden", x->hidden, "text", x->text, "first", x->first,
+                            "decode", x->decode, "sent_bytes", (json_int_t)x->wire, "peak_bytes",
+                            (json_int_t)x->peak, "tiles", x->tiles, "stream", x->stream));
     weft_buf_free(&name);
     weft_buf_free(&why);
     return json;

@@ -3,15 +3,15 @@
  * Whole programs run as a training run runs them, each node timed where it stands: with the caches
  * as its neighbours leave them. Several rounds over all programs; what counts is the mean over the
  * quickest quarter of them, so that what disturbs the machine a while does not bend it. */
-#include "base/compare.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cli/verb.h"
+#include "cli/profile_work.h"
+#include "cli/tile_option.h"
+#include "cli/weights_option.h"
 #include "model/model.h"
 #include "plan/cluster/profile_file.h"
 #include "plan/cost/fit.h"
-#include "plan/cost/graph_list.h"
 #include "runtime/measure.h"
 #include "train/layouts.h"
 
@@ -30,24 +30,25 @@ static const weft_option options[] = {
     {"--against", "FILE.json", NULL,
      "an earlier profile: print what it predicts beside what the programs took"},
     {"--yaml", "FILE.yaml", NULL, "write a cluster file of this machine with the overall rates"},
+    {"--model", "DIR", NULL, "a model folder: time the programs that make its videos"},
+    {"--frames", "N", "0", "of these videos; 0: as trained"},
+    {"--height", "N", "0", "pixels; 0: as trained"},
+    {"--width", "N", "0", "pixels; 0: as trained"},
+    {"--batch", "N", "1", "prompts denoised together"},
+    {"--guidance", "G", "4", "scale; 1: one half of the batch and no other"},
+    {"--window", "N", "0", "frames that are denoised together; 0: all"},
+    {.name = "--parallel",
+     .value_name = "KEY=VALUE",
+     .help = "of --model: the one layout that is timed, as weft generate takes it; left out: every "
+             "layout of so many ranks",
+     .repeated = true},
+    WEFT_WEIGHTS_OPTION,
+    WEFT_TILE_OPTIONS,
 };
 
-enum { PROGRAMS = 96, ROUNDS = 64 };
+enum { PROGRAMS = 96 };
 
 /* ---- programs ------------------------------------------------------------------------------- */
-
-typedef struct timed {
-    weft_step *step;
-    weft_step own;     /* = *step, of a program that is no layout's */
-    weft_store *store; /* of that */
-    double *node;      /* [nodes][ROUNDS] seconds */
-    double *before;
-    double run[ROUNDS]; /* seconds of a whole run */
-    int rounds;
-    double tokens, batch;         /* a block: for Eq. 9 */
-    double frames, height, width; /* a tile */
-    char name[64];
-} timed;
 
 /* A stage of a run in one layout: its programs are bound together, as in training. */
 typedef struct laid_out {
@@ -56,102 +57,33 @@ typedef struct laid_out {
 } laid_out;
 
 typedef struct profile {
-    timed *program;
+    weft_profiling all;
+    weft_timed *program;
     int programs;
     laid_out *layout;
     int layouts;
-    weft_comm *comm;         /* all ranks take part in everything; what rank 0 measured is kept */
     weft_place_of_run place; /* of a rank for itself */
-    json_t *known;           /* keys of nodes that some program has */
-    weft_arena *arena;
-    weft_rates rates;
     int64_t room;
     weft_device_type device;
     double line_error, tile_error;
     weft_dit_fit dit;
 } profile;
 
-/* What the machine takes when little disturbs it: the mean over the quarter of the rounds in which
- * the whole program was quickest, so that the nodes' seconds add up to what it took then. */
-static double quick(const timed *t, const double *value)
-{
-    const int quarter = (t->rounds + 3) / 4;
-    double sorted[ROUNDS], sum = 0;
-    int taken = 0;
-    memcpy(sorted, t->run, (size_t)t->rounds * sizeof *sorted);
-    qsort(sorted, (size_t)t->rounds, sizeof *sorted, weft_compare_f64);
-    for (int i = 0; i < t->rounds && taken < quarter; i++)
-        if (t->run[i] <= sorted[quarter - 1]) {
-            sum += value[i];
-            taken++;
-        }
-    return sum / taken;
-}
-
-static float scalar_of(const char *name)
-{
-    static const struct {
-        const char *name;
-        float value;
-    } known[] = {{"optimizer.lr", 1e-4f},
-                 {"optimizer.step", 1},
-                 {"optimizer.loss_limit", INFINITY},
-                 {"optimizer.norm_limit", INFINITY},
-                 {"optimizer.weight", 1}};
-    for (int i = 0; i < WEFT_COUNT(known); i++)
-        if (!strcmp(name, known[i].name))
-            return known[i].value;
-    return 0;
-}
-
-/* Numbers as they are in training, not zeros; a step that would be skipped takes less. */
-static void fill_inputs(const weft_step *step)
-{
-    for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
-        const weft_node *node = weft_graph_node(step->graph, n);
-        if (node->op != WEFT_OP_INPUT)
-            continue;
-        const char *name = weft_value_get(step->graph, node->out[0])->name;
-        weft_tensor *x = weft_program_input(step->program, name);
-        if (!x || x->dtype != WEFT_F32)
-            continue;
-        const int64_t count = weft_shape_count(&x->shape);
-        for (int64_t i = 0; i < count; i++)
-            ((float *)x->data)[i] = (float)(i % 97) * 0.01f - 0.4f;
-        if (count == 1)
-            *(float *)x->data = scalar_of(name);
-    }
-}
-
 static weft_status no_room(void)
 {
     return weft_fail(WEFT_E_UNSUPPORTED, "more than %d programs to time", PROGRAMS);
 }
 
-/* Room for the seconds of a step that is bound. */
-static weft_status add_step(profile *p, weft_step *step, const char *name, timed *t)
-{
-    const int64_t nodes = weft_graph_node_count(step->graph), f64 = (int64_t)sizeof(double);
-    t->step = step;
-    snprintf(t->name, sizeof t->name, "%s", name);
-    t->node = weft_arena_alloc(p->arena, nodes * ROUNDS * f64);
-    t->before = weft_arena_alloc(p->arena, nodes * f64);
-    if (!t->node || !t->before)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    fill_inputs(step);
-    return WEFT_OK;
-}
-
 /* Takes `graph`, whose output "objective" is trained, or that only computes (`optimizer` NULL). */
 static weft_status add_program(profile *p, weft_graph *graph, const char *name,
-                               const weft_optimizer_config *optimizer, timed **out)
+                               const weft_optimizer_config *optimizer, weft_timed **out)
 {
     if (p->programs == PROGRAMS) {
         weft_graph_free(graph);
         return no_room();
     }
-    timed *t = &p->program[p->programs];
-    *t = (timed){.store = weft_store_create()};
+    weft_timed *t = &p->program[p->programs];
+    *t = (weft_timed){.store = weft_store_create()};
     if (!t->store) {
         weft_graph_free(graph);
         return weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -164,41 +96,7 @@ static weft_status add_program(profile *p, weft_graph *graph, const char *name,
     }
     p->programs++;
     *out = t;
-    return add_step(p, &t->own, name, t);
-}
-
-static weft_status one_round(profile *p, timed *t)
-{
-    int64_t runs;
-    const int32_t nodes = weft_graph_node_count(t->step->graph);
-    const double *seconds = weft_program_seconds(t->step->program, &runs);
-    memcpy(t->before, seconds, (size_t)nodes * sizeof *seconds);
-    WEFT_TRY(weft_comm_barrier(p->comm));
-    const double begun = weft_now();
-    WEFT_TRY(weft_program_run(t->step->program));
-    t->run[t->rounds] = weft_now() - begun;
-    for (int32_t n = 0; n < nodes; n++)
-        t->node[(int64_t)n * ROUNDS + t->rounds] = seconds[n] - t->before[n];
-    t->rounds++;
-    return WEFT_OK;
-}
-
-/* As long as rank 0 has time. */
-static weft_status run_rounds(profile *p, double seconds)
-{
-    for (int i = 0; i < p->programs; i++) { /* warm: first touches, prepared kernels */
-        WEFT_TRY(one_round(p, &p->program[i]));
-        p->program[i].rounds = 0;
-    }
-    const double begun = weft_now();
-    int64_t more = 1;
-    for (int round = 0; round < ROUNDS && more; round++) {
-        for (int i = 0; i < p->programs; i++)
-            WEFT_TRY(one_round(p, &p->program[i]));
-        more = round < 3 || weft_now() - begun < seconds;
-        WEFT_TRY(weft_comm_broadcast(p->comm, &more, sizeof more, 0));
-    }
-    return WEFT_OK;
+    return weft_timed_begin(t, t->own.graph, t->own.program, true, name);
 }
 
 /* ---- what is timed -------------------------------------------------------------------------- */
@@ -263,7 +161,7 @@ static weft_status add_table(profile *p)
 {
     for (int i = 0; i < WEFT_COUNT(table); i++) {
         weft_graph *g;
-        timed *t;
+        weft_timed *t;
         char name[64];
         const weft_model_size size = {table[i].batch, table[i].frames, table[i].rows, table[i].rows,
                                       table[i].text};
@@ -282,41 +180,15 @@ typedef struct run_to_time {
     const char *path;
     weft_run run;
     weft_run_models models;
-    const weft_device_type *device;
 } run_to_time;
 
-/* Share of the seconds of a stage's programs, about, in nodes that nothing has timed yet. */
-static double new_share(const run_to_time *r, const weft_stage_steps *s)
+/* More of a stage's seconds than can be told from others' lies in nodes that nothing has timed. */
+static bool has_new(const run_to_time *r, const weft_stage_steps *s)
 {
-    double all = 0, fresh = 0;
-    for (int i = 0; i < s->count; i++) {
-        const weft_graph *g = s->bucket[i]->graph;
-        for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
-            char key[WEFT_RATE_KEY];
-            const weft_cost cost = weft_node_cost(g, n);
-            const weft_node *node = weft_graph_node(g, n);
-            if (weft_op_is_collective(node->op) || (cost.flops == 0 && cost.bytes == 0))
-                continue;
-            weft_rate_key(g, n, key);
-            const double seconds = weft_device_seconds(r->device, weft_node_work(node),
-                                                       (double)cost.flops, (double)cost.bytes);
-            all += seconds;
-            fresh += json_object_get(r->p->known, key) ? 0 : seconds;
-        }
-    }
-    return all > 0 ? fresh / all : 0;
-}
-
-static weft_status note_keys(profile *p, const weft_stage_steps *s)
-{
+    weft_new_share share = {0};
     for (int i = 0; i < s->count; i++)
-        for (int32_t n = 0; n < weft_graph_node_count(s->bucket[i]->graph); n++) {
-            char key[WEFT_RATE_KEY];
-            weft_rate_key(s->bucket[i]->graph, n, key);
-            if (json_object_set_new(p->known, key, json_true()))
-                return weft_fail(WEFT_E_MEMORY, "out of memory");
-        }
-    return WEFT_OK;
+        weft_profiling_share(&r->p->all, s->bucket[i]->graph, &share);
+    return share.fresh > 0.01 * share.all;
 }
 
 /* Binds a stage's programs and times each from now on. */
@@ -327,13 +199,13 @@ static weft_status take_stage(run_to_time *r, const weft_stage_steps *s, laid_ou
     weft_buf name = {0};
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_step_cache_bind(own->cache, s->bucket, s->count, own->store, 1));
-    WEFT_TRY(note_keys(p, s));
     for (int i = 0; i < s->count && status == WEFT_OK; i++) {
         const weft_bucket *b = i < s->buckets ? weft_stage_bucket(stage, i) : NULL;
         if (p->programs == PROGRAMS)
             return no_room();
-        timed *t = &p->program[p->programs++];
-        *t = (timed){0};
+        weft_timed *t = &p->program[p->programs++];
+        *t = (weft_timed){0};
+        WEFT_TRY(weft_profiling_note(&p->all, s->bucket[i]->graph));
         weft_parallel_name(parallel, &name);
         if (b)
             weft_buf_printf(&name, ", %lld x %lldx%lldx%lld", (long long)(b->batch / s->parts),
@@ -342,7 +214,8 @@ static weft_status take_stage(run_to_time *r, const weft_stage_steps *s, laid_ou
             weft_buf_printf(&name, ", update");
         status = weft_buf_check(&name);
         if (status == WEFT_OK)
-            status = add_step(p, s->bucket[i], name.data, t);
+            status =
+                weft_timed_begin(t, s->bucket[i]->graph, s->bucket[i]->program, true, name.data);
         weft_buf_free(&name);
         name = (weft_buf){0};
     }
@@ -365,8 +238,8 @@ static weft_status add_stage(run_to_time *r, const weft_stage *stage, const weft
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     const weft_status_code planned =
         weft_stage_steps_plan(own->cache, &r->run, &r->models, stage, place, &s);
-    double asked[2] = {planned != WEFT_OK, planned == WEFT_OK ? new_share(r, &s) > 0.01 : 0};
-    weft_status_code status = weft_comm_sum(p->comm, asked, 2);
+    double asked[2] = {planned != WEFT_OK, planned == WEFT_OK && has_new(r, &s)};
+    weft_status_code status = weft_comm_sum(p->all.comm, asked, 2);
     if (status == WEFT_OK && asked[0] == 0 && asked[1] > 0)
         status = take_stage(r, &s, own, stage, parallel);
     else
@@ -385,17 +258,17 @@ static weft_status add_stage(run_to_time *r, const weft_stage *stage, const weft
 static weft_status add_layout(void *self, const weft_parallel *parallel)
 {
     run_to_time *r = self;
-    const bool alone = parallel->pp > 1 || weft_comm_ranks(r->p->comm) == 1;
+    const bool alone = parallel->pp > 1 || weft_comm_ranks(r->p->all.comm) == 1;
     const weft_stage *stage = r->run.stages.item;
     if (parallel->pp > 1 &&
-        (parallel->pp != weft_comm_ranks(r->p->comm) || !parallel->microbatches))
+        (parallel->pp != weft_comm_ranks(r->p->all.comm) || !parallel->microbatches))
         return WEFT_OK;
     r->run.parallel = *parallel;
     weft_place_of_run place = weft_place_by(&r->run, &r->models);
     place.backend = r->p->place.backend;
     place.profile = r->p->place.profile;
     if (!alone) {
-        place.comm = r->p->comm;
+        place.comm = r->p->all.comm;
         WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(place.comm), r->path, &place.mesh));
     }
     for (int64_t i = 0; i < r->run.stages.count; i++)
@@ -405,14 +278,13 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
 
 /* The programs of as few layouts of the run as have the nodes of all, as weft train would run
  * them. */
-static weft_status add_run(profile *p, const weft_args *args, const char *path,
-                           const weft_device_type *device)
+static weft_status add_run(profile *p, const weft_args *args, const char *path)
 {
-    run_to_time r = {.p = p, .path = path, .device = device};
-    WEFT_TRY(weft_args_config(args, p->arena, path, &r.run));
+    run_to_time r = {.p = p, .path = path};
+    WEFT_TRY(weft_args_config(args, p->all.arena, path, &r.run));
     WEFT_TRY(weft_run_check(&r.run, path));
     WEFT_TRY(weft_run_models_read(&r.run, path, &r.models));
-    WEFT_TRY(weft_layouts_visit(&r.run, weft_comm_ranks(p->comm), add_layout, &r));
+    WEFT_TRY(weft_layouts_visit(&r.run, weft_comm_ranks(p->all.comm), add_layout, &r));
     return p->programs ? WEFT_OK : weft_fail(WEFT_E_CONFIG, "%s: %s", path, weft_error_message());
 }
 
@@ -425,11 +297,11 @@ static weft_status measure_exchanges(profile *p)
     static const weft_comm_op ops[] = {WEFT_COMM_ALL_REDUCE,     WEFT_COMM_ALL_GATHER,
                                        WEFT_COMM_REDUCE_SCATTER, WEFT_COMM_ALL_TO_ALL,
                                        WEFT_COMM_RING_SHIFT,     WEFT_COMM_SEND};
-    const int ranks = weft_comm_ranks(p->comm);
+    const int ranks = weft_comm_ranks(p->all.comm);
     const int64_t room = ranks * WEFT_COUNT(ops) * WEFT_COUNT(sizes);
-    weft_rates *r = &p->rates;
+    weft_rates *r = &p->all.rates;
     r->ranks = ranks;
-    r->wire = weft_arena_alloc(p->arena, room * (int64_t)sizeof *r->wire);
+    r->wire = weft_arena_alloc(p->all.arena, room * (int64_t)sizeof *r->wire);
     if (!r->wire)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the rates");
     for (int k = 2; k <= ranks; k++)
@@ -443,10 +315,17 @@ static weft_status measure_exchanges(profile *p)
                     r->wires += w->seconds > 0;
                     continue;
                 }
-                WEFT_TRY(weft_comm_measure_exchange(p->comm, k, ops[o], sizes[i], &w->seconds));
+                WEFT_TRY(weft_comm_measure_exchange(p->all.comm, k, ops[o], sizes[i], &w->seconds));
                 r->wires++;
             }
-    return ranks > 1 ? weft_comm_measure_drag(p->comm, &r->drag) : WEFT_OK;
+    return ranks > 1 ? weft_comm_measure_drag(p->all.comm, &r->drag) : WEFT_OK;
+}
+
+/* As all ranks use it at the same time when they begin. */
+static weft_status measure_touch(profile *p)
+{
+    WEFT_TRY(weft_comm_barrier(p->all.comm));
+    return weft_measure_touch(64 << 20, &p->all.rates.touch);
 }
 
 /* ---- for the fits -----------------------------------------------------------------------------
@@ -460,7 +339,7 @@ static weft_status add_blocks(profile *p, int64_t hidden)
         for (int batch = 1; batch <= 2; batch++) {
             char config[256], name[64];
             weft_graph *g;
-            timed *t;
+            weft_timed *t;
             snprintf(
                 config, sizeof config,
                 "{\"_class_name\": \"WanTransformer3DModel\", \"num_layers\": 1, "
@@ -486,7 +365,7 @@ static weft_status add_tiles(profile *p)
     for (int s = 0; s < WEFT_COUNT(sides); s++)
         for (int l = 0; l < WEFT_COUNT(lengths); l++) {
             weft_graph *g = weft_graph_create();
-            timed *t;
+            weft_timed *t;
             char name[64];
             if (!g)
                 return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
@@ -514,68 +393,13 @@ static weft_status add_tiles(profile *p)
 
 /* ---- what comes of it ------------------------------------------------------------------------ */
 
-typedef struct sample {
-    char key[WEFT_RATE_KEY];
-    double flops, bytes, seconds;
-} sample;
-
-static int by_key(const void *a, const void *b)
-{
-    return strcmp(((const sample *)a)->key, ((const sample *)b)->key);
-}
-
-/* Every node of every program; equal ones (the layers) together. */
-static weft_status gather_rates(profile *p)
-{
-    int64_t room = 0, count = 0;
-    for (int i = 0; i < p->programs; i++)
-        room += weft_graph_node_count(p->program[i].step->graph);
-    sample *all = weft_arena_alloc(p->arena, room * (int64_t)sizeof *all);
-    p->rates.item = weft_arena_alloc(p->arena, room * (int64_t)sizeof *p->rates.item);
-    if (!all || !p->rates.item)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the rates");
-    for (int i = 0; i < p->programs; i++) {
-        const timed *t = &p->program[i];
-        for (int32_t n = 0; n < weft_graph_node_count(t->step->graph); n++) {
-            const weft_cost cost = weft_node_cost(t->step->graph, n);
-            const double seconds = quick(t, t->node + (int64_t)n * ROUNDS);
-            if ((cost.flops == 0 && cost.bytes == 0) || !(seconds > 0) ||
-                weft_op_is_collective(weft_graph_node(t->step->graph, n)->op))
-                continue;
-            sample *s = &all[count++];
-            weft_rate_key(t->step->graph, n, s->key);
-            s->flops = (double)cost.flops;
-            s->bytes = (double)cost.bytes;
-            s->seconds = seconds;
-        }
-    }
-    qsort(all, (size_t)count, sizeof *all, by_key);
-    for (int64_t i = 0, j; i < count; i = j) {
-        double sum = 0;
-        for (j = i; j < count && !strcmp(all[i].key, all[j].key); j++)
-            sum += all[j].seconds;
-        p->rates.item[p->rates.count++] =
-            (weft_rate){all[i].key, all[i].flops, all[i].bytes, sum / (double)(j - i)};
-    }
-    return weft_rates_check(&p->rates, "profile");
-}
-
 /* The fastest of each kind over the machine's best product. */
 static weft_status figures(profile *p, const weft_cluster *local)
 {
-    double best[WEFT_WORK_COUNT] = {0}, gflops, bandwidth;
+    const double *best = p->all.best;
+    double gflops, bandwidth;
     WEFT_TRY(weft_measure_gemm(weft_backend_find("cpu"), 0.3, &gflops));
     WEFT_TRY(weft_measure_memory(128 << 20, 0.3, &bandwidth));
-    for (int i = 0; i < p->programs; i++) {
-        const timed *t = &p->program[i];
-        for (int32_t n = 0; n < weft_graph_node_count(t->step->graph); n++) {
-            const weft_work kind = weft_node_work(weft_graph_node(t->step->graph, n));
-            const double seconds = quick(t, t->node + (int64_t)n * ROUNDS);
-            if (seconds > 0)
-                best[kind] =
-                    fmax(best[kind], (double)weft_node_cost(t->step->graph, n).flops / seconds);
-        }
-    }
     p->device = local->device;
     const double peak =
         fmax(1e9 * gflops,
@@ -597,8 +421,8 @@ static weft_status fit(profile *p)
     weft_tile_sample tile[PROGRAMS];
     int64_t blocks = 0, tiles = 0;
     for (int i = 0; i < p->programs; i++) {
-        const timed *t = &p->program[i];
-        const double seconds = quick(t, t->run);
+        const weft_timed *t = &p->program[i];
+        const double seconds = weft_timed_run(t);
         if (t->tokens > 0)
             block[blocks++] = (weft_dit_sample){t->batch, t->tokens, 1, 0, seconds};
         if (t->frames > 0)
@@ -616,33 +440,6 @@ static weft_status fit(profile *p)
     return WEFT_OK;
 }
 
-/* What an earlier profile says of the programs, beside what they took. */
-static weft_status print_programs(const profile *p, const char *against)
-{
-    weft_cluster earlier;
-    if (against)
-        WEFT_TRY(weft_profile_load(p->arena, against, &earlier));
-    printf("%-36s %8s %12s %12s%s\n", "program", "nodes", "took", "by nodes",
-           against ? "    predicted" : "");
-    for (int i = 0; i < p->programs; i++) {
-        const timed *t = &p->program[i];
-        double sum = 0;
-        const int32_t nodes = weft_graph_node_count(t->step->graph);
-        for (int32_t n = 0; n < nodes; n++)
-            sum += quick(t, t->node + (int64_t)n * ROUNDS);
-        const double took = quick(t, t->run);
-        printf("%-36s %8d %9.3f ms %9.3f ms", t->name, nodes, 1e3 * took, 1e3 * sum);
-        if (against) {
-            weft_graph_time said;
-            WEFT_TRY(weft_graph_time_of(t->step->graph, &earlier, &said));
-            printf(" %9.3f ms %+6.1f %%, %.0f %% of it measured at these shapes",
-                   1e3 * said.seconds, 100 * (said.seconds / took - 1), 100 * said.exact);
-        }
-        printf("\n");
-    }
-    return WEFT_OK;
-}
-
 static weft_status write_results(const weft_args *args, const profile *p, const weft_cluster *local,
                                  bool fits)
 {
@@ -653,7 +450,7 @@ static weft_status write_results(const weft_args *args, const profile *p, const 
                                         p->dit.error, "worst", p->dit.worst, "vae", "line_error",
                                         p->line_error, "error", p->tile_error)
                             : json_object();
-        weft_status_code status = json ? weft_profile_to_json(&p->device, &p->rates, json)
+        weft_status_code status = json ? weft_profile_to_json(&p->device, &p->all.rates, json)
                                        : weft_fail(WEFT_E_MEMORY, "out of memory");
         if (status == WEFT_OK)
             status = weft_json_save(out, json);
@@ -673,18 +470,19 @@ static weft_status write_results(const weft_args *args, const profile *p, const 
     return status;
 }
 
-static weft_status tell(const weft_args *args, profile *p, const weft_cluster *local, bool fits)
+static weft_status tell(const weft_args *args, const profile *p, const weft_cluster *local,
+                        bool fits)
 {
-    WEFT_TRY(print_programs(p, weft_args_string(args, "--against")));
     const weft_device_type *d = &p->device;
+    const weft_rates *r = &p->all.rates;
     printf("\n%lld kinds of nodes on %lld threads; products %.1f, attention %.1f, convolutions "
            "%.1f GFLOP/s; memory %.1f GB/s\n",
-           (long long)p->rates.count, (long long)p->rates.threads, d->gemm * d->flops / 1e9,
+           (long long)r->count, (long long)r->threads, d->gemm * d->flops / 1e9,
            d->attention * d->flops / 1e9, d->conv * d->flops / 1e9, d->memory_bandwidth / 1e9);
-    if (p->rates.ranks > 1)
+    if (r->ranks > 1)
         printf("%lld ranks at a time; %lld exchanges timed; kernels lose %.0f %% of the time of "
                "those beside them\n",
-               (long long)p->rates.ranks, (long long)p->rates.wires, 100 * p->rates.drag);
+               (long long)r->ranks, (long long)r->wires, 100 * r->drag);
     if (fits) {
         printf("transformer block (Eq. 9): %.4g s per token + %.4g s per token squared; fit off by "
                "%.1f %% (rms), %.1f %% at most\n",
@@ -700,21 +498,42 @@ static weft_status measure(profile *p, const weft_args *args, const char *path, 
                            double seconds)
 {
     weft_cluster local;
-    WEFT_TRY(weft_cluster_load(p->arena, "local", &local));
+    const bool of_model = weft_args_flag(args, "--model"), fits = !path && !of_model;
+    WEFT_TRY(weft_cluster_load(p->all.arena, "local", &local));
+    p->all.local = &local.device;
+    WEFT_TRY(measure_touch(p));
     WEFT_TRY(measure_exchanges(p));
+    WEFT_TRY(weft_profiling_open(&p->all, weft_args_string(args, "--against")));
     if (path) {
-        WEFT_TRY(add_run(p, args, path, &local.device));
+        WEFT_TRY(add_run(p, args, path));
+    } else if (of_model) {
+        WEFT_TRY(weft_profile_generation(&p->all, args, seconds));
     } else {
         WEFT_TRY(add_table(p));
         WEFT_TRY(add_blocks(p, hidden));
         WEFT_TRY(add_tiles(p));
     }
-    WEFT_TRY(run_rounds(p, seconds));
-    WEFT_TRY(gather_rates(p));
+    WEFT_TRY(weft_profiling_run(&p->all, p->program, p->programs, seconds));
+    for (int i = 0; i < p->programs; i++)
+        WEFT_TRY(weft_profiling_take(&p->all, &p->program[i]));
+    WEFT_TRY(weft_profiling_close(&p->all));
     WEFT_TRY(figures(p, &local));
-    if (!path)
+    if (fits)
         WEFT_TRY(fit(p));
-    return weft_comm_rank(p->comm) == 0 ? tell(args, p, &local, !path) : WEFT_OK;
+    return weft_comm_rank(p->all.comm) == 0 ? tell(args, p, &local, fits) : WEFT_OK;
+}
+
+static weft_status refuse_idle(const weft_args *args)
+{
+    static const char *const of_model[] = {"--frames",   "--height", "--width",    "--batch",
+                                           "--guidance", "--window", "--parallel", "--weights",
+                                           "--tile",     "--memory"};
+    for (int i = 0; i < WEFT_COUNT(of_model); i++)
+        if (weft_args_flag(args, of_model[i]) && !weft_args_flag(args, "--model"))
+            return weft_fail(WEFT_E_ARG,
+                             "%s: of the videos of which model? Give it with --model DIR",
+                             of_model[i]);
+    return WEFT_OK;
 }
 
 static weft_status run_profile(const weft_args *args)
@@ -728,9 +547,15 @@ static weft_status run_profile(const weft_args *args)
     if (hidden % 64)
         return weft_fail(WEFT_E_ARG, "--hidden %lld is not a multiple of 64, the size of a head",
                          (long long)hidden);
-    profile p = {.arena = weft_arena_create(),
-                 .known = json_object(),
-                 .rates = {.threads = omp_get_max_threads()},
+    WEFT_TRY(refuse_idle(args));
+    if (count && weft_args_flag(args, "--model"))
+        return weft_fail(WEFT_E_ARG,
+                         "%s and --model: of what it is trained by, or of what it makes? Leave one "
+                         "of them out; a profile is of either",
+                         words[0]);
+    profile p = {.all = {.arena = weft_arena_create(),
+                         .known = json_object(),
+                         .rates = {.threads = omp_get_max_threads()}},
                  .place = {.backend = weft_backend_find("cpu"),
                            .mesh = {.axis_count = 1, .axis = {{"dp", 1}}},
                            .profile = true,
@@ -738,28 +563,27 @@ static weft_status run_profile(const weft_args *args)
     weft_status_code status = WEFT_OK;
     p.program = weft_alloc(PROGRAMS * (int64_t)sizeof *p.program);
     p.layout = weft_alloc(PROGRAMS * (int64_t)sizeof *p.layout);
-    if (!p.arena || !p.program || !p.layout || !p.known)
+    if (!p.all.arena || !p.program || !p.layout || !p.all.known)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    WEFT_GO(weft_comm_open_mpi(&p.comm));
+    WEFT_GO(weft_comm_open_mpi(&p.all.comm));
     WEFT_GO(measure(&p, args, count ? words[0] : NULL, hidden, seconds));
-    WEFT_GO(weft_comm_barrier(p.comm)); /* the others stay until rank 0 has written */
+    WEFT_GO(weft_comm_barrier(p.all.comm)); /* the others stay until rank 0 has written */
 out:
-    for (int i = 0; i < p.programs; i++) {
-        if (p.program[i].store)
-            weft_step_free(&p.program[i].own);
-        weft_store_free(p.program[i].store);
-    }
+    for (int i = 0; i < p.programs; i++)
+        weft_timed_end(&p.program[i]);
     for (int i = 0; i < p.layouts; i++) {
         weft_step_cache_free(p.layout[i].cache);
         weft_store_free(p.layout[i].store);
     }
     weft_free(p.program);
     weft_free(p.layout);
-    json_decref(p.known);
-    if (status != WEFT_OK && p.comm)
-        weft_comm_give_up(p.comm);
-    weft_comm_free(p.comm);
-    weft_arena_free(p.arena);
+    json_decref(p.all.known);
+    weft_free(p.all.sample);
+    weft_free(p.all.rates.program);
+    if (status != WEFT_OK && p.all.comm)
+        weft_comm_give_up(p.all.comm);
+    weft_comm_free(p.all.comm);
+    weft_arena_free(p.all.arena);
     return status;
 }
 
@@ -775,6 +599,14 @@ const weft_verb weft_verb_profile = {
         "Without CONFIG it also fits seconds of a block by its tokens (Arachne Eq. 9) and of a VAE "
         "tile by a line over the volume with a gradient-boosted correction, and says how far the "
         "fits are off.\n\n"
+        "With --model it times what makes videos of these sizes: the text encoders, the denoiser "
+        "in "
+        "every layout of so many ranks (or that of --parallel), the decoder, whole where that fits "
+        "and in the tiles of --tile (else the reference's; off: whole alone). Each program runs "
+        "whole, as it will, and node by node where it has shapes of its own, with the model's "
+        "weights, which are in memory for one layout at a time. By --cluster FILE.json `weft "
+        "generate` then tells the seconds before the start, `weft plan generate` and --parallel "
+        "auto go by them. They do not depend on the number of steps.\n\n"
         "Under mpirun all ranks measure at the same time, as those of a run share caches and "
         "memory: of CONFIG the programs of as few layouts as have the nodes of all, and between "
         "the ranks every collective over sizes, and what of its time kernels beside it lose.\n\n"
@@ -786,6 +618,7 @@ const weft_verb weft_verb_profile = {
         "threads and ranks as the run has, on a machine that does nothing else.",
     .examples = "weft profile --out here.json\n"
                 "weft profile examples/dit.yaml --out here.json\n"
+                "mpirun -n 2 weft profile --model runs/dit/model --frames 49 --out two.json\n"
                 "mpirun -n 2 weft profile examples/dit.yaml --out runs/dit/profile.json\n",
     .config = &weft_run_section,
     .options = options,

@@ -124,7 +124,8 @@ static weft_status open_vae(weft_generator *p)
                                 .frames = decoded_frames(p),
                                 .height = p->options.height,
                                 .width = p->options.width,
-                                .tile = p->options.tile};
+                                .tile = p->options.tile,
+                                .profile = p->options.profile};
     p->tile_given = o.tile != NULL;
     const int64_t limit = p->options.memory, beside = bytes_beside(p, true) +
                                                       weft_given_bytes(&p->given) +

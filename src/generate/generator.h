@@ -64,6 +64,8 @@ typedef struct weft_generator_options {
     /* Folder of a file for each rank, of what took place when in the last denoising step of each
      * batch (weft_timeline_write), of the last one in the end; NULL: none */
     const char *trace;
+    /* To measure: programs time every node, and wait for exchanges where they start */
+    bool profile;
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;
@@ -93,6 +95,10 @@ int weft_generator_text_rank(const weft_generator *generator);
  * memory but in files without a name; so many bytes. */
 int64_t weft_generator_away_bytes(const weft_generator *generator);
 weft_status weft_generator_bind(weft_generator *generator);
+/* Calls `with` for every program of a video but those of caches: text encoders, denoisers, the
+ * decoder's (latent/vae_stream.h), in the same order on all ranks. */
+weft_status weft_generator_programs(weft_generator *generator, weft_vae_program_fn *with,
+                                    void *user);
 /* "12 tiles of 256x256" that a picture is decoded in; "": whole. */
 const char *weft_generator_tiles(const weft_generator *generator, char text[64]);
 /* How the ranks split the work, for people: "2 ranks: cfg=2; ..." */

@@ -99,10 +99,11 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     if (rows && several && p->recipe.slices)
         WEFT_TRY(weft_slices_check(p->recipe.slices, p->slices, "--slices ",
                                    weft_model_class(p->denoiser_model)));
-    const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
-                                          .profile = rows && p->options.trace,
-                                          .no_views =
-                                              p->options.passes && !p->options.passes->views};
+    const weft_program_options options = {
+        .mesh = several ? &p->mesh : NULL,
+        .profile = p->options.profile || (rows && p->options.trace),
+        .no_overlap = p->options.profile,
+        .no_views = p->options.passes && !p->options.passes->views};
     const weft_cache_place place = {.graph = s->own,
                                     .setup = &setup,
                                     .options = &options,
@@ -239,6 +240,24 @@ weft_status weft_generator_build(weft_generator *p)
             WEFT_TRY(build_denoiser(p, i, p->options.batch, &p->alone[i]));
     }
     return check_packed(p);
+}
+
+weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with, void *user)
+{
+    const bool texts = weft_generator_has_texts(p);
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < p->captions.readers; i++)
+        WEFT_TRY(with(user, p->captions.reader[i].reading->encoder, p->encoder[i].own,
+                      texts ? p->encoder[i].program : NULL));
+    for (int i = 0; i < parts; i++) {
+        char name[64];
+        const int expert = part[i] == &p->denoiser[1] || part[i] == &p->alone[1];
+        snprintf(name, sizeof name, "%s%s", expert ? weft_generator_scopes[1] : "denoiser",
+                 part[i] == &p->alone[expert] ? ", without guidance" : "");
+        WEFT_TRY(with(user, name, part[i]->own, part[i]->program));
+    }
+    return weft_vae_programs(p->vae, WEFT_VAE_DECODER, with, user);
 }
 
 void weft_generator_part_free(weft_generator_part *s)

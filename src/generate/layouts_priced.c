@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "generate/generator_parts.h"
 #include "pass/slices_search.h"
+#include "plan/cost/rates.h"
 #include "runtime/program_price.h"
 
 #include <math.h>
@@ -17,11 +18,14 @@ typedef struct pricing {
     weft_generator *g;
     weft_priced_links links;
     weft_generation_price *out;
+    double touch; /* seconds of a byte that is used for the first time */
     double kernels, exact;
-    /* of the decoder: seconds of each rank, and of the program that was looked at last */
+    /* of the decoder: seconds of each rank in this round of tiles; the program that was looked at
+     * last, and the bytes of the largest */
     double *decoding;
+    int64_t round, largest;
     const weft_program *last;
-    double last_seconds;
+    weft_program_cost cost;
 } pricing;
 
 static weft_status no_memory(void)
@@ -81,31 +85,58 @@ static weft_status price_steps(pricing *w)
     return WEFT_OK;
 }
 
+/* The round of tiles that is over: the first rank takes every tile before its next one begins. */
+static void end_round(pricing *w)
+{
+    double longest = 0;
+    for (int i = 0; i < w->p->ranks; i++) {
+        longest = fmax(longest, w->decoding[i]);
+        w->decoding[i] = 0;
+    }
+    w->out->decode += longest;
+}
+
 /* Tiles go to the ranks in turn; a picture that is whole is the first one's. */
 static weft_status_code price_tile(void *user, int64_t tile, const weft_program *program,
                                    int64_t times)
 {
     pricing *w = user;
-    weft_program_cost cost;
-    if (program != w->last) {
-        WEFT_TRY(weft_program_cost_of(&w->links, program, false, &cost));
-        w->last_seconds = cost.seconds;
-        w->last = program;
-    }
-    w->decoding[tile % w->p->ranks] += (double)times * w->last_seconds;
+    const int64_t bytes = weft_program_bytes(program);
+    if (program != w->last)
+        WEFT_TRY(weft_program_cost_of(&w->links, program, false, &w->cost));
+    if (tile / w->p->ranks != w->round)
+        end_round(w);
+    w->last = program;
+    w->round = tile / w->p->ranks;
+    w->largest = bytes > w->largest ? bytes : w->largest;
+    w->decoding[tile % w->p->ranks] += (double)times * w->cost.seconds;
     return WEFT_OK;
 }
 
 static weft_status price_decoding(pricing *w)
 {
     w->decoding = weft_alloc(w->p->ranks * (int64_t)sizeof *w->decoding);
-    if (!w->decoding)
-        return no_memory();
-    const weft_status_code status = weft_vae_works(w->g->vae, WEFT_VAE_DECODER, price_tile, w);
-    for (int i = 0; i < w->p->ranks; i++)
-        w->out->decode = fmax(w->out->decode, w->decoding[i]);
+    const weft_status_code status =
+        w->decoding ? weft_vae_works(w->g->vae, WEFT_VAE_DECODER, price_tile, w) : no_memory();
+    if (status == WEFT_OK)
+        end_round(w);
+    w->out->decode += w->touch * (double)w->largest;
     weft_free(w->decoding);
     return status;
+}
+
+/* What the programs before the decoder use for the first time in the first step. */
+static double price_memory(const pricing *w)
+{
+    weft_program *list[WEFT_MAX_READERS + WEFT_GENERATOR_DENOISERS];
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(w->g, part);
+    int count = 0;
+    for (int i = 0; i < w->g->captions.readers; i++)
+        list[count++] = w->g->encoder[i].program;
+    for (int i = 0; i < parts; i++)
+        list[count++] = part[i]->program;
+    return w->touch * (double)weft_programs_bytes(list, count);
 }
 
 static weft_status price(pricing *w)
@@ -113,11 +144,13 @@ static weft_status price(pricing *w)
     weft_generation_price *out = w->out;
     const double steps = (double)weft_generator_steps(w->g), batch = (double)w->g->options.batch;
     w->links = (weft_priced_links){w->p->cluster, &w->g->mesh};
+    w->touch = w->p->cluster->device.rates ? w->p->cluster->device.rates->touch : 0;
     out->peak = weft_generator_bytes_of(w->g, true);
+    out->first = price_memory(w);
     weft_generator_tiles(w->g, out->tiles);
     WEFT_TRY(price_steps(w));
     WEFT_TRY(price_decoding(w));
-    out->video = (out->text + steps * out->step) / batch + out->decode;
+    out->video = (out->text + out->first + steps * out->step) / batch + out->decode;
     out->exact = w->kernels > 0 ? fmin(1, w->exact / w->kernels) : 0;
     return WEFT_OK;
 }
@@ -159,39 +192,36 @@ weft_status weft_generation_price_of(const weft_generation_pricer *pricer,
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-typedef struct search {
+typedef struct visit {
     const weft_generation_pricer *p;
-    weft_generation_prices *out;
-    int64_t room;
+    weft_generation_layout_fn *with;
+    void *user;
     int halves;
     int64_t rows; /* of a batch */
-} search;
+} visit;
 
-static weft_status add(search *s, const weft_parallel *parallel, bool stream)
+/* The halves of the guidance: from a generator of one rank, which may not fit. */
+static weft_status read_rows(visit *s)
 {
-    weft_generation_prices *out = s->out;
-    if (out->count == s->room) {
-        s->room = s->room ? 2 * s->room : 64;
-        weft_generation_price *more =
-            weft_arena_alloc(s->p->arena, s->room * (int64_t)sizeof *more);
-        if (!more)
-            return no_memory();
-        if (out->count)
-            memcpy(more, out->item, (size_t)out->count * sizeof *more);
-        out->item = more;
+    const weft_generation_pricer *p = s->p;
+    weft_generator_options options = *p->options;
+    weft_generator *g = weft_alloc(sizeof *g);
+    if (!g)
+        return no_memory();
+    options.parallel = NULL;
+    g->options = options;
+    g->folder = weft_strdup(p->folder);
+    weft_status_code status = g->folder ? weft_generator_read(g) : no_memory();
+    if (status == WEFT_OK) {
+        s->halves = g->guidance->rows;
+        s->rows = g->rows;
     }
-    return weft_generation_price_of(s->p, parallel, stream, &out->item[out->count++]);
-}
-
-static weft_status try_one(search *s, const weft_parallel *parallel)
-{
-    WEFT_TRY(add(s, parallel, s->p->options->stream));
-    const weft_generation_price *last = &s->out->item[s->out->count - 1];
-    return last->legal && !last->fits && !last->stream ? add(s, parallel, true) : WEFT_OK;
+    weft_generator_free(g);
+    return status;
 }
 
 /* Degrees are dp (with cfg in it), fsdp, tp, cp. */
-static weft_status try_variants(search *s, const int64_t degree[4])
+static weft_status try_variants(visit *s, const int64_t degree[4])
 {
     const weft_parallel *given = s->p->options->parallel;
     weft_parallel p = given ? *given : weft_parallel_default;
@@ -210,12 +240,12 @@ static weft_status try_variants(search *s, const int64_t degree[4])
                                   : (weft_context){.kind = WEFT_CONTEXT_ULYSSES,
                                                    .ulysses = p.cp / ring,
                                                    .ring = ring};
-            WEFT_TRY(try_one(s, &p));
+            WEFT_TRY(s->with(s->user, &p));
         }
     return WEFT_OK;
 }
 
-static weft_status try_degrees(search *s, int64_t degree[4], int place, int64_t left)
+static weft_status try_degrees(visit *s, int64_t degree[4], int place, int64_t left)
 {
     if (place == 3) {
         degree[3] = left;
@@ -228,6 +258,45 @@ static weft_status try_degrees(search *s, int64_t degree[4], int place, int64_t 
         WEFT_TRY(try_degrees(s, degree, place + 1, left / d));
     }
     return WEFT_OK;
+}
+
+weft_status weft_generation_layouts(const weft_generation_pricer *pricer,
+                                    weft_generation_layout_fn *with, void *user)
+{
+    visit v = {.p = pricer, .with = with, .user = user};
+    int64_t degree[4];
+    WEFT_TRY(read_rows(&v));
+    return try_degrees(&v, degree, 0, pricer->ranks);
+}
+
+typedef struct search {
+    const weft_generation_pricer *p;
+    weft_generation_prices *out;
+    int64_t room;
+} search;
+
+static weft_status add(search *s, const weft_parallel *parallel, bool stream)
+{
+    weft_generation_prices *out = s->out;
+    if (out->count == s->room) {
+        s->room = s->room ? 2 * s->room : 64;
+        weft_generation_price *more =
+            weft_arena_alloc(s->p->arena, s->room * (int64_t)sizeof *more);
+        if (!more)
+            return no_memory();
+        if (out->count)
+            memcpy(more, out->item, (size_t)out->count * sizeof *more);
+        out->item = more;
+    }
+    return weft_generation_price_of(s->p, parallel, stream, &out->item[out->count++]);
+}
+
+static weft_status_code try_one(void *self, const weft_parallel *parallel)
+{
+    search *s = self;
+    WEFT_TRY(add(s, parallel, s->p->options->stream));
+    const weft_generation_price *last = &s->out->item[s->out->count - 1];
+    return last->legal && !last->fits && !last->stream ? add(s, parallel, true) : WEFT_OK;
 }
 
 static int class_of(const weft_generation_price *x)
@@ -254,35 +323,13 @@ static int by_cost(const void *a, const void *b)
     return order;
 }
 
-/* The halves of the guidance: from a generator of one rank, which may not fit. */
-static weft_status read_rows(search *s)
-{
-    const weft_generation_pricer *p = s->p;
-    weft_generator_options options = *p->options;
-    weft_generator *g = weft_alloc(sizeof *g);
-    if (!g)
-        return no_memory();
-    options.parallel = NULL;
-    g->options = options;
-    g->folder = weft_strdup(p->folder);
-    weft_status_code status = g->folder ? weft_generator_read(g) : no_memory();
-    if (status == WEFT_OK) {
-        s->halves = g->guidance->rows;
-        s->rows = g->rows;
-    }
-    weft_generator_free(g);
-    return status;
-}
-
 weft_status weft_generation_search(const weft_generation_pricer *pricer,
                                    weft_generation_prices *prices)
 {
     const double begun = weft_now();
-    int64_t degree[4];
     *prices = (weft_generation_prices){0};
     search s = {.p = pricer, .out = prices};
-    WEFT_TRY(read_rows(&s));
-    WEFT_TRY(try_degrees(&s, degree, 0, pricer->ranks));
+    WEFT_TRY(weft_generation_layouts(pricer, try_one, &s));
     qsort(prices->item, (size_t)prices->count, sizeof *prices->item, by_cost);
     for (int64_t i = 0; i < prices->count; i++) {
         prices->fitting += prices->item[i].fits;

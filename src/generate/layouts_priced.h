@@ -32,11 +32,12 @@ typedef struct weft_generation_price {
     int64_t runs; /* of denoisers' programs in a walk, of all windows */
     double compute, exchange, hidden; /* hidden: behind the kernels */
     double text, decode;              /* of the batch's texts; of one video */
-    double exact;                     /* share of the kernels' seconds that was measured */
-    int64_t peak;                     /* bytes of the rank that takes most */
-    int64_t wire;                     /* bytes that a rank sends in a step */
-    char tiles[64];                   /* that a picture is decoded in; "": whole */
-    const char *why;                  /* not legal or does not fit; arena */
+    double first;    /* beside `text` and the steps: memory that is used for the first time */
+    double exact;    /* share of the kernels' seconds that was measured */
+    int64_t peak;    /* bytes of the rank that takes most */
+    int64_t wire;    /* bytes that a rank sends in a step */
+    char tiles[64];  /* that a picture is decoded in; "": whole */
+    const char *why; /* not legal or does not fit; arena */
 } weft_generation_price;
 
 typedef struct weft_generation_prices {
@@ -53,8 +54,12 @@ weft_status weft_generation_price_of(const weft_generation_pricer *pricer,
                                      const weft_parallel *parallel, bool stream,
                                      weft_generation_price *out);
 /* Every product of cfg, dp, fsdp, tp and cp that makes the ranks, tp with and without sequence,
- * each pair of ulysses and ring; dp no more than the batch has rows. Where weights do not fit, with
- * `stream` too. */
+ * each pair of ulysses and ring; dp no more than the batch has rows. The pricer's cluster is not
+ * asked. */
+typedef weft_status_code weft_generation_layout_fn(void *user, const weft_parallel *parallel);
+weft_status weft_generation_layouts(const weft_generation_pricer *pricer,
+                                    weft_generation_layout_fn *with, void *user);
+/* The price of each of them. Where weights do not fit, with `stream` too. */
 weft_status weft_generation_search(const weft_generation_pricer *pricer,
                                    weft_generation_prices *prices);
 /* "cfg=2 tp=2, weights stream". */

@@ -593,7 +593,7 @@ static weft_status foretell(making *m)
                                            .ranks = m->comm ? weft_comm_ranks(m->comm) : 1};
     WEFT_TRY(weft_generation_price_open(&pricer, m->generator, &price));
     const double steps = (double)weft_generator_steps(m->generator);
-    m->predicted = price.text + steps * price.step;
+    m->predicted = price.text + price.first + steps * price.step;
     if (m->tells)
         weft_info("predicted: %s a step, %s for the denoising of %lld, %s for the decoding of a "
                   "video (%.0f %% of it by kernels that were measured at their shapes)",

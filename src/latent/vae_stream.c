@@ -33,7 +33,7 @@ struct weft_vae {
     weft_grid grid;
     char *folder; /* NULL: none */
     int64_t pixels[3];
-    bool raw;
+    bool raw, profile;
     weft_store *own, *weights; /* own: where they are loaded to; NULL: others' */
     weft_dtype dtype;          /* that the file has and the store keeps */
     half half[2];              /* encoder, decoder */
@@ -92,7 +92,7 @@ static weft_status build_stage(const weft_vae *v, const half *h, const work *w, 
     weft_model_call(g, &v->model, call, false, &ports);
     weft_output(g, "out", result(v, h, g, &ports));
     WEFT_TRY(weft_graph_check(g));
-    return weft_program_compile(g, &(weft_program_options){0}, &s->program);
+    return weft_program_compile(g, &(weft_program_options){.profile = v->profile}, &s->program);
 }
 
 static work *find_work(const half *h, const int64_t in[3])
@@ -182,6 +182,7 @@ static weft_status create(const weft_model *model, const char *folder, const wef
     v->pixels[1] = o->height;
     v->pixels[2] = o->width;
     v->raw = o->raw;
+    v->profile = o->profile;
     v->dtype = WEFT_F32;
     weft_status_code status = WEFT_OK;
     if (folder) {
@@ -452,6 +453,16 @@ static weft_status bind(weft_vae *v, work *const *works, int count)
     return weft_programs_bind(programs, all, v->room, NULL);
 }
 
+/* With tiles one size at a time is bound. */
+static weft_status turn_to(weft_vae *v, work *w)
+{
+    if (together(v) || v->bound == w)
+        return WEFT_OK;
+    WEFT_TRY(bind(v, &w, 1));
+    v->bound = w;
+    return WEFT_OK;
+}
+
 weft_status weft_vae_bind_to(weft_vae *v, weft_store *store)
 {
     work *works[2];
@@ -622,10 +633,7 @@ static weft_status run_tile(weft_vae *v, const half *h, const feed *in, const in
         return weft_fail(WEFT_E_INTERNAL, "a tile of a size without a program");
     if (owner != self)
         return self ? WEFT_OK : receive_pieces(v, w, size[0], owner, &l);
-    if (v->bound != w && !together(v)) {
-        WEFT_TRY(bind(v, &w, 1));
-        v->bound = w;
-    }
+    WEFT_TRY(turn_to(v, w));
     WEFT_TRY(run_pieces(w, in, first, size[0], self ? send_piece : lay_piece, &l));
     char taken;
     return self ? weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, 0, &taken, 1) : WEFT_OK;
@@ -659,6 +667,27 @@ weft_status weft_vae_works(const weft_vae *v, weft_vae_half which, weft_vae_work
         for (int64_t r = 0; r < weft_tiling_count(t, 1); r++)
             for (int64_t c = 0; c < weft_tiling_count(t, 2); c++)
                 WEFT_TRY(visit_tile(h, (int64_t[]){f, r, c}, with, user));
+    return WEFT_OK;
+}
+
+weft_status weft_vae_programs(weft_vae *v, weft_vae_half which, weft_vae_program_fn *with,
+                              void *user)
+{
+    half *h = &v->half[which == WEFT_VAE_DECODER];
+    const bool bound = v->bound != NULL,
+               here = is_tiled(h) || !v->group || weft_group_index(v->group) == 0;
+    for (int64_t k = 0; k < h->count; k++) {
+        work *w = &h->work[k];
+        if (bound)
+            WEFT_TRY(turn_to(v, w));
+        for (int i = 0; i < 2 && w->latents[i]; i++) {
+            char name[96];
+            snprintf(name, sizeof name, "%s %lld x %lldx%lld%s", h->decoder ? "decoder" : "encoder",
+                     (long long)w->stage[i].in_frames, (long long)w->in[1], (long long)w->in[2],
+                     i ? ", next" : "");
+            WEFT_TRY(with(user, name, w->stage[i].graph, here ? w->stage[i].program : NULL));
+        }
+    }
     return WEFT_OK;
 }
 
@@ -752,11 +781,7 @@ static weft_status run_half(weft_vae *v, half *h, const feed *in, int64_t frames
         return run_tiles(v, h, in, sink, user);
     if (v->group && weft_group_index(v->group) > 0)
         return WEFT_OK;
-    if (!together(v) && v->bound != h->work) {
-        work *w = h->work;
-        WEFT_TRY(bind(v, &w, 1));
-        v->bound = w;
-    }
+    WEFT_TRY(turn_to(v, h->work));
     return run_pieces(h->work, in, (int64_t[]){0, 0, 0}, frames, hand_on, &to);
 }
 

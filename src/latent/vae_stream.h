@@ -16,6 +16,7 @@ typedef struct weft_vae_options {
     /* As the model makes it: decoded frames are not clamped, and an encoder gives means and
      * logarithms of variances, 2 channels for each (where it has them) */
     bool raw;
+    bool profile; /* programs time every node */
 } weft_vae_options;
 
 typedef struct weft_vae weft_vae;
@@ -43,6 +44,12 @@ typedef weft_status_code weft_vae_work_fn(void *user, int64_t tile, const weft_p
                                           int64_t times);
 weft_status weft_vae_works(const weft_vae *vae, weft_vae_half half, weft_vae_work_fn *with,
                            void *user);
+/* Calls `with` for every different program of a half; in one that is bound each is bound while it is
+ * given. `program` is NULL where this rank never runs it: another one that shares does. */
+typedef weft_status_code weft_vae_program_fn(void *user, const char *name, const weft_graph *graph,
+                                             weft_program *program);
+weft_status weft_vae_programs(weft_vae *vae, weft_vae_half half, weft_vae_program_fn *with,
+                              void *user);
 /* The weights of its halves into `store`, from a folder of the model. */
 weft_status weft_vae_load(const weft_vae *vae, const char *folder, weft_store *store);
 /* Reserves memory and loads the weights. */

@@ -1,7 +1,9 @@
 #include "runtime/measure.h"
 
+#include "base/compare.h"
 #include "base/log.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops)
@@ -68,5 +70,24 @@ weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per
     *bytes_per_second = best;
     weft_free(from);
     weft_free(to);
+    return WEFT_OK;
+}
+
+weft_status weft_measure_touch(int64_t bytes, double *seconds)
+{
+    enum { TURNS = 5, PAGE = 4096 };
+    double took[TURNS];
+    for (int i = 0; i < TURNS; i++) {
+        volatile char *data = weft_alloc_aligned(bytes);
+        if (!data)
+            return weft_fail(WEFT_E_MEMORY, "out of memory");
+        const double started = weft_now();
+        for (int64_t at = 0; at < bytes; at += PAGE)
+            data[at] = 1;
+        took[i] = weft_now() - started;
+        weft_free((void *)(uintptr_t)data);
+    }
+    qsort(took, TURNS, sizeof *took, weft_compare_f64);
+    *seconds = took[TURNS / 2] / (double)bytes;
     return WEFT_OK;
 }

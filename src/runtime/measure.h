@@ -12,6 +12,9 @@ weft_status weft_measure_gemm(const weft_backend *backend, double seconds, doubl
  * counted. */
 weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per_second);
 
+/* Seconds of a byte of memory that this process uses for the first time, of so many at once. */
+weft_status weft_measure_touch(int64_t bytes, double *seconds);
+
 /* Seconds of a collective of `bytes` (as weft_algorithm_cost has them) among every `ranks`
  * neighbours at the same time, `ranks` being a divisor of all; of a send those of one way between
  * two. */

@@ -60,6 +60,18 @@ weft_status weft_program_price(const weft_priced_links *links, const weft_progra
     return weft_program_foresee(program, &times, out);
 }
 
+/* What is more than its kernels take alone is told as waiting: exchanges, and what kernels beside
+ * them lose. */
+static void take_whole(const weft_program_rate *whole, const weft_foreseen *run,
+                       weft_program_cost *out)
+{
+    out->seconds = whole->seconds;
+    out->forward = fmax(0, fmin(run->kernels, whole->seconds) - out->update);
+    out->exposed = fmax(0, whole->seconds - run->kernels);
+    out->hidden = fmax(0, run->busy - out->exposed);
+    out->exact = out->forward + out->update;
+}
+
 weft_status weft_program_cost_of(const weft_priced_links *links, const weft_program *program,
                                  bool updates, weft_program_cost *out)
 {
@@ -68,6 +80,7 @@ weft_status weft_program_cost_of(const weft_priced_links *links, const weft_prog
     double *seconds = weft_alloc((nodes + 1) * (int64_t)sizeof *seconds);
     weft_graph_part *part = weft_alloc((nodes + 1) * (int64_t)sizeof *part);
     bool *exact = weft_alloc(nodes + 1);
+    const weft_program_rate *whole = weft_rates_program(links->cluster->device.rates, g);
     weft_foreseen run = {0};
     weft_status_code status = seconds && part && exact
                                   ? WEFT_OK
@@ -84,6 +97,8 @@ weft_status weft_program_cost_of(const weft_priced_links *links, const weft_prog
             out->update += seconds[n];
     }
     out->forward = run.kernels - out->update;
+    if (status == WEFT_OK && whole)
+        take_whole(whole, &run, out);
     weft_free(seconds);
     weft_free(part);
     weft_free(exact);

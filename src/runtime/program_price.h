@@ -26,7 +26,8 @@ typedef struct weft_program_cost {
     double seconds, forward, update, exposed, hidden;
     double exact; /* seconds of kernels that were measured at these shapes */
 } weft_program_cost;
-/* By the rates of the cluster's device, or its figures. `updates`: all of it is the update. */
+/* By the rates of the cluster's device: of this very program, where it was timed whole, else of its
+ * kernels and exchanges; or by the device's figures. `updates`: all of it is the update. */
 weft_status weft_program_cost_of(const weft_priced_links *links, const weft_program *program,
                                  bool updates, weft_program_cost *cost);
 void weft_program_cost_add(weft_program_cost *to, const weft_program_cost *cost, double times);

@@ -78,6 +78,44 @@ generate 2 foretold --parallel cfg=2 --cluster profile.json
 grep -q "predicted: .* a step, .* for the denoising of 1, .* for the decoding of a video (.* % of it" foretold.log || { cat foretold.log; fail "no seconds before the start"; }
 grep -q "denoised in .*, .* % of what was predicted" foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
 grep -q "^predicted: " one.log && fail "seconds are told without measured rates"
+# by the programs of this very video in every layout, which are timed whole; other sizes by their kernels
+"$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
+    { cat two.log; fail "weft profile --model"; }
+generate 2 known --parallel cfg=2 --tile 24x24+8 --cluster two.json
+grep -q "predicted: .* (100 % of it" known.log || { cat known.log; fail "programs that were timed are not known again"; }
+"$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
+    { cat alone.log; fail "weft profile --model on one rank"; }
+for frames in 5 9; do
+    "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --cluster two.json --memory 1GiB --out two$frames.json >plan.log 2>&1 ||
+        { cat plan.log; fail "weft plan generate by such a profile"; }
+done
+python3 - <<'P' || fail "what a profile of a model has"
+import json
+profile, alone = json.load(open("two.json")), json.load(open("alone.json"))
+seconds = {p["what"]: p["seconds"] for p in profile["programs"]}
+layouts = "cfg=2", "fsdp=2", "tp=2", "tp=2 sequence=true", "cp=2 context=ulysses", "cp=2 context=ring"
+assert len({p["program"] for p in profile["programs"]}) == len(profile["programs"]), "a program twice"
+assert not any(r["node"].split()[0] in ("all_gather", "all_reduce", "all_to_all") for r in profile["rates"]), "an exchange among the kernels"
+assert profile["touch"] > 0
+decoders = [w for w in seconds if "decoder" in w]
+assert any("1 x 4x6" in w for w in decoders) and any("1 x 3x3" in w for w in decoders), decoders  # whole, and in tiles
+for name in layouts:
+    assert name + ", denoiser" in seconds and name + ", transformer_2" in seconds, (name, list(seconds))
+for frames in 5, 9:
+    plan = {c["layout"]: c for c in json.load(open(f"two{frames}.json"))["candidates"]}
+    for name in layouts:
+        c, own = plan[name], [seconds[f"{name}, {part}"] for part in ("denoiser", "transformer_2")]
+        known = min(own) * (1 - 1e-9) <= c["step"] <= max(own) * (1 + 1e-9)  # one expert's steps and the other's
+        assert known or frames == 9, (name, c, own)
+        assert c["first"] > 0 and c["step"] > 0, c
+assert {p["what"].split(", ")[-1] for p in alone["programs"]} >= {"denoiser", "transformer_2"} and not alone["exchanges"], alone["programs"]
+P
+"$WEFT" profile --model model --frames 5 --height 32 --width 48 --parallel tp=2 --out none.json >refused.log 2>&1 && fail "a layout of two ranks on one"
+grep -q "need 2 ranks, but 1 run" refused.log || { cat refused.log; fail "not told: which ranks are missing"; }
+"$WEFT" profile run.yaml --model model >refused.log 2>&1 && fail "a config and a model"
+"$WEFT" profile --frames 5 >frames.log 2>&1 && fail "frames of no model"
+grep -q "of the videos of which model" frames.log || { cat frames.log; fail "not told: which model"; }
+grep -q "a profile is of either" refused.log || { cat refused.log; fail "not told: a config or a model"; }
 printf 'parallel: {tp: 3}\n' >run.yaml
 generate 3 config --config run.yaml --parallel sequence=true
 generate 5 five --parallel fsdp=5

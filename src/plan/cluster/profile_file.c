@@ -1,7 +1,26 @@
 #include "plan/cluster/profile_file.h"
 
+#include "plan/id_hash.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static json_t *json_of_programs(const weft_rates *rates)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < rates->programs; i++) {
+        const weft_program_rate *r = &rates->program[i];
+        char id[20];
+        weft_id_print(r->id, id);
+        if (json_array_append_new(list, json_pack("{s:s,s:s,s:f}", "program", id, "what", r->what,
+                                                  "seconds", r->seconds))) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
 
 weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *rates, json_t *json)
 {
@@ -20,13 +39,14 @@ weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *ra
                                                      (json_int_t)w->bytes, "seconds", w->seconds));
     }
     json_t *head = json_pack(
-        "{s:s,s:s,s:s,s:I,s:I,s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "format", WEFT_PROFILE_FORMAT, "weft",
-        WEFT_VERSION, "machine", d->type, "threads", (json_int_t)rates->threads, "ranks",
-        (json_int_t)rates->ranks, "drag", rates->drag, "memory", (json_int_t)d->memory, "flops",
-        d->flops, "gemm", d->gemm, "attention", d->attention, "conv", d->conv, "memory_bandwidth",
-        d->memory_bandwidth);
+        "{s:s,s:s,s:s,s:I,s:I,s:f,s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "format", WEFT_PROFILE_FORMAT,
+        "weft", WEFT_VERSION, "machine", d->type, "threads", (json_int_t)rates->threads, "ranks",
+        (json_int_t)rates->ranks, "drag", rates->drag, "touch", rates->touch, "memory",
+        (json_int_t)d->memory, "flops", d->flops, "gemm", d->gemm, "attention", d->attention,
+        "conv", d->conv, "memory_bandwidth", d->memory_bandwidth);
     ok = ok && head && !json_object_update(json, head) && !json_object_set(json, "rates", list) &&
-         !json_object_set(json, "exchanges", wires);
+         !json_object_set(json, "exchanges", wires) &&
+         !json_object_set_new(json, "programs", json_of_programs(rates));
     json_decref(head);
     json_decref(wires);
     json_decref(list);
@@ -85,6 +105,33 @@ static weft_status read_wires(const json_t *list, const char *path, weft_arena *
     return WEFT_OK;
 }
 
+/* Profiles of other things than videos have none. */
+static weft_status read_programs(const json_t *list, const char *path, weft_arena *arena,
+                                 weft_rates *r)
+{
+    const int64_t count = (int64_t)json_array_size(list);
+    r->program = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *r->program);
+    if (!r->program)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    for (; r->programs < count; r->programs++) {
+        char where[256], *end;
+        const char *id, *what;
+        weft_program_rate *x = &r->program[r->programs];
+        snprintf(where, sizeof where, "%.200s: programs[%lld]", path, (long long)r->programs);
+        const json_t *one = json_array_get(list, (size_t)r->programs);
+        WEFT_TRY(weft_json_get_string(one, "program", where, &id));
+        WEFT_TRY(weft_json_get_string(one, "what", where, &what));
+        WEFT_TRY(weft_json_get_f64(one, "seconds", where, &x->seconds));
+        x->id = strtoull(id, &end, 16);
+        if (end == id || *end)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: \"program\" is \"%.40s\", not 16 hexadecimal digits", where, id);
+        if (!(x->what = weft_arena_strdup(arena, what)))
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
+    return WEFT_OK;
+}
+
 static weft_status read_profile(const json_t *json, const char *path, weft_arena *arena,
                                 weft_cluster *out)
 {
@@ -112,7 +159,9 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_i64(json, "threads", path, &rates->threads));
     WEFT_TRY(weft_json_get_i64_or(json, "ranks", path, 1, &rates->ranks));
     WEFT_TRY(weft_json_get_f64_or(json, "drag", path, 0, &rates->drag));
+    WEFT_TRY(weft_json_get_f64_or(json, "touch", path, 0, &rates->touch));
     WEFT_TRY(read_wires(json_object_get(json, "exchanges"), path, arena, rates));
+    WEFT_TRY(read_programs(json_object_get(json, "programs"), path, arena, rates));
     WEFT_TRY(weft_rates_check(rates, path));
     d->memory_fraction = 1;
     d->rates = rates;

@@ -5,7 +5,8 @@
  *    "drag": 0..1, "memory": B,
  *    "flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1, "memory_bandwidth": B/s,
  *    "rates": [{"node": key, "flops": F, "bytes": B, "seconds": s}, ...],
- *    "exchanges": [{"op": "all_reduce", "ranks": 2, "bytes": B, "seconds": s}, ...], ...}
+ *    "exchanges": [{"op": "all_reduce", "ranks": 2, "bytes": B, "seconds": s}, ...],
+ *    "touch": s, "programs": [{"program": id, "what": "cfg=2, denoiser", "seconds": s}, ...], ...}
  *
  * Measured by one process, or by several at the same time, as those of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H

@@ -1,5 +1,7 @@
 #include "plan/cost/rates.h"
 
+#include "plan/id_hash.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,10 +80,41 @@ weft_status weft_rates_check(weft_rates *r, const char *where)
                              "0, ranks two or more",
                              where, x->op, (long long)x->bytes, (long long)x->ranks, x->seconds);
     }
-    if (!isfinite(r->drag) || r->drag < 0 || r->ranks < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: a drag of %g, %lld ranks, which cannot be", where,
-                         r->drag, (long long)r->ranks);
+    for (int64_t i = 0; i < r->programs; i++) {
+        const weft_program_rate *x = &r->program[i];
+        if (!isfinite(x->seconds) || !(x->seconds > 0))
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: the program \"%s\" in %g s; seconds must be over 0", where,
+                             x->what, x->seconds);
+    }
+    if (!isfinite(r->drag) || r->drag < 0 || r->ranks < 0 || !isfinite(r->touch) || r->touch < 0)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: a drag of %g, %lld ranks, %g s for a byte's first use, which cannot "
+                         "be",
+                         where, r->drag, (long long)r->ranks, r->touch);
     return WEFT_OK;
+}
+
+uint64_t weft_rates_program_id(const weft_graph *g)
+{
+    const weft_mesh *mesh = weft_graph_mesh(g);
+    const uint64_t hash = weft_graph_hash(g);
+    uint64_t id = weft_id_mix(WEFT_ID_BEGIN, &hash, sizeof hash);
+    for (int a = 0; a < mesh->axis_count; a++)
+        if (mesh->axis[a].size > 1)
+            id = weft_id_mix(id, &mesh->axis[a].size, sizeof mesh->axis[a].size);
+    return id;
+}
+
+const weft_program_rate *weft_rates_program(const weft_rates *r, const weft_graph *g)
+{
+    if (!r || !r->programs)
+        return NULL;
+    const uint64_t id = weft_rates_program_id(g);
+    for (int64_t i = 0; i < r->programs; i++)
+        if (r->program[i].id == id)
+            return &r->program[i];
+    return NULL;
 }
 
 /* The letters of a key up to its shapes, and all its dims in order. */

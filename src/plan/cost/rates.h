@@ -25,6 +25,14 @@ typedef struct weft_wire_rate {
     double seconds;
 } weft_wire_rate;
 
+/* A whole program that was timed as it runs, with what its exchanges and kernels lose to each other
+ * on this machine. */
+typedef struct weft_program_rate {
+    uint64_t id;      /* weft_rates_program_id */
+    const char *what; /* for people */
+    double seconds;
+} weft_program_rate;
+
 typedef struct weft_rates {
     weft_rate *item; /* arena; sorted by key */
     int64_t count;
@@ -32,7 +40,10 @@ typedef struct weft_rates {
     int64_t ranks;        /* in each of so many processes at the same time; 0: as 1 */
     weft_wire_rate *wire; /* arena; of one op and number of ranks in rising order of bytes */
     int64_t wires;
-    double drag; /* of an exchange's seconds, the share that kernels beside it take longer */
+    double drag;  /* of an exchange's seconds, the share that kernels beside it take longer */
+    double touch; /* seconds of a byte of memory that is used for the first time; 0: not measured */
+    weft_program_rate *program; /* arena */
+    int64_t programs;
 } weft_rates;
 
 /* What distinguishes a node for its kernel. */
@@ -47,6 +58,11 @@ double weft_rates_seconds(const weft_rates *rates, const char *key, double flops
 /* Of an exchange, between the sizes that were timed; NAN: none of this op and so many ranks was. */
 double weft_rates_wire_seconds(const weft_rates *rates, const char *op, int64_t ranks,
                                double bytes);
+
+/* Of a compiled program: its graph and the mesh that this is for. */
+uint64_t weft_rates_program_id(const weft_graph *graph);
+/* The program of this graph; NULL: it was not timed. */
+const weft_program_rate *weft_rates_program(const weft_rates *rates, const weft_graph *graph);
 
 /* What a node is limited by, from its op. */
 weft_work weft_node_work(const weft_node *node);

@@ -1,0 +1,217 @@
+/* weft profile --model: the generator's own programs, bound with the model's weights, in one layout
+ * after the other, so that memory is that of one.
+ *
+ * Every program is timed whole, as it will run: exchanges are under way behind kernels then, and on
+ * cores that have both to do they cost each other more than either takes alone. Those that have
+ * shapes of their own are run once more node by node, each exchange waited for: what other sizes
+ * are told by. What the first rank alone runs in a video (a picture that is decoded whole) it runs
+ * alone here, too. */
+#include "cli/parallel_option.h"
+#include "cli/profile_work.h"
+#include "cli/tile_option.h"
+#include "cli/weights_option.h"
+#include "generate/layouts_priced.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct generation {
+    weft_profiling *p;
+    const char *folder;
+    weft_generator_options options;
+    double seconds; /* of each program */
+    /* Of pictures: whole where that fits (NULL) or in any case, and then the tiles in which all
+     * ranks may decode them */
+    const weft_tile *whole, *tiles;
+    int64_t layouts, programs; /* programs: new ones of a layout */
+    weft_parallel last;        /* of the layouts that can be */
+    bool by_nodes;
+    char layout[64];
+    char why[512]; /* the last layout that cannot be */
+} generation;
+
+static weft_status read_options(const weft_args *args, weft_tile *tile, generation *w)
+{
+    weft_generator_options *o = &w->options;
+    *o = (weft_generator_options){.steps = 1, .negative = ""};
+    WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
+    WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
+    WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));
+    WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o->batch));
+    WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
+    WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
+    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), o));
+    *tile = (weft_tile){.on = true};
+    WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory));
+    w->tiles = tile;
+    w->whole = tile->on ? NULL : tile;
+    return WEFT_OK;
+}
+
+/* A program is run whole that no earlier one was like, and by nodes where some rank has seconds in
+ * nodes that none has timed. All ranks say the same. */
+static weft_status is_new(const generation *w, const weft_graph *graph, bool *is)
+{
+    const weft_profiling *p = w->p;
+    weft_new_share share = {0};
+    double asked;
+    if (w->by_nodes) {
+        weft_profiling_share(p, graph, &share);
+        asked = share.fresh > 0.01 * share.all;
+    } else {
+        asked = !weft_rates_program(&p->rates, graph);
+    }
+    WEFT_TRY(weft_comm_sum(p->comm, &asked, 1));
+    *is = asked > 0;
+    return WEFT_OK;
+}
+
+static weft_status_code count_new(void *user, const char *name, const weft_graph *graph,
+                                  weft_program *program)
+{
+    generation *w = user;
+    bool is;
+    (void)name;
+    (void)program;
+    WEFT_TRY(is_new(w, graph, &is));
+    w->programs += is;
+    return WEFT_OK;
+}
+
+static weft_status time_one(generation *w, weft_timed *t, double ranks)
+{
+    WEFT_TRY(ranks == weft_comm_ranks(w->p->comm) ? weft_profiling_run(w->p, t, 1, w->seconds)
+                                                  : weft_profiling_run_alone(w->p, t, w->seconds));
+    return weft_profiling_take(w->p, t);
+}
+
+static weft_status_code time_program(void *user, const char *name, const weft_graph *graph,
+                                     weft_program *program)
+{
+    generation *w = user;
+    weft_timed t = {0};
+    char text[96];
+    bool is;
+    WEFT_TRY(is_new(w, graph, &is));
+    if (!is)
+        return WEFT_OK;
+    if (w->by_nodes)
+        WEFT_TRY(weft_profiling_note(w->p, graph));
+    double here[2] = {program != NULL, program && weft_comm_rank(w->p->comm) == 0};
+    WEFT_TRY(weft_comm_sum(w->p->comm, here, 2));
+    if (here[1] == 0)
+        return WEFT_OK; /* another rank's alone: what the first one measures is kept */
+    snprintf(text, sizeof text, "%.40s%s%.40s%s", w->layout, w->layout[0] ? ", " : "", name,
+             w->by_nodes ? ", by nodes" : "");
+    weft_status_code status = weft_timed_begin(&t, graph, program, w->by_nodes, text);
+    if (status == WEFT_OK)
+        status = time_one(w, &t, here[0]);
+    weft_timed_end(&t);
+    return status;
+}
+
+/* Of all ranks or none: with weights from the files where they do not fit otherwise. *generator
+ * NULL: it cannot be laid out so. */
+static weft_status open_on_all(generation *w, const weft_generator_options *options,
+                               weft_generator **generator)
+{
+    weft_generator_options o = *options;
+    *generator = NULL;
+    for (;;) {
+        const weft_status_code opened = weft_generator_open(w->folder, &o, w->p->comm, generator);
+        double refused[2] = {opened == WEFT_E_MEMORY, opened != WEFT_OK};
+        if (opened != WEFT_OK)
+            snprintf(w->why, sizeof w->why, "%s", weft_error_message());
+        WEFT_TRY(weft_comm_sum(w->p->comm, refused, 2));
+        if (refused[1] == 0)
+            return WEFT_OK;
+        weft_generator_free(*generator);
+        *generator = NULL;
+        if (o.stream || refused[0] < refused[1])
+            return WEFT_OK;
+        o.stream = true;
+    }
+}
+
+/* *any: ranks can be laid out so. */
+static weft_status time_programs(generation *w, const weft_generator_options *o, bool by_nodes,
+                                 bool *any)
+{
+    weft_generator_options own = *o;
+    weft_generator *g;
+    weft_buf name = {0};
+    own.profile = w->by_nodes = by_nodes;
+    WEFT_TRY(open_on_all(w, &own, &g));
+    *any = g != NULL;
+    if (!g)
+        return WEFT_OK;
+    const weft_generation_price as = {.parallel = *o->parallel,
+                                      .stream = weft_generator_settings(g)->stream};
+    weft_generation_layout_name(&as, &name);
+    snprintf(w->layout, sizeof w->layout, "%.60s", name.data ? name.data : "");
+    weft_buf_free(&name);
+    w->programs = 0;
+    weft_status_code status = weft_generator_programs(g, count_new, w);
+    if (status == WEFT_OK && w->programs)
+        status = weft_generator_bind(g);
+    if (status == WEFT_OK && w->programs)
+        status = weft_generator_programs(g, time_program, w);
+    weft_generator_free(g);
+    return status;
+}
+
+static weft_status time_layout(generation *w, const weft_parallel *parallel, const weft_tile *tile)
+{
+    weft_generator_options o = w->options;
+    bool any;
+    o.parallel = parallel;
+    o.tile = tile;
+    WEFT_TRY(time_programs(w, &o, false, &any));
+    w->layouts += any;
+    if (any)
+        w->last = *parallel;
+    return any ? time_programs(w, &o, true, &any) : WEFT_OK;
+}
+
+static weft_status_code visit_layout(void *user, const weft_parallel *parallel)
+{
+    generation *w = user;
+    return time_layout(w, parallel, w->whole);
+}
+
+static weft_status_code count_layout(void *user, const weft_parallel *parallel)
+{
+    (void)parallel;
+    ++*(int64_t *)user;
+    return WEFT_OK;
+}
+
+static weft_status time_layouts(generation *w, const weft_parallel *parallel, bool chosen,
+                                double seconds)
+{
+    enum { EACH = 3 }; /* programs: a denoiser, the two of a decoder */
+    const int ranks = weft_comm_ranks(w->p->comm);
+    const weft_generation_pricer pricer = {
+        .folder = w->folder, .options = &w->options, .ranks = ranks, .arena = w->p->arena};
+    int64_t count = 1;
+    if (!chosen)
+        WEFT_TRY(weft_generation_layouts(&pricer, count_layout, &count));
+    w->seconds = seconds / (double)(2 * count + EACH);
+    WEFT_TRY(chosen ? visit_layout(w, parallel)
+                    : weft_generation_layouts(&pricer, visit_layout, w));
+    if (!w->layouts)
+        return weft_fail(WEFT_E_INFEASIBLE, "%s on %d ranks: %s", w->folder, ranks, w->why);
+    return w->whole ? WEFT_OK : time_layout(w, &w->last, w->tiles);
+}
+
+weft_status weft_profile_generation(weft_profiling *p, const weft_args *args, double seconds)
+{
+    generation w = {.p = p, .folder = weft_args_string(args, "--model")};
+    weft_parallel parallel = weft_parallel_default;
+    weft_tile tile;
+    int count;
+    (void)weft_args_list(args, "--parallel", &count);
+    WEFT_TRY(read_options(args, &tile, &w));
+    WEFT_TRY(weft_args_parallel(args, p->arena, &parallel));
+    return time_layouts(&w, &parallel, count > 0, seconds);
+}

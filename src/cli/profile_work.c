@@ -1,0 +1,297 @@
+#include "cli/profile_work.h"
+
+#include "base/compare.h"
+#include "plan/cluster/profile_file.h"
+#include "plan/cost/graph_list.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = WEFT_PROFILE_ROUNDS };
+
+/* ---- one program ----------------------------------------------------------------------------- */
+
+/* What the machine takes when little disturbs it: the mean over the quarter of the rounds in which
+ * the whole program was quickest, so that the nodes' seconds add up to what it took then. */
+static double quick(const weft_timed *t, const double *value)
+{
+    const int quarter = (t->rounds + 3) / 4;
+    double sorted[ROUNDS], sum = 0;
+    int taken = 0;
+    memcpy(sorted, t->run, (size_t)t->rounds * sizeof *sorted);
+    qsort(sorted, (size_t)t->rounds, sizeof *sorted, weft_compare_f64);
+    for (int i = 0; i < t->rounds && taken < quarter; i++)
+        if (t->run[i] <= sorted[quarter - 1]) {
+            sum += value[i];
+            taken++;
+        }
+    return sum / taken;
+}
+
+double weft_timed_run(const weft_timed *t)
+{
+    return quick(t, t->run);
+}
+
+static double node_seconds(const weft_timed *t, int32_t n)
+{
+    return quick(t, t->node + (int64_t)n * ROUNDS);
+}
+
+static float scalar_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        float value;
+    } known[] = {{"optimizer.lr", 1e-4f},
+                 {"optimizer.step", 1},
+                 {"optimizer.loss_limit", INFINITY},
+                 {"optimizer.norm_limit", INFINITY},
+                 {"optimizer.weight", 1}};
+    for (int i = 0; i < WEFT_COUNT(known); i++)
+        if (!strcmp(name, known[i].name))
+            return known[i].value;
+    return 0;
+}
+
+/* Numbers as they are in training, not zeros; a step that would be skipped takes less. */
+static void fill_inputs(const weft_timed *t)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(t->graph); n++) {
+        const weft_node *node = weft_graph_node(t->graph, n);
+        if (node->op != WEFT_OP_INPUT)
+            continue;
+        const char *name = weft_value_get(t->graph, node->out[0])->name;
+        weft_tensor *x = weft_program_input(t->program, name);
+        if (!x || x->dtype != WEFT_F32)
+            continue;
+        const int64_t count = weft_shape_count(&x->shape);
+        for (int64_t i = 0; i < count; i++)
+            ((float *)x->data)[i] = (float)(i % 97) * 0.01f - 0.4f;
+        if (count == 1)
+            *(float *)x->data = scalar_of(name);
+    }
+}
+
+weft_status weft_timed_begin(weft_timed *t, const weft_graph *graph, weft_program *program,
+                             bool by_nodes, const char *name)
+{
+    const int64_t nodes = weft_graph_node_count(graph), f64 = (int64_t)sizeof(double);
+    t->graph = graph;
+    t->program = program;
+    t->by_nodes = by_nodes;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    if (program)
+        fill_inputs(t);
+    if (!by_nodes)
+        return WEFT_OK;
+    t->node = weft_alloc((nodes + 1) * ROUNDS * f64);
+    t->before = weft_alloc((nodes + 1) * f64);
+    return t->node && t->before
+               ? WEFT_OK
+               : weft_fail(WEFT_E_MEMORY, "out of memory for the seconds of %s", name);
+}
+
+void weft_timed_end(weft_timed *t)
+{
+    if (t->store)
+        weft_step_free(&t->own);
+    weft_store_free(t->store);
+    weft_free(t->node);
+    weft_free(t->before);
+    *t = (weft_timed){0};
+}
+
+static weft_status one_round(weft_timed *t)
+{
+    int64_t runs;
+    const int32_t nodes = t->node ? weft_graph_node_count(t->graph) : 0;
+    const double *seconds = weft_program_seconds(t->program, &runs);
+    if (nodes)
+        memcpy(t->before, seconds, (size_t)nodes * sizeof *seconds);
+    const double begun = weft_now();
+    WEFT_TRY(weft_program_run(t->program));
+    t->run[t->rounds] = weft_now() - begun;
+    for (int32_t n = 0; n < nodes; n++)
+        t->node[(int64_t)n * ROUNDS + t->rounds] = seconds[n] - t->before[n];
+    t->rounds++;
+    return WEFT_OK;
+}
+
+/* ---- several ---------------------------------------------------------------------------------- */
+
+weft_status weft_profiling_open(weft_profiling *p, const char *against)
+{
+    if (against)
+        WEFT_TRY(weft_profile_load(p->arena, against, &p->earlier));
+    if (weft_comm_rank(p->comm) == 0)
+        printf("%-48s %8s %12s %12s%s\n", "program", "nodes", "took", "by nodes",
+               against ? "    predicted" : "");
+    return WEFT_OK;
+}
+
+static weft_status round_of(weft_profiling *p, weft_timed *list, int count)
+{
+    for (int i = 0; i < count; i++) {
+        WEFT_TRY(weft_comm_barrier(p->comm));
+        WEFT_TRY(one_round(&list[i]));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_profiling_run(weft_profiling *p, weft_timed *list, int count, double seconds)
+{
+    WEFT_TRY(round_of(p, list, count)); /* warm: first touches, prepared kernels */
+    for (int i = 0; i < count; i++)
+        list[i].rounds = 0;
+    const double begun = weft_now();
+    int64_t more = count > 0;
+    for (int round = 0; round < ROUNDS && more; round++) {
+        WEFT_TRY(round_of(p, list, count));
+        more = round < 3 || weft_now() - begun < seconds;
+        WEFT_TRY(weft_comm_broadcast(p->comm, &more, sizeof more, 0));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_profiling_run_alone(weft_profiling *p, weft_timed *t, double seconds)
+{
+    WEFT_TRY(weft_comm_barrier(p->comm));
+    if (weft_comm_rank(p->comm) == 0) {
+        WEFT_TRY(one_round(t));
+        t->rounds = 0;
+        const double begun = weft_now();
+        while (t->rounds < ROUNDS && (t->rounds < 3 || weft_now() - begun < seconds))
+            WEFT_TRY(one_round(t));
+    }
+    return weft_comm_barrier(p->comm);
+}
+
+/* As they are measured: the whole of it may take long. */
+static weft_status end_line(void)
+{
+    return fflush(stdout) ? weft_fail(WEFT_E_IO, "standard output cannot be written") : WEFT_OK;
+}
+
+/* What an earlier profile says of a program, beside what it took. */
+static weft_status print_line(const weft_profiling *p, const weft_timed *t, double by_nodes)
+{
+    const double took = weft_timed_run(t);
+    printf("%-48s %8d %9.3f ms %9.3f ms", t->name, (int)weft_graph_node_count(t->graph), 1e3 * took,
+           1e3 * by_nodes);
+    if (p->earlier.device.rates) {
+        weft_graph_time said;
+        WEFT_TRY(weft_graph_time_of(t->graph, &p->earlier, &said));
+        printf(" %9.3f ms %+6.1f %%, %.0f %% of it measured at these shapes", 1e3 * said.seconds,
+               100 * (said.seconds / took - 1), 100 * said.exact);
+    }
+    printf("\n");
+    return end_line();
+}
+
+/* The mean over the quicker half of the runs: a video is made of slower ones, too, but not of those
+ * that something else has disturbed. */
+static double usual(const weft_timed *t)
+{
+    const int half = (t->rounds + 1) / 2;
+    double sorted[ROUNDS], sum = 0;
+    memcpy(sorted, t->run, (size_t)t->rounds * sizeof *sorted);
+    qsort(sorted, (size_t)t->rounds, sizeof *sorted, weft_compare_f64);
+    for (int i = 0; i < half; i++)
+        sum += sorted[i];
+    return sum / half;
+}
+
+static weft_status take_whole(weft_profiling *p, const weft_timed *t)
+{
+    weft_rates *r = &p->rates;
+    double seconds = t->rounds ? usual(t) : 0; /* the first rank's, on all */
+    WEFT_TRY(weft_comm_broadcast(p->comm, &seconds, sizeof seconds, 0));
+    WEFT_TRY(weft_grow((void **)&r->program, r->programs, &p->program_room, sizeof *r->program));
+    const char *what = weft_arena_strdup(p->arena, t->name);
+    if (!what)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the seconds of programs");
+    r->program[r->programs++] = (weft_program_rate){weft_rates_program_id(t->graph), what, seconds};
+    if (weft_comm_rank(p->comm) == 0)
+        printf("%-48s %8d %9.3f ms\n", what, (int)weft_graph_node_count(t->graph), 1e3 * seconds);
+    return end_line();
+}
+
+weft_status weft_profiling_take(weft_profiling *p, const weft_timed *t)
+{
+    double by_nodes = 0;
+    if (!t->by_nodes)
+        return take_whole(p, t);
+    for (int32_t n = 0; n < weft_graph_node_count(t->graph) && t->rounds; n++) {
+        const weft_node *node = weft_graph_node(t->graph, n);
+        const weft_cost cost = weft_node_cost(t->graph, n);
+        const double seconds = node_seconds(t, n);
+        by_nodes += seconds;
+        if ((cost.flops == 0 && cost.bytes == 0) || !(seconds > 0) ||
+            weft_op_is_collective(node->op))
+            continue;
+        double *best = &p->best[weft_node_work(node)];
+        *best = fmax(*best, (double)cost.flops / seconds);
+        WEFT_TRY(weft_grow((void **)&p->sample, p->samples, &p->room, sizeof *p->sample));
+        weft_profiled *s = &p->sample[p->samples++];
+        *s = (weft_profiled){
+            .flops = (double)cost.flops, .bytes = (double)cost.bytes, .seconds = seconds};
+        weft_rate_key(t->graph, n, s->key);
+    }
+    return t->rounds && weft_comm_rank(p->comm) == 0 ? print_line(p, t, by_nodes) : WEFT_OK;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const weft_profiled *)a)->key, ((const weft_profiled *)b)->key);
+}
+
+/* Equal nodes (the layers) together. */
+weft_status weft_profiling_close(weft_profiling *p)
+{
+    weft_rates *r = &p->rates;
+    r->item = weft_arena_alloc(p->arena, (p->samples + 1) * (int64_t)sizeof *r->item);
+    if (!r->item)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the rates");
+    if (p->samples)
+        qsort(p->sample, (size_t)p->samples, sizeof *p->sample, by_key);
+    for (int64_t i = 0, j; i < p->samples; i = j) {
+        const weft_profiled *s = &p->sample[i];
+        double sum = 0;
+        for (j = i; j < p->samples && !strcmp(s->key, p->sample[j].key); j++)
+            sum += p->sample[j].seconds;
+        r->item[r->count++] = (weft_rate){s->key, s->flops, s->bytes, sum / (double)(j - i)};
+    }
+    return weft_rates_check(r, "profile");
+}
+
+/* ---- what is known --------------------------------------------------------------------------- */
+
+void weft_profiling_share(const weft_profiling *p, const weft_graph *g, weft_new_share *share)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        char key[WEFT_RATE_KEY];
+        const weft_cost cost = weft_node_cost(g, n);
+        const weft_node *node = weft_graph_node(g, n);
+        if (weft_op_is_collective(node->op) || (cost.flops == 0 && cost.bytes == 0))
+            continue;
+        weft_rate_key(g, n, key);
+        const double seconds = weft_device_seconds(p->local, weft_node_work(node),
+                                                   (double)cost.flops, (double)cost.bytes);
+        share->all += seconds;
+        share->fresh += json_object_get(p->known, key) ? 0 : seconds;
+    }
+}
+
+weft_status weft_profiling_note(weft_profiling *p, const weft_graph *g)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        char key[WEFT_RATE_KEY];
+        weft_rate_key(g, n, key);
+        if (json_object_set_new(p->known, key, json_true()))
+            return weft_fail(WEFT_E_MEMORY, "out of memory");
+    }
+    return WEFT_OK;
+}
