@@ -12,7 +12,8 @@
  *
  * Printed: means over the iterations in modelled seconds (of the whole model: ten times), the largest and mean deviation of
  * executed from planned makespans, idle shares, and the executor's own time: seconds of this machine's processor in the rank
- * that took most, of the iteration's modelled ones. */
+ * that took most, of the iteration's modelled ones. Sums of gradients are profiled like a cascade, and what the plans say
+ * that they end behind the last cascade stands beside what they did. */
 #include "cli/plan_models.h"
 #include "kernel/virtual/virtual.h"
 #include "model/family.h"
@@ -227,6 +228,9 @@ typedef struct planner {
     weft_cascade_costs costs;
     weft_model_work work;
     double seconds[3][MOST_BUCKETS][MOST_RANKS + 1]; /* of a DiT by method, profiled; 0: not yet */
+    /* Of the sums of gradients: in all, as the shortest backwards leave them, and what is left
+     * behind the longest. INFINITY: not yet. */
+    double sums, last_sum;
 } planner;
 
 static int bucket_of(const weft_plan_bucket *b)
@@ -289,8 +293,13 @@ static double profile(planner *p, weft_sp_method method, int bucket, int degree)
         for (int i = 0; i < degree / nodes + (n < degree % nodes); i++)
             ranks[r++] = n * each + i;
     double *known = &p->seconds[method][bucket][degree];
-    if (!*known)
-        *known = execute(&plan).makespan;
+    if (*known)
+        return *known;
+    const executed e = execute(&plan);
+    weft_placed_iteration as = plan;
+    cascade.at.seconds = as.makespan = *known = e.makespan;
+    p->sums = fmin(p->sums, weft_placed_sums_beside(&as) + e.exposed);
+    p->last_sum = fmin(p->last_sum, e.exposed);
     return *known;
 }
 
@@ -347,11 +356,12 @@ static void by_search(const weft_cascade_list *list, uint64_t seed, weft_arena *
 
 typedef struct tally {
     double planned, executed, idle_planned, idle, off, worst, own, running, taking, exposed,
-        planning, bound;
+        exposed_planned, planning, bound;
     int done;
 } tally;
 
-static void note(tally *t, const weft_placement *p, const executed *e, double planning)
+static void note(tally *t, const weft_placement *p, const executed *e, double behind,
+                 double planning)
 {
     const double off = e->makespan / p->makespan - 1;
     t->planned += p->makespan;
@@ -364,6 +374,7 @@ static void note(tally *t, const weft_placement *p, const executed *e, double pl
     t->running += e->running;
     t->taking += e->taking;
     t->exposed += e->exposed;
+    t->exposed_planned += behind;
     t->planning += planning;
     t->done++;
 }
@@ -488,7 +499,8 @@ static void iteration(planner *p, const weft_workload *stage, int64_t samples, u
         if (fabs(one->as.makespan / one->placed.makespan - 1) > 0.05)
             explain(&one->plan);
         t[policy].bound += one->bound;
-        note(&t[policy], &one->placed, &one->as, one->planning);
+        note(&t[policy], &one->placed, &one->as,
+             weft_placed_sums_behind(&one->plan, p->sums, p->last_sum), one->planning);
     }
     weft_arena_free(arena);
 }
@@ -498,23 +510,24 @@ static void iteration(planner *p, const weft_workload *stage, int64_t samples, u
 static void print(const tally *t, const int64_t *degree)
 {
     const double own = t[0].executed / t[0].done;
-    printf("%-14s %6s %10s %10s %8s %8s %9s %9s %8s %9s\n", "policy", "degree", "planned s",
-           "executed", "off %", "worst %", "idle p %", "idle x %", "shorter", "own %");
+    printf("%-14s %6s %10s %10s %8s %8s %9s %9s %8s %9s %9s %9s\n", "policy", "degree", "planned s",
+           "executed", "off %", "worst %", "idle p %", "idle x %", "shorter", "own %", "sums p",
+           "sums x");
     for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
         const tally *x = &t[policy];
         const double n = x->done;
         if (!x->done)
             continue;
-        printf("%-14s %6lld %10.3f %10.3f %8.2f %8.2f %9.1f %9.1f %7.1f%% %9.3f\n",
+        printf("%-14s %6lld %10.3f %10.3f %8.2f %8.2f %9.1f %9.1f %7.1f%% %9.3f %9.3f %9.3f\n",
                weft_policy_names[policy], (long long)degree[policy], FOLD * x->planned / n,
                FOLD * x->executed / n, 100 * x->off / n, 100 * x->worst, 100 * x->idle_planned / n,
-               100 * x->idle / n, 100 * (1 - own / (x->executed / n)), 100 * x->own / x->executed);
+               100 * x->idle / n, 100 * (1 - own / (x->executed / n)), 100 * x->own / x->executed,
+               FOLD * x->exposed_planned / n, FOLD * x->exposed / n);
     }
-    printf("weft: of its own %.3f %% launching, %.3f %% taking programs, %.3f %% bookkeeping; sums "
-           "%.3f s behind the last cascade\n",
+    printf("weft: of its own %.3f %% launching, %.3f %% taking programs, %.3f %% "
+           "bookkeeping\n",
            100 * t[0].running / t[0].executed, 100 * t[0].taking / t[0].executed,
-           100 * (t[0].own - t[0].running - t[0].taking) / t[0].executed,
-           FOLD * t[0].exposed / t[0].done);
+           100 * (t[0].own - t[0].running - t[0].taking) / t[0].executed);
     printf("weft: planned in %.3f s beside the iteration before (%.2f %% of one), %.2f %% over the "
            "lower bound\n\n",
            t[0].planning / t[0].done, 100 * t[0].planning / (FOLD * t[0].executed),
@@ -534,6 +547,7 @@ static void begin(int nodes, const char *stage, const char *links, planner *p, w
     weft_comm *comm[MOST_RANKS];
     snprintf(spec, sizeof spec, "h100:%d", nodes);
     p->arena = weft_arena_create();
+    p->sums = p->last_sum = INFINITY;
     check(weft_cluster_load(p->arena, spec, &all.cluster));
     const weft_device_type *d = &all.cluster.device;
     all.ranks = (int)weft_cluster_devices(&all.cluster);

@@ -366,8 +366,22 @@ static int32_t first_ready(order *o)
     return standing;
 }
 
+/* States that are added to stand behind the whole backward in the old order, out of sight: they
+ * come first, so that what adds waits for what is added only. */
+static void place_states(order *o)
+{
+    for (int32_t n = 0; n < o->nodes && weft_graph_check(o->r.to) == WEFT_OK; n++) {
+        bool added_to = false;
+        for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++)
+            added_to = added_to || o->adds[o->user[u]];
+        if (added_to && o->alive[n] && weft_graph_node(o->from, n)->op == WEFT_OP_STATE)
+            place(o, n);
+    }
+}
+
 static void schedule(order *o)
 {
+    place_states(o);
     while (o->first < o->nodes && weft_graph_check(o->r.to) == WEFT_OK) {
         if (start_ready(o))
             continue;

@@ -43,6 +43,22 @@ weft_status weft_placed_order(const weft_placed_iteration *p, int32_t *order)
     return WEFT_OK;
 }
 
+double weft_placed_sums_beside(const weft_placed_iteration *p)
+{
+    double from = 0;
+    for (int64_t i = 0; i < p->cascades; i++) {
+        const weft_placed_cascade *c = &p->cascade[i];
+        if (c->module == WEFT_CASCADE_DIT)
+            from = fmax(from, c->at.start + c->at.seconds / 3);
+    }
+    return fmax(0, p->makespan - from);
+}
+
+double weft_placed_sums_behind(const weft_placed_iteration *p, double seconds, double last)
+{
+    return fmax(last, seconds - weft_placed_sums_beside(p));
+}
+
 static weft_status check_ranks(const weft_placed_cascade *c, int ranks, const char *where)
 {
     if (c->at.degree < 1 || c->at.degree > ranks)

@@ -87,6 +87,19 @@ weft_status weft_placed_check(const weft_placed_iteration *plan, int ranks, cons
 /* The order in which cascades are taken by all ranks: by start, then index; order[cascades]. With
  * each rank's list a part of one order no two groups ever wait for each other in a circle. */
 weft_status weft_placed_order(const weft_placed_iteration *plan, int32_t *order);
+/* Sums of gradients run beside the last backwards (train/cascade_sums.h), each part when all ranks
+ * have it: seconds that they have before the makespan ends, from when the last DiT cascade is in its
+ * backward, the last two thirds of it.
+ *
+ *     s0.dit  [ forward |  backward       ]          makespan
+ *     s1.dit       [ forward   |  backward           ]
+ *     sums                     [▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒|▒▒▒▒]
+ *                              <------ beside ------>|<--> behind
+ *
+ * Parts become final evenly over a backward, so that sums of `seconds` in all, of which the part
+ * that is final last takes `last`, end so many seconds behind the last cascade. */
+double weft_placed_sums_beside(const weft_placed_iteration *plan);
+double weft_placed_sums_behind(const weft_placed_iteration *plan, double seconds, double last);
 const char *weft_cascade_module_name(weft_cascade_module module); /* "text", "vae", "dit" */
 
 #endif

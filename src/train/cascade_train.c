@@ -38,6 +38,7 @@ struct weft_cascade_train {
     char cluster_name[512];
     double memory;
     int64_t fixed; /* bytes of a rank beside programs */
+    double sums;   /* seconds of the sums of gradients in all, as told */
     weft_cascade_prices *prices;
     weft_plans *replay;
     weft_ahead *ahead;
@@ -58,7 +59,7 @@ struct weft_cascade_train {
     /* sums over iterations */
     bool executed_any;
     int64_t iterations;
-    double planned, executed, exposed, bound, late, planning;
+    double planned, executed, exposed, exposed_planned, bound, late, planning;
     double idle_planned, idle_executed;
 };
 
@@ -369,11 +370,33 @@ static weft_status settle(weft_cascade_train *t, int64_t step)
     return weft_ahead_settle(t->ahead, list, count, iterations);
 }
 
+/* Zero's updates and representatives begin them when all cascades are over. */
+static double sums_behind(const weft_cascade_train *t)
+{
+    const bool beside = !t->s.place->zero && t->run->cascades.accumulation == WEFT_ACCUMULATE_OWN;
+    return beside ? weft_placed_sums_behind(t->plan, t->sums, 0) : t->sums;
+}
+
 static weft_status look(weft_cascade_train *t, int64_t step, int64_t ahead)
 {
     int64_t count;
     WEFT_TRY(look_at(t, step, ahead, t->sample, t->item, &count));
     return weft_ahead_look(t->ahead, step, t->sample, count);
+}
+
+/* Of all gradients by the cluster's links. */
+static double price_sums(const weft_cascade_train *t)
+{
+    const weft_graph *g = weft_cascade_run_update(weft_cascade_stage_run(t->exec))->graph;
+    double bytes = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const weft_value_info *v = weft_value_get(g, node->out[0]);
+        if (node->op == WEFT_OP_STATE && strncmp(v->name, "grad.", 5) == 0)
+            bytes += (double)(weft_shape_count(&v->shape) * weft_dtype_bytes(v->dtype));
+    }
+    return weft_cluster_collective_seconds(&t->cluster, WEFT_COLL_ALL_REDUCE, t->ranks,
+                                           t->cluster.devices, bytes);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------ */
@@ -383,6 +406,7 @@ static weft_status open_planner(weft_cascade_train *t)
     const weft_cascade_config *config = &t->run->cascades;
     WEFT_TRY(weft_run_cluster(t->arena, t->run, config->cluster, &t->cluster, t->cluster_name));
     weft_ahead_cluster(&t->cluster, config, t->ranks, &t->memory);
+    t->sums = price_sums(t);
     const weft_cascade_facts facts = {t->buckets, t->ranks, t->clips, t->tokens, t, tell_price};
     WEFT_TRY(weft_cascade_prices_create(&facts, &t->prices));
     if (weft_cascades_planned(config) == WEFT_CASCADES_FILE)
@@ -476,6 +500,7 @@ static void add_up(weft_cascade_train *t, const weft_executed *e)
         return;
     t->iterations++;
     t->exposed += e->exposed;
+    t->exposed_planned += sums_behind(t);
     t->planned += t->plan->makespan;
     t->bound += t->plan->lower_bound;
     t->executed += e->makespan;
@@ -525,11 +550,11 @@ weft_status weft_cascade_train_end(weft_cascade_train *t)
     if (t->leader && t->iterations)
         weft_info(
             "stage %lld: %lld iterations of cascades without compiling: %.4g s as planned, "
-            "%.4g s as executed and %.3g s of sums behind it, ranks idle %.1f and %.1f %%, lower "
-            "bound %.4g s; the planner took %.3g s and was waited for %.3g s",
+            "%.4g s as executed, %.3g and %.3g s of sums behind it, ranks idle %.1f and %.1f %%, "
+            "lower bound %.4g s; the planner took %.3g s and was waited for %.3g s",
             (long long)t->s.stage, (long long)t->iterations, t->planned / n, t->executed / n,
-            t->exposed / n, 100 * t->idle_planned / n, 100 * t->idle_executed / n, t->bound / n,
-            t->planning / n, t->late / n);
+            t->exposed_planned / n, t->exposed / n, 100 * t->idle_planned / n,
+            100 * t->idle_executed / n, t->bound / n, t->planning / n, t->late / n);
     const weft_status_code status = weft_cascade_log_close(t->log);
     t->log = NULL;
     return status;
@@ -569,9 +594,9 @@ static weft_status foresee(weft_cascade_train *t, int64_t step, bool first, weft
     weft_placed_print(t->plan, out);
     weft_buf_printf(
         out,
-        "ranks idle %.1f %%; planned in %.3g s, %lld rounds%s; rank %d takes most: %s of "
-        "%s\n",
-        100 * t->news.idle, t->news.seconds, (long long)t->news.rounds,
+        "ranks idle %.1f %%; sums of gradients %.3g s behind it; planned in %.3g s, %lld rounds%s; "
+        "rank %d takes most: %s of %s\n",
+        100 * t->news.idle, sums_behind(t), t->news.seconds, (long long)t->news.rounds,
         t->news.replayed ? ", replayed"
         : t->news.proved ? ", no plan is shorter"
                          : "",

@@ -262,6 +262,32 @@ Test(rewrite, order_is_bitwise_and_drops_dead_nodes)
     weft_graph_free(ordered);
 }
 
+/* What a layer adds to its states is added before the backward of the layer in front of it, however
+ * deep the model is. */
+Test(rewrite, order_adds_to_states_as_soon_as_it_can)
+{
+    weft_graph *g = loss_graph(24, 4), *ordered;
+    const weft_optimizer_config config = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1};
+    int64_t heavy = 0, behind = 0;
+    bool added = false;
+    weft_optimizer_accumulate(g, weft_graph_find(g, "objective"), &config);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(g, 0, &ordered), WEFT_OK, "%s", weft_error_message());
+    for (int32_t n = 0; n < weft_graph_node_count(ordered); n++) {
+        const weft_node *node = weft_graph_node(ordered, n);
+        const weft_value_info *in =
+            node->op == WEFT_OP_ADD ? weft_value_get(ordered, node->in[0]) : NULL;
+        added = added || (in && weft_graph_node(ordered, in->node)->op == WEFT_OP_STATE);
+        heavy += weft_op_has(node->op, WEFT_TRAIT_HEAVY);
+        behind += added && weft_op_has(node->op, WEFT_TRAIT_HEAVY);
+    }
+    cr_expect_gt(behind, heavy / 2, "%lld of %lld behind the first", (long long)behind,
+                 (long long)heavy);
+    cr_expect_lt(peak(ordered), peak(g), "%g of %g", (double)peak(ordered), (double)peak(g));
+    weft_graph_free(g);
+    weft_graph_free(ordered);
+}
+
 /* Collectives before the work that does not need them, whoever reads their results behind it. */
 Test(rewrite, order_puts_work_behind_collectives)
 {
