@@ -118,8 +118,8 @@ weft_status weft_plan_memory_run(const weft_args *args)
                           "give either a config, or --costs FILE.json with --memory BYTES"));
     WEFT_GO(bare ? load_bare(args, arena, bare, &item, &items, &window, &limit)
                  : load_config(args, arena, words[1], &item, &items, &window, &limit));
-    WEFT_GO(weft_keep_greedy(item, items, window, limit, &greedy));
-    WEFT_GO(weft_keep_exact(item, items, window, limit, 0, &exact));
+    WEFT_GO(weft_keep_greedy(item, items, (weft_keep_copies){.window = window}, limit, &greedy));
+    WEFT_GO(weft_keep_exact(item, items, (weft_keep_copies){.window = window}, limit, 0, &exact));
     WEFT_GO(output(args, item, items, limit, &greedy, &exact));
 out:
     weft_keep_choice_free(&greedy);

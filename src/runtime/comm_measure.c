@@ -160,16 +160,6 @@ out:
 
 enum { TURNS = 24, SPLIT_ROWS = 64 };
 
-/* The mean of the quickest quarter, as kernels are measured (weft profile). */
-static double quick(double *value, int count)
-{
-    double sum = 0;
-    qsort(value, (size_t)count, sizeof *value, weft_compare_f64);
-    for (int i = 0; i < (count + 3) / 4; i++)
-        sum += value[i];
-    return sum / ((count + 3) / 4);
-}
-
 /* Of `bytes` as weft_algorithm_cost counts them; all-to-all of rows that lie apart, as tokens of
  * heads do. */
 static weft_status make_exchange(weft_group *group, weft_comm_op op, int64_t bytes,
@@ -261,26 +251,11 @@ weft_status weft_comm_measure_exchange(weft_comm *comm, int ranks, weft_comm_op 
         WEFT_GO(run_exchange(x));
         took[i] = weft_now() - begun;
     }
-    *seconds = quick(took, TURNS);
+    *seconds = weft_measure_quick(took, TURNS);
 out:
     weft_exchange_free(x);
     weft_free(data);
     return status;
-}
-
-/* So many products and sums of what is in registers. */
-static double work(int64_t count)
-{
-    static volatile double sink;
-    double a[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const double begun = weft_now();
-    for (int64_t i = 0; i < count; i++)
-        for (int k = 0; k < 8; k++)
-            a[k] = a[k] * 0.999 + 0.001;
-    for (int k = 0; k < 8; k++)
-        sink = a[k];
-    (void)sink;
-    return weft_now() - begun;
 }
 
 weft_status weft_comm_measure_drag(weft_comm *comm, double *drag)
@@ -297,7 +272,7 @@ weft_status weft_comm_measure_drag(weft_comm *comm, double *drag)
     int64_t count = 100000;
     double took = 0;
     for (int i = 0; i < 3; i++) /* as long as three exchanges, so that one is wholly beside it */
-        took = work(count);
+        took = weft_measure_work(count);
     count = (int64_t)((double)count * 3 * exchange / took);
     WEFT_TRY(weft_comm_broadcast(comm, &count, sizeof count, 0));
     WEFT_TRY(weft_comm_world(comm, &world));
@@ -305,15 +280,15 @@ weft_status weft_comm_measure_drag(weft_comm *comm, double *drag)
     WEFT_GO(run_exchange(x));
     for (int i = 0; i < FEW; i++) {
         WEFT_GO(weft_group_barrier(world));
-        alone[i] = work(count);
+        alone[i] = weft_measure_work(count);
         WEFT_GO(weft_group_barrier(world));
         const double begun = weft_now();
         weft_exchange_start(x);
-        work(count);
+        weft_measure_work(count);
         WEFT_GO(weft_exchange_wait(x));
         both[i] = weft_now() - begun;
     }
-    const double lost = (quick(both, FEW) - quick(alone, FEW)) / exchange;
+    const double lost = (weft_measure_quick(both, FEW) - weft_measure_quick(alone, FEW)) / exchange;
     *drag = lost < 0 ? 0 : lost > 1 ? 1 : lost;
 out:
     weft_exchange_free(x);

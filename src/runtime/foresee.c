@@ -56,10 +56,11 @@ weft_status weft_program_foresee(const weft_program *p, const weft_part_times *t
         case INSTR_MOVE: {
             const weft_value_info *info =
                 weft_value_get(p->graph, weft_graph_node(p->graph, code->node)->in[0]);
-            w.move = (w.move > w.now ? w.move : w.now) +
-                     times->copy *
-                         (double)(weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype));
+            const double seconds = times->copy * (double)(weft_shape_count(&info->shape) *
+                                                          weft_dtype_bytes(info->dtype));
+            w.move = (w.move > w.now ? w.move : w.now) + seconds;
             done[code->node] = w.move;
+            wait_until(&w, w.now + times->move_drag * seconds); /* lost by the kernels beside it */
             break;
         }
         case INSTR_MOVED: wait_until(&w, done[code->node]); break;

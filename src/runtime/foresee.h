@@ -21,6 +21,7 @@ typedef struct weft_part_times {
     const void *self;
     double copy; /* of a byte that is copied: values of states that are not made in place */
     double drag; /* of the seconds of an exchange behind kernels, the share that these lose, 0..1 */
+    double move_drag; /* the same of copies elsewhere and back */
 } weft_part_times;
 
 typedef struct weft_foreseen {

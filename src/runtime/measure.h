@@ -5,6 +5,12 @@
 #include "runtime/choices.h"
 #include "runtime/runtime.h"
 
+/* The mean over the quickest quarter, which sorts them: what disturbs the machine a while does not
+ * bend it. */
+double weft_measure_quick(double *value, int count);
+/* Seconds of so many products and sums of what is in registers, on the caller's thread. */
+double weft_measure_work(int64_t count);
+
 /* Best of the matrix products (1024 cubed, f32, the backend's threads) that fit in `seconds`, at
  * least two. */
 weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops);

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/scratch_map.h"
+#include "runtime/measure.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -152,26 +153,96 @@ void weft_mover_finish(weft_mover *v)
     pthread_mutex_unlock(&v->mutex);
 }
 
-weft_status weft_mover_measure(const char *dir, double *bytes_per_second)
+/* ---- how fast -------------------------------------------------------------------------------- */
+
+enum { PIECES = MEASURED / PIECE, ROUNDS = 8, REGIONS = 16 };
+
+typedef struct trial {
+    char *own, *mapped;
+    weft_mover *mover;
+    weft_carry carry[2 * PIECES]; /* out, then back */
+} trial;
+
+static void lay_out(trial *t)
 {
-    void *mapped;
-    char *own = weft_alloc_aligned(MEASURED);
-    if (!own)
-        return weft_fail(WEFT_E_MEMORY, "no memory to measure copies with");
-    weft_status_code status = weft_scratch_map(dir, MEASURED, "Choose another folder", &mapped);
-    if (status == WEFT_OK) {
-        double best = 0;
-        memset(own, 1, MEASURED);
-        for (int i = 0; i < 3; i++) {
-            const double began = weft_now();
-            copy(&(weft_carry){.to = mapped, .from = own, .bytes = MEASURED, .mapped = mapped});
-            copy(&(weft_carry){.to = own, .from = mapped, .bytes = MEASURED, .mapped = mapped});
-            const double rate = 2.0 * MEASURED / (weft_now() - began);
-            best = rate > best ? rate : best;
-        }
-        *bytes_per_second = best;
-        weft_scratch_unmap(mapped, MEASURED);
+    for (int i = 0; i < 2 * PIECES; i++) {
+        const int64_t at = (int64_t)(i % PIECES) * PIECE;
+        char *const own = t->own + at, *const mapped = t->mapped + at;
+        t->carry[i] = (weft_carry){.to = i < PIECES ? mapped : own,
+                                   .from = i < PIECES ? own : mapped,
+                                   .bytes = PIECE,
+                                   .mapped = mapped};
     }
-    weft_free(own);
+}
+
+/* Of a piece out and back. They are short, so that some are not disturbed where others compute. */
+static double copy_seconds(const trial *t)
+{
+    double took[2][ROUNDS * PIECES];
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < 2 * PIECES; i++) {
+            const double began = weft_now();
+            copy(&t->carry[i]);
+            took[i / PIECES][round * PIECES + i % PIECES] = weft_now() - began;
+        }
+    return weft_measure_quick(took[0], ROUNDS * PIECES) +
+           weft_measure_quick(took[1], ROUNDS * PIECES);
+}
+
+/* Seconds of kernels: all threads have the same to do, and wait for one another at the end. */
+static double kernel_seconds(int64_t count)
+{
+    const double began = weft_now();
+    for (int i = 0; i < REGIONS; i++) {
+#pragma omp parallel
+        weft_measure_work(count / REGIONS);
+    }
+    return weft_now() - began;
+}
+
+/* What kernels take longer beside all copies. */
+static double lost_seconds(trial *t, double copying)
+{
+    double alone[ROUNDS], both[ROUNDS];
+    int64_t count = 100000;
+    for (int i = 0; i < ROUNDS; i++)
+        alone[i] = kernel_seconds(count);
+    /* so long that the copies end beside it where they have half a core */
+    count = (int64_t)((double)count * 3 * copying / weft_measure_quick(alone, ROUNDS)) + REGIONS;
+    for (int i = 0; i < ROUNDS; i++) {
+        alone[i] = kernel_seconds(count);
+        const double began = weft_now();
+        for (int k = 0; k < 2 * PIECES; k++)
+            weft_mover_start(t->mover, &t->carry[k]);
+        kernel_seconds(count);
+        weft_mover_finish(t->mover);
+        both[i] = weft_now() - began;
+    }
+    return weft_measure_quick(both, ROUNDS) - weft_measure_quick(alone, ROUNDS);
+}
+
+weft_status weft_mover_measure(const char *dir, weft_mover_rates *rates)
+{
+    trial t = {.own = weft_alloc_aligned(MEASURED)};
+    void *mapped = NULL;
+    weft_status_code status = WEFT_OK;
+    if (!t.own)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory to measure copies with"));
+    memset(t.own, 1, MEASURED);
+    WEFT_GO(weft_scratch_map(dir, MEASURED,
+                             "So much is copied to see how fast that is, and what steps move away "
+                             "comes on top. Another folder for memory.offload, or none",
+                             &mapped));
+    WEFT_GO(weft_mover_create(&weft_backend_cpu, &t.mover));
+    t.mapped = mapped;
+    lay_out(&t);
+    const double piece = copy_seconds(&t),
+                 drag = lost_seconds(&t, PIECES * piece) / (PIECES * piece);
+    /* a copy takes no more of a core than its own time: what is above that, others took */
+    *rates = (weft_mover_rates){2.0 * PIECE / piece, drag < 0 ? 0 : drag > 1 ? 1 : drag};
+out:
+    weft_mover_free(t.mover);
+    weft_scratch_unmap(mapped, MEASURED);
+    weft_free(t.own);
     return status;
 }

@@ -40,7 +40,14 @@ void weft_mover_start(weft_mover *mover, weft_carry *move);
 weft_status weft_mover_wait(weft_mover *mover, weft_carry *move);
 /* All that was started is done, whoever waits for it. */
 void weft_mover_finish(weft_mover *mover);
-/* Bytes a second out of this process' memory into a file of `dir` and back, measured. */
-weft_status weft_mover_measure(const char *dir, double *bytes_per_second);
+
+/* Of copies out of this process' memory and back. `drag`: of their seconds, the share that kernels
+ * beside them take longer: 0 where an engine copies or a core is free for it, about 1 where every
+ * core computes. */
+typedef struct weft_mover_rates {
+    double bytes_per_second, drag;
+} weft_mover_rates;
+/* Into a file of `dir`, beside the threads that OpenMP has; measured. */
+weft_status weft_mover_measure(const char *dir, weft_mover_rates *rates);
 
 #endif

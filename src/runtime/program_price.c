@@ -56,7 +56,10 @@ weft_status weft_program_price(const weft_priced_links *links, const weft_progra
                                    .exchange = collective_seconds,
                                    .self = links,
                                    .copy = 2 / (d->memory_bandwidth * d->memory_fraction),
-                                   .drag = d->rates ? d->rates->drag : 0};
+                                   .drag = d->rates ? d->rates->drag : 0,
+                                   /* what was profiled computes with all cores, and copies with
+                                    * one of them */
+                                   .move_drag = d->rates ? 1 : 0};
     return weft_program_foresee(program, &times, out);
 }
 

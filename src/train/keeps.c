@@ -153,7 +153,7 @@ weft_status weft_keeps_share(weft_keeps *k, weft_comm *comm)
 
 /* ---- items --------------------------------------------------------------------------------- */
 
-weft_status weft_keeps_items(weft_keeps *k, bool again, double rate)
+weft_status weft_keeps_items(weft_keeps *k, bool again, double rate, bool rest)
 {
     weft_free(k->item);
     weft_free(k->item_of);
@@ -168,6 +168,7 @@ weft_status weft_keeps_items(weft_keeps *k, bool again, double rate)
     for (int64_t i = 0; i < k->rows; i++) {
         const weft_keep_row *row = &k->row[i];
         const double recompute = again ? row->seconds : INFINITY;
+        const bool leaves = rate > 0 && (!rest || isinf(recompute));
         int64_t at = 0;
         while (at < k->items && (like[at] != row->like || k->item[at].bytes != row->bytes ||
                                  isinf(k->item[at].recompute) != isinf(recompute)))
@@ -178,7 +179,7 @@ weft_status weft_keeps_items(weft_keeps *k, bool again, double rate)
                 (weft_keep_item){.name = weft_op_get((weft_op)row->op)->name,
                                  .bytes = row->bytes,
                                  .recompute = recompute,
-                                 .offload = rate > 0 ? 2 * row->bytes / rate : INFINITY};
+                                 .offload = leaves ? 2 * row->bytes / rate : INFINITY};
         }
         k->item[at].count++;
         k->item_of[i] = at;

@@ -37,8 +37,8 @@ weft_status weft_keeps_add(weft_keeps *keeps, const weft_graph *graph,
 /* Collective: the same rows on all ranks, what each of them has. */
 weft_status weft_keeps_share(weft_keeps *keeps, weft_comm *comm);
 /* Makes the items. `again`: nodes may be made again; `rate`: bytes a second on their way out and
- * back, 0: none may leave. */
-weft_status weft_keeps_items(weft_keeps *keeps, bool again, double rate);
+ * back, 0: none may leave; `rest`: only what cannot be made again may. */
+weft_status weft_keeps_items(weft_keeps *keeps, bool again, double rate, bool rest);
 /* What the planner chose, for the passes; *fates is the caller's to free (row). */
 weft_status weft_keeps_fates(const weft_keeps *keeps, const weft_keep_choice *choice,
                              weft_fates *fates);

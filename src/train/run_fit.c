@@ -20,7 +20,9 @@ enum {
     SLACK = 64,         /* what a process takes was 0.5 % above what was told of it, measured */
     TRIES = 10,         /* plans of a stage */
     NODES = 100 * 1000, /* of the exact search */
-    COPIED = 6 << 20    /* bytes: below what a run has at its peak anyway */
+    COPIED = 6 << 20,   /* bytes: below what a run has at its peak anyway */
+    WANDERS = 1 << 20   /* bytes of libraries that are there by the address they begin at, which
+                         * differs from start to start: 0.5 MiB were measured */
 };
 
 typedef struct fit {
@@ -32,7 +34,7 @@ typedef struct fit {
     int64_t fixed; /* what every phase has */
     int64_t staging, limit;
     bool again;                 /* it may be made again */
-    double rate;                /* bytes a second out and back; 0: there is nowhere to go */
+    weft_mover_rates copies;    /* out and back; no bytes a second: there is nowhere to go */
     int64_t least, least_stage; /* of a stage that does not fit; 0: they all do */
     bool least_beside;          /* not its steps take that, what lies beside them does */
     weft_buf least_terms;
@@ -103,7 +105,8 @@ static weft_status try_budget(fit *f, double budget, trial *out)
 {
     trial t = {.budget = budget};
     const weft_keeps *k = &f->keeps;
-    weft_status_code status = weft_keep_exact(k->item, k->items, k->run, budget, NODES, &t.choice);
+    const weft_keep_copies copies = {.window = k->run, .drag = f->copies.drag};
+    weft_status_code status = weft_keep_exact(k->item, k->items, copies, budget, NODES, &t.choice);
     if (status == WEFT_OK)
         status = weft_keeps_fates(k, &t.choice, &t.fates);
     if (status == WEFT_OK)
@@ -131,24 +134,35 @@ static double least_budget(const weft_keeps *k)
     return item_bytes(k, true) * (1 + 1e-12) + 1;
 }
 
-/* Nothing is kept that need not be, each way that there is; the one with the lower peak. */
+/* Nothing is kept that need not be, each way that there is: of those that fit the quickest. Where
+ * none does, the lowest peak of the ways that do not go by what was measured, which differs from
+ * start to start: a limit that is told to be enough is enough at the next start. */
 static weft_status try_least(fit *f, trial *least)
 {
-    for (int way = 0; way < 3; way++) {
+    static const struct {
+        bool again, away, rest; /* rest: only what cannot be made again leaves */
+        bool priced;
+    } ways[] = {{true, true, true, false},
+                {true, false, false, false},
+                {false, true, false, false},
+                {true, true, false, true}};
+    const double rate = f->copies.bytes_per_second;
+    for (int i = 0; i < WEFT_COUNT(ways); i++) {
         trial t = {0};
-        if ((way == 0 && !(f->again && f->rate > 0)) || (way == 1 && !f->again) ||
-            (way == 2 && !(f->rate > 0)))
+        if ((ways[i].again && !f->again) || (ways[i].away && !(rate > 0)))
             continue;
-        WEFT_TRY(weft_keeps_items(&f->keeps, way != 2, way != 1 ? f->rate : 0));
+        WEFT_TRY(weft_keeps_items(&f->keeps, ways[i].again, ways[i].away ? rate : 0, ways[i].rest));
         WEFT_TRY(try_budget(f, least_budget(&f->keeps), &t));
-        if (!least->fates.row || t.peak < least->peak) {
+        const bool fits = t.peak <= f->limit, none_yet = least->peak > f->limit;
+        if (!least->fates.row || (fits && (none_yet || t.choice.seconds < least->choice.seconds)) ||
+            (!fits && !ways[i].priced && t.peak < least->peak)) {
             trial_free(least);
             *least = t;
         } else {
             trial_free(&t);
         }
     }
-    return weft_keeps_items(&f->keeps, f->again, f->rate);
+    return weft_keeps_items(&f->keeps, f->again, rate, false);
 }
 
 /* The stage does not fit: what a rank takes at least is noted, of the stage that takes most, with
@@ -171,6 +185,7 @@ static weft_status note_least(fit *f, int64_t least, const weft_fates *fates, we
 
 static weft_status too_little(const fit *f)
 {
+    const int64_t enough = f->least + f->least / (SLACK - 1) + 1 + WANDERS;
     char text[4][32];
     if (f->least_beside)
         return weft_fail(
@@ -178,8 +193,7 @@ static weft_status too_little(const fit *f)
             "memory.limit: %s are less than the %s that a rank takes beside the steps of stage "
             "%lld, whatever these make again: weights, optimizer and program %s%s. Smaller frames, "
             "fsdp or zero in `parallel`, or memory.states: offload take less",
-            weft_format_bytes(f->run->memory.limit, text[0]),
-            weft_format_bytes(f->least + f->least / (SLACK - 1) + 1, text[1]),
+            weft_format_bytes(f->run->memory.limit, text[0]), weft_format_bytes(enough, text[1]),
             (long long)f->least_stage, weft_format_bytes(f->fixed, text[2]),
             f->least_terms.data ? f->least_terms.data : "");
     return weft_fail(
@@ -187,12 +201,12 @@ static weft_status too_little(const fit *f)
         "memory.limit: %s are less than the %s that a rank takes with all of stage %lld%s%s that "
         "can be: weights, optimizer and program %s, copies for checkpoints %s%s. Smaller batches, "
         "fsdp or zero in `parallel`%s take less",
-        weft_format_bytes(f->run->memory.limit, text[0]),
-        weft_format_bytes(f->least + f->least / (SLACK - 1) + 1, text[1]),
+        weft_format_bytes(f->run->memory.limit, text[0]), weft_format_bytes(enough, text[1]),
         (long long)f->least_stage, f->again ? " made again in its backward" : "",
-        f->rate > 0 ? f->again ? " or moved away" : " moved away" : "",
+        f->copies.bytes_per_second > 0 ? f->again ? " or moved away" : " moved away" : "",
         weft_format_bytes(f->fixed, text[2]), weft_format_bytes(f->staging, text[3]),
-        f->least_terms.data ? f->least_terms.data : "", f->rate > 0 ? "" : ", or memory.offload,");
+        f->least_terms.data ? f->least_terms.data : "",
+        f->copies.bytes_per_second > 0 ? "" : ", or memory.offload,");
 }
 
 /* Budgets between `low`, the least, and `high`, all; *best fits. */
@@ -238,8 +252,10 @@ static void tell(const fit *f, const trial *t, weft_buf *told)
         weft_buf_printf(told, ", makes %s again in the backward (%s)",
                         weft_format_bytes(again, text[2]), what[0].data ? what[0].data : "");
     if (away)
-        weft_buf_printf(told, ", moves %s away and back (%s)", weft_format_bytes(away, text[2]),
-                        what[1].data ? what[1].data : "");
+        weft_buf_printf(
+            told, ", moves %s away and back (%s) at %s/s, of which kernels lose %.0f %%",
+            weft_format_bytes(away, text[2]), what[1].data ? what[1].data : "",
+            weft_format_bytes((int64_t)f->copies.bytes_per_second, text[0]), 100 * f->copies.drag);
     weft_buf_printf(told, "; a step of %s is expected to take %.1f %% longer\n",
                     weft_format_seconds(f->keeps.run, text[2]),
                     f->keeps.run > 0 ? 100 * t->choice.seconds / f->keeps.run : 0);
@@ -267,7 +283,7 @@ static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
     if (status == WEFT_OK)
         status = weft_keeps_share(&f->keeps, f->comm);
     if (status == WEFT_OK)
-        status = weft_keeps_items(&f->keeps, f->again, f->rate);
+        status = weft_keeps_items(&f->keeps, f->again, f->copies.bytes_per_second, false);
     if (status == WEFT_OK && peak > f->limit && f->keeps.items) {
         status = search(f, peak, &best);
         if (status == WEFT_OK && best.peak <= f->limit)
@@ -308,9 +324,9 @@ static weft_status measure_copies(fit *f, const weft_cluster *cluster)
     const weft_run_place away = weft_run_away(f->run);
     if (!away.values)
         return WEFT_OK;
-    f->rate = cluster->host.bandwidth;
+    f->copies.bytes_per_second = cluster->host.bandwidth;
     return away.dir && (f->comm || weft_path_is_dir(away.dir))
-               ? weft_mover_measure(away.dir, &f->rate)
+               ? weft_mover_measure(away.dir, &f->copies)
                : WEFT_OK;
 }
 

@@ -37,26 +37,27 @@ Test(memory, nine_ratios_of_table_2)
         for (int k = 0; k < n; k++)
             limit -= item[order[k]].bytes;
         weft_keep_choice c;
-        cr_assert_eq(weft_keep_greedy(item, 9, 0, limit * (1 + 1e-12) + 1e-3, &c), WEFT_OK, "%s",
-                     weft_error_message());
+        cr_assert_eq(
+            weft_keep_greedy(item, 9, (weft_keep_copies){0}, limit * (1 + 1e-12) + 1e-3, &c),
+            WEFT_OK, "%s", weft_error_message());
         cr_assert(c.recomputed[order[n - 1]] == 1 ||
                   c.seconds <= latency_ms[order[n - 1]] * 1e-3 + 1);
         weft_keep_choice_free(&c);
     }
 }
 
-static double brute(const weft_keep_item *item, int64_t items, double window, double limit,
-                    int64_t at, double kept, double seconds, double transfer)
+static double brute(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
+                    double limit, int64_t at, double kept, double seconds, double transfer)
 {
     if (kept > limit)
         return INFINITY;
     if (at == items)
-        return seconds + fmax(0, transfer - window);
+        return seconds + fmax(copies.drag * transfer, transfer - copies.window);
     double best = INFINITY;
     for (int64_t x = 0; x <= item[at].count; x++)
         for (int64_t y = 0; x + y <= item[at].count; y++)
             if ((x == 0 || isfinite(item[at].recompute)) && (y == 0 || isfinite(item[at].offload)))
-                best = fmin(best, brute(item, items, window, limit, at + 1,
+                best = fmin(best, brute(item, items, copies, limit, at + 1,
                                         kept + item[at].bytes * (double)(item[at].count - x - y),
                                         seconds + (x ? item[at].recompute * (double)x : 0),
                                         transfer + (y ? item[at].offload * (double)y : 0)));
@@ -81,17 +82,19 @@ Test(memory, exact_equals_brute_force)
                 .count = (int64_t)weft_rng_below(&rng, 4)};
             all += item[i].bytes * (double)item[i].count;
         }
-        const double window = weft_rng_below(&rng, 2) ? weft_rng_f64(&rng) : 0,
-                     limit = floor(all * weft_rng_f64(&rng));
-        const double want = brute(item, items, window, limit, 0, 0, 0, 0);
+        const weft_keep_copies copies = {.window = weft_rng_below(&rng, 2) ? weft_rng_f64(&rng) : 0,
+                                         .drag = weft_rng_below(&rng, 2) ? 1.5 * weft_rng_f64(&rng)
+                                                                         : 0};
+        const double limit = floor(all * weft_rng_f64(&rng));
+        const double want = brute(item, items, copies, limit, 0, 0, 0, 0);
         weft_keep_choice exact, greedy;
-        const weft_status_code status = weft_keep_exact(item, items, window, limit, 0, &exact);
+        const weft_status_code status = weft_keep_exact(item, items, copies, limit, 0, &exact);
         if (isinf(want)) {
             cr_assert_eq(status, WEFT_E_INFEASIBLE);
             continue;
         }
         cr_assert_eq(status, WEFT_OK, "%s", weft_error_message());
-        cr_assert_eq(weft_keep_greedy(item, items, window, limit, &greedy), WEFT_OK);
+        cr_assert_eq(weft_keep_greedy(item, items, copies, limit, &greedy), WEFT_OK);
         cr_assert(exact.proved && exact.kept <= limit && greedy.kept <= limit);
         cr_assert(fabs(exact.seconds - want) <= 1e-9, "round %d: %.12g, brute force %.12g", round,
                   exact.seconds, want);
@@ -121,9 +124,12 @@ Test(memory, exact_on_a_model)
         all += item[i].bytes * 40;
     for (double share = 0.05; share < 1; share += 0.1) {
         weft_keep_choice exact, greedy;
-        cr_assert_eq(weft_keep_exact(item, 9, 0.5, share * all, 0, &exact), WEFT_OK, "%s",
-                     weft_error_message());
-        cr_assert_eq(weft_keep_greedy(item, 9, 0.5, share * all, &greedy), WEFT_OK);
+        cr_assert_eq(
+            weft_keep_exact(item, 9, (weft_keep_copies){.window = 0.5}, share * all, 0, &exact),
+            WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(
+            weft_keep_greedy(item, 9, (weft_keep_copies){.window = 0.5}, share * all, &greedy),
+            WEFT_OK);
         cr_log_info("limit %2.0f %%: exact %.4f s, bound %.4f (%lld nodes%s), greedy %.4f s",
                     100 * share, exact.seconds, exact.lower_bound, (long long)exact.nodes,
                     exact.proved ? "" : ", not proved", greedy.seconds);
@@ -141,11 +147,12 @@ Test(memory, says_what_does_not_fit)
     weft_keep_item item[2] = {{"a", 60 * 1073741824.0, INFINITY, INFINITY, 2},
                               {"b", 1e9, 1, INFINITY, 1}};
     weft_keep_choice c;
-    cr_assert_eq(weft_keep_exact(item, 2, 0, 80 * 1073741824.0, 0, &c), WEFT_E_INFEASIBLE);
+    cr_assert_eq(weft_keep_exact(item, 2, (weft_keep_copies){0}, 80 * 1073741824.0, 0, &c),
+                 WEFT_E_INFEASIBLE);
     cr_assert(strstr(weft_error_message(), "needs 120"), "%s", weft_error_message());
     item[1].recompute = NAN;
-    cr_assert_eq(weft_keep_greedy(item, 2, 0, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_keep_greedy(item, 2, (weft_keep_copies){0}, 1e15, &c), WEFT_E_ARG);
     item[1].recompute = -1;
-    cr_assert_eq(weft_keep_greedy(item, 2, 0, 1e15, &c), WEFT_E_ARG);
-    cr_assert_eq(weft_keep_greedy(item, 0, 0, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_keep_greedy(item, 2, (weft_keep_copies){0}, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_keep_greedy(item, 0, (weft_keep_copies){0}, 1e15, &c), WEFT_E_ARG);
 }

@@ -69,6 +69,41 @@ Test(foresee, kernels_lose_what_an_exchange_beside_them_takes)
     expect(foresee(1, false, 0.4), 30, 15); /* 10 take 16.7, and 8.3 are waited for */
 }
 
+/* a = 2 x goes elsewhere, two kernels, it comes back and is read. */
+static weft_foreseen foresee_moves(double move_drag)
+{
+    enum { COUNT = 1000 };
+    weft_graph *g = weft_graph_create();
+    weft_program *p;
+    weft_foreseen out;
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
+    const weft_value a = weft_affine(g, x, 2, 0);
+    const weft_value away = weft_emit(g, WEFT_OP_OFFLOAD, &a, 1, &(weft_attr_move){1 << 20});
+    const weft_value own = weft_affine(g, weft_affine(g, x, 3, 1), 3, 1);
+    const weft_value back = weft_emit(g, WEFT_OP_FETCH, &away, 1, &(weft_attr_move){1 << 20});
+    weft_output(g, "y", weft_add(g, back, own));
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.no_views = true}, &p), WEFT_OK,
+                 "%s", weft_error_message());
+    double seconds[16];
+    for (int n = 0; n < 16; n++)
+        seconds[n] = 10;
+    const weft_part_times times = {
+        .kernel = seconds, .copy = 1e-3 / 4, .move_drag = move_drag}; /* a second each way */
+    cr_assert_eq(weft_program_foresee(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+    weft_program_free(p);
+    weft_graph_free(g);
+    return out;
+}
+
+/* An engine copies beside the kernels; a core that copies does not compute. */
+Test(foresee, kernels_lose_what_a_core_copies)
+{
+    const weft_foreseen engine = foresee_moves(0), core = foresee_moves(1);
+    cr_expect_float_eq(core.kernels, engine.kernels, 1e-9);
+    cr_expect_lt(engine.exposed, 1.5, "%g", engine.exposed); /* what is fetched at once */
+    cr_expect_float_eq(core.exposed, 2, 1e-9, "%g", core.exposed);
+}
+
 /* A state whose new value lies elsewhere is copied behind the run. */
 Test(foresee, what_is_not_made_in_place_is_copied)
 {

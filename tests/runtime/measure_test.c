@@ -1,8 +1,11 @@
 /* Exchanges as a profile times them: every op, among all ranks and among pairs at the same time. */
 #include "runtime/measure.h"
+#include "runtime/mover.h"
 
 #include <criterion/criterion.h>
+#include <omp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 
 enum { RANKS = 4 };
@@ -54,4 +57,24 @@ Test(measure, exchanges_of_all_ops_among_pairs_and_all)
         cr_expect(j[r].drag >= 0 && j[r].drag <= 1, "%g", j[r].drag);
         weft_comm_free(comm[r]);
     }
+}
+
+/* Copies by a thread that has to share the only core with the kernels. */
+Test(measure, copies_take_the_core_that_kernels_compute_on)
+{
+    cpu_set_t mine, one;
+    CPU_ZERO(&one);
+    cr_assert_eq(sched_getaffinity(0, sizeof mine, &mine), 0);
+    for (int c = 0; c < CPU_SETSIZE && CPU_COUNT(&one) == 0; c++)
+        if (CPU_ISSET(c, &mine))
+            CPU_SET(c, &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    omp_set_num_threads(1);
+    weft_mover_rates rates = {0};
+    for (int turn = 0; turn < 5 && !(rates.drag > 0.3); turn++) { /* others may use it, too */
+        cr_assert_eq(weft_mover_measure("/tmp", &rates), WEFT_OK, "%s", weft_error_message());
+        cr_expect(rates.bytes_per_second > 0 && rates.drag >= 0 && rates.drag <= 1, "%g, %g",
+                  rates.bytes_per_second, rates.drag);
+    }
+    cr_expect_gt(rates.drag, 0.3, "%g", rates.drag);
 }

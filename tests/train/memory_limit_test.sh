@@ -43,6 +43,20 @@ least=$(sed -n 's/.*70.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a ra
 [ -n "$least" ] || { cat no.log; fail "the least is not told"; }
 "$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "with the least, $((least + 2)) MiB"; }
 diff <(losses runs/all) <(losses runs/least) || fail "all made again changes the run"
+# what is told to be enough is enough at every start, whatever is measured then: here what is made again takes no time, and
+# then so much that all of it had better be moved away
+mkdir -p away
+printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
+printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
+inspect() { "$WEFT" inspect graph wide.yaml --set memory.offload=away --set memory.profile="$1.yaml" --set memory.limit="$2MiB" >"$1.log" 2>&1; }
+for named in quick slow; do
+    inspect $named 1 && fail "1 MiB is enough"
+    least=$(sed -n 's/.* 1.00 MiB are less than the \([0-9.]*\) MiB that a rank takes.*/\1/p' $named.log)
+    [ -n "$least" ] || { cat $named.log; fail "the least is not told"; }
+    for then in quick slow quick slow; do
+        inspect $then "$(python3 -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
+    done
+done
 # where the latents take more than the steps, they are what is told
 "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
 grep -q "30.00 MiB are less than the .* that a rank takes beside the steps of stage [01], .*, its latents [0-9.]* [MK]iB" no.log || { cat no.log; fail "the latents are not told"; }

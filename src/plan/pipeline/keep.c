@@ -24,13 +24,18 @@ static weft_status choice_init(int64_t items, weft_keep_choice *c)
     return weft_fail(WEFT_E_MEMORY, "out of memory for %lld items", (long long)items);
 }
 
-weft_status weft_keep_items_check(const weft_keep_item *item, int64_t items, double window)
+weft_status weft_keep_items_check(const weft_keep_item *item, int64_t items,
+                                  weft_keep_copies copies)
 {
     if (items < 1)
         return weft_fail(WEFT_E_ARG, "no items: there is nothing to decide");
-    if (!isfinite(window) || window < 0)
+    if (!isfinite(copies.window) || copies.window < 0)
         return weft_fail(WEFT_E_ARG,
-                         "the offload window is %g s; it must be finite and not negative", window);
+                         "the offload window is %g s; it must be finite and not negative",
+                         copies.window);
+    if (!isfinite(copies.drag) || copies.drag < 0)
+        return weft_fail(WEFT_E_ARG, "the drag of copies is %g; it must be finite and not negative",
+                         copies.drag);
     for (int64_t i = 0; i < items; i++) {
         const char *name = item[i].name ? item[i].name : "";
         if (!isfinite(item[i].bytes) || item[i].bytes < 0)
@@ -54,10 +59,10 @@ static bool droppable(const weft_keep_item *x)
     return isfinite(x->recompute) || isfinite(x->offload);
 }
 
-static weft_status check_limit(const weft_keep_item *item, int64_t items, double window,
+static weft_status check_limit(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
                                double limit)
 {
-    WEFT_TRY(weft_keep_items_check(item, items, window));
+    WEFT_TRY(weft_keep_items_check(item, items, copies));
     double all = 0, least = 0;
     for (int64_t i = 0; i < items; i++) {
         all += item[i].bytes * (double)item[i].count;
@@ -77,8 +82,15 @@ static weft_status check_limit(const weft_keep_item *item, int64_t items, double
     return WEFT_OK;
 }
 
+/* What so many seconds of transfers add. */
+static double exposed(weft_keep_copies copies, double transfer)
+{
+    return fmax(copies.drag > 0 ? copies.drag * transfer : 0, transfer - copies.window);
+}
+
 /* Fills kept and seconds from the counts. */
-static void account(const weft_keep_item *item, int64_t items, double window, weft_keep_choice *c)
+static void account(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
+                    weft_keep_choice *c)
 {
     double kept = 0, recompute = 0, offload = 0;
     for (int64_t i = 0; i < items; i++) {
@@ -87,13 +99,13 @@ static void account(const weft_keep_item *item, int64_t items, double window, we
         offload += c->offloaded[i] > 0 ? item[i].offload * (double)c->offloaded[i] : 0;
     }
     c->kept = kept;
-    c->seconds = recompute + fmax(0, offload - window);
+    c->seconds = recompute + exposed(copies, offload);
 }
 
 /* One step of the greedy: the most bytes per second, all equal ones of a layer at once would
  * overshoot. */
-static bool greedy_step(const weft_keep_item *item, int64_t items, double window, double *transfer,
-                        weft_keep_choice *c)
+static bool greedy_step(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
+                        double *transfer, weft_keep_choice *c)
 {
     double best = -1;
     int64_t chosen = -1;
@@ -101,10 +113,10 @@ static bool greedy_step(const weft_keep_item *item, int64_t items, double window
     for (int64_t i = 0; i < items; i++) {
         if (c->recomputed[i] + c->offloaded[i] >= item[i].count || !(item[i].bytes > 0))
             continue;
-        const double exposed =
-            fmax(0, *transfer + item[i].offload - window) - fmax(0, *transfer - window);
-        const bool offload = exposed < item[i].recompute;
-        const double seconds = offload ? exposed : item[i].recompute;
+        const double more =
+            exposed(copies, *transfer + item[i].offload) - exposed(copies, *transfer);
+        const bool offload = more < item[i].recompute;
+        const double seconds = offload ? more : item[i].recompute;
         if (isinf(seconds))
             continue;
         /* an offload that hides completely is free: spend the window where recompute is dearest */
@@ -127,16 +139,16 @@ static bool greedy_step(const weft_keep_item *item, int64_t items, double window
     return true;
 }
 
-weft_status weft_keep_greedy(const weft_keep_item *item, int64_t items, double window, double limit,
-                             weft_keep_choice *out)
+weft_status weft_keep_greedy(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
+                             double limit, weft_keep_choice *out)
 {
-    WEFT_TRY(check_limit(item, items, window, limit));
+    WEFT_TRY(check_limit(item, items, copies, limit));
     weft_keep_choice c;
     WEFT_TRY(choice_init(items, &c));
     double transfer = 0;
-    account(item, items, window, &c);
-    while (c.kept > limit && greedy_step(item, items, window, &transfer, &c))
-        account(item, items, window, &c);
+    account(item, items, copies, &c);
+    while (c.kept > limit && greedy_step(item, items, copies, &transfer, &c))
+        account(item, items, copies, &c);
     if (c.kept > limit) { /* the sums round differently from the check's: everything is dropped */
         weft_keep_choice_free(&c);
         return weft_fail(WEFT_E_INFEASIBLE,
@@ -154,18 +166,18 @@ weft_status weft_keep_greedy(const weft_keep_item *item, int64_t items, double w
                     continue;
                 const double before = c.seconds;
                 --*n;
-                account(item, items, window, &c);
+                account(item, items, copies, &c);
                 if (c.kept <= limit && before - c.seconds > saves) {
                     saves = before - c.seconds;
                     best = i;
                     best_offload = offload;
                 }
                 ++*n;
-                account(item, items, window, &c);
+                account(item, items, copies, &c);
             }
         if (best >= 0) {
             --*(best_offload ? &c.offloaded[best] : &c.recomputed[best]);
-            account(item, items, window, &c);
+            account(item, items, copies, &c);
             moved = true;
         }
     }
@@ -176,14 +188,16 @@ weft_status weft_keep_greedy(const weft_keep_item *item, int64_t items, double w
 /* ---- exact --------------------------------------------------------------------------------- */
 
 /* For any mu in [0, 1], -mu * window + the cheapest fractional cover at prices min(recompute,
- * mu * offload) bounds the remaining cost from below: max(0, z) >= mu z. The best mu is where an
- * item changes from one to the other, mu = recompute / offload: those are tried, and 0 and 1. */
+ * slope * offload), slope = mu + (1 - mu) drag, bounds the remaining cost from below:
+ * max(drag z, z - window) >= (1 - mu) drag z + mu (z - window). The best mu is where an item
+ * changes from one to the other, slope = recompute / offload: those are tried, and 0 and 1. */
 enum { PRICES = 18 };
 
 typedef struct bound {
     const weft_keep_item *item;
     int64_t items;
-    double window, limit;
+    weft_keep_copies copies;
+    double limit;
     int64_t *depth_item;       /* [items] the order of branching */
     int64_t *by_ratio[PRICES]; /* [items] positions in depth order, best bytes per price first */
     double *price[PRICES];     /* [items] by position */
@@ -195,12 +209,17 @@ typedef struct bound {
     int64_t nodes, node_limit;
 } bound;
 
+static double slope(const bound *b, double mu)
+{
+    return mu + (1 - mu) * b->copies.drag;
+}
+
 static double lower_bound(const bound *b, int64_t depth, double need, double transfer)
 {
     double best = 0;
     for (int k = 0; k < b->prices; k++) {
         const double mu = b->mu[k];
-        double left = need, cost = mu * (transfer - b->window);
+        double left = need, cost = slope(b, mu) * transfer - mu * b->copies.window;
         for (int64_t r = 0; r < b->items && left > 0; r++) {
             const int64_t at = b->by_ratio[k][r];
             if (at < depth || isinf(b->price[k][at]))
@@ -225,7 +244,7 @@ static void branch(bound *b, int64_t depth, double need, double seconds, double 
         return;
     if (depth == b->items) {
         weft_keep_choice now = {.recomputed = b->recomputed, .offloaded = b->offloaded};
-        account(b->item, b->items, b->window, &now);
+        account(b->item, b->items, b->copies, &now);
         if (now.kept > b->limit || !(now.seconds < b->best.seconds))
             return;
         b->best.kept = now.kept;
@@ -251,7 +270,7 @@ static void branch(bound *b, int64_t depth, double need, double seconds, double 
     most = most < x->count ? most : x->count;
     for (int64_t total = most; total >= 0; total--)
         for (int64_t k = 0; k <= total; k++) {
-            const int64_t out = b->prefer * x->offload < x->recompute ? total - k : k;
+            const int64_t out = slope(b, b->prefer) * x->offload < x->recompute ? total - k : k;
             if ((out > 0 && isinf(x->offload)) || (out < total && isinf(x->recompute)))
                 continue;
             b->offloaded[i] = out;
@@ -274,7 +293,8 @@ static void sort_by_ratio(bound *b, int k)
 {
     for (int64_t at = 0; at < b->items; at++) {
         const weft_keep_item *x = &b->item[b->depth_item[at]];
-        b->price[k][at] = fmin(x->recompute, isinf(x->offload) ? INFINITY : b->mu[k] * x->offload);
+        b->price[k][at] =
+            fmin(x->recompute, isinf(x->offload) ? INFINITY : slope(b, b->mu[k]) * x->offload);
         int64_t to = at;
         for (; to > 0 && ratio_at(b, k, b->by_ratio[k][to - 1]) < ratio_at(b, k, at); to--)
             b->by_ratio[k][to] = b->by_ratio[k][to - 1];
@@ -290,9 +310,11 @@ static void order_prices(bound *b, double need)
     for (int64_t i = 0; i < b->items; i++) {
         const weft_keep_item *x = &b->item[i];
         b->depth_item[i] = i;
-        if (x->offload > 0 && isfinite(x->offload) && x->recompute < x->offload &&
-            b->prices < PRICES)
-            b->mu[b->prices++] = x->recompute / x->offload;
+        if (!(x->offload > 0) || isinf(x->offload) || !(b->copies.drag < 1) || b->prices == PRICES)
+            continue;
+        const double mu = (x->recompute / x->offload - b->copies.drag) / (1 - b->copies.drag);
+        if (mu > 0 && mu < 1)
+            b->mu[b->prices++] = mu;
     }
     const int prices = b->prices;
     int best = 0;
@@ -319,15 +341,15 @@ static void order_prices(bound *b, double need)
         sort_by_ratio(b, k);
 }
 
-weft_status weft_keep_exact(const weft_keep_item *item, int64_t items, double window, double limit,
-                            int64_t node_limit, weft_keep_choice *out)
+weft_status weft_keep_exact(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
+                            double limit, int64_t node_limit, weft_keep_choice *out)
 {
     bound b = {.item = item,
                .items = items,
-               .window = window,
+               .copies = copies,
                .limit = limit,
                .node_limit = node_limit > 0 ? node_limit : 2000000};
-    WEFT_TRY(weft_keep_greedy(item, items, window, limit, &b.best));
+    WEFT_TRY(weft_keep_greedy(item, items, copies, limit, &b.best));
     weft_status_code status = WEFT_OK;
     const int64_t bytes = items * (int64_t)sizeof(int64_t);
     bool ready = (b.depth_item = weft_alloc(bytes)) && (b.recomputed = weft_alloc(bytes)) &&

@@ -37,7 +37,8 @@ weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, con
         if (!x[i].name)
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
     }
-    const weft_status_code status = weft_keep_items_check(x, count, wide);
+    const weft_status_code status =
+        weft_keep_items_check(x, count, (weft_keep_copies){.window = wide});
     if (status != WEFT_OK)
         return weft_fail_context(status, "%s", name);
     *item = x;
