@@ -268,7 +268,7 @@ static weft_status look_around(weft_comm *comm)
 
 static void forget(weft_exchange *x)
 {
-    weft_free(x->copy);
+    weft_held_release(x->held);
     weft_moves_free(&x->plan.moves);
     weft_arena_free(x->plan_arena);
     weft_arena_free(x->arena);

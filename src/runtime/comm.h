@@ -212,11 +212,17 @@ int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
  * messages have their sizes, for link models and counts, and no content. */
 void weft_exchange_set_device(weft_exchange *exchange, const weft_device *device,
                               weft_device_stream *stream);
-/* weft_group_send of bytes of the host that leave when `stream` has come to them: on a device with
- * a clock the message takes its time. `stream` NULL: at once. */
-weft_status weft_group_send_on(weft_group *group, weft_channel channel, int peer, const void *data,
-                               int64_t bytes, const weft_device *device,
-                               weft_device_stream *stream);
+/* Bytes of the host that several hold, sends under way among them; whoever lets go last frees them. */
+typedef struct weft_held weft_held;
+weft_status weft_held_create(int64_t bytes, weft_held **held);
+void *weft_held_data(weft_held *held);   /* a multiple of 64 bytes */
+void weft_held_release(weft_held *held); /* accepts NULL */
+/* weft_group_send without a copy: the `bytes` at `data`, which lie in `held` and stay as they are
+ * until all have let go of it. They leave when `stream` has come to them: on a device with a clock
+ * the message takes its time. `stream` NULL: at once. */
+weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer, weft_held *held,
+                                 const void *data, int64_t bytes, const weft_device *device,
+                                 weft_device_stream *stream);
 /* Buffers, before the first start; they stay the same. `in` may be `out` for all_reduce. */
 void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void *scratch);
 /* The same for a bundle: its scratch, and then each piece. */

@@ -98,9 +98,9 @@ struct weft_exchange {
     double port;     /* when the next of its messages may leave */
     double begin, end;
     double started, finished, waited;
-    double last;    /* when something arrived or left */
-    double handled; /* seconds of copying and adding, beside what travels */
-    void *copy;     /* of a forgotten send's data; owned */
+    double last;     /* when something arrived or left */
+    double handled;  /* seconds of copying and adding, beside what travels */
+    weft_held *held; /* what a forgotten send sends; NULL: nothing that it holds */
     weft_arena *arena, *plan_arena;
 };
 

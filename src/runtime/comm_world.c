@@ -3,6 +3,7 @@
 
 #include "base/interrupt.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static const weft_shape number = {.rank = 1, .dim = {1}};
@@ -64,32 +65,62 @@ weft_status weft_group_sum(weft_group *group, double *values, int64_t count)
     return run_now(group, WEFT_CHANNEL_CONTROL, x, values, values);
 }
 
-weft_status weft_group_send_on(weft_group *group, weft_channel channel, int peer, const void *data,
-                               int64_t bytes, const weft_device *device, weft_device_stream *stream)
+struct weft_held {
+    atomic_int holders;
+    _Alignas(64) char data[];
+};
+
+weft_status weft_held_create(int64_t bytes, weft_held **held)
+{
+    weft_held *h = weft_alloc_aligned((int64_t)sizeof *h + bytes);
+    if (!h)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a message of %lld bytes", (long long)bytes);
+    atomic_init(&h->holders, 1);
+    *held = h;
+    return WEFT_OK;
+}
+
+void *weft_held_data(weft_held *held)
+{
+    return held->data;
+}
+
+void weft_held_release(weft_held *held)
+{
+    if (held && atomic_fetch_sub(&held->holders, 1) == 1)
+        weft_free(held);
+}
+
+weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer, weft_held *held,
+                                 const void *data, int64_t bytes, const weft_device *device,
+                                 weft_device_stream *stream)
 {
     weft_exchange *x;
     WEFT_TRY(weft_exchange_create_send(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
                                        &x));
-    x->copy = weft_alloc(bytes + 1);
-    weft_status_code status =
-        x->copy ? weft_exchange_attach(x, group, channel)
-                : weft_fail(WEFT_E_MEMORY, "no memory for the copy of a message of %lld bytes",
-                            (long long)bytes);
+    atomic_fetch_add(&held->holders, 1);
+    x->held = held;
+    const weft_status_code status = weft_exchange_attach(x, group, channel);
     if (status != WEFT_OK) {
         weft_exchange_free(x);
         return status;
     }
-    memcpy(x->copy, data, (size_t)bytes);
     if (stream)
         weft_exchange_set_device(x, device, stream);
-    weft_exchange_bind(x, x->copy, x->copy, NULL);
+    weft_exchange_bind(x, data, weft_held_data(held), NULL);
     return weft_exchange_start_forgotten(x);
 }
 
 weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, const void *data,
                             int64_t bytes)
 {
-    return weft_group_send_on(group, channel, peer, data, bytes, NULL, NULL);
+    weft_held *copy;
+    WEFT_TRY(weft_held_create(bytes, &copy));
+    memcpy(weft_held_data(copy), data, (size_t)bytes);
+    const weft_status_code status =
+        weft_group_send_held(group, channel, peer, copy, copy->data, bytes, NULL, NULL);
+    weft_held_release(copy);
+    return status;
 }
 
 weft_status weft_group_recv(weft_group *group, weft_channel channel, int peer, void *data,

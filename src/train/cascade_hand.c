@@ -81,7 +81,8 @@ typedef struct arrival {
 
 /* Of a sample and module, where this rank makes or needs some. */
 typedef struct rows {
-    float *data; /* (clips, floats); NULL: none yet */
+    weft_held *held; /* NULL: none yet */
+    float *data;     /* (clips, floats), in it */
     arrival *arrivals;
     int64_t in_place; /* bytes */
 } rows;
@@ -115,12 +116,20 @@ static weft_status reserve(weft_hands *h, int32_t index)
     const int64_t clips = h->plan->sample[h->plan->cascade[index].sample].clips,
                   bytes =
                       clips * weft_cascade_row_floats(row_of(h, index)) * (int64_t)sizeof(float);
-    char text[32];
-    if (!r->data)
-        r->data = weft_alloc_aligned(bytes);
-    return r->data ? WEFT_OK
-                   : weft_fail(WEFT_E_MEMORY, "no memory for %s that %s hands on",
-                               weft_format_bytes(bytes, text), h->plan->cascade[index].at.id);
+    if (r->held)
+        return WEFT_OK;
+    const weft_status_code status = weft_held_create(bytes, &r->held);
+    if (status != WEFT_OK)
+        return weft_fail_context(status, "what %s hands on", h->plan->cascade[index].at.id);
+    r->data = weft_held_data(r->held);
+    return WEFT_OK;
+}
+
+static void let_go(rows *r)
+{
+    weft_held_release(r->held);
+    r->held = NULL;
+    r->data = NULL;
 }
 
 static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
@@ -241,15 +250,13 @@ weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *don
             r->in_place += bytes;
             continue;
         }
-        WEFT_TRY(weft_group_send_on(h->world, WEFT_CHANNEL_HANDOFF, m->to,
-                                    place_of(row, m, r->data), bytes, h->place.device,
-                                    h->place.stream));
+        WEFT_TRY(weft_group_send_held(h->world, WEFT_CHANNEL_HANDOFF, m->to, r->held,
+                                      place_of(row, m, r->data), bytes, h->place.device,
+                                      h->place.stream));
         done->sent += bytes;
     }
-    if (!needed) {
-        weft_free(r->data);
-        r->data = NULL;
-    }
+    if (!needed)
+        let_go(r);
     return WEFT_OK;
 }
 
@@ -281,7 +288,7 @@ void weft_hands_drop(weft_hands *h, int32_t index)
         rows *r = rows_of(h, c->at.after[i]);
         for (arrival *a = r->arrivals; a; a = a->next)
             weft_exchange_free(a->exchange);
-        weft_free(r->data);
+        let_go(r);
         *r = (rows){0};
     }
 }
@@ -293,7 +300,7 @@ void weft_hands_close(weft_hands *h)
     for (int64_t i = 0; h->rows && i < h->plan->samples * WEFT_CASCADE_MODULES; i++) {
         for (arrival *a = h->rows[i].arrivals; a; a = a->next)
             weft_exchange_free(a->exchange);
-        weft_free(h->rows[i].data);
+        weft_held_release(h->rows[i].held);
     }
     weft_arena_free(h->arena);
     weft_free(h);
