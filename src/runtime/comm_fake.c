@@ -124,9 +124,8 @@ static weft_status fake_post(void *self, weft_message *mine)
         last = !other->envelope && finish(other);
         finish(mine);
     }
-    if (other && other->envelope) {
+    if (other && other->envelope)
         weft_free(other);
-    }
     pthread_mutex_unlock(&me->world->mutex);
     if (last)
         tell(&me->world->rank[peer]);
