@@ -120,7 +120,7 @@ static weft_status one_round(weft_timed *t)
     return WEFT_OK;
 }
 
-/* ---- several ---------------------------------------------------------------------------------- */
+/* ---- several --------------------------------------------------------------------------------- */
 
 weft_status weft_profiling_open(weft_profiling *p, const char *against)
 {

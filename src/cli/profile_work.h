@@ -3,7 +3,7 @@
  *     profile.c               small models, or the stages of a training run, all of them in rounds
  *     profile_generation.c    the programs of a video, one after the other
  *          |  weft_timed, run several times
- *     profile_work.c          the seconds of its nodes by op and shapes, averaged over all programs */
+ *     profile_work.c          the seconds of its nodes by op and shapes, averaged over programs */
 #ifndef WEFT_CLI_PROFILE_WORK_H
 #define WEFT_CLI_PROFILE_WORK_H
 

@@ -44,8 +44,8 @@ typedef weft_status_code weft_vae_work_fn(void *user, int64_t tile, const weft_p
                                           int64_t times);
 weft_status weft_vae_works(const weft_vae *vae, weft_vae_half half, weft_vae_work_fn *with,
                            void *user);
-/* Calls `with` for every different program of a half; in one that is bound each is bound while it is
- * given. `program` is NULL where this rank never runs it: another one that shares does. */
+/* Calls `with` for every different program of a half; in one that is bound each is bound while it
+ * is given. `program` is NULL where this rank never runs it: another one that shares does. */
 typedef weft_status_code weft_vae_program_fn(void *user, const char *name, const weft_graph *graph,
                                              weft_program *program);
 weft_status weft_vae_programs(weft_vae *vae, weft_vae_half half, weft_vae_program_fn *with,

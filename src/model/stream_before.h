@@ -14,10 +14,10 @@
 #include "model/model.h"
 
 /* Puts the `frames` frames before *x (B,T,Y,X,C) in a stream in front of it; false: there are none,
- * at its beginning, and for a video at once. Sees to it that the piece behind this one gets the last
- * frames: of a video that is shorter with zeros before them, or with `edge` its first frame again.
- * *caches counts the states of a graph, from 0. Their new values are parts of what is put together,
- * so that they are made after the old ones were read, in their place. */
+ * at its beginning, and for a video at once. Sees to it that the piece behind this one gets the
+ * last frames: of a video that is shorter with zeros before them, or with `edge` its first frame
+ * again. *caches counts the states of a graph, from 0. Their new values are parts of what is put
+ * together, so that they are made after the old ones were read, in their place. */
 bool weft_stream_join(weft_graph *g, weft_stream stream, int *caches, weft_value *x, int64_t frames,
                       bool edge);
 

@@ -212,7 +212,7 @@ int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
  * messages have their sizes, for link models and counts, and no content. */
 void weft_exchange_set_device(weft_exchange *exchange, const weft_device *device,
                               weft_device_stream *stream);
-/* Bytes of the host that several hold, sends under way among them; whoever lets go last frees them. */
+/* Bytes of the host that several hold, sends under way among them; the last one frees them. */
 typedef struct weft_held weft_held;
 weft_status weft_held_create(int64_t bytes, weft_held **held);
 void *weft_held_data(weft_held *held);   /* a multiple of 64 bytes */

@@ -1,9 +1,10 @@
-/* Messages between ranks over the links of a cluster, in modelled time. Ranks are threads, each with
- * a clock of its own, and which of them the machine lets run first says nothing about which of them
- * sends first. What a rank sends is written down with the time on its clock, and the rank goes on; it
- * stands still when it waits for a message to be there, or to have left. When all ranks stand still
- * nobody can send earlier than what is known, and traffic (plan/simulate/traffic.h) goes on to the
- * next moment at which a message begins or has passed. Who waits for that one goes on from there:
+/* Messages between ranks over the links of a cluster, in modelled time. Ranks are threads, each
+ * with a clock of its own, and which of them the machine lets run first says nothing about which of
+ * them sends first. What a rank sends is written down with the time on its clock, and the rank goes
+ * on; it stands still when it waits for a message to be there, or to have left. When all ranks
+ * stand still nobody can send earlier than what is known, and traffic (plan/simulate/traffic.h)
+ * goes on to the next moment at which a message begins or has passed. Who waits for that one goes
+ * on from there:
  *
  *   rank 0    sends a at 5 ms, waits for it ........................... goes on at 8 ms
  *   rank 1    runs, sends b at 4 ms over the same link, waits ... goes on at 7 ms, runs, ...

@@ -6,8 +6,8 @@
  *     others    take(i+1) <── the same, as text
  *
  * Only rank 0 plans, so that all ranks have the same plan although the search ends when it is
- * needed. Its thread is of low priority; a step that finds no plan makes the first one itself, which
- * is told. */
+ * needed. Its thread is of low priority; a step that finds no plan makes the first one itself,
+ * which is told. */
 #ifndef WEFT_TRAIN_CASCADE_AHEAD_H
 #define WEFT_TRAIN_CASCADE_AHEAD_H
 

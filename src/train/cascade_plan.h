@@ -88,8 +88,8 @@ weft_status weft_placed_check(const weft_placed_iteration *plan, int ranks, cons
  * each rank's list a part of one order no two groups ever wait for each other in a circle. */
 weft_status weft_placed_order(const weft_placed_iteration *plan, int32_t *order);
 /* Sums of gradients run beside the last backwards (train/cascade_sums.h), each part when all ranks
- * have it: seconds that they have before the makespan ends, from when the last DiT cascade is in its
- * backward, the last two thirds of it.
+ * have it: seconds that they have before the makespan ends, from when the last DiT cascade is in
+ * its backward, the last two thirds of it.
  *
  *     s0.dit  [ forward |  backward       ]          makespan
  *     s1.dit       [ forward   |  backward           ]
