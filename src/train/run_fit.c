@@ -318,16 +318,17 @@ static weft_status read_device(const weft_run *run, const weft_backend *backend,
     return WEFT_OK;
 }
 
-/* Bytes a second of what is moved away and back; 0: nothing may be. */
+/* Bytes a second of what is moved away and back; 0: nothing may be. The first rank's for all, as
+ * all have to choose alike. */
 static weft_status measure_copies(fit *f, const weft_cluster *cluster)
 {
     const weft_run_place away = weft_run_away(f->run);
     if (!away.values)
         return WEFT_OK;
     f->copies.bytes_per_second = cluster->host.bandwidth;
-    return away.dir && (f->comm || weft_path_is_dir(away.dir))
-               ? weft_mover_measure(away.dir, &f->copies)
-               : WEFT_OK;
+    if (away.dir && (f->comm || weft_path_is_dir(away.dir)))
+        WEFT_TRY(weft_mover_measure(away.dir, &f->copies));
+    return f->comm ? weft_comm_broadcast(f->comm, &f->copies, sizeof f->copies, 0) : WEFT_OK;
 }
 
 weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
