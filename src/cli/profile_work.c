@@ -3,6 +3,7 @@
 #include "base/compare.h"
 #include "plan/cluster/profile_file.h"
 #include "plan/cost/graph_list.h"
+#include "runtime/measure.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -195,13 +196,9 @@ static weft_status print_line(const weft_profiling *p, const weft_timed *t, doub
  * that something else has disturbed. */
 static double usual(const weft_timed *t)
 {
-    const int half = (t->rounds + 1) / 2;
-    double sorted[ROUNDS], sum = 0;
+    double sorted[ROUNDS];
     memcpy(sorted, t->run, (size_t)t->rounds * sizeof *sorted);
-    qsort(sorted, (size_t)t->rounds, sizeof *sorted, weft_compare_f64);
-    for (int i = 0; i < half; i++)
-        sum += sorted[i];
-    return sum / half;
+    return weft_measure_quick(sorted, t->rounds, 2);
 }
 
 static weft_status take_whole(weft_profiling *p, const weft_timed *t)

@@ -1,7 +1,6 @@
 /* What messages cost here, measured between two ranks of a node and two of different nodes. */
 #include "runtime/comm_internal.h"
 
-#include "base/compare.h"
 #include "base/log.h"
 #include "runtime/measure.h"
 
@@ -251,7 +250,7 @@ weft_status weft_comm_measure_exchange(weft_comm *comm, int ranks, weft_comm_op 
         WEFT_GO(run_exchange(x));
         took[i] = weft_now() - begun;
     }
-    *seconds = weft_measure_quick(took, TURNS);
+    *seconds = weft_measure_quick(took, TURNS, 4);
 out:
     weft_exchange_free(x);
     weft_free(data);
@@ -288,8 +287,7 @@ weft_status weft_comm_measure_drag(weft_comm *comm, double *drag)
         WEFT_GO(weft_exchange_wait(x));
         both[i] = weft_now() - begun;
     }
-    const double lost = (weft_measure_quick(both, FEW) - weft_measure_quick(alone, FEW)) / exchange;
-    *drag = lost < 0 ? 0 : lost > 1 ? 1 : lost;
+    *drag = weft_measure_drag(alone, both, FEW, exchange);
 out:
     weft_exchange_free(x);
     weft_free(data);

@@ -6,13 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-double weft_measure_quick(double *value, int count)
+double weft_measure_quick(double *value, int count, int part)
 {
+    const int taken = (count + part - 1) / part;
     double sum = 0;
     qsort(value, (size_t)count, sizeof *value, weft_compare_f64);
-    for (int i = 0; i < (count + 3) / 4; i++)
+    for (int i = 0; i < taken; i++)
         sum += value[i];
-    return sum / ((count + 3) / 4);
+    return sum / taken;
+}
+
+double weft_measure_drag(double *alone, double *both, int count, double seconds)
+{
+    const double lost =
+        (weft_measure_quick(both, count, 4) - weft_measure_quick(alone, count, 4)) / seconds;
+    return lost < 0 ? 0 : lost > 1 ? 1 : lost;
 }
 
 double weft_measure_work(int64_t count)

@@ -5,9 +5,12 @@
 #include "runtime/choices.h"
 #include "runtime/runtime.h"
 
-/* The mean over the quickest quarter, which sorts them: what disturbs the machine a while does not
- * bend it. */
-double weft_measure_quick(double *value, int count);
+/* The mean over the quickest one of `part` parts (4: a quarter), which sorts them: what disturbs
+ * the machine a while does not bend it. */
+double weft_measure_quick(double *value, int count, int part);
+/* Seconds of kernels alone and beside what takes `seconds`: the share of these that they lose, 0 to
+ * 1. Sorts both. */
+double weft_measure_drag(double *alone, double *both, int count, double seconds);
 /* Seconds of so many products and sums of what is in registers, on the caller's thread. */
 double weft_measure_work(int64_t count);
 

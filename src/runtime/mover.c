@@ -185,8 +185,8 @@ static double copy_seconds(const trial *t)
             copy(&t->carry[i]);
             took[i / PIECES][round * PIECES + i % PIECES] = weft_now() - began;
         }
-    return weft_measure_quick(took[0], ROUNDS * PIECES) +
-           weft_measure_quick(took[1], ROUNDS * PIECES);
+    return weft_measure_quick(took[0], ROUNDS * PIECES, 4) +
+           weft_measure_quick(took[1], ROUNDS * PIECES, 4);
 }
 
 /* Seconds of kernels: all threads have the same to do, and wait for one another at the end. */
@@ -200,15 +200,16 @@ static double kernel_seconds(int64_t count)
     return weft_now() - began;
 }
 
-/* What kernels take longer beside all copies. */
-static double lost_seconds(trial *t, double copying)
+/* What kernels lose beside all copies, which take `copying` seconds: no more of a core than that;
+ * what is above it others took. */
+static double drag_of(trial *t, double copying)
 {
     double alone[ROUNDS], both[ROUNDS];
     int64_t count = 100000;
     for (int i = 0; i < ROUNDS; i++)
         alone[i] = kernel_seconds(count);
     /* so long that the copies end beside it where they have half a core */
-    count = (int64_t)((double)count * 3 * copying / weft_measure_quick(alone, ROUNDS)) + REGIONS;
+    count = (int64_t)((double)count * 3 * copying / weft_measure_quick(alone, ROUNDS, 4)) + REGIONS;
     for (int i = 0; i < ROUNDS; i++) {
         alone[i] = kernel_seconds(count);
         const double began = weft_now();
@@ -218,7 +219,7 @@ static double lost_seconds(trial *t, double copying)
         weft_mover_finish(t->mover);
         both[i] = weft_now() - began;
     }
-    return weft_measure_quick(both, ROUNDS) - weft_measure_quick(alone, ROUNDS);
+    return weft_measure_drag(alone, both, ROUNDS, copying);
 }
 
 weft_status weft_mover_measure(const char *dir, weft_mover_rates *rates)
@@ -236,10 +237,8 @@ weft_status weft_mover_measure(const char *dir, weft_mover_rates *rates)
     WEFT_GO(weft_mover_create(&weft_backend_cpu, &t.mover));
     t.mapped = mapped;
     lay_out(&t);
-    const double piece = copy_seconds(&t),
-                 drag = lost_seconds(&t, PIECES * piece) / (PIECES * piece);
-    /* a copy takes no more of a core than its own time: what is above that, others took */
-    *rates = (weft_mover_rates){2.0 * PIECE / piece, drag < 0 ? 0 : drag > 1 ? 1 : drag};
+    const double piece = copy_seconds(&t);
+    *rates = (weft_mover_rates){2.0 * PIECE / piece, drag_of(&t, PIECES * piece)};
 out:
     weft_mover_free(t.mover);
     weft_scratch_unmap(mapped, MEASURED);

@@ -288,7 +288,7 @@ void weft_hands_drop(weft_hands *h, int32_t index)
         rows *r = rows_of(h, c->at.after[i]);
         for (arrival *a = r->arrivals; a; a = a->next)
             weft_exchange_free(a->exchange);
-        let_go(r);
+        weft_held_release(r->held);
         *r = (rows){0};
     }
 }

@@ -42,7 +42,7 @@ typedef struct weft_rates {
     int64_t wires;
     double drag;  /* of an exchange's seconds, the share that kernels beside it take longer */
     double touch; /* seconds of a byte of memory that is used for the first time; 0: not measured */
-    weft_program_rate *program; /* arena */
+    weft_program_rate *program; /* borrowed */
     int64_t programs;
 } weft_rates;
 
