@@ -32,13 +32,11 @@ try both 1 --set memory.limit=${limit}MiB --set memory.offload=auto --set memory
 diff <(losses runs/all) <(losses runs/both) || fail "states elsewhere change the run"
 grep -q '"fetch' runs/both/trace-0-0.json || fail "the trace shows no copies"
 grep -q "elsewhere" both.log || { cat both.log; fail "what is elsewhere is not told"; }
-# where all cores compute, a copy takes one of them: what is quickly made again is not moved
+# where all cores compute, a copy takes one of them: what is quickly made again is not moved, unless kernels were seen to lose little (others use the machine, too)
 mkdir -p away
-for turn in 1 2 3 4 5; do # on a busy machine kernels may seem to lose nothing
-    OMP_NUM_THREADS=$(nproc) "$WEFT" inspect graph wide.yaml --set memory.limit=${limit}MiB --set memory.offload=away >shared.log 2>&1 || { cat shared.log; fail "inspect"; }
-    grep -q "memory.limit: stage 0 keeps .* makes .* again in the backward" shared.log && break
-    [ $turn -lt 5 ] || { cat shared.log; fail "copies are told to be free on the cores that compute"; }
-done
+OMP_NUM_THREADS=$(nproc) "$WEFT" inspect graph wide.yaml --set memory.limit=${limit}MiB --set memory.offload=away >shared.log 2>&1 || { cat shared.log; fail "inspect"; }
+lost=$(sed -n 's/^memory.limit: .* of which kernels lose \([0-9]*\) %.*/\1/p' shared.log)
+grep -q "memory.limit: stage 0 keeps .* makes .* again in the backward" shared.log || [ "${lost:-100}" -lt 50 ] || { cat shared.log; fail "copies are told to be free on the cores that compute"; }
 for how in "--set parallel.fsdp=2" "--set stages.0.accumulate=2 --set stages.0.batch=16" "--set parallel.pp=2 --set parallel.microbatches=2"; do
     try plain 2 $how
     [[ $how = *pp=* ]] || grep -q "stage 0: this rank sent .* exchanges took .* hidden behind" plain.log || { cat plain.log; fail "$how: exchanges are not told"; }
