@@ -41,6 +41,29 @@ static weft_cascade_list random_list(weft_arena *arena, weft_rng *rng, int64_t c
     return list;
 }
 
+/* A random list and its problem, both in an arena of their own. */
+typedef struct random_case {
+    weft_arena *arena;
+    weft_cascade_list list;
+    weft_cascade_problem problem;
+} random_case;
+
+static random_case open_case(weft_rng *rng, int64_t count, int64_t devices, int options,
+                             double memory, bool whole)
+{
+    random_case c = {.arena = weft_arena_create()};
+    c.list = random_list(c.arena, rng, count, devices, options, whole);
+    cr_assert_eq(weft_cascade_problem_create(&c.list, devices, memory, &c.problem), WEFT_OK, "%s",
+                 weft_error_message());
+    return c;
+}
+
+static void close_case(random_case *c)
+{
+    weft_cascade_problem_free(&c->problem);
+    weft_arena_free(c->arena);
+}
+
 /* All orders and all degrees, each placed at the earliest time in a list of device-free times. The
  * sequence is by start, so nothing starts before the one placed last. */
 typedef struct brute {
@@ -102,19 +125,15 @@ Test(cascade, brute_force_agrees)
     weft_rng rng = weft_rng_make(11, WEFT_RNG_TEST);
     double worst = 0, gap = 0;
     for (int round = 0; round < 200; round++) {
-        weft_arena *arena = weft_arena_create();
         const int64_t count = 2 + (int64_t)weft_rng_below(&rng, 5);
         const int64_t devices = 1 + (int64_t)weft_rng_below(&rng, 6);
-        weft_cascade_list list =
-            random_list(arena, &rng, count, devices > 1 ? devices : 2, 3, false);
-        weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, devices > 1 ? devices : 2, 0, &p), WEFT_OK,
-                     "%s", weft_error_message());
-        brute b = {.p = &p, .best = INFINITY};
+        random_case c = open_case(&rng, count, devices > 1 ? devices : 2, 3, 0, false);
+        const weft_cascade_problem *p = &c.problem;
+        brute b = {.p = p, .best = INFINITY};
         const double zero[16] = {0};
         brute_force(&b, 0, 0, zero, 0);
         const weft_cascade_result h =
-            solve(&p, arena, (weft_cascade_search){.seed = 1, .no_exact = true});
+            solve(p, c.arena, (weft_cascade_search){.seed = 1, .no_exact = true});
         worst = fmax(worst, h.schedule.makespan / b.best - 1);
         gap += b.best / h.bound.value - 1;
         cr_assert(h.schedule.makespan <= b.best * 1.01, "round %d: %g, optimum %g", round,
@@ -125,16 +144,15 @@ Test(cascade, brute_force_agrees)
         weft_cascade_schedule exact;
         bool proved;
         int64_t nodes;
-        cr_assert_eq(weft_cascade_schedule_create(arena, p.count, &exact), WEFT_OK);
-        cr_assert_eq(weft_cascade_exact(&p, &(weft_cascade_limits){.nodes = 1000000}, &exact,
+        cr_assert_eq(weft_cascade_schedule_create(c.arena, p->count, &exact), WEFT_OK);
+        cr_assert_eq(weft_cascade_exact(p, &(weft_cascade_limits){.nodes = 1000000}, &exact,
                                         &proved, &nodes),
                      WEFT_OK);
         cr_assert(proved, "round %d", round);
         cr_assert_float_eq(exact.makespan, b.best, 1e-9 * b.best,
                            "round %d: exact %.17g, brute %.17g", round, exact.makespan, b.best);
-        cr_assert_eq(weft_cascade_schedule_check(&p, &exact), WEFT_OK, "%s", weft_error_message());
-        weft_cascade_problem_free(&p);
-        weft_arena_free(arena);
+        cr_assert_eq(weft_cascade_schedule_check(p, &exact), WEFT_OK, "%s", weft_error_message());
+        close_case(&c);
     }
     fprintf(stderr,
             "200 cases: heuristics at most %.3f %% over the optimum, the bound %.2f %% under it on "
@@ -207,38 +225,30 @@ Test(cascade, cbc_agrees, .timeout = 120)
 {
     weft_rng rng = weft_rng_make(5, WEFT_RNG_TEST);
     for (int round = 0; round < 12; round++) {
-        weft_arena *arena = weft_arena_create();
         const int64_t devices = 4 + (int64_t)weft_rng_below(&rng, 5);
-        weft_cascade_list list =
-            random_list(arena, &rng, 6 + (int64_t)weft_rng_below(&rng, 3), devices, 3, true);
-        weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, devices, 0, &p), WEFT_OK, "%s",
-                     weft_error_message());
+        random_case c = open_case(&rng, 6 + (int64_t)weft_rng_below(&rng, 3), devices, 3, 0, true);
         const weft_cascade_result r =
-            solve(&p, arena, (weft_cascade_search){.seed = 3, .exact_nodes = 2000000});
+            solve(&c.problem, c.arena, (weft_cascade_search){.seed = 3, .exact_nodes = 2000000});
         cr_assert(r.proved, "round %d", round);
-        const double best = by_cbc(&p, (int)r.schedule.makespan + 1);
+        const double best = by_cbc(&c.problem, (int)r.schedule.makespan + 1);
         cr_assert_float_eq(r.schedule.makespan, best, 1e-6, "round %d: %g, CBC %g", round,
                            r.schedule.makespan, best);
-        weft_cascade_problem_free(&p);
-        weft_arena_free(arena);
+        close_case(&c);
     }
 }
 
 Test(cascade, same_plan_on_any_threads)
 {
     weft_rng rng = weft_rng_make(23, WEFT_RNG_TEST);
-    weft_arena *arena = weft_arena_create();
-    weft_cascade_list list = random_list(arena, &rng, 60, 16, 8, false);
-    weft_cascade_problem p;
-    cr_assert_eq(weft_cascade_problem_create(&list, 16, 0, &p), WEFT_OK);
-    const weft_cascade_result a = solve(&p, arena, (weft_cascade_search){.seed = 9, .threads = 1});
-    const weft_cascade_result b = solve(&p, arena, (weft_cascade_search){.seed = 9, .threads = 4});
+    random_case c = open_case(&rng, 60, 16, 8, 0, false);
+    const weft_cascade_result a =
+        solve(&c.problem, c.arena, (weft_cascade_search){.seed = 9, .threads = 1});
+    const weft_cascade_result b =
+        solve(&c.problem, c.arena, (weft_cascade_search){.seed = 9, .threads = 4});
     cr_assert_eq(a.schedule.makespan, b.schedule.makespan);
     cr_assert_eq(memcmp(a.schedule.option, b.schedule.option, 60 * sizeof(int32_t)), 0);
     cr_assert_eq(memcmp(a.schedule.start, b.schedule.start, 60 * sizeof(double)), 0);
-    weft_cascade_problem_free(&p);
-    weft_arena_free(arena);
+    close_case(&c);
 }
 
 static bool asked(void *user)
@@ -253,77 +263,68 @@ Test(cascade, searches_end_early, .timeout = 120)
 {
     weft_rng rng = weft_rng_make(29, WEFT_RNG_TEST);
     for (int round = 0; round < 8; round++) {
-        weft_arena *arena = weft_arena_create();
-        const weft_cascade_list list = random_list(arena, &rng, 12 + 6 * round, 8, 4, false);
-        weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, 8, 0, &p), WEFT_OK);
+        random_case c = open_case(&rng, 12 + 6 * round, 8, 4, 0, false);
+        const weft_cascade_problem *p = &c.problem;
         const weft_cascade_result whole =
-            solve(&p, arena, (weft_cascade_search){.seed = 4, .threads = 1});
+            solve(p, c.arena, (weft_cascade_search){.seed = 4, .threads = 1});
         const double gap = weft_cascade_gap(whole.schedule.makespan, whole.bound.value),
                      enough = gap + 0.02;
         weft_cascade_search s = {
             .seed = 4, .threads = 1, .enough = enough, .bound = &whole.bound, .no_exact = true};
-        const weft_cascade_result early = solve(&p, arena, s);
+        const weft_cascade_result early = solve(p, c.arena, s);
         cr_assert_leq(early.schedule.makespan, whole.bound.value * (1 + enough), "round %d", round);
         cr_assert_lt(early.evaluations, whole.evaluations, "round %d", round);
         s.threads = 4;
-        const weft_cascade_result other = solve(&p, arena, s);
+        const weft_cascade_result other = solve(p, c.arena, s);
         cr_assert_eq(other.schedule.makespan, early.schedule.makespan, "round %d", round);
-        cr_assert_eq(
-            memcmp(other.schedule.option, early.schedule.option, (size_t)p.count * sizeof(int32_t)),
-            0);
+        cr_assert_eq(memcmp(other.schedule.option, early.schedule.option,
+                            (size_t)p->count * sizeof(int32_t)),
+                     0);
         int times = round; /* one thread asks */
         s = (weft_cascade_search){
             .seed = 4, .threads = 1, .bound = &whole.bound, .stop = asked, .user = &times};
-        const weft_cascade_result stopped = solve(&p, arena, s);
+        const weft_cascade_result stopped = solve(p, c.arena, s);
         cr_assert_lt(stopped.evaluations, whole.evaluations, "round %d", round);
         cr_assert(stopped.cut || stopped.proved, "round %d", round);
-        weft_cascade_problem_free(&p);
-        weft_arena_free(arena);
+        close_case(&c);
     }
 }
 
-/* Larger random problems: every schedule is legal, devices do not overlap. */
 /* A limit of seconds adds to the fixed work: never a longer plan, on one thread or several. */
 Test(cascade, a_limit_of_time_is_never_worse, .timeout = 120)
 {
     weft_rng rng = weft_rng_make(77, WEFT_RNG_PLAN);
     for (int round = 0; round < 4; round++) {
-        weft_arena *arena = weft_arena_create();
-        const weft_cascade_list list = random_list(arena, &rng, 60 + 30 * round, 24, 8, false);
-        weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, 24, 0, &p), WEFT_OK);
+        random_case c = open_case(&rng, 60 + 30 * round, 24, 8, 0, false);
+        const weft_cascade_problem *p = &c.problem;
         weft_cascade_result fixed, timed;
         cr_assert_eq(
-            weft_cascade_solve(&p, &(weft_cascade_search){.seed = 5, .threads = 1}, arena, &fixed),
+            weft_cascade_solve(p, &(weft_cascade_search){.seed = 5, .threads = 1}, c.arena, &fixed),
             WEFT_OK);
         for (int threads = 1; threads <= 2; threads++) {
             const weft_cascade_search s = {.seed = 5, .threads = threads, .seconds = 0.05};
-            cr_assert_eq(weft_cascade_solve(&p, &s, arena, &timed), WEFT_OK);
+            cr_assert_eq(weft_cascade_solve(p, &s, c.arena, &timed), WEFT_OK);
             cr_expect_leq(timed.schedule.makespan, fixed.schedule.makespan, "round %d", round);
         }
-        weft_cascade_problem_free(&p);
-        weft_arena_free(arena);
+        close_case(&c);
     }
 }
 
+/* Larger random problems: every schedule is legal, devices do not overlap. */
 Test(cascade, devices_are_legal)
 {
     weft_rng rng = weft_rng_make(77, WEFT_RNG_TEST);
     for (int round = 0; round < 10; round++) {
-        weft_arena *arena = weft_arena_create();
         const int64_t n = 20 + (int64_t)weft_rng_below(&rng, 60),
                       devices = 3 + (int64_t)weft_rng_below(&rng, 30);
-        weft_cascade_list list = random_list(arena, &rng, n, devices, 6, false);
-        weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, devices, 15, &p), WEFT_OK, "%s",
-                     weft_error_message());
-        const weft_cascade_result r = solve(&p, arena, (weft_cascade_search){.seed = 2});
+        random_case c = open_case(&rng, n, devices, 6, 15, false);
+        const weft_cascade_problem *p = &c.problem;
+        const weft_cascade_result r = solve(p, c.arena, (weft_cascade_search){.seed = 2});
         int32_t *first, *device;
-        cr_assert_eq(weft_cascade_devices(&p, &r.schedule, arena, &first, &device), WEFT_OK);
+        cr_assert_eq(weft_cascade_devices(p, &r.schedule, c.arena, &first, &device), WEFT_OK);
         for (int32_t a = 0; a < n; a++) {
-            cr_assert_eq(first[a + 1] - first[a], p.degree[r.schedule.option[a]]);
-            cr_assert(list.item[a].option[p.source[r.schedule.option[a]]].bytes <= 15);
+            cr_assert_eq(first[a + 1] - first[a], p->degree[r.schedule.option[a]]);
+            cr_assert(c.list.item[a].option[p->source[r.schedule.option[a]]].bytes <= 15);
             for (int32_t b = a + 1; b < n; b++) {
                 if (r.schedule.end[a] <= r.schedule.start[b] ||
                     r.schedule.end[b] <= r.schedule.start[a])
@@ -333,8 +334,7 @@ Test(cascade, devices_are_legal)
                         cr_assert_neq(device[i], device[j]);
             }
         }
-        weft_cascade_problem_free(&p);
-        weft_arena_free(arena);
+        close_case(&c);
     }
 }
 
@@ -403,23 +403,20 @@ Test(cascade, devices_are_those_that_were_scheduled)
 {
     weft_rng rng = weft_rng_make(17, WEFT_RNG_TEST);
     for (int round = 0; round < 40; round++) {
-        weft_arena *arena = weft_arena_create();
         const bool inter = round % 2;
         const int64_t nodes = 2 + round % 3, per_node = 8, count = 12 + round % 20;
-        weft_cascade_list list = random_list(arena, &rng, count, 12, 6, round % 4 == 0);
-        weft_cascade_problem p;
+        random_case x = open_case(&rng, count, nodes * per_node, 6, 0, round % 4 == 0);
         weft_cluster cluster;
         int32_t *first, *devices;
         cr_assert_eq(
-            weft_cluster_load(arena, weft_arena_printf(arena, "h100:%d", (int)nodes), &cluster),
+            weft_cluster_load(x.arena, weft_arena_printf(x.arena, "h100:%d", (int)nodes), &cluster),
             WEFT_OK);
-        cr_assert_eq(weft_cascade_problem_create(&list, nodes * per_node, 0, &p), WEFT_OK);
-        p.per_node = per_node;
-        p.by_producers = inter;
+        x.problem.per_node = per_node;
+        x.problem.by_producers = inter;
         const weft_cascade_result r =
-            solve(&p, arena, (weft_cascade_search){.seed = 1, .effort = 0.05});
-        cr_assert_eq(weft_assign(&p, &r.schedule, &cluster, (weft_assign_options){true, inter},
-                                 arena, &first, &devices),
+            solve(&x.problem, x.arena, (weft_cascade_search){.seed = 1, .effort = 0.05});
+        cr_assert_eq(weft_assign(&x.problem, &r.schedule, &cluster,
+                                 (weft_assign_options){true, inter}, x.arena, &first, &devices),
                      WEFT_OK, "%s", weft_error_message());
         for (int64_t c = 0; c < count; c++) {
             int64_t most, fewest;
@@ -429,8 +426,7 @@ Test(cascade, devices_are_those_that_were_scheduled)
                          (int)c, (int)degree);
             cr_expect(most - fewest <= 1, "round %d: %d and %d", round, (int)most, (int)fewest);
         }
-        weft_cascade_problem_free(&p);
-        weft_arena_free(arena);
+        close_case(&x);
     }
 }
 
