@@ -6,6 +6,7 @@
 #include "cli/parallel_choice.h"
 #include "cli/parallel_option.h"
 #include "cli/tile_option.h"
+#include "cli/videos_option.h"
 #include "cli/weights_option.h"
 #include "generate/production.h"
 #include "plan/cluster/cluster.h"
@@ -111,7 +112,6 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
 {
     const char *how = weft_args_string(args, "--windows");
     static const char *const alone[] = {"--noise", "--latents"};
-    WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     o->continues = !strcmp(how, "continue");
     if (!o->continues && strcmp(how, "blend"))
@@ -134,14 +134,9 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
 
 static weft_status read_options(const weft_args *args, weft_generator_options *o)
 {
-    WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
-    WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
-    WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));
+    WEFT_TRY(weft_args_videos(args, o));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
-    WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o->batch));
-    WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
-    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), o));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));

@@ -9,7 +9,7 @@
 #include "cli/parallel_option.h"
 #include "cli/profile_work.h"
 #include "cli/tile_option.h"
-#include "cli/weights_option.h"
+#include "cli/videos_option.h"
 #include "generate/layouts_priced.h"
 
 #include <stdio.h>
@@ -34,13 +34,7 @@ static weft_status read_options(const weft_args *args, weft_tile *tile, generati
 {
     weft_generator_options *o = &w->options;
     *o = (weft_generator_options){.steps = 1, .negative = ""};
-    WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
-    WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
-    WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));
-    WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o->batch));
-    WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
-    WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
-    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), o));
+    WEFT_TRY(weft_args_videos(args, o));
     *tile = (weft_tile){.on = true};
     WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory));
     w->tiles = tile;
