@@ -162,7 +162,8 @@ weft_status weft_generator_run(weft_generator *generator, const char *const *pro
 /* In a sink's `step`: where the batch that is denoised stands, so that it can be gone on from; in
  * `latents`, on its rank: that it is denoised, so that going on decodes it. One rank writes it, all
  * have the same. With caches between steps all ranks come in a `step`: each writes what its caches
- * hold to a file of its own beside `path`, which counts when the first has written `path`. */
+ * hold to a file of its own beside `path`, which counts when the first has written `path`; when one
+ * cannot, all hear of it. The folder of `path` is made where it is missing. */
 weft_status weft_generator_keep(weft_generator *generator, const char *path);
 /* There are such caches. */
 bool weft_generator_keeps_caches(const weft_generator *generator);

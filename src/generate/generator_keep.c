@@ -221,8 +221,8 @@ static void remove_caches(const char *walk, int rank, const char *but)
 
 void weft_generator_unkeep(const char *path)
 {
+    remove_caches(path, -1, NULL); /* before the walk, by which they are found again */
     (void)unlink(path);
-    remove_caches(path, -1, NULL);
 }
 
 typedef weft_status_code cache_fn(const weft_cache *cache, const char *prefix,
@@ -325,9 +325,11 @@ weft_status weft_generator_keep(weft_generator *p, const char *path)
     const int64_t step = p->place_in_walk.step;
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     weft_buf own = {0};
+    weft_status_code status = weft_make_parent(path);
     if (!p->cached || step == p->options.steps - p->skipped)
-        return keep_walk(p, path);
-    weft_status_code status = own_caches_path(p, path, step, &own);
+        return status == WEFT_OK ? keep_walk(p, path) : status;
+    if (status == WEFT_OK)
+        status = own_caches_path(p, path, step, &own);
     if (status == WEFT_OK)
         status = write_caches(p, own.data);
     status = meet(p, status);
@@ -335,6 +337,8 @@ weft_status weft_generator_keep(weft_generator *p, const char *path)
         status = meet(p, rank == 0 ? keep_walk(p, path) : WEFT_OK);
     if (status == WEFT_OK)
         remove_caches(path, rank, own.data);
+    else if (status != WEFT_E_COMM && own.data) /* of a walk that is not there */
+        (void)unlink(own.data);
     weft_buf_free(&own);
     return status;
 }

@@ -108,6 +108,13 @@ static void remove_windows(const making *m, int64_t job)
         remove_beside(m, job, window_ending(count, ending));
 }
 
+/* What was denoised of a video. */
+static void remove_latents(const making *m, int64_t job)
+{
+    remove_beside(m, job, latents_ending);
+    remove_windows(m, job);
+}
+
 static bool in_windows(const making *m)
 {
     return m->relay.count > 1;
@@ -129,6 +136,14 @@ static weft_status whole_beside(const making *m, int64_t job, const char *ending
     return status;
 }
 
+static bool is_left(const making *m, const weft_batch *b)
+{
+    for (int64_t i = 0; i < b->count && b->team == m->team; i++)
+        if (!m->done[m->batches.order[b->first + i]])
+            return true;
+    return false;
+}
+
 static bool is_alone(const making *m)
 {
     return !m->comm || weft_comm_ranks(m->comm) == 1;
@@ -148,9 +163,8 @@ static weft_status keep_walk(making *m, bool must)
         WEFT_TRY(weft_comm_broadcast(m->comm, &keeps, sizeof keeps, 0));
     if (!keeps || (!m->writes && !together))
         return WEFT_OK;
-    weft_status_code status = new_beside(m, job_of(m, 0), walk_ending, &path);
-    if (status == WEFT_OK)
-        status = weft_generator_keep(m->generator, path.data);
+    WEFT_TRY(path_beside(m, job_of(m, 0), walk_ending, &path));
+    const weft_status_code status = weft_generator_keep(m->generator, path.data);
     weft_buf_free(&path);
     m->kept = weft_now();
     m->keeping = m->kept - now;
@@ -232,7 +246,7 @@ static weft_status keep_window(making *m)
     if (m->begun_at == weft_generator_steps(m->generator))
         return WEFT_OK; /* it comes from there */
     weft_status_code status =
-        new_beside(m, job_of(m, 0), window_ending(m->relay.at, ending), &path);
+        path_beside(m, job_of(m, 0), window_ending(m->relay.at, ending), &path);
     if (status == WEFT_OK)
         status = weft_generator_keep(m->generator, path.data);
     weft_buf_free(&path);
@@ -420,6 +434,22 @@ static weft_status decode_what_is_kept(making *m)
     return WEFT_OK;
 }
 
+/* What a run that was killed behind a video has left of it. A walk is of a batch, and the first of
+ * its videos may be there while others are not. */
+static void remove_finished(const making *m)
+{
+    for (int64_t b = 0; b < m->batches.count; b++) {
+        const weft_batch *batch = &m->batches.at[b];
+        if (!m->writes || batch->team != m->team)
+            continue;
+        for (int64_t i = 0; i < batch->count && !m->o->keep; i++)
+            if (m->done[m->batches.order[batch->first + i]])
+                remove_latents(m, m->batches.order[batch->first + i]);
+        if (!is_left(m, batch))
+            remove_walk(m, m->batches.order[batch->first]);
+    }
+}
+
 /* ---- a batch, and all of one size ----------------------------------------------------------- */
 
 /* The latents to begin with: of one prompt (frames, rows, columns, channels), or of several with
@@ -556,14 +586,6 @@ static weft_status make_batch(making *m, const weft_batch *batch, const float *n
     return status;
 }
 
-static bool is_left(const making *m, const weft_batch *b)
-{
-    for (int64_t i = 0; i < b->count && b->team == m->team; i++)
-        if (!m->done[m->batches.order[b->first + i]])
-            return true;
-    return false;
-}
-
 /* All sizes that lines of a list ask for, before the first is made. */
 static weft_status check_sizes(const making *m)
 {
@@ -683,8 +705,7 @@ static weft_status open_gallery(making *m)
     const weft_production *o = m->o;
     for (int64_t i = 0; i < o->jobs->count && m->tells && !o->resume; i++) {
         remove_walk(m, i);
-        remove_beside(m, i, latents_ending);
-        remove_windows(m, i);
+        remove_latents(m, i);
     }
     weft_gallery_options g = {.out = o->out,
                               .sheet = o->sheet,
@@ -757,6 +778,7 @@ static weft_status make_all(making *m)
     if (m->o->resume) {
         WEFT_TRY(open_gallery(m));
         WEFT_TRY(decode_what_is_kept(m));
+        remove_finished(m);
     }
     const int64_t total = steps_left(m);
     weft_progress_begin(&m->progress, "generate", total, 0);

@@ -59,6 +59,13 @@ longer=("${frames[@]}" --model "$wan" --steps 600)
 goes_on ranks KILL on_two "${longer[@]}"
 goes_on ranks-int INT on_two "${longer[@]}" --sampler dpmpp
 goes_on cached-ranks KILL on_two "${longer[@]}" --cache attention:3 --parallel cfg=2
+# one rank cannot keep its caches: it says so, the other hears of it, and the video is made
+mkdir able unable && touch unable/out
+absolute=$(realpath "$wan")
+(cd able && timeout 300 mpirun -n 1 "$WEFT" generate "${frames[@]}" --model "$absolute" --steps 4 --cache attention:3 --parallel cfg=2 --out out/v.mp4 : \
+    -n 1 -wdir ../unable "$WEFT" generate "${frames[@]}" --model "$absolute" --steps 4 --cache attention:3 --parallel cfg=2 --out out/v.mp4) >unable.log 2>&1 &&
+    [ "$(ls able/out)" = v.mp4 ] && grep -q 'out is a file, and a folder is wanted there.*the walk goes on' unable.log && grep -q 'another rank could not keep the walk; the walk goes on' unable.log ||
+    { cat unable.log; fail "a rank that cannot keep its caches"; }
 stopped INT cached-one generate "${long[@]}" --cache attention:2
 rm cached-one.walk.cache-*
 "$WEFT" generate "${long[@]}" --cache attention:2 --resume --out cached-one.mp4 >refused.log 2>&1 && fail "a walk without its caches was taken"
@@ -169,6 +176,17 @@ rm list/0002.mp4
 head -c -20 before/prompts.jsonl >list/prompts.jsonl # killed while the last line was written
 generate "${list[@]}" --resume --out list >list.log 2>&1 || { cat list.log; fail "a list with --resume"; }
 grep -q 'list: 3 of 5 videos are there' list.log || { cat list.log; fail "not 3 of 5"; }
+# killed behind a video's line, it has left what was kept of the video; a walk is of a batch, and needed till all of it is there
+left=(0000.latents.safetensors cats/x.window0000.latents.safetensors 0003.walk.cache-0-of-1-2.safetensors 0003.walk.safetensors)
+touch "${left[@]/#/list/}"
+generate "${list[@]}" --resume --out list >list.log 2>&1 && [ -z "$(find list -name '*.safetensors')" ] || { cat list.log; find list; fail "what was left behind a line stays"; }
+printf 'one\ntwo\n' >two.txt
+two=(--model "$wan" "${size[@]}" --frames 9 --steps 2 --prompts two.txt --batch 2)
+generate "${two[@]}" --out two >two.log 2>&1 || { cat two.log; fail "a batch of two"; }
+rm two/0001.mp4
+touch two/0000.walk.safetensors
+generate "${two[@]}" --resume --out two >two.log 2>&1 && [ -s two/0001.mp4 ] && grep -q 'two/0000.walk.safetensors.*made again' two.log ||
+    { cat two.log; fail "the walk of a batch went before all of its videos were there"; }
 on_two "${list[@]}" --out ranks >ranks.log 2>&1 || { cat ranks.log; fail "a list on two ranks"; }
 grep -q '2 ranks make videos each for itself' ranks.log || { cat ranks.log; fail "ranks share"; }
 python3 - <<'PY' || fail "lines of prompts.jsonl"
