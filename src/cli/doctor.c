@@ -181,13 +181,35 @@ out:
     return status;
 }
 
+/* What would do nothing is refused: a table is printed alone, and two options belong to one. */
+static weft_status refuse_idle(const weft_args *args)
+{
+    static const char *const alone[] = {"--collectives", "--ranks", "--measure"};
+    static const char *const of[][2] = {{"--out", "--collectives"}, {"--parallel", "--ranks"}};
+    const char *first = NULL;
+    for (int i = 0; i < WEFT_COUNT(alone); i++) {
+        if (!weft_args_flag(args, alone[i]))
+            continue;
+        if (first)
+            return weft_fail(WEFT_E_ARG,
+                             "%s does nothing beside %s, which prints a table of its own: leave "
+                             "one of them out, or call weft doctor once with each",
+                             alone[i], first);
+        first = alone[i];
+    }
+    for (int i = 0; i < WEFT_COUNT(of); i++)
+        if (weft_args_flag(args, of[i][0]) && !weft_args_flag(args, of[i][1]))
+            return weft_fail(WEFT_E_ARG, "%s goes with %s: give that, too, or leave it out",
+                             of[i][0], of[i][1]);
+    return WEFT_OK;
+}
+
 static weft_status run_doctor(const weft_args *args)
 {
     const char *collectives = weft_args_string(args, "--collectives");
+    WEFT_TRY(refuse_idle(args));
     if (collectives)
         return print_collectives(collectives, weft_args_string(args, "--out"));
-    if (weft_args_string(args, "--out"))
-        return weft_fail(WEFT_E_ARG, "--out goes with --collectives");
     if (weft_args_flag(args, "--ranks"))
         return weft_doctor_ranks(args);
     printf("%-16s %s\n", "weft", WEFT_VERSION);

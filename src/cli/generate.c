@@ -281,8 +281,8 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(read_away(args, arena, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
     if (weft_comm_ranks(comm) == 1 && weft_args_flag(args, "--slices"))
-        weft_warn("--slices: on one rank nothing is exchanged, so nothing is cut; nothing is done "
-                  "by it");
+        weft_warn("--slices: on one rank nothing is exchanged, so nothing is cut; leave it out, or "
+                  "start ranks: mpirun -n N weft generate ...");
     o.batch = o.batch < jobs.count ? o.batch : jobs.count ? jobs.count : 1;
     if (choose)
         WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,

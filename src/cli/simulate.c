@@ -242,6 +242,17 @@ static weft_status pipeline_cluster(const weft_args *args, weft_arena *arena, co
     return weft_cluster_resolve(c, path);
 }
 
+/* Only what has passes over layers is cut into folds. */
+static weft_status refuse_folds(const weft_args *args, const char *path, const char *kind)
+{
+    return weft_args_flag(args, "--folds")
+               ? weft_fail(WEFT_E_ARG,
+                           "--folds: %s is %s, which has no passes over layers to cut; leave "
+                           "--folds out",
+                           path, kind)
+               : WEFT_OK;
+}
+
 static weft_status run_pipeline(const weft_args *args, const char *path, const json_t *json)
 {
     weft_pipeline_plan plan = {0};
@@ -252,6 +263,7 @@ static weft_status run_pipeline(const weft_args *args, const char *path, const j
     weft_arena *arena = weft_arena_create();
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(refuse_folds(args, path, "a pipeline's plan"));
     WEFT_GO(weft_pipeline_plan_load(path, &plan));
     WEFT_GO(pipeline_cluster(args, arena, path, &plan, json, &cluster));
     WEFT_GO(weft_pipeline_trace(&plan, 1, 1, &trace));
@@ -308,6 +320,7 @@ static weft_status run_traces(const weft_args *args, const char *const *paths, i
     weft_arena *arena = weft_arena_create();
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(refuse_folds(args, paths[0], "a trace of what was executed"));
     WEFT_GO(weft_simulate_traces(args, paths, count, arena, &trace, &cluster, &made.seconds));
     WEFT_GO(weft_simulate(&trace, &cluster, &result));
     WEFT_GO(report(args, &made, &trace, &result, paths[0]));
@@ -360,6 +373,8 @@ static weft_status run_simulate(const weft_args *args)
     if (status == WEFT_OK)
         status = weft_plan_file_load(path, weft_args_string(args, "--cluster"), arena, file);
     weft_model_work model;
+    if (status == WEFT_OK && !file->described)
+        status = refuse_folds(args, path, "a plan of bare numbers");
     if (status == WEFT_OK && file->described)
         status = weft_plan_model_work(arena, file->model_name, &file->samples,
                                       &file->cluster.device, &model);

@@ -26,6 +26,10 @@ expect 2 '--markdown needs a value' help --markdown
 expect 2 '--man takes no value' help --man=1
 expect 2 '--man is given twice' help --man --man
 expect 0 '^# weft doctor' help --markdown=doctor
+expect 1 '^weft doctor: --ranks does nothing beside --collectives' doctor --collectives 8 --measure --ranks
+expect 1 '^weft doctor: --measure does nothing beside --ranks' doctor --measure --ranks
+expect 1 '^weft doctor: --parallel goes with --ranks' doctor --parallel tp=2
+expect 1 '^weft doctor: --out goes with --collectives' doctor --out x.json
 for verb in $("$WEFT" help --verbs); do
     expect 0 "^usage: weft $verb" "$verb" --help
     expect 2 "unknown option '--no-such-option'" "$verb" --no-such-option

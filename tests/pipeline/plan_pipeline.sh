@@ -30,6 +30,7 @@ grep -q 'class="axis"' wave.svg && grep -q '>0</text>' wave.svg || fail "no time
 
 "$WEFT" simulate plan.json --chrome trace.json --svg gantt.svg >simulated
 grep -q '^iteration time' simulated || fail "$(cat simulated)"
+! "$WEFT" simulate plan.json --folds 4 2>err && grep -q -e '--folds: plan.json is a pipeline.s plan' err || fail "--folds of a pipeline's plan: $(cat err)"
 sed 's/"bandwidth": [0-9.e+]*/"bandwidth": -1/' plan.json >negative.json
 ! "$WEFT" simulate negative.json 2>err || fail "simulated a bandwidth of -1"
 grep -q '"bandwidth" is -1 and "latency" .*; neither may be negative' err || fail "$(cat err)"
