@@ -19,6 +19,7 @@
 enum {
     SLACK = 64,         /* what a process takes was 0.5 % above what was told of it, measured */
     TRIES = 10,         /* plans of a stage */
+    ROUNDS = 4,         /* over all stages */
     NODES = 100 * 1000, /* of the exact search */
     COPIED = 6 << 20,   /* bytes: below what a run has at its peak anyway */
     WANDERS = 1 << 20   /* bytes of libraries that are there by the address they begin at, which
@@ -40,6 +41,8 @@ typedef struct fit {
     weft_buf least_terms;
     /* of the stage */
     int64_t index;
+    int64_t others; /* graphs and programs of the other stages, which stay from stage to stage */
+    int64_t kept;   /* its own, as planned last */
     weft_keeps keeps;
 } fit;
 
@@ -80,7 +83,8 @@ static weft_status peak_with(fit *f, const weft_fates *fates, int64_t *peak, wef
     weft_run_bytes stage = {0};
     const weft_status_code status =
         weft_run_stage_bytes(f->run, f->models, f->index, &place, steps, &stage, terms);
-    *peak = weft_run_bytes_sum(stage) + f->fixed + f->staging + weft_step_cache_kept(steps);
+    f->kept = weft_step_cache_kept(steps);
+    *peak = weft_run_bytes_sum(stage) + f->fixed + f->staging + f->kept + f->others;
     weft_step_cache_free(steps);
     return status == WEFT_OK ? over_ranks(f, peak) : status;
 }
@@ -91,7 +95,7 @@ typedef struct trial {
     weft_keep_choice choice;
     weft_fates fates;
     double budget; /* bytes to keep */
-    int64_t peak;
+    int64_t peak, kept;
 } trial;
 
 static void trial_free(trial *t)
@@ -111,6 +115,7 @@ static weft_status try_budget(fit *f, double budget, trial *out)
         status = weft_keeps_fates(k, &t.choice, &t.fates);
     if (status == WEFT_OK)
         status = peak_with(f, &t.fates, &t.peak, NULL);
+    t.kept = f->kept;
     if (status != WEFT_OK)
         trial_free(&t);
     else
@@ -263,10 +268,15 @@ static void tell(const fit *f, const trial *t, weft_buf *told)
     weft_buf_free(&what[1]);
 }
 
-static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
+/* What a stage came to: of this rank's programs, and the most on any rank. */
+typedef struct fitted {
+    int64_t peak, kept, others;
+} fitted;
+
+static weft_status fit_stage(fit *f, fitted *out, weft_fates *fates, weft_buf *told)
 {
     trial best = {0};
-    int64_t peak = 0, beside;
+    int64_t peak = 0, beside, kept;
     weft_run_bytes latents = {0};
     weft_buf beside_terms = {0};
     weft_step_cache *steps = weft_step_cache_create();
@@ -277,9 +287,7 @@ static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
     weft_step_cache_free(steps);
     if (status == WEFT_OK)
         status = peak_with(f, NULL, &peak, NULL);
-    beside = weft_run_bytes_sum(latents) + f->fixed;
-    if (status == WEFT_OK)
-        status = over_ranks(f, &beside);
+    kept = f->kept;
     if (status == WEFT_OK)
         status = weft_keeps_share(&f->keeps, f->comm);
     if (status == WEFT_OK)
@@ -289,17 +297,88 @@ static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
         if (status == WEFT_OK && best.peak <= f->limit)
             tell(f, &best, told);
         peak = best.peak;
+        kept = best.kept;
     }
+    beside = weft_run_bytes_sum(latents) + f->fixed + kept + f->others;
+    if (status == WEFT_OK)
+        status = over_ranks(f, &beside);
     const bool more = beside > peak; /* what lies beside it does not change */
     peak = more ? beside : peak;
     if (status == WEFT_OK && peak > f->limit)
         status = note_least(f, peak, &best.fates, more ? &beside_terms : NULL);
     weft_buf_free(&beside_terms);
+    *out = (fitted){peak, kept, f->others};
     *fates = best.fates;
     best.fates.row = NULL;
     trial_free(&best);
     weft_keeps_free(&f->keeps);
     return status;
+}
+
+/* ---- all stages ------------------------------------------------------------------------------ */
+
+/* Graphs and programs of all stages: a stage that has another one's shapes has its programs, too. */
+static weft_status kept_of_all(const fit *f, const weft_fates *fates, int64_t *bytes)
+{
+    weft_place_of_run place = *f->place;
+    weft_status_code status = WEFT_OK;
+    weft_step_cache *steps = weft_step_cache_create();
+    if (!steps)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    place.stage_fates = fates;
+    place.look = NULL;
+    for (int64_t i = 0; i < f->run->stages.count && status == WEFT_OK; i++) {
+        weft_run_bytes stage = {0};
+        status = weft_run_stage_bytes(f->run, f->models, i, &place, steps, &stage, NULL);
+    }
+    *bytes = weft_step_cache_kept(steps);
+    weft_step_cache_free(steps);
+    return status;
+}
+
+static weft_status fit_each(fit *f, fitted *stage, weft_fates *fates, weft_buf *told)
+{
+    f->least = 0;
+    for (f->index = 0; f->index < f->run->stages.count; f->index++) {
+        fitted *s = &stage[f->index];
+        f->others = s->others;
+        weft_free(fates[f->index].row);
+        fates[f->index] = (weft_fates){0};
+        WEFT_TRY(fit_stage(f, s, &fates[f->index], told));
+    }
+    return WEFT_OK;
+}
+
+/* What the others keep beside each stage is known when all are planned. *over: what a stage had not
+ * counted of it does not fit. */
+static weft_status count_others(fit *f, fitted *stage, const weft_fates *fates, bool *over)
+{
+    int64_t all = 0;
+    *over = false;
+    WEFT_TRY(kept_of_all(f, fates, &all));
+    for (int64_t i = 0; i < f->run->stages.count; i++) {
+        fitted *s = &stage[i];
+        const int64_t others = all > s->kept ? all - s->kept : 0;
+        int64_t more = others > s->others ? others - s->others : 0;
+        s->others += more;
+        WEFT_TRY(over_ranks(f, &more));
+        *over = *over || (more > 0 && s->peak + more > f->limit);
+    }
+    return WEFT_OK;
+}
+
+/* Round after round, till what stages take for one another's programs is what these are. */
+static weft_status fit_all(fit *f, fitted *stage, weft_fates *fates, weft_buf *told)
+{
+    bool over = true;
+    for (int round = 0; round < ROUNDS && over; round++) {
+        weft_buf_free(told);
+        WEFT_TRY(fit_each(f, stage, fates, told));
+        if (f->run->stages.count == 1)
+            return WEFT_OK;
+        WEFT_TRY(count_others(f, stage, fates, &over));
+    }
+    return WEFT_OK;
 }
 
 /* Of this machine, as measured now, or as a profile has it. */
@@ -351,12 +430,16 @@ weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
         status = measure_copies(&f, &cluster);
     if (status == WEFT_OK)
         status = weft_run_staging_bytes(models, place, store, &f.staging);
-    for (; f.index < run->stages.count && status == WEFT_OK; f.index++)
-        status = fit_stage(&f, &fates[f.index], told);
+    fitted *stage = weft_alloc(run->stages.count * (int64_t)sizeof *stage);
+    if (status == WEFT_OK && !stage)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for memory.limit");
+    if (status == WEFT_OK)
+        status = fit_all(&f, stage, fates, told);
     if (status == WEFT_OK && f.least)
         status = too_little(&f);
     weft_buf_free(&f.least_terms);
     weft_arena_free(arena);
+    weft_free(stage);
     return status == WEFT_OK ? weft_buf_check(told) : status;
 }
 

@@ -57,6 +57,16 @@ for named in quick slow; do
         inspect $then "$(python3 -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
     done
 done
+# programs of all stages stay in memory: each stage counts those of the others
+{ cat wide.yaml; for batch in 15 14 13 12 11 10; do echo "  - {steps: 1, batch: $batch, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}"; done; } >stages.yaml
+"$WEFT" train stages.yaml --set out=runs/stages --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
+least=$(sed -n 's/.* 1.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a rank takes.*/\1/p' no.log)
+python3 peak.py stages.log "$WEFT" train stages.yaml --set out=runs/stages --set memory.limit=$((least + 1))MiB >stages.peak || { cat stages.log; fail "eight stages with the least, $((least + 1)) MiB"; }
+[ "$(told stages.log)" -le $((least + 1)) ] || { cat stages.log; fail "eight stages: told more than $((least + 1)) MiB"; }
+case $WEFT_BUILD in
+*/asan | */tsan) ;;
+*) [ "$(cat stages.peak)" -le $((least + 1)) ] || fail "eight stages: a limit of $((least + 1)) MiB, and $(cat stages.peak) MiB taken" ;;
+esac
 # where the latents take more than the steps, they are what is told
 "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
 grep -q "30.00 MiB are less than the .* that a rank takes beside the steps of stage [01], .*, its latents [0-9.]* [MK]iB" no.log || { cat no.log; fail "the latents are not told"; }
