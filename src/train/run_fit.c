@@ -317,7 +317,7 @@ static weft_status fit_stage(fit *f, fitted *out, weft_fates *fates, weft_buf *t
 
 /* ---- all stages ------------------------------------------------------------------------------ */
 
-/* Graphs and programs of all stages: a stage that has another one's shapes has its programs, too. */
+/* Graphs and programs of all stages: one that has another's shapes has its programs, too. */
 static weft_status kept_of_all(const fit *f, const weft_fates *fates, int64_t *bytes)
 {
     weft_place_of_run place = *f->place;

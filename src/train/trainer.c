@@ -558,6 +558,8 @@ static weft_status keep_below_limit(trainer *t)
     t->fates = weft_alloc(stages * (int64_t)sizeof *t->fates);
     if (!t->fates)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
+    weft_step_cache_free(t->steps); /* what was planned without the limit counts, too */
+    t->steps = NULL;
     const weft_status_code status =
         weft_run_fit(t->run, &t->models, &t->place, t->comm, t->store, t->process, t->fates, &told);
     if (status == WEFT_OK && t->leader && told.len)
@@ -565,7 +567,7 @@ static weft_status keep_below_limit(trainer *t)
     weft_buf_free(&told);
     WEFT_TRY(status);
     t->place.stage_fates = t->fates;
-    weft_step_cache_free(t->steps); /* what was planned without the limit counts, too */
+    weft_memory_trim();
     t->steps = weft_step_cache_create();
     return t->steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
 }
