@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 2, LAYERS = 6, WIDTH = 8192, ROWS = 16384 };
+enum { RANKS = 2, LAYERS = 6, WIDTH = 8192, ROWS = 16384, RUNS = 8 };
 
 /* A stack of linear layers with gradients, 1.5 GiB of weights and several of activations a rank. */
 static weft_graph *deep(void)
@@ -69,13 +69,18 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
     weft_status_code status = weft_comm_world(j->comm, &group);
     if (status == WEFT_OK)
         status = weft_program_bind(p, store, group);
-    const double begin = weft_now();
-    if (status == WEFT_OK)
+    j->took = INFINITY;
+    for (int run = 0; run < RUNS && status == WEFT_OK; run++) { /* others use the machine, too */
+        const double begin = weft_now();
         status = weft_program_run(p);
-    j->took = weft_now() - begin;
+        const double took = weft_now() - begin;
+        if (took >= j->took)
+            continue;
+        j->took = took;
+        j->exposed = weft_program_comm_times(p).exposed;
+    }
     j->bytes = weft_program_bytes(p) + weft_store_bytes(store);
     j->exchanges = weft_program_comm_times(p).exchanges;
-    j->exposed = weft_program_comm_times(p).exposed;
     weft_program_free(p);
     return status;
 }
