@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,8 +303,9 @@ const char *weft_format_seconds(double seconds, char text[32])
     else if (seconds < 3600)
         snprintf(text, 32, "%d min %02d s", (int)seconds / 60, (int)seconds % 60);
     else
-        snprintf(text, 32, "%.0f h %02d min", (double)((int64_t)seconds / 3600),
-                 (int)((int64_t)seconds / 60 % 60));
+        snprintf(text, 32, seconds < 1e12 ? "%.0f h %02d min" : "%.3g h",
+                 seconds < 1e12 ? floor(seconds / 3600) : seconds / 3600,
+                 (int)(fmod(seconds, 3600) / 60));
     return text;
 }
 

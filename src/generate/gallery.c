@@ -89,10 +89,17 @@ weft_status weft_gallery_beside(const char *out, const weft_gallery_item *item, 
 static weft_status check_out(const weft_gallery_options *o)
 {
     static const char *const others[] = {"avi", "mov", "mkv", "webm", "gif", "m4v", "MP4"};
+    static const char *const pictures[] = {"png", "jpg", "jpeg", "webp"};
     for (int i = 0; i < WEFT_COUNT(others); i++)
         if (!strcmp(weft_path_extension(o->out), others[i]) && !weft_path_is_dir(o->out))
             return weft_fail(WEFT_E_ARG, "%s: a video is written as .mp4, not .%s", o->out,
                              others[i]);
+    for (int i = 0; i < WEFT_COUNT(pictures); i++)
+        if (!strcmp(weft_path_extension(o->out), pictures[i]) && !weft_path_is_dir(o->out))
+            return weft_fail(WEFT_E_ARG,
+                             "%s: a video is written as .mp4, not .%s; --sheet FILE.png writes a "
+                             "picture of its frames",
+                             o->out, pictures[i]);
     if (!is_folder(o->out) && weft_path_is_dir(o->out))
         return weft_fail(WEFT_E_ARG, "%s is a folder, and a video of this name cannot be written",
                          o->out);

@@ -684,6 +684,12 @@ static weft_status check_memory(const weft_run *run, const char *path)
                          "%s: memory.offload: nothing has to go without memory.limit; give one, as "
                          "in memory: {limit: 6GiB, offload: %s}",
                          path, run->memory.offload);
+    if (run->memory.profile[0] && !run->memory.limit)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: memory.profile: %s chooses what is made again below memory.limit, and "
+            "there is none; give one, or leave memory.profile out",
+            path, run->memory.profile);
     return WEFT_OK;
 }
 

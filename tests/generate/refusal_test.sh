@@ -93,6 +93,8 @@ printf '\357\273\277a red circle moving left\n' >bom.txt
 "$WEFT" generate --model $model --steps 2 --prompts bom.txt --out bom >bom.log 2>&1 || { cat bom.log; fail "a prompt behind a byte order mark"; }
 grep -q '"prompt":"a red circle moving left"' bom/prompts.jsonl || grep -q '"prompt": "a red circle moving left"' bom/prompts.jsonl || { cat bom/prompts.jsonl; fail "the mark became text"; }
 "$WEFT" generate --model $model --prompt x --steps 1 --out foo.avi >avi.log 2>&1 && fail "--out foo.avi"
+"$WEFT" generate --model $model --prompt x --steps 1 --out foo.png >png.log 2>&1 && fail "--out foo.png"
+grep -q 'foo.png: a video is written as .mp4, not .png; --sheet' png.log && [ ! -e foo.png ] || { cat png.log; fail "--out foo.png"; }
 grep -q 'foo.avi: a video is written as .mp4, not .avi' avi.log && [ ! -e foo.avi ] || { cat avi.log; fail "--out foo.avi"; }
 refuse 'runs/dit is the folder of a training run; its model is runs/dit/model' --model runs/dit
 touch plain

@@ -24,6 +24,12 @@ sed 's/"seconds": [0-9.e-]*/"seconds": -1/' here.json >bad.json
 refuse 'seconds must be over 0' "$WEFT" topology bad.json
 sed 's/weft.profile.1/weft.profile.9/' here.json >bad.json
 refuse 'not "weft.profile/1"' "$WEFT" topology bad.json
+sed 's/"touch": [0-9.e-]*/"touch": 1e18/' here.json >bad.json
+refuse "1e+18 s for a byte's first use" "$WEFT" topology bad.json
+sed 's/"threads": [0-9]*/"threads": 0/' here.json >bad.json
+refuse '0 threads' "$WEFT" topology bad.json
+sed 's/"exchanges": \[\]/"exchanges": {}/' here.json >bad.json
+refuse '"exchanges" is no list' "$WEFT" topology bad.json
 
 # a DiT, at the sizes that were profiled and at others
 mkdir vae

@@ -69,6 +69,8 @@ done
 grep -q "memory.offload: host: backend cpu computes in the host's memory" no.log || { cat no.log; fail "host is not refused"; }
 "$WEFT" train wide.yaml --set out=runs/no --set memory.offload=away >no.log 2>&1 && fail "offload without a limit"
 grep -q "nothing has to go without memory.limit" no.log || { cat no.log; fail "no limit is not told"; }
+"$WEFT" train wide.yaml --set out=runs/no --set memory.profile=none.json >no.log 2>&1 && fail "a profile without a limit"
+grep -q "memory.profile: none.json chooses what is made again below memory.limit" no.log || { cat no.log; fail "a profile without a limit is not told"; }
 if mkdir -p small && mount -t tmpfs -o size=4m none small 2>/dev/null; then
     "$WEFT" train wide.yaml --set out=runs/no --set memory.states=offload --set memory.offload="$PWD/small" --set transformer.config.ffn_dim=4096 >no.log 2>&1
     code=$?

@@ -81,6 +81,17 @@ static weft_status read_rates(const json_t *list, const char *path, weft_arena *
     return WEFT_OK;
 }
 
+/* A list, or left out. */
+static weft_status get_list(const json_t *json, const char *key, const char *path,
+                            const json_t **list)
+{
+    *list = json_object_get(json, key);
+    return *list && !json_is_array(*list)
+               ? weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is no list; `weft profile --out` writes one",
+                           path, key)
+               : WEFT_OK;
+}
+
 /* Profiles of one process have none. */
 static weft_status read_wires(const json_t *list, const char *path, weft_arena *arena,
                               weft_rates *r)
@@ -136,6 +147,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
                                 weft_cluster *out)
 {
     const char *text;
+    const json_t *list;
     weft_cluster c = {.name = "profile", .nodes = 1, .devices = 1};
     weft_device_type *d = &c.device;
     weft_rates *rates = weft_arena_alloc(arena, sizeof *rates);
@@ -160,8 +172,13 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_i64_or(json, "ranks", path, 1, &rates->ranks));
     WEFT_TRY(weft_json_get_f64_or(json, "drag", path, 0, &rates->drag));
     WEFT_TRY(weft_json_get_f64_or(json, "touch", path, 0, &rates->touch));
-    WEFT_TRY(read_wires(json_object_get(json, "exchanges"), path, arena, rates));
-    WEFT_TRY(read_programs(json_object_get(json, "programs"), path, arena, rates));
+    if (rates->threads < 1 || rates->ranks < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld threads, %lld ranks; from 1 each", path,
+                         (long long)rates->threads, (long long)rates->ranks);
+    WEFT_TRY(get_list(json, "exchanges", path, &list));
+    WEFT_TRY(read_wires(list, path, arena, rates));
+    WEFT_TRY(get_list(json, "programs", path, &list));
+    WEFT_TRY(read_programs(list, path, arena, rates));
     WEFT_TRY(weft_rates_check(rates, path));
     d->memory_fraction = 1;
     d->rates = rates;

@@ -87,7 +87,7 @@ weft_status weft_rates_check(weft_rates *r, const char *where)
                              "%s: the program \"%s\" in %g s; seconds must be over 0", where,
                              x->what, x->seconds);
     }
-    if (!isfinite(r->drag) || r->drag < 0 || r->ranks < 0 || !isfinite(r->touch) || r->touch < 0)
+    if (!isfinite(r->drag) || r->drag < 0 || r->ranks < 0 || !(r->touch >= 0 && r->touch <= 1))
         return weft_fail(WEFT_E_FORMAT,
                          "%s: a drag of %g, %lld ranks, %g s for a byte's first use, which cannot "
                          "be",
