@@ -126,11 +126,23 @@ bool weft_recipe_keeps_split(const weft_graph *g, const weft_mesh *mesh, const w
 weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                               weft_graph **out);
 
+/* ---- tokens -------------------------------------------------------------------------------- */
+/* Where the recipe splits dim 1 of what nodes make: loss, noise and data in the order of tokens
+ * (pass/tokens.c), so that a rank needs those of its own. *out NULL: nothing splits so, or there is
+ * no loss that can be. Close: sums have another order. */
+weft_status weft_pass_tokens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                             weft_graph **out);
+
 /* ---- shard (design: layouts and collectives) ----------------------------------------------- */
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
  * recipe says otherwise. Forward graphs only: autodiff runs on the result. */
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,
                             const weft_recipe *recipe, weft_graph **out);
+
+/* read[i]: rank `rank` of the mesh reads element i of `input`, by the views and parts that are cut
+ * of it in `g`, the sharded graph of any rank whose `input` has that shape. read[] comes cleared.
+ */
+weft_status weft_graph_reads(const weft_graph *g, weft_value input, int rank, bool *read);
 
 /* ---- pack ---------------------------------------------------------------------------------- */
 /* How a file packs the matrix `name` of this shape (graph/op.h); false: not at all. */

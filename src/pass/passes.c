@@ -36,6 +36,11 @@ static const weft_pass_switches *switches_of(const weft_pass_setup *s)
     return s->switches ? s->switches : &weft_pass_defaults;
 }
 
+static weft_status run_tokens(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    return weft_pass_tokens(g, s->mesh, s->recipe, out);
+}
+
 /* Layers are sliced before their axis is split, and pieces emitted where they are to start. */
 static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
@@ -247,6 +252,7 @@ WEFT_PASS_LIST(HELP_OF)
 #define SWITCHED(name) SWITCHED_IN(WEFT_PASS_RANK, name)
 
 static const row rows[] = {
+    {SWITCHED_IN(WEFT_PASS_WHOLE, tokens), has_several_ranks, run_tokens, NULL},
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
      WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, say_shard},
     {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",

@@ -2,7 +2,7 @@
  * generation and inspection go through it, so that what is inspected is what runs.
  *
  *   graph of whole tensors
- *      | shard, in it slice and lift; narrow          WEFT_PASS_WHOLE
+ *      | tokens; shard, in it slice and lift; narrow  WEFT_PASS_WHOLE
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
@@ -18,6 +18,7 @@
 
 /* ROW(name, default, what it does), in the order of running. */
 #define WEFT_PASS_LIST(ROW)                                                                        \
+    ROW(tokens, true, "takes noise and loss of the own tokens where an axis splits those")         \
     ROW(slice, true,                                                                               \
         "cuts layers whose groups do not see each other into slices with an exchange each")        \
     ROW(lift, true, "starts exchanges of the first slices during the layer before theirs")         \

@@ -45,6 +45,7 @@ typedef struct axis_pass {
     weft_layout_choice *plan;     /* by node of `from` */
     int32_t *portions; /* by node of `from`: in so many its work is exchanged; 1: whole */
     bool decides;      /* writes `plan` and `portions`; else follows them */
+    bool again;        /* has written another plan behind what it made */
     bool held, piece;  /* what is exchanged now: see weft_recipe_row */
     bool last;         /* no axis behind this one lays out what nodes make */
     readers *readers;  /* by value of `from` */
@@ -897,6 +898,147 @@ static void count_readers(axis_pass *p)
     }
 }
 
+/* ---- what is split early --------------------------------------------------------------------- */
+
+/* A choice looks at operands only, so what stands before the first split of tokens is chosen whole
+ * on every rank, and cut where that row stands:
+ *
+ *     data R ── views ── mix ── linear ── norm ─slice_own─> S(1)          as it was chosen first
+ *     data R ── views ─slice_own─> S(1) ── mix ── linear ── norm          of the own tokens only
+ *
+ * What is whole and read in one split of dim 1 alone is made in that split instead, where its rule
+ * offers that. In the backward the gradient of what is cut is gathered, and that of a parameter
+ * which is read by the own tokens is summed: the cheaper of both. */
+enum { NEVER_READ = -1, READ_OTHERWISE = -2 };
+
+typedef struct early {
+    axis_pass *p;
+    bool *trained; /* by value: it has a gradient */
+    int8_t *read;  /* by value: the dim along which its readers want it, or one of those above */
+} early;
+
+static double gradient_bytes(const early *e, weft_value v)
+{
+    return e->trained[v.id] ? bytes_of(e->p, v) * (e->p->ranks - 1) / e->p->ranks : 0;
+}
+
+/* What the gradients of its operands put on the wire more than now; INFINITY: it cannot be. */
+static double early_cost(const early *e, const weft_node *n, const weft_layout_choice *c)
+{
+    const axis_pass *p = e->p;
+    double cost = 0;
+    for (int i = 0; i < n->in_count; i++) {
+        if (!weft_value_ok(n->in[i]))
+            continue;
+        const weft_layout home = p->home[n->in[i].id], need = weft_layout_need(c, i);
+        const int32_t at = info_of(p, n->in[i])->node;
+        const bool source = weft_op_has(weft_graph_node(p->from, at)->op, WEFT_TRAIT_NAMED);
+        if (same(home, need))
+            continue;
+        if (home.kind != WEFT_R || need.kind == WEFT_P)
+            return INFINITY;
+        if (weft_value_ok(
+                p->version[n->in[i].id][slot_of(need)])) /* somebody wants it so already */
+            continue;
+        if (need.kind == WEFT_S) /* else it may be split early itself */
+            cost += source || p->readers[n->in[i].id].all > 1 ? gradient_bytes(e, n->in[i]) : 0;
+        else
+            cost += 2 * gradient_bytes(e, n->in[i]);
+    }
+    return cost;
+}
+
+static bool find_early(const early *e, const weft_node *n, int dim, weft_layout_choice *best)
+{
+    const axis_pass *p = e->p;
+    weft_layout_choice choice[WEFT_MAX_CHOICES];
+    const int count = weft_op_get(n->op)->layout(p->from, n, p->ranks, choice);
+    const double gain = gradient_bytes(e, n->out[0]);
+    double least = INFINITY;
+    for (int i = 0; i < count; i++) {
+        const weft_layout out = choice[i].out[0];
+        if (choice[i].expansion || out.kind != WEFT_S || out.dim != dim ||
+            !fits_all_ranks(p, n, &choice[i]))
+            continue;
+        mark_varying(n, &choice[i]);
+        const double cost = early_cost(e, n, &choice[i]);
+        if (cost < least && cost <= gain) {
+            least = cost;
+            *best = choice[i];
+        }
+    }
+    return !isinf(least);
+}
+
+static void read_as(early *e, weft_value v, weft_layout need, bool counts)
+{
+    const int8_t dim = counts && need.kind == WEFT_S ? need.dim : READ_OTHERWISE;
+    int8_t *read = &e->read[v.id];
+    *read = *read == NEVER_READ || *read == dim ? dim : READ_OTHERWISE;
+}
+
+static bool split_early(early *e, int32_t index)
+{
+    axis_pass *p = e->p;
+    const weft_node *n = weft_graph_node(p->from, index);
+    const weft_recipe_row *row = row_for_node(p, n);
+    weft_layout_choice *choice = &p->plan[index];
+    const bool cut = row && row->layout.kind == WEFT_S && row->layout.dim == TOKENS_DIM;
+    const int dim = cut ? TOKENS_DIM : e->read[n->out[0].id];
+    bool made = false;
+    if (n->out_count == 1 && p->portions[index] == 1 && choice->out[0].kind == WEFT_R &&
+        !choice->expansion && (!row || (cut && !row->by && !row->held && !row->piece)) && dim >= 0)
+        made = find_early(e, n, dim, choice);
+    for (int i = 0; i < n->in_count; i++) {
+        const weft_layout need = weft_layout_need(choice, i);
+        if (weft_value_ok(n->in[i]))
+            read_as(e, n->in[i], need, p->portions[index] == 1 && (made || need.dim == TOKENS_DIM));
+    }
+    return made;
+}
+
+static void find_trained(early *e)
+{
+    const weft_graph *g = e->p->from;
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        bool trained = n->op == WEFT_OP_PARAM;
+        for (int k = 0; k < n->in_count; k++)
+            trained = trained || (weft_value_ok(n->in[k]) && e->trained[n->in[k].id]);
+        for (int o = 0; o < n->out_count; o++)
+            if (weft_value_ok(n->out[o]))
+                e->trained[n->out[o].id] =
+                    trained && weft_dtype_is_float(info_of(e->p, n->out[o])->dtype);
+    }
+}
+
+/* Changes the plan; *changed: it has to be followed once more. */
+static weft_status plan_early(axis_pass *p, bool *changed)
+{
+    const int64_t values = weft_graph_value_count(p->from) + 1;
+    int count;
+    early e = {.p = p, .trained = weft_alloc(values), .read = weft_alloc(values)};
+    if (!e.trained || !e.read) {
+        weft_free(e.trained);
+        weft_free(e.read);
+        return weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
+    }
+    memset(e.read, NEVER_READ, (size_t)values);
+    find_trained(&e);
+    const weft_named *output = weft_graph_outputs(p->from, &count);
+    for (int i = 0; i < count; i++)
+        read_as(&e, output[i].value, whole, false);
+    const weft_pair *update = weft_graph_updates(p->from, &count);
+    for (int i = 0; i < count; i++)
+        read_as(&e, update[i].value, whole, false);
+    for (int32_t i = weft_graph_node_count(p->from) - 1; i >= 0; i--)
+        if (!weft_op_has(weft_graph_node(p->from, i)->op, WEFT_TRAIT_NAMED))
+            *changed = split_early(&e, i) || *changed;
+    weft_free(e.trained);
+    weft_free(e.read);
+    return WEFT_OK;
+}
+
 static weft_status shard_axis(axis_pass *p)
 {
     weft_status_code status = WEFT_OK;
@@ -932,6 +1074,8 @@ static weft_status shard_axis(axis_pass *p)
     if (weft_graph_check(p->to) == WEFT_OK)
         shard_ends(p);
     status = weft_graph_check(p->to);
+    if (status == WEFT_OK && p->decides)
+        status = plan_early(p, &p->again);
 out:
     weft_free(p->version);
     weft_free(p->home);
@@ -1136,6 +1280,17 @@ static bool lays_out(const weft_recipe *recipe, const weft_mesh *mesh, int axis)
     return false;
 }
 
+/* In the place of *made. */
+static weft_status follow_axis(axis_pass *p, const weft_mesh *mesh, int rank, weft_graph **made)
+{
+    weft_graph_free(*made);
+    *made = p->to = weft_graph_create();
+    if (!p->to)
+        return weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
+    weft_graph_set_mesh(p->to, mesh, rank);
+    return shard_axis(p);
+}
+
 static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const weft_recipe *recipe,
                              bool last)
 {
@@ -1153,14 +1308,7 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
     for (int i = 0; i < t->count && status == WEFT_OK; i++) {
         int coordinate[WEFT_MAX_AXES];
         weft_mesh_coordinates(mesh, t->rank[i], coordinate);
-        next[i] = weft_graph_create();
-        if (!next[i]) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
-            break;
-        }
-        weft_graph_set_mesh(next[i], mesh, t->rank[i]);
         axis_pass p = {.from = t->graph[i],
-                       .to = next[i],
                        .recipe = recipe,
                        .axis_name = mesh->axis[axis].name,
                        .axis = axis,
@@ -1171,7 +1319,11 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
                        .portions = portions,
                        .decides = i == 0,
                        .last = last};
-        status = shard_axis(&p);
+        status = follow_axis(&p, mesh, t->rank[i], &next[i]);
+        if (status == WEFT_OK && p.again) {
+            p.decides = false;
+            status = follow_axis(&p, mesh, t->rank[i], &next[i]);
+        }
     }
     weft_free(plan);
     weft_free(portions);

@@ -17,6 +17,9 @@
 typedef struct weft_cascade_row {
     int64_t units, floats; /* floats of a unit */
     int64_t piece; /* units that are made together, the first takes what does not divide; 0: all */
+    /* That the consumer's program is given them as, clips first and then their units; NULL: no rank
+     * of it goes without any */
+    const char *input;
 } weft_cascade_row;
 static inline int64_t weft_cascade_row_floats(const weft_cascade_row *row)
 {

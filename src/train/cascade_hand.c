@@ -40,17 +40,20 @@ static weft_item_range common(weft_item_range a, weft_item_range b)
 }
 
 int64_t weft_hand_moves(const weft_placed_cascade *producer, const weft_placed_cascade *consumer,
-                        const weft_cascade_row *row, int64_t clips, weft_hand_move *moves)
+                        const weft_cascade_row *row, const weft_item_range *read, int64_t clips,
+                        weft_hand_move *moves)
 {
+    const weft_item_range all = {0, row->units};
     int64_t count = 0;
     for (int64_t i = 0; i < producer->at.degree; i++) {
         const weft_cascade_share s = weft_cascade_share_of(row, clips, producer->at.degree, i);
         for (int64_t k = 0; k < consumer->at.degree; k++) {
             weft_item_range rest = common(s.clips, needs(consumer, clips, k));
-            while (rest.count) { /* whole rows lie together */
-                const int64_t now = s.units.count == row->units ? rest.count : 1;
+            const weft_item_range units = common(s.units, read ? read[k] : all);
+            while (units.count && rest.count) { /* whole rows lie together */
+                const int64_t now = units.count == row->units ? rest.count : 1;
                 moves[count++] = (weft_hand_move){
-                    producer->at.device[i], consumer->at.device[k], {rest.first, now}, s.units};
+                    producer->at.device[i], consumer->at.device[k], {rest.first, now}, units};
                 rest.first += now;
                 rest.count -= now;
             }
@@ -92,6 +95,7 @@ struct weft_hands {
     weft_group *world;
     const weft_placed_iteration *plan;
     const weft_cascade_row *row;
+    const weft_item_range *const *read;
     weft_arena *arena;
     int32_t *consumer; /* by cascade: the one that comes after it; -1: none */
     rows *rows;        /* [samples * modules] */
@@ -108,6 +112,15 @@ static const weft_cascade_row *row_of(const weft_hands *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     return &h->row[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+}
+
+/* From cascade `index` to the one that comes after it, into h->moves. */
+static int64_t find_moves(weft_hands *h, int32_t index)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    return weft_hand_moves(c, &h->plan->cascade[h->consumer[index]], row_of(h, index),
+                           h->read[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
+                           h->plan->sample[c->sample].clips, h->moves);
 }
 
 static weft_status reserve(weft_hands *h, int32_t index)
@@ -164,9 +177,7 @@ static weft_status post_all(weft_hands *h, const int32_t *order)
         const int32_t index = order[i], to = h->consumer[index];
         if (to < 0)
             continue;
-        const weft_placed_cascade *c = &h->plan->cascade[index];
-        const int64_t count = weft_hand_moves(c, &h->plan->cascade[to], row_of(h, index),
-                                              h->plan->sample[c->sample].clips, h->moves);
+        const int64_t count = find_moves(h, index);
         for (int64_t k = 0; k < count; k++)
             if (h->moves[k].to == own && h->moves[k].from != own)
                 WEFT_TRY(post(h, index, &h->moves[k]));
@@ -201,12 +212,14 @@ static weft_status find_consumers(weft_hands *h)
 }
 
 weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_iteration *plan,
-                            const int32_t *order, const weft_cascade_row *row, weft_hands **hands)
+                            const int32_t *order, const weft_cascade_row *row,
+                            const weft_item_range *const *read, weft_hands **hands)
 {
     weft_hands *h = weft_alloc(sizeof *h);
     if (!h)
         return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
-    *h = (weft_hands){.place = *place, .plan = plan, .row = row, .arena = weft_arena_create()};
+    *h = (weft_hands){
+        .place = *place, .plan = plan, .row = row, .read = read, .arena = weft_arena_create()};
     weft_status_code status =
         h->arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
     if (status == WEFT_OK)
@@ -231,15 +244,11 @@ weft_status weft_hands_make(weft_hands *h, int32_t index, float **row)
 
 weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *done)
 {
-    const weft_placed_cascade *c = &h->plan->cascade[index];
     const int own = weft_comm_rank(h->place.comm);
     const weft_cascade_row *row = row_of(h, index);
     rows *r = rows_of(h, index);
     bool needed = false;
-    const int64_t count = h->consumer[index] < 0
-                              ? 0
-                              : weft_hand_moves(c, &h->plan->cascade[h->consumer[index]], row,
-                                                h->plan->sample[c->sample].clips, h->moves);
+    const int64_t count = h->consumer[index] < 0 ? 0 : find_moves(h, index);
     for (int64_t k = 0; k < count; k++) {
         const weft_hand_move *m = &h->moves[k];
         const int64_t bytes = bytes_of(row, m);
@@ -260,6 +269,19 @@ weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *don
     return WEFT_OK;
 }
 
+/* Of what cascade `from` hands on, by this rank, a member of `c`. */
+static weft_item_range read_here(const weft_hands *h, int32_t from, const weft_placed_cascade *c)
+{
+    const int own = weft_comm_rank(h->place.comm);
+    const weft_item_range *read =
+        h->read[c->sample * WEFT_CASCADE_MODULES + (int)h->plan->cascade[from].module];
+    weft_item_range all = {0, row_of(h, from)->units};
+    for (int64_t k = 0; read && k < c->at.degree; k++)
+        if (c->at.device[k] == own)
+            all = read[k];
+    return all;
+}
+
 weft_status weft_hands_take(weft_hands *h, int32_t index, weft_handed handed[WEFT_CASCADE_MODULES],
                             weft_cascade_done *done)
 {
@@ -275,8 +297,9 @@ weft_status weft_hands_take(weft_hands *h, int32_t index, weft_handed handed[WEF
             done->received += a->bytes;
         }
         done->in_place += r->in_place;
-        handed[h->plan->cascade[from].module] = (weft_handed){
-            r->data, weft_cascade_row_floats(row_of(h, from)), row_of(h, from)->units};
+        handed[h->plan->cascade[from].module] =
+            (weft_handed){r->data, weft_cascade_row_floats(row_of(h, from)), row_of(h, from)->units,
+                          read_here(h, from, c)};
     }
     return WEFT_OK;
 }

@@ -16,6 +16,16 @@ typedef struct entry {
     bool bound, ran;
 } entry;
 
+/* Units of a row that each member of a DiT cascade reads. */
+typedef struct unit_reads {
+    struct unit_reads *next;
+    int bucket;
+    weft_cascade_module of;
+    weft_sp_method method;
+    int64_t degree;
+    weft_item_range member[];
+} unit_reads;
+
 struct weft_cascade_run {
     weft_cascade_setup setup;
     weft_place_of_run place; /* of contributions; mesh and rank are set for each */
@@ -32,11 +42,13 @@ struct weft_cascade_run {
     int32_t last;     /* of the plan that runs: this rank's last DiT cascade; -1: it has none */
     weft_cover cover; /* of the plan that runs; with representatives */
     int64_t reduced;  /* bytes that this rank sent for sums in it, */
-    double running, taking; /* and as weft_iteration_done has them */
-    int32_t *order;         /* of the plan that runs: its cascades, */
-    weft_cascade_row *row;  /* and what each sample and module hands on of a clip */
-    double exposed;         /* of the encoders' programs of the cascade that runs: waits, */
-    bool first;             /* and one of them had not run before */
+    double running, taking;       /* and as weft_iteration_done has them */
+    int32_t *order;               /* of the plan that runs: its cascades, */
+    weft_cascade_row *row;        /* and what each sample and module hands on of a clip, */
+    const weft_item_range **read; /* of which members of the DiT's group read so much; NULL: all */
+    unit_reads *reads;            /* that were asked for so far */
+    double exposed;               /* of the encoders' programs of the cascade that runs: waits, */
+    bool first;                   /* and one of them had not run before */
     int64_t room;
 };
 
@@ -372,6 +384,99 @@ static weft_status finish_sums(weft_cascade_run *r)
     return status;
 }
 
+/* ---- what is read of what is handed on ------------------------------------------------------- */
+
+/* The units in which elements of some clip are read: from the first to the last of them. At least
+ * one: it tells whose they are. */
+static weft_item_range units_read(const bool *read, const weft_shape *shape, int64_t units)
+{
+    const int64_t clip = weft_shape_count(shape) / (shape->dim[0] ? shape->dim[0] : 1),
+                  unit = clip / units;
+    int64_t first = units, end = 0;
+    for (int64_t i = 0; i < weft_shape_count(shape); i++) {
+        const int64_t u = i % clip / unit;
+        first = read[i] && u < first ? u : first;
+        end = read[i] && u >= end ? u + 1 : end;
+    }
+    return end ? (weft_item_range){first, end - first} : (weft_item_range){0, 1};
+}
+
+/* By the forward of the group's first rank, whose parts are told by their place in the mesh. */
+static weft_status find_reads(weft_cascade_run *r, const weft_cascade_row *row, int64_t clips,
+                              unit_reads *to)
+{
+    const double began = weft_now();
+    weft_place_of_run place = r->place;
+    weft_graph *g;
+    bool *read = NULL;
+    place.rank = 0;
+    place.mesh = weft_cascade_mesh(to->method, r->setup.context, clips, (int)to->degree);
+    WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, to->bucket, &g));
+    weft_status_code status = weft_step_forward(&place, &g);
+    const weft_value input = status == WEFT_OK ? weft_graph_find(g, row->input) : WEFT_NONE;
+    const weft_shape shape = weft_value_ok(input) ? weft_value_get(g, input)->shape : WEFT_SCALAR;
+    if (status == WEFT_OK)
+        read = weft_alloc(weft_shape_count(&shape) + 1);
+    if (status == WEFT_OK && (!read || !weft_value_ok(input)))
+        status = read ? weft_fail(WEFT_E_INTERNAL, "a cascade's program has no \"%s\"", row->input)
+                      : weft_fail(WEFT_E_MEMORY, "out of memory for what a cascade reads");
+    for (int k = 0; k < to->degree && status == WEFT_OK; k++) {
+        memset(read, 0, (size_t)weft_shape_count(&shape));
+        status = weft_graph_reads(g, input, k, read);
+        to->member[k] = units_read(read, &shape, row->units);
+    }
+    weft_free(read);
+    weft_graph_free(g);
+    r->compiling += weft_now() - began;
+    return status;
+}
+
+/* What members of the DiT cascade `c` read of rows of `module`; NULL: all of their clips'. */
+static weft_status reads_of(weft_cascade_run *r, const weft_placed_iteration *plan,
+                            const weft_placed_cascade *c, weft_cascade_module module,
+                            const weft_item_range **out)
+{
+    const weft_placed_sample *s = &plan->sample[c->sample];
+    const weft_cascade_row *row = &r->row[c->sample * WEFT_CASCADE_MODULES + (int)module];
+    *out = NULL;
+    if (!row->input || row->units < 2 ||
+        weft_cascade_shares(c->method, s->clips, c->at.degree) == c->at.degree)
+        return WEFT_OK;
+    for (unit_reads *u = r->reads; u; u = u->next)
+        if (u->bucket == s->bucket && u->of == module && u->method == c->method &&
+            u->degree == c->at.degree) {
+            *out = u->member;
+            return WEFT_OK;
+        }
+    unit_reads *u = weft_alloc((int64_t)sizeof *u + c->at.degree * (int64_t)sizeof *u->member);
+    if (!u)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for what a cascade reads");
+    *u = (unit_reads){r->reads, s->bucket, module, c->method, c->at.degree};
+    r->reads = u;
+    *out = u->member;
+    return find_reads(r, row, s->clips, u);
+}
+
+static weft_status find_rows(weft_cascade_run *r, const weft_placed_iteration *plan)
+{
+    for (int64_t s = 0; s < plan->samples; s++)
+        for (int m = 0; m < WEFT_CASCADE_MODULES; m++) {
+            r->read[s * WEFT_CASCADE_MODULES + m] = NULL;
+            if (m != WEFT_CASCADE_DIT)
+                r->row[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.row(
+                    r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
+        }
+    for (int64_t i = 0; i < plan->cascades; i++) {
+        const weft_placed_cascade *c = &plan->cascade[i];
+        for (int32_t a = 0; c->module == WEFT_CASCADE_DIT && a < c->at.after_count; a++) {
+            const weft_placed_cascade *from = &plan->cascade[c->at.after[a]];
+            WEFT_TRY(reads_of(r, plan, c, from->module,
+                              &r->read[c->sample * WEFT_CASCADE_MODULES + (int)from->module]));
+        }
+    }
+    return WEFT_OK;
+}
+
 /* ---- an iteration ---------------------------------------------------------------------------- */
 
 static int member_of(const weft_placed_cascade *c, int rank)
@@ -581,10 +686,12 @@ static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *p
         return WEFT_OK;
     weft_free(r->order);
     weft_free(r->row);
+    weft_free((void *)r->read);
     r->room = 2 * (plan->cascades + plan->samples);
     r->order = weft_alloc(r->room * (int64_t)sizeof *r->order);
     r->row = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->row);
-    if (r->order && r->row)
+    r->read = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->read);
+    if (r->order && r->row && r->read)
         return WEFT_OK;
     r->room = 0;
     return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)plan->cascades);
@@ -611,10 +718,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
     WEFT_TRY(make_room(r, plan));
     WEFT_TRY(weft_placed_order(plan, r->order));
-    for (int64_t s = 0; s < plan->samples; s++)
-        for (int m = 0; m < WEFT_CASCADE_DIT; m++)
-            r->row[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.row(
-                r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
+    WEFT_TRY(find_rows(r, plan));
     r->reduced = 0;
     find_last(r, plan);
     if (r->sums)
@@ -624,7 +728,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     weft_cover_free(&r->cover);
     if (r->setup.representative)
         WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
-    WEFT_TRY(weft_hands_open(&r->hands, plan, r->order, r->row, &hands));
+    WEFT_TRY(weft_hands_open(&r->hands, plan, r->order, r->row, r->read, &hands));
     weft_status_code status = take_all(r, plan, hands, done);
     if (status == WEFT_OK && r->setup.representative)
         status = finish_sums(r);
@@ -707,6 +811,11 @@ void weft_cascade_run_free(weft_cascade_run *r)
         r->place.backend->device->close(r->stream);
     weft_free(r->order);
     weft_free(r->row);
+    weft_free((void *)r->read);
+    for (unit_reads *next, *u = r->reads; u; u = next) {
+        next = u->next;
+        weft_free(u);
+    }
     weft_free(r);
 }
 

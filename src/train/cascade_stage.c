@@ -58,9 +58,9 @@ weft_cascade_row weft_cascade_stage_row(const weft_cascade_stage *s, int bucket,
 {
     if (module == WEFT_CASCADE_VAE && s->setup.pixels)
         return (weft_cascade_row){latents_of(s, bucket).frames, frame_floats(s, bucket) + WITNESS,
-                                  s->setup.models->grid.piece};
+                                  s->setup.models->grid.piece, "batch.latents"};
     if (module == WEFT_CASCADE_TEXT && tells_text(s))
-        return (weft_cascade_row){1, s->setup.models->captions.floats + WITNESS, 1};
+        return (weft_cascade_row){1, s->setup.models->captions.floats + WITNESS, 1, NULL};
     return (weft_cascade_row){.units = 1};
 }
 
@@ -274,16 +274,19 @@ static int64_t witness(const weft_handed *handed, int64_t row, int64_t u)
     return sample;
 }
 
-/* The latents of a clip, which ranks made that all had the same one before them. */
+/* The latents of a clip, which ranks made that all had the same one before them; zeros where this
+ * rank's program does not read them. */
 static weft_status take_latents(const weft_handed *latents, int64_t row, float *to)
 {
-    const int64_t floats = latents->floats / latents->units, frame = floats - WITNESS;
-    for (int64_t u = 0; u < latents->units; u++) {
-        if (witness(latents, row, u) != witness(latents, row, 0))
+    const int64_t floats = latents->floats / latents->units, frame = floats - WITNESS,
+                  first = latents->read.first;
+    memset(to, 0, (size_t)(latents->units * frame) * sizeof *to);
+    for (int64_t u = first; u < first + latents->read.count; u++) {
+        if (witness(latents, row, u) != witness(latents, row, first))
             return weft_fail(WEFT_E_IO,
                              "of one clip ranks have encoded frames of samples %lld and %lld: it "
                              "could be decoded on some and not on others; look at their disks",
-                             (long long)witness(latents, row, 0),
+                             (long long)witness(latents, row, first),
                              (long long)witness(latents, row, u));
         memcpy(to + u * frame, latents->row + row * latents->floats + u * floats,
                (size_t)frame * sizeof *to);
@@ -300,9 +303,9 @@ static weft_status take_clip(weft_cascade_stage *s, const weft_placed_sample *sa
     const weft_handed *latents = &handed[WEFT_CASCADE_VAE], *text = &handed[WEFT_CASCADE_TEXT];
     weft_taken *taken = &s->taken[i];
     weft_item item = sample->item[at];
-    const bool asked = latents->row && item.sample != witness(latents, at, 0);
+    const bool asked = latents->row && item.sample != witness(latents, at, latents->read.first);
     if (latents->row)
-        item.sample = witness(latents, at, 0);
+        item.sample = witness(latents, at, latents->read.first);
     WEFT_TRY(weft_loader_take(s->loader, &item, latents->row ? NULL : s->data + i * floats,
                               s->inputs.no_text && !text->row ? s->extra + i * told : NULL, taken));
     if (latents->row)

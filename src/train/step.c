@@ -91,26 +91,31 @@ static weft_program_options options_of(const weft_place_of_run *place)
                                   .no_overlap = place->no_overlap};
 }
 
+static weft_pass_setup setup_of(const weft_optimizer_config *optimizer,
+                                const weft_place_of_run *place, const weft_recipe *recipe)
+{
+    return (weft_pass_setup){.switches = place->passes,
+                             .mesh = &place->mesh,
+                             .rank = weft_place_rank(place),
+                             .recipe = recipe,
+                             .narrow = optimizer && place->narrow,
+                             .narrow_sums = place->narrow_sums,
+                             .recompute = place->recompute,
+                             .recompute_count = place->recompute_count,
+                             .fates = place->fates,
+                             .away_states = place->away_states ? away_states : NULL,
+                             .away_state_count = place->away_states ? WEFT_COUNT(away_states) : 0,
+                             .room = place->room,
+                             .look = optimizer ? place->look : NULL,
+                             .look_user = place->look_user};
+}
+
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place)
 {
     weft_recipe recipe;
     WEFT_TRY(compose(place, &recipe));
-    const weft_pass_setup setup = {.switches = place->passes,
-                                   .mesh = &place->mesh,
-                                   .rank = weft_place_rank(place),
-                                   .recipe = &recipe,
-                                   .narrow = optimizer && place->narrow,
-                                   .narrow_sums = place->narrow_sums,
-                                   .recompute = place->recompute,
-                                   .recompute_count = place->recompute_count,
-                                   .fates = place->fates,
-                                   .away_states = place->away_states ? away_states : NULL,
-                                   .away_state_count =
-                                       place->away_states ? WEFT_COUNT(away_states) : 0,
-                                   .room = place->room,
-                                   .look = optimizer ? place->look : NULL,
-                                   .look_user = place->look_user};
+    const weft_pass_setup setup = setup_of(optimizer, place, &recipe);
     weft_status_code status = WEFT_OK;
     if (place->kind == WEFT_STEP_WHOLE || place->kind == WEFT_STEP_GRADIENTS) {
         WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
@@ -198,6 +203,16 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
     step.weight = elements(step.whole);
     *out = step;
     return WEFT_OK;
+}
+
+weft_status weft_step_forward(const weft_place_of_run *place, weft_graph **graph)
+{
+    weft_recipe recipe;
+    WEFT_TRY(compose(place, &recipe));
+    const weft_pass_setup setup = setup_of(NULL, place, &recipe);
+    const weft_status_code status = weft_passes_run(WEFT_PASS_WHOLE, &setup, false, graph, NULL);
+    weft_recipe_free(&recipe);
+    return status;
 }
 
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,

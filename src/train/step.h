@@ -73,6 +73,8 @@ typedef struct weft_step {
  * weft_step_make otherwise. */
 weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_step *step);
+/* The forward of a step on `place`, by itself: in the place of the whole graph. */
+weft_status weft_step_forward(const weft_place_of_run *place, weft_graph **graph);
 /* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure).
  * `optimizer` NULL: forward only. Sources that the store does not have yet are added and
  * initialised with `seed`. */

@@ -297,6 +297,173 @@ Test(family, ranks_agree_with_one)
     }
 }
 
+/* ---- tokens -------------------------------------------------------------------------------- */
+
+typedef struct own_tokens {
+    const setup *setup;
+    weft_mesh mesh;
+    weft_recipe recipe;
+    bool moved; /* by the pass */
+} own_tokens;
+
+/* Noised data, and a loss against what data and noise say, as training has it. */
+static weft_graph *build_noised(const setup *s)
+{
+    const weft_model model = model_of(s->config);
+    const weft_family *f = model.family;
+    weft_graph *g = weft_graph_create();
+    weft_ports p = weft_ports_none();
+    for (int i = 0; i < f->ports; i++) {
+        const weft_port port = f->port[i].port;
+        if (!f->port[i].output && weft_model_takes(&model, port) &&
+            (!f->port[i].optional || s->size.given >> port & 1))
+            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
+    }
+    const weft_value x = p.at[WEFT_PORT_LATENTS];
+    const int64_t batch = weft_value_get(g, x)->shape.dim[0];
+    const weft_value noise = weft_input(g, "noise", WEFT_F32, weft_value_get(g, x)->shape),
+                     level = weft_reshape(g, weft_input(g, "level", WEFT_F32, WEFT_SHAPE(batch)),
+                                          WEFT_SHAPE(batch, 1, 1, 1, 1));
+    p.at[WEFT_PORT_LATENTS] = weft_add(g, weft_affine(g, x, 0.7, 0), weft_mul(g, noise, level));
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    weft_value error = weft_sub(g, weft_model_answer(g, &model, &p), weft_sub(g, noise, x));
+    error = weft_mul(g, weft_unary(g, WEFT_OP_SQUARE, error), level);
+    weft_output(g, "loss", weft_mean_all(g, error));
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s: %s", f->class_name, weft_error_message());
+    return g;
+}
+
+static weft_graph *build_moved(void *user)
+{
+    own_tokens *o = user;
+    weft_graph *g = build_noised(o->setup), *moved = NULL;
+    cr_assert_eq(weft_pass_tokens(g, &o->mesh, &o->recipe, &moved), WEFT_OK, "%s",
+                 weft_error_message());
+    o->moved = moved;
+    if (!moved)
+        return g;
+    weft_graph_free(g);
+    return moved;
+}
+
+static void add_gradients(weft_graph *g)
+{
+    int count;
+    const weft_value *param = weft_graph_params(g, &count);
+    weft_value *grad = weft_alloc(count * (int64_t)sizeof *grad);
+    weft_autodiff(g, weft_graph_find(g, "loss"), param, count, grad);
+    for (int i = 0; i < count; i++)
+        if (weft_value_ok(grad[i])) {
+            char name[512];
+            snprintf(name, sizeof name, "grad.%s", weft_value_get(g, param[i])->name);
+            weft_output(g, name, grad[i]);
+        }
+    weft_free(grad);
+}
+
+/* On one rank loss and gradients are those of the graph that the pass was given. */
+static void check_moved(own_tokens *o, const char *name)
+{
+    weft_graph *g[2] = {build_noised(o->setup), build_moved(o)};
+    lockstep *l[2];
+    int count;
+    for (int i = 0; i < 2; i++) {
+        add_gradients(g[i]);
+        cr_assert_eq(weft_graph_verify(g[i]), WEFT_OK, "%s", weft_error_message());
+        l[i] = lockstep_run(1, &g[i], fill, NULL);
+        cr_assert_str_empty(l[i]->error, "%s: %s", name, l[i]->error);
+    }
+    const weft_named *output = weft_graph_outputs(g[0], &count);
+    for (int k = 0; k < count; k++) {
+        const weft_value other = weft_graph_find(g[1], output[k].name);
+        cr_assert(weft_value_ok(other), "%s: no %s", name, output[k].name);
+        const int64_t elements = weft_shape_count(&weft_value_get(g[0], output[k].value)->shape);
+        for (int64_t e = 0; e < elements; e++) {
+            const double a = view_get(&l[0]->value[0][output[k].value.id], e),
+                         b = view_get(&l[1]->value[0][other.id], e);
+            cr_expect(fabs(a - b) <= 1e-9 * (1 + fabs(a)), "%s: %s is %.12g, not %.12g", name,
+                      output[k].name, b, a);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        lockstep_free(l[i]);
+        weft_graph_free(g[i]);
+    }
+}
+
+/* How many ranks read an element of the data, all together; and how many elements there are. */
+static int64_t count_reads(const weft_graph *whole, const own_tokens *o, int64_t *elements)
+{
+    weft_graph *g;
+    int64_t reads = 0;
+    cr_assert_eq(weft_pass_shard(whole, &o->mesh, 0, &o->recipe, &g), WEFT_OK, "%s",
+                 weft_error_message());
+    const weft_value x = weft_graph_find(g, "batch.latents");
+    *elements = weft_shape_count(&weft_value_get(g, x)->shape);
+    for (int r = 0; r < weft_mesh_ranks(&o->mesh); r++) {
+        bool *read = weft_alloc(*elements + 1);
+        cr_assert_eq(weft_graph_reads(g, x, r, read), WEFT_OK);
+        for (int64_t e = 0; e < *elements; e++)
+            reads += read[e];
+        weft_free(read);
+    }
+    weft_graph_free(g);
+    return reads;
+}
+
+/* Its first layers need more than a rank's tokens: the first frame by itself, a mask beside the
+ * channels, frames that do not divide. */
+static bool mixes(const char *class_name)
+{
+    return !strcmp(class_name, "HunyuanVideoTransformer3DModel") ||
+           !strcmp(class_name, "CosmosTransformer3DModel") ||
+           !strcmp(class_name, "LatteTransformer3DModel");
+}
+
+/* Sizes that do not divide, so that parts of tokens begin inside of rows and frames. */
+static void check_tokens(const setup *s, const char *axis, int ranks)
+{
+    setup many = *s;
+    own_tokens o = {.setup = &many};
+    char mesh[32];
+    int64_t elements;
+    const weft_model model = model_of(s->config);
+    many.size.batch = 12; /* so that activations are larger than weights */
+    snprintf(mesh, sizeof mesh, "%s=%d", axis, ranks);
+    cr_assert_eq(weft_mesh_parse(mesh, &o.mesh), WEFT_OK);
+    cr_assert_eq(
+        weft_recipe_compose(model.family->recipe, model.family->recipes, &o.mesh, &o.recipe),
+        WEFT_OK, "%s", weft_error_message());
+    check_moved(&o, model.family->class_name);
+    cr_expect(sharded_agrees(build_moved, sharded_gradients, fill, &o, &o.mesh, &o.recipe, 1e-9),
+              "%s on %s", model.family->class_name, mesh);
+    weft_graph *g = build_moved(&o);
+    const int64_t reads = count_reads(g, &o, &elements);
+    cr_expect(o.moved, "%s", model.family->class_name);
+    cr_expect(reads == elements || mixes(model.family->class_name),
+              "%s on %s: ranks read %lld elements of %lld", model.family->class_name, mesh,
+              (long long)reads, (long long)elements);
+    weft_graph_free(g);
+    weft_recipe_free(&o.recipe);
+}
+
+Test(family, ranks_read_data_of_their_own_tokens)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const weft_model model = model_of(families[i].config);
+        if (model.family->role != WEFT_ROLE_DENOISER || families[i].size.frames == 1 ||
+            weft_model_grid(&model).channels != weft_model_grid(&model).out_channels)
+            continue;
+        for (int r = 0; r < model.family->recipes; r++) {
+            const char *axis = model.family->recipe[r]->axis;
+            if (strcmp(axis, "cp") && strcmp(axis, "ring"))
+                continue;
+            check_tokens(&families[i], axis, 2);
+            check_tokens(&families[i], axis, 3);
+        }
+    }
+}
+
 /* ---- narrow -------------------------------------------------------------------------------- */
 
 /* Gradients of learned angles are sums by a constant matrix. */

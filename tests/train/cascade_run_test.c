@@ -5,7 +5,8 @@
  *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
  *            have another order
  *   bitwise  the same plans again
- *   equal    bytes handed on = the least possible, counted here unit by unit */
+ *   equal    bytes handed on = the least possible, counted here unit by unit; units that no token
+ *            of a rank lies in are other numbers there */
 #include "train/cascade_run.h"
 
 #include "../model_of.h"
@@ -76,6 +77,16 @@ static void fill_row(int64_t sample, int b, int input, int64_t clip, float *to)
     }
 }
 
+/* The rest of it was never sent, so that a program that reads more has other numbers. */
+static void copy_read(const weft_handed *from, int64_t clip, float *to)
+{
+    const int64_t unit = from->floats / from->units, first = from->read.first * unit;
+    for (int64_t e = 0; e < from->floats; e++)
+        to[e] = 1e3F;
+    memcpy(to + first, from->row + clip * from->floats + first,
+           (size_t)(from->read.count * unit) * sizeof *to);
+}
+
 static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t index,
                         const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES])
 {
@@ -93,7 +104,7 @@ static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t i
             if (!from || !from->row)
                 fill_row(s->batch, s->bucket, k, i, whole + i * floats);
             else if (i >= step->slice_first && i < step->slice_first + step->slice_count)
-                memcpy(whole + i * floats, from->row + i * floats, (size_t)floats * sizeof *whole);
+                copy_read(from, i, whole + i * floats);
         }
         const weft_box part = weft_box_of(&own), all = weft_box_whole(&own.whole);
         weft_box_copy(&part, to->data, to->dtype, &all, whole, WEFT_F32);
@@ -108,7 +119,8 @@ static weft_cascade_row row_of(void *user, int b, weft_cascade_module module)
     const bool vae = module == WEFT_CASCADE_VAE;
     const int64_t units = vae ? bucket[b].frames : 1;
     (void)user;
-    return (weft_cascade_row){units, row_floats(b, vae ? 0 : 2) / units, b < BUCKETS - 1};
+    return (weft_cascade_row){units, row_floats(b, vae ? 0 : 2) / units, b < BUCKETS - 1,
+                              vae ? names[0] : NULL};
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
@@ -527,7 +539,18 @@ static int maker_of(const weft_placed_cascade *from, int bucket_of, int64_t clip
     return rank;
 }
 
-/* The least that has to go from rank to rank: units of rows that a rank needs and did not make. */
+/* The tokens of a part lie in this unit, a frame; a part without tokens has the first. */
+static bool reads_unit(int bucket_of, int64_t parts, int64_t part, int64_t unit)
+{
+    const weft_bucket *b = &bucket[bucket_of];
+    const int64_t places = b->height * b->width;
+    int64_t first, count;
+    weft_part(b->frames * places, (int)parts, (int)part, &first, &count);
+    return count ? unit >= first / places && unit <= (first + count - 1) / places : unit == 0;
+}
+
+/* The least that has to go from rank to rank: units of rows that a rank's tokens lie in and that it
+ * did not make. */
 static int64_t least_bytes(const made_plan *p, int rank, int64_t *in_place)
 {
     int64_t bytes = 0;
@@ -538,15 +561,17 @@ static int64_t least_bytes(const made_plan *p, int rank, int64_t *in_place)
         for (int64_t m = 0; m < c->at.degree; m++) {
             if (c->at.device[m] != rank || c->module != WEFT_CASCADE_DIT)
                 continue;
-            const int64_t share = m / (c->at.degree / shares), each = s->clips / shares;
+            const int64_t parts = c->at.degree / shares, share = m / parts,
+                          each = s->clips / shares;
             for (int32_t a = 0; a < c->at.after_count; a++)
                 for (int64_t clip = share * each; clip < (share + 1) * each; clip++) {
                     const weft_placed_cascade *from = &p->cascade[c->at.after[a]];
                     const weft_cascade_row row = row_of(NULL, s->bucket, from->module);
                     for (int64_t u = 0; u < row.units; u++)
-                        *(maker_of(from, s->bucket, s->clips, clip, u) == rank ? in_place
-                                                                               : &bytes) +=
-                            4 * row.floats;
+                        if (!row.input || reads_unit(s->bucket, parts, m % parts, u))
+                            *(maker_of(from, s->bucket, s->clips, clip, u) == rank ? in_place
+                                                                                   : &bytes) +=
+                                4 * row.floats;
                 }
         }
     }

@@ -1,0 +1,136 @@
+#include "pass/pass.h"
+
+#include <string.h>
+
+typedef struct reads {
+    const weft_graph *g;
+    int coordinate[WEFT_MAX_AXES];
+    bool *live;  /* by node: an output or an update needs it */
+    bool **read; /* by value: by element; NULL: it is no view of the input */
+} reads;
+
+static const weft_shape *shape_of(const weft_graph *g, weft_value v)
+{
+    return &weft_value_get(g, v)->shape;
+}
+
+static bool is_view(weft_op op)
+{
+    return op == WEFT_OP_RESHAPE || op == WEFT_OP_PERMUTE || op == WEFT_OP_SLICE ||
+           op == WEFT_OP_CAST;
+}
+
+static void find_live(const reads *r)
+{
+    const weft_graph *g = r->g;
+    int count;
+    const weft_named *output = weft_graph_outputs(g, &count);
+    for (int i = 0; i < count; i++)
+        r->live[weft_value_get(g, output[i].value)->node] = true;
+    const weft_pair *update = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++)
+        r->live[weft_value_get(g, update[i].value)->node] = true;
+    for (int32_t i = weft_graph_node_count(g) - 1; i >= 0; i--) {
+        const weft_node *n = weft_graph_node(g, i);
+        for (int k = 0; r->live[i] && k < n->in_count; k++)
+            if (weft_value_ok(n->in[k]))
+                r->live[weft_value_get(g, n->in[k])->node] = true;
+    }
+}
+
+/* Of the input those elements that `box` of it has; dims of length len[] from start[] on, `out`
+ * tells which of these are read (NULL: all), and perm which dim of the input out's dim is. */
+static void read_box(const weft_shape *in, const weft_shape *box, const int64_t *start,
+                     const int *perm, const bool *out, bool *read)
+{
+    int64_t stride[WEFT_MAX_RANK], at[WEFT_MAX_RANK] = {0}, step = 1;
+    for (int d = in->rank - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= in->dim[d];
+    }
+    const int64_t count = weft_shape_count(box);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t place = 0;
+        for (int d = 0; d < box->rank; d++) {
+            const int from = perm ? perm[d] : d;
+            place += (at[d] + start[from]) * stride[from];
+        }
+        if (!out || out[i])
+            read[place] = true;
+        for (int d = box->rank - 1; d >= 0 && ++at[d] == box->dim[d]; d--)
+            at[d] = 0;
+    }
+}
+
+/* What node `n` reads of its operand, which is a view of the input. */
+static void read_by(const reads *r, const weft_node *n, const weft_shape *in, bool *read)
+{
+    int64_t start[WEFT_MAX_RANK] = {0};
+    weft_shape box = *in;
+    const int64_t count = weft_shape_count(in);
+    const bool *out = r->read[n->out[0].id];
+    if (n->op == WEFT_OP_PERMUTE) {
+        read_box(in, shape_of(r->g, n->out[0]), start, ((const weft_attr_permute *)n->attr)->perm,
+                 out, read);
+    } else if (n->op == WEFT_OP_SLICE) {
+        const weft_attr_slice *a = n->attr;
+        start[a->dim] = a->start;
+        read_box(in, shape_of(r->g, n->out[0]), start, NULL, out, read);
+    } else if (n->op == WEFT_OP_SLICE_OWN) {
+        const weft_attr_comm *a = n->attr;
+        weft_part(in->dim[a->dim], weft_graph_mesh(r->g)->axis[a->axis].size,
+                  r->coordinate[a->axis], &start[a->dim], &box.dim[a->dim]);
+        read_box(in, &box, start, NULL, NULL, read);
+    } else if (is_view(n->op)) {
+        for (int64_t i = 0; i < count; i++)
+            read[i] = read[i] || out[i];
+    } else {
+        memset(read, true, (size_t)count);
+    }
+}
+
+static weft_status follow(reads *r, weft_value input)
+{
+    const weft_graph *g = r->g;
+    const int32_t nodes = weft_graph_node_count(g);
+    for (int32_t i = 0; i < nodes; i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        const bool is_input = i == weft_value_get(g, input)->node;
+        if (!is_input && !(is_view(n->op) && r->live[i] && r->read[n->in[0].id]))
+            continue;
+        bool **read = &r->read[n->out[0].id];
+        *read = weft_alloc(weft_shape_count(shape_of(g, n->out[0])) + 1);
+        if (!*read)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for what a graph reads");
+    }
+    for (int32_t i = nodes - 1; i >= 0; i--) {
+        const weft_node *n = weft_graph_node(g, i);
+        for (int k = 0; r->live[i] && k < n->in_count; k++)
+            if (weft_value_ok(n->in[k]) && r->read[n->in[k].id])
+                read_by(r, n, shape_of(g, n->in[k]), r->read[n->in[k].id]);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_graph_reads(const weft_graph *g, weft_value input, int rank, bool *read)
+{
+    const int32_t values = weft_graph_value_count(g);
+    reads r = {.g = g,
+               .live = weft_alloc(weft_graph_node_count(g) + 1),
+               .read = weft_alloc((values + 1) * (int64_t)sizeof *r.read)};
+    weft_status_code status =
+        r.live && r.read ? WEFT_OK
+                         : weft_fail(WEFT_E_MEMORY, "out of memory for what a graph reads");
+    weft_mesh_coordinates(weft_graph_mesh(g), rank, r.coordinate);
+    if (status == WEFT_OK) {
+        find_live(&r);
+        status = follow(&r, input);
+    }
+    if (status == WEFT_OK)
+        memcpy(read, r.read[input.id], (size_t)weft_shape_count(shape_of(g, input)));
+    for (int32_t v = 0; r.read && v < values; v++)
+        weft_free(r.read[v]);
+    weft_free(r.live);
+    weft_free((void *)r.read);
+    return status;
+}
