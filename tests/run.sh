@@ -53,24 +53,42 @@ for bin in "$build"/test/*; do
     printf '   %d passed, %d failed, %d skipped  %.1f s\n' "$p" "$f" "$s" "$(echo "$(date +%s.%N) - $start" | bc -l 2>/dev/null || echo 0)"
     pass=$((pass + p)) fail=$((fail + f)) skip=$((skip + s))
 done
-for script in tests/*/*.sh; do
-    [ -n "$scripts" ] || break
-    name=${script#tests/}
-    wanted "$name" || continue
-    log=$logs/$(echo "$name" | tr / _).log
-    [ -x "$script" ] || continue
+run_script() { # NAME: its verdict, in one piece, and its status into a file
+    local name=$1 log status verdict start scratch
+    log=$(log_of "$name")
     scratch=$(mktemp -d)
     start=$(date +%s)
-    (cd "$scratch" && SRC=$OLDPWD timeout "${WEFT_TEST_TIMEOUT-600}" bash "$OLDPWD/$script") >"$log" 2>&1
+    (cd "$scratch" && SRC=$OLDPWD timeout "${WEFT_TEST_TIMEOUT-600}" bash "$OLDPWD/tests/$name") >"$log" 2>&1
     status=$?
     rm -rf "$scratch"
     [ $status != 77 ] || ! missed_footage "$log" || status="skipped although the footage is there"
+    echo "$status" >"$log.status"
     case $status in
-    0) pass=$((pass + 1)) verdict=ok ;;
-    77) skip=$((skip + 1)) verdict="skipped: $(tail -n 1 "$log")" ;;
-    *) fail=$((fail + 1)) failed="$failed $name" verdict="FAILED ($status)"; tail -n 40 "$log" ;;
+    0) verdict=ok ;;
+    77) verdict="skipped: $(tail -n 1 "$log")" ;;
+    *) verdict="FAILED ($status)"$'\n'"$(tail -n 40 "$log")" ;;
     esac
-    printf '== %s: %s  %d s\n' "$name" "$verdict" $(($(date +%s) - start))
+    printf '== %s: %d s  %s\n' "$name" $(($(date +%s) - start)) "$verdict"
+}
+log_of() { # NAME
+    echo "$logs/${1//\//_}.log"
+}
+# Most of a script's time one core is idle: some at once. None of them rests on a quiet machine.
+names=()
+for script in tests/*/*.sh; do
+    [ -n "$scripts" ] && [ -x "$script" ] && wanted "${script#tests/}" || continue
+    names+=("${script#tests/}")
+    while [ "$(jobs -rp | wc -l)" -ge "${WEFT_TEST_JOBS-2}" ]; do wait -n; done
+    rm -f "$(log_of "${names[-1]}").status"
+    run_script "${names[-1]}" &
+done
+wait
+for name in ${names[@]+"${names[@]}"}; do
+    case $(cat "$(log_of "$name").status" 2>/dev/null) in
+    0) pass=$((pass + 1)) ;;
+    77) skip=$((skip + 1)) ;;
+    *) fail=$((fail + 1)) failed="$failed $name" ;;
+    esac
 done
 [ -z "$failed" ] || echo "failed:$failed"
 echo "$pass passed, $fail failed, $skip skipped"
