@@ -217,26 +217,15 @@ static weft_status check(const void *config, const weft_places *places)
             "%s: \"attention_head_dim\" is %lld; its thirds turn by halves: a multiple "
             "of 6 is needed",
             weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
-    if (c->cross_dim != width_of(c))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
-                         "width, %lld",
-                         weft_places_of(places, "cross_attention_dim"), (long long)c->cross_dim,
-                         (long long)width_of(c));
-    return WEFT_OK;
+    return weft_check_cross(places, c->cross_dim, width_of(c));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const allegro *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
-    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_LATENT_MASK: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width);
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
     }
 }
 

@@ -344,13 +344,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const cosmos *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width,
-                          has_condition(c) ? c->out_channels : c->in_channels);
     case WEFT_PORT_TIMESTEP:
         return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT:
-        return WEFT_SHAPE(s->batch, s->text, c->project ? c->project_from : c->text_dim);
     case WEFT_PORT_FPS: return WEFT_SHAPE(s->batch);
     case WEFT_PORT_CONDITION:
         return has_condition(c) ? WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 1)
@@ -358,7 +353,9 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     case WEFT_PORT_PADDING:
         return c->padding ? WEFT_SHAPE(1, 1, PIXELS * s->height, PIXELS * s->width, 1)
                           : WEFT_SCALAR;
-    default: return WEFT_SCALAR;
+    default:
+        return weft_denoiser_shape(s, port, has_condition(c) ? c->out_channels : c->in_channels,
+                                   c->project ? c->project_from : c->text_dim);
     }
 }
 

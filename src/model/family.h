@@ -109,6 +109,12 @@ typedef struct weft_model_size {
     int64_t layers, text2; /* of an encoder all of whose layers are read; 0: those needed, `text` */
     uint32_t given;        /* bit p: the optional port p is given */
 } weft_model_size;
+/* Of the inputs that all have: of an autoencoder, by the channels of its video and its latents; of
+ * a denoiser (latents, timestep, text and its mask), by those of latents and the text's width. */
+weft_shape weft_autoencoder_shape(const weft_model_size *s, weft_port port, int64_t channels,
+                                  int64_t latents);
+weft_shape weft_denoiser_shape(const weft_model_size *s, weft_port port, int64_t latents,
+                               int64_t text);
 
 /* Autoencoders have two halves, and each can be one piece of a stream. ALONE is the whole video at
  * once (training). FIRST is the beginning of a stream and NEXT its continuation; what NEXT has to
@@ -243,6 +249,11 @@ const char *weft_places_of(const weft_places *places, const char *key);
 /* What rotates of a head, by frames, rows and columns: even numbers that make up the head. */
 weft_status weft_check_axes(const weft_places *places, const char *key, const int64_t axes[3],
                             int64_t head_dim);
+/* "block_out_channels" of an autoencoder: so many levels at least, groups of the norms in each. */
+weft_status weft_check_levels(const weft_places *places, const int64_t *width, int64_t levels,
+                              int64_t least, int64_t groups);
+/* "cross_attention_dim", where texts are projected to the model's width. */
+weft_status weft_check_cross(const weft_places *places, int64_t cross, int64_t width);
 
 typedef struct weft_family weft_family;
 /* Reads, checks and writes by the family's table. */

@@ -27,6 +27,34 @@ weft_status weft_check_axes(const weft_places *places, const char *key, const in
     return WEFT_OK;
 }
 
+weft_status weft_check_levels(const weft_places *places, const int64_t *width, int64_t levels,
+                              int64_t least, int64_t groups)
+{
+    const char *where = weft_places_of(places, "block_out_channels");
+    if (levels < least)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"block_out_channels\" has %lld levels; %lld is the least", where,
+                         (long long)levels, (long long)least);
+    for (int64_t i = 0; i < levels; i++)
+        if (width[i] % groups)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: \"block_out_channels\" %lld do not divide into "
+                             "\"norm_num_groups\" %lld",
+                             where, (long long)width[i], (long long)groups);
+    return WEFT_OK;
+}
+
+weft_status weft_check_cross(const weft_places *places, int64_t cross, int64_t width)
+{
+    if (cross != width)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
+                         "width, %lld",
+                         weft_places_of(places, "cross_attention_dim"), (long long)cross,
+                         (long long)width);
+    return WEFT_OK;
+}
+
 static bool is_list(const weft_field *f)
 {
     return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S ||

@@ -121,13 +121,9 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     const flux *c = config;
     const int64_t side = patch_of(c);
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels / (side * side));
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
     case WEFT_PORT_POOLED: return WEFT_SHAPE(s->batch, c->pooled_dim);
     case WEFT_PORT_GUIDANCE: return c->guidance ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels / (side * side), c->text_dim);
     }
 }
 

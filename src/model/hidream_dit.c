@@ -290,15 +290,11 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const hidream *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->caption[0]);
     case WEFT_PORT_TEXT_LAYERS:
         return WEFT_SHAPE(s->layers ? s->layers : most_llama(c), s->batch,
                           s->text2 ? s->text2 : s->text, c->caption[1]);
     case WEFT_PORT_POOLED: return WEFT_SHAPE(s->batch, c->pooled);
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->caption[0]);
     }
 }
 

@@ -250,16 +250,11 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const hunyuan_dit *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->clip_dim);
-    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_TEXT2: return WEFT_SHAPE(s->batch, c->t5_length, c->t5_dim);
     case WEFT_PORT_TEXT2_MASK: return WEFT_SHAPE(s->batch, c->t5_length);
     case WEFT_PORT_SIZES: return c->style ? WEFT_SHAPE(s->batch, SIZES) : WEFT_SCALAR;
     case WEFT_PORT_LABEL: return c->style ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->clip_dim);
     }
 }
 

@@ -178,12 +178,7 @@ static weft_status check(const void *config, const weft_places *places)
                          "%s: heads x \"attention_head_dim\" is %lld; sines of rows and columns "
                          "need a multiple of 4",
                          weft_places_of(places, "attention_head_dim"), (long long)width_of(c));
-    if (c->cross_dim != width_of(c))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
-                         "width, %lld",
-                         weft_places_of(places, "cross_attention_dim"), (long long)c->cross_dim,
-                         (long long)width_of(c));
+    WEFT_TRY(weft_check_cross(places, c->cross_dim, width_of(c)));
     if (c->sample < c->patch)
         return weft_fail(WEFT_E_FORMAT, "%s: \"sample_size\" %lld is smaller than a patch",
                          weft_places_of(places, "sample_size"), (long long)c->sample);
@@ -193,14 +188,7 @@ static weft_status check(const void *config, const weft_places *places)
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const latte *c = config;
-    switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
-    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
-    default: return WEFT_SCALAR;
-    }
+    return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
 }
 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)

@@ -190,28 +190,18 @@ static weft_status check(const void *config, const weft_places *places)
         return weft_fail(WEFT_E_FORMAT,
                          "%s: \"attention_head_dim\" is %lld; rotary places need an even number",
                          weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
-    if (c->cross_dim != width_of(c))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
-                         "width, %lld",
-                         weft_places_of(places, "cross_attention_dim"), (long long)c->cross_dim,
-                         (long long)width_of(c));
-    return WEFT_OK;
+    return weft_check_cross(places, c->cross_dim, width_of(c));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const ltx *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
     case WEFT_PORT_TIMESTEP:
         return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
-    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_PLACES: return WEFT_SHAPE(s->batch, 3, s->frames * s->height * s->width);
     case WEFT_PORT_SPACING: return WEFT_SHAPE(3);
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
     }
 }
 

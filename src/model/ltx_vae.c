@@ -190,12 +190,7 @@ static weft_status check(const void *config, const weft_places *places)
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const ltx_vae *c = config;
-    switch (port) {
-    case WEFT_PORT_VIDEO:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z);
-    default: return WEFT_SCALAR;
-    }
+    return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)

@@ -79,6 +79,28 @@ void weft_ports_set_posterior(weft_graph *g, weft_value moments, weft_ports *p)
     p->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, z, z), -30, 20);
 }
 
+weft_shape weft_autoencoder_shape(const weft_model_size *s, weft_port port, int64_t channels,
+                                  int64_t latents)
+{
+    switch (port) {
+    case WEFT_PORT_VIDEO: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, channels);
+    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, latents);
+    default: return WEFT_SCALAR;
+    }
+}
+
+weft_shape weft_denoiser_shape(const weft_model_size *s, weft_port port, int64_t latents,
+                               int64_t text)
+{
+    switch (port) {
+    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, latents);
+    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, text);
+    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
+    default: return WEFT_SCALAR;
+    }
+}
+
 weft_ports weft_ports_none(void)
 {
     weft_ports none;

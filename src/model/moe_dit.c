@@ -203,13 +203,7 @@ static weft_status check(const void *config, const weft_places *places)
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const moe_dit *c = config;
-    switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
-    default: return WEFT_SCALAR;
-    }
+    return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
 }
 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)

@@ -76,28 +76,13 @@ static weft_value decode(weft_nn_coder *co, const sd_vae *c, weft_value x)
 static weft_status check(const void *config, const weft_places *places)
 {
     const sd_vae *c = config;
-    if (c->levels < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"block_out_channels\" must have a level",
-                         weft_places_of(places, "block_out_channels"));
-    for (int64_t i = 0; i < c->levels; i++)
-        if (c->width[i] % c->groups)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: \"block_out_channels\" %lld do not divide into "
-                             "\"norm_num_groups\" %lld",
-                             weft_places_of(places, "block_out_channels"), (long long)c->width[i],
-                             (long long)c->groups);
-    return WEFT_OK;
+    return weft_check_levels(places, c->width, c->levels, 1, c->groups);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const sd_vae *c = config;
-    switch (port) {
-    case WEFT_PORT_VIDEO:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z);
-    default: return WEFT_SCALAR;
-    }
+    return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
 /* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. Every frame is a

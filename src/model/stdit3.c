@@ -358,16 +358,12 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const stdit3 *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
     case WEFT_PORT_TIMESTEP:
     case WEFT_PORT_FPS:
     case WEFT_PORT_HEIGHT:
     case WEFT_PORT_WIDTH: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
-    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_FRAME_MASK: return WEFT_SHAPE(s->batch, s->frames);
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
     }
 }
 

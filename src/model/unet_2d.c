@@ -226,13 +226,7 @@ static int64_t levels(const void *config)
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const unet *c = config;
-    switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
-    default: return WEFT_SCALAR;
-    }
+    return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
 }
 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)

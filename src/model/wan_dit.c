@@ -232,11 +232,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const wan_dit *c = config;
     switch (port) {
-    case WEFT_PORT_LATENTS:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
     case WEFT_PORT_TIMESTEP:
         return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
-    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
     case WEFT_PORT_IMAGE:
         return c->image_dim ? WEFT_SHAPE(s->batch,
                                          c->image_places ? c->image_places
@@ -244,7 +241,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
                                                          : clip_tokens,
                                          c->image_dim)
                             : WEFT_SCALAR;
-    default: return WEFT_SCALAR;
+    default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
     }
 }
 

@@ -460,13 +460,7 @@ static int64_t space_of(const void *config)
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const wan_vae *c = config;
-    switch (port) {
-    case WEFT_PORT_VIDEO:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width,
-                          c->in_channels / (patch_of(c) * patch_of(c)));
-    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z_dim);
-    default: return WEFT_SCALAR;
-    }
+    return weft_autoencoder_shape(s, port, c->in_channels / (patch_of(c) * patch_of(c)), c->z_dim);
 }
 
 /* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
