@@ -47,6 +47,21 @@ weft_arena *weft_graph_arena(weft_graph *g)
     return g->arena;
 }
 
+int64_t weft_graph_bytes(const weft_graph *g)
+{
+    int64_t bytes = (int64_t)sizeof *g + weft_arena_bytes(g->arena) +
+                    g->node_capacity * (int64_t)sizeof *g->node +
+                    g->value_capacity * (int64_t)sizeof *g->value +
+                    g->output_capacity * (int64_t)sizeof *g->output +
+                    g->update_capacity * (int64_t)sizeof *g->update + g->scope.capacity +
+                    g->scope_capacity * (int64_t)sizeof *g->scope_mark +
+                    g->name_slots * (int64_t)sizeof *g->name_table +
+                    g->blob_capacity * (int64_t)sizeof *g->blob;
+    for (int64_t i = 0; i < g->blob_count; i++)
+        bytes += ((int64_t)sizeof(weft_blob) + g->blob[i]->bytes) / g->blob[i]->holders;
+    return bytes;
+}
+
 /* ---- errors -------------------------------------------------------------------------------- */
 
 weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt, ...)

@@ -38,6 +38,8 @@ typedef struct weft_value_info {
 weft_graph *weft_graph_create(void); /* NULL: out of memory */
 void weft_graph_free(weft_graph *graph);
 weft_arena *weft_graph_arena(weft_graph *graph);
+/* That it keeps; of constants that other graphs have too, its share. */
+int64_t weft_graph_bytes(const weft_graph *graph);
 
 /* ---- building ------------------------------------------------------------------------------ */
 

@@ -204,6 +204,8 @@ weft_status weft_exchange_attach(weft_exchange *exchange, weft_group *group, wef
 void weft_exchange_free(weft_exchange *exchange);
 /* Bytes: enough for every algorithm, so the same whatever group it is attached to. */
 int64_t weft_exchange_scratch(const weft_exchange *exchange);
+/* Bytes that it keeps as long as it is there, beside its buffers. */
+int64_t weft_exchange_own_bytes(const weft_exchange *exchange);
 /* Bytes that this rank sends in one run. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
 /* The device of its buffers, and a stream that nobody else uses while the exchange is under way

@@ -472,6 +472,12 @@ int64_t weft_exchange_scratch(const weft_exchange *x)
     return x->ranks == 1 ? 0 : x->bundle_bytes + x->scratch_bytes;
 }
 
+int64_t weft_exchange_own_bytes(const weft_exchange *x)
+{
+    return weft_arena_bytes(x->arena) + (x->plan_arena ? weft_arena_bytes(x->plan_arena) : 0) +
+           x->plan.moves.room * (int64_t)sizeof *x->plan.moves.move;
+}
+
 /* Segments are cut in chunks one by one, but their sizes add up to those of the whole, about. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *x)
 {

@@ -541,9 +541,13 @@ void weft_program_free(weft_program *p)
 
 int64_t weft_program_own_bytes(const weft_program *p)
 {
-    return (int64_t)sizeof *p + weft_arena_bytes(p->meta) +
-           p->plan.count * (int64_t)sizeof *p->plan.place +
-           p->plan.node_count * (int64_t)sizeof *p->plan.wait;
+    const weft_memory_plan *plan = &p->plan;
+    int64_t bytes = (int64_t)sizeof *p + weft_arena_bytes(p->meta) +
+                    plan->count * (int64_t)sizeof *plan->place +
+                    plan->node_count * (int64_t)(sizeof *plan->wait + sizeof *plan->view);
+    for (int32_t n = 0; n < plan->node_count; n++)
+        bytes += p->exchange[n] ? weft_exchange_own_bytes(p->exchange[n]) : 0;
+    return bytes;
 }
 
 const weft_backend *weft_program_backend(const weft_program *p)

@@ -79,10 +79,9 @@ static void release(void *value)
 
 static int64_t bytes_of(const entry *e)
 {
-    int64_t bytes =
-        weft_arena_bytes(weft_graph_arena(e->step.whole)) + weft_program_own_bytes(e->step.program);
+    int64_t bytes = weft_graph_bytes(e->step.whole) + weft_program_own_bytes(e->step.program);
     if (e->step.graph != e->step.whole)
-        bytes += weft_arena_bytes(weft_graph_arena(e->step.graph));
+        bytes += weft_graph_bytes(e->step.graph);
     return bytes;
 }
 

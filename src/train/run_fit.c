@@ -22,8 +22,8 @@ enum {
     ROUNDS = 4,         /* over all stages */
     NODES = 100 * 1000, /* of the exact search */
     COPIED = 6 << 20,   /* bytes: below what a run has at its peak anyway */
-    WANDERS = 1 << 20   /* bytes of libraries that are there by the address they begin at, which
-                         * differs from start to start: 0.5 MiB were measured */
+    WANDERS = 4 << 20   /* bytes of libraries that are there by where they begin and by what the
+                         * system has of their files: 3.5 MiB between 40 starts were measured */
 };
 
 typedef struct fit {
@@ -37,6 +37,7 @@ typedef struct fit {
     bool again;                 /* it may be made again */
     weft_mover_rates copies;    /* out and back; no bytes a second: there is nowhere to go */
     int64_t least, least_stage; /* of a stage that does not fit; 0: they all do */
+    int64_t least_fixed;        /* of it: weights and program, with graphs of all stages */
     bool least_beside;          /* not its steps take that, what lies beside them does */
     weft_buf least_terms;
     /* of the stage */
@@ -45,6 +46,11 @@ typedef struct fit {
     int64_t kept;   /* its own, as planned last */
     weft_keeps keeps;
 } fit;
+
+/* What a stage came to: of this rank's programs, and the most on any rank. */
+typedef struct fitted {
+    int64_t peak, kept, others;
+} fitted;
 
 /* The most on any rank. */
 static weft_status over_ranks(const fit *f, int64_t *bytes)
@@ -172,13 +178,14 @@ static weft_status try_least(fit *f, trial *least)
 
 /* The stage does not fit: what a rank takes at least is noted, of the stage that takes most, with
  * the terms of it; `beside` are those of what lies beside its steps, where that is the most. */
-static weft_status note_least(fit *f, int64_t least, const weft_fates *fates, weft_buf *beside)
+static weft_status note_least(fit *f, fitted least, const weft_fates *fates, weft_buf *beside)
 {
     int64_t peak;
-    if (least <= f->least)
+    if (least.peak <= f->least)
         return WEFT_OK;
-    f->least = least;
+    f->least = least.peak;
     f->least_stage = f->index;
+    f->least_fixed = f->fixed + least.kept + least.others;
     f->least_beside = beside != NULL;
     weft_buf_free(&f->least_terms);
     if (!beside)
@@ -199,7 +206,7 @@ static weft_status too_little(const fit *f)
             "%lld, whatever these make again: weights, optimizer and program %s%s. Smaller frames, "
             "fsdp or zero in `parallel`, or memory.states: offload take less",
             weft_format_bytes(f->run->memory.limit, text[0]), weft_format_bytes(enough, text[1]),
-            (long long)f->least_stage, weft_format_bytes(f->fixed, text[2]),
+            (long long)f->least_stage, weft_format_bytes(f->least_fixed, text[2]),
             f->least_terms.data ? f->least_terms.data : "");
     return weft_fail(
         WEFT_E_MEMORY,
@@ -209,7 +216,7 @@ static weft_status too_little(const fit *f)
         weft_format_bytes(f->run->memory.limit, text[0]), weft_format_bytes(enough, text[1]),
         (long long)f->least_stage, f->again ? " made again in its backward" : "",
         f->copies.bytes_per_second > 0 ? f->again ? " or moved away" : " moved away" : "",
-        weft_format_bytes(f->fixed, text[2]), weft_format_bytes(f->staging, text[3]),
+        weft_format_bytes(f->least_fixed, text[2]), weft_format_bytes(f->staging, text[3]),
         f->least_terms.data ? f->least_terms.data : "",
         f->copies.bytes_per_second > 0 ? "" : ", or memory.offload,");
 }
@@ -268,11 +275,6 @@ static void tell(const fit *f, const trial *t, weft_buf *told)
     weft_buf_free(&what[1]);
 }
 
-/* What a stage came to: of this rank's programs, and the most on any rank. */
-typedef struct fitted {
-    int64_t peak, kept, others;
-} fitted;
-
 static weft_status fit_stage(fit *f, fitted *out, weft_fates *fates, weft_buf *told)
 {
     trial best = {0};
@@ -304,10 +306,10 @@ static weft_status fit_stage(fit *f, fitted *out, weft_fates *fates, weft_buf *t
         status = over_ranks(f, &beside);
     const bool more = beside > peak; /* what lies beside it does not change */
     peak = more ? beside : peak;
-    if (status == WEFT_OK && peak > f->limit)
-        status = note_least(f, peak, &best.fates, more ? &beside_terms : NULL);
-    weft_buf_free(&beside_terms);
     *out = (fitted){peak, kept, f->others};
+    if (status == WEFT_OK && peak > f->limit)
+        status = note_least(f, *out, &best.fates, more ? &beside_terms : NULL);
+    weft_buf_free(&beside_terms);
     *fates = best.fates;
     best.fates.row = NULL;
     trial_free(&best);

@@ -115,18 +115,17 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
 /* What a planned step keeps beside tensors. */
 static int64_t bytes_of(const weft_step *step)
 {
-    int64_t bytes = weft_arena_bytes(weft_graph_arena(step->whole));
+    int64_t bytes = weft_graph_bytes(step->whole);
     if (step->graph != step->whole)
-        bytes += weft_arena_bytes(weft_graph_arena(step->graph));
+        bytes += weft_graph_bytes(step->graph);
     if (step->program)
         bytes += weft_program_own_bytes(step->program);
     for (int i = 0; step->pipe && i < step->pipe->owns; i++) {
         const weft_pipe_stage *own = &step->pipe->own[i];
-        bytes += weft_arena_bytes(weft_graph_arena(own->whole));
+        bytes += weft_graph_bytes(own->whole);
         for (int k = 0; k < WEFT_PIPE_KINDS; k++)
             if (own->program[k])
-                bytes += weft_arena_bytes(weft_graph_arena(own->graph[k])) +
-                         weft_program_own_bytes(own->program[k]);
+                bytes += weft_graph_bytes(own->graph[k]) + weft_program_own_bytes(own->program[k]);
     }
     return bytes;
 }

@@ -2,6 +2,9 @@
 #include "train/step_cache.h"
 
 #include <criterion/criterion.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
 
 static weft_graph *objective(int64_t batch)
 {
@@ -69,4 +72,49 @@ Test(step_cache, one_step_is_bound_at_a_time_and_can_be_again)
     cr_assert_float_eq(loss(small, 0.5f), first, 1e-6);
     weft_step_cache_free(c);
     weft_store_free(store);
+}
+
+/* Many layers, of which the parameters lie on two ranks. */
+static weft_graph *layers(int64_t batch)
+{
+    enum { LAYERS = 60, WIDTH = 8 };
+    weft_graph *g = weft_graph_create();
+    weft_value x = weft_input(g, "batch.x", WEFT_F32, WEFT_SHAPE(batch, WIDTH));
+    for (int i = 0; i < LAYERS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "w%d", i);
+        const weft_value w = weft_param(g, name, WEFT_F32, WEFT_SHAPE(WIDTH, WIDTH),
+                                        (weft_init){WEFT_INIT_NORMAL, 0.5});
+        x = weft_unary(g, WEFT_OP_SILU, weft_matmul(g, x, w, false, true));
+    }
+    weft_output(g, "objective", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, x)));
+    return g;
+}
+
+static void check_kept(const char *mesh)
+{
+    const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    const weft_pass_switches apart = {0};
+    weft_place_of_run place = {.backend = weft_backend_find("cpu"), .passes = &apart};
+    weft_step *step = NULL;
+    cr_assert_eq(weft_mesh_parse(mesh, &place.mesh), WEFT_OK);
+    for (int64_t batch = 2; batch < 6; batch += 2) { /* the first lets libraries take their own */
+        weft_step_cache *c = weft_step_cache_create();
+        const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+        cr_assert_eq(weft_step_cache_get(c, layers(batch), &optimizer, &place, &step), WEFT_OK,
+                     "%s", weft_error_message());
+        const double kept = (double)weft_step_cache_kept(c),
+                     taken = (double)(mallinfo2().uordblks + mallinfo2().hblkhd - before);
+        fprintf(stderr, "%s: %.0f bytes are kept, %.0f counted\n", mesh, taken, kept);
+        cr_expect(batch == 2 || taken == 0 || fabs(kept / taken - 1) <= 0.05,
+                  "%s: %.0f bytes of %.0f are counted", mesh, kept, taken);
+        weft_step_cache_free(c);
+    }
+}
+
+Test(step_cache, counts_all_that_it_keeps)
+{
+    check_kept("");
+    check_kept("dp=2");
+    check_kept("fsdp=2");
 }
