@@ -744,6 +744,8 @@ static weft_value follow_chain(axis_pass *p, const chain *c, const char *scope, 
         weft_graph_pop(p->to);
         weft_graph_push(p->to, "%s", scope);
         x = made[0];
+        if (weft_value_ok(x)) /* that of a reshape of one head is not told by its operand */
+            weft_graph_set_layout(p->to, x, weft_value_get(p->to, n->out[0])->layout);
     }
     return x;
 }

@@ -99,15 +99,18 @@ done
 generate 2 Wan tp --parallel tp=2
 generate 2 Wan chunks --parallel tp=2 --slices chunks=4
 grep -q "layers in 4 chunks of tokens" Wan-chunks.log || { cat Wan-chunks.log; fail "chunks are not told"; }
+generate 6 Wan heads1 --parallel tp=6 --slices chunks=2 # a head for each rank
+grep -q "layers in 2 chunks of tokens" Wan-heads1.log || { cat Wan-heads1.log; fail "chunks of one head are not told"; }
 generate 2 Wan auto --parallel cp=2 --slices heads=auto
 grep -q "^slices .*heads=[0-9]*,.*, the best of [0-9]*, priced in" Wan-auto.log || { cat Wan-auto.log; fail "auto does not say why"; }
-python3 - Wan-tp Wan-chunks <<'P' || fail "chunks of tokens change more than kernels do"
+python3 - Wan-tp Wan-chunks Wan-heads1 <<'P' || fail "chunks of tokens change more than kernels do"
 import array, struct, sys
 def load(name):
     data = open(name + ".latents.npy", "rb").read()
     return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
-a, b = map(load, sys.argv[1:])
-assert len(a) == len(b) and sum((x - y) ** 2 for x, y in zip(a, b)) <= 1e-12 * sum(x * x for x in a)
+a = load(sys.argv[1])
+for b in map(load, sys.argv[2:]):
+    assert len(a) == len(b) and sum((x - y) ** 2 for x, y in zip(a, b)) <= 1e-12 * sum(x * x for x in a)
 P
 wan_refused() { # WORDS LAYOUT SLICES
     ranks 2 "$WEFT" generate --model runs/Wan/model --prompt x --steps 1 --out no.mp4 --parallel "$2" --slices "$3" >refused.log 2>&1 && fail "$2 $3: not refused"
