@@ -16,11 +16,14 @@ weft_status weft_tile_parse(const char *text, const char *where, const char *als
     const bool sizes = sscanf(text, "%lldx%lld%n", &width, &height, &end) == 2 && end > 0;
     const bool overlaps = sizes && sscanf(text + end, "+%lld%n", &overlap, &behind) == 1;
     if (!sizes || text[end + behind] || width < 1 || height < 1 || width > 65536 ||
-        height > 65536 || overlap < 0 || (overlaps && (overlap >= width || overlap >= height)))
+        height > 65536 || overlap < 0)
         return weft_fail(WEFT_E_ARG,
                          "%s %s: known are %son, off, and WIDTHxHEIGHT in pixels, with +OVERLAP "
                          "behind it if you like (256x256+64)",
                          where, text, also);
+    if (overlaps && (overlap >= width || overlap >= height))
+        return weft_fail(WEFT_E_ARG, "%s %s: tiles of %lld pixels cannot overlap by %lld", where,
+                         text, width < height ? width : height, overlap);
     *tile = (weft_tile){.on = true, .size = {0, height, width}};
     if (overlaps) {
         tile->step[1] = height - overlap;

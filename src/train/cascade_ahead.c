@@ -214,22 +214,43 @@ static weft_status least_bytes(weft_ahead *a, int bucket, double *bytes, weft_ca
     return WEFT_OK;
 }
 
+/* What would do is more than what it takes: a process has a few MiB more or less at each start. */
 static weft_status refuse(const weft_ahead *a, const weft_placed_sample *s, double least,
                           weft_cascade_module module)
 {
+    const double mib = 1 << 20, spread = 4;
     char size[64], text[2][32];
     weft_plans_size(&a->s.bucket[s->bucket], size);
     return weft_fail(
         WEFT_E_INFEASIBLE,
         "%s: parallel.cascades: the %s of a sample of %s (clips x frames x height x "
         "width; batch %lld of the stage) fits on no degree: it takes %s on a rank that "
-        "has %s. memory: %.0f would do; %s",
+        "has %s. memory: %.0fMiB would do; %s",
         a->s.path, weft_cascade_module_name(module), size, (long long)s->batch,
         weft_format_bytes((int64_t)least, text[0]),
-        weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least),
+        weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least / mib + spread),
         a->s.config->unfit == WEFT_UNFIT_REFUSE
             ? "unfit: skip leaves such samples out"
             : "nothing is left of the step once samples that fit nowhere are out of it");
+}
+
+/* The one that takes most of those that fit nowhere: its memory would do for all. */
+static weft_status refuse_unfit(weft_ahead *a, const job *j)
+{
+    const weft_placed_sample *worst = NULL;
+    weft_cascade_module of = WEFT_CASCADE_DIT;
+    double most = a->s.memory;
+    for (int64_t i = 0; i < j->samples && a->s.memory > 0; i++) {
+        weft_cascade_module module = WEFT_CASCADE_DIT;
+        double least;
+        WEFT_TRY(least_bytes(a, j->sample[i].bucket, &least, &module));
+        if (least > most) {
+            worst = &j->sample[i];
+            most = least;
+            of = module;
+        }
+    }
+    return worst ? refuse(a, worst, most, of) : WEFT_OK;
 }
 
 /* Takes those out that fit nowhere, and makes up the weights. */
@@ -237,15 +258,15 @@ static weft_status fit(weft_ahead *a, job *j)
 {
     double rest = 0;
     int64_t kept = 0;
+    if (a->s.config->unfit == WEFT_UNFIT_REFUSE)
+        WEFT_TRY(refuse_unfit(a, j));
     for (int64_t i = 0; i < j->samples; i++) {
         const weft_placed_sample s = j->sample[i];
         double least = 0;
         weft_cascade_module module = WEFT_CASCADE_DIT;
         if (a->s.memory > 0)
             WEFT_TRY(least_bytes(a, s.bucket, &least, &module));
-        if (least > a->s.memory && a->s.config->unfit == WEFT_UNFIT_REFUSE)
-            return refuse(a, &s, least, module);
-        if (least > a->s.memory) {
+        if (a->s.memory > 0 && least > a->s.memory) {
             if (!a->told[s.bucket]) {
                 char size[64], text[32];
                 weft_plans_size(&a->s.bucket[s.bucket], size);
@@ -567,10 +588,14 @@ weft_status weft_ahead_settle(weft_ahead *a, const weft_placed_sample *const *li
             a->degree = k;
         }
     }
-    return a->degree ? WEFT_OK
-                     : weft_fail(WEFT_E_INFEASIBLE,
-                                 "%s: parallel.cascades: %s has no degree on which all samples fit",
-                                 a->s.path, weft_policy_names[policy]);
+    if (a->degree)
+        return WEFT_OK;
+    const bool heads = policy != WEFT_POLICY_STATIC;
+    return weft_fail(WEFT_E_INFEASIBLE,
+                     "%s: parallel.cascades.degrees: %s has none that divides %s%d ranks and on "
+                     "which all samples fit",
+                     a->s.path, weft_policy_names[policy],
+                     heads ? "the attention's heads and " : "", a->s.ranks);
 }
 
 static weft_status not_in_file(const weft_ahead *a, const job *j)

@@ -110,6 +110,19 @@ static weft_status check_beside(const weft_parallel *p, const char *path)
     return WEFT_OK;
 }
 
+static bool equal_groups(const weft_cascade_config *c)
+{
+    return c->policy == WEFT_POLICY_STATIC || c->policy == WEFT_POLICY_ULYSSES ||
+           c->policy == WEFT_POLICY_KNAPFORMER;
+}
+
+/* The policy can have groups of it. */
+static bool usable(const weft_cascade_config *c, int64_t degree, int ranks)
+{
+    return degree <= ranks && (c->policy != WEFT_POLICY_FLEXSP || (degree & (degree - 1)) == 0) &&
+           (!equal_groups(c) || ranks % degree == 0);
+}
+
 weft_status weft_cascades_check(const weft_cascade_config *c, const weft_parallel *parallel,
                                 int ranks, const char *path)
 {
@@ -130,9 +143,7 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
             "every rank, and zero: %lld keeps parts of it; give accumulation: own, or "
             "zero: 0",
             path, (long long)parallel->zero);
-    const bool equal = c->policy == WEFT_POLICY_STATIC || c->policy == WEFT_POLICY_ULYSSES ||
-                       c->policy == WEFT_POLICY_KNAPFORMER;
-    if (c->degree && !equal)
+    if (c->degree && !equal_groups(c))
         return weft_fail(WEFT_E_CONFIG,
                          "%s: parallel.cascades.degree: %s has no equal groups; give degrees, or "
                          "leave it out",
@@ -141,19 +152,28 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
         return weft_fail(WEFT_E_CONFIG,
                          "%s: parallel.cascades.degree: groups of %lld do not make %d ranks", path,
                          (long long)c->degree, ranks);
-    bool any = c->degrees.count == 0;
+    bool any = c->degrees.count == 0, there = any || !c->degree;
     for (int64_t i = 0; i < c->degrees.count; i++) {
-        any |= ranks == 0 || c->degrees.item[i] <= ranks;
+        any |= ranks == 0 || usable(c, c->degrees.item[i], ranks);
+        there |= c->degrees.item[i] == c->degree;
         for (int64_t k = 0; k < i; k++)
             if (c->degrees.item[k] == c->degrees.item[i])
                 return weft_fail(WEFT_E_CONFIG,
                                  "%s: parallel.cascades.degrees: %lld stands there twice", path,
                                  (long long)c->degrees.item[i]);
     }
+    if (!there)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.cascades.degree: %lld is not among the degrees; leave one "
+                         "of the two keys out",
+                         path, (long long)c->degree);
     if (!any)
         return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.cascades.degrees: none is within the %d ranks that run; add "
-                         "smaller ones, or start more (mpirun -n)",
-                         path, ranks);
+                         "%s: parallel.cascades.degrees: none is within the %d ranks that run%s; "
+                         "add smaller ones, or start more (mpirun -n)",
+                         path, ranks,
+                         c->policy == WEFT_POLICY_FLEXSP ? " and a power of two, as flexsp has them"
+                         : equal_groups(c)               ? " and divides them into equal groups"
+                                                         : "");
     return WEFT_OK;
 }

@@ -180,6 +180,6 @@ void weft_cascade_prices_odd(weft_cascade_prices *p, weft_buf *out)
         p->odd_told = true;
     }
     if (p->odd_told)
-        weft_buf_printf(out, "; plans go by what is measured from here on (`weft profile` makes "
-                             "costs of this machine)");
+        weft_buf_printf(out, "; plans go by what is measured from here on (`weft profile "
+                             "CONFIG --out <out>/profile.json` makes costs of this machine)");
 }

@@ -204,17 +204,14 @@ weft_status weft_placed_svg(const char *title, const weft_placed_iteration *p, i
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+static const char plans_name[] = "plans.jsonl", iterations_name[] = "iterations.jsonl";
+
 struct weft_cascade_log {
     char *folder;
     FILE *plans, *iterations;
     weft_buf svg;
     char *trace;
 };
-
-static weft_status cannot(const char *path)
-{
-    return weft_fail(WEFT_E_IO, "%s: cannot be written", path);
-}
 
 /* The lines of a file that are of steps before `step`, and those of none. */
 static weft_status cut_lines(const char *path, int64_t step)
@@ -254,21 +251,29 @@ static weft_status open_lines(const weft_cascade_log *log, const char *name, int
     weft_status_code status = cut_lines(path, step);
     if (status == WEFT_OK) {
         *out = fopen(path, "a");
-        status = *out ? WEFT_OK : cannot(path);
+        status = *out ? WEFT_OK : weft_fail_errno("cannot write %s", path);
     }
     weft_free(path);
     return status;
 }
 
-static weft_status put_line(FILE *to, json_t *line)
+static weft_status put_text(const weft_cascade_log *log, FILE *to, const char *text)
+{
+    return fprintf(to, "%s\n", text) > 0 && fflush(to) == 0
+               ? WEFT_OK
+               : weft_fail_errno("cannot write %s/%s", log->folder,
+                                 to == log->plans ? plans_name : iterations_name);
+}
+
+static weft_status put_line(const weft_cascade_log *log, FILE *to, json_t *line)
 {
     char *text = line ? weft_json_line(line) : NULL;
     json_decref(line);
     if (!text)
         return no_memory();
-    const bool written = fprintf(to, "%s\n", text) > 0 && fflush(to) == 0;
+    const weft_status_code status = put_text(log, to, text);
     weft_free(text);
-    return written ? WEFT_OK : weft_fail(WEFT_E_IO, "the log of cascades cannot be written");
+    return status;
 }
 
 void weft_cascade_log_drop(weft_cascade_log *log)
@@ -299,10 +304,10 @@ static weft_status keep_head(void *user, json_t *line)
 static weft_status put_head(const weft_cascade_log *log, const weft_plans_stamp *stamp)
 {
     json_t *last = NULL, *own = weft_plans_head(stamp);
-    char *path = weft_path_join(log->folder, "plans.jsonl");
+    char *path = weft_path_join(log->folder, plans_name);
     weft_status_code status = path ? weft_json_lines(path, keep_head, &last) : no_memory();
     if (status == WEFT_OK && !(last && json_equal(last, own)))
-        status = put_line(log->plans, json_incref(own));
+        status = put_line(log, log->plans, json_incref(own));
     json_decref(own);
     json_decref(last);
     weft_free(path);
@@ -319,9 +324,9 @@ weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp
     if (status == WEFT_OK)
         status = log->folder ? weft_make_dirs(log->folder) : no_memory();
     if (status == WEFT_OK)
-        status = open_lines(log, "plans.jsonl", step, &log->plans);
+        status = open_lines(log, plans_name, step, &log->plans);
     if (status == WEFT_OK)
-        status = open_lines(log, "iterations.jsonl", step, &log->iterations);
+        status = open_lines(log, iterations_name, step, &log->iterations);
     if (status == WEFT_OK)
         status = put_head(log, stamp);
     if (status == WEFT_OK)
@@ -452,9 +457,8 @@ weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_itera
                                   const weft_cascade_fit *fit, const weft_executed *executed)
 {
     char title[160];
-    if (fprintf(log->plans, "%s\n", text) < 0 || fflush(log->plans))
-        return cannot(log->folder);
-    WEFT_TRY(put_line(log->iterations, iteration_line(plan, news, fit, executed)));
+    WEFT_TRY(put_text(log, log->plans, text));
+    WEFT_TRY(put_line(log, log->iterations, iteration_line(plan, news, fit, executed)));
     snprintf(title, sizeof title, "iteration %lld as planned: %.4g s; below as executed: %.4g s",
              (long long)plan->step, plan->makespan, executed->makespan);
     log->svg.len = 0;

@@ -324,6 +324,11 @@ weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, wef
     p->path = path;
     p->stamp = stamp;
     weft_status_code status = weft_json_lines(path, read_line, p);
+    if (status == WEFT_E_FORMAT && p->line == 0)
+        status = weft_fail_context(status,
+                                   "%s: not plans that a run wrote to "
+                                   "<out>/cascades/plans.jsonl",
+                                   path);
     if (status == WEFT_OK && p->count == 0)
         status = p->why[0] ? weft_fail(WEFT_E_CONFIG, "%s", p->why)
                            : weft_fail(WEFT_E_CONFIG, "%s: no plan in it", path);

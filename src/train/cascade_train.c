@@ -406,6 +406,8 @@ static weft_status open_planner(weft_cascade_train *t)
     const weft_cascade_config *config = &t->run->cascades;
     WEFT_TRY(weft_run_cluster(t->arena, t->run, config->cluster, &t->cluster, t->cluster_name));
     weft_ahead_cluster(&t->cluster, config, t->ranks, &t->memory);
+    if (t->run->memory.limit)
+        t->memory = fmin(t->memory, (double)t->run->memory.limit);
     t->sums = price_sums(t);
     const weft_cascade_facts facts = {t->buckets, t->ranks, t->clips, t->tokens, t, tell_price};
     WEFT_TRY(weft_cascade_prices_create(&facts, &t->prices));

@@ -38,8 +38,9 @@ static weft_status_code fail_av(const char *path, const char *what, int error)
                             : error == AVERROR(ENOMEM) ? WEFT_E_MEMORY
                             : error == AVERROR(EACCES) ? WEFT_E_PERMISSION
                                                        : WEFT_E_IO;
-    return weft_fail(code, "%s: %s (%s)", path, what,
-                     av_make_error_string(text, sizeof text, error));
+    return weft_fail(
+        code, "%s: %s (%s%s)", path, what, av_make_error_string(text, sizeof text, error),
+        code == WEFT_E_SPACE ? "; free some space there or choose another folder" : "");
 }
 
 static weft_status open_encoder(weft_video_writer *w)

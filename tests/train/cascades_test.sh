@@ -170,6 +170,27 @@ refused "in which other modules are cascades" 3 --set parallel.cascades.plan=run
 refused "did you mean every-iteration" 1 --set parallel.cascades.plan=every-iterations
 refused "fits on no degree" 2 $plans --set parallel.cascades.memory=1MiB
 refused "would do" 2 $plans --set parallel.cascades.memory=1MiB
+would=$(sed -n 's/.*memory: \([0-9]*MiB\) would do.*/\1/p' refused.log | head -1)
+ranks 2 "$WEFT" train c.yaml --set out=runs/refused $plans --set parallel.cascades.memory="$would" >would.log 2>&1 ||
+    { cat refused.log would.log; fail "the memory that would do, $would, does not"; }
+rm -r runs/refused
+ranks 2 "$WEFT" train c.yaml --set out=runs/limit $plans --set memory.limit=1GiB --set stages.0.steps=1 >limit.log 2>&1 && grep -q "1.00 GiB on a rank" limit.log ||
+    { cat limit.log; fail "cascades pass memory.limit"; }
+echo '{"cascades": [{"id": "s0.dit", "degrees": {"1": {"seconds": 1}}}]}' >costs.json
+"$WEFT" plan cascades --costs costs.json --devices 1 --out bare.json >/dev/null || fail "weft plan cascades"
+refused "not plans that a run wrote" 1 --set parallel.cascades.plan=bare.json
+refused "a power of two, as flexsp" 3 $plans --set parallel.cascades.policy=flexsp --set parallel.cascades.degrees=[3]
+refused "divides them into equal groups" 3 $plans --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[2]
+refused "divides the attention's heads and 3 ranks" 3 $plans --set parallel.cascades.policy=ulysses --set parallel.cascades.degrees=[3]
+refused "3 is not among the degrees" 3 $plans --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[1] --set parallel.cascades.degree=3
+if [ "$(id -u)" = 0 ] && mkdir -p runs/full/cascades && mount -t tmpfs -o size=8k tmpfs runs/full/cascades 2>/dev/null; then
+    ranks 2 "$WEFT" train c.yaml --set out=runs/full $plans >full.log 2>&1
+    status=$?
+    umount runs/full/cascades
+    [ $status != 0 ] && grep -q "cannot write runs/full/cascades/[a-z]*.jsonl: No space left.*free some space" full.log || { cat full.log; fail "logs on a full disk: status $status"; }
+else
+    echo "note: no tmpfs to be had, the full disk was not tried"
+fi
 refused "encoded by cascades" 1 --set data.samples_from=pixels
 refused "representatives hand the whole" 2 $plans --set parallel.zero=1 --set parallel.cascades.accumulation=representative
 refused "parallel.tp" 2 $plans --set parallel.tp=2
