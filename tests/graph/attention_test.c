@@ -125,6 +125,34 @@ Test(attention, parts_merge_to_the_whole)
     }
 }
 
+static double alike(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    return name[0] == 'o' ? 1 : *(const double *)user + fill(NULL, name, dtype, index);
+}
+
+/* Parts that are alike are the whole, however large their log-sum-exps are, of which a rounding is
+ * then more than one of the shares. */
+Test(attention, shares_of_parts_add_up_to_one)
+{
+    for (double size = 1; size < 1e5; size *= 10) {
+        weft_graph *g = weft_graph_create();
+        attended part[2];
+        for (int i = 0; i < 2; i++) {
+            part[i].out = weft_input(g, i ? "o2" : "o1", WEFT_F32, WEFT_SHAPE(B, SQ, H, W));
+            part[i].lse = weft_input(g, i ? "m" : "l", WEFT_F32, WEFT_SHAPE(B, H, SQ));
+        }
+        weft_output(g, "out", merge(g, part[0], part[1]).out);
+        lockstep *l = lockstep_run(1, &g, alike, &size);
+        cr_assert_str_empty(l->error, "%s", l->error);
+        const weft_view *out = &l->value[0][weft_graph_find(g, "out").id];
+        for (int64_t i = 0; i < view_count(out); i++)
+            cr_expect(fabs(view_get(out, i) - 1) <= 4e-16, "lse of %g: %.3g off", size,
+                      view_get(out, i) - 1);
+        lockstep_free(l);
+        weft_graph_free(g);
+    }
+}
+
 /* Queries that see nothing, of a part or of all: 0 and -inf, and gradients that are 0, not NaN. */
 Test(attention, nothing_seen)
 {

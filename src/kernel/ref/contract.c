@@ -321,6 +321,8 @@ static double share(double part, double whole)
     return whole == -INFINITY ? 0 : exp(part - whole);
 }
 
+/* Shares add up to 1: as e^(lse_part - lse) they would miss that by a rounding of lse, and by as
+ * much what is nearly 0 behind it, the gradients of a query that sees one key. */
 REF_KERNEL(attention_merge)
 {
     const weft_view *a = &args->in[0], *lse_a = &args->in[1], *b = &args->in[2],
@@ -331,9 +333,10 @@ REF_KERNEL(attention_merge)
             const int64_t at_lse = lse_at(a, i, h);
             const double la = view_get(lse_a, at_lse), lb = view_get(lse_b, at_lse);
             const double most = fmax(la, lb);
-            const double lse =
-                most == -INFINITY ? most : most + log(exp(la - most) + exp(lb - most));
-            const double wa = share(la, lse), wb = share(lb, lse);
+            double wa = share(la, most), wb = share(lb, most);
+            const double sum = wa + wb, lse = most == -INFINITY ? most : most + log(sum);
+            wa /= sum > 0 ? sum : 1;
+            wb /= sum > 0 ? sum : 1;
             for (int64_t d = 0; d < D; d++) {
                 const int64_t e = at(a, i, h, d);
                 view_set(&args->out[0], e, wa * view_get(a, e) + wb * view_get(b, e));
@@ -355,8 +358,9 @@ REF_KERNEL(attention_merge_grad)
         for (int64_t h = 0; h < heads; h++) {
             const int64_t e = at(part, i, h, 0), at_lse = lse_at(part, i, h);
             const double w = share(view_get(&args->in[1], at_lse), view_get(&args->in[3], at_lse));
-            const double slope = dot(dout, e, part, e, D) - dot(dout, e, out, e, D) +
-                                 (dlse ? view_get(dlse, at_lse) : 0);
+            double slope = dlse ? view_get(dlse, at_lse) : 0;
+            for (int64_t d = 0; d < D; d++)
+                slope += view_get(dout, e + d) * (view_get(part, e + d) - view_get(out, e + d));
             for (int64_t d = 0; d < D; d++)
                 view_set(&args->out[0], e + d, w * view_get(dout, e + d));
             view_set(&args->out[1], at_lse, w * slope);
