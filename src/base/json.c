@@ -36,8 +36,8 @@ weft_status weft_json_load(const char *path, json_t **json)
     return status;
 }
 
-weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *user, json_t *value),
-                            void *user)
+static weft_status read_lines(const char *path, bool ended,
+                              weft_status_code (*each)(void *user, json_t *value), void *user)
 {
     char *text;
     int64_t bytes, number = 1;
@@ -47,7 +47,7 @@ weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *use
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const int64_t length = (stop ? stop : end) - at;
         json_t *value = NULL;
-        if (strspn(at, " \t\r") < (size_t)length) {
+        if ((stop || !ended) && strspn(at, " \t\r") < (size_t)length) {
             status = weft_json_parse_at(at, length, path, number, &value);
             status = status == WEFT_OK ? each(user, value) : status;
         }
@@ -56,6 +56,18 @@ weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *use
     }
     weft_free(text);
     return status;
+}
+
+weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *user, json_t *value),
+                            void *user)
+{
+    return read_lines(path, false, each, user);
+}
+
+weft_status weft_json_log_lines(const char *path,
+                                weft_status_code (*each)(void *user, json_t *value), void *user)
+{
+    return read_lines(path, true, each, user);
 }
 
 weft_status weft_json_save(const char *path, const json_t *json)

@@ -19,6 +19,10 @@ weft_status weft_json_parse_at(const char *text, int64_t bytes, const char *name
  * it. */
 weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *user, json_t *value),
                             void *user);
+/* The same of what a run appends to: a last line that does not end is being written, or a kill or a
+ * full disk cut it, and is none. */
+weft_status weft_json_log_lines(const char *path,
+                                weft_status_code (*each)(void *user, json_t *value), void *user);
 /* Atomic; indent 1, keys in insertion order, newline at the end. */
 weft_status weft_json_save(const char *path, const json_t *json);
 /* One line, heap, free with weft_free; NULL: out of memory. */

@@ -308,7 +308,7 @@ weft_status weft_report_cascades(const char *name, const char *folder, weft_buf 
     if (!path)
         return no_memory();
     if (weft_path_exists(path))
-        status = weft_json_lines(path, add_line, &all);
+        status = weft_json_log_lines(path, add_line, &all);
     if (status == WEFT_OK && all.count && ranks_of(all.line[0]) < 1)
         status = weft_fail(WEFT_E_FORMAT, "%s: not what a run of cascades writes", path);
     if (status == WEFT_OK && all.count)

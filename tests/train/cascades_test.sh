@@ -129,6 +129,10 @@ assert open("runs/pixels/cascades/timeline.svg").read().count("<svg") == 3
 PY
 "$WEFT" report --run pixels=runs/pixels --out report.html >/dev/null && grep -q "Cascades: pixels" report.html && grep -q "as executed" report.html ||
     fail "the page of a run of cascades"
+cp -r runs/pixels cut
+truncate -s -9 cut/cascades/iterations.jsonl # a kill, or a full disk, cut it
+"$WEFT" report --run cut=cut --out report.html >report.log 2>&1 && grep -q "Cascades: cut" report.html || { cat report.log; fail "the page of a run whose log was cut"; }
+rm -r cut
 
 # stopped in the middle of a stage: pictures of the last iteration
 "$WEFT" train c.yaml --set out=runs/stopped $plans --set stages.0.steps=100000 --set checkpoint.every=0 >stopped.log 2>&1 &
