@@ -12,17 +12,13 @@
 #include "base/config.h"
 #include "base/json.h"
 #include "data/dataset.h"
+#include "graph/mesh.h"
 
 typedef struct weft_bucket {
     int64_t batch; /* global: over all ranks */
     int64_t frames, height, width;
 } weft_bucket;
 extern const weft_section weft_bucket_section;
-
-/* Items of a batch. */
-typedef struct weft_item_range {
-    int64_t first, count;
-} weft_item_range;
 
 typedef struct weft_loader_config {
     const char *shards, *split;      /* as for weft_dataset_open */

@@ -25,6 +25,11 @@ void weft_mesh_coordinates(const weft_mesh *mesh, int rank, int coordinate[WEFT_
  *
  *   n = 10, parts = 4     0 1 2 | 3 4 5 | 6 7 8 | 9                                             */
 void weft_part(int64_t n, int parts, int index, int64_t *start, int64_t *len);
+/* Some of a row: items of a batch, units of a clip. */
+typedef struct weft_item_range {
+    int64_t first, count;
+} weft_item_range;
+
 /* The dim along which a tensor is best kept in parts: the first that they divide, or else the
  * longest; -1 of a scalar. */
 int weft_part_dim(const weft_shape *shape, int parts);

@@ -11,31 +11,8 @@
 #ifndef WEFT_TRAIN_CASCADE_ENCODE_H
 #define WEFT_TRAIN_CASCADE_ENCODE_H
 
+#include "plan/cascade/hand_off.h"
 #include "train/step.h"
-
-/* What a module hands on of a clip: units one behind the other, latent frames or one of all. */
-typedef struct weft_cascade_row {
-    int64_t units, floats; /* floats of a unit */
-    int64_t piece; /* units that are made together, the first takes what does not divide; 0: all */
-    /* That the consumer's program is given them as, clips first and then their units; NULL: no rank
-     * of it goes without any */
-    const char *input;
-} weft_cascade_row;
-static inline int64_t weft_cascade_row_floats(const weft_cascade_row *row)
-{
-    return row->units * row->floats;
-}
-
-/* What member `member` of an encoder's cascade makes: units of each of its clips. clips.count 0:
- * nothing. */
-typedef struct weft_cascade_share {
-    weft_item_range clips, units;
-    int part, parts; /* of a clip; members of the same clips lie side by side in the group */
-} weft_cascade_share;
-/* As many groups of ranks for clips, and parts of a clip in each, as leave the busiest rank least;
- * of two that are alike the one with fewer parts. */
-weft_cascade_share weft_cascade_share_of(const weft_cascade_row *row, int64_t clips, int64_t degree,
-                                         int64_t member);
 
 /* Pixel frames of so many latent frames. */
 weft_item_range weft_encoder_frames(const weft_grid *grid, weft_item_range units);

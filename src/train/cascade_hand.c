@@ -5,63 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- who hands what to whom ------------------------------------------------------------------ */
-
-int weft_cascade_shares(weft_sp_method method, int64_t clips, int64_t degree)
-{
-    int64_t a = clips, b = degree;
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return method == WEFT_SP_NONE ? (int)a : 1;
-}
-
-static weft_item_range part_of(int64_t clips, int64_t parts, int64_t index)
-{
-    weft_item_range own;
-    weft_part(clips, (int)parts, (int)index, &own.first, &own.count);
-    return own;
-}
-
-/* What member `index` of a consumer works on. */
-static weft_item_range needs(const weft_placed_cascade *c, int64_t clips, int64_t index)
-{
-    const int shares = weft_cascade_shares(c->method, clips, c->at.degree);
-    return part_of(clips, shares, index / (c->at.degree / shares));
-}
-
-static weft_item_range common(weft_item_range a, weft_item_range b)
-{
-    const int64_t first = a.first > b.first ? a.first : b.first, end_a = a.first + a.count,
-                  end_b = b.first + b.count, end = end_a < end_b ? end_a : end_b;
-    return (weft_item_range){first, end > first ? end - first : 0};
-}
-
-int64_t weft_hand_moves(const weft_placed_cascade *producer, const weft_placed_cascade *consumer,
-                        const weft_cascade_row *row, const weft_item_range *read, int64_t clips,
-                        weft_hand_move *moves)
-{
-    const weft_item_range all = {0, row->units};
-    int64_t count = 0;
-    for (int64_t i = 0; i < producer->at.degree; i++) {
-        const weft_cascade_share s = weft_cascade_share_of(row, clips, producer->at.degree, i);
-        for (int64_t k = 0; k < consumer->at.degree; k++) {
-            weft_item_range rest = common(s.clips, needs(consumer, clips, k));
-            const weft_item_range units = common(s.units, read ? read[k] : all);
-            while (units.count && rest.count) { /* whole rows lie together */
-                const int64_t now = units.count == row->units ? rest.count : 1;
-                moves[count++] = (weft_hand_move){
-                    producer->at.device[i], consumer->at.device[k], {rest.first, now}, units};
-                rest.first += now;
-                rest.count -= now;
-            }
-        }
-    }
-    return count;
-}
-
 static int64_t bytes_of(const weft_cascade_row *row, const weft_hand_move *m)
 {
     return m->clips.count * m->units.count * row->floats * (int64_t)sizeof(float);
@@ -118,7 +61,8 @@ static const weft_cascade_row *row_of(const weft_hands *h, int32_t index)
 static int64_t find_moves(weft_hands *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
-    return weft_hand_moves(c, &h->plan->cascade[h->consumer[index]], row_of(h, index),
+    const weft_placed_cascade *to = &h->plan->cascade[h->consumer[index]];
+    return weft_hand_moves(&c->at, &to->at, to->method, row_of(h, index),
                            h->read[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
                            h->plan->sample[c->sample].clips, h->moves);
 }

@@ -543,10 +543,8 @@ static int maker_of(const weft_placed_cascade *from, int bucket_of, int64_t clip
 static bool reads_unit(int bucket_of, int64_t parts, int64_t part, int64_t unit)
 {
     const weft_bucket *b = &bucket[bucket_of];
-    const int64_t places = b->height * b->width;
-    int64_t first, count;
-    weft_part(b->frames * places, (int)parts, (int)part, &first, &count);
-    return count ? unit >= first / places && unit <= (first + count - 1) / places : unit == 0;
+    const weft_item_range read = weft_hand_read(b->frames, b->height * b->width, parts, part);
+    return unit >= read.first && unit < read.first + read.count;
 }
 
 /* The least that has to go from rank to rank: units of rows that a rank's tokens lie in and that it

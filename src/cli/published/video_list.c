@@ -139,6 +139,7 @@ void weft_video_clip(const weft_video_preset *m, int64_t frames, int64_t height,
                          .tile_flops = 2.0 * 4 * 27 * 2 * channels * channels * tile,
                          .tile_bytes = tile * channels * 2 * 2,
                          .text_flops = 2.0 * (double)m->text_parameters * (double)m->text_tokens,
+                         .latent_frames = weft_video_latent_frames(m, frames),
                          .latent_bytes = (double)weft_video_latent_frames(m, frames) *
                                          (double)(height / m->vae_space * (width / m->vae_space)) *
                                          (double)m->latent_channels * 2,

@@ -1,5 +1,5 @@
 /* Placed plans as traces. */
-#include "plan/cascade/assign.h"
+#include "plan/cascade/hand_off.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,69 +67,103 @@ static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
     return WEFT_OK;
 }
 
-/* The producer's tensor on the consumer's devices: in place and broadcast where groups overlap,
- * through both hosts where they do not (§IV-D). */
-static weft_status hand_off(tracer *x, int32_t from, int32_t to, double bytes, int32_t *last)
+/* What one device of a group copies at most, to the host or from it. */
+static weft_status copy_step(tracer *x, const weft_assigned *group, bool to_host, int32_t owner,
+                             double bytes, const int32_t *after, int64_t after_count, int32_t *out)
+{
+    int32_t index;
+    WEFT_TRY(weft_trace_add_group(x->t, group->device, group->degree, &index));
+    return step(x, to_host ? "hand-off to host" : "hand-off from host",
+                to_host ? WEFT_TRACE_OFFLOAD : WEFT_TRACE_FETCH, WEFT_STREAM_HOST, index, owner, 0,
+                bytes, 1, after, after_count, out);
+}
+
+/* Room of a hand-off. */
+typedef struct handing {
+    weft_item_range *read; /* by member of the consumer */
+    weft_hand_move *move;
+    int64_t moves;
+    int32_t *step; /* the copy to the host, and sends */
+    int64_t steps;
+} handing;
+
+static weft_status send_all(tracer *x, handing *h, int32_t owner, double unit_bytes)
+{
+    for (int64_t i = 0, next; i < h->moves; i = next) {
+        const weft_hand_move *m = &h->move[i], *end = h->move + h->moves, *other = m;
+        const int32_t pair[2] = {m->from, m->to};
+        double units = 0;
+        int32_t group;
+        for (; other < end && other->from == m->from && other->to == m->to; other++)
+            units += (double)(other->clips.count * other->units.count);
+        next = other - h->move;
+        if (m->from == m->to)
+            continue;
+        WEFT_TRY(weft_trace_add_group(x->t, pair, 2, &group));
+        WEFT_TRY(step(x, "hand-off", WEFT_TRACE_SEND, WEFT_STREAM_HOST, group, owner, 0,
+                      units * unit_bytes, 1, h->step, 1, &h->step[h->steps]));
+        h->steps++;
+    }
+    return WEFT_OK;
+}
+
+/* As the executor does it (train/cascade_hand.h): through the memory of hosts, each latent frame
+ * once from the device that made it to each that reads it and did not (§IV-D). */
+static weft_status hand_off(tracer *x, int32_t from, int32_t to, const weft_plan_bucket *bucket,
+                            weft_sp_method method, int32_t *last)
 {
     const weft_assigned *a = &x->item[from], *b = &x->item[to];
-    int32_t *list = weft_alloc((b->degree + 1) * (int64_t)sizeof *list), group, at = x->last[from];
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
-    int64_t n = 1, shared = 0;
-    list[0] = b->device[0];
-    for (int64_t j = 0; j < b->degree; j++) {
-        bool has = false;
-        for (int64_t i = 0; i < a->degree && !has; i++)
-            has = a->device[i] == b->device[j];
-        if (has && shared++ == 0)
-            list[0] = b->device[j];
-        else if (!has)
-            list[n++] = b->device[j];
+    const bool text = strstr(a->id, ".text") != NULL;
+    const weft_clip_work *clip;
+    WEFT_TRY(weft_model_work_clip(x->costs->model, bucket->frames, bucket->height, bucket->width,
+                                  &clip));
+    const weft_cascade_row row = {.units = text ? 1 : clip->latent_frames, .piece = 1};
+    const double unit = (text ? clip->text_bytes : clip->latent_bytes) / (double)row.units;
+    const int64_t clips = bucket->batch, shares = weft_cascade_shares(method, clips, b->degree),
+                  parts = b->degree / shares, pairs = a->degree * b->degree;
+    const int64_t tokens = clip->denoiser.tokens / row.units;
+    const weft_cascade_share made = weft_cascade_share_of(&row, clips, a->degree, 0);
+    handing h = {.read = weft_alloc(b->degree * (int64_t)sizeof *h.read),
+                 .move = weft_alloc(pairs * clips * (int64_t)sizeof *h.move),
+                 .step = weft_alloc((pairs + 1) * (int64_t)sizeof *h.step),
+                 .steps = 1};
+    weft_status_code status = h.read && h.move && h.step
+                                  ? WEFT_OK
+                                  : weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    WEFT_GO(status);
+    int64_t most = 0;
+    for (int64_t k = 0; k < b->degree; k++) {
+        h.read[k] = weft_hand_read(row.units, tokens > 0 ? tokens : 1, parts, k % parts);
+        most = h.read[k].count > most ? h.read[k].count : most;
     }
-    weft_status_code status = WEFT_OK;
-    if (shared == 0) { /* off the first producer, over the wire, onto the first consumer */
-        const int32_t pair[2] = {a->device[0], b->device[0]};
-        WEFT_GO(weft_trace_add_group(x->t, &a->device[0], 1, &group));
-        WEFT_GO(step(x, "hand-off to host", WEFT_TRACE_OFFLOAD, WEFT_STREAM_HOST, group, to, 0,
-                     bytes, 1, &at, 1, &at));
-        WEFT_GO(weft_trace_add_group(x->t, pair, 2, &group));
-        WEFT_GO(step(x, "hand-off", WEFT_TRACE_SEND, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at,
-                     1, &at));
-        WEFT_GO(weft_trace_add_group(x->t, &b->device[0], 1, &group));
-        WEFT_GO(step(x, "hand-off from host", WEFT_TRACE_FETCH, WEFT_STREAM_HOST, group, to, 0,
-                     bytes, 1, &at, 1, &at));
-        n = 0;
-        for (int64_t j = 0; j < b->degree; j++)
-            list[n++] = b->device[j];
-    }
-    if (n > 1) {
-        WEFT_GO(weft_trace_add_group(x->t, list, n, &group));
-        WEFT_GO(step(x, "hand-off broadcast", WEFT_TRACE_BROADCAST, WEFT_STREAM_HOST, group, to, 0,
-                     bytes, 1, &at, 1, &at));
-    }
-    *last = at;
+    h.moves = weft_hand_moves(a, b, method, &row, h.read, clips, h.move);
+    WEFT_GO(copy_step(x, a, true, to, (double)(made.clips.count * made.units.count) * unit,
+                      &x->last[from], 1, h.step));
+    WEFT_GO(send_all(x, &h, to, unit));
+    WEFT_GO(
+        copy_step(x, b, false, to, (double)(clips / shares * most) * unit, h.step, h.steps, last));
 out:
-    weft_free(list);
+    weft_free(h.read);
+    weft_free(h.move);
+    weft_free(h.step);
     return status;
 }
 
 static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_bucket *b,
-                       int32_t at, int32_t *last)
+                       const weft_dit_cost *d, int32_t at, int32_t *last)
 {
     const weft_assigned *c = &x->item[index];
-    weft_dit_cost d;
-    WEFT_TRY(weft_dit_cost_of(x->costs, b, c->degree, WEFT_SP_NONE, 0, &d));
     double dense, attention;
-    WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d.method, &dense, &attention));
+    WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d->method, &dense, &attention));
     const weft_clip_work *clip;
     WEFT_TRY(weft_model_work_clip(x->costs->model, b->frames, b->height, b->width, &clip));
     const double share = (double)b->batch * (double)clip->denoiser.tokens / (double)c->degree *
                          (double)(x->costs->model->hidden * clip->denoiser.dtype_bytes);
-    const double held = d.bytes - weft_model_state_bytes(x->costs);
+    const double held = d->bytes - weft_model_state_bytes(x->costs);
     x->t->step[at].memory += held;
     /* forward, recompute and backward: 1 : 1 : 2 of dense products, 1 : 1 : 2.5 of attention */
-    WEFT_TRY(pass(x, index, group, false, &d, dense / 4, attention / 4.5, share, c->degree, &at));
-    WEFT_TRY(pass(x, index, group, true, &d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree,
+    WEFT_TRY(pass(x, index, group, false, d, dense / 4, attention / 4.5, share, c->degree, &at));
+    WEFT_TRY(pass(x, index, group, true, d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree,
                   &at));
     WEFT_TRY(step(x, "done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1, &at, 1,
                   last));
@@ -155,16 +189,13 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
                          "cascade \"%s\" is of no sample of the plan's workload (%lld samples)",
                          c->id, (long long)x->samples->count);
     const weft_plan_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
+    weft_dit_cost d = {0};
+    if (b && !strcmp(module, "dit"))
+        WEFT_TRY(weft_dit_cost_of(x->costs, b, c->degree, WEFT_SP_NONE, 0, &d));
     for (int32_t i = 0; i < c->after_count; i++) {
         int32_t last = x->last[c->after[i]];
-        if (b) {
-            const weft_clip_work *clip;
-            WEFT_TRY(weft_model_work_clip(x->costs->model, b->frames, b->height, b->width, &clip));
-            const bool text = strstr(x->item[c->after[i]].id, ".text") != NULL;
-            WEFT_TRY(hand_off(x, c->after[i], index,
-                              (double)b->batch * (text ? clip->text_bytes : clip->latent_bytes),
-                              &last));
-        }
+        if (b)
+            WEFT_TRY(hand_off(x, c->after[i], index, b, d.method, &last));
         after[waits++] = last;
     }
     if (!b)
@@ -173,7 +204,7 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
     if (!strcmp(module, "dit")) {
         WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1,
                       after, waits, &at));
-        return dit(x, index, group, b, at, &x->last[index]);
+        return dit(x, index, group, b, &d, at, &x->last[index]);
     }
     double seconds;
     if (!strcmp(module, "vae"))

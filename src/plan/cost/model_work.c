@@ -26,9 +26,10 @@ void weft_model_work_id(const weft_model_work *m, char text[20])
     uint64_t hash = weft_id_mix(WEFT_ID_BEGIN, facts, sizeof facts);
     for (int64_t i = 0; i < m->clips; i++) {
         const weft_clip_work *c = &m->clip[i];
-        const double n[] = {(double)c->frames, (double)c->height, (double)c->width,
-                            (double)c->tiles,  c->tile_flops,     c->tile_bytes,
-                            c->text_flops,     c->latent_bytes,   c->text_bytes};
+        const double n[] = {(double)c->frames,       (double)c->height, (double)c->width,
+                            (double)c->tiles,        c->tile_flops,     c->tile_bytes,
+                            c->text_flops,           c->latent_bytes,   c->text_bytes,
+                            (double)c->latent_frames};
         hash = weft_op_list_hash(weft_id_mix(hash, n, sizeof n), &c->denoiser);
     }
     weft_id_print(hash, text);

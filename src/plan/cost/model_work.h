@@ -14,6 +14,7 @@ typedef struct weft_clip_work {
     double tile_flops, tile_bytes;
     double text_flops;               /* encoder of the prompt */
     double latent_bytes, text_bytes; /* from the encoders to the denoiser */
+    int64_t latent_frames;           /* those of latent_bytes, one behind the other */
 } weft_clip_work;
 
 typedef struct weft_model_work {
