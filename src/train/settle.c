@@ -31,6 +31,17 @@ static weft_status begin(chooser *c)
     return WEFT_OK;
 }
 
+/* Others wait so long, whatever their deadline is. */
+static weft_status price(chooser *c, weft_status (*choose)(chooser *c, void *choice), void *choice)
+{
+    weft_comm_busy(c->comm, "pricing layouts");
+    weft_status_code status = begin(c);
+    if (status == WEFT_OK)
+        status = choose(c, choice);
+    weft_comm_busy(c->comm, NULL);
+    return status;
+}
+
 static weft_status share(const chooser *c, void *choice, int64_t bytes)
 {
     if (chooses(c)) {
@@ -40,13 +51,16 @@ static weft_status share(const chooser *c, void *choice, int64_t bytes)
     return c->comm ? weft_comm_broadcast(c->comm, choice, bytes, 0) : WEFT_OK;
 }
 
+static weft_status price_contexts(chooser *c, void *context)
+{
+    return weft_layouts_context(&c->pricer, context, c->told);
+}
+
 static weft_status choose_context(chooser *c)
 {
     weft_context context = {0};
-    if (chooses(c)) {
-        WEFT_TRY(begin(c));
-        WEFT_TRY(weft_layouts_context(&c->pricer, &context, c->told));
-    }
+    if (chooses(c))
+        WEFT_TRY(price(c, price_contexts, &context));
     WEFT_TRY(share(c, &context, sizeof context));
     c->run->parallel.context = context;
     return WEFT_OK;
@@ -57,7 +71,7 @@ typedef struct slices_pricing {
     const weft_parallel *parallel;
 } slices_pricing;
 
-static weft_status price_slices(void *user, const weft_slices *slices, weft_slices_price *out)
+static weft_status price_one(void *user, const weft_slices *slices, weft_slices_price *out)
 {
     const slices_pricing *w = user;
     weft_parallel p = *w->parallel;
@@ -73,6 +87,14 @@ static weft_status price_slices(void *user, const weft_slices *slices, weft_slic
     return WEFT_OK;
 }
 
+static weft_status price_slices(chooser *c, void *best)
+{
+    slices_pricing w = {.pricer = &c->pricer, .parallel = &c->run->parallel};
+    if (c->told->len)
+        weft_buf_printf(c->told, "\n");
+    return weft_slices_search(price_one, &w, best, c->told);
+}
+
 /* For the degrees that there are. */
 static weft_status choose_slices(chooser *c)
 {
@@ -81,13 +103,8 @@ static weft_status choose_slices(chooser *c)
         c->run->parallel.slices = weft_slices_default;
         return WEFT_OK;
     }
-    if (chooses(c)) {
-        WEFT_TRY(begin(c));
-        slices_pricing w = {.pricer = &c->pricer, .parallel = &c->run->parallel};
-        if (c->told->len)
-            weft_buf_printf(c->told, "\n");
-        WEFT_TRY(weft_slices_search(price_slices, &w, &best, c->told));
-    }
+    if (chooses(c))
+        WEFT_TRY(price(c, price_slices, &best));
     WEFT_TRY(share(c, &best, sizeof best));
     c->run->parallel.slices = best;
     return WEFT_OK;

@@ -1,18 +1,32 @@
 #!/bin/bash
-# A rank whose disk is slower than the deadline: the others wait for it, during a run and after its last step.
+# A rank whose disk is slower than the deadline: the others wait for it, before a run, during it and after its last step.
 source "$SRC/tests/train/common.sh"
 command -v gcc >/dev/null || { echo "no gcc to make a slow disk with"; exit 77; }
 case $WEFT_BUILD in */asan | */tsan) echo "a preloaded library and sanitizers do not mix"; exit 77 ;; esac
 cat >slow.c <<'C'
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-int fsync(int fd) /* of the process with rank 0 */
+static int is_first(void) /* the process with rank 0 */
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (rank && *rank == '0')
+    return rank && *rank == '0';
+}
+int fsync(int fd)
+{
+    if (is_first())
         usleep(400 * 1000);
     return (int)syscall(SYS_fsync, fd);
+}
+int stat(const char *path, struct stat *st)
+{
+    const char *name = strrchr(path, '/');
+    if (is_first() && name && !strcmp(name, "/profile.json"))
+        sleep(5);
+    return fstatat(AT_FDCWD, path, st, 0);
 }
 C
 gcc -shared -fPIC -o slow.so slow.c || fail "slow.so"
@@ -24,4 +38,11 @@ begin=$(date +%s)
 took=$(($(date +%s) - begin))
 [ $took -ge 4 ] || fail "the disk was not slow: $took s"
 [ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/checkpoints/step-00000008/state.json ] || fail "no model or checkpoint"
+# and while rank 0 prices layouts by what a profile says
+begin=$(date +%s)
+"$MPIRUN" --oversubscribe -n 2 env LD_PRELOAD="$PWD/slow.so" "$WEFT" train dit.yaml --set deadline=2 --set parallel.cp=2 --set parallel.context=auto --set stages.0.steps=1 --set stages.1.steps=1 >dit.log 2>&1 ||
+    { cat dit.log; fail "a slow choice of a layout ended a healthy run"; }
+took=$(($(date +%s) - begin))
+[ $took -ge 5 ] || fail "the choice was not slow: $took s"
+grep -q "^context: auto: " dit.log || { cat dit.log; fail "no choice of a layout"; }
 exit 0
