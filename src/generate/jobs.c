@@ -120,14 +120,17 @@ weft_status weft_jobs_read(weft_jobs *jobs, const char *path)
     char *line = data;
     if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* an editor's byte order mark is no text */
         line += 3;
-    const bool is_json = !strcmp(weft_path_extension(path), "jsonl") || *line == '{';
+    bool is_json = !strcmp(weft_path_extension(path), "jsonl"), begun = is_json;
     for (int64_t number = 1; status == WEFT_OK && line < data + bytes; number++) {
         int64_t len = 0; /* not strcspn: a NUL is to be seen, not to end the file */
         while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
             len++;
-        if (has_words(line, len) && *line != '#')
+        if (has_words(line, len) && *line != '#') {
+            is_json = is_json || (!begun && line[strspn(line, " \t")] == '{');
+            begun = true; /* lines are of the kind of the first that is no comment */
             status = is_json ? parse_line(jobs, line, len, path, number)
                              : weft_jobs_add(jobs, line, len, path, number);
+        }
         line += len;
         line += line < data + bytes && *line == '\r' && line[1] == '\n' ? 2 : 1;
     }

@@ -32,7 +32,8 @@ typedef struct weft_jobs {
 /* `from`, `place`: option and number, or file and line; `from` is borrowed. */
 weft_status weft_jobs_add(weft_jobs *jobs, const char *prompt, int64_t length, const char *from,
                           int64_t place);
-/* Lines of JSON where the name ends in .jsonl or the first line begins with '{', else of text.
+/* Lines of JSON where the name ends in .jsonl or the first line that is neither empty nor a comment
+ * begins with '{', else of text.
  * WEFT_E_FORMAT names file and line; unknown keys are errors. */
 weft_status weft_jobs_read(weft_jobs *jobs, const char *path);
 void weft_jobs_free(weft_jobs *jobs);

@@ -83,6 +83,8 @@ grep -q 'folder.mp4 is a folder' folder.log && ! grep -q 'denoising step' folder
 refuse '--frames 6: this model makes 1 \+ 4 n; the nearest is 5' --model $model --frames 6
 refuse '--sampler foo: known are euler, heun' --model $model --sampler foo
 refuse "--guidance: 'nan' is not a number from 0 to 100" --model $model --guidance nan
+printf '\n# two of them\n {"prompt": "x", "steps": 0}\n' >behind.txt # JSON behind a comment
+refuse 'behind.txt:3: "steps": 0' --model $model --prompts behind.txt
 # prompts that are no text, and one that is longer than the model reads
 refuse '--prompt:2: the prompt is not text in UTF-8' --model $model --prompt "$(printf 'a\377')"
 printf 'a dog\n\na\0cat\n' >nul.txt
