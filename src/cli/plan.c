@@ -7,7 +7,7 @@
 typedef struct plan_command {
     const char *name;
     weft_status (*run)(const weft_args *args);
-    const weft_section *config; /* for --keys; NULL: the command prints them itself */
+    const weft_section *config; /* for --keys */
 } plan_command;
 
 static const plan_command commands[] = {
@@ -106,6 +106,80 @@ out:
     return status;
 }
 
+/* What each command reads, where it is given bare numbers or a run and where it is not. */
+static const struct {
+    const char *command, *beside, *options;
+} reads[] = {
+    {"cascades", "--costs",
+     " --costs --devices --memory --seconds --seed --threads --json --out --svg --explain "},
+    {"cascades", NULL, " --seconds --seed --threads --json --out --svg --explain --set "},
+    {"compare", NULL, " --seconds --seed --threads --out --set "},
+    {"pipeline", NULL,
+     " --costs --devices --memory --stages --microbatches --skips --schedule --blocking --json "
+     "--out --svg --explain --set "},
+    {"layout", "--for", " --for --cluster --devices --memory --json --out --explain --set "},
+    {"layout", NULL, " --json --out --svg --explain --set "},
+    {"memory", NULL, " --costs --memory --json --out --svg --set "},
+    {"generate", NULL, " --cluster --devices --memory --json --out --explain --set "},
+};
+
+/* Row `row` is of the command, as it is called. */
+static bool is_called(const weft_args *args, const char *command, int row)
+{
+    return !strcmp(reads[row].command, command) &&
+           (!reads[row].beside || weft_args_flag(args, reads[row].beside));
+}
+
+static bool reads_option(int row, const char *option)
+{
+    char word[32];
+    snprintf(word, sizeof word, " %s ", option);
+    return strstr(reads[row].options, word) != NULL;
+}
+
+/* `row`: as it is called. */
+static weft_status refuse(const plan_command *command, int row, const char *option)
+{
+    const char *beside = NULL;
+    bool key = false;
+    if (reads[row].beside)
+        return weft_fail(WEFT_E_ARG, "%s does nothing in weft plan %s beside %s; leave it out",
+                         option, command->name, reads[row].beside);
+    for (int i = 0; i < WEFT_COUNT(reads); i++)
+        if (!strcmp(reads[i].command, command->name) && reads_option(i, option))
+            beside = reads[i].beside;
+    for (int i = 0; i < command->config->key_count; i++)
+        key |= !strcmp(command->config->keys[i].name, option + 2);
+    if (key)
+        return weft_fail(WEFT_E_ARG, "%s does nothing here: weft plan %s takes --set %s=...",
+                         option, command->name, option + 2);
+    if (beside)
+        return weft_fail(WEFT_E_ARG, "%s goes with %s: give that, too, or leave it out", option,
+                         beside);
+    return weft_fail(WEFT_E_ARG, "%s does nothing in weft plan %s; leave it out", option,
+                     command->name);
+}
+
+static weft_status refuse_idle(const weft_args *args, const plan_command *command)
+{
+    int row = 0;
+    while (!is_called(args, command->name, row))
+        row++;
+    for (int i = 0; i < WEFT_COUNT(options); i++)
+        if (strcmp(options[i].name, "--keys") && weft_args_flag(args, options[i].name) &&
+            !reads_option(row, options[i].name))
+            return refuse(command, row, options[i].name);
+    return WEFT_OK;
+}
+
+static weft_status run_command(const weft_args *args, const plan_command *command)
+{
+    if (weft_args_flag(args, "--keys"))
+        return print_keys(command->config);
+    WEFT_TRY(refuse_idle(args, command));
+    return command->run(args);
+}
+
 static weft_status run_plan(const weft_args *args)
 {
     int count;
@@ -114,9 +188,7 @@ static weft_status run_plan(const weft_args *args)
     for (int i = 0; i < WEFT_COUNT(commands); i++) {
         names[i] = commands[i].name;
         if (count > 0 && !strcmp(words[0], commands[i].name))
-            return weft_args_flag(args, "--keys") && commands[i].config
-                       ? print_keys(commands[i].config)
-                       : commands[i].run(args);
+            return run_command(args, &commands[i]);
     }
     weft_buf list = {0};
     for (int i = 0; i < WEFT_COUNT(commands); i++)

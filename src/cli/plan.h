@@ -69,6 +69,9 @@ typedef struct weft_plan_setup {
     weft_cascade_costs costs; /* points into this struct */
     weft_cascade_search search;
 } weft_plan_setup;
+/* After `path` (NULL: none) was refused as a plan's config: as `status` says, or what plans for it
+ * where it is one of weft train. */
+weft_status weft_plan_not_of_run(weft_arena *arena, const char *path, weft_status_code status);
 /* Reads the config (path NULL: defaults) with --set, then cluster, model, buckets and search. */
 weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_arena *arena,
                                  weft_plan_setup *out);

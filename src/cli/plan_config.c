@@ -1,4 +1,5 @@
 #include "cli/plan.h"
+#include "train/run.h"
 
 #include <string.h>
 
@@ -32,13 +33,28 @@ static const weft_key keys[] = {
 const weft_section weft_plan_config_section = {"plan", "what is trained, on what",
                                                sizeof(weft_plan_config), keys, WEFT_COUNT(keys)};
 
+weft_status weft_plan_not_of_run(weft_arena *arena, const char *path, weft_status_code status)
+{
+    const char *why = weft_arena_strdup(arena, weft_error_message());
+    weft_run run;
+    if (!path || status != WEFT_E_CONFIG || !why ||
+        weft_config_load(arena, path, NULL, 0, &weft_run_section, &run) != WEFT_OK)
+        return weft_fail(status, "%s", why ? why : "");
+    return weft_fail(WEFT_E_CONFIG,
+                     "%s is a config of weft train: `weft train %s --dry-run` plans iterations of "
+                     "its cascades, `weft plan layout --for %s` its layout",
+                     path, path, path);
+}
+
 weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_arena *arena,
                                  weft_plan_setup *s)
 {
     int count;
     const char *const *overrides = weft_args_list(args, "--set", &count);
-    WEFT_TRY(
-        weft_config_load(arena, path, overrides, count, &weft_plan_config_section, &s->config));
+    const weft_status_code status =
+        weft_config_load(arena, path, overrides, count, &weft_plan_config_section, &s->config);
+    if (status != WEFT_OK)
+        return weft_plan_not_of_run(arena, path, status);
     WEFT_TRY(weft_cluster_load(arena, s->config.cluster_spec, &s->cluster));
     if (s->config.buckets.count)
         s->buckets = (weft_workload){s->config.buckets.item, s->config.buckets.count};

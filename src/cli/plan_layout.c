@@ -162,7 +162,10 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_op_list model;
     weft_cluster cluster;
     const char *source = "hand-made list";
-    WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_layout_section, &c));
+    const weft_status_code loaded =
+        weft_config_load(arena, path, set, count, &weft_plan_layout_section, &c);
+    if (loaded != WEFT_OK)
+        return weft_plan_not_of_run(arena, path, loaded);
     WEFT_TRY(weft_cluster_load(arena, c.target.cluster, &cluster));
     if (c.target.model[0]) {
         WEFT_TRY(weft_plan_model_list(arena, c.target.model, c.target.frames, c.target.height,

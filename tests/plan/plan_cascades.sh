@@ -109,6 +109,14 @@ refuse "per device at degree 8, limit 80 GiB; smallest feasible degree 504, devi
     --set buckets.0.batch=8 --set buckets.0.count=1
 refuse "smallest feasible degree" "$WEFT" plan cascades --set model=wan-1.3b --set cluster=one.yaml --set samples=1 --set text=false --set zero=0
 refuse "did you mean" "$WEFT" plan cascades --set model=hunyuanvideo-13
+# what would do nothing, and a run's config in the place of a plan's
+refuse "weft plan cascades takes --set cluster=" "$WEFT" plan cascades --cluster h100:4
+refuse "--memory goes with --costs" "$WEFT" plan cascades --set samples=1 --memory 10GiB
+refuse "--set does nothing in weft plan cascades beside --costs" "$WEFT" plan cascades --costs costs.json --devices 7 --set samples=1
+refuse "--stages does nothing in weft plan compare" "$WEFT" plan compare --stages 2
+refuse "--cluster does nothing here: weft plan layout takes --set cluster=" "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --cluster h100
+refuse "weft plan layout --for $SRC/examples/dit.yaml" "$WEFT" plan layout "$SRC/examples/dit.yaml"
+refuse "cascades.yaml --dry-run" "$WEFT" plan cascades "$SRC/examples/cascades.yaml"
 
 # a plan for another cluster
 "$WEFT" plan cascades --set stage=360p --set samples=2 --out h100.json >/dev/null
