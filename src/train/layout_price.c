@@ -128,7 +128,7 @@ static weft_status fill_stores(pricing *w)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* The most of any seat, and what rank 0 says. */
+/* The most of any seat, and what that one says. */
 static weft_status find_peak(pricing *w)
 {
     w->out->peak = (weft_run_bytes){0};
@@ -138,14 +138,13 @@ static weft_status find_peak(pricing *w)
         weft_run_bytes peak = {0};
         weft_status_code status = weft_run_memory(&w->run, w->p->models, &s->place, s->cache,
                                                   s->store, w->p->process, &peak, &told);
-        if (status == WEFT_OK && d == 0)
+        if (status == WEFT_OK && weft_run_bytes_sum(peak) > weft_run_bytes_sum(w->out->peak)) {
+            w->out->peak = peak;
             w->out->memory = weft_arena_strdup(w->p->arena, told.data);
-        if (status == WEFT_OK && !w->out->memory)
-            status = no_memory();
+            status = w->out->memory ? WEFT_OK : no_memory();
+        }
         weft_buf_free(&told);
         WEFT_TRY(status);
-        if (weft_run_bytes_sum(peak) > weft_run_bytes_sum(w->out->peak))
-            w->out->peak = peak;
     }
     return WEFT_OK;
 }

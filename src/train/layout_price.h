@@ -41,7 +41,7 @@ typedef struct weft_layout_price {
     double exact;        /* share of the kernels' seconds that was measured at these shapes */
     weft_run_bytes peak; /* of the rank that takes most */
     int64_t limit; /* memory.limit to run it with: stages make something again for it; 0: none */
-    const char *memory; /* what rank 0 says of it; arena */
+    const char *memory; /* what the rank that takes most says of it; arena */
     const char *why;    /* not legal or does not fit; arena */
 } weft_layout_price;
 

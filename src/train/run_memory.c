@@ -198,3 +198,35 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     weft_buf_free(&kinds);
     return status;
 }
+
+weft_status weft_run_memory_most(weft_comm *comm, int64_t bytes, weft_buf *told)
+{
+    typedef struct line {
+        int64_t bytes, length;
+    } line;
+    const int ranks = weft_comm_ranks(comm);
+    const line own = {bytes, told->len};
+    int most = 0;
+    char *text = NULL;
+    if (ranks == 1)
+        return WEFT_OK;
+    line *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    weft_status_code status = all ? weft_comm_all_gather(comm, &own, sizeof own, all)
+                                  : weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks", ranks);
+    for (int r = 1; r < ranks && status == WEFT_OK; r++)
+        most = all[r].bytes > all[most].bytes ? r : most;
+    if (status == WEFT_OK && !(text = weft_alloc(all[most].length + 1)))
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for what a rank takes");
+    if (status == WEFT_OK && weft_comm_rank(comm) == most)
+        memcpy(text, told->data, (size_t)told->len);
+    if (status == WEFT_OK)
+        status = weft_comm_broadcast(comm, text, all[most].length, most);
+    if (status == WEFT_OK) {
+        told->len = 0;
+        weft_buf_append(told, text, all[most].length);
+        status = weft_buf_check(told);
+    }
+    weft_free(all);
+    weft_free(text);
+    return status;
+}

@@ -32,6 +32,9 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             weft_store *store, int64_t process, weft_run_bytes *peak,
                             weft_buf *told);
 
+/* Collective: `told` becomes what the rank with most `bytes` has there, of equals the first. */
+weft_status weft_run_memory_most(weft_comm *comm, int64_t bytes, weft_buf *told);
+
 /* ---- its terms ------------------------------------------------------------------------------- */
 
 /* What libraries take when they are first used, decoders above all, and of the nets that judge an

@@ -572,12 +572,16 @@ static weft_status keep_below_limit(trainer *t)
     return t->steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
 }
 
+/* Of the rank that takes most; what libraries have differs from start to start and is left out of
+ * that. */
 static weft_status tell_memory(trainer *t)
 {
     weft_buf told = {0};
     weft_run_bytes peak;
-    const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
-                                                    t->store, t->process, &peak, &told);
+    weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps, t->store,
+                                              t->process, &peak, &told);
+    if (status == WEFT_OK)
+        status = weft_run_memory_most(t->comm, weft_run_bytes_sum(peak) - t->process, &told);
     if (status == WEFT_OK && t->leader)
         weft_info("%s", told.data);
     weft_buf_free(&told);

@@ -16,9 +16,10 @@ stages:
   - {steps: 1, batch: 2, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}
 Y
 cat >peak.py <<'P'
-import re, resource, subprocess, sys
+import os, resource, subprocess, sys
 log = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-open(sys.argv[1], "w").write(log.stdout)
+rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+open(sys.argv[1] + rank * (rank != "0"), "w").write(log.stdout)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 sys.exit(log.returncode)
 P
@@ -81,6 +82,16 @@ for n in 1 2; do
     *) [ "$most" -le $((least + 1)) ] || fail "eight stages, $n rank(s): a limit of $((least + 1)) MiB, and $most MiB taken" ;;
     esac
 done
+# of stages of a pipeline that of the rank that takes most is told, here the second's
+keys=(--set out=runs/pipe --set data.latents=latents.pipe --set parallel.pp=2 --set parallel.schedule=zero-bubble --set parallel.microbatches=4 --set stages.1.batch=4)
+ranks 2 "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
+least=$(sed -n 's/.* 1.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a rank takes.*/\1/p' no.log | head -1)
+ranks 2 python3 peak.py pipe.log "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB >pipe.peak || { cat pipe.log; fail "a pipeline with the least, $((least + 1)) MiB"; }
+most=$(sort -n pipe.peak | tail -1) all=$(told pipe.log)
+case $WEFT_BUILD in
+*/asan | */tsan) ;;
+*) [ "$most" -le $(((all + 1) * 65 / 64)) ] || { cat pipe.log; fail "a pipeline: $all MiB are told, and a rank takes $most MiB"; } ;;
+esac
 # where the latents take more than the steps, they are what is told
 "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
 grep -q "30.00 MiB are less than the .* that a rank takes beside the steps of stage [01], .*, its latents [0-9.]* [MK]iB" no.log || { cat no.log; fail "the latents are not told"; }
