@@ -35,6 +35,7 @@ typedef struct making {
     /* the batch at work */
     const weft_batch *batch;
     int64_t begun_at;           /* step that it goes on from */
+    bool unseen;                /* a picture of --preview could not be written: told */
     double began, decoded;      /* at; the last of the videos before */
     double predicted;           /* seconds of a batch's texts and steps; 0: nobody knows */
     double denoising, decoding; /* what that took, of all windows but the one at work */
@@ -272,10 +273,11 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
     return WEFT_OK;
 }
 
-/* Beside the video, in the place of the one before. */
+/* Beside the video, in the place of the one before. One that cannot be written is told once, and
+ * is no reason to lose what was denoised. */
 static weft_status_code on_preview(void *user, int64_t prompt, const float *picture)
 {
-    const making *m = user;
+    making *m = user;
     const int64_t job = job_of(m, prompt), height = m->items[job].height,
                   width = m->items[job].width;
     weft_buf path = {0};
@@ -288,7 +290,12 @@ static weft_status_code on_preview(void *user, int64_t prompt, const float *pict
     }
     weft_buf_free(&path);
     weft_free(rgb);
-    return status;
+    if (status == WEFT_OK || status == WEFT_E_MEMORY)
+        return status;
+    if (!m->unseen)
+        weft_warn("%s; denoising goes on without --preview's pictures", weft_error_message());
+    m->unseen = true;
+    return WEFT_OK;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------- */

@@ -74,6 +74,9 @@ grep -q 'stopped after step [1-9][0-9]* of 120 of prompt 1.*--resume' unipc.stop
 
 # pictures on the way: nothing else changes
 generate "${long[@]}" --preview 7 --raw --out seen.mp4 >seen.log 2>&1 || { cat seen.log; fail "--preview"; }
+mkdir blind.preview.png # cannot be written
+generate "${long[@]}" --preview 7 --raw --out blind.mp4 >blind.log 2>&1 && cmp blind.npy unipc.npy && [ "$(grep -c "goes on without --preview" blind.log)" = 1 ] ||
+    { cat blind.log; fail "a picture of --preview that cannot be written"; }
 cmp seen.npy unipc.npy && [ "$(head -c 8 seen.preview.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || { cat seen.log; fail "--preview"; }
 grep -q 'predicted from the first two steps' seen.log || { cat seen.log; fail "no seconds are predicted"; }
 
