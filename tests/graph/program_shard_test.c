@@ -1,5 +1,6 @@
 /* The whole way: training steps of sharded graphs, after all passes, as programs on communicators
  * of one process, against the program of one rank. */
+#include "../ranks_of.h"
 #include "dit.h"
 #include "pass/passes.h"
 #include "ranks.h"
@@ -8,7 +9,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +24,6 @@ typedef struct rank_job {
     weft_graph *graph;
     weft_store *store;
     double loss[STEPS];
-    char error[300];
 } rank_job;
 
 static const weft_attr_source *source_attr(const weft_graph *g, const char *name)
@@ -73,8 +72,9 @@ static weft_status prepare(rank_job *j)
     return weft_store_init(j->store, j->graph, 42);
 }
 
-static weft_status train(rank_job *j)
+static weft_status_code train(void *user)
 {
+    rank_job *j = user;
     weft_program *p;
     WEFT_TRY(prepare(j));
     const weft_program_options options = {.backend = j->backend, .mesh = &j->mesh, .guard = true};
@@ -93,20 +93,11 @@ static weft_status train(rank_job *j)
     return status;
 }
 
-static void *run_rank(void *user)
-{
-    rank_job *j = user;
-    if (train(j) != WEFT_OK)
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-    return NULL;
-}
-
 static int run_world(const weft_backend *backend, const char *mesh_text,
                      const weft_pass_switches *switches, rank_job *job)
 {
     weft_mesh mesh;
     weft_comm *comm[MAX_RANKS];
-    pthread_t thread[MAX_RANKS];
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     const int ranks = weft_mesh_ranks(&mesh);
     weft_recipe recipe = dit_recipe(&mesh);
@@ -119,14 +110,8 @@ static int run_world(const weft_backend *backend, const char *mesh_text,
                             .comm = comm[r],
                             .rank = r};
         weft_comm_set_deadline(comm[r], 20);
-        pthread_create(&thread[r], NULL, run_rank, &job[r]);
     }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(job[r].error, "%s, rank %d: %s", mesh_text, r, job[r].error);
-    }
+    run_ranks(mesh_text, ranks, comm, train, job, sizeof *job);
     weft_recipe_free(&recipe);
     return ranks;
 }

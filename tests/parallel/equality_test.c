@@ -7,6 +7,7 @@
  *   bitwise  the same again, the second time
  *   equal    bytes sent = bytes of the exchanges, as compiled */
 #include "../model_of.h"
+#include "../ranks_of.h"
 #include "base/rng.h"
 #include "pass/parallel.h"
 #include "runtime/comm.h"
@@ -16,7 +17,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum { RANKS = 8, STEPS = 8, BATCH = 5, CHANNELS = 3, TOKENS = 4, WIDTH = 6 };
@@ -89,7 +89,6 @@ typedef struct job {
     double loss[STEPS], norm[STEPS], dropped[STEPS];
     weft_store *store;
     int64_t planned_wire, sent; /* bytes, after the first step */
-    char error[400];
 } job;
 
 static double value_of(const char *name, int64_t index)
@@ -182,8 +181,9 @@ static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work,
                           &adamw, place, j->store, 7, update);
 }
 
-static weft_status train(job *j)
+static weft_status_code train(void *user)
 {
+    job *j = user;
     weft_step work = {0}, update = {0};
     weft_slices slices = weft_slices_default;
     slices.heads = j->layout->heads;
@@ -218,19 +218,10 @@ static weft_status train(job *j)
     return status;
 }
 
-static void *run_rank(void *user)
-{
-    job *j = user;
-    if (train(j) != WEFT_OK)
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-    return NULL;
-}
-
 static int run(const layout *l, job *jobs)
 {
     weft_mesh mesh;
     weft_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     cr_assert_eq(weft_mesh_parse(l->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
     const int ranks = weft_mesh_ranks(&mesh);
     cr_assert(ranks <= RANKS, "%s", l->mesh);
@@ -239,15 +230,8 @@ static int run(const layout *l, job *jobs)
         jobs[r] = (job){
             .layout = l, .mesh = mesh, .comm = comm[r], .rank = r, .store = weft_store_create()};
         weft_comm_set_deadline(comm[r], 120);
-        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
     }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(jobs[r].error, "%s zero %d, rank %d: %s", l->mesh, l->zero, r,
-                            jobs[r].error);
-    }
+    run_ranks(l->mesh, ranks, comm, train, jobs, sizeof *jobs);
     return ranks;
 }
 

@@ -2,13 +2,13 @@
  * (the shapes of bench/parallel.sh): most of what its exchanges take is behind kernels, and the
  * step takes the same again. Clocks tell, so other work on the machine does not count. */
 #include "../model_of.h"
+#include "../ranks_of.h"
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
 #include "runtime/comm.h"
 #include "train/rehearsal.h"
 
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum { RANKS = 4, BATCH = 8 };
@@ -23,7 +23,6 @@ typedef struct job {
     weft_comm *comm;
     double now, seconds, kernels;
     weft_comm_times times;
-    char error[400];
 } job;
 
 static weft_graph *whole_graph(const weft_model *model)
@@ -55,8 +54,9 @@ static weft_status run_twice(job *j, const weft_step *step)
     return WEFT_OK;
 }
 
-static weft_status train(job *j)
+static weft_status_code train(void *user)
 {
+    job *j = user;
     static const weft_optimizer_config adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     const weft_virtual_rates rates = {
         .flops = 70e9, .bytes = 20e9, .launch = 1e-6, .scale = 1, .clock = &j->now};
@@ -81,22 +81,11 @@ static weft_status train(job *j)
     return status;
 }
 
-static void *run_rank(void *user)
-{
-    job *j = user;
-    if (train(j) != WEFT_OK) {
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-        weft_comm_give_up(j->comm);
-    }
-    return NULL;
-}
-
 static int run(const char *axes, const char *link, job *jobs)
 {
     weft_mesh mesh;
     weft_link_model links;
     weft_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     cr_assert_eq(weft_mesh_parse(axes, &mesh), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_link_model_parse(link, &links), WEFT_OK);
     links.clocked = true;
@@ -105,14 +94,8 @@ static int run(const char *axes, const char *link, job *jobs)
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){.mesh = mesh, .comm = comm[r]};
         weft_comm_set_deadline(comm[r], 120);
-        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
     }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(jobs[r].error, "%s, rank %d: %s", axes, r, jobs[r].error);
-    }
+    run_ranks(axes, ranks, comm, train, jobs, sizeof *jobs);
     return ranks;
 }
 

@@ -6,6 +6,7 @@
  *   bitwise  those of whole layers by ref, whose products do not
  *   less     bytes sent: one exchange of the activations between two layers, and nothing else */
 #include "../model_of.h"
+#include "../ranks_of.h"
 #include "base/rng.h"
 #include "pass/passes.h"
 #include "runtime/comm.h"
@@ -13,7 +14,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum { RANKS = 4, TEXT = 4, WIDTH = 6 };
@@ -52,7 +52,6 @@ typedef struct job {
     int rank;
     float *out; /* the whole prediction */
     int64_t count, sent, arena, made[WEFT_MADE];
-    char error[400];
 } job;
 
 static float value_of(const char *name, int64_t index)
@@ -108,8 +107,9 @@ static void fill_inputs(const weft_graph *g, weft_program *program)
     }
 }
 
-static weft_status forward(job *j)
+static weft_status_code forward(void *user)
 {
+    job *j = user;
     const weft_model model = model_of(j->of->model);
     weft_graph *g = whole_graph(j->of);
     weft_program *program = NULL;
@@ -153,19 +153,10 @@ out:
     return status;
 }
 
-static void *run_rank(void *user)
-{
-    job *j = user;
-    if (forward(j) != WEFT_OK)
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-    return NULL;
-}
-
 static int run(const setting *of, job *jobs)
 {
     weft_mesh mesh;
     weft_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     cr_assert_eq(weft_mesh_parse(of->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
     const int ranks = weft_mesh_ranks(&mesh);
     cr_assert(ranks <= RANKS, "%s", of->mesh);
@@ -173,14 +164,8 @@ static int run(const setting *of, job *jobs)
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){.of = of, .mesh = mesh, .comm = ranks > 1 ? comm[r] : NULL, .rank = r};
         weft_comm_set_deadline(comm[r], 120);
-        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
     }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(jobs[r].error, "%s, rank %d: %s", of->mesh, r, jobs[r].error);
-    }
+    run_ranks(of->mesh, ranks, comm, forward, jobs, sizeof *jobs);
     return ranks;
 }
 

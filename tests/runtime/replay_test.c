@@ -1,6 +1,7 @@
 /* What ranks executed, played by the event simulator: a denoising step of STDiT3, its layers over
  * four modelled ranks of two machines. Executed is within 5 % of simulated. */
 #include "../model_of.h"
+#include "../ranks_of.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
@@ -11,7 +12,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,6 @@ typedef struct job {
     const char *axis;
     double now;
     weft_timeline timeline;
-    char error[600];
 } job;
 
 static weft_graph *build(const weft_model *model)
@@ -58,8 +57,9 @@ static weft_status run_twice(job *j, weft_program *program)
     return weft_timeline_add_program(&j->timeline, program);
 }
 
-static weft_status play(job *j)
+static weft_status_code play(void *user)
 {
+    job *j = user;
     const weft_model model =
         model_of("{\"_class_name\":\"STDiT3\",\"depth\":2,\"hidden_size\":128,\"num_heads\":4}");
     const weft_virtual_rates rates = {
@@ -98,34 +98,19 @@ out:
     return status;
 }
 
-static void *play_rank(void *user)
-{
-    job *j = user;
-    if (play(j) != WEFT_OK) {
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-        weft_comm_give_up(j->comm);
-    }
-    return NULL;
-}
-
 static void execute(bool waits, const char *axis, const char *links, weft_timeline *timeline)
 {
     job all[RANKS];
     weft_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     weft_link_model model;
     cr_assert_eq(weft_link_model_parse(links, &model), WEFT_OK, "%s", weft_error_message());
     model.clocked = true;
     cr_assert_eq(weft_comm_open_fake_linked(RANKS, &model, comm), WEFT_OK);
     for (int r = 0; r < RANKS; r++) {
         all[r] = (job){.comm = comm[r], .rank = r, .waits = waits, .axis = axis};
-        pthread_create(&thread[r], NULL, play_rank, &all[r]);
     }
-    for (int r = 0; r < RANKS; r++)
-        pthread_join(thread[r], NULL);
+    run_ranks(axis, RANKS, comm, play, all, sizeof *all);
     for (int r = 0; r < RANKS; r++) {
-        cr_assert_str_empty(all[r].error, "rank %d: %s", r, all[r].error);
-        weft_comm_free(comm[r]);
         timeline[r] = all[r].timeline;
     }
 }

@@ -1,12 +1,12 @@
 /* The virtual backend: real programs and collectives, modelled time, no memory. Times are compared
  * with the model by wide factors, never with seconds. */
+#include "../ranks_of.h"
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
 #include "runtime/comm.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +37,6 @@ typedef struct rank_job {
     int rank;
     double modelled, took, exposed;
     int64_t bytes, exchanges;
-    char error[300];
 } rank_job;
 
 static weft_status add_gradients(weft_graph *g)
@@ -85,8 +84,9 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
     return status;
 }
 
-static weft_status train(rank_job *j)
+static weft_status_code train(void *user)
 {
+    rank_job *j = user;
     weft_graph *whole = deep(), *own = NULL;
     weft_mesh mesh;
     weft_store *store = weft_store_create_on(j->backend->device);
@@ -101,14 +101,6 @@ static weft_status train(rank_job *j)
     weft_graph_free(own);
     weft_graph_free(whole);
     return status;
-}
-
-static void *rank_main(void *user)
-{
-    rank_job *j = user;
-    if (train(j) != WEFT_OK)
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-    return NULL;
 }
 
 /* Bytes of physical memory that the process holds. */
@@ -128,19 +120,14 @@ Test(virtual, a_step_takes_the_modelled_time_and_no_memory, .timeout = 300)
     weft_backend *backend;
     weft_comm *comm[RANKS];
     rank_job job[RANKS];
-    pthread_t thread[RANKS];
     const int64_t before = resident();
     cr_assert_eq(weft_backend_virtual_create(&rates, &backend), WEFT_OK);
     cr_assert_eq(weft_comm_open_fake(RANKS, comm), WEFT_OK);
     for (int r = 0; r < RANKS; r++) {
         job[r] = (rank_job){.backend = backend, .comm = comm[r], .rank = r};
-        pthread_create(&thread[r], NULL, rank_main, &job[r]);
     }
-    for (int r = 0; r < RANKS; r++)
-        pthread_join(thread[r], NULL);
+    run_ranks("a step", RANKS, comm, train, job, sizeof *job);
     for (int r = 0; r < RANKS; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(job[r].error, "rank %d: %s", r, job[r].error);
         cr_expect_gt(job[r].bytes, (int64_t)5 << 30);
         cr_expect_gt(job[r].exchanges, 0, "gradients are summed");
         cr_expect_geq(job[r].took, 0.99 * job[r].modelled, "%g s, modelled %g", job[r].took,
@@ -253,13 +240,13 @@ typedef struct clocked_rank {
     weft_comm *comm;
     double now;
     double seen[TURNS]; /* what its clock showed */
-    char error[300];
 } clocked_rank;
 
 /* Every rank computes for longer than the one before it, then a megabyte goes down the line, then
  * all add 64 MiB up. */
-static weft_status run_clocked(clocked_rank *r)
+static weft_status_code run_clocked(void *user)
 {
+    clocked_rank *r = user;
     const weft_virtual_rates rates = {
         .flops = 1e12, .bytes = 1e18, .launch = 0, .scale = 1, .clock = &r->now};
     const int self = weft_comm_rank(r->comm);
@@ -318,22 +305,11 @@ out:
     return status;
 }
 
-static void *clocked_main(void *user)
-{
-    clocked_rank *r = user;
-    if (run_clocked(r) != WEFT_OK) {
-        snprintf(r->error, sizeof r->error, "%s", weft_error_message());
-        weft_comm_give_up(r->comm);
-    }
-    return NULL;
-}
-
 static void run_world(clocked_rank *rank)
 {
     /* 8 GB/s, 2 ms; two ranks a node, where it is 80 GB/s, 1 ms */
     weft_link_model model;
     weft_comm *comm[CLOCKED];
-    pthread_t thread[CLOCKED];
     cr_assert_eq(
         weft_link_model_parse("64 Gbit/s, 2000 us, 2 per node; inside 640 Gbit/s, 1000 us", &model),
         WEFT_OK);
@@ -341,14 +317,8 @@ static void run_world(clocked_rank *rank)
     cr_assert_eq(weft_comm_open_fake_linked(CLOCKED, &model, comm), WEFT_OK);
     for (int r = 0; r < CLOCKED; r++) {
         rank[r] = (clocked_rank){.comm = comm[r]};
-        pthread_create(&thread[r], NULL, clocked_main, &rank[r]);
     }
-    for (int r = 0; r < CLOCKED; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < CLOCKED; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(rank[r].error, "rank %d: %s", r, rank[r].error);
-    }
+    run_ranks("a world", CLOCKED, comm, run_clocked, rank, sizeof *rank);
 }
 
 /* Clocks show what arithmetic says, to the bit the same each time, however the threads ran. */

@@ -7,6 +7,7 @@
 #include "train/cascade_run.h"
 
 #include "../model_of.h"
+#include "../ranks_of.h"
 #include "base/rng.h"
 #include "kernel/virtual/virtual.h"
 #include "plan/cascade/assign.h"
@@ -14,7 +15,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum { RANKS = 16, BUCKETS = 3, DEGREES = 6, ITERATIONS = 4, SAMPLES = 10, CHANNELS = 16 };
@@ -45,7 +45,6 @@ typedef struct job {
     double now;          /* this rank's clock */
     double *start, *end; /* [plans][cascades of the largest] */
     double *summed;      /* [plans] */
-    char error[400];
 } job;
 
 enum { MOST = 2 * SAMPLES };
@@ -213,8 +212,9 @@ static weft_status play_all(job *j, weft_cascade_run *run)
     return WEFT_OK;
 }
 
-static weft_status play(job *j)
+static weft_status_code play(void *user)
 {
+    job *j = user;
     const weft_optimizer_config adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     const weft_virtual_rates rates = {
         .flops = 400e12, .bytes = 2e12, .launch = 5e-6, .scale = 1, .clock = &j->now};
@@ -244,20 +244,11 @@ static weft_status play(job *j)
     return status;
 }
 
-static void *play_rank(void *user)
-{
-    job *j = user;
-    if (play(j) != WEFT_OK)
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-    return NULL;
-}
-
 static void run(const weft_placed_iteration *plan, int plans, bool late, job *jobs)
 {
     static weft_model model;
     weft_link_model links;
     weft_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     model = model_of(config);
     cr_assert_eq(
         weft_link_model_parse("400 Gbit/s, 5 us, 8 per node; inside 3600 Gbit/s, 3 us", &links),
@@ -275,14 +266,8 @@ static void run(const weft_placed_iteration *plan, int plans, bool late, job *jo
                         .end = weft_alloc(plans * MOST * (int64_t)sizeof(double)),
                         .summed = weft_alloc(plans * (int64_t)sizeof(double))};
         weft_comm_set_deadline(comm[r], 120);
-        pthread_create(&thread[r], NULL, play_rank, &jobs[r]);
     }
-    for (int r = 0; r < RANKS; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < RANKS; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(jobs[r].error, "rank %d: %s", r, jobs[r].error);
-    }
+    run_ranks("cascades", RANKS, comm, play, jobs, sizeof *jobs);
 }
 
 static void end(job *jobs)

@@ -1,6 +1,7 @@
 /* A stage of a run in cascades, from latents in a shard and captions that the transformer's own
  * encoder reads: three ranks have the losses and norms of one (close: 1e-5), and go through the
  * loader's batches alike. */
+#include "../ranks_of.h"
 #include "train/cascade_stage.h"
 
 #include "base/rng.h"
@@ -12,7 +13,6 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +94,6 @@ typedef struct job {
     weft_comm *comm;
     int ranks;
     double loss[STEPS], norm[STEPS];
-    char error[400];
 } job;
 
 /* On one rank each sample by itself; on three a pair and one alone, all of them, and one. */
@@ -154,8 +153,9 @@ static weft_status run_step(job *j, weft_cascade_stage *stage, weft_loader *load
     return WEFT_OK;
 }
 
-static weft_status train(job *j)
+static weft_status_code train(void *user)
 {
+    job *j = user;
     weft_place_of_run place = weft_place_by(j->run, j->models);
     weft_store *store = weft_store_create();
     weft_spelling spelling = {0};
@@ -191,31 +191,16 @@ out:
     return status;
 }
 
-static void *run_rank(void *user)
-{
-    job *j = user;
-    if (train(j) != WEFT_OK)
-        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-    return NULL;
-}
-
 static void run(const job *like, int ranks, job *jobs)
 {
     weft_comm *comm[RANKS];
-    pthread_t thread[RANKS];
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = *like;
         jobs[r].comm = comm[r];
         jobs[r].ranks = ranks;
-        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
     }
-    for (int r = 0; r < ranks; r++)
-        pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks; r++) {
-        weft_comm_free(comm[r]);
-        cr_assert_str_empty(jobs[r].error, "rank %d of %d: %s", r, ranks, jobs[r].error);
-    }
+    run_ranks("cascades", ranks, comm, train, jobs, sizeof *jobs);
 }
 
 Test(cascade_stage, three_ranks_are_one)
