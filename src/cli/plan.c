@@ -78,6 +78,19 @@ weft_status weft_plan_print_json(const json_t *json)
     return WEFT_OK;
 }
 
+weft_status weft_plan_ranks(const weft_args *args, int64_t all, int most, int *ranks)
+{
+    int64_t devices;
+    WEFT_TRY(weft_args_i64(args, "--devices", 0, most, &devices));
+    if (devices == 0 && all > most)
+        return weft_fail(WEFT_E_ARG,
+                         "--cluster %s: %lld ranks, and layouts of up to %d are priced: --devices "
+                         "says for how many",
+                         weft_args_string(args, "--cluster"), (long long)all, most);
+    *ranks = (int)(devices ? devices : all);
+    return WEFT_OK;
+}
+
 weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg)
 {
     const char *picture = weft_args_string(args, "--svg"), *out = weft_args_string(args, "--out");

@@ -43,6 +43,8 @@ weft_status weft_plan_target_seal(json_t *plan, const char *format, const weft_p
  * tells. */
 weft_status weft_plan_target_check(const json_t *plan, const char *path, const char *spec,
                                    weft_arena *arena, weft_cluster *cluster, bool *known);
+/* Ranks to lay out: --devices, or as many as `all` where it says none, `most` at the most. */
+weft_status weft_plan_ranks(const weft_args *args, int64_t all, int most, int *ranks);
 /* The tail of every command: writes --svg and --out whole or not at all, prints `text` or --json.
  * NULL `json`: out of memory; NULL `svg`: there is no picture. Frees all three. */
 weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg);

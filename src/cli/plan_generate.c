@@ -100,22 +100,22 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_cluster cluster;
     weft_generation_prices prices;
     weft_buf text = {0};
-    int64_t devices, memory;
-    int count;
+    int64_t memory;
+    int count, ranks;
     const char *const *set = weft_args_list(args, "--set", &count),
                       *spec = weft_args_string(args, "--cluster");
-    WEFT_TRY(weft_args_i64(args, "--devices", 0, 1 << 12, &devices));
     WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &memory));
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_generate_section, &config));
     WEFT_TRY(read_options(&config, &options));
     WEFT_TRY(weft_cluster_load(arena, spec, &cluster));
-    const int64_t all = weft_cluster_devices(&cluster), ranks = devices ? devices : all,
-                  each = (ranks + all - 1) / all;
+    const int64_t all = weft_cluster_devices(&cluster);
+    WEFT_TRY(weft_plan_ranks(args, all, 1 << 12, &ranks));
+    const int64_t each = (ranks + all - 1) / all;
     options.memory = memory ? memory : cluster.device.memory / each;
     const weft_generation_pricer p = {.folder = config.model,
                                       .options = &options,
                                       .cluster = &cluster,
-                                      .ranks = (int)ranks,
+                                      .ranks = ranks,
                                       .arena = arena};
     WEFT_TRY(weft_generation_search(&p, &prices));
     if (prices.fitting == 0)

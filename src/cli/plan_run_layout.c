@@ -15,15 +15,11 @@ static int64_t memory_of(const weft_cluster *c, int ranks)
     return c->device.memory / (each > 1 ? each : 1);
 }
 
-static weft_status ranks_of(const weft_args *args, const weft_cluster *c, int *ranks)
+/* As many as the profile was measured with, or as the cluster has. */
+static int64_t all_of(const weft_cluster *c)
 {
-    int64_t devices;
-    WEFT_TRY(weft_args_i64(args, "--devices", 0, 1 << 16, &devices));
     const weft_rates *rates = c->device.rates;
-    if (devices == 0)
-        devices = rates && rates->ranks > 1 ? rates->ranks : weft_cluster_devices(c);
-    *ranks = (int)devices;
-    return WEFT_OK;
+    return rates && rates->ranks > 1 ? rates->ranks : weft_cluster_devices(c);
 }
 
 static weft_status none_fits(const weft_pricer *p, const weft_layouts *l)
@@ -58,7 +54,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_run_check(&run, path));
     WEFT_TRY(weft_run_models_read(&run, path, &models));
     WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--cluster"), &cluster, spec));
-    WEFT_TRY(ranks_of(args, &cluster, &p.ranks));
+    WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
     p.process = process;
     p.limit = memory ? memory : memory_of(&cluster, p.ranks);
     p.arena = arena;

@@ -28,6 +28,8 @@ sed 's/"touch": [0-9.e-]*/"touch": 1e18/' here.json >bad.json
 refuse "1e+18 s for a byte's first use" "$WEFT" topology bad.json
 sed 's/"threads": [0-9]*/"threads": 0/' here.json >bad.json
 refuse '0 threads' "$WEFT" topology bad.json
+sed 's/"ranks": [0-9]*/"ranks": 1000000000000/' here.json >bad.json
+refuse '1000000000000 ranks; from 1 to' "$WEFT" topology bad.json
 sed 's/"exchanges": \[\]/"exchanges": {}/' here.json >bad.json
 refuse '"exchanges" is no list' "$WEFT" topology bad.json
 

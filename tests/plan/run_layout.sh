@@ -108,6 +108,10 @@ plan --set memory.limit=$((all + 8))MiB --json >roomy.json || fail "a limit of $
 refuse "no layout of 2 ranks fits" plan --set memory.limit=20MiB
 refuse "no layout of 2 ranks fits" plan --memory 20MiB
 
+# clusters of more ranks than layouts are priced for
+refuse "131072 ranks, and layouts of up to 65536 are priced" "$WEFT" plan layout --for run.yaml --cluster h100:16384
+refuse "8192 ranks, and layouts of up to 4096 are priced" "$WEFT" plan generate --set model=none --cluster h100:1024
+
 # context: auto
 ranks 2 "$WEFT" train run.yaml --set out=runs/auto --set parallel.cp=2 --set parallel.context=auto >auto.log 2>&1 || { cat auto.log; fail "context: auto"; }
 grep -q "context: auto: ulysses 2 x ring 1 .*, ulysses 1 x ring 2 .* a step: ulysses [12] x ring [12] (local)" auto.log || { cat auto.log; fail "the choice is not told"; }

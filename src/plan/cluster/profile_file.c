@@ -143,6 +143,8 @@ static weft_status read_programs(const json_t *list, const char *path, weft_aren
     return WEFT_OK;
 }
 
+enum { MOST = 1 << 20 }; /* threads, and ranks */
+
 static weft_status read_profile(const json_t *json, const char *path, weft_arena *arena,
                                 weft_cluster *out)
 {
@@ -172,9 +174,9 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_i64_or(json, "ranks", path, 1, &rates->ranks));
     WEFT_TRY(weft_json_get_f64_or(json, "drag", path, 0, &rates->drag));
     WEFT_TRY(weft_json_get_f64_or(json, "touch", path, 0, &rates->touch));
-    if (rates->threads < 1 || rates->ranks < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld threads, %lld ranks; from 1 each", path,
-                         (long long)rates->threads, (long long)rates->ranks);
+    if (rates->threads < 1 || rates->threads > MOST || rates->ranks < 1 || rates->ranks > MOST)
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld threads, %lld ranks; from 1 to %d each", path,
+                         (long long)rates->threads, (long long)rates->ranks, MOST);
     WEFT_TRY(get_list(json, "exchanges", path, &list));
     WEFT_TRY(read_wires(list, path, arena, rates));
     WEFT_TRY(get_list(json, "programs", path, &list));
