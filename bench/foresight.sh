@@ -31,7 +31,7 @@ print("| %s | %s | %s | %s | %+.1f %% | %s, %s, %s, %s | %s | %s |" % (
     "%s + %s" % (said[1], said[0]), "the same" if (said[1], said[0]) == had else "%s + %s" % had))
 P
 {
-    echo "| run | layout | predicted ms | median of $((steps - 5)) steps, ms | off by | predicted: compute, waits for exchanges, optimizer, pauses | predicted: programs + weights and optimizer of rank 0 | reserved |"
+    echo "| run | layout | predicted ms | median of $((steps - 5)) steps, ms | off by | predicted: compute, waits for exchanges, optimizer, pauses | predicted: programs + weights and optimizer of the rank that takes most | reserved |"
     echo "|---|---|---|---|---|---|---|---|"
 } >table.md
 for i in ${RUNS-1 2 3 4 5 6}; do

@@ -68,6 +68,7 @@ typedef struct trainer {
     double longest; /* step, in seconds */
     bool told_patience;
     int64_t process; /* bytes of it that were resident before it reserved any */
+    int64_t peak;    /* bytes of the run's stage that takes most, without those */
     /* of the stage's steps so far; what its pipeline does is in `stages` */
     weft_away_times moved;
     weft_comm_times sent;
@@ -572,20 +573,26 @@ static weft_status keep_below_limit(trainer *t)
     return t->steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
 }
 
-/* Of the rank that takes most; what libraries have differs from start to start and is left out of
- * that. */
+/* What the rank that takes most has in `told`, which is freed; what libraries have differs from
+ * start to start and is left out of that. */
+static weft_status tell_most(const trainer *t, weft_status_code status, weft_buf *told)
+{
+    if (status == WEFT_OK)
+        status = weft_run_memory_most(t->comm, t->peak, told);
+    if (status == WEFT_OK && t->leader)
+        weft_info("%s", told->data);
+    weft_buf_free(told);
+    return status;
+}
+
 static weft_status tell_memory(trainer *t)
 {
     weft_buf told = {0};
-    weft_run_bytes peak;
-    weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps, t->store,
-                                              t->process, &peak, &told);
-    if (status == WEFT_OK)
-        status = weft_run_memory_most(t->comm, weft_run_bytes_sum(peak) - t->process, &told);
-    if (status == WEFT_OK && t->leader)
-        weft_info("%s", told.data);
-    weft_buf_free(&told);
-    return status;
+    weft_run_bytes peak = {0};
+    const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
+                                                    t->store, t->process, &peak, &told);
+    t->peak = weft_run_bytes_sum(peak) - t->process;
+    return tell_most(t, status, &told);
 }
 
 static weft_status tell_layout(const trainer *t)
@@ -1201,23 +1208,25 @@ static int64_t reserved(const trainer *t)
     return weft_step_cache_bytes(t->steps) + (t->stages ? weft_pipe_run_bytes(t->stages) : 0);
 }
 
-static void tell_stage(const trainer *t)
+static weft_status tell_stage(const trainer *t)
 {
     char memory[32], weights[32];
-    weft_buf sizes = {0};
+    weft_buf told = {0}, sizes = {0};
     for (int i = 0; i < t->buckets; i++) {
         const weft_bucket *b = weft_stage_bucket(t->stage, i);
         weft_buf_printf(&sizes, "%s%lld x %lldx%lldx%lld, %.2f GFLOP a step", i ? "; or " : "",
                         (long long)b->batch, (long long)b->frames, (long long)b->height,
                         (long long)b->width, 1e-9 * t->flops[i]);
     }
-    weft_info("stage %lld%s%s: %lld steps of %s, program %s, weights and optimizer %s%s",
-              (long long)t->stage_index, t->stage->name[0] ? " " : "", t->stage->name,
-              (long long)t->stage->steps, sizes.data ? sizes.data : "",
-              weft_format_bytes(reserved(t), memory),
-              weft_format_bytes(weft_store_bytes(t->store), weights),
-              weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
+    weft_buf_printf(&told,
+                    "stage %lld%s%s: %lld steps of %s, program %s, weights and optimizer %s%s",
+                    (long long)t->stage_index, t->stage->name[0] ? " " : "", t->stage->name,
+                    (long long)t->stage->steps, sizes.data ? sizes.data : "",
+                    weft_format_bytes(reserved(t), memory),
+                    weft_format_bytes(weft_store_bytes(t->store), weights),
+                    weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
+    return tell_most(t, weft_buf_check(&told), &told);
 }
 
 /* What went to other ranks, or elsewhere and back, in the stage's steps, and how much of it nobody
@@ -1283,8 +1292,7 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (t->done >= end)
         return WEFT_OK;
     WEFT_TRY(bind_stage(t));
-    if (t->leader)
-        tell_stage(t);
+    WEFT_TRY(tell_stage(t));
     WEFT_TRY(open_loader(t));
     if (t->resume && t->done > weft_run_first_step(t->run, index))
         WEFT_TRY(restore_loader(t));
@@ -1337,8 +1345,7 @@ static weft_status rehearse_stage(trainer *t, int64_t index)
                                   (uint64_t)t->run->seed));
     if (t->pipe)
         WEFT_TRY(bind_stages(t));
-    if (t->leader)
-        tell_stage(t);
+    WEFT_TRY(tell_stage(t));
     weft_rehearsal r = {0};
     const int64_t few = WEFT_REHEARSED > t->programs.buckets ? WEFT_REHEARSED : t->programs.buckets,
                   steps = t->stage->steps < few ? t->stage->steps : few;
