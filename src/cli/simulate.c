@@ -344,6 +344,11 @@ static weft_status run_simulate(const weft_args *args)
                          : weft_simulate_run(args, path);
     if (weft_args_flag(args, "--set") || weft_args_flag(args, "--costs"))
         return weft_fail(WEFT_E_ARG, "--set and --costs are for a run (.yaml), %s is a plan", path);
+    if (!strcmp(weft_path_extension(path), "jsonl"))
+        return weft_fail(WEFT_E_ARG,
+                         "%s has a line for every iteration, which weft report draws; what is "
+                         "simulated is a plan of weft plan or a trace of what ran",
+                         path);
     WEFT_TRY(weft_json_load(path, &json));
     if (weft_simulate_is_trace(json)) {
         json_decref(json);

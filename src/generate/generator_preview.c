@@ -21,7 +21,13 @@ weft_status weft_generator_open_preview(weft_generator *p)
                                 .height = p->options.height,
                                 .width = p->options.width};
     const bool shows = !p->comm || weft_comm_rank(p->comm) == 0;
+    const int64_t steps = weft_generator_steps(p);
     weft_tile chosen;
+    if (p->options.preview > steps)
+        return weft_fail(WEFT_E_ARG,
+                         "--preview %lld: none of %lld steps would be shown; at most %lld, which "
+                         "shows the last",
+                         (long long)p->options.preview, (long long)steps, (long long)steps);
     if (!p->options.preview || !shows)
         return WEFT_OK;
     return weft_vae_open_within(p->vae_folder, &o, p->options.memory, &p->preview, &chosen);

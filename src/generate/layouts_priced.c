@@ -386,18 +386,24 @@ static void print_line(const weft_generation_price *l, weft_buf *out)
         l->tiles[0] ? "  decoded in " : "", l->tiles);
 }
 
+static void tell_basis(const weft_generation_pricer *p, const weft_generation_prices *l,
+                       weft_buf *out)
+{
+    weft_rates_tell_basis(p->cluster->device.rates, l->fitting > 0 ? l->item[0].exact : 1,
+                          "weft profile --model of these sizes", out);
+}
+
 void weft_generation_print(const weft_generation_pricer *pricer, const weft_generation_prices *l,
                            bool explain, weft_buf *out)
 {
     enum { SHOWN = 10 };
     weft_buf_printf(out,
                     "%lld layouts of %d ranks priced in %.1f s: %lld fit, %lld do not, %lld cannot "
-                    "be%s\n",
+                    "be",
                     (long long)l->count, pricer->ranks, l->seconds, (long long)l->fitting,
-                    (long long)(l->legal - l->fitting), (long long)(l->count - l->legal),
-                    pricer->cluster->device.rates
-                        ? ""
-                        : "; by this cluster's figures: no profile of weft's own kernels");
+                    (long long)(l->legal - l->fitting), (long long)(l->count - l->legal));
+    tell_basis(pricer, l, out);
+    weft_buf_printf(out, "\n");
     weft_buf_printf(out, "  %-44s %10s %10s %10s %10s %10s %12s %12s\n", "layout", "video", "step",
                     "compute", "waiting", "decoding", "sent a step", "memory");
     for (int64_t i = 0; i < l->count && (explain || (i < SHOWN && l->item[i].fits)); i++) {
@@ -430,6 +436,7 @@ static void tell(const weft_generation_pricer *p, const weft_generation_prices *
         weft_buf_printf(told, "; next %s: %s", name.data ? name.data : "?",
                         why.data ? why.data : "?");
     }
+    tell_basis(p, l, told);
     weft_buf_free(&name);
     weft_buf_free(&why);
 }

@@ -133,6 +133,11 @@ weft_status weft_walk_file_open(const char *path, weft_walk_file *k)
 {
     *k = (weft_walk_file){0};
     weft_status_code status = weft_tensors_open(path, &k->file);
+    if (status == WEFT_E_FORMAT)
+        return weft_fail(status,
+                         "%s; kept latents are in .latents.safetensors and "
+                         ".walk.safetensors of weft generate",
+                         weft_error_message());
     if (status != WEFT_OK)
         return status;
     const char *head = weft_tensors_metadata(k->file, metadata);

@@ -235,10 +235,11 @@ void weft_layouts_print(const weft_pricer *pricer, const weft_layouts *l, bool e
     const weft_rates *rates = pricer->cluster->device.rates;
     weft_buf_printf(out,
                     "%lld layouts of %d ranks priced in %.1f s: %lld fit, %lld do not, %lld cannot "
-                    "be%s\n",
+                    "be",
                     (long long)l->count, pricer->ranks, l->seconds, (long long)l->fitting,
-                    (long long)(l->legal - l->fitting), (long long)(l->count - l->legal),
-                    rates ? "" : "; by this cluster's figures: no profile of weft's own kernels");
+                    (long long)(l->legal - l->fitting), (long long)(l->count - l->legal));
+    weft_rates_tell_basis(rates, l->fitting > 0 ? l->item[0].exact : 1, "weft profile CONFIG", out);
+    weft_buf_printf(out, "\n");
     if (rates && (rates->ranks > 1 ? rates->ranks : 1) != pricer->ranks)
         weft_buf_printf(out,
                         "the profile was measured with %lld processes at a time, and %d will run: "

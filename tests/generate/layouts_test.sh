@@ -77,6 +77,8 @@ refused_text "text=1: shared, or the one of the ranks 0 to 0" 1 --parallel text=
 generate 2 foretold --parallel cfg=2 --cluster profile.json
 grep -q "predicted: .* a step, .* for the denoising of 1, .* for the decoding of a video (.* % of it" foretold.log || { cat foretold.log; fail "no seconds before the start"; }
 grep -q "denoised in .*, .* % of what was predicted" foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
+"$WEFT" plan generate "${size[@]}" --devices 1 --cluster profile.json --memory 1GiB >foreign.log 2>&1 || { cat foreign.log; fail "weft plan generate by a profile of other shapes"; }
+grep -q "; the profile has [0-9]* % of the best one's kernel time at its shapes, .*weft profile --model" foreign.log || { cat foreign.log; fail "not told: the profile is of other shapes"; }
 grep -q "^predicted: " one.log && fail "seconds are told without measured rates"
 # by the programs of this very video in every layout, which are timed whole; other sizes by their kernels
 "$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
@@ -88,6 +90,7 @@ grep -q "predicted: .* (100 % of it" known.log || { cat known.log; fail "program
 for frames in 5 9; do
     "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --cluster two.json --memory 1GiB --out two$frames.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan generate by such a profile"; }
+    [ $frames = 9 ] || ! grep "the profile has" plan.log || fail "told of a profile of these shapes"
 done
 python3 - <<'P' || fail "what a profile of a model has"
 import json

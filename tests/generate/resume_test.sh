@@ -74,6 +74,8 @@ grep -q 'stopped after step [1-9][0-9]* of 120 of prompt 1.*--resume' unipc.stop
 
 # pictures on the way: nothing else changes
 generate "${long[@]}" --preview 7 --raw --out seen.mp4 >seen.log 2>&1 || { cat seen.log; fail "--preview"; }
+generate "${long[@]}" --preview 999 --out refused.mp4 >refused.log 2>&1 && fail "a preview behind step 999"
+grep -q -e "--preview 999: none of [0-9]* steps would be shown" refused.log || { cat refused.log; fail "--preview of more than the steps"; }
 mkdir blind.preview.png # cannot be written
 generate "${long[@]}" --preview 7 --raw --out blind.mp4 >blind.log 2>&1 && cmp blind.npy unipc.npy && [ "$(grep -c "goes on without --preview" blind.log)" = 1 ] ||
     { cat blind.log; fail "a picture of --preview that cannot be written"; }
@@ -118,6 +120,8 @@ grep -q 'did not come to an end' decoded.log && { cat decoded.log; fail "a decod
 grep -q 'kept.latents.safetensors: it was made with steps 3, and this command says 4' refused.log || { cat refused.log; fail "latents of other steps"; }
 decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE"
 grep -q 'kept.latents.safetensors: made for another VAE (.*) than the one in model-vae/vae' refused.log || { cat refused.log; fail "another VAE is not named"; }
+"$WEFT" generate --decode seen.mp4 --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a video was decoded"
+grep -q "seen.mp4.*; kept latents are in .latents.safetensors" refused.log || { cat refused.log; fail "not told: what is decoded"; }
 "$WEFT" generate --decode other.walk.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"
 grep -q 'a walk after step [0-9]* of 120, not yet denoised' refused.log || { cat refused.log; fail "a walk"; }
 head -c -40 kept.latents.safetensors >cut.safetensors

@@ -45,6 +45,8 @@ grep -q '"proved": true' plan.json || fail "a plan of five cascades is not prove
 OMP_NUM_THREADS=1 "$WEFT" plan cascades --costs costs.json --devices 7 --memory 6500000000 --seed 3 --json >again.json
 cmp printed.json again.json
 "$WEFT" simulate plan.json --out figures.json --chrome trace.json --svg chart.svg >simulated
+{ cat plan.json; echo '{}'; } | tr -d '\n' >lines.jsonl
+refuse "lines.jsonl has a line for every iteration, which weft report draws" "$WEFT" simulate lines.jsonl
 refuse "--folds: plan.json is a plan of bare numbers" "$WEFT" simulate plan.json --folds 4
 python3 - <<'PY'
 import json

@@ -227,3 +227,15 @@ double weft_rates_wire_seconds(const weft_rates *r, const char *op, int64_t rank
     const double at = (bytes - (double)below->bytes) / (double)(above->bytes - below->bytes);
     return below->seconds + at * (above->seconds - below->seconds);
 }
+
+void weft_rates_tell_basis(const weft_rates *rates, double exact, const char *measure,
+                           weft_buf *out)
+{
+    if (!rates)
+        weft_buf_printf(out, "; by this cluster's figures: no profile of weft's own kernels");
+    else if (exact < 0.5)
+        weft_buf_printf(out,
+                        "; the profile has %.0f %% of the best one's kernel time at its shapes, "
+                        "and tells the rest by other shapes: %s is nearer",
+                        100 * exact, measure);
+}

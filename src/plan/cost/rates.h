@@ -64,6 +64,12 @@ uint64_t weft_rates_program_id(const weft_graph *graph);
 /* The program of this graph; NULL: it was not timed. */
 const weft_program_rate *weft_rates_program(const weft_rates *rates, const weft_graph *graph);
 
+/* Appends what a price rests on where that is not mostly a profile of its own shapes: `rates` is
+ * NULL, or less than half of its kernels' seconds, the share `exact`, was measured at them, as by
+ * a profile of another model. `measure`: what would be nearer. */
+void weft_rates_tell_basis(const weft_rates *rates, double exact, const char *measure,
+                           weft_buf *out);
+
 /* What a node is limited by, from its op. */
 weft_work weft_node_work(const weft_node *node);
 
