@@ -53,6 +53,14 @@ static const json_t *setting(const weft_adapter *a, const char *key)
     return json_object_get(a->config, full);
 }
 
+/* Neither null nor false nor empty. */
+static bool is_set(const json_t *value)
+{
+    return value && !json_is_null(value) && !json_is_false(value) &&
+           (!json_is_array(value) || json_array_size(value) > 0) &&
+           (!json_is_object(value) || json_object_size(value) > 0);
+}
+
 /* adapter_config.json beside PEFT's file, or the header's "lora_adapter_metadata". */
 static weft_status read_config(weft_adapter *a)
 {
@@ -75,9 +83,12 @@ static weft_status read_config(weft_adapter *a)
     if (type && strcmp(type, "LORA"))
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"peft_type\" is %s; weft reads LORA",
                          a->config_file, type);
-    static const char *const not_read[] = {"use_dora", "fan_in_fan_out"};
+    static const char *const not_read[] = {
+        "alora_invocation_tokens", "arrow_config", "fan_in_fan_out",
+        "layer_replication",       "lora_bias",    "modules_to_save",
+        "trainable_token_indices", "use_dora",     "use_qalora"};
     for (int i = 0; i < WEFT_COUNT(not_read); i++)
-        if (json_is_true(setting(a, not_read[i])))
+        if (is_set(setting(a, not_read[i])))
             return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" is not supported", a->config_file,
                              not_read[i]);
     return WEFT_OK;

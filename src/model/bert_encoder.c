@@ -117,6 +117,16 @@ static const weft_field fields[] = {
     {"is_decoder", WEFT_FIELD_FIXED, .fallback = "false"},
 };
 
+static const weft_unused_field unused[] = {
+    {"directionality"},
+    {"pooler_fc_size"},
+    {"pooler_num_attention_heads"},
+    {"pooler_num_fc_layers"},
+    {"pooler_size_per_head"},
+    {"pooler_type"},
+    {NULL},
+};
+
 static const weft_port_row ports[] = {
     {WEFT_PORT_TOKENS,    false, "input_ids"},
     {WEFT_PORT_TEXT_MASK, false, "attention_mask", .optional = true},
@@ -139,7 +149,7 @@ const weft_family weft_family_bert = {
     .class_name = "BertModel", .role = WEFT_ROLE_TEXT_ENCODER,
     .scope = "text_encoder", .stem = "model", .library = "transformers", .model_type = "bert",
     .config_bytes = sizeof(bert), .field = fields, .fields = sizeof fields / sizeof *fields,
-    .check = check, .sizes = sizes,
+    .check = check, .unused = unused, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports,
     .shape = weft_text_encoder_shape, .build = build, .text = text_shape,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,

@@ -301,12 +301,20 @@ static const weft_named_config text_sizes[] = {
     {NULL, NULL},
 };
 
+static const weft_unused_field unused[] = {
+    {"logit_scale_init_value"},
+    {"text_config_dict", "null"},
+    {"vision_config_dict", "null"},
+    {"vocab_size"}, /* a vision model inside of LLaVA has it */
+    {NULL},
+};
+
 #define FAMILY(stem_, kind, class_, role_, scope_, ...)                                           \
     const weft_family weft_family_clip_##stem_ = {                                                \
         .class_name = class_, .role = role_, .scope = scope_, .stem = "model",                    \
         .library = "transformers", .config_bytes = sizeof(weft_clip),                          \
         .field = kind##_fields, .fields = sizeof kind##_fields / sizeof *kind##_fields,           \
-        .check = check,                                                                           \
+        .check = check, .unused = unused,                                                                           \
         .port = stem_##_ports, .ports = sizeof stem_##_ports / sizeof *stem_##_ports,             \
         .shape = shape, .build = build_##stem_,                                                   \
         .dialect = stem_##_dialects,                                                              \

@@ -218,6 +218,18 @@ typedef struct weft_field {
 } weft_field;
 int64_t weft_three(const void *config); /* the `length` of what has three sides */
 
+/* A field of the reference's config that the model does not read. "object.key" is a key of an
+ * object that a field's `also` names. */
+typedef struct weft_unused_field {
+    const char *key;
+    const char *only; /* the one value that is accepted, as JSON; NULL: any value */
+    bool each;        /* a list whose items are all `only` is accepted, too */
+    /* The value that the other fields imply; NULL: `only`. */
+    const char *(*implied)(const void *config);
+} weft_unused_field;
+/* The fields of every config of the transformers library; ends with a key of NULL. */
+extern const weft_unused_field weft_transformers_unused[];
+
 /* What an autoencoder's config says of its latents: a denoiser's are (z - mean - shift) scale /
  * deviation, mean and deviation by channel. `scale` 0: the config has no such field. */
 typedef struct weft_statistics {
@@ -416,6 +428,9 @@ struct weft_family {
     const weft_field *field;
     int fields;
     weft_status (*check)(const void *config, const weft_places *places); /* beyond the table */
+    /* fields that the model does not read, next to its library's; ends with a key of NULL; NULL:
+     * none */
+    const weft_unused_field *unused;
     const weft_named_config *sizes; /* published ones, ends with a name of NULL; NULL: none */
 
     const weft_port_row *port;

@@ -232,16 +232,24 @@ static weft_status read_default(const weft_family *family, const weft_field *f, 
     return status;
 }
 
+/* As json_equal, and 0 is 0.0. */
+static bool same_json(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
+}
+
 static weft_status check_fixed(const weft_field *f, const char *where, const json_t *value)
 {
+    json_t *known = json_loads(f->fallback, JSON_DECODE_ANY, NULL);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
     const weft_status_code status =
-        !strcmp(text, f->fallback)
+        !known || !text ? weft_fail(WEFT_E_MEMORY, "%s: out of memory", where)
+        : same_json(value, known)
             ? WEFT_OK
             : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported; only %s is", where,
                         f->key, text, f->fallback);
+    json_decref(known);
     free(text);
     return status;
 }
@@ -344,33 +352,142 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
                       : read_item(f, where, value, -1, (char *)config + f->offset);
 }
 
-/* Of a config that was written for weft; files of others have fields of their own. */
-static weft_status refuse_unknown(const weft_family *family, const json_t *json,
-                                  const weft_places *places)
+/* ---- fields that the table does not have ---------------------------------------------------- */
+
+/* Whether a field of the table reads `key`: its own, or an object or key that `also` names. */
+static bool reads_key(const weft_family *family, const char *key)
 {
-    const char *key;
-    json_t *value;
-    const char *names[256];
+    const size_t length = strlen(key);
+    for (int i = 0; i < family->fields; i++) {
+        if (!strcmp(family->field[i].key, key))
+            return true;
+        for (const char *at = family->field[i].also; at; at = strchr(at, '|')) {
+            at += *at == '|';
+            if (strcspn(at, "|") >= length && !strncmp(at, key, length) && strchr("|.", at[length]))
+                return true;
+        }
+    }
+    return false;
+}
+
+static const weft_unused_field *find_unused(const weft_unused_field *list, const char *key)
+{
+    for (; list && list->key; list++)
+        if (!strcmp(list->key, key))
+            return list;
+    return NULL;
+}
+
+static bool accepts_value(const weft_unused_field *u, const json_t *value, const json_t *only)
+{
+    if (!u->each || !json_is_array(value))
+        return same_json(value, only);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!same_json(json_array_get(value, i), only))
+            return false;
+    return true;
+}
+
+static weft_status check_unused(const weft_family *family, const weft_unused_field *u,
+                                const json_t *value, const char *where, const void *config)
+{
+    const char *only = u->implied ? u->implied(config) : u->only;
+    if (!only || (json_is_null(value) && u->each))
+        return WEFT_OK;
+    json_t *known = json_loads(only, JSON_DECODE_ANY, NULL);
+    char *text = weft_json_line(value);
+    const weft_status_code status =
+        !known || !text ? weft_fail(WEFT_E_MEMORY, "%s: out of memory", where)
+        : accepts_value(u, value, known)
+            ? WEFT_OK
+            : weft_fail(WEFT_E_UNSUPPORTED,
+                        "%s: \"%s\": %.80s is not implemented for %s. weft supports only %s here.",
+                        where, u->key, text, family->class_name, only);
+    json_decref(known);
+    weft_free(text);
+    return status;
+}
+
+/* A config of a section of weft's own: the nearest field, else all fields. */
+static weft_status refuse_own(const weft_family *family, const char *key, const char *where)
+{
+    const char *names[256] = {0};
     const int count = family->fields < 256 ? family->fields : 256;
     for (int i = 0; i < count; i++)
         names[i] = family->field[i].key;
+    const char *near = weft_nearest_name(key, names, count);
+    weft_buf known = {0};
+    for (int i = 0; i < count && !near; i++)
+        weft_buf_printf(&known, "%s%s", i ? ", " : "; known are ", names[i]);
+    const weft_status_code status =
+        weft_fail(WEFT_E_CONFIG, "%s: %s has no field \"%.80s\"%s%s%s", where, family->class_name,
+                  key, near ? " (did you mean \"" : "",
+                  near         ? near
+                  : known.data ? known.data
+                               : "",
+                  near ? "\"?)" : "");
+    weft_buf_free(&known);
+    return status;
+}
+
+/* A file of another program: the field may change the model in a way that weft lacks. */
+static weft_status refuse_foreign(const weft_family *family, const char *key, const json_t *value,
+                                  const char *where)
+{
+    char *text = weft_json_line(value);
+    const weft_status_code status =
+        weft_fail(WEFT_E_UNSUPPORTED,
+                  "%s: weft does not implement the field \"%.80s\" of %s (its value: %.80s). "
+                  "Remove the field if the model does not depend on it; otherwise weft cannot run "
+                  "this model.",
+                  where, key, family->class_name, text ? text : "?");
+    weft_free(text);
+    return status;
+}
+
+static weft_status check_key(const weft_family *family, const char *key, const json_t *value,
+                             const weft_places *places, const void *config)
+{
+    const char *where = weft_places_of(places, key);
+    if (places->strict)
+        return find_field(family, key) || key[0] == '_' ? WEFT_OK : refuse_own(family, key, where);
+    const bool transformers = family->library && !strcmp(family->library, "transformers");
+    const weft_unused_field *u = find_unused(family->unused, key);
+    u = u || !transformers ? u : find_unused(weft_transformers_unused, key);
+    if (u)
+        return check_unused(family, u, value, where, config);
+    return reads_key(family, key) || key[0] == '_' ? WEFT_OK
+                                                   : refuse_foreign(family, key, value, where);
+}
+
+/* Keys of the objects that a field's `also` names. */
+static weft_status check_inner(const weft_family *family, const char *object, const json_t *inside,
+                               const weft_places *places, const void *config)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)inside, key, value)
+    {
+        char path[160];
+        snprintf(path, sizeof path, "%.70s.%.80s", object, key);
+        if (!reads_key(family, path))
+            WEFT_TRY(check_key(family, path, value, places, config));
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_keys(const weft_family *family, const json_t *json,
+                              const weft_places *places, const void *config)
+{
+    const char *key;
+    json_t *value;
     json_object_foreach((json_t *)json, key, value)
     {
-        if (find_field(family, key) || key[0] == '_')
-            continue;
-        const char *near = weft_nearest_name(key, names, count);
-        weft_buf known = {0};
-        for (int i = 0; i < count && !near; i++)
-            weft_buf_printf(&known, "%s%s", i ? ", " : "; known are ", names[i]);
-        const weft_status_code status = weft_fail(
-            WEFT_E_CONFIG, "%s: %s has no field \"%.80s\"%s%s%s", weft_places_of(places, key),
-            family->class_name, key, near ? " (did you mean \"" : "",
-            near         ? near
-            : known.data ? known.data
-                         : "",
-            near ? "\"?)" : "");
-        weft_buf_free(&known);
-        return status;
+        const weft_field *f = find_field(family, key);
+        if (!f)
+            WEFT_TRY(check_key(family, key, value, places, config));
+        if (!f && !places->strict && json_is_object(value) && reads_key(family, key))
+            WEFT_TRY(check_inner(family, key, value, places, config));
     }
     return WEFT_OK;
 }
@@ -379,9 +496,11 @@ weft_status weft_fields_read(const weft_family *family, const json_t *json,
                              const weft_places *places, void *config)
 {
     if (places->strict)
-        WEFT_TRY(refuse_unknown(family, json, places));
+        WEFT_TRY(check_keys(family, json, places, config));
     for (int i = 0; i < family->fields; i++)
         WEFT_TRY(read_field(family, &family->field[i], json, places, config));
+    if (!places->strict)
+        WEFT_TRY(check_keys(family, json, places, config));
     return family->check ? family->check(config, places) : WEFT_OK;
 }
 

@@ -207,6 +207,24 @@ static const weft_field llama_fields[] = {
     FIELDS("152064", "8192", "29568", "80", "64", "8", "1000000", "1e-5"),
 };
 
+static const weft_unused_field unused[] = {
+    {"image_token_id"},
+    {"layer_types", "\"full_attention\"", .each = true},
+    {"max_position_embeddings"}, /* the length of training: positions rotate without a limit */
+    {"max_window_layers"},       /* of sliding windows, which "use_sliding_window" has off */
+    {"pretraining_tp"},
+    {"sliding_window"},
+    {"video_token_id"},
+    {"vision_end_token_id"},
+    {"vision_start_token_id"},
+    {"vision_token_id"},
+    /* positions of images; those of a text are equal on all of its sections */
+    {"rope_parameters.mrope_section"},
+    {"rope_parameters.partial_rotary_factor", "1"},
+    {"rope_scaling.mrope_section"},
+    {NULL},
+};
+
 static const weft_port_row ports[] = {
     {WEFT_PORT_TOKENS,      false, "input_ids"},
     {WEFT_PORT_TEXT_MASK,   false, "attention_mask", .optional = true},
@@ -241,7 +259,7 @@ static const weft_dialect llama_dialects[] = {DIALECTS("layers.0.self_attn.q_pro
         .model_type = type_,                                                                      \
         .config_bytes = sizeof(weft_llama),                                                       \
         .field = stem_##_fields, .fields = sizeof stem_##_fields / sizeof *stem_##_fields,        \
-        .check = check, .sizes = stem_##_sizes,                                                   \
+        .check = check, .unused = unused, .sizes = stem_##_sizes,                                                   \
         .port = ports, .ports = sizeof ports / sizeof *ports, \
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \

@@ -138,6 +138,12 @@ static const weft_field fields[] = {
     {"image_seq_length", WEFT_FIELD_IGNORED, .fallback = "576"},
 };
 
+static const weft_unused_field unused[] = {
+    {"ignore_index"}, /* of the training loss */
+    {"vocab_size"},   /* as that of "text_config" */
+    {NULL},
+};
+
 static const weft_port_row ports[] = {
     {WEFT_PORT_TOKENS,      false, "input_ids"},
     {WEFT_PORT_TEXT_MASK,   false, "attention_mask", .optional = true},
@@ -169,7 +175,7 @@ const weft_family weft_family_llava = {
     .role = WEFT_ROLE_TEXT_ENCODER, .scope = "text_encoder", .stem = "model",
     .library = "transformers", .model_type = "llava",
     .config_bytes = sizeof(llava), .field = fields, .fields = sizeof fields / sizeof *fields,
-    .check = check, .sizes = sizes,
+    .check = check, .unused = unused, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports,
     .shape = shape, .build = build, .text = text_shape,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,

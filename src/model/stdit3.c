@@ -474,6 +474,7 @@ static const weft_cache_row caches[] = {
 };
 
 const weft_family weft_family_stdit3 = {
+    .unused = weft_transformers_unused, /* the reference is a model of that library */
     .class_name = "STDiT3", .also = "STDiT3_XL_2", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,

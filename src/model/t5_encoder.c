@@ -170,7 +170,28 @@ static void text_shape(const void *config, weft_text_shape *text)
     *text = (weft_text_shape){c->max_length, c->width, 0, 0};
 }
 
+/* Both follow from "feed_forward_proj". */
+static const char *implied_activation(const void *config)
+{
+    return ((const t5 *)config)->plain ? "\"relu\"" : "\"gelu_new\"";
+}
+
+static const char *implied_gate(const void *config)
+{
+    return ((const t5 *)config)->plain ? "false" : "true";
+}
+
 /* clang-format off */
+static const weft_unused_field unused[] = {
+    {"dense_act_fn", .implied = implied_activation},
+    {"is_gated_act", .implied = implied_gate},
+    {"n_positions"},
+    {"num_decoder_layers"},
+    {"scalable_attention"},    /* of the training code */
+    {"scale_decoder_outputs"},
+    {NULL},
+};
+
 static const char *const forms[] = {"\"gated-gelu\"", "\"relu\"", NULL};
 
 #define AT(member) offsetof(t5, member)
@@ -247,7 +268,7 @@ static const weft_dialect t5_dialects[] = {
         .model_type = type_,                                                                      \
         .config_bytes = sizeof(t5),                                                               \
         .field = stem_##_fields, .fields = sizeof stem_##_fields / sizeof *stem_##_fields,        \
-        .check = check, .sizes = stem_##_sizes,                                                   \
+        .check = check, .unused = unused, .sizes = stem_##_sizes,                                                   \
         .port = ports, .ports = sizeof ports / sizeof *ports, \
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \

@@ -74,6 +74,10 @@ only_peft "c['lora_alpha'] = 4"
 fails dialect_wan_a.json 'merged_alpha.*FAIL'
 only_peft "c['use_dora'] = True"
 fails dialect_wan_a.json '"use_dora" is not supported'
+only_peft "c['layer_replication'] = [[0, 1], [0, 2]]"
+fails dialect_wan_a.json '"layer_replication" is not supported'
+only_peft "c['modules_to_save'], c['layer_replication'] = None, []"
+passes dialect_wan_a.json
 only_peft "c['peft_type'] = 'LOHA'"
 fails dialect_wan_a.json '"peft_type" is LOHA; weft reads LORA'
 only_peft "c['alpha_pattern'] = {'^blocks': 8}"
