@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "generate/decode.h"
 #include "generate/generator_parts.h"
+#include "runtime/common_clock.h"
 #include "runtime/part.h"
 
 #include <math.h>
@@ -340,15 +341,15 @@ typedef struct run_state {
     int64_t prompt; /* that is decoded */
 } run_state;
 
-/* The same with what takes place when in a file: all ranks begin together. */
+/* Computes the answer and writes its timeline; those of all ranks have the same origin. */
 static weft_status_code trace_answer(weft_generator *p, int64_t step, const float *x,
                                      const weft_level *level, float *answer)
 {
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     char path[1100];
+    weft_timeline timeline = weft_timeline_open(rank, 1);
     if (p->comm)
-        WEFT_TRY(weft_comm_barrier(p->comm));
-    weft_timeline timeline = weft_timeline_open(rank, p->comm ? weft_comm_ranks(p->comm) : 1);
+        WEFT_TRY(weft_timeline_open_together(p->comm, NULL, &timeline));
     p->timeline = &timeline;
     weft_status_code status = answer_at(p, step, x, level, answer);
     p->timeline = NULL;

@@ -255,9 +255,9 @@ typedef struct weft_timeline {
     weft_trace trace;
     weft_timeline_note *note; /* by step of the trace */
     int64_t note_room;
-    double *start, *end; /* by step of the trace: seconds since it was opened */
+    double *start, *end; /* by step of the trace: seconds since its origin */
     int64_t start_room, end_room;
-    double origin; /* when that was, by weft_now() */
+    double origin; /* when it was opened, by weft_now() */
     int rank;
     int32_t last; /* step of the compute stream; -1: none yet */
 } weft_timeline;
@@ -276,9 +276,9 @@ weft_status weft_timeline_write(const weft_timeline *timeline, const char *path)
 weft_status weft_timeline_read(const char *path, weft_timeline *timeline);
 /* The timelines of all `count` ranks (in any order) as one trace that can be simulated: kernels and
  * what lies between them take the seconds that they took, exchanges are of all their ranks and have
- * bytes, waits take what they must. *executed: seconds from the opening of the timelines, which
- * all ranks did together, to the end of the last one. WEFT_E_FORMAT names the rank and the exchange
- * where they do not belong to one run, or where stages of a pipeline send. */
+ * bytes, waits take what they must. *executed: seconds from the opening of the timelines
+ * (weft_timeline_open_together) to the end of the last one. WEFT_E_FORMAT names the rank and the
+ * exchange where they do not belong to one run, or where stages of a pipeline send. */
 weft_status weft_timelines_join(const weft_timeline *timeline, int count, weft_trace *out,
                                 double *executed);
 /* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels

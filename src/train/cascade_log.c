@@ -16,11 +16,41 @@ static weft_status no_memory(void)
 
 /* ---- all ranks' sides of an iteration ------------------------------------------------------- */
 
-/* What a rank tells beside its cascades. */
+/* Figures of a rank in addition to its cascades. */
 typedef struct figures {
+    double begin; /* of the iteration on this rank, on the common clock */
+    double clock_age;
     double all, reduce, summed;
     int64_t reduced;
 } figures;
+
+/* Moves the times of rank `r`, which count from its own begin, to those of all ranks: `late` is how
+ * much later than the first rank it began. */
+static void shift_times(weft_executed *e, int r, double late)
+{
+    for (int64_t c = 0; c < e->cascades; c++) {
+        weft_cascade_done *d = &e->of[r * e->cascades + c];
+        d->start += d->took_part ? late : 0;
+        d->end += d->took_part ? late : 0;
+    }
+}
+
+static void sum_figures(const figures *all, weft_executed *e)
+{
+    double first = INFINITY;
+    e->clock_age = all[0].clock_age;
+    for (int r = 0; r < e->ranks; r++)
+        first = fmin(first, all[r].begin);
+    for (int r = 0; r < e->ranks; r++) {
+        const double late = all[r].begin - first;
+        shift_times(e, r, late);
+        e->all = fmax(e->all, late + all[r].all);
+        e->reduce = fmax(e->reduce, all[r].reduce);
+        e->reduced += all[r].reduced;
+        if (all[r].summed > 0)
+            e->summed = fmax(e->summed, late + all[r].summed);
+    }
+}
 
 static const weft_cascade_done *side(const weft_executed *e, int rank, int64_t cascade)
 {
@@ -84,7 +114,8 @@ weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *pl
     const int64_t n = plan->cascades, bytes = n * (int64_t)sizeof(weft_cascade_done);
     const int64_t f64 = (int64_t)sizeof(double);
     weft_executed e = {.ranks = ranks, .cascades = n};
-    figures own = {done->seconds, done->reduce, done->summed, done->reduced_bytes},
+    figures own = {done->begin,  done->clock_age, done->seconds,
+                   done->reduce, done->summed,    done->reduced_bytes},
             *all = weft_alloc(ranks * (int64_t)sizeof *all);
     e.of = weft_alloc(ranks * bytes + 1);
     e.start = weft_alloc((3 * n + ranks + WEFT_CASCADE_MODULES) * f64);
@@ -97,12 +128,7 @@ weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *pl
     e.module = e.idle + ranks;
     WEFT_GO(weft_comm_all_gather(comm, done->cascade, bytes, e.of));
     WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
-    for (int r = 0; r < ranks; r++) {
-        e.all = fmax(e.all, all[r].all);
-        e.reduce = fmax(e.reduce, all[r].reduce);
-        e.reduced += all[r].reduced;
-        e.summed = fmax(e.summed, all[r].summed);
-    }
+    sum_figures(all, &e);
     sum_cascades(plan, &e);
     sum_ranks(plan, &e);
     e.exposed = e.summed > 0 ? fmax(0, e.summed - e.makespan) : e.reduce;

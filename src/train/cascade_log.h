@@ -11,7 +11,8 @@
 
 #include "train/cascade_ahead.h"
 
-/* One iteration as all ranks saw it. Seconds from its begin on each rank. */
+/* One iteration as all ranks saw it. Seconds of the common clock (runtime/common_clock.h) from when
+ * the first rank began, so that times of two ranks can be compared. */
 typedef struct weft_executed {
     int ranks;
     int64_t cascades;
@@ -25,6 +26,7 @@ typedef struct weft_executed {
     /* When the last rank had the sums of gradients, 0: the update made them; and how long after the
      * last cascade that was, with the update where that made them. */
     double summed, exposed;
+    double clock_age;                          /* of rank 0; see weft_iteration_done */
     double compiled;                           /* of the rank that compiled longest */
     int64_t in_place, received, sent, reduced; /* bytes, sums over ranks */
     double peak;                               /* of any program */

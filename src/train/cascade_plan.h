@@ -50,8 +50,8 @@ typedef struct weft_placed_iteration {
     double makespan, lower_bound; /* seconds, as planned */
 } weft_placed_iteration;
 
-/* Of one cascade on one rank, as it went. Seconds from the iteration's begin; bytes of results of
- * producers that its inputs were made of. */
+/* Of one cascade on one rank, as it went. Seconds from this rank's begin of the iteration; bytes of
+ * results of producers that its inputs were made of. */
 typedef struct weft_cascade_done {
     bool took_part;
     double start, end; /* from when its inputs were there to when its kernels were done */
@@ -68,7 +68,8 @@ typedef struct weft_cascade_done {
 
 typedef struct weft_iteration_done {
     weft_cascade_done *cascade; /* [cascades], of this rank; the caller's */
-    double begin;               /* second 0: of weft_now, or of the modelled device's clock */
+    double begin;               /* second 0, on the clock that all ranks share */
+    double clock_age;           /* seconds since that clock was measured; 0: it is modelled */
     double reduce;              /* seconds from the last cascade's end here to the update's end */
     double seconds;             /* of all of it */
     int64_t reduced_bytes;      /* that this rank sent for sums of gradients */

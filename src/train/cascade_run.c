@@ -36,7 +36,8 @@ struct weft_cascade_run {
     weft_group *world;
     weft_hands_place hands;
     weft_device_stream *stream; /* of what is handed on */
-    const double *clock;        /* modelled seconds; NULL: weft_now()'s */
+    const double *modelled;     /* seconds of a modelled device; NULL: `clock` counts */
+    weft_common_clock clock;
     double compiling;
     weft_sums *sums;  /* beside the cascades; NULL: otherwise */
     int32_t last;     /* of the plan that runs: this rank's last DiT cascade; -1: it has none */
@@ -502,7 +503,22 @@ static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, i
 
 static double now(const weft_cascade_run *r)
 {
-    return r->clock ? *r->clock : weft_now();
+    return r->modelled ? *r->modelled : weft_common_now(&r->clock);
+}
+
+double weft_cascade_run_now(const weft_cascade_run *r)
+{
+    return now(r);
+}
+
+weft_status weft_cascade_run_measure_clock(weft_cascade_run *r)
+{
+    return r->modelled ? WEFT_OK : weft_common_clock_measure(r->setup.comm, &r->clock);
+}
+
+const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *r)
+{
+    return r->modelled ? NULL : &r->clock;
 }
 
 /* ---- sums beside the cascades ---------------------------------------------------------------- */
@@ -712,7 +728,10 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
 {
     weft_hands *hands = NULL;
     const double began = weft_thread_seconds();
+    if (!r->clock.measured)
+        WEFT_TRY(weft_cascade_run_measure_clock(r));
     done->begin = now(r);
+    done->clock_age = r->modelled ? 0 : weft_common_clock_age(&r->clock);
     done->summed = r->running = r->taking = 0;
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
     WEFT_TRY(make_room(r, plan));
@@ -757,7 +776,7 @@ static weft_status find_clock(weft_cascade_run *r)
     WEFT_TRY(device->open(backend, &r->stream));
     if (!device->clock(r->stream, &clock))
         return WEFT_OK;
-    r->clock = clock.now;
+    r->modelled = clock.now;
     r->hands.device = device;
     r->hands.stream = r->stream;
     return WEFT_OK;
@@ -774,6 +793,7 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
     if (!r)
         return weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
     *r = (weft_cascade_run){.setup = *setup, .place = *setup->place};
+    r->clock.own = setup->clock;
     r->place.comm = NULL; /* a member of a group that is named when it is launched */
     r->place.kind = WEFT_STEP_GRADIENTS;
     r->place.own = true;

@@ -16,6 +16,7 @@
 #ifndef WEFT_TRAIN_CASCADE_RUN_H
 #define WEFT_TRAIN_CASCADE_RUN_H
 
+#include "runtime/common_clock.h"
 #include "train/cascade_grads.h"
 #include "train/cascade_hand.h"
 #include "train/step.h"
@@ -62,6 +63,7 @@ typedef struct weft_cascade_setup {
     int buckets;
     const int64_t *clips; /* [buckets] of a sample */
     int64_t cache_bytes;  /* of programs and graphs; 0: a GiB */
+    weft_own_clock clock; /* this rank's; not used with a modelled device, which has its own */
     weft_cascade_calls calls;
 } weft_cascade_setup;
 
@@ -93,6 +95,13 @@ weft_step *weft_cascade_run_update(weft_cascade_run *run);
  * is one that weft_placed_check accepts and the same on all ranks. */
 weft_status weft_cascade_run_iteration(weft_cascade_run *run, const weft_placed_iteration *plan,
                                        weft_iteration_done *done);
+/* Seconds on the clock that all ranks share: rank 0's, or a modelled device's, which messages keep
+ * in step. The first iteration measures offsets (runtime/common_clock.h). */
+double weft_cascade_run_now(const weft_cascade_run *run);
+/* Collective: measures offsets again, as clocks of machines drift. */
+weft_status weft_cascade_run_measure_clock(weft_cascade_run *run);
+/* NULL with a modelled device. */
+const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *run);
 /* Then the update, ready to be given its scalars and run; until the next iteration. */
 weft_status weft_cascade_run_bind_update(weft_cascade_run *run, weft_step **update);
 

@@ -15,6 +15,9 @@
 #include <string.h>
 
 enum { SETTLED = 8 }; /* iterations that a degree of equal groups is chosen for */
+/* Seconds between two measurements of the common clock: clocks of two machines drift apart by some
+ * microseconds a second. */
+static const double clock_period = 20;
 
 struct weft_cascade_train {
     weft_cascade_train_setup s;
@@ -517,15 +520,16 @@ weft_status weft_cascade_train_note(weft_cascade_train *t)
     weft_executed e;
     weft_cascade_fit fit;
     weft_buf odd = {0};
-    const double last = weft_now();
+    weft_cascade_run *run = weft_cascade_stage_run(t->exec);
     double end = 0;
     for (int64_t c = 0; c < t->plan->cascades; c++)
         end = fmax(end, t->done.cascade[c].took_part ? t->done.cascade[c].end : 0);
-    t->done.seconds = last - t->done.begin;
+    t->done.seconds = weft_cascade_run_now(run) - t->done.begin;
     t->done.reduce = t->done.seconds - end;
     WEFT_TRY(weft_cascade_gather(t->comm, t->plan, &t->done, &e));
-    weft_status_code status = WEFT_OK;
-    if (t->leader) /* who plans */
+    weft_status_code status =
+        e.clock_age > clock_period ? weft_cascade_run_measure_clock(run) : WEFT_OK;
+    if (status == WEFT_OK && t->leader) /* who plans */
         status = weft_cascade_prices_note(t->prices, t->plan, e.seconds, e.cold, &fit);
     if (status == WEFT_OK && t->leader) {
         weft_cascade_prices_odd(t->prices, &odd);

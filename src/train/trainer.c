@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "data/loader.h"
 #include "model/dialect.h"
+#include "runtime/common_clock.h"
 #include "runtime/measure.h"
 #include "runtime/part.h"
 #include "runtime/weights.h"
@@ -1060,16 +1061,17 @@ static weft_status numeric_stop(trainer *t, weft_status_code status)
                      (long long)t->done, reason, t->run->out, (long long)last);
 }
 
-/* The step that runs is a stage's last: how this rank sees it is kept, */
-static void begin_trace(trainer *t)
+/* Opens the timeline of a stage's last step, with the same origin on all ranks. */
+static weft_status begin_trace(trainer *t)
 {
+    WEFT_TRY(weft_timeline_open_together(t->comm, NULL, &t->timeline));
     t->traced = true;
-    t->timeline = weft_timeline_open(weft_comm_rank(t->comm), weft_comm_ranks(t->comm));
     if (t->stages)
         weft_pipe_run_trace(t->stages, &t->timeline);
+    return WEFT_OK;
 }
 
-/* and written. */
+/* Writes the timeline to <out>/trace-<stage>-<rank>.json. */
 static weft_status end_trace(trainer *t)
 {
     char path[600];
@@ -1110,7 +1112,7 @@ static weft_status run_steps(trainer *t)
                   total = weft_run_first_step(t->run, t->run->stages.count);
     while (t->done < end) {
         if (t->place.profile && t->done + 1 == end)
-            begin_trace(t);
+            WEFT_TRY(begin_trace(t));
         const weft_status_code status = run_step(t);
         if (status != WEFT_OK)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;

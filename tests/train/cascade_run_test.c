@@ -5,6 +5,7 @@
  *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
  *            have another order
  *   bitwise  the same plans again
+ *   order    executed times of cascades that depend on one another, on clocks that differ by rank
  *   equal    bytes handed on = the least possible, counted here unit by unit; units that no token
  *            of a rank lies in are other numbers there */
 #include "train/cascade_run.h"
@@ -12,10 +13,13 @@
 #include "../model_of.h"
 #include "base/rng.h"
 #include "runtime/part.h"
+#include "train/cascade_log.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum {
@@ -220,7 +224,15 @@ static const weft_optimizer_config adamw = {.beta1 = 0.9,
                                             .clip_norm = 0.5,
                                             .ema_decay = 0.9};
 
+/* Ticks instead of seconds: whoever reads the clock moves it, so that times do not depend on how
+ * fast ranks are. Each rank's clock is shifted. */
+typedef struct ticks {
+    atomic_llong now;
+    atomic_int encoded; /* iterations in which rank 0 has encoded; the other rank begins then */
+} ticks;
+
 typedef struct job {
+    ticks *ticks;          /* NULL: weft_now() */
     const made_plan *plan; /* [STEPS] */
     const weft_model *model;
     weft_comm *comm;
@@ -297,8 +309,50 @@ static weft_status fill_or_die(void *user, const weft_placed_iteration *plan, in
 static weft_status encode_or_die(void *user, const weft_placed_iteration *plan, int32_t index,
                                  const weft_cascade_share *share, weft_group *group, float *rows)
 {
+    job *j = user;
     WEFT_TRY(die_at(user, DIES_ENCODING));
-    return encode(user, plan, index, share, group, rows);
+    WEFT_TRY(encode(user, plan, index, share, group, rows));
+    if (j->ticks) {
+        atomic_fetch_add(&j->ticks->now, 1000 * 1000);
+        atomic_store(&j->ticks->encoded, (int)plan->step + 1);
+    }
+    return WEFT_OK;
+}
+
+static double tick(void *user)
+{
+    job *j = user;
+    return (double)atomic_fetch_add(&j->ticks->now, 1) + 5e7 * j->rank;
+}
+
+/* The rank that does not encode is late. */
+static void wait_encoded(job *j, int step)
+{
+    while (j->ticks && j->rank && step && atomic_load(&j->ticks->encoded) <= step)
+        sched_yield();
+}
+
+/* No cascade begins before those end whose results it reads, but for the error of the clock. */
+static weft_status check_order(job *j, const weft_cascade_run *run,
+                               const weft_placed_iteration *plan, const weft_iteration_done *done)
+{
+    weft_executed e;
+    double error = weft_cascade_run_clock(run)->error;
+    if (!j->ticks)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_sum(j->comm, &error, 1));
+    WEFT_TRY(weft_cascade_gather(j->comm, plan, done, &e));
+    cr_expect(error < 1000, "the common clock is off by %g ticks", error);
+    for (int64_t c = 0; c < plan->cascades; c++) {
+        const weft_assigned *at = &plan->cascade[c].at;
+        cr_expect(e.start[c] >= 0 && e.end[c] <= e.makespan && e.seconds[c] > 0);
+        for (int32_t a = 0; a < at->after_count; a++)
+            cr_expect(e.start[c] >= e.end[at->after[a]] - error,
+                      "step %lld: %s begins at %g, what it reads is there at %g",
+                      (long long)plan->step, at->id, e.start[c], e.end[at->after[a]]);
+    }
+    weft_executed_free(&e);
+    return WEFT_OK;
 }
 
 static weft_status run_cascades(job *j, const weft_place_of_run *place)
@@ -317,6 +371,7 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
                                       .buckets = BUCKETS,
                                       .clips = clips,
                                       .cache_bytes = j->cache,
+                                      .clock = {j->ticks ? tick : NULL, j},
                                       .calls = {j, make_graph, fill_or_die, row_of, encode_or_die}};
     weft_cascade_done cascade[3 * SAMPLES];
     weft_iteration_done done = {.cascade = cascade};
@@ -327,8 +382,11 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < STEPS && status == WEFT_OK; i++) {
         status = die_at(j, DIES_AT_PLAN);
+        wait_encoded(j, i);
         if (status == WEFT_OK)
             status = weft_cascade_run_iteration(run, &j->plan[i].all, &done);
+        if (status == WEFT_OK)
+            status = check_order(j, run, &j->plan[i].all, &done);
         for (int c = 0; c < j->plan[i].all.cascades; c++) {
             j->handed[i] += cascade[c].received;
             j->in_place[i] += cascade[c].in_place;
@@ -700,6 +758,63 @@ Test(cascade_run, no_set_of_representatives_is_smaller)
             cr_expect(cover.chosen[cover.peer[r]] && (!cover.chosen[r] || cover.peer[r] == r));
         weft_cover_free(&cover);
     }
+}
+
+/* Samples that rank 0 encodes and rank 1, or both, denoise. */
+static void make_ordered(made_plan *p, int64_t step)
+{
+    static const int32_t rank[] = {0, 1};
+    *p = (made_plan){.all = {.step = step, .sample = p->sample, .cascade = p->cascade}};
+    for (int s = 0; s < 3; s++) {
+        const int32_t vae = (int32_t)p->all.cascades, dit = vae + 1;
+        p->sample[s] = (weft_placed_sample){
+            .batch = 10 * step + s, .bucket = 1, .clips = bucket[1].batch, .weight = 1.0 / 3};
+        snprintf(p->id[vae], sizeof p->id[vae], "s%d.vae", s);
+        snprintf(p->id[dit], sizeof p->id[dit], "s%d.dit", s);
+        p->after[s][0] = vae;
+        p->cascade[vae] = (weft_placed_cascade){
+            {.id = p->id[vae], .device = rank, .degree = 1, .start = s, .seconds = 1},
+            s,
+            WEFT_CASCADE_VAE,
+            WEFT_SP_NONE};
+        p->cascade[dit] = (weft_placed_cascade){{.id = p->id[dit],
+                                                 .device = s == 1 ? rank : rank + 1,
+                                                 .degree = s == 1 ? 2 : 1,
+                                                 .start = 10 + s,
+                                                 .seconds = 1,
+                                                 .after = p->after[s],
+                                                 .after_count = 1},
+                                                s,
+                                                WEFT_CASCADE_DIT,
+                                                WEFT_SP_NONE};
+        p->all.samples++;
+        p->all.cascades += 2;
+    }
+    cr_assert_eq(weft_placed_check(&p->all, 2, "ordered"), WEFT_OK, "%s", weft_error_message());
+}
+
+/* Clocks of ranks that differ, and ranks that begin at different times, change no order. */
+Test(cascade_run, executed_times_are_of_one_clock)
+{
+    enum { PAIR = 2 };
+    static made_plan plan[STEPS];
+    const weft_model model = model_of(small);
+    ticks shared = {0};
+    job jobs[PAIR];
+    for (int i = 0; i < STEPS; i++)
+        make_ordered(&plan[i], i);
+    for (int r = 0; r < PAIR; r++)
+        jobs[r] = (job){.ticks = &shared,
+                        .plan = plan,
+                        .model = &model,
+                        .store = weft_store_create(),
+                        .ranks = PAIR,
+                        .rank = r,
+                        .deadline = 60};
+    run_all(jobs, PAIR);
+    for (int r = 0; r < PAIR; r++)
+        cr_expect_str_empty(jobs[r].error, "rank %d: %s", r, jobs[r].error);
+    end(jobs, PAIR);
 }
 
 /* Whenever a rank dies, all others end within the deadline and say which it was. */
