@@ -3,9 +3,11 @@
 
 #include "base/log.h"
 #include "runtime/measure.h"
+#include "runtime/seat.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LARGE = 1 << 20, TIMES = 40, LARGE_TIMES = 10 };
 
@@ -291,5 +293,25 @@ weft_status weft_comm_measure_drag(weft_comm *comm, double *drag)
 out:
     weft_exchange_free(x);
     weft_free(data);
+    return status;
+}
+
+weft_status weft_comm_measure_peak(weft_comm *comm, const weft_backend *backend, double seconds,
+                                   double *gflops)
+{
+    weft_core_rate own = {.threads = weft_host_threads(),
+                          .cores = weft_seat_here().cores,
+                          .online = (int32_t)sysconf(_SC_NPROCESSORS_ONLN)},
+                   *all = weft_alloc(comm->ranks * (int64_t)sizeof *all);
+    weft_status_code status = WEFT_OK;
+    if (!all) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        goto out;
+    }
+    WEFT_GO(weft_measure_core(backend, seconds, &own.gflops));
+    WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
+    *gflops = weft_measure_together(all, comm->node, comm->ranks);
+out:
+    weft_free(all);
     return status;
 }

@@ -3,8 +3,10 @@
 #include "base/compare.h"
 #include "base/log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 double weft_measure_quick(double *value, int count, int part)
 {
@@ -37,14 +39,28 @@ double weft_measure_work(int64_t count)
     return weft_now() - begun;
 }
 
-weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops)
+/* Seconds of the processor that all threads of this process have used. */
+static double processor_seconds(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0
+               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+               : 0;
+}
+
+/* Best rates of the products that fit in `seconds`, at least two: `wall` by elapsed time, `core` by
+ * processor time, which is the rate of one thread. */
+static weft_status measure_products(const weft_backend *backend, double seconds, double *wall,
+                                    double *core)
 {
     const int64_t n = backend == &weft_backend_ref ? 64 : 1024;
+    const double flops = 2e-9 * (double)(n * n * n);
     weft_program *program = NULL;
     weft_store *store = weft_store_create();
     weft_graph *g = weft_graph_create();
     weft_status_code status = WEFT_OK;
-    double best = 0, spent = 0;
+    double spent = 0;
+    *wall = *core = 0;
     if (!g || !store) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
@@ -61,19 +77,51 @@ weft_status weft_measure_gemm(const weft_backend *backend, double seconds, doubl
             x[k] = (float)(k % 13) - 6;
     }
     for (int i = 0; i < 2 || spent < seconds; i++) {
-        const double started = weft_now();
+        const double started = weft_now(), used = processor_seconds();
         WEFT_GO(weft_program_run(program));
-        const double took = weft_now() - started, rate = 2e-9 * (double)(n * n * n) / took;
+        const double took = weft_now() - started, busy = processor_seconds() - used;
         spent += took;
-        if (rate > best)
-            best = rate;
+        *wall = fmax(*wall, flops / took);
+        *core = fmax(*core, flops / (busy > 0 ? busy : took));
     }
-    *gflops = best;
 out:
     weft_program_free(program);
     weft_graph_free(g);
     weft_store_free(store);
     return status;
+}
+
+weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops)
+{
+    double core;
+    return measure_products(backend, seconds, gflops, &core);
+}
+
+weft_status weft_measure_core(const weft_backend *backend, double seconds, double *gflops)
+{
+    double wall;
+    return measure_products(backend, seconds, &wall, gflops);
+}
+
+double weft_measure_together(const weft_core_rate *rate, const int *machine, int ranks)
+{
+    double all = 0;
+    for (int first = 0; first < ranks; first++) {
+        double best = 0;
+        int64_t threads = 0, online = 0;
+        for (int r = 0; r < ranks; r++) {
+            if (machine[r] != machine[first])
+                continue;
+            if (r < first) /* the machine was counted */
+                break;
+            const int32_t own = rate[r].threads < rate[r].cores ? rate[r].threads : rate[r].cores;
+            best = fmax(best, rate[r].gflops);
+            threads += own;
+            online = rate[r].online > online ? rate[r].online : online;
+        }
+        all += best * (double)(threads < online ? threads : online);
+    }
+    return all;
 }
 
 weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per_second)

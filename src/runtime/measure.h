@@ -17,6 +17,18 @@ double weft_measure_work(int64_t count);
 /* Best of the matrix products (1024 cubed, f32, the backend's threads) that fit in `seconds`, at
  * least two. */
 weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops);
+/* GFLOP/s of one thread in these products, by the processor time of this process: a load of other
+ * processes lowers the rate above, not this one. */
+weft_status weft_measure_core(const weft_backend *backend, double seconds, double *gflops);
+/* What a rank brings to the peak of its machine. */
+typedef struct weft_core_rate {
+    double gflops;         /* of one thread */
+    int32_t threads;       /* of its kernels */
+    int32_t cores, online; /* that the process may use; of the machine */
+} weft_core_rate;
+/* The rate that all ranks reach together when nothing else runs: the fastest thread of a machine
+ * times the threads that its cores can run at once. `machine` has small numbers, by rank. */
+double weft_measure_together(const weft_core_rate *rate, const int *machine, int ranks);
 /* Bytes per second of a copy of `bytes`, which it takes twice, by 64 tasks; read and written bytes
  * counted. */
 weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per_second);
@@ -34,6 +46,9 @@ weft_status weft_comm_measure_exchange(weft_comm *comm, int ranks, weft_comm_op 
  * was measured beside what costs (as measured, weft_comm_measure; and built in) would take. */
 weft_status weft_comm_measure_choices(weft_comm *comm, const weft_link_costs *costs,
                                       weft_choices *choices, weft_buf *text);
+/* weft_measure_together of this job, each rank measured for `seconds` at the same time. */
+weft_status weft_comm_measure_peak(weft_comm *comm, const weft_backend *backend, double seconds,
+                                   double *gflops);
 /* The share of an exchange's seconds that kernels beside it take longer, 0 to 1: near 0 where its
  * thread finds a core that is free. */
 weft_status weft_comm_measure_drag(weft_comm *comm, double *drag);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "format/metrics.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ struct weft_meter {
     weft_metrics *metrics;
     int64_t log_every, steps_seen;
     double seconds, samples, tokens, flops; /* decayed sums for the rates */
-    double peak;
+    double peak; /* GFLOP/s: measured, or what steps have reached if that is more */
     weft_progress progress;
     int64_t done;
 };
@@ -56,6 +57,16 @@ static weft_status write_figures(weft_meter *m, const weft_step_figures *f)
     return weft_metrics_write(m->metrics, f->step, metric, count);
 }
 
+static double rate_of(const weft_meter *m)
+{
+    return m->seconds > 0 ? 1e-9 * m->flops / m->seconds : 0;
+}
+
+double weft_meter_share(const weft_meter *m)
+{
+    return m->peak > 0 ? rate_of(m) / m->peak : 0;
+}
+
 weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
 {
     const double keep =
@@ -67,9 +78,10 @@ weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
     if (f->step % m->log_every == 0 || f->skipped)
         WEFT_TRY(write_figures(m, f));
     char detail[320], memory[32], share[32] = "", skipped[40] = "", tokens[40] = "";
-    const double gflops = 1e-9 * m->flops / m->seconds;
-    if (m->peak > 0)
-        snprintf(share, sizeof share, " (%.0f %% of peak)", 100 * gflops / m->peak);
+    if (m->peak > 0) {
+        m->peak = fmax(m->peak, rate_of(m));
+        snprintf(share, sizeof share, " (%.0f %% of peak)", 100 * weft_meter_share(m));
+    }
     if (f->skipped_total > 0)
         snprintf(skipped, sizeof skipped, "  %lld skipped", (long long)f->skipped_total);
     if (m->tokens > 0)
@@ -77,7 +89,7 @@ weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
     snprintf(detail, sizeof detail,
              "%s%sloss %.4f  norm %.3f  %.1f samples/s%s  %.1f GFLOP/s%s  %s%s", f->stage,
              f->stage[0] ? "  " : "", f->loss, f->grad_norm, m->samples / m->seconds, tokens,
-             gflops, share, weft_format_bytes(weft_memory_peak(), memory), skipped);
+             rate_of(m), share, weft_format_bytes(weft_memory_peak(), memory), skipped);
     m->done = f->step;
     weft_progress_update(&m->progress, f->step, detail);
     return WEFT_OK;

@@ -26,6 +26,8 @@ typedef struct weft_meter weft_meter;
 weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_t log_every,
                             double peak_gflops, weft_meter **meter);
 weft_status weft_meter_note(weft_meter *meter, const weft_step_figures *figures);
+/* Rate of the last steps as a share of the peak, at most 1. 0: no peak is known. */
+double weft_meter_share(const weft_meter *meter);
 /* What was noted is in the files when it returns. */
 weft_status weft_meter_flush(weft_meter *meter);
 /* Accepts NULL; reports what could not be written. */

@@ -243,10 +243,10 @@ static weft_status begin(trainer *t)
     if (!t->store || !t->steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     if (!t->hollow)
-        WEFT_TRY(weft_measure_gemm(t->place.backend, 0.1, &t->peak_gflops));
+        WEFT_TRY(weft_comm_measure_peak(t->comm, t->place.backend, 0.1, &t->peak_gflops));
     weft_memory_trim();
     t->process = weft_memory_resident();
-    return t->hollow ? WEFT_OK : weft_comm_sum(t->comm, &t->peak_gflops, 1);
+    return WEFT_OK;
 }
 
 /* ---- a stage ------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "runtime/mover.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -77,4 +78,34 @@ Test(measure, copies_take_the_core_that_kernels_compute_on)
                   rates.bytes_per_second, rates.drag);
     }
     cr_expect_gt(rates.drag, 0.3, "%g", rates.drag);
+}
+
+/* ---- the peak that training is compared with --------------------------------------------------- */
+
+Test(measure, peak_is_the_fastest_core_times_the_cores_in_use)
+{
+    const int one[4] = {0, 0, 0, 0}, two[4] = {0, 1, 0, 1};
+    weft_core_rate r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = (weft_core_rate){.gflops = 50, .threads = 1, .cores = 2, .online = 2};
+    cr_expect_float_eq(weft_measure_together(r, one, 1), 50, 1e-9, "one thread of two cores");
+    cr_expect_float_eq(weft_measure_together(r, one, 2), 100, 1e-9, "each has its core");
+    cr_expect_float_eq(weft_measure_together(r, one, 4), 100, 1e-9, "two threads share a core");
+    cr_expect_float_eq(weft_measure_together(r, two, 4), 200, 1e-9, "two machines");
+    r[2].gflops = 60;
+    cr_expect_float_eq(weft_measure_together(r, two, 4), 220, 1e-9, "the fastest of a machine");
+    for (int i = 0; i < 4; i++)
+        r[i] = (weft_core_rate){.gflops = 50, .threads = 8, .cores = 2, .online = 8};
+    cr_expect_float_eq(weft_measure_together(r, one, 2), 200, 1e-9, "ranks bound to two cores");
+}
+
+Test(measure, core_rate_of_every_backend)
+{
+    const weft_backend *const backend[] = {&weft_backend_ref, &weft_backend_cpu};
+    for (int i = 0; i < 2; i++) {
+        double core = 0;
+        cr_assert_eq(weft_measure_core(backend[i], 0.01, &core), WEFT_OK, "%s",
+                     weft_error_message());
+        cr_expect(core > 0 && isfinite(core), "%g", core);
+    }
 }
