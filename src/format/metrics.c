@@ -180,43 +180,67 @@ weft_status weft_metrics_close(weft_metrics *m)
     return status;
 }
 
+typedef struct points {
+    double *step, *value;
+    int64_t count, step_capacity, value_capacity;
+} points;
+
+static weft_status add_point(points *p, double step, const json_t *value)
+{
+    WEFT_TRY(weft_grow((void **)&p->step, p->count, &p->step_capacity, sizeof *p->step));
+    WEFT_TRY(weft_grow((void **)&p->value, p->count, &p->value_capacity, sizeof *p->value));
+    p->step[p->count] = step;
+    p->value[p->count++] = json_is_number(value) ? json_number_value(value) : NAN;
+    return WEFT_OK;
+}
+
+static weft_status read_line(const char *path, int64_t number, const char *line, ssize_t bytes,
+                             const char *name, points *p)
+{
+    json_t *json = json_loadb(line, (size_t)bytes, 0, NULL);
+    const json_t *step = json_object_get(json, "step"), *value = json_object_get(json, name);
+    weft_status_code status = WEFT_OK;
+    if (!json_is_number(step))
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s:%lld: the line is damaged: expected a JSON object with \"step\". "
+                           "Restore the file, or remove the line.",
+                           path, (long long)number);
+    else if (value)
+        status = add_point(p, json_number_value(step), value);
+    json_decref(json);
+    return status;
+}
+
 weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value,
                               int64_t *count)
 {
     char *line = NULL;
     size_t room = 0;
     ssize_t bytes;
-    int64_t n = 0, step_capacity = 0, value_capacity = 0;
-    double *steps = NULL, *values = NULL;
+    int64_t lines = 0;
+    points p = {0};
     FILE *file = fopen(path, "re");
     if (!file)
         return weft_fail_errno("%s", path);
     weft_status_code status = WEFT_OK;
-    while (status == WEFT_OK && next_line(file, &line, &room, &bytes)) {
-        json_t *json = json_loadb(line, (size_t)bytes, 0, NULL);
-        const json_t *s = json_object_get(json, "step"), *v = json_object_get(json, name);
-        if (json_is_number(s) && v) {
-            status = weft_grow((void **)&steps, n, &step_capacity, sizeof *steps);
-            if (status == WEFT_OK)
-                status = weft_grow((void **)&values, n, &value_capacity, sizeof *values);
-            if (status == WEFT_OK) {
-                steps[n] = json_number_value(s);
-                values[n++] = json_is_number(v) ? json_number_value(v) : NAN;
-            }
-        }
-        json_decref(json);
-    }
+    while (status == WEFT_OK && next_line(file, &line, &room, &bytes))
+        status = read_line(path, ++lines, line, bytes, name, &p);
     if (status == WEFT_OK && ferror(file))
         status = weft_fail_errno("%s", path);
+    if (status == WEFT_OK && lines == 0)
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: the file has no complete line. A run writes its first line after "
+                           "its first step.",
+                           path);
     free(line);
     fclose(file);
     if (status != WEFT_OK) {
-        weft_free(steps);
-        weft_free(values);
+        weft_free(p.step);
+        weft_free(p.value);
         return status;
     }
-    *step = steps;
-    *value = values;
-    *count = n;
+    *step = p.step;
+    *value = p.value;
+    *count = p.count;
     return WEFT_OK;
 }

@@ -27,7 +27,8 @@ weft_tfevents *weft_metrics_events(weft_metrics *metrics);
 weft_status weft_metrics_close(weft_metrics *metrics);
 
 /* The values of `name` in a metrics.jsonl: *step and *value are heap arrays of *count (weft_free).
- * Lines without it are passed over; a null is NaN. */
+ * Skips lines without `name`; a null is NaN. Ignores an incomplete last line, which a killed run
+ * leaves. WEFT_E_FORMAT names the first damaged line, or the file if it has no complete line. */
 weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value,
                               int64_t *count);
 

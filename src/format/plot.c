@@ -60,29 +60,60 @@ static bool settle(scale *s, int ticks, bool outwards)
     return true;
 }
 
-static void tick_text(const scale *s, double tick, char text[32])
+static void tick_text(const scale *s, double tick, int digits, char text[32])
 {
     if (s->log)
-        snprintf(text, 32, "%.3g", pow(10, tick));
+        snprintf(text, 32, "%.*g", digits, pow(10, tick));
     else if (fabs(tick) < s->step * 1e-6)
         snprintf(text, 32, "0");
     else if (fabs(tick) >= 1e4 && fabs(tick) < 1e6)
-        snprintf(text, 32, "%gk", round(tick / s->step) * s->step / 1e3);
+        snprintf(text, 32, "%.*gk", digits, round(tick / s->step) * s->step / 1e3);
     else
-        snprintf(text, 32, "%.6g", tick);
+        snprintf(text, 32, "%.*g", digits, tick);
+}
+
+enum { MOST_TICKS = 64 };
+
+/* The ticks of an axis; returns their number. */
+static int find_ticks(const scale *s, double tick[MOST_TICKS])
+{
+    /* counted, so that no rounding loses the last tick */
+    const double first = ceil(s->low / s->step - 1e-9);
+    int count = 0;
+    for (; count < MOST_TICKS; count++) {
+        tick[count] = (first + count) * s->step;
+        if (tick[count] > s->high + s->step * 1e-6)
+            break;
+    }
+    return count;
+}
+
+/* The fewest significant digits with which no two neighbours have the same text. */
+static int find_digits(const scale *s, const double *tick, int count)
+{
+    enum { MOST = 17 };
+    for (int digits = s->log ? 3 : 6; digits < MOST; digits++) {
+        bool same = false;
+        for (int i = 1; i < count && !same; i++) {
+            char before[32], text[32];
+            tick_text(s, tick[i - 1], digits, before);
+            tick_text(s, tick[i], digits, text);
+            same = !strcmp(before, text);
+        }
+        if (!same)
+            return digits;
+    }
+    return MOST;
 }
 
 static void draw_axis(weft_svg *svg, const scale *s, bool horizontal, double from, double to)
 {
-    /* counted, so that no rounding loses the last tick */
-    const double first = ceil(s->low / s->step - 1e-9);
-    for (int i = 0; i < 64; i++) {
-        const double tick = (first + i) * s->step;
-        if (tick > s->high + s->step * 1e-6)
-            break;
-        const double p = s->from + (tick - s->low) / (s->high - s->low) * (s->to - s->from);
+    double tick[MOST_TICKS];
+    const int count = find_ticks(s, tick), digits = find_digits(s, tick, count);
+    for (int i = 0; i < count; i++) {
+        const double p = s->from + (tick[i] - s->low) / (s->high - s->low) * (s->to - s->from);
         char text[32];
-        tick_text(s, tick, text);
+        tick_text(s, tick[i], digits, text);
         if (horizontal) {
             weft_svg_line(svg, p, from, p, to, "currentColor", 1, 0.12);
             weft_svg_label(svg, p, from + 16, 11, 'm', 0, text);

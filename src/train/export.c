@@ -230,3 +230,41 @@ weft_status weft_export_write(const weft_export *e)
         return WEFT_OK;
     return write_rest(e, folder);
 }
+
+/* The command that makes a video with what was trained. */
+static void print_generate(const weft_export *e, const char *model, const char *lora)
+{
+    const weft_run *run = e->run;
+    weft_info("next: weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
+              lora ? " --lora " : "", lora ? lora : "",
+              run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
+              weft_run_identifies(e->models) ? " --identity FILE" : "");
+}
+
+void weft_export_print(const weft_export *e)
+{
+    const weft_run *run = e->run;
+    char folder[600], adapter[600];
+    if (weft_run_trained_from(run, e->models)->lora.rank > 0) {
+        snprintf(adapter, sizeof adapter, "%s/adapter", run->out);
+        snprintf(folder, sizeof folder, "%s/..", run->transformer.weights);
+        const size_t length = strlen(run->transformer.weights);
+        static const char name[] = "/transformer";
+        if (length >= sizeof name &&
+            !strcmp(run->transformer.weights + length - (sizeof name - 1), name))
+            folder[length - (sizeof name - 1)] = '\0';
+        weft_info("the adapter is %s", adapter);
+        print_generate(e, folder, adapter);
+    } else if (weft_run_denoises(e->models)) {
+        snprintf(folder, sizeof folder, "%s/model", run->out);
+        weft_info("the model is %s", folder);
+        print_generate(e, folder, NULL);
+    } else {
+        weft_info("the autoencoder is %s/model/vae", run->out);
+        weft_info(
+            "next: weft eval vae --model %s/model/vae --shards %s --split \"%s\" --frames %lld "
+            "--height %lld --width %lld",
+            run->out, run->data.path, run->data.split, (long long)e->size->frames,
+            (long long)e->size->height, (long long)e->size->width);
+    }
+}

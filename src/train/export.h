@@ -29,5 +29,7 @@ typedef struct weft_export {
  * trained beside them.
  * Collective; rank 0 writes. */
 weft_status weft_export_write(const weft_export *e);
+/* Prints the folder of the finished model and the command that uses it. */
+void weft_export_print(const weft_export *e);
 
 #endif

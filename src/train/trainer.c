@@ -1431,7 +1431,10 @@ static weft_status finish(trainer *t)
     const weft_status_code status = weft_export_write(&e);
     weft_comm_busy(t->comm, NULL);
     WEFT_TRY(status);
-    return weft_comm_barrier(t->comm);
+    WEFT_TRY(weft_comm_barrier(t->comm));
+    if (t->leader)
+        weft_export_print(&e);
+    return WEFT_OK;
 }
 
 weft_status weft_train(const weft_run *run, const char *path)

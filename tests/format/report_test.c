@@ -133,6 +133,40 @@ Test(report, metrics_resume)
     weft_free(value);
 }
 
+static weft_status_code read_metrics_of(const char *text, int64_t *count)
+{
+    char path[128];
+    double *step = NULL, *value = NULL;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    cr_assert_eq(weft_file_write_atomic(path, text, (int64_t)strlen(text)), WEFT_OK);
+    const weft_status_code status = weft_metrics_read(path, "loss", &step, &value, count);
+    if (status == WEFT_OK) {
+        weft_free(step);
+        weft_free(value);
+    }
+    return status;
+}
+
+/* A damaged line is an error that names it; only the last line may be incomplete, after a kill. */
+Test(report, damaged_metrics_are_an_error)
+{
+    static const char *const damaged[] = {"",
+                                          "{\"st",
+                                          "{}\n",
+                                          "[1]\n",
+                                          "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"lo\n",
+                                          "{\"step\": 1, \"loss\": 2}\n\n"};
+    int64_t count = 0;
+    for (int i = 0; i < 6; i++)
+        cr_expect_eq(read_metrics_of(damaged[i], &count), WEFT_E_FORMAT, "%s", damaged[i]);
+    cr_expect(strstr(weft_error_message(), "metrics.jsonl:2: "), "%s", weft_error_message());
+    cr_expect_eq(read_metrics_of("{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"lo", &count),
+                 WEFT_OK);
+    cr_expect_eq(count, 1);
+    cr_expect_eq(read_metrics_of("{\"step\": 1, \"skipped\": 1}\n", &count), WEFT_OK);
+    cr_expect_eq(count, 0);
+}
+
 static bool well_formed(const weft_buf *text, const char *name)
 {
     char path[128], command[256];
@@ -201,6 +235,43 @@ Test(report, plot)
     cr_assert_eq(occurrences(&text, "<circle"), 1);
     cr_assert_not(strstr(text.data, "nan"));
     weft_buf_free(&text);
+}
+
+/* No label of a plot from (low, low) to (high, high) equals the label before it. */
+static void check_ticks_differ(double low, double high, bool log)
+{
+    const double at[2] = {low, high};
+    const weft_plot_series series = {.name = "s", .count = 2, .x = at, .y = at};
+    weft_buf text = {0};
+    char last[64] = "";
+    int ticks = 0;
+    cr_assert_eq(
+        weft_plot_write(
+            &(weft_plot){.series = &series, .series_count = 1, .log_x = log, .log_y = log}, &text),
+        WEFT_OK);
+    for (const char *p = text.data; (p = strstr(p, "</text>")); p++) {
+        const char *from = p;
+        char now[64];
+        while (from[-1] != '>')
+            from--;
+        snprintf(now, sizeof now, "%.*s", (int)(p - from), from);
+        ticks++;
+        cr_expect_str_neq(now, last, "%g to %g%s", low, high, log ? ", log" : "");
+        strcpy(last, now);
+    }
+    cr_expect_geq(ticks, 4);
+    weft_buf_free(&text);
+}
+
+Test(report, ticks_do_not_repeat)
+{
+    check_ticks_differ(1, 1.0005, true);
+    check_ticks_differ(0.693, 0.6932, true);
+    check_ticks_differ(1e-4, 3e-2, true);
+    check_ticks_differ(1e9, 1e9 + 1, false);
+    check_ticks_differ(123456.1, 123456.2, false);
+    check_ticks_differ(1, 3, false);
+    check_ticks_differ(-2e-9, 5e-9, false);
 }
 
 Test(report, page)

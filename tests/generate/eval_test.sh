@@ -33,6 +33,9 @@ cmp prompts.json two.json || fail "two ranks read something else from the videos
 echo '{"step": "train", "seconds": 3}' >times.jsonl
 "$WEFT" report --out page.html --run "VAE=runs/vae" --run "DiT=runs/dit" --vae-eval vae.json --prompt-eval prompts.json --videos evaluated \
     --picture "Reconstructions=vae.png" --times times.jsonl >report.log 2>&1 || { cat report.log; fail "weft report"; }
+mkdir -p torn && head -n 2 runs/dit/metrics.jsonl >torn/metrics.jsonl && echo '{"step": 3, "lo' >>torn/metrics.jsonl
+if "$WEFT" report --out torn.html --run torn=torn >torn.log 2>&1; then fail "a damaged metrics.jsonl is accepted"; fi
+grep -q "torn/metrics.jsonl:3: " torn.log && [ ! -e torn.html ] || { cat torn.log; fail "the damaged line is not named"; }
 python3 - <<'PY' || fail "figures of weft eval, or the page"
 import html.parser, json, re, struct
 vae = json.load(open("vae.json"))

@@ -28,6 +28,7 @@ train() { # NAME OPTIONS...
 base=$(cat runs/dit/model/transformer/*.safetensors | md5sum)
 train lora
 [ "$base" = "$(cat runs/dit/model/transformer/*.safetensors | md5sum)" ] || fail "the base's files changed"
+grep -q "next: weft generate --model runs/.*/model --lora runs/lora/adapter --prompt" lora.log || { cat lora.log; fail "the next command is not printed"; }
 [ ! -e runs/lora/model ] || fail "a whole model was written"
 grep -q "averages 12.00 KiB, moments 24.00 KiB), copies for checkpoints 48.00 KiB" lora.log || { cat lora.log; fail "states of more than the matrices"; }
 # names FILE: of its tensors, with their shapes

@@ -5,6 +5,16 @@ make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 [ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/model/vae/diffusion_pytorch_model.safetensors ] || fail "no VAE in runs/vae/model"
+# the printed command runs
+run_next() { # LOG [OPTIONS...]
+    local next
+    next=$(sed -n 's/^.*next: weft //p' "$1")
+    [ -n "$next" ] || { cat "$1"; fail "$1 has no next command"; }
+    shift
+    eval "\"$WEFT\" $next $*" >next.log 2>&1 || { cat next.log; fail "next: weft $next"; }
+}
+grep -q "the autoencoder is runs/vae/model/vae$" vae.log || { cat vae.log; fail "the path of the autoencoder is not printed"; }
+run_next vae.log --limit 1
 grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
 # TensorBoard's files say the same as metrics.jsonl: TFRecords of events, both checksums right
 python3 - runs/vae <<'PY' || fail "TensorBoard events"
@@ -73,6 +83,9 @@ done
 for file in config.yaml state.json optimizer.safetensors ema.safetensors transformer/diffusion_pytorch_model.safetensors; do
     [ -f "runs/whole/checkpoints/step-00000020/$file" ] || fail "the checkpoint has no $file"
 done
+grep -q "the model is runs/whole/model$" whole.log || { cat whole.log; fail "the path of the model is not printed"; }
+run_next whole.log --steps 2
+[ -s video.mp4 ] || fail "the printed command made no video"
 
 # killed in the middle, and again, then the same command: bitwise the same losses
 for try in 1 2 3 4 5; do # until the kill falls between the first checkpoint and the end
