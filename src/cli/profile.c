@@ -284,7 +284,7 @@ static weft_status add_run(profile *p, const weft_args *args, const char *path)
     WEFT_TRY(weft_args_config(args, p->all.arena, path, &r.run));
     WEFT_TRY(weft_run_check(&r.run, path));
     WEFT_TRY(weft_run_models_read(&r.run, path, &r.models));
-    WEFT_TRY(weft_layouts_visit(&r.run, weft_comm_ranks(p->all.comm), add_layout, &r));
+    WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout, &r));
     return p->programs ? WEFT_OK : weft_fail(WEFT_E_CONFIG, "%s: %s", path, weft_error_message());
 }
 

@@ -197,8 +197,15 @@ typedef struct visit {
     weft_generation_layout_fn *with;
     void *user;
     int halves;
-    int64_t rows; /* of a batch */
+    int64_t rows;        /* of a batch */
+    bool experts, heads; /* the denoiser has recipes for ep, for context=heads */
 } visit;
+
+static bool splits(const weft_generator *g, const char *axis)
+{
+    const weft_family *family = g->denoiser_model[0].family;
+    return weft_recipe_list_find(family->recipe, family->recipes, axis);
+}
 
 /* The halves of the guidance: from a generator of one rank, which may not fit. */
 static weft_status read_rows(visit *s)
@@ -215,13 +222,17 @@ static weft_status read_rows(visit *s)
     if (status == WEFT_OK) {
         s->halves = g->guidance->rows;
         s->rows = g->rows;
+        s->experts = splits(g, "ep");
+        s->heads = splits(g, "heads");
     }
     weft_generator_free(g);
     return status;
 }
 
-/* Degrees are dp (with cfg in it), fsdp, tp, cp. */
-static weft_status try_variants(visit *s, const int64_t degree[4])
+enum { DEGREES = 5, EXPERTS = 2 };
+
+/* Degrees are dp (with cfg in it), fsdp, ep, tp, cp. */
+static weft_status try_variants(visit *s, const int64_t degree[DEGREES])
 {
     const weft_parallel *given = s->p->options->parallel;
     weft_parallel p = given ? *given : weft_parallel_default;
@@ -229,30 +240,25 @@ static weft_status try_variants(visit *s, const int64_t degree[4])
     p.cfg = split ? 2 : 1;
     p.dp = degree[0] / p.cfg;
     p.fsdp = degree[1];
-    p.tp = degree[2];
-    p.cp = degree[3];
-    for (int sequence = 0; sequence <= (p.tp > 1); sequence++)
-        for (int64_t ring = 1; ring <= p.cp; ring++) {
-            if (p.cp % ring)
-                continue;
-            p.sequence = sequence;
-            p.context = p.cp == 1 ? (weft_context){0}
-                                  : (weft_context){.kind = WEFT_CONTEXT_ULYSSES,
-                                                   .ulysses = p.cp / ring,
-                                                   .ring = ring};
+    p.ep = degree[EXPERTS];
+    p.tp = degree[3];
+    p.cp = degree[4];
+    for (int sequence = 0; sequence <= (p.tp > 1); sequence++) {
+        p.sequence = sequence;
+        for (int64_t way = 0; weft_parallel_context(p.cp, s->heads, way, &p.context); way++)
             WEFT_TRY(s->with(s->user, &p));
-        }
+    }
     return WEFT_OK;
 }
 
-static weft_status try_degrees(visit *s, int64_t degree[4], int place, int64_t left)
+static weft_status try_degrees(visit *s, int64_t degree[DEGREES], int place, int64_t left)
 {
-    if (place == 3) {
-        degree[3] = left;
+    if (place == DEGREES - 1) {
+        degree[place] = left;
         return try_variants(s, degree);
     }
     for (int64_t d = left; d >= 1; d--) {
-        if (left % d || (place == 0 && d > s->rows))
+        if (left % d || (place == 0 && d > s->rows) || (place == EXPERTS && d > 1 && !s->experts))
             continue;
         degree[place] = d;
         WEFT_TRY(try_degrees(s, degree, place + 1, left / d));
@@ -264,7 +270,7 @@ weft_status weft_generation_layouts(const weft_generation_pricer *pricer,
                                     weft_generation_layout_fn *with, void *user)
 {
     visit v = {.p = pricer, .with = with, .user = user};
-    int64_t degree[4];
+    int64_t degree[DEGREES];
     WEFT_TRY(read_rows(&v));
     return try_degrees(&v, degree, 0, pricer->ranks);
 }

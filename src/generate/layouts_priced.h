@@ -53,9 +53,10 @@ weft_status weft_generation_price_open(const weft_generation_pricer *pricer,
 weft_status weft_generation_price_of(const weft_generation_pricer *pricer,
                                      const weft_parallel *parallel, bool stream,
                                      weft_generation_price *out);
-/* Every product of cfg, dp, fsdp, tp and cp that makes the ranks, tp with and without sequence,
- * each pair of ulysses and ring; dp no more than the batch has rows. The pricer's cluster is not
- * asked. */
+/* Visits every product of cfg, dp, fsdp, ep (models with experts), tp and cp that makes the ranks;
+ * tp with and without sequence; every pair of ulysses and ring that makes cp, of models that split
+ * heads between frames and places also with kind heads. dp is at most the rows of the batch. The
+ * pricer's cluster is not used. */
 typedef weft_status_code weft_generation_layout_fn(void *user, const weft_parallel *parallel);
 weft_status weft_generation_layouts(const weft_generation_pricer *pricer,
                                     weft_generation_layout_fn *with, void *user);

@@ -329,6 +329,24 @@ const char *weft_parallel_given(const weft_parallel *p)
     return NULL;
 }
 
+bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_context *out)
+{
+    for (int kind = 0; kind <= heads; kind++)
+        for (int64_t ring = 1; ring <= cp; ring++) {
+            if (cp % ring || (kind && ring == cp)) /* one rank has no heads to exchange */
+                continue;
+            if (index-- > 0)
+                continue;
+            *out = (weft_context){.kind = kind ? WEFT_CONTEXT_HEADS : WEFT_CONTEXT_ULYSSES,
+                                  .ulysses = cp / ring,
+                                  .ring = ring};
+            if (cp == 1)
+                *out = (weft_context){0};
+            return true;
+        }
+    return false;
+}
+
 static void put_degree(weft_buf *out, const char *name, int64_t value, int64_t usual)
 {
     if (value > usual)
@@ -349,8 +367,9 @@ void weft_parallel_name(const weft_parallel *p, weft_buf *out)
         weft_buf_printf(&own, " sequence=true");
     put_degree(&own, "cp", p->cp, 1);
     if (ulysses > 1 && ring > 1)
-        weft_buf_printf(&own, " context={ulysses: %lld, ring: %lld}", (long long)ulysses,
-                        (long long)ring);
+        weft_buf_printf(&own, " context={%sulysses: %lld, ring: %lld}",
+                        p->context.kind == WEFT_CONTEXT_HEADS ? "kind: heads, " : "",
+                        (long long)ulysses, (long long)ring);
     else if (p->cp > 1)
         weft_buf_printf(&own, " context=%s", ring > 1 ? "ring" : context_names[p->context.kind]);
     put_degree(&own, "pp", p->pp, 1);

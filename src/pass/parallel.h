@@ -43,6 +43,11 @@ extern const weft_section weft_parallel_section, weft_context_section, weft_slic
 /* The degrees of one rank. */
 extern const weft_parallel weft_parallel_default;
 
+/* Way `index` to split attention over `cp` ranks: every pair of ulysses and ring, then, of models
+ * with `heads` (recipes of the axis "heads"), every pair whose ulysses ranks exchange heads. False
+ * past the last way. */
+bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_context *out);
+
 /* As options of a config have it: "dp=2 cp=2 context=ring"; "1 rank" where nothing is split. */
 void weft_parallel_name(const weft_parallel *p, weft_buf *out);
 /* The first key of the section that is not as weft_parallel_default has it, but for `plan`; NULL:

@@ -79,10 +79,13 @@ static json_t *parallel_json(const weft_parallel *p)
             json_object_set_new(json, number[i].key, json_integer(number[i].value));
     if (p->sequence)
         json_object_set_new(json, "sequence", json_true());
-    if (p->cp > 1)
-        json_object_set_new(json, "context",
-                            json_pack("{s:I, s:I}", "ulysses", (json_int_t)p->context.ulysses,
-                                      "ring", (json_int_t)p->context.ring));
+    if (p->cp > 1) {
+        json_t *context = json_pack("{s:I, s:I}", "ulysses", (json_int_t)p->context.ulysses, "ring",
+                                    (json_int_t)p->context.ring);
+        if (p->context.kind == WEFT_CONTEXT_HEADS)
+            json_object_set_new(context, "kind", json_string("heads"));
+        json_object_set_new(json, "context", context);
+    }
     if (p->pp > 1)
         json_object_set_new(json, "schedule", json_string(p->schedule));
     if (p->order.count) {
@@ -251,7 +254,7 @@ static weft_status read_parallel(weft_arena *arena, const json_t *json, const ch
         "pp", "schedule", "order", "virtual_stages", "microbatches"};
     weft_parallel p = weft_parallel_default;
     const json_t *context = json_object_get(json, "context");
-    const char *schedule;
+    const char *schedule, *kind;
     WEFT_TRY(weft_json_only(json, file, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_i64_or(json, "dp", file, p.dp, &p.dp));
     WEFT_TRY(weft_json_get_i64_or(json, "fsdp", file, p.fsdp, &p.fsdp));
@@ -267,6 +270,8 @@ static weft_status read_parallel(weft_arena *arena, const json_t *json, const ch
     if (context) {
         WEFT_TRY(weft_json_get_i64(context, "ulysses", file, &p.context.ulysses));
         WEFT_TRY(weft_json_get_i64(context, "ring", file, &p.context.ring));
+        WEFT_TRY(weft_json_get_string_or(context, "kind", file, "ulysses", &kind));
+        p.context.kind = strcmp(kind, "heads") ? WEFT_CONTEXT_ULYSSES : WEFT_CONTEXT_HEADS;
     }
     WEFT_TRY(read_order(arena, json_object_get(json, "order"), file, &p.order));
     p.schedule = weft_arena_strdup(arena, schedule);

@@ -13,7 +13,8 @@
 typedef struct search {
     weft_layout_visit visit;
     void *self;
-    int64_t batch; /* what all batches are multiples of */
+    int64_t batch;       /* greatest common divisor of all batches */
+    bool experts, heads; /* the model has recipes for ep, for context: heads */
 } search;
 
 static weft_status try_stages(search *s, weft_parallel *p)
@@ -41,15 +42,8 @@ static weft_status try_stages(search *s, weft_parallel *p)
 
 static weft_status try_contexts(search *s, weft_parallel *p)
 {
-    for (int64_t ring = 1; ring <= p->cp; ring++) {
-        if (p->cp % ring)
-            continue;
-        p->context =
-            (weft_context){.kind = WEFT_CONTEXT_ULYSSES, .ulysses = p->cp / ring, .ring = ring};
-        if (p->cp == 1)
-            p->context = (weft_context){0};
+    for (int64_t way = 0; weft_parallel_context(p->cp, s->heads, way, &p->context); way++)
         WEFT_TRY(try_stages(s, p));
-    }
     return WEFT_OK;
 }
 
@@ -64,16 +58,16 @@ static weft_status try_variants(search *s, weft_parallel *p)
     return WEFT_OK;
 }
 
-/* Degree `place` of dp, fsdp, tp, cp, pp takes what the ones before it left of the ranks. */
+/* Tries every divisor of `left` as degree `place` of dp, fsdp, ep, tp, cp, pp. */
 static weft_status try_degrees(search *s, weft_parallel *p, int place, int64_t left)
 {
-    int64_t *const degree[] = {&p->dp, &p->fsdp, &p->tp, &p->cp, &p->pp};
+    int64_t *const degree[] = {&p->dp, &p->fsdp, &p->ep, &p->tp, &p->cp, &p->pp};
     if (place + 1 == WEFT_COUNT(degree)) {
         *degree[place] = left;
         return try_variants(s, p);
     }
     for (int64_t d = left; d >= 1; d--) {
-        if (left % d)
+        if (left % d || (degree[place] == &p->ep && d > 1 && !s->experts))
             continue;
         *degree[place] = d;
         WEFT_TRY(try_degrees(s, p, place + 1, left / d));
@@ -98,9 +92,14 @@ static int64_t common_batch(const weft_run *run)
     return common;
 }
 
-weft_status weft_layouts_visit(const weft_run *run, int ranks, weft_layout_visit visit, void *self)
+weft_status weft_layouts_visit(const weft_run *run, const weft_run_models *models, int ranks,
+                               weft_layout_visit visit, void *self)
 {
-    search s = {.visit = visit, .self = self, .batch = common_batch(run)};
+    search s = {.visit = visit,
+                .self = self,
+                .batch = common_batch(run),
+                .experts = weft_recipe_list_find(models->recipe, models->recipes, "ep"),
+                .heads = weft_recipe_list_find(models->recipe, models->recipes, "heads")};
     weft_parallel p = weft_parallel_default;
     p.order = run->parallel.order;
     return try_degrees(&s, &p, 0, ranks);
@@ -162,7 +161,7 @@ weft_status weft_layouts_search(const weft_pricer *pricer, weft_layouts *layouts
     const double begun = weft_now();
     *layouts = (weft_layouts){0};
     pricing w = {.p = pricer, .out = layouts};
-    WEFT_TRY(weft_layouts_visit(pricer->run, pricer->ranks, price_one, &w));
+    WEFT_TRY(weft_layouts_visit(pricer->run, pricer->models, pricer->ranks, price_one, &w));
     qsort(layouts->item, (size_t)layouts->count, sizeof *layouts->item, by_cost);
     for (int64_t i = 0; i < layouts->count; i++) {
         layouts->fitting += layouts->item[i].fits;

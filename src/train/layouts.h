@@ -12,11 +12,22 @@ typedef struct weft_layouts {
     double seconds; /* that the search took */
 } weft_layouts;
 
-/* Every product of degrees that makes the ranks, with zero 0 to 2 where there is dp, with and
- * without sequence, every pair of ulysses and ring, and all schedules over as many microbatches as
- * divide the batches, 1 to 4 for each rank of pp. Of the run's own section only `order` is kept. */
+/* Visits every product of dp, fsdp, ep (models with experts), tp, cp and pp that makes the ranks,
+ * with
+ *
+ *   zero          0 to 2 with dp, else 0
+ *   sequence      off and on with tp
+ *   context       every pair of ulysses and ring that makes cp; of models that split heads between
+ *                 frames and places (STDiT3, Latte) also with kind heads
+ *   schedule      gpipe, 1f1b, interleaved, wave and zero-bubble with pp
+ *   microbatches  with pp every divisor of the batches from pp to 4 pp; without such a divisor the
+ *                 largest number that the run permits
+ *
+ * `order` is the run's; virtual_stages and slices are the defaults. Layouts that the run refuses
+ * are visited too. */
 typedef weft_status_code (*weft_layout_visit)(void *self, const weft_parallel *parallel);
-weft_status weft_layouts_visit(const weft_run *run, int ranks, weft_layout_visit visit, void *self);
+weft_status weft_layouts_visit(const weft_run *run, const weft_run_models *models, int ranks,
+                               weft_layout_visit visit, void *self);
 /* The price of each. */
 weft_status weft_layouts_search(const weft_pricer *pricer, weft_layouts *layouts);
 /* A line each; the first ten, or with `explain` all, why they lost and what memory holds. */

@@ -236,6 +236,30 @@ Test(tune, experts_are_spread)
     weft_arena_free(arena);
 }
 
+/* 12,288 devices have more than 20,000 sets of degrees; the last ones split 48 ways by tp. */
+Test(tune, all_degrees_of_many_devices_and_experts_are_priced)
+{
+    weft_dit_shape moe = *weft_dit_preset("dit-28b-8k");
+    moe.name = "moe";
+    moe.experts = 64;
+    moe.top_k = 2;
+    weft_arena *arena = weft_arena_create();
+    weft_op_list list;
+    cr_assert_eq(weft_dit_costs(arena, &moe, &list), WEFT_OK);
+    const weft_fabric f = h100(1536);
+    const weft_degrees_limits limits = {0};
+    weft_degrees_plan plan;
+    int64_t most = 0;
+    cr_assert_eq(weft_degrees_tune(arena, &list, 64, &f, 12288, &limits, &plan), WEFT_OK, "%s",
+                 weft_error_message());
+    for (int64_t i = 0; i < plan.count; i++)
+        most = plan.candidate[i].layout.tp > most ? plan.candidate[i].layout.tp : most;
+    cr_expect_gt(plan.count, 20000, "%lld sets of degrees", (long long)plan.count);
+    cr_expect_eq(most, list.heads, "tp up to %lld of %lld heads", (long long)most,
+                 (long long)list.heads);
+    weft_arena_free(arena);
+}
+
 Test(tune, impossible_layouts_say_why)
 {
     weft_arena *arena = weft_arena_create();

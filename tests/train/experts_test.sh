@@ -60,6 +60,22 @@ near on
 "$WEFT" generate --model runs/on/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
 ranks 2 "$WEFT" generate --model runs/on/model --prompt "a red square" --out two.mp4 --steps 2 --seed 3 --parallel ep=2 >two.log 2>&1 ||
     { cat two.log; fail "generate on two ranks"; }
+# both searches price layouts with ep, and such a layout of a plan trains
+wide=(--set transformer.config.moe_intermediate_size=8192 --set transformer.config.num_layers=2)
+"$WEFT" plan layout --for moe.yaml --devices 2 --cluster h100 "${wide[@]}" --out layout.json >plan.log 2>&1 ||
+    { cat plan.log; fail "weft plan layout"; }
+"$WEFT" plan generate --set model=runs/on/model --set frames=9 --set height=32 --set width=32 --devices 4 --out generate.json >plan.log 2>&1 ||
+    { cat plan.log; fail "weft plan generate"; }
+python3 - <<'P' || fail "the layouts with ep"
+import json
+train, videos = ({c["layout"]: c for c in json.load(open(f))["candidates"]} for f in ("layout.json", "generate.json"))
+for plan, layouts in (train, ("ep=2",)), (videos, ("ep=4", "cfg=2 ep=2", "fsdp=2 ep=2", "ep=2 tp=2", "ep=2 cp=2 context=ring")):
+    for name in layouts:
+        assert plan[name]["fits"] and plan[name].get("seconds", plan[name].get("video")) > 0, (name, list(plan))
+assert json.load(open("layout.json"))["parallel"]["ep"] == 2, json.load(open("layout.json"))["parallel"]
+P
+ranks 2 "$WEFT" train moe.yaml "${wide[@]}" --set out=runs/planned --set stages.0.steps=1 --set parallel.plan=layout.json >planned.log 2>&1 || { cat planned.log; fail "a plan with ep is not trained"; }
+grep -q "layout by layout.json: ep=2$" planned.log || { cat planned.log; fail "the plan's layout is not printed"; }
 # places for half of an even share
 "$WEFT" train moe.yaml --set out=runs/few --set transformer.config.capacity_factor=0.5 --set stages.0.steps=2 >few.log 2>&1 ||
     { cat few.log; fail "capacity"; }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES = 32, MOST_CANDIDATES = 20000 };
+enum { NAMES = 32 };
 
 /* Hidden communication takes this share of its time from the compute it hides behind (reduction
  * kernels and copies use processors and memory too), and hides behind at most this much of it. */
@@ -497,7 +497,7 @@ static void try_degrees(search *s, weft_degrees l)
         if (per_replica % l.microbatch != 0)
             break;
         l.accumulation = per_replica / l.microbatch;
-        for (l.interleave = 1; l.interleave <= 8; l.interleave *= 2)
+        for (l.interleave = 1; l.interleave <= (l.pp > 1 ? 8 : 1); l.interleave *= 2)
             for (int offload = 0; offload < 2; offload++) {
                 l.offload = offload;
                 try_layout(s, l);
@@ -596,6 +596,19 @@ static bool simplest(const search *s, weft_degrees_candidate *out)
     return best >= 0;
 }
 
+/* Candidates with room for one more; NULL: out of memory. */
+static weft_degrees_candidate *make_room(weft_arena *arena, weft_degrees_candidate *list,
+                                         int64_t count, int64_t *room)
+{
+    if (count < *room)
+        return list;
+    *room = *room ? 2 * *room : 256;
+    weft_degrees_candidate *more = weft_arena_alloc(arena, *room * (int64_t)sizeof *more);
+    if (more && count)
+        memcpy(more, list, (size_t)count * sizeof *more);
+    return more;
+}
+
 static bool over(int64_t value, int64_t limit)
 {
     return limit > 0 && value > limit;
@@ -611,22 +624,23 @@ weft_status weft_degrees_tune(weft_arena *arena, const weft_op_list *list, int64
     if (batch < 1 || devices < 1)
         return weft_fail(WEFT_E_ARG, "a batch of %lld samples on %lld devices", (long long)batch,
                          (long long)devices);
-    weft_degrees_candidate *c = weft_arena_alloc(arena, MOST_CANDIDATES * (int64_t)sizeof *c);
-    if (!c)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for layouts");
+    weft_degrees_candidate *c = NULL;
     static const weft_degrees_limits none = {0};
     search s = {.m = &m, .f = fabric, .batch = batch, .limits = limits ? limits : &none};
-    int64_t count = 0;
+    int64_t count = 0, room = 0;
     for (int64_t tp = 1; tp <= devices; tp++)
         for (int64_t cp = 1; cp <= devices / tp; cp++)
             for (int64_t pp = 1; pp <= devices / tp / cp; pp++) {
-                if (devices % (tp * cp * pp) != 0 || over(tp, s.limits->tp) ||
-                    over(cp, s.limits->cp) || over(pp, s.limits->pp))
+                if (devices % (tp * cp * pp) != 0 || list->heads % tp != 0 ||
+                    over(tp, s.limits->tp) || over(cp, s.limits->cp) || over(pp, s.limits->pp))
                     continue;
                 const int64_t dp = devices / (tp * cp * pp);
                 for (int64_t ep = 1; ep <= m.experts && !over(ep, s.limits->ep); ep++)
-                    for (int64_t zero = s.limits->zero_min; zero <= 3 && count < MOST_CANDIDATES;
+                    for (int64_t zero = s.limits->zero_min; m.experts % ep == 0 && zero <= 3;
                          zero++) {
+                        c = make_room(arena, c, count, &room);
+                        if (!c)
+                            return weft_fail(WEFT_E_MEMORY, "out of memory for layouts");
                         memset(s.any, 0, sizeof s.any);
                         try_degrees(
                             &s,
