@@ -274,6 +274,30 @@ int64_t weft_memory_available(void)
     return available < 0 ? 0 : available;
 }
 
+int64_t weft_memory_machine(void)
+{
+    const int64_t machine = number_in("/proc/meminfo", "MemTotal:", 1024),
+                  group = number_in("/sys/fs/cgroup/memory.max", "", 1);
+    if (machine < 0)
+        return INT64_MAX;
+    return group > 0 && group < machine ? group : machine;
+}
+
+bool weft_memory_limit(int64_t bytes)
+{
+    struct rlimit limit;
+    const int64_t used = number_in("/proc/self/status", "VmData:", 1024);
+    if (bytes <= 0)
+        return true;
+    if (used < 0 || bytes > INT64_MAX - used || getrlimit(RLIMIT_DATA, &limit) != 0)
+        return false;
+    const rlim_t most = (rlim_t)(used + bytes);
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur <= most)
+        return true;
+    limit.rlim_cur = most;
+    return setrlimit(RLIMIT_DATA, &limit) == 0;
+}
+
 weft_status weft_memory_check(int64_t bytes, const char *what)
 {
     struct sysinfo machine;

@@ -70,6 +70,12 @@ int64_t weft_memory_peak(void);
 /* Bytes that this process can still take without another one's giving way: what the machine has
  * free and its control group leaves. INT64_MAX: not known. */
 int64_t weft_memory_available(void);
+/* Bytes of memory of the machine, or of this process's control group if that has less. INT64_MAX:
+ * unknown. */
+int64_t weft_memory_machine(void);
+/* From now on this process can reserve at most `bytes` more of private memory: further allocations
+ * fail, also those of libraries. 0: no limit. False: the system does not limit it. */
+bool weft_memory_limit(int64_t bytes);
 
 /* WEFT_E_MEMORY when `bytes` are more than the machine's memory and swap together: Linux promises
  * what it does not have and kills at random later. `what` begins the message ("the weights of the

@@ -70,6 +70,7 @@ const char *weft_status_name(weft_status_code code)
     case WEFT_E_ARG: return "bad argument";
     case WEFT_E_CONFIG: return "bad config";
     case WEFT_E_FORMAT: return "bad file";
+    case WEFT_E_TOO_LARGE: return "file too large";
     case WEFT_E_SHAPE: return "bad shape";
     case WEFT_E_UNSUPPORTED: return "unsupported";
     case WEFT_E_NOT_FOUND: return "not found";

@@ -13,6 +13,7 @@ typedef enum weft_status_code {
     WEFT_E_ARG,         /* a value outside its range, an unknown name */
     WEFT_E_CONFIG,      /* config file or --set: unknown key, wrong type */
     WEFT_E_FORMAT,      /* a file's content is damaged or not what it says it is */
+    WEFT_E_TOO_LARGE,   /* a file asks for more memory than it may have */
     WEFT_E_SHAPE,       /* tensor shapes or dtypes do not fit */
     WEFT_E_UNSUPPORTED, /* legal, but not built in */
     WEFT_E_NOT_FOUND,

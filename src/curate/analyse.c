@@ -311,6 +311,13 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     return WEFT_OK;
 }
 
+/* Whether the worker reached half of its memory limit. Some decoders report a failed allocation as
+ * damaged data; a buffer of several frames fails long before the limit. */
+static bool near_limit(const weft_heartbeat *heart)
+{
+    return heart && heart->memory > 0 && weft_memory_peak() - heart->resident > heart->memory / 2;
+}
+
 static void beat(void *heart)
 {
     weft_heartbeat_beat(heart);
@@ -722,12 +729,17 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
         json_object_set_new(record, "video",
                             info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
         status = WEFT_OK;
+    } else if (status == WEFT_OK && a->seen.errors > 0 && near_limit(heart)) {
+        status = weft_fail(WEFT_E_TOO_LARGE,
+                           "%lld packets cannot be decoded, and the decoder reached its limit",
+                           (long long)a->seen.errors);
     } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK &&
                (status = prove_doubts(a, path)) == WEFT_OK) {
         reject = conclude(a, record);
     }
-    if (status != WEFT_OK && status != WEFT_E_MEMORY) { /* the file's fault */
-        const char *why = weft_error_message();         /* the line names the file already */
+    if (status != WEFT_OK && status != WEFT_E_MEMORY && status != WEFT_E_TOO_LARGE) {
+        /* the file's fault */
+        const char *why = weft_error_message(); /* the line names the file already */
         const size_t n = strlen(path);
         reject = weft_curate_reject(
             "decode", 0, 1,

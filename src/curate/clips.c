@@ -39,7 +39,7 @@ static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h
  * of ours. */
 static weft_status_code reading_failed(weft_status_code status)
 {
-    return status == WEFT_OK || status == WEFT_E_MEMORY
+    return status == WEFT_OK || status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE
                ? status
                : weft_fail(WEFT_E_FORMAT, "%s", weft_error_message());
 }

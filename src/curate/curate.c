@@ -22,6 +22,7 @@ typedef struct run {
     int64_t *job; /* source index of each job of the current phase, largest first */
     int64_t jobs, jobs_done;
     int64_t bytes_total, bytes_done;
+    int64_t worker_memory; /* bytes that a worker of the current phase can reserve */
     weft_progress progress;
 } run;
 
@@ -53,6 +54,7 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     const double max_seconds = c.clips.max_seconds;
     c.workers = 0;
     c.stall_seconds = 60;
+    c.worker_memory = 0;
     c.quality = other->quality;
     c.duplicates = other->duplicates;
     c.clips = other->clips;
@@ -90,6 +92,7 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     weft_curate_config key = *config, old;
     key.workers = 0;
     key.stall_seconds = 60;
+    key.worker_memory = 0;
     weft_buf text = {0};
     weft_arena *arena = weft_arena_create();
     char *path = weft_path_join(out, "state/config.yaml"), *stored = NULL;
@@ -171,11 +174,34 @@ static json_t *reject_of(const weft_pool_outcome *o, const char *operator_name)
     return weft_curate_reject(operator_name, o->hung ? -1 : o->signal, 0, reason);
 }
 
-/* Whether the fault lies with this machine, so that going on makes no sense. */
+/* Whether the fault lies with this machine, so that going on makes no sense. A worker has a memory
+ * limit of its own, so its failed allocation is an error of its video. */
 static bool stops_the_run(weft_status_code status)
 {
     return status == WEFT_E_SPACE || status == WEFT_E_PERMISSION || status == WEFT_E_IO ||
-           status == WEFT_E_MEMORY || status == WEFT_E_INTERNAL;
+           status == WEFT_E_INTERNAL;
+}
+
+static bool is_of_memory(weft_status_code status)
+{
+    return status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE;
+}
+
+/* The reject of a video whose worker could not allocate memory. */
+static json_t *memory_reject(const run *r, const weft_curate_source *s, const char *message)
+{
+    char limit[32];
+    weft_buf reason = {0};
+    const size_t n = strlen(s->path);
+    const bool named = strncmp(message, s->path, n) == 0 && strncmp(message + n, ": ", 2) == 0;
+    weft_buf_printf(&reason,
+                    "%s. Its worker can reserve %s (worker_memory). If the file is whole, set "
+                    "worker_memory higher or workers lower",
+                    named ? message + n + 2 : message, weft_format_bytes(r->worker_memory, limit));
+    json_t *reject = weft_curate_reject("memory", 0, (double)r->worker_memory,
+                                        reason.data ? reason.data : "out of memory");
+    weft_buf_free(&reason);
+    return reject;
 }
 
 static weft_status_code analyse_job(void *context, int64_t job, int threads,
@@ -212,7 +238,9 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
     json_t *record = s->record ? json_incref(s->record) : json_object();
     json_object_set_new(record, "reject",
                         o->status == WEFT_OK ? reject_of(o, s->record ? "transcode" : "decode")
-                                             : weft_curate_reject("transcode", 0, 0, o->message));
+                        : is_of_memory(o->status)
+                            ? memory_reject(r, s, o->message)
+                            : weft_curate_reject("transcode", 0, 0, o->message));
     if (!is_crash(o->signal)) /* may be otherwise in the next run */
         json_object_set_new(record, "again", json_true());
     const weft_status_code status = weft_curate_state_save(&r->plan, s, record);
@@ -236,6 +264,19 @@ static int larger_first(const void *a, const void *b, void *plan)
     return x != y ? (x < y) - (x > y) : (i > k) - (i < k);
 }
 
+/* Memory of each of `workers` processes. The machine's memory is not divided into less than 2 GiB:
+ * few workers reach their limit at the same time. */
+static int64_t worker_memory(const weft_curate_config *config, int workers)
+{
+    const int64_t machine = weft_memory_machine(), least = (int64_t)2 << 30;
+    if (config->worker_memory > 0)
+        return config->worker_memory;
+    if (machine == INT64_MAX)
+        return 0;
+    const int64_t all = machine / 5 * 4, share = all / workers;
+    return share >= least ? share : all < least ? all : least;
+}
+
 /* Runs the jobs of one phase over the sources that `wants` picks. */
 static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft_curate_source *),
                              weft_status_code (*job)(void *, int64_t, int, const weft_heartbeat *))
@@ -253,8 +294,10 @@ static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft
         return WEFT_OK;
     qsort_r(r->job, (size_t)r->jobs, sizeof *r->job, larger_first, &r->plan);
     const int at_once = r->jobs < workers ? (int)r->jobs : workers;
+    r->worker_memory = worker_memory(r->config, at_once);
     const weft_pool pool = {.count = r->jobs,
                             .workers = at_once,
+                            .memory = r->worker_memory,
                             .stall_seconds = r->config->stall_seconds,
                             .context = r,
                             .job = job,

@@ -20,6 +20,7 @@ typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
     bool forget;     /* no key: clips of sources that cannot be reached are removed */
     double stall_seconds;
+    int64_t worker_memory; /* bytes; 0: a share of the machine */
     struct {
         int64_t min_side;
         double min_fps, max_fps, min_seconds, min_aspect, max_aspect;

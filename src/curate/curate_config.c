@@ -119,6 +119,10 @@ static const weft_key keys[] = {
      "videos worked on at once; 0: one per processor", .min = 0, .max = 256},
     {"stall_seconds", WEFT_KEY_F64, AT(stall_seconds), "60", "s",
      "a video whose decoder shows no progress for so long is given up", .min = 0.1, .max = 1e6},
+    {"worker_memory", WEFT_KEY_I64, AT(worker_memory), "0", "bytes",
+     "memory that the process of one video may reserve, e.g. 4GiB; a video that needs more is "
+     "rejected. 0: 80 % of the machine's memory divided by the workers, at least 2 GiB",
+     .min = 0, .max = 1e15},
     {"video", WEFT_KEY_SECTION, AT(video), .section = &video_section},
     {"shots", WEFT_KEY_SECTION, AT(shots), .section = &shots_section},
     {"quality", WEFT_KEY_SECTION, AT(quality), .section = &quality_section},

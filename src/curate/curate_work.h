@@ -10,7 +10,9 @@
 
 /* Called every few dozen frames; the parent takes silence for a hang. */
 typedef struct weft_heartbeat {
-    int fd; /* -1: none */
+    int fd;           /* -1: none */
+    int64_t memory;   /* bytes that the process can reserve; 0: no limit */
+    int64_t resident; /* bytes in memory when the process began */
 } weft_heartbeat;
 void weft_heartbeat_beat(const weft_heartbeat *heart);
 
@@ -26,7 +28,7 @@ void weft_curate_parts_free(weft_curate_parts *parts);
  * the picture, their scores and hashes; where an operator rejects the video, or a transition is
  * between shots, "reject": {operator, value, threshold, reason}; "again" where the fault may be
  * gone in the next run. The caller owns *record and *parts. A video that cannot be read is a record
- * with a reject, not an error; errors are those of this machine (memory). */
+ * with a reject, not an error. Errors are those of memory: WEFT_E_TOO_LARGE, WEFT_E_MEMORY. */
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
                                 const weft_heartbeat *heart, json_t **record,
                                 weft_curate_parts *parts);

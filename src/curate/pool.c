@@ -29,7 +29,9 @@ static void child_main(const weft_pool *pool, int64_t job, int fd, pid_t parent)
         _exit(1);
     weft_interrupt_leave_to_parent();
     signal(SIGPIPE, SIG_IGN);
-    const weft_heartbeat heart = {fd};
+    if (!weft_memory_limit(pool->memory))
+        weft_debug("curate: this system does not limit the memory of a worker");
+    const weft_heartbeat heart = {fd, pool->memory, weft_memory_resident()};
     const weft_status_code status = pool->job(pool->context, job, pool->threads, &heart);
     if (status != WEFT_OK) {
         char text[1024];

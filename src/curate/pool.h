@@ -15,6 +15,7 @@ typedef struct weft_pool {
     int64_t count;
     int workers;
     double stall_seconds;
+    int64_t memory; /* bytes that a child can reserve; 0: no limit */
     void *context;
     /* In the child. */
     weft_status_code (*job)(void *context, int64_t job, int threads, const weft_heartbeat *heart);

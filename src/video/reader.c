@@ -63,6 +63,7 @@ struct weft_video_reader {
     int consecutive_errors;
     atomic_int demux_complaints, decoder_complaints; /* see on_log */
     int demux_heard, decoder_heard;                  /* how many of them were taken notice of */
+    atomic_bool starved;                             /* the decoder could not allocate a frame */
     double deadline;
     weft_motion *motion;
     int64_t motion_capacity;
@@ -104,12 +105,21 @@ static int64_t memory_seek(void *opaque, int64_t offset, int whence)
     return m->at = base + offset;
 }
 
+/* FFmpeg allocates by sizes that the file states, so a failed allocation is an error of the file. */
+static weft_status_code fail_too_large(const char *name, const char *what)
+{
+    return weft_fail(WEFT_E_TOO_LARGE,
+                     "%s: %s: the file asks FFmpeg for more memory than this process can have; it "
+                     "is damaged, or too large for this machine",
+                     name, what);
+}
+
 static weft_status_code fail_av(weft_status_code code, const char *name, const char *what,
                                 int error)
 {
     char text[AV_ERROR_MAX_STRING_SIZE];
     if (error == AVERROR(ENOMEM))
-        code = WEFT_E_MEMORY;
+        return fail_too_large(name, what);
     if (error == AVERROR(EACCES))
         code = WEFT_E_PERMISSION;
     if (error == -1) /* many decoders' only error, which is no number of the system's */
@@ -276,6 +286,28 @@ static weft_status open_demuxer(weft_video_reader *r)
     return WEFT_OK;
 }
 
+/* Allocates a frame of the decoder. Some decoders report a failure as damaged data or conceal it,
+ * so the reader notes it here. */
+static int get_frame_buffer(AVCodecContext *decoder, AVFrame *frame, int flags)
+{
+    weft_video_reader *r = decoder->opaque;
+    const int error = avcodec_default_get_buffer2(decoder, frame, flags);
+    if (error == AVERROR(ENOMEM))
+        atomic_store(&r->starved, true);
+    return error;
+}
+
+static void use_frame_buffers(AVCodecContext *decoder)
+{
+    decoder->get_buffer2 = get_frame_buffer;
+#if LIBAVCODEC_VERSION_MAJOR < 60 /* later versions always take it for thread-safe */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    decoder->thread_safe_callbacks = 1;
+#pragma GCC diagnostic pop
+#endif
+}
+
 static weft_status open_decoder(weft_video_reader *r)
 {
     const AVCodec *codec = NULL;
@@ -303,6 +335,7 @@ static weft_status open_decoder(weft_video_reader *r)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
     int error = avcodec_parameters_to_context(r->decoder, s->codecpar);
     r->decoder->opaque = r;
+    use_frame_buffers(r->decoder);
     r->decoder->pkt_timebase = s->time_base;
     r->decoder->thread_count = r->options.threads > 0 ? r->options.threads : 1;
     if (r->options.fast) {
@@ -532,6 +565,8 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
         const int error = av_read_frame(r->demux, packet);
         if (error == AVERROR_EXIT)
             return weft_fail(WEFT_E_IO, "%s: reading stalled", r->name);
+        if (error == AVERROR(ENOMEM))
+            return fail_too_large(r->name, "a packet cannot be read");
         if (error < 0 && error != AVERROR_EOF)
             r->errors++;
         *got = error >= 0;
@@ -575,8 +610,8 @@ static weft_status feed(weft_video_reader *r, bool *more)
         if (error < 0 || (r->packet->flags & AV_PKT_FLAG_CORRUPT))
             break_from(r, r->packet->dts != AV_NOPTS_VALUE ? r->packet->dts : r->packet->pts);
         av_packet_unref(r->packet);
-        if (error == AVERROR(ENOMEM))
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory in the decoder", r->name);
+        if (error == AVERROR(ENOMEM) || atomic_load(&r->starved))
+            return fail_too_large(r->name, "a packet cannot be decoded");
         if (error >= 0)
             return WEFT_OK;
         r->errors++;
@@ -592,6 +627,8 @@ static weft_status decode_frame(weft_video_reader *r, bool *got)
     r->held = false;
     while (!*got && !r->ended) {
         const int error = avcodec_receive_frame(r->decoder, r->frame);
+        if (error == AVERROR(ENOMEM) || atomic_load(&r->starved))
+            return fail_too_large(r->name, "a frame cannot be decoded");
         if (error == 0) {
             r->consecutive_errors = 0;
             *got = true;

@@ -84,8 +84,9 @@ typedef struct weft_video_frame {
 
 typedef struct weft_video_reader weft_video_reader;
 
-/* WEFT_E_FORMAT: not a video, no video stream, damaged beyond use; WEFT_E_UNSUPPORTED: no decoder.
- * `options` may be NULL: RGB24 at display size. */
+/* WEFT_E_FORMAT: not a video, no video stream, damaged beyond use; WEFT_E_UNSUPPORTED: no decoder;
+ * WEFT_E_TOO_LARGE: FFmpeg cannot allocate what the file asks for (WEFT_E_MEMORY is weft's own
+ * failed allocation). `options` may be NULL: RGB24 at display size. */
 weft_status weft_video_reader_open(const char *path, const weft_video_options *options,
                                    weft_video_reader **out);
 /* The same from a file in memory: `bytes` is borrowed until close; `name` stands in messages. */

@@ -108,6 +108,16 @@ static bool unusual(scan *s)
     return false;
 }
 
+static bool too_large(scan *s)
+{
+    stop_scan(s, weft_fail(WEFT_E_TOO_LARGE,
+                           "%s: a packet cannot be decoded: the file asks FFmpeg for more memory "
+                           "than this process can have; it is damaged, or too large for this "
+                           "machine",
+                           s->name));
+    return false;
+}
+
 static bool out_of_memory(scan *s)
 {
     stop_scan(s, weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name));
@@ -388,7 +398,7 @@ static bool decode_picture(worker *w, const AVPacket *packet, picture *p)
     w->captured = 0;
     const int error = avcodec_send_packet(w->decoder, packet);
     if (error == AVERROR(ENOMEM))
-        return out_of_memory(s);
+        return too_large(s);
     if (error < 0)
         return unusual(s);
     AVFrame *f = w->latest;

@@ -43,6 +43,15 @@ static weft_status_code fail_av(const char *path, const char *what, int error)
         code == WEFT_E_SPACE ? "; free some space there or choose another folder" : "");
 }
 
+/* x264 reports a failed allocation as a general error, and nothing else of a started encoder is
+ * one: an error of the encoder is an error of the frames' size, not of the disk. */
+static weft_status_code fail_encoder(const char *path, const char *what, int error)
+{
+    char text[AV_ERROR_MAX_STRING_SIZE];
+    return weft_fail(WEFT_E_TOO_LARGE, "%s: %s (%s): too little memory for frames of this size",
+                     path, what, av_make_error_string(text, sizeof text, error));
+}
+
 static weft_status open_encoder(weft_video_writer *w)
 {
     const weft_video_writer_options *o = &w->options;
@@ -80,7 +89,9 @@ static weft_status open_encoder(weft_video_writer *w)
     av_opt_set(e->priv_data, "x264-params", "mbtree=0", 0);
     int error = avcodec_open2(e, codec, NULL);
     if (error < 0)
-        return fail_av(w->path, "the H.264 encoder does not start", error);
+        return error == AVERROR_EXTERNAL || error == AVERROR(ENOMEM)
+                   ? fail_encoder(w->path, "the H.264 encoder does not start", error)
+                   : fail_av(w->path, "the H.264 encoder does not start", error);
     return WEFT_OK;
 }
 
@@ -171,7 +182,7 @@ static weft_status drain(weft_video_writer *w)
         if (error == AVERROR(EAGAIN) || error == AVERROR_EOF)
             return WEFT_OK;
         if (error < 0)
-            return fail_av(w->path, "encoding fails", error);
+            return fail_encoder(w->path, "encoding fails", error);
         const AVStream *s = w->mux->streams[0];
         if (w->packet->duration <= 0)
             w->packet->duration = llround(TICKS / w->options.fps);
@@ -197,7 +208,7 @@ static weft_status encode(weft_video_writer *w, double seconds)
     w->frames++;
     int error = avcodec_send_frame(w->encoder, w->frame);
     if (error < 0)
-        return fail_av(w->path, "encoding fails", error);
+        return fail_encoder(w->path, "encoding fails", error);
     return drain(w);
 }
 
@@ -279,7 +290,7 @@ weft_status weft_video_writer_finish(weft_video_writer *w)
         return weft_fail(WEFT_E_ARG, "%s: a video needs at least one frame", w->path);
     int error = avcodec_send_frame(w->encoder, NULL);
     if (error < 0)
-        return fail_av(w->path, "encoding fails", error);
+        return fail_encoder(w->path, "encoding fails", error);
     WEFT_TRY(drain(w));
     error = av_write_trailer(w->mux);
     if (error >= 0 && w->mux->pb->error < 0)

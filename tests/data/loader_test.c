@@ -4,6 +4,7 @@
 #include "data/shard_write.h"
 #include "format/tar.h"
 #include "video/image.h"
+#include "video/reader.h"
 #include "video/writer.h"
 
 #include <criterion/criterion.h>
@@ -359,6 +360,35 @@ Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
     cr_assert_eq(r.frames[WEFT_SAMPLE_UNDECODABLE], 30);
     cr_assert_eq(r.samples[WEFT_SAMPLE_USED], CLIPS);
     cr_assert(replaced > 0 && replaced < shown / 2);
+    cr_assert_eq(weft_loader_fate(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
+    weft_loader_close(loader);
+}
+
+/* A clip whose table of times claims 2^31 - 1 entries, for which FFmpeg reports "out of memory",
+ * costs itself like any other damaged sample. */
+Test(loader, a_clip_that_asks_for_too_much_memory_costs_itself, .init = setup, .fini = teardown)
+{
+    char path[700], *clip;
+    int64_t bytes;
+    snprintf(path, sizeof path, "%s/curated/clips/c09.mp4", root);
+    cr_assert_eq(weft_file_read(path, 1 << 26, &clip, &bytes), WEFT_OK);
+    char *table = memmem(clip, (size_t)bytes, "stts", 4);
+    cr_assert(table);
+    memcpy(table + 8, "\x7f\xff\xff\xff", 4);
+    const char *meta = "{\"frames\":15,\"fps\":8,\"width\":32,\"height\":32}";
+    const part parts[] = {{"vast.mp4", clip, bytes}, {"vast.json", meta, (int64_t)strlen(meta)}};
+    weft_video_info info;
+    snprintf(path, sizeof path, "%s/vast.mp4", root);
+    cr_assert_eq(weft_file_write_atomic(path, clip, bytes), WEFT_OK);
+    cr_assert_eq(weft_video_probe(path, &info), WEFT_E_TOO_LARGE);
+    cr_assert(strstr(weft_error_message(), "vast.mp4"), "%s", weft_error_message());
+    write_tar("train-000009.tar", parts, 2);
+    weft_free(clip);
+    weft_loader *loader = open_loader(2, 0, 1);
+    for (int s = 0; s < 30; s++) {
+        weft_batch batch;
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+    }
     cr_assert_eq(weft_loader_fate(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
     weft_loader_close(loader);
 }

@@ -1,0 +1,50 @@
+#!/bin/bash
+# A file that asks for more memory than its worker may have is an error of that file: it is named in rejects.jsonl, and the
+# other files of the folder become clips.
+set -eu
+fail() { echo "$*"; cat log; exit 1; }
+encode() { ffmpeg -v error -nostdin -y "$@"; }
+mkdir raw large
+encode -f lavfi -i mandelbrot=size=320x192:rate=24 -t 3 -c:v libx264 -bf 2 -g 24 -preset veryfast -pix_fmt yuv420p raw/good.mp4
+python3 - <<'PY'
+good = open('raw/good.mp4', 'rb').read()
+def craft(name, box, offset, value):  # `offset` is counted from the end of the box's name
+    data = bytearray(good)
+    at = data.index(box) + 4 + offset
+    data[at:at + 4] = value.to_bytes(4, 'big')
+    open(f'raw/{name}.mp4', 'wb').write(data)
+for box in (b'stts', b'ctts', b'stss', b'stsc', b'stco'):
+    for value in (0x7fffffff, 0x0fffffff):
+        craft(f'{box.decode()}-{value:x}', box, 4, value)
+for value in (0x7fffffff, 0x0fffffff):
+    craft(f'stsz-count-{value:x}', b'stsz', 8, value)
+    craft(f'stsz-size-{value:x}', b'stsz', 4, value)
+craft('size-of-the-picture', b'avc1', 24, 0x7fff7fff)
+PY
+$WEFT curate --in raw --out out --set duplicates.on=false >log 2>&1 || fail "the run ends with the first crafted file"
+python3 - <<'PY'
+import json, os
+clips = [json.loads(x) for x in open('out/manifest.jsonl')]
+rejects = [json.loads(x) for x in open('out/rejects.jsonl')]
+assert any(c['source_video'] == 'good.mp4' for c in clips), clips
+assert {c['source_video'] for c in clips} | {r['source'] for r in rejects} == set(os.listdir('raw'))
+memory = {r['source']: r for r in rejects if r['operator'] == 'memory'}
+assert 'stts-7fffffff.mp4' in memory, sorted(memory)
+for r in memory.values():
+    assert r['threshold'] > 0 and 'worker_memory' in r['reason'], r
+PY
+
+# ---- the limit of a worker: frames of 96 MiB, for which 200 and 300 MiB are not enough ----------
+encode -f lavfi -i color=size=8192x8192:rate=24 -frames:v 6 -c:v libx264 -preset ultrafast -threads 2 large/large.mp4
+cp raw/good.mp4 large
+for limit in 60MiB 200MiB 300MiB; do
+    $WEFT curate --in large --out "out.$limit" --set worker_memory=$limit --set video.min_seconds=0.1 >log 2>&1 || fail "the limit ends the run"
+    grep -q '"source":"large.mp4","operator":"memory"' "out.$limit/rejects.jsonl" || { cat "out.$limit/rejects.jsonl"; fail "large.mp4 with $limit"; }
+    grep -q '"source_video":"good.mp4"' "out.$limit/manifest.jsonl" || fail "good.mp4 with $limit"
+done
+# with more memory the next run in the same folder looks at it again
+$WEFT curate --in large --out out.300MiB --set video.min_seconds=0.1 >log 2>&1 || fail "no second run"
+grep -q '"source":"large.mp4","frame_span":\[0,5\]' out.300MiB/rejects.jsonl || { cat out.300MiB/rejects.jsonl; fail "it was not looked at again"; }
+# an encoder without memory costs its clip
+$WEFT curate --in large --out out.20MiB --set worker_memory=20MiB >log 2>&1 || fail "the encoder ends the run"
+grep -q '"source":"good.mp4","operator":"memory"' out.20MiB/rejects.jsonl || { cat out.20MiB/rejects.jsonl; fail "good.mp4 with 20MiB"; }
