@@ -539,9 +539,10 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
                         (long long)kept->start, (long long)(kept->start + kept->frames - 1));
         if (result[i].in_parts)
             tell_parts(&result[i].match, &reason);
-        json_object_set_new(list[i].shot, "reject",
-                            weft_curate_reject("duplicate", result[i].share, c->duplicates.share,
-                                               reason.data ? reason.data : ""));
+        json_t *reject = weft_curate_reject("duplicate", result[i].share, c->duplicates.share,
+                                            reason.data ? reason.data : "");
+        json_object_set_new(reject, "duplicate_of", json_string(kept->source->name));
+        json_object_set_new(list[i].shot, "reject", reject);
         weft_buf_free(&reason);
     }
     weft_free(shots);

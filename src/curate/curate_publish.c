@@ -217,6 +217,7 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
             weft_buf reason = {0};
             weft_buf_printf(&reason, "the same bytes as %s", s->same_as);
             reject = weft_curate_reject("duplicate", 1, 1, reason.data ? reason.data : "");
+            json_object_set_new(reject, "duplicate_of", json_string(s->same_as));
             weft_buf_free(&reason);
         } else {
             reject = json_incref(json_object_get(s->record, "reject"));

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "data/energon.h"
 #include "data/shard_file.h"
+#include "data/split.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,8 @@
 
 static const weft_key shard_keys[] = {
     {"heldout", WEFT_KEY_F64, offsetof(weft_shard_config, heldout), "0.05", "",
-     "share of clips kept from training, for evaluation; unless 0, of two or more at least one",
+     "share of source videos whose clips are kept from training, for evaluation. Of two or more "
+     "clips at least one is held out, and stays so in later runs. 0: none",
      .min = 0, .max = 1},
     {"max_samples", WEFT_KEY_I64, offsetof(weft_shard_config, max_samples), "1000", "clips",
      "clips per shard", .min = 1, .max = 1e9},
@@ -34,11 +36,12 @@ const weft_section weft_shard_section = {"shard", "how clips are put into shards
                                          WEFT_COUNT(shard_keys)};
 
 typedef struct clip {
-    char *id;      /* owned */
-    char *video;   /* path, owned */
-    char *meta;    /* path, owned */
-    uint64_t rank; /* random place, by id */
-    double draw;   /* 0 to 1, of the source, so that no film is on both sides */
+    char *id;            /* owned */
+    char *video;         /* path, owned */
+    char *meta;          /* path, owned */
+    char *source;        /* name of its source video, or its id; owned */
+    int64_t first, last; /* its frames in the source; -1: not known */
+    uint64_t rank;       /* random place, by id */
     bool heldout;
     int64_t bytes;  /* of the video file */
     uint64_t stamp; /* of sizes and times of change of both files */
@@ -116,25 +119,37 @@ static char *path_of(const char *root, const char *folder, const char *id, const
     return buf.data;
 }
 
-/* The film of each clip by its id, from the manifest that weft curate writes; {} without one. */
+/* By the clip's id {source_video, frame_span}, from the manifest that weft curate writes. */
 static weft_status_code add_source(void *sources, json_t *line)
 {
     const char *id = json_string_value(json_object_get(line, "id"));
-    json_t *source = json_object_get(line, "source_video");
+    json_t *source = json_object_get(line, "source_video"),
+           *span = json_object_get(line, "frame_span");
     if (id && json_is_string(source))
-        json_object_set(sources, id, source);
+        json_object_set_new(sources, id,
+                            json_pack("{s:O,s:O*}", "source_video", source, "frame_span", span));
     return WEFT_OK;
 }
 
-static weft_status read_sources(const job *j, json_t **sources)
+/* [kept source, rejected source] of each near-duplicate, from rejects.jsonl. */
+static weft_status_code add_copy(void *copies, json_t *line)
 {
-    char *path = weft_path_join(j->in, "manifest.jsonl");
+    json_t *kept = json_object_get(line, "duplicate_of"), *source = json_object_get(line, "source");
+    if (json_is_string(kept) && json_is_string(source) && !json_equal(kept, source))
+        json_array_append_new(copies, json_pack("[O,O]", kept, source));
+    return WEFT_OK;
+}
+
+/* Reads a list of weft curate, if the folder has it. */
+static weft_status read_list(const job *j, const char *name,
+                             weft_status_code (*each)(void *user, json_t *line), json_t *to)
+{
+    char *path = weft_path_join(j->in, name);
     weft_status_code status = WEFT_OK;
-    *sources = json_object();
-    if (!path || !*sources)
+    if (!path || !to)
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list of clips");
     else if (weft_path_exists(path))
-        status = weft_json_lines(path, add_source, *sources);
+        status = weft_json_lines(path, each, to);
     weft_free(path);
     return status;
 }
@@ -156,11 +171,17 @@ static weft_status add_clip(job *j, const char *id, const json_t *sources)
         return weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
     const uint64_t seed = (uint64_t)j->config->seed;
     c.rank = weft_seed_mix(seed, XXH3_64bits(id, strlen(id)));
-    const char *source = json_string_value(json_object_get(sources, id));
-    c.draw = draw_of(j, source ? source : id);
-    c.heldout = c.draw < j->config->heldout;
+    const json_t *known = json_object_get(sources, id),
+                 *span = json_object_get(known, "frame_span");
+    const char *source = json_string_value(json_object_get(known, "source_video"));
+    c.source = weft_strdup(source ? source : id);
+    c.first = c.last = -1;
+    if (json_array_size(span) == 2) {
+        c.first = json_integer_value(json_array_get(span, 0));
+        c.last = json_integer_value(json_array_get(span, 1));
+    }
     j->clip[j->count++] = c;
-    return WEFT_OK;
+    return c.source ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
 }
 
 static int by_place(const void *a, const void *b)
@@ -171,31 +192,68 @@ static int by_place(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Of a few films chance may hold out none, and then there is nothing to judge by: the next one it
- * would take is held out. Of a single film some clips are, since there is no other way. */
-static void hold_out_one(job *j)
+static int by_kept(const void *a, const void *b)
 {
-    int64_t least = 0;
-    bool one = j->count > 1;
-    for (int64_t i = 1; i < j->count && one; i++)
-        one = !(j->clip[i].draw < j->clip[0].draw) && !(j->clip[i].draw > j->clip[0].draw);
-    for (int64_t i = 0; i < j->count && one; i++) {
-        j->clip[i].draw = draw_of(j, j->clip[i].id);
-        j->clip[i].heldout = j->clip[i].draw < j->config->heldout;
+    return strcmp(((const weft_split_copy *)a)->kept, ((const weft_split_copy *)b)->kept);
+}
+
+static weft_status read_copies(const job *j, json_t *list, weft_split_copy **copy, int64_t *count)
+{
+    WEFT_TRY(read_list(j, "rejects.jsonl", add_copy, list));
+    const int64_t n = (int64_t)json_array_size(list);
+    weft_split_copy *all = weft_alloc((n + 1) * (int64_t)sizeof *all);
+    if (!all)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the list of copies");
+    for (int64_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(list, (size_t)i);
+        const char *rejected = json_string_value(json_array_get(pair, 1));
+        all[i] = (weft_split_copy){.kept = json_string_value(json_array_get(pair, 0)),
+                                   .rejected = rejected,
+                                   .draw = draw_of(j, rejected)};
     }
-    for (int64_t i = 0; i < j->count; i++) {
-        if (j->clip[i].heldout)
-            return;
-        least = j->clip[i].draw < j->clip[least].draw ? i : least;
-    }
-    for (int64_t i = 0; i < j->count && j->count > 1 && j->config->heldout > 0; i++)
-        j->clip[i].heldout = j->clip[i].draw <= j->clip[least].draw;
+    if (n)
+        qsort(all, (size_t)n, sizeof *all, by_kept);
+    *copy = all;
+    *count = n;
+    return WEFT_OK;
+}
+
+/* Chooses which clips are held out, and sorts them by split and place. */
+static weft_status split_clips(job *j, const char *out)
+{
+    weft_split_request q = {
+        .in = j->in, .out = out, .share = j->config->heldout, .seed = j->config->seed};
+    weft_split_clip *split = weft_alloc((j->count + 1) * (int64_t)sizeof *split);
+    weft_split_copy *copy = NULL;
+    json_t *list = json_array();
+    weft_status_code status =
+        split ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the split of the clips");
+    WEFT_GO(status);
+    WEFT_GO(read_copies(j, list, &copy, &q.copies));
+    q.copy = copy;
+    for (int64_t i = 0; i < j->count; i++)
+        split[i] = (weft_split_clip){.id = j->clip[i].id,
+                                     .source = j->clip[i].source,
+                                     .first = j->clip[i].first,
+                                     .last = j->clip[i].last,
+                                     .draw = draw_of(j, j->clip[i].source),
+                                     .own_draw = draw_of(j, j->clip[i].id)};
+    WEFT_GO(weft_split_choose(&q, split, j->count));
+    for (int64_t i = 0; i < j->count; i++)
+        j->clip[i].heldout = split[i].heldout;
+    if (j->count > 1)
+        qsort(j->clip, (size_t)j->count, sizeof *j->clip, by_place);
+out:
+    weft_free(split);
+    weft_free(copy);
+    json_decref(list);
+    return status;
 }
 
 static weft_status list_clips(job *j)
 {
     char *folder = weft_path_join(j->in, "clips");
-    json_t *sources = NULL;
+    json_t *sources = json_object();
     weft_names names = {0};
     weft_status_code status =
         folder ? weft_list_dir(folder, false, &names) : weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -203,7 +261,7 @@ static weft_status list_clips(job *j)
         status = weft_fail_context(
             status, "%s is not a folder of curated clips (weft curate makes one)", j->in);
     if (status == WEFT_OK)
-        status = read_sources(j, &sources);
+        status = read_list(j, "manifest.jsonl", add_source, sources);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char *name = names.name[i];
         const size_t len = strlen(name);
@@ -219,9 +277,6 @@ static weft_status list_clips(job *j)
         }
         status = add_clip(j, name, sources);
     }
-    hold_out_one(j);
-    if (j->count > 1)
-        qsort(j->clip, (size_t)j->count, sizeof *j->clip, by_place);
     weft_names_free(&names);
     json_decref(sources);
     weft_free(folder);
@@ -645,6 +700,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(weft_make_dirs(out));
     WEFT_GO(weft_remove_leftovers(out, false));
     WEFT_GO(weft_storage_open(out, &j.out));
+    WEFT_GO(split_clips(&j, out));
     WEFT_GO(read_notes(&j));
     int64_t train = 0;
     for (int64_t i = 0; i < j.count; i++) {
@@ -665,6 +721,7 @@ out:
         weft_free(j.clip[i].id);
         weft_free(j.clip[i].video);
         weft_free(j.clip[i].meta);
+        weft_free(j.clip[i].source);
     }
     weft_free(j.clip);
     json_decref(j.shards);

@@ -4,9 +4,9 @@
  *   out: <out>/train-000000.tar ..., <out>/heldout-000000.tar ..., <out>/index.json
  *        beside each shard: .index (data/index.h), .idx (data/energon.h), a note .<shard>.json
  *
- * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). Which split and which shard a clip
- * goes to depends on its id and on nothing else, so running again over the same clips writes the
- * same bytes. Each shard is written under a temporary name and renamed; index.json, which lists
+ * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). The split of a clip depends on its
+ * source video (data/split.h) and its place on its id, so running again over the same clips writes
+ * the same bytes. Each shard is written under a temporary name and renamed; index.json, which lists
  * shards with counts, bytes and XXH3 checksums, comes last. */
 #ifndef WEFT_DATA_SHARD_WRITE_H
 #define WEFT_DATA_SHARD_WRITE_H

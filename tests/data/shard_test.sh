@@ -116,6 +116,33 @@ for path in glob.glob("by-film/*.tar"):
             films["train" if "train-" in path else "heldout"].add(int(re.search(r"\d+", name)[0]) % 6)
 assert films["train"] and films["heldout"] and not films["train"] & films["heldout"], films
 PY
+# a share that is far from the requested one is reported with the figures
+python3 - <<'PY'
+import json
+with open("films/manifest.jsonl", "w") as f:
+    for i in range(30):
+        f.write(json.dumps({"id": f"c{i}", "source_video": f"film{i % 2}.mp4", "frame_span": [8 * i, 8 * i + 7]}) + "\n")
+PY
+check "shard of two films" "$WEFT" shard --in films --out by-two --set heldout=0.05 >log 2>&1
+check "the achieved share" grep -q "heldout: 15 of 30 clips (50 %) are held out, and 5 % were requested.*1 of 2 source videos" log
+# films that come one at a time move nothing out of what is held out
+python3 - <<'PY'
+import glob, json, os, subprocess, tarfile
+held = set()
+for n in range(1, 7):
+    os.makedirs("adding/clips", exist_ok=True), os.makedirs("adding/metas", exist_ok=True)
+    with open("adding/manifest.jsonl", "a") as f:
+        for k in range(3):
+            name = f"{n}-{k}"
+            open(f"adding/clips/{name}.mp4", "wb").write(b"video" * 100)
+            json.dump({"caption": "a clip", "frames": 8}, open(f"adding/metas/{name}.json", "w"))
+            f.write(json.dumps({"id": name, "source_video": f"film{n * 7919 % 64}.mp4", "frame_span": [8 * k, 8 * k + 7]}) + "\n")
+    subprocess.run([os.environ["WEFT"], "shard", "--in", "adding", "--out", "added"], check=True, capture_output=True)
+    now = {m[:-4] for p in glob.glob("added/heldout-*.tar") for m in tarfile.open(p).getnames() if m.endswith("mp4")}
+    assert held <= now and now, (n, held - now)
+    held = now
+PY
+check "films that come one at a time" [ $? = 0 ]
 check "one of three is held out" [ "$(tar tf three/heldout-000000.tar | grep -c mp4)" = 1 ]
 check "two of three are for training" [ "$(tar tf three/train-000000.tar | grep -c mp4)" = 2 ]
 check "shard of three, none held out" "$WEFT" shard --in few --out none --set heldout=0
