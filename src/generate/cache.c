@@ -34,7 +34,7 @@ struct weft_cache {
     weft_program *program[WEFT_CACHE_PROGRAMS];
     double flops[WEFT_CACHE_PROGRAMS];
     weft_comm *comm;
-    int64_t rows, first_row, own_rows; /* of the batch, and this rank's */
+    int64_t rows; /* of the batch */
     room *room;
     int rooms;
     int64_t shared_bytes, record_bytes, windows;
@@ -126,10 +126,7 @@ weft_status weft_cache_open(const weft_cache_rule *rule, const weft_cache_place 
                                     .signal = rule->signal,
                                     .front = rule->front};
     WEFT_GO(weft_pass_reuse(place->graph, &setup, &c->graphs));
-    const weft_tensor own =
-        weft_tensor_of(place->graph, weft_graph_find(place->graph, "batch.latents"));
-    c->first_row = own.start[0];
-    c->own_rows = own.shape.dim[0];
+    WEFT_GO(weft_reuse_shard(&c->graphs, place->setup));
     WEFT_GO(compile(c, PROBE, &c->graphs.probe, place));
     WEFT_GO(compile(c, REFRESH, &c->graphs.refresh, place));
     WEFT_GO(compile(c, REUSE, &c->graphs.reuse, place));
@@ -244,14 +241,15 @@ static bool must_refresh(const weft_cache *c, const record *r)
            (c->rule.run && r->run >= c->rule.run);
 }
 
-/* Of output `name`, this rank's sums, to those of rows; a row's lie one behind the other. */
+/* Adds output `name`, which every rank has for all rows, to the sums of rows. A row's elements are
+ * contiguous. */
 static void add_rows(weft_cache *c, const char *name, int which)
 {
     const weft_tensor *t = weft_program_output(c->program[PROBE], name);
     const float *x = t->data;
-    const int64_t each = c->own_rows ? weft_shape_count(&t->shape) / c->own_rows : 0;
-    for (int64_t i = 0; i < each * c->own_rows; i++)
-        c->sums[2 * (c->first_row + i / each) + which] += (double)x[i];
+    const int64_t each = weft_shape_count(&t->shape) / c->rows;
+    for (int64_t i = 0; i < each * c->rows; i++)
+        c->sums[2 * (i / each) + which] += (double)x[i];
 }
 
 static double polynomial(const double coefficient[5], double x)

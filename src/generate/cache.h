@@ -8,8 +8,9 @@
  *
  * State is of one denoiser program (an expert, with or without the second guidance half), of each
  * window of a video by itself, and forgotten when other prompts begin. All rows of a batch are
- * refreshed where one of them asks for it; on ranks the sums that decide are those of all of them,
- * so all decide the same. */
+ * refreshed where one of them asks for it. The choice of blocks depends on global shapes only, and
+ * the rule on sums over all ranks: every layout of ranks caches the same blocks in the same steps.
+ */
 #ifndef WEFT_GENERATE_CACHE_H
 #define WEFT_GENERATE_CACHE_H
 
@@ -46,7 +47,7 @@ typedef struct weft_cache weft_cache;
 
 /* What it is made for. */
 typedef struct weft_cache_place {
-    const weft_graph *graph; /* of one rank, before WEFT_PASS_RANK; read while it is opened */
+    const weft_graph *graph; /* of whole tensors, before WEFT_PASS_WHOLE; read during opening */
     const weft_pass_setup *setup;
     const weft_program_options *options;
     int64_t rows;    /* of the whole batch */

@@ -93,12 +93,6 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                    .recipe = &p->recipe,
                                    .halves = apart ? p->guidance->rows == 2 : has_halves(p),
                                    .stream = p->options.stream};
-    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
-    if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
-        weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
-    if (rows && several && p->recipe.slices)
-        WEFT_TRY(weft_slices_check(p->recipe.slices, p->slices, "--slices ",
-                                   weft_model_class(p->denoiser_model)));
     const weft_program_options options = {
         .mesh = several ? &p->mesh : NULL,
         .profile = p->options.profile || (rows && p->options.trace),
@@ -117,6 +111,12 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
             return weft_fail_context(status, "--cache with %s",
                                      weft_model_class(p->denoiser_model));
     }
+    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
+    if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
+        weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
+    if (rows && several && p->recipe.slices)
+        WEFT_TRY(weft_slices_check(p->recipe.slices, p->slices, "--slices ",
+                                   weft_model_class(p->denoiser_model)));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     return weft_program_compile(s->own, &options, &s->program);
 }

@@ -138,25 +138,16 @@ static weft_status find_blocks(finder *f)
 static bool alike(const finder *f, weft_value a, weft_value b)
 {
     const weft_value_info *x = weft_value_get(f->g, a), *y = weft_value_get(f->g, b);
-    return x->dtype == y->dtype && weft_shape_equal(&x->shape, &y->shape) &&
-           !memcmp(x->layout, y->layout, sizeof x->layout);
+    return x->dtype == y->dtype && weft_shape_equal(&x->shape, &y->shape);
 }
 
-/* Its result is its operand in another form or split. */
+/* The result is the operand in another form. */
 static bool keeps_numbers(const weft_node *node)
 {
-    switch (node->op) {
-    case WEFT_OP_RESHAPE:
-    case WEFT_OP_PERMUTE:
-    case WEFT_OP_VARY:
-    case WEFT_OP_SLICE_OWN:
-    case WEFT_OP_ALL_GATHER:
-    case WEFT_OP_ALL_TO_ALL: return true;
-    default: return false;
-    }
+    return node->op == WEFT_OP_RESHAPE || node->op == WEFT_OP_PERMUTE;
 }
 
-/* It is made before node `before`, or of what is by nothing but another form or split. */
+/* Made before node `before`, or another form of a value that is. */
 static bool is_there(const finder *f, weft_value v, int32_t before)
 {
     const weft_node *node = weft_graph_node(f->g, maker(f, v));
@@ -291,16 +282,8 @@ static bool in_scope(const char *scope, const char *outer)
     return !strncmp(scope, outer, length) && (!scope[length] || scope[length] == '.');
 }
 
-static bool has_partial(const finder *f, weft_value v)
-{
-    for (int a = 0; a < WEFT_MAX_AXES; a++)
-        if (weft_value_get(f->g, v)->layout[a].kind == WEFT_P)
-            return true;
-    return false;
-}
-
-/* What module `scope` makes and others read; where there is no module of its own, what the
- * attention makes. What is still to be summed over ranks is kept behind the sum, the next node. */
+/* Keeps the values that other modules read of the attention's module. An attention that is not in a
+ * module of its own keeps its result. */
 static void keep_module(finder *f, const weft_node *attention)
 {
     const char *scope = attention->scope;
@@ -323,7 +306,7 @@ static void keep_module(finder *f, const weft_node *attention)
             const weft_value v = node->in[i];
             if (weft_value_ok(v) && f->hot[v.id] && maker(f, v) > f->begin &&
                 in_scope(weft_graph_node(f->g, maker(f, v))->scope, scope))
-                f->kept[has_partial(f, v) ? node->out[0].id : v.id] = true;
+                f->kept[v.id] = true;
         }
     }
 }
@@ -402,11 +385,6 @@ static weft_status find_signal(finder *f)
     }
     if (!weft_value_ok(f->signal))
         return weft_fail(WEFT_E_UNSUPPORTED, "the rule looks at %s, which the model has not", what);
-    if (has_partial(f, f->signal))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "the rule looks at %s, which lies as terms of a sum on the ranks of this "
-                         "layout; take every:N",
-                         what);
     return WEFT_OK;
 }
 
@@ -590,6 +568,9 @@ weft_status weft_pass_reuse(const weft_graph *g, const weft_reuse_setup *setup, 
     weft_reuse made = {0};
     weft_status_code status = WEFT_OK;
     bool *handed_on = NULL;
+    if (weft_mesh_ranks(weft_graph_mesh(g)) > 1)
+        return weft_fail(WEFT_E_ARG, "pass reuse: the graph is that of one rank of several; the "
+                                     "choice of blocks needs the graph of whole tensors");
     WEFT_GO(reserve(&f));
     handed_on = weft_arena_alloc(f.arena, f.values + 1);
     if (!handed_on)

@@ -1,5 +1,6 @@
 /* Doing less in a step of denoising because a step before did nearly the same: from the forward
- * graph of one rank the programs of steps that keep something and of steps that take it again.
+ * graph of whole tensors the programs of steps that keep something and of steps that take it again.
+ * The choice of blocks depends on global shapes only, so every layout of ranks makes the same one.
  *
  *     BLOCKS (Aquarius §6, TeaCache, first-block caches)       ATTENTION (Aquarius §6)
  *
@@ -65,5 +66,10 @@ typedef struct weft_reuse {
 weft_status weft_pass_reuse(const weft_graph *graph, const weft_reuse_setup *setup,
                             weft_reuse *out);
 void weft_reuse_free(weft_reuse *reuse);
+
+/* Replaces the graphs by those of one rank: the passes of WEFT_PASS_WHOLE, with the recipe of the
+ * setup. A state has the layout of the value that is written to it, in all graphs that read it. */
+struct weft_pass_setup;
+weft_status weft_reuse_shard(weft_reuse *reuse, const struct weft_pass_setup *setup);
 
 #endif

@@ -25,7 +25,8 @@ static const weft_layout whole = {WEFT_R, 0};
 
 typedef struct grouped grouped;
 
-/* Who reads a value: nodes, and twice for an output, which is read by who knows whom. */
+/* Readers of a value: nodes, and two for an output or an update, whose reader is not in the graph.
+ */
 typedef struct readers {
     int32_t all;
     int32_t others; /* than an attention, as its queries, keys or values */
@@ -397,20 +398,10 @@ static void choose(axis_pass *p, const weft_node *n, const char *by, weft_layout
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-static void shard_source(axis_pass *p, const weft_node *n)
+static void emit_source(axis_pass *p, const weft_node *n, weft_layout layout)
 {
     const weft_value v = n->out[0];
-    const weft_value_info *info = info_of(p, v);
     weft_attr_source attr = *(const weft_attr_source *)n->attr;
-    weft_layout layout = whole;
-    const weft_recipe_row *row =
-        weft_recipe_row_for(p->recipe, p->axis_name, info->name, n->op == WEFT_OP_PARAM);
-    if (row) {
-        layout = row_layout(row, &attr.global, p->ranks);
-        if (!check_row(p, row, layout, info->name, info->shape.rank))
-            return;
-        p->gather[v.id] = row->gather && n->op == WEFT_OP_PARAM;
-    }
     if (layout.kind == WEFT_S) {
         int64_t start;
         weft_part(attr.shape.dim[layout.dim], p->ranks, p->index, &start,
@@ -418,7 +409,26 @@ static void shard_source(axis_pass *p, const weft_node *n)
         attr.start[layout.dim] += start;
     }
     p->home[v.id] = layout;
-    put_version(p, v, layout, weft_source(p->to, n->op, info->name, &attr));
+    put_version(p, v, layout, weft_source(p->to, n->op, info_of(p, v)->name, &attr));
+}
+
+static void shard_source(axis_pass *p, const weft_node *n)
+{
+    const weft_value v = n->out[0];
+    const weft_value_info *info = info_of(p, v);
+    const weft_attr_source *attr = n->attr;
+    weft_layout layout = whole;
+    const weft_recipe_row *row =
+        weft_recipe_row_for(p->recipe, p->axis_name, info->name, n->op == WEFT_OP_PARAM);
+    if (!row && attr->slot && !p->readers[v.id].all)
+        return; /* shard_ends emits the record in the layout of the value that is written to it */
+    if (row) {
+        layout = row_layout(row, &attr->global, p->ranks);
+        if (!check_row(p, row, layout, info->name, info->shape.rank))
+            return;
+        p->gather[v.id] = row->gather && n->op == WEFT_OP_PARAM;
+    }
+    emit_source(p, n, layout);
 }
 
 /* ---- attention, heads by groups ------------------------------------------------------------- */
@@ -875,9 +885,12 @@ static void shard_ends(axis_pass *p)
     }
     const weft_pair *updates = weft_graph_updates(p->from, &count);
     for (int i = 0; i < count; i++) {
-        const weft_layout home = p->home[updates[i].source.id];
-        weft_update(p->to, p->version[updates[i].source.id][slot_of(home)],
-                    convert(p, updates[i].value, home));
+        const weft_value source = updates[i].source, value = updates[i].value;
+        if (!weft_value_ok(p->version[source.id][slot_of(p->home[source.id])]))
+            emit_source(p, weft_graph_node(p->from, info_of(p, source)->node),
+                        p->home[value.id].kind == WEFT_S ? p->home[value.id] : whole);
+        const weft_layout home = p->home[source.id];
+        weft_update(p->to, p->version[source.id][slot_of(home)], convert(p, value, home));
     }
 }
 
@@ -888,6 +901,11 @@ static void count_readers(axis_pass *p)
     for (int i = 0; i < count; i++) {
         p->readers[output[i].value.id].all += 2;
         p->readers[output[i].value.id].others += 2;
+    }
+    const weft_pair *update = weft_graph_updates(p->from, &count);
+    for (int i = 0; i < count; i++) {
+        p->readers[update[i].value.id].all += 2;
+        p->readers[update[i].value.id].others += 2;
     }
     for (int32_t n = 0; n < weft_graph_node_count(p->from); n++) {
         const weft_node *node = weft_graph_node(p->from, n);

@@ -2,6 +2,8 @@
 # Caches between steps in whole walks of many families, as diffusers publishes them (tests/golden/pipelines), and weft eval cache:
 # steps that all refresh give the latents without a cache to the last bit; what cannot be cached is refused with the remedy.
 set -u
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
 fail() { echo "FAILED: $*"; exit 1; }
 golden=$SRC/tests/golden/pipelines
 make() { # OUT FOLDER OPTIONS...
@@ -21,7 +23,9 @@ for what in "image", "last_image":
         print("--" + what.replace("_", "-"), path, sep="\n")
 PY
     )
-    "$WEFT" generate --model "$folder" --latents --out "$out.mp4" "${options[@]}" "$@" >"$out.log" 2>&1
+    local run=()
+    [ "${ranks:-1}" = 1 ] || run=("$MPIRUN" --oversubscribe -n "$ranks")
+    "${run[@]}" "$WEFT" generate --model "$folder" --latents --out "$out.mp4" "${options[@]}" "$@" >"$out.log" 2>&1
 }
 for name in wan22 wan_ti2v hunyuan flux ltx_i2v mochi cog15 cosmos2; do
     make off-$name $name || { cat off-$name.log; fail "$name"; }
@@ -45,6 +49,36 @@ make one wan22 --cache fast && fail "a cache behind the first of one block"
 grep -q "1 blocks with attention" one.log || { cat one.log; fail "one block is not named"; }
 make late wan22 --guidance-from 0.5 --guidance-until 0.2 && fail "an interval of nothing"
 grep -q "no step between" late.log || { cat late.log; fail "an empty interval"; }
+
+# every rule with every layout: the latents of one rank, and steps that reuse
+several() { # FOLDER RULE OPTIONS...
+    local name=$1 rule=$2
+    shift 2
+    ranks=2 make two $name --cache $rule "$@" || { cat two.log; fail "$name on two ranks: --cache $rule $*"; }
+    grep -q "steps .*\." two.log || { cat two.log; fail "$name on two ranks, --cache $rule $*: no step reuses"; }
+    diff <(grep -o "left out .* blocks\|steps [R.]*" one.log) <(grep -o "left out .* blocks\|steps [R.]*" two.log) || fail "$name, --cache $rule $*: other blocks or steps than on one rank"
+    python3 - <<'PY' || fail "$name, --cache $rule $*: two ranks give other latents than one"
+import array, struct
+def load(name):
+    data = open(name + ".latents.npy", "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+one, two = load("one"), load("two")
+error = sum((x - y) ** 2 for x, y in zip(one, two)) ** 0.5 / sum(x * x for x in one) ** 0.5
+print(error)
+assert len(one) == len(two) and error <= 1e-5, error
+PY
+}
+for rule in every:2,warm=0 block:0.7,warm=0 attention:2,warm=0; do
+    make one latte --cache $rule || { cat one.log; fail "latte: --cache $rule"; }
+    several latte $rule --parallel cp=2 --slices off
+    several latte $rule --parallel cp=2
+    several latte $rule --parallel tp=2
+done
+for rule in every:2,warm=0 block:0.9,warm=0; do
+    make one hunyuan --cache $rule || { cat one.log; fail "hunyuan: --cache $rule"; }
+    several hunyuan $rule --parallel tp=2
+    several hunyuan $rule --parallel tp=2 --parallel sequence=true
+done
 
 # what is gained and lost, in a table and as JSON
 printf 'a red cat\n# no prompt\na blue dog\n' >prompts.txt

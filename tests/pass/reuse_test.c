@@ -1,7 +1,7 @@
 /* Programs of steps that take again what one before has added (pass/reuse.h), for models of every
  * family: refreshing is bitwise the model; taking again at once what was kept is the model to
  * rounding; what is left out is; signals are what rules expect. */
-#include "../model_of.h"
+#include "../denoisers_of.h"
 #include "pass/reuse.h"
 #include "runtime/runtime.h"
 
@@ -11,63 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-typedef struct example {
-    const char *config;
-    weft_model_size size;
-    int blocks, attentions;
-    bool told; /* its blocks read what depends on the time alone */
-} example;
-
-#define GIVEN(port) (1u << WEFT_PORT_##port)
-
 /* clang-format off */
-static const example families[] = {
-    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":6,"
-     "\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":3}",
-     {2, 2, 4, 4, 3}, 3, 6, true},
-    {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":16,\"in_channels\":2,\"out_channels\":2,\"time_embed_dim\":6,"
-     "\"text_embed_dim\":5,\"num_layers\":3,\"sample_width\":4,\"sample_height\":4,"
-     "\"max_text_seq_length\":3}",
-     {2, 2, 4, 4, 3}, 3, 3, true},
-    {"{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":2,"
-     "\"num_single_layers\":2,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
-     "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2]}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 4, 4, false},
-    {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
-     "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
-     {2, 2, 4, 4, 3}, 3, 6, true},
-    {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
-     "\"caption_channels\":5}",
-     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
-    {"{\"_class_name\":\"MochiTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":3,\"time_embed_dim\":4,"
-     "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 3, false},
-    {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"sample_size\":4,"
-     "\"caption_channels\":5}",
-     {1, 2, 4, 4, 3}, 4, 6, true},
-    {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
-     "\"depth\":2,\"caption_channels\":5,\"input_sq_size\":32}",
-     {1, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FPS)}, 4, 8, false},
-    {"{\"_class_name\":\"AllegroTransformer3DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
-     "\"caption_channels\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
-    {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
-     "\"caption_channels\":5,\"sparse_n\":2}",
-     {2, 2, 4, 6, 5}, 4, 8, true},
-    {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":2,"
-     "\"num_single_layers\":2,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
-     "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
-     {2, 1, 4, 8, 4}, 4, 4, false},
-};
 /* What goes through them is no sum. */
 static const example others[] = {
     {"{\"_class_name\":\"UViT\",\"img_size\":4,\"embed_dim\":8,\"depth\":2,\"num_heads\":2,"
@@ -80,24 +24,6 @@ static const example others[] = {
      {2, 1, 4, 3, 3}, 0, 0, false},
 };
 /* clang-format on */
-
-static weft_graph *build(const example *s)
-{
-    const weft_model model = model_of(s->config);
-    const weft_family *f = model.family;
-    weft_graph *g = weft_graph_create();
-    weft_ports p = weft_ports_none();
-    for (int i = 0; i < f->ports; i++) {
-        const weft_port port = f->port[i].port;
-        if (!f->port[i].output && weft_model_takes(&model, port) &&
-            (!f->port[i].optional || s->size.given >> port & 1))
-            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
-    }
-    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &p);
-    weft_output(g, "prediction", p.at[WEFT_PORT_PREDICTION]);
-    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
-    return g;
-}
 
 enum { FULL, PROBE, REFRESH, REUSE, PROGRAMS };
 
@@ -168,7 +94,7 @@ static void open_bench(bench *b, const example *s, weft_reuse_what what, weft_re
                        int front)
 {
     const weft_reuse_setup setup = {"batch.latents", "batch.timestep", what, signal, front};
-    *b = (bench){.g = build(s), .store = weft_store_create()};
+    *b = (bench){.g = denoiser_graph(s), .store = weft_store_create()};
     cr_assert_eq(weft_pass_reuse(b->g, &setup, &b->r), WEFT_OK, "%.50s: %s", s->config,
                  weft_error_message());
     cr_expect_eq(b->r.probe != NULL, signal != WEFT_SIGNAL_NONE);
@@ -267,25 +193,25 @@ static void check_steps(const example *s, weft_reuse_what what, weft_reuse_signa
 
 Test(reuse, blocks_of_every_family)
 {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 0);
-        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 2);
+    for (int i = 0; i < DENOISERS_OF; i++) {
+        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 0);
+        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 2);
     }
 }
 
 Test(reuse, attention_of_every_family)
 {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        check_steps(&families[i], WEFT_REUSE_ATTENTION, WEFT_SIGNAL_NONE, 0);
+    for (int i = 0; i < DENOISERS_OF; i++)
+        check_steps(&denoisers_of[i], WEFT_REUSE_ATTENTION, WEFT_SIGNAL_NONE, 0);
 }
 
 Test(reuse, signals_of_every_family)
 {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_BLOCK, 1);
-        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_INPUT, 0);
-        if (families[i].told)
-            check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_TIME, 0);
+    for (int i = 0; i < DENOISERS_OF; i++) {
+        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_BLOCK, 1);
+        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_INPUT, 0);
+        if (denoisers_of[i].told)
+            check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_TIME, 0);
     }
 }
 
@@ -312,7 +238,7 @@ Test(reuse, what_has_moved_is_measured)
 {
     for (int signal = WEFT_SIGNAL_BLOCK; signal <= WEFT_SIGNAL_TIME; signal++) {
         bench b;
-        open_bench(&b, &families[0], WEFT_REUSE_BLOCKS, (weft_reuse_signal)signal, 0);
+        open_bench(&b, &denoisers_of[0], WEFT_REUSE_BLOCKS, (weft_reuse_signal)signal, 0);
         weft_free(step(&b, REFRESH, 0.8));
         int count;
         const weft_tensor *slot = weft_program_slots(b.program[PROBE], &count);
@@ -343,13 +269,13 @@ Test(reuse, what_has_moved_is_measured)
 Test(reuse, what_is_no_sum_is_refused)
 {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        weft_graph *g = build(&others[i]);
+        weft_graph *g = denoiser_graph(&others[i]);
         weft_reuse r;
         const weft_reuse_setup setup = {.latents = "batch.latents", .time = "batch.timestep"};
         cr_expect_eq(weft_pass_reuse(g, &setup, &r), WEFT_E_UNSUPPORTED, "%.50s", others[i].config);
         weft_graph_free(g);
     }
-    weft_graph *g = build(&families[0]);
+    weft_graph *g = denoiser_graph(&denoisers_of[0]);
     weft_reuse r;
     const weft_reuse_setup setup = {
         .latents = "batch.latents", .time = "batch.timestep", .front = 3};

@@ -1,0 +1,124 @@
+/* The graphs of a feature cache on the ranks of a layout.
+ *
+ * Each graph is sharded separately, and states connect them. A rank therefore has to hold a state
+ * in one layout only: that of the value that one of the graphs writes to it. The shard pass chooses
+ * this layout, and rows of the recipe hand it to the graphs that read the state:
+ *
+ *     PROBE     writes reuse.front.*, reuse.now     twice: reuse.before is laid out as reuse.now
+ *     REFRESH   reads reuse.front.*, writes reuse.kept.*
+ *     REUSE     reads both */
+#include "pass/passes.h"
+#include "pass/reuse.h"
+
+#include <string.h>
+
+typedef struct state_rows {
+    const weft_pass_setup *setup;
+    weft_recipe recipe; /* that of the setup, and behind it a row per state and axis */
+    weft_recipe_row *row;
+    int64_t capacity;
+    weft_arena *names;
+} state_rows;
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "no memory for the layouts of a feature cache");
+}
+
+static weft_status add_row(state_rows *s, const char *name, const char *axis, weft_layout layout)
+{
+    const int64_t bytes = (int64_t)strlen(name) + 1;
+    char *own = weft_arena_alloc(s->names, bytes);
+    if (!own)
+        return no_memory();
+    memcpy(own, name, (size_t)bytes);
+    WEFT_TRY(weft_grow((void **)&s->row, s->recipe.count, &s->capacity, sizeof *s->row));
+    s->row[s->recipe.count++] =
+        (weft_recipe_row){.pattern = own, .axis = axis, .layout = layout, .optional = true};
+    s->recipe.row = s->row;
+    return WEFT_OK;
+}
+
+static bool is_slot(const weft_graph *g, weft_value v)
+{
+    const weft_node *n = weft_graph_node(g, weft_value_get(g, v)->node);
+    return n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
+}
+
+/* Rows for the states that `g`, a graph of one rank, writes. */
+static weft_status add_written(state_rows *s, const weft_graph *g)
+{
+    const weft_mesh *mesh = s->setup->mesh;
+    int count;
+    const weft_pair *update = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++) {
+        const weft_value_info *info = weft_value_get(g, update[i].source);
+        if (!is_slot(g, update[i].source))
+            continue;
+        for (int a = 0; a < mesh->axis_count; a++) {
+            if (mesh->axis[a].size == 1)
+                continue;
+            WEFT_TRY(add_row(s, info->name, mesh->axis[a].name, info->layout[a]));
+            if (!strcmp(info->name, "reuse.now"))
+                WEFT_TRY(add_row(s, "reuse.before", mesh->axis[a].name, info->layout[a]));
+        }
+    }
+    return WEFT_OK;
+}
+
+/* *graph becomes that of one rank; `keep`: the one that came in is not freed. */
+static weft_status shard(const state_rows *s, bool keep, weft_graph **graph)
+{
+    weft_pass_setup own = *s->setup;
+    own.recipe = &s->recipe;
+    return weft_passes_run(WEFT_PASS_WHOLE, &own, keep, graph, NULL);
+}
+
+static weft_status shard_probe(state_rows *s, weft_graph **probe)
+{
+    weft_graph *first = *probe;
+    if (!first)
+        return WEFT_OK;
+    WEFT_TRY(shard(s, true, &first));
+    const weft_status_code status = add_written(s, first);
+    weft_graph_free(first);
+    WEFT_TRY(status);
+    return shard(s, false, probe);
+}
+
+static weft_status shard_all(state_rows *s, weft_reuse *r)
+{
+    const weft_recipe *given = s->setup->recipe;
+    s->capacity = given->count + 64;
+    s->row = weft_alloc(s->capacity * (int64_t)sizeof *s->row);
+    if (!s->row)
+        return no_memory();
+    memcpy(s->row, given->row, (size_t)given->count * sizeof *s->row);
+    s->recipe = *given;
+    s->recipe.row = s->row;
+    WEFT_TRY(shard_probe(s, &r->probe));
+    WEFT_TRY(shard(s, false, &r->refresh));
+    WEFT_TRY(add_written(s, r->refresh));
+    return shard(s, false, &r->reuse);
+}
+
+/* One rank: nothing is laid out. */
+static weft_status run_alone(const weft_pass_setup *setup, weft_reuse *r)
+{
+    weft_graph **graph[] = {&r->probe, &r->refresh, &r->reuse};
+    for (int i = 0; i < 3; i++)
+        if (*graph[i])
+            WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, setup, false, graph[i], NULL));
+    return WEFT_OK;
+}
+
+weft_status weft_reuse_shard(weft_reuse *r, const weft_pass_setup *setup)
+{
+    if (!setup->mesh || weft_mesh_ranks(setup->mesh) == 1)
+        return run_alone(setup, r);
+    state_rows s = {.setup = setup, .names = weft_arena_create()};
+    const weft_status_code status = s.names ? shard_all(&s, r) : no_memory();
+    weft_arena_free(s.names);
+    weft_free(s.row);
+    return status;
+}

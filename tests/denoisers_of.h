@@ -1,0 +1,88 @@
+/* Small denoisers of every family whose blocks add to what goes through them, for tests of feature
+ * caches. */
+#ifndef TESTS_DENOISERS_OF_H
+#define TESTS_DENOISERS_OF_H
+
+#include "model_of.h"
+
+#include <criterion/criterion.h>
+
+typedef struct example {
+    const char *config;
+    weft_model_size size;
+    int blocks, attentions;
+    bool told; /* its blocks read what depends on the time alone */
+} example;
+
+#define GIVEN(port) (1u << WEFT_PORT_##port)
+
+/* clang-format off */
+static const example denoisers_of[] = {
+    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":6,"
+     "\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":3}",
+     {2, 2, 4, 4, 3}, 3, 6, true},
+    {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":16,\"in_channels\":2,\"out_channels\":2,\"time_embed_dim\":6,"
+     "\"text_embed_dim\":5,\"num_layers\":3,\"sample_width\":4,\"sample_height\":4,"
+     "\"max_text_seq_length\":3}",
+     {2, 2, 4, 4, 3}, 3, 3, true},
+    {"{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":2,"
+     "\"num_single_layers\":2,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
+     "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 4, 4, false},
+    {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
+     {2, 2, 4, 4, 3}, 3, 6, true},
+    {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"caption_channels\":5}",
+     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
+    {"{\"_class_name\":\"MochiTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":3,\"time_embed_dim\":4,"
+     "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 3, false},
+    {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"sample_size\":4,"
+     "\"caption_channels\":5}",
+     {1, 2, 4, 4, 3}, 4, 6, true},
+    {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
+     "\"depth\":2,\"caption_channels\":5,\"input_sq_size\":32}",
+     {1, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FPS)}, 4, 8, false},
+    {"{\"_class_name\":\"AllegroTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"caption_channels\":5}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
+    {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
+     "\"caption_channels\":5,\"sparse_n\":2}",
+     {2, 2, 4, 6, 5}, 4, 8, true},
+    {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":2,"
+     "\"num_single_layers\":2,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
+     "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
+     {2, 1, 4, 8, 4}, 4, 4, false},
+};
+/* clang-format on */
+enum { DENOISERS_OF = sizeof denoisers_of / sizeof *denoisers_of };
+
+static inline weft_graph *denoiser_graph(const example *s)
+{
+    const weft_model model = model_of(s->config);
+    const weft_family *f = model.family;
+    weft_graph *g = weft_graph_create();
+    weft_ports p = weft_ports_none();
+    for (int i = 0; i < f->ports; i++) {
+        const weft_port port = f->port[i].port;
+        if (!f->port[i].output && weft_model_takes(&model, port) &&
+            (!f->port[i].optional || s->size.given >> port & 1))
+            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
+    }
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &p);
+    weft_output(g, "prediction", p.at[WEFT_PORT_PREDICTION]);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+#endif
