@@ -7,6 +7,7 @@
 #include "cli/weights_option.h"
 #include "generate/evaluate.h"
 #include "generate/gallery.h"
+#include "generate/quality.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +27,15 @@ static double number(const json_t *object, const char *key)
 
 static void print_vae(const json_t *r)
 {
-    printf("VAE over %lld clips (%lld left out): PSNR %.2f dB, SSIM %.4f; box averages of the same "
-           "size: %.2f dB, %.4f\n",
-           (long long)number(r, "clips"), (long long)number(r, "skipped"), number(r, "psnr"),
-           number(r, "ssim"), number(r, "box_psnr"), number(r, "box_ssim"));
+    char psnr[2][32];
+    printf("VAE over %lld clips (%lld left out): PSNR %s dB, SSIM %.4f; box averages of the same "
+           "size: %s dB, %.4f\n",
+           (long long)number(r, "clips"), (long long)number(r, "skipped"),
+           weft_psnr_text(json_object_get(r, "psnr"), psnr[0]), number(r, "ssim"),
+           weft_psnr_text(json_object_get(r, "box_psnr"), psnr[1]), number(r, "box_ssim"));
+    if (number(r, "identical") > 0)
+        printf("%lld clips are identical to their reconstruction and are not in the mean PSNR\n",
+               (long long)number(r, "identical"));
 }
 
 /* Ranks take clips of their own; rank 0 has the figures of all. */
@@ -263,7 +269,9 @@ const weft_verb weft_verb_eval = {
                "beside those of the same clips\n"
                "averaged over boxes of the VAE's compression (4x8x8), which a VAE must beat to be "
                "worth its weights. Under mpirun\n"
-               "each rank takes clips of its own; the figures are those of one rank.\n\n"
+               "each rank takes clips of its own; the figures are those of one rank.\n"
+               "PSNR compares 8-bit RGB frames, SSIM their luma. Identical videos are not in the "
+               "mean PSNR; they are counted.\n\n"
                "prompts: generates videos of moving shapes (the world of weft synth) for "
                "combinations of words that training\n"
                "never showed, and for some that it did, and reads colour, shape and direction of "
@@ -276,7 +284,7 @@ const weft_verb weft_verb_eval = {
                "cache: makes videos with all steps and then sooner, by caches between steps, "
                "guidance in a part of them or other\n"
                "samplers in fewer, and prints seconds of denoising a video, the gain, and PSNR, "
-               "SSIM and LPIPS between both.",
+               "SSIM and LPIPS between both, and the number of identical videos.",
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
                 "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json --out "
                 "demo/eval --json demo/eval.json\n"

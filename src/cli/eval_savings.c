@@ -2,6 +2,7 @@
 #include "cli/eval_savings.h"
 #include "base/fs.h"
 #include "generate/evaluate.h"
+#include "generate/quality.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,8 +97,9 @@ static void print_rows(const json_t *result)
 {
     size_t i;
     json_t *row;
-    printf("%-34s %9s %8s %7s %9s %8s %8s %7s %7s\n", "", "s/video", "speed-up", "reused",
-           "predicted", "PSNR", "least", "SSIM", "LPIPS");
+    char psnr[2][32];
+    printf("%-34s %9s %8s %7s %9s %8s %8s %9s %7s %7s\n", "", "s/video", "speed-up", "reused",
+           "predicted", "PSNR", "least", "identical", "SSIM", "LPIPS");
     printf("%-34s %9.3f\n", "all steps", number(result, "seconds"));
     json_array_foreach(json_object_get(result, "each"), i, row)
     {
@@ -107,8 +109,9 @@ static void print_rows(const json_t *result)
             printf(" %5.0f %% %8.2fx", 100 * number(row, "reused"), number(row, "predicted"));
         else
             printf(" %7s %9s", "", "");
-        printf(" %8.2f %8.2f %7.4f", number(row, "psnr"), number(row, "psnr_least"),
-               number(row, "ssim"));
+        printf(" %8s %8s %9.0f %7.4f", weft_psnr_text(json_object_get(row, "psnr"), psnr[0]),
+               weft_psnr_text(json_object_get(row, "psnr_least"), psnr[1]),
+               number(row, "identical"), number(row, "ssim"));
         if (json_object_get(row, "lpips"))
             printf(" %7.4f", number(row, "lpips"));
         printf("\n");

@@ -30,7 +30,8 @@ typedef struct vae_eval {
     int64_t sheet_clips;
     json_t *each;
     int64_t clips, skipped;
-    double sum[4]; /* psnr, ssim, box psnr, box ssim */
+    weft_psnr_mean psnr[2]; /* of the VAE, of boxes */
+    double ssim[2];         /* sums */
 } vae_eval;
 
 static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t count,
@@ -124,12 +125,14 @@ static weft_status count_clip(vae_eval *e, const judged *one, int from)
         e->skipped++;
         return WEFT_OK;
     }
-    for (int i = 0; i < 4; i++)
-        e->sum[i] += one->score[i];
+    for (int i = 0; i < 2; i++) {
+        weft_psnr_add(&e->psnr[i], one->score[2 * i]);
+        e->ssim[i] += one->score[2 * i + 1];
+    }
     e->clips++;
-    json_array_append_new(e->each, json_pack("{s:s, s:f, s:f}", "key",
+    json_array_append_new(e->each, json_pack("{s:s, s:o, s:f}", "key",
                                              weft_dataset_at(e->dataset, one->index)->key, "psnr",
-                                             one->score[0], "ssim", one->score[1]));
+                                             weft_psnr_json(one->score[0]), "ssim", one->score[1]));
     return e->o->sheet && e->sheet_clips < SHEET_CLIPS ? keep_for_sheet(e, from) : WEFT_OK;
 }
 
@@ -268,10 +271,12 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
         status = write_vae_sheet(&e);
     if (status == WEFT_OK && first) {
         const double n = (double)e.clips;
-        *result =
-            json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:O}", "clips", (json_int_t)e.clips,
-                      "skipped", (json_int_t)e.skipped, "psnr", e.sum[0] / n, "ssim", e.sum[1] / n,
-                      "box_psnr", e.sum[2] / n, "box_ssim", e.sum[3] / n, "each", e.each);
+        *result = json_pack(
+            "{s:I, s:I, s:o, s:f, s:I, s:o, s:f, s:I, s:O}", "clips", (json_int_t)e.clips,
+            "skipped", (json_int_t)e.skipped, "psnr", weft_psnr_json(weft_psnr_mean_of(&e.psnr[0])),
+            "ssim", e.ssim[0] / n, "identical", (json_int_t)e.psnr[0].identical, "box_psnr",
+            weft_psnr_json(weft_psnr_mean_of(&e.psnr[1])), "box_ssim", e.ssim[1] / n,
+            "box_identical", (json_int_t)e.psnr[1].identical, "each", e.each);
     }
     for (int i = 0; i < 2 * SHEET_CLIPS; i++)
         weft_free(e.sheet[i]);

@@ -173,13 +173,14 @@ static weft_status make_videos(saving_eval *e, const weft_generator_options *opt
 static weft_status compare(saving_eval *e, const char *name, double seconds, double plain,
                            const weft_generator_saved *saved)
 {
-    double psnr = 0, least = INFINITY, ssim = 0, lpips = 0;
+    double least = INFINITY, ssim = 0, lpips = 0;
+    weft_psnr_mean psnr = {0};
     const double n = (double)e->o->count;
     for (int64_t i = 0; i < e->o->count; i++) {
         const uint8_t *a = e->plain + i * e->bytes, *b = e->other + i * e->bytes;
         double one;
         const double p = weft_psnr(a, b, e->frames, e->height, e->width);
-        psnr += p / n;
+        weft_psnr_add(&psnr, p);
         least = p < least ? p : least;
         WEFT_TRY(weft_ssim(a, b, e->frames, e->height, e->width, &one));
         ssim += one / n;
@@ -188,9 +189,10 @@ static weft_status compare(saving_eval *e, const char *name, double seconds, dou
         WEFT_TRY(perceive(e, a, b, &one));
         lpips += one / n;
     }
-    json_t *row =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", name, "seconds", seconds, "speedup",
-                  plain / seconds, "psnr", psnr, "psnr_least", least, "ssim", ssim);
+    json_t *row = json_pack(
+        "{s:s, s:f, s:f, s:o, s:o, s:I, s:f}", "name", name, "seconds", seconds, "speedup",
+        plain / seconds, "psnr", weft_psnr_json(weft_psnr_mean_of(&psnr)), "psnr_least",
+        weft_psnr_json(least), "identical", (json_int_t)psnr.identical, "ssim", ssim);
     if (saved->runs) {
         json_object_set_new(row, "reused", json_real((double)saved->reused / (double)saved->runs));
         json_object_set_new(row, "predicted", json_real(saved->predicted));

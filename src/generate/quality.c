@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include <math.h>
+#include <stdio.h>
 
 double weft_psnr(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t height, int64_t width)
 {
@@ -12,7 +13,36 @@ double weft_psnr(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t hei
         const double d = (double)a[i] - (double)b[i];
         sum += d * d;
     }
-    return sum > 0 ? 10 * log10(255.0 * 255.0 * (double)count / sum) : 100;
+    return sum > 0 ? 10 * log10(255.0 * 255.0 * (double)count / sum) : INFINITY;
+}
+
+void weft_psnr_add(weft_psnr_mean *m, double psnr)
+{
+    if (isinf(psnr)) {
+        m->identical++;
+        return;
+    }
+    m->sum += psnr;
+    m->differing++;
+}
+
+double weft_psnr_mean_of(const weft_psnr_mean *m)
+{
+    return m->differing ? m->sum / (double)m->differing : INFINITY;
+}
+
+json_t *weft_psnr_json(double psnr)
+{
+    return isinf(psnr) ? json_null() : json_real(psnr);
+}
+
+const char *weft_psnr_text(const json_t *psnr, char text[32])
+{
+    if (json_is_number(psnr))
+        snprintf(text, 32, "%.2f", json_number_value(psnr));
+    else
+        snprintf(text, 32, "inf");
+    return text;
 }
 
 enum { RADIUS = 5, WINDOW = 2 * RADIUS + 1 };

@@ -2,12 +2,28 @@
 #ifndef WEFT_GENERATE_QUALITY_H
 #define WEFT_GENERATE_QUALITY_H
 
+#include "base/json.h"
 #include "base/status.h"
 
 #include <stdint.h>
 
-/* Peak signal-to-noise ratio in dB over all values; 100 for equal videos. */
+/* Returns the peak signal-to-noise ratio in dB over all 8-bit values of all channels. INFINITY:
+ * identical videos. */
 double weft_psnr(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t height, int64_t width);
+
+/* Mean over the videos that differ. Identical videos have no finite ratio and are counted apart. */
+typedef struct weft_psnr_mean {
+    double sum; /* dB */
+    int64_t differing, identical;
+} weft_psnr_mean;
+void weft_psnr_add(weft_psnr_mean *mean, double psnr);
+/* Returns INFINITY if no video differs. */
+double weft_psnr_mean_of(const weft_psnr_mean *mean);
+/* Returns a new reference: a number, or null for INFINITY. */
+json_t *weft_psnr_json(double psnr);
+/* Writes "31.20", or "inf" for null, and returns `text`. */
+const char *weft_psnr_text(const json_t *psnr, char text[32]);
+
 /* Structural similarity of the luma, mean over pixels and frames (Wang et al. 2004: Gaussian window
  * of 11 pixels, sigma 1.5, K1 0.01, K2 0.03), over the windows that lie inside. Frames under 11
  * pixels: WEFT_E_SHAPE. */

@@ -5,6 +5,7 @@
 #include "format/html.h"
 #include "format/metrics.h"
 #include "format/svg.h"
+#include "generate/quality.h"
 #include "generate/run_cascades.h"
 
 #include <math.h>
@@ -103,9 +104,9 @@ static weft_status write_vae_scores(const char *path, weft_buf *page)
     WEFT_TRY(weft_json_load(path, &r));
     char text[6][32];
     snprintf(text[0], 32, "%lld", (long long)number(r, "clips"));
-    snprintf(text[1], 32, "%.2f", number(r, "psnr"));
+    weft_psnr_text(json_object_get(r, "psnr"), text[1]);
     snprintf(text[2], 32, "%.4f", number(r, "ssim"));
-    snprintf(text[3], 32, "%.2f", number(r, "box_psnr"));
+    weft_psnr_text(json_object_get(r, "box_psnr"), text[3]);
     snprintf(text[4], 32, "%.4f", number(r, "box_ssim"));
     const char *const head[] = {"", "clips", "PSNR dB", "SSIM"};
     const char *const cells[] = {

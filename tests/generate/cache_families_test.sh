@@ -88,8 +88,8 @@ python3 - <<'PY' || { cat table.log; fail "figures of weft eval cache"; }
 import json
 t = json.load(open("table.json"))
 same, half, fewer = t["each"]
-assert same["psnr"] == 100 and same["ssim"] == 1 and same["reused"] == 0, same
-assert half["psnr"] < 100 and abs(half["reused"] - 1 / 3) < 0.01 and half["predicted"] > 1, half
+assert same["psnr"] is None and same["psnr_least"] is None and same["identical"] == 2 and same["ssim"] == 1 and same["reused"] == 0, same
+assert half["identical"] == 0 and half["psnr"] < 100 and abs(half["reused"] - 1 / 3) < 0.01 and half["predicted"] > 1, half
 assert fewer["psnr"] < 100 and "reused" not in fewer, fewer
 PY
 "$WEFT" eval cache --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --try "cache=fast faster=1" >bad.log 2>&1 && fail "faster=1"

@@ -1,6 +1,7 @@
 #include "generate/quality.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 enum { H = 24, W = 32, N = H * W * 3 };
@@ -29,6 +30,24 @@ Test(quality, agrees_with_scikit_image, .init = make)
     cr_assert_eq(weft_ssim(a, a, 1, H, W, &ssim), WEFT_OK);
     cr_assert_float_eq(ssim, 1, 1e-6);
     cr_assert_eq(weft_ssim(a, b, 1, 8, 8, &ssim), WEFT_E_SHAPE);
+}
+
+/* Identical videos have no finite ratio: the mean is that of the others. */
+Test(quality, identical_videos_are_counted_apart, .init = make)
+{
+    weft_psnr_mean mean = {0};
+    const double differs = weft_psnr(a, b, 1, H, W);
+    cr_assert(isinf(weft_psnr(a, a, 1, H, W)));
+    weft_psnr_add(&mean, weft_psnr(a, a, 1, H, W));
+    cr_assert(isinf(weft_psnr_mean_of(&mean)));
+    json_t *none = weft_psnr_json(weft_psnr_mean_of(&mean));
+    cr_assert(json_is_null(none));
+    json_decref(none);
+    weft_psnr_add(&mean, differs);
+    weft_psnr_add(&mean, weft_psnr(b, b, 1, H, W));
+    cr_assert_eq(weft_psnr_mean_of(&mean), differs);
+    cr_assert_eq(mean.differing, 1);
+    cr_assert_eq(mean.identical, 2);
 }
 
 Test(quality, box_average, .init = make)
