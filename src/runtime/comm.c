@@ -546,6 +546,42 @@ weft_status weft_exchange_wait(weft_exchange *x)
     return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
 }
 
+static bool any_over(weft_exchange *const *exchange, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (atomic_load(&exchange[i]->state) != WEFT_EXCHANGE_QUEUED)
+            return true;
+    return false;
+}
+
+void weft_exchange_wait_any(weft_comm *comm, weft_exchange *const *exchange, int count,
+                            bool (*also)(void *user), void *user)
+{
+    const double begin = weft_now();
+    pthread_mutex_lock(&comm->mutex);
+    for (int i = 0; i < count; i++) {
+        exchange[i]->awaited = true;
+        if (atomic_fetch_add(&exchange[i]->queue->waiters, 1) == 0)
+            atomic_store(&exchange[i]->queue->waiting_since, begin);
+    }
+    if (atomic_fetch_add(&comm->waiters, 1) == 0)
+        pthread_cond_signal(&comm->queued);
+    while (!any_over(exchange, count) && !(also && also(user)) && comm->broken == WEFT_OK)
+        timed_wait(&comm->finished, &comm->mutex, 1);
+    atomic_fetch_sub(&comm->waiters, 1);
+    for (int i = 0; i < count; i++)
+        if (atomic_fetch_sub(&exchange[i]->queue->waiters, 1) == 1)
+            atomic_store(&exchange[i]->queue->waiting_since, 0);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weft_comm_nudge(weft_comm *comm)
+{
+    pthread_mutex_lock(&comm->mutex);
+    pthread_cond_broadcast(&comm->finished);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
 bool weft_exchange_done(const weft_exchange *x)
 {
     if (atomic_load(&x->state) != WEFT_EXCHANGE_DONE)

@@ -225,6 +225,12 @@ void weft_held_release(weft_held *held); /* accepts NULL */
 weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer, weft_held *held,
                                  const void *data, int64_t bytes, const weft_device *device,
                                  weft_device_stream *stream);
+/* The same in modelled time at *when instead of the time of the device's user, for a thread that
+ * sends while that user is ahead. `when` outlives the send. */
+weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int peer,
+                                    weft_held *held, const void *data, int64_t bytes,
+                                    const weft_device *device, weft_device_stream *stream,
+                                    double *when);
 /* Buffers, before the first start; they stay the same. `in` may be `out` for all_reduce. */
 void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void *scratch);
 /* The same for a bundle: its scratch, and then each piece. */
@@ -233,6 +239,12 @@ void weft_exchange_bind_piece(weft_exchange *exchange, int piece, const void *in
 void weft_exchange_start(weft_exchange *exchange);
 /* WEFT_E_COMM with the missing ranks after the communicator's deadline. */
 weft_status weft_exchange_wait(weft_exchange *exchange);
+/* Waits until one of `count` started exchanges is over, or until `also` (NULL: never) returns true,
+ * which is asked at first and after each weft_comm_nudge. weft_exchange_wait gives its result. */
+void weft_exchange_wait_any(weft_comm *comm, weft_exchange *const *exchange, int count,
+                            bool (*also)(void *user), void *user);
+/* Wakes weft_exchange_wait_any, from any thread. */
+void weft_comm_nudge(weft_comm *comm);
 /* True: it was started and is over, and waiting for it takes no time. */
 bool weft_exchange_done(const weft_exchange *exchange);
 /* Seconds that the last run took on the wire, and those that the caller spent in wait. */

@@ -95,6 +95,14 @@ weft_status weft_group_send_held(weft_group *group, weft_channel channel, int pe
                                  const void *data, int64_t bytes, const weft_device *device,
                                  weft_device_stream *stream)
 {
+    return weft_group_send_held_at(group, channel, peer, held, data, bytes, device, stream, NULL);
+}
+
+weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int peer,
+                                    weft_held *held, const void *data, int64_t bytes,
+                                    const weft_device *device, weft_device_stream *stream,
+                                    double *when)
+{
     weft_exchange *x;
     WEFT_TRY(weft_exchange_create_send(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
                                        &x));
@@ -107,6 +115,8 @@ weft_status weft_group_send_held(weft_group *group, weft_channel channel, int pe
     }
     if (stream)
         weft_exchange_set_device(x, device, stream);
+    if (when && x->clock.now)
+        x->clock.now = when;
     weft_exchange_bind(x, data, weft_held_data(held), NULL);
     return weft_exchange_start_forgotten(x);
 }

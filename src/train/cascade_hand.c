@@ -2,6 +2,7 @@
 
 #include "runtime/comm.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +44,8 @@ struct weft_hands {
     int32_t *consumer; /* by cascade: the one that comes after it; -1: none */
     rows *rows;        /* [samples * modules] */
     weft_hand_move *moves;
+    bool late;            /* consumers' ranks are decided in the iteration, */
+    pthread_mutex_t lock; /* and rows are sent by another thread then */
 };
 
 static rows *rows_of(weft_hands *h, int32_t index)
@@ -113,19 +116,23 @@ static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
     return WEFT_OK;
 }
 
+/* Rows of cascade `index` that come to this rank. */
+static weft_status post_from(weft_hands *h, int32_t index)
+{
+    const int own = weft_comm_rank(h->place.comm);
+    const int64_t count = find_moves(h, index);
+    for (int64_t k = 0; k < count; k++)
+        if (h->moves[k].to == own && h->moves[k].from != own)
+            WEFT_TRY(post(h, index, &h->moves[k]));
+    return WEFT_OK;
+}
+
 /* All that comes to this rank, in the order in which it is sent. */
 static weft_status post_all(weft_hands *h, const int32_t *order)
 {
-    const int own = weft_comm_rank(h->place.comm);
-    for (int64_t i = 0; i < h->plan->cascades; i++) {
-        const int32_t index = order[i], to = h->consumer[index];
-        if (to < 0)
-            continue;
-        const int64_t count = find_moves(h, index);
-        for (int64_t k = 0; k < count; k++)
-            if (h->moves[k].to == own && h->moves[k].from != own)
-                WEFT_TRY(post(h, index, &h->moves[k]));
-    }
+    for (int64_t i = 0; i < h->plan->cascades; i++)
+        if (h->consumer[order[i]] >= 0)
+            WEFT_TRY(post_from(h, order[i]));
     return WEFT_OK;
 }
 
@@ -164,13 +171,15 @@ weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_ite
         return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
     *h = (weft_hands){
         .place = *place, .plan = plan, .row = row, .read = read, .arena = weft_arena_create()};
+    pthread_mutex_init(&h->lock, NULL);
     weft_status_code status =
         h->arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
     if (status == WEFT_OK)
         status = weft_comm_world(place->comm, &h->world);
     if (status == WEFT_OK)
         status = find_consumers(h);
-    if (status == WEFT_OK)
+    h->late = !order;
+    if (status == WEFT_OK && order)
         status = post_all(h, order);
     if (status == WEFT_OK)
         *hands = h;
@@ -186,7 +195,8 @@ weft_status weft_hands_make(weft_hands *h, int32_t index, float **row)
     return WEFT_OK;
 }
 
-weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *done)
+/* This rank's rows of cascade `index`; NULL `when`: at the time of the device's user. */
+static weft_status send_rows(weft_hands *h, int32_t index, double *when, weft_cascade_done *done)
 {
     const int own = weft_comm_rank(h->place.comm);
     const weft_cascade_row *row = row_of(h, index);
@@ -203,14 +213,43 @@ weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *don
             r->in_place += bytes;
             continue;
         }
-        WEFT_TRY(weft_group_send_held(h->world, WEFT_CHANNEL_HANDOFF, m->to, r->held,
-                                      place_of(row, m, r->data), bytes, h->place.device,
-                                      h->place.stream));
+        WEFT_TRY(weft_group_send_held_at(h->world, WEFT_CHANNEL_HANDOFF, m->to, r->held,
+                                         place_of(row, m, r->data), bytes, h->place.device,
+                                         h->place.stream, when));
         done->sent += bytes;
     }
     if (!needed)
         let_go(r);
     return WEFT_OK;
+}
+
+weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *done)
+{
+    return h->late && h->consumer[index] >= 0 ? WEFT_OK : send_rows(h, index, NULL, done);
+}
+
+weft_status weft_hands_direct(weft_hands *h, int32_t index, double *when, weft_cascade_done *done)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&h->lock);
+    for (int32_t a = 0; c->module == WEFT_CASCADE_DIT && a < c->at.after_count; a++)
+        if (status == WEFT_OK)
+            status = send_rows(h, c->at.after[a], when, &done[c->at.after[a]]);
+    pthread_mutex_unlock(&h->lock);
+    return status;
+}
+
+weft_status weft_hands_expect(weft_hands *h, int32_t index)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&h->lock);
+    for (int32_t a = 0; c->module == WEFT_CASCADE_DIT && a < c->at.after_count; a++)
+        if (status == WEFT_OK)
+            status = post_from(h, c->at.after[a]);
+    pthread_mutex_unlock(&h->lock);
+    return status;
 }
 
 /* Of what cascade `from` hands on, by this rank, a member of `c`. */
@@ -269,6 +308,7 @@ void weft_hands_close(weft_hands *h)
             weft_exchange_free(a->exchange);
         weft_held_release(h->rows[i].held);
     }
+    pthread_mutex_destroy(&h->lock);
     weft_arena_free(h->arena);
     weft_free(h);
 }

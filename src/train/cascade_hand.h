@@ -26,7 +26,10 @@ typedef struct weft_hands_place {
     const weft_device *device;
     weft_device_stream *stream;
 } weft_hands_place;
-/* Posts those of this rank; row[] and read[] by sample * WEFT_CASCADE_MODULES + module, read[] as
+/* `order` NULL: ranks of consumers are not known yet. Nothing is posted, producers keep their rows,
+ * and weft_hands_direct sends them once a consumer has its ranks.
+ *
+ * Posts those of this rank; row[] and read[] by sample * WEFT_CASCADE_MODULES + module, read[] as
  * of weft_hand_moves. `order`: of all cascades. All are borrowed until weft_hands_close. */
 weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_iteration *plan,
                             const int32_t *order, const weft_cascade_row *row,
@@ -36,6 +39,13 @@ weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_ite
 weft_status weft_hands_make(weft_hands *hands, int32_t index, float **row);
 /* Sends them to those that need them, and keeps what this rank needs. */
 weft_status weft_hands_give(weft_hands *hands, int32_t index, weft_cascade_done *done);
+/* With `order` NULL, once the ranks of cascade `index`, which are its plan's now, are decided. Sends
+ * this rank's rows to them, on any thread. `when`: the modelled time of the decision, which outlives
+ * the iteration. done[] is that of the iteration. */
+weft_status weft_hands_direct(weft_hands *hands, int32_t index, double *when,
+                              weft_cascade_done *done);
+/* Then, on the thread that runs cascade `index`: posts its receives. */
+weft_status weft_hands_expect(weft_hands *hands, int32_t index);
 /* Waits for all that cascade `index` comes after; handed[] is valid until weft_hands_drop. */
 weft_status weft_hands_take(weft_hands *hands, int32_t index,
                             weft_handed handed[WEFT_CASCADE_MODULES], weft_cascade_done *done);

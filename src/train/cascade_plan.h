@@ -48,6 +48,7 @@ typedef struct weft_placed_iteration {
     weft_placed_cascade *cascade;
     int64_t cascades;
     double makespan, lower_bound; /* seconds, as planned */
+    bool late; /* rank 0 may move cascades to idle ranks (train/cascade_late.h) */
 } weft_placed_iteration;
 
 /* Of one cascade on one rank, as it went. Seconds from this rank's begin of the iteration; bytes of

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "runtime/program_cache.h"
+#include "train/cascade_late.h"
 #include "train/cascade_sums.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ struct weft_cascade_run {
     weft_group *world;
     weft_hands_place hands;
     weft_device_stream *stream; /* of what is handed on */
-    const double *modelled;     /* seconds of a modelled device; NULL: `clock` counts */
+    double *modelled;           /* seconds of a modelled device; NULL: `clock` counts */
     weft_common_clock clock;
     double compiling;
     weft_sums *sums;  /* beside the cascades; NULL: otherwise */
@@ -51,6 +52,8 @@ struct weft_cascade_run {
     double exposed;               /* of the encoders' programs of the cascade that runs: waits, */
     bool first;                   /* and one of them had not run before */
     int64_t room;
+    weft_placed_iteration decided;         /* by late dispatch */
+    const weft_placed_iteration *executed; /* of the last iteration */
 };
 
 /* Keys of programs behind those of the buckets. */
@@ -671,28 +674,78 @@ static weft_status look_ahead(const weft_cascade_run *r, const weft_placed_itera
     return r->setup.calls.ahead(r->setup.calls.user, plan, index, clips_of(r, plan, index, member));
 }
 
+static weft_status take_one(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
+                            weft_hands *hands, weft_iteration_done *done)
+{
+    const weft_placed_cascade *c = &plan->cascade[index];
+    const int member = member_of(c, weft_comm_rank(r->setup.comm));
+    weft_cascade_done *d = &done->cascade[index];
+    const weft_status_code status = c->module == WEFT_CASCADE_DIT
+                                        ? denoise(r, plan, index, member, hands, d)
+                                        : encode(r, plan, index, member, hands, d);
+    if (status != WEFT_OK)
+        return weft_fail_context(status, "%s", c->at.id);
+    from_begin(done, d);
+    return WEFT_OK;
+}
+
 static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *plan,
                             weft_hands *hands, weft_iteration_done *done)
 {
-    const int own = weft_comm_rank(r->setup.comm);
     int64_t i, next;
     WEFT_TRY(look_ahead(r, plan, 0, &i));
     for (; i < plan->cascades; i = next) {
         const int32_t index = r->order[i];
         const weft_placed_cascade *c = &plan->cascade[index];
-        const int member = member_of(c, own);
-        weft_cascade_done *d = &done->cascade[index];
         WEFT_TRY(look_ahead(r, plan, i + 1, &next));
-        const weft_status_code status = c->module == WEFT_CASCADE_DIT
-                                            ? denoise(r, plan, index, member, hands, d)
-                                            : encode(r, plan, index, member, hands, d);
-        if (status != WEFT_OK)
-            return weft_fail_context(status, "%s", c->at.id);
-        from_begin(done, d);
+        WEFT_TRY(take_one(r, plan, index, hands, done));
         if (r->setup.representative && c->module == WEFT_CASCADE_DIT)
             WEFT_TRY(hand_terms(r, plan, index));
     }
     return WEFT_OK;
+}
+
+/* As rank 0 dispatches them. A rank that gets no further gradients starts its sums. */
+static weft_status take_dispatched(weft_cascade_run *r, weft_late *late, weft_hands *hands,
+                                   weft_iteration_done *done)
+{
+    const weft_placed_iteration *plan = &r->decided;
+    const int own = weft_comm_rank(r->setup.comm);
+    weft_late_task task = {0};
+    while (!task.over) {
+        WEFT_TRY(weft_late_next(late, &task));
+        if (task.index < 0) {
+            if (r->sums && task.last && !r->setup.late_sums)
+                weft_sums_rest(r->sums, NULL);
+            continue;
+        }
+        const int member = member_of(&plan->cascade[task.index], own);
+        r->last = task.last ? task.index : -1;
+        if (r->setup.calls.ahead)
+            WEFT_TRY(r->setup.calls.ahead(r->setup.calls.user, plan, task.index,
+                                          clips_of(r, plan, task.index, member)));
+        WEFT_TRY(take_one(r, plan, task.index, hands, done));
+        WEFT_TRY(weft_late_ended(late, task.index));
+    }
+    return WEFT_OK;
+}
+
+/* All ranks end together: after an error none waits for a decision. */
+static weft_status run_dispatched(weft_cascade_run *r, weft_hands *hands, weft_iteration_done *done)
+{
+    const weft_late_setup setup = {.comm = r->setup.comm,
+                                   .modelled = r->modelled,
+                                   .common = &r->clock,
+                                   .per_node = r->setup.per_node,
+                                   .slow = r->setup.slow,
+                                   .retire = r->sums != NULL};
+    weft_late *late = NULL;
+    WEFT_TRY(weft_late_open(&setup, &r->decided, hands, done->begin, done->cascade, &late));
+    const weft_status_code status = take_dispatched(r, late, hands, done);
+    if (status != WEFT_OK)
+        weft_comm_give_up(r->setup.comm);
+    const weft_status_code closed = weft_late_close(late);
+    return status == WEFT_OK ? closed : status;
 }
 
 static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *plan)
@@ -710,6 +763,23 @@ static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *p
         return WEFT_OK;
     r->room = 0;
     return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)plan->cascades);
+}
+
+/* The plan that is executed: a copy that receives decisions, or `plan` itself. */
+static weft_status choose_plan(weft_cascade_run *r, const weft_placed_iteration *plan)
+{
+    r->executed = plan;
+    if (!r->setup.late_dispatch || !plan->late || weft_comm_ranks(r->setup.comm) == 1)
+        return WEFT_OK;
+    weft_late_plan_free(&r->decided);
+    WEFT_TRY(weft_late_plan(plan, weft_comm_ranks(r->setup.comm), &r->decided));
+    r->executed = &r->decided;
+    return WEFT_OK;
+}
+
+const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *r)
+{
+    return r->executed;
 }
 
 static void find_last(weft_cascade_run *r, const weft_placed_iteration *plan)
@@ -741,13 +811,17 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     find_last(r, plan);
     if (r->sums)
         weft_sums_begin(r->sums);
-    if (r->sums && r->last < 0 && !r->setup.late_sums)
+    WEFT_TRY(choose_plan(r, plan));
+    const bool late = r->executed == &r->decided;
+    if (r->sums && r->last < 0 && !r->setup.late_sums && !late)
         weft_sums_rest(r->sums, NULL);
     weft_cover_free(&r->cover);
     if (r->setup.representative)
         WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
-    WEFT_TRY(weft_hands_open(&r->hands, plan, r->order, r->row, r->read, &hands));
-    weft_status_code status = take_all(r, plan, hands, done);
+    WEFT_TRY(
+        weft_hands_open(&r->hands, r->executed, late ? NULL : r->order, r->row, r->read, &hands));
+    weft_status_code status =
+        late ? run_dispatched(r, hands, done) : take_all(r, plan, hands, done);
     if (status == WEFT_OK && r->setup.representative)
         status = finish_sums(r);
     if (status == WEFT_OK)
@@ -789,6 +863,11 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
                          "parallel.zero: %d shares out the sums that accumulation: representative "
                          "hands to every rank; zero goes with accumulation: own",
                          setup->place->zero);
+    if (setup->representative && setup->late_dispatch)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "parallel.cascades.dispatch: late cannot be combined with accumulation: "
+            "representative, which needs all groups in advance. Use accumulation: own.");
     weft_cascade_run *r = weft_alloc(sizeof *r);
     if (!r)
         return weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
@@ -825,6 +904,7 @@ void weft_cascade_run_free(weft_cascade_run *r)
     weft_sums_free(r->sums);
     weft_program_cache_free(r->cache);
     weft_cover_free(&r->cover);
+    weft_late_plan_free(&r->decided);
     weft_free(r->alone);
     if (r->stream)
         r->place.backend->device->close(r->stream);

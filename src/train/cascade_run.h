@@ -59,6 +59,11 @@ typedef struct weft_cascade_setup {
     /* Ranks' own sums begin when a rank's cascades are over, not when its last one has added to
      * them (train/cascade_sums.h): to measure what that hides. */
     bool late_sums;
+    /* Rank 0 dispatches cascades of plans with `late` to idle ranks (train/cascade_late.h). Cannot
+     * be combined with `representative`. */
+    bool late_dispatch;
+    int per_node;       /* with it: ranks of a node; 0: one node */
+    const double *slow; /* with it, on rank 0: [ranks] factor on seconds, read at each iteration */
     uint64_t seed;
     int buckets;
     const int64_t *clips; /* [buckets] of a sample */
@@ -102,6 +107,10 @@ double weft_cascade_run_now(const weft_cascade_run *run);
 weft_status weft_cascade_run_measure_clock(weft_cascade_run *run);
 /* NULL with a modelled device. */
 const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *run);
+/* The plan with the ranks and the order of the last iteration, until the next one. Its starts are
+ * the times of the decisions. To execute it gives bitwise the same results. Without late dispatch:
+ * the plan that was given. */
+const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *run);
 /* Then the update, ready to be given its scalars and run; until the next iteration. */
 weft_status weft_cascade_run_bind_update(weft_cascade_run *run, weft_step **update);
 

@@ -4,7 +4,7 @@
  *
  *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
  *            have another order
- *   bitwise  the same plans again
+ *   bitwise  the same plans again; the plan that was executed with late dispatch, replayed
  *   order    executed times of cascades that depend on one another, on clocks that differ by rank
  *   equal    bytes handed on = the least possible, counted here unit by unit; units that no token
  *            of a rank lies in are other numbers there */
@@ -239,7 +239,8 @@ typedef struct job {
     weft_store *store;
     int ranks, rank, zero; /* REPRESENTATIVE: none, and sums go by way of representatives */
     int64_t cache;
-    bool late; /* sums begin when a rank's cascades are over */
+    bool late;           /* sums begin when a rank's cascades are over */
+    made_plan *executed; /* [STEPS] rank 0 dispatches, and these are written; NULL: as planned */
     double deadline;
     int dies; /* phase in which this rank is killed; 0: it is not */
     double loss[STEPS], norm[STEPS];
@@ -355,6 +356,21 @@ static weft_status check_order(job *j, const weft_cascade_run *run,
     return WEFT_OK;
 }
 
+static void keep_plan(const made_plan *planned, const weft_placed_iteration *executed,
+                      made_plan *out)
+{
+    *out = *planned;
+    out->all = *executed;
+    out->all.sample = out->sample;
+    out->all.cascade = out->cascade;
+    for (int c = 0; c < executed->cascades; c++) {
+        out->cascade[c] = executed->cascade[c];
+        memcpy(out->device[c], executed->cascade[c].at.device,
+               (size_t)executed->cascade[c].at.degree * sizeof *out->device[c]);
+        out->cascade[c].at.device = out->device[c];
+    }
+}
+
 static weft_status run_cascades(job *j, const weft_place_of_run *place)
 {
     int64_t clips[BUCKETS];
@@ -367,6 +383,7 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
                                       .context = WEFT_SP_ULYSSES,
                                       .representative = j->zero < 0,
                                       .late_sums = j->late,
+                                      .late_dispatch = j->executed != NULL,
                                       .seed = 7,
                                       .buckets = BUCKETS,
                                       .clips = clips,
@@ -387,6 +404,8 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
             status = weft_cascade_run_iteration(run, &j->plan[i].all, &done);
         if (status == WEFT_OK)
             status = check_order(j, run, &j->plan[i].all, &done);
+        if (status == WEFT_OK && j->executed && j->rank == 0)
+            keep_plan(&j->plan[i], weft_cascade_run_executed(run), &j->executed[i]);
         for (int c = 0; c < j->plan[i].all.cascades; c++) {
             j->handed[i] += cascade[c].received;
             j->in_place[i] += cascade[c].in_place;
@@ -712,6 +731,70 @@ Test(cascade_run, random_iterations_on_eight_ranks)
     compare(4, 8, 0);
 }
 
+/* Rank 0 moves cascades to ranks that are idle: close to one rank like any plan, and bitwise the
+ * same when the executed plan is replayed. */
+static void compare_dispatched(uint64_t seed, int ranks, int zero)
+{
+    static const double near = 1e-5;
+    static made_plan plan[STEPS], executed[STEPS];
+    static job many[RANKS], again[RANKS];
+    const weft_model model = model_of(small);
+    job alone = {.plan = plan, .model = &model, .store = weft_store_create(), .ranks = 1};
+    for (int i = 0; i < STEPS; i++) {
+        make_plan(&plan[i], weft_seed_mix(seed, (uint64_t)i), i, ranks);
+        plan[i].all.late = i % 5 != 4;
+    }
+    cr_assert_eq(train_alone(&alone), WEFT_OK, "%s", weft_error_message());
+    for (int r = 0; r < ranks; r++)
+        many[r] = (job){.plan = plan,
+                        .executed = executed,
+                        .model = &model,
+                        .store = weft_store_create(),
+                        .ranks = ranks,
+                        .rank = r,
+                        .zero = zero,
+                        .deadline = 60};
+    run_all(many, ranks);
+    for (int i = 0; i < STEPS; i++)
+        cr_assert_eq(weft_placed_check(&executed[i].all, ranks, "executed"), WEFT_OK, "%s",
+                     weft_error_message());
+    run(&model, executed, ranks, zero, 0, false, again);
+    for (int i = 0; i < STEPS; i++) {
+        const char *name = "";
+        const double off = gradient_distance(many, ranks, i, alone.grad[i], &name);
+        cr_expect(off <= near, "%d ranks, step %d: %s is off by %g", ranks, i, name, off);
+    }
+    for (int r = 0; r < ranks; r++) {
+        cr_assert_str_empty(many[r].error, "rank %d of %d: %s", r, ranks, many[r].error);
+        for (int i = 0; i < STEPS; i++)
+            cr_expect(fabs(many[r].loss[i] - alone.loss[i]) <= near * fabs(alone.loss[i]),
+                      "rank %d of %d, step %d: loss %.9g, not %.9g", r, ranks, i, many[r].loss[i],
+                      alone.loss[i]);
+        cr_expect(same_bits(&many[r], &again[r]), "rank %d of %d: the replay has other bits", r,
+                  ranks);
+        many[r].plan = executed;
+    }
+    compare_handed(many, ranks);
+    end(many, ranks);
+    end(again, ranks);
+    end(&alone, 1);
+}
+
+Test(cascade_run, dispatched_iterations_on_three_ranks)
+{
+    compare_dispatched(7, 3, 0);
+}
+
+Test(cascade_run, dispatched_iterations_on_five_ranks_with_shared_states)
+{
+    compare_dispatched(8, 5, 2);
+}
+
+Test(cascade_run, dispatched_iterations_on_eight_ranks)
+{
+    compare_dispatched(9, 8, 0);
+}
+
 /* Sums by way of representatives: each rank has all of them before the update. */
 Test(cascade_run, representatives_of_four_ranks)
 {
@@ -818,21 +901,24 @@ Test(cascade_run, executed_times_are_of_one_clock)
 }
 
 /* Whenever a rank dies, all others end within the deadline and say which it was. */
-Test(cascade_run, a_killed_rank_is_named)
+static void kill_one(bool dispatched)
 {
-    static made_plan plan[STEPS];
+    static made_plan plan[STEPS], executed[STEPS];
     const weft_model model = model_of(small);
     for (int dies = LIVES + 1; dies < PHASES; dies++) {
         enum { FEW = 4, VICTIM = 2 };
         job jobs[FEW];
         for (int i = 0; i < STEPS; i++)
             make_plan(&plan[i], weft_seed_mix(9, (uint64_t)i), i, FEW);
+        for (int i = 0; i < STEPS; i++)
+            plan[i].all.late = dispatched;
         for (int r = 0; r < FEW; r++)
             jobs[r] = (job){.plan = plan,
                             .model = &model,
                             .store = weft_store_create(),
                             .ranks = FEW,
                             .rank = r,
+                            .executed = dispatched ? executed : NULL,
                             .deadline = 3,
                             .dies = r == VICTIM ? dies : LIVES};
         run_all(jobs, FEW);
@@ -843,4 +929,14 @@ Test(cascade_run, a_killed_rank_is_named)
         }
         end(jobs, FEW);
     }
+}
+
+Test(cascade_run, a_killed_rank_is_named)
+{
+    kill_one(false);
+}
+
+Test(cascade_run, a_killed_rank_is_named_with_late_dispatch)
+{
+    kill_one(true);
 }

@@ -1,0 +1,519 @@
+#include "plan/cascade/dispatch.h"
+
+#include <math.h>
+#include <string.h>
+
+struct weft_dispatch {
+    weft_dispatch_setup s;
+    weft_arena *arena;
+    int64_t nodes, per_node;
+    int32_t *planned;               /* cascades by planned start */
+    int32_t *order;                 /* those that were not started, [left] */
+    int32_t *waiting;               /* by cascade: producers that have not ended */
+    int32_t *parts;                 /* by cascade: devices that have not finished it */
+    int32_t *first_before, *before; /* CSR of successors */
+    int32_t *on;                    /* by device: its cascade; -1: idle */
+    double *until;                  /* by device: predicted end of its cascade */
+    bool *retired;                  /* by device */
+    bool *wanted;                   /* by device: producer's, while a cascade is placed */
+    bool *taken;                    /* by node, while a cascade is placed */
+    int64_t *held, *room;           /* by node: producers' and usable devices */
+    int32_t *device;                /* by cascade: those given to it, [devices] each */
+    double *start, *end;            /* by cascade, of a play */
+    double *free_at;                /* by device, of a play */
+    int32_t *pick, *chosen;         /* [devices] */
+    double *key;                    /* [devices] */
+    int64_t left;
+    bool sorted;          /* `planned` is of s.item */
+    weft_dispatch *ahead; /* predicts the rest of an iteration; NULL: not created yet */
+};
+
+static double slow_of(const weft_dispatch *d, int64_t device)
+{
+    return d->s.slow ? d->s.slow[device] : 1;
+}
+
+/* Devices that a cascade was given. */
+static int32_t *given(const weft_dispatch *d, int32_t c)
+{
+    return d->device + (int64_t)c * d->s.devices;
+}
+
+static bool usable(const weft_dispatch *d, int64_t device, bool trains)
+{
+    return d->on[device] < 0 && !(trains && d->retired[device]);
+}
+
+static bool trains(const weft_dispatch *d, int32_t c)
+{
+    return !d->s.trains || d->s.trains[c];
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static void fill_successors(weft_dispatch *d)
+{
+    const weft_assigned *item = d->s.item;
+    for (int64_t c = 0; c < d->s.count; c++)
+        for (int32_t i = 0; i < item[c].after_count; i++)
+            d->first_before[item[c].after[i] + 1]++;
+    for (int64_t c = 0; c < d->s.count; c++)
+        d->first_before[c + 1] += d->first_before[c];
+    for (int64_t c = 0; c < d->s.count; c++)
+        for (int32_t i = 0; i < item[c].after_count; i++)
+            d->before[d->first_before[item[c].after[i]]++] = (int32_t)c;
+    for (int64_t c = d->s.count; c > 0; c--)
+        d->first_before[c] = d->first_before[c - 1];
+    d->first_before[0] = 0;
+}
+
+static bool make_arrays(weft_dispatch *d)
+{
+    const int64_t n = d->s.count, m = d->s.devices, i32 = sizeof(int32_t), f64 = sizeof(double);
+    int64_t edges = 0;
+    for (int64_t c = 0; c < n; c++)
+        edges += d->s.item[c].after_count;
+    d->planned = weft_arena_alloc(d->arena, n * i32);
+    d->order = weft_arena_alloc(d->arena, n * i32);
+    d->waiting = weft_arena_alloc(d->arena, n * i32);
+    d->parts = weft_arena_alloc(d->arena, n * i32);
+    d->first_before = weft_arena_alloc(d->arena, (n + 2) * i32);
+    d->before = weft_arena_alloc(d->arena, (edges + 1) * i32);
+    d->on = weft_arena_alloc(d->arena, m * i32);
+    d->until = weft_arena_alloc(d->arena, m * f64);
+    d->retired = weft_arena_alloc(d->arena, m);
+    d->wanted = weft_arena_alloc(d->arena, m);
+    d->taken = weft_arena_alloc(d->arena, d->nodes);
+    d->held = weft_arena_alloc(d->arena, d->nodes * (int64_t)sizeof *d->held);
+    d->room = weft_arena_alloc(d->arena, d->nodes * (int64_t)sizeof *d->room);
+    d->device = weft_arena_alloc(d->arena, n * m * i32);
+    d->start = weft_arena_alloc(d->arena, n * f64);
+    d->end = weft_arena_alloc(d->arena, n * f64);
+    d->free_at = weft_arena_alloc(d->arena, m * f64);
+    d->pick = weft_arena_alloc(d->arena, m * i32);
+    d->chosen = weft_arena_alloc(d->arena, m * i32);
+    d->key = weft_arena_alloc(d->arena, m * f64);
+    return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
+           d->on && d->until && d->retired && d->wanted && d->taken && d->held && d->room &&
+           d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key;
+}
+
+weft_status weft_dispatch_create(const weft_dispatch_setup *setup, weft_dispatch **out)
+{
+    weft_dispatch *d = weft_alloc(sizeof *d);
+    if (!d)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a dispatcher");
+    *d = (weft_dispatch){.s = *setup, .arena = weft_arena_create()};
+    const bool split = setup->per_node > 0 && setup->per_node < setup->devices;
+    d->per_node = split ? setup->per_node : setup->devices;
+    d->nodes = (setup->devices + d->per_node - 1) / d->per_node;
+    if (!d->arena || !make_arrays(d)) {
+        weft_dispatch_free(d);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a dispatcher of %lld cascades",
+                         (long long)setup->count);
+    }
+    fill_successors(d);
+    weft_dispatch_reset(d, NULL);
+    *out = d;
+    return WEFT_OK;
+}
+
+void weft_dispatch_free(weft_dispatch *d)
+{
+    if (!d)
+        return;
+    weft_dispatch_free(d->ahead);
+    weft_arena_free(d->arena);
+    weft_free(d);
+}
+
+void weft_dispatch_reset(weft_dispatch *d, const weft_assigned *item)
+{
+    const int64_t n = d->s.count;
+    if (item || !d->sorted) {
+        d->s.item = item ? item : d->s.item;
+        d->sorted = true;
+        for (int32_t i = 0; i < n; i++) {
+            int64_t at = i;
+            for (; at > 0 && d->s.item[d->planned[at - 1]].start > d->s.item[i].start; at--)
+                d->planned[at] = d->planned[at - 1];
+            d->planned[at] = i;
+        }
+    }
+    memcpy(d->order, d->planned, (size_t)n * sizeof *d->order);
+    d->left = n;
+    for (int64_t c = 0; c < n; c++) {
+        d->waiting[c] = d->s.item[c].after_count;
+        d->parts[c] = 0;
+    }
+    for (int64_t i = 0; i < d->s.devices; i++) {
+        d->on[i] = -1;
+        d->until[i] = 0;
+        d->retired[i] = d->wanted[i] = false;
+    }
+}
+
+/* ---- devices of a cascade -------------------------------------------------------------------- */
+
+static void mark_producers(weft_dispatch *d, int32_t c, bool as)
+{
+    const weft_assigned *item = &d->s.item[c];
+    for (int32_t a = 0; a < item->after_count; a++)
+        for (int32_t i = 0; i < d->s.item[item->after[a]].degree; i++)
+            d->wanted[given(d, item->after[a])[i]] = as;
+}
+
+/* Planned devices that are idle and not slow. */
+static bool take_planned(const weft_dispatch *d, int32_t c, int32_t *device)
+{
+    const weft_assigned *item = &d->s.item[c];
+    const bool adds = trains(d, c);
+    for (int64_t i = 0; i < item->degree; i++) {
+        if (!item->device || !usable(d, item->device[i], adds) ||
+            slow_of(d, item->device[i]) > 1.05)
+            return false;
+        device[i] = item->device[i];
+    }
+    return true;
+}
+
+/* The first `count` usable devices of a node: not slow ones first, then producers. */
+static void take_of(weft_dispatch *d, int64_t node, int64_t count, bool adds, bool backwards,
+                    int32_t *device)
+{
+    const int64_t first = node * d->per_node,
+                  end = first + d->per_node < d->s.devices ? first + d->per_node : d->s.devices;
+    int64_t got = 0;
+    for (int64_t i = first; i < end; i++) {
+        if (!usable(d, i, adds))
+            continue;
+        const double key = slow_of(d, i) - (d->wanted[i] ? 0.01 : 0);
+        int64_t at = got < count ? got++ : count;
+        for (; at > 0 && d->key[at - 1] > key; at--)
+            if (at < count) {
+                d->key[at] = d->key[at - 1];
+                d->pick[at] = d->pick[at - 1];
+            }
+        if (at < count) {
+            d->key[at] = key;
+            d->pick[at] = (int32_t)i;
+        }
+    }
+    for (int64_t i = 0; i < count; i++) { /* rising, or falling */
+        int64_t at = i;
+        for (; at > 0 && (device[at - 1] > d->pick[i]) != backwards; at--)
+            device[at] = device[at - 1];
+        device[at] = d->pick[i];
+    }
+}
+
+static void count_rooms(weft_dispatch *d, bool adds)
+{
+    for (int64_t n = 0; n < d->nodes; n++) {
+        d->room[n] = d->held[n] = 0;
+        d->taken[n] = false;
+    }
+    for (int64_t i = 0; i < d->s.devices; i++) {
+        d->room[i / d->per_node] += usable(d, i, adds);
+        d->held[i / d->per_node] += d->wanted[i];
+    }
+}
+
+/* The node with least room that is enough, or of several parts with most; of equal ones that with
+ * most of the producers; -1: none. */
+static int64_t find_node(const weft_dispatch *d, int64_t part, bool fullest)
+{
+    int64_t best = -1;
+    for (int64_t n = 0; n < d->nodes; n++) {
+        if (d->taken[n] || d->room[n] < part)
+            continue;
+        const int64_t more = best < 0  ? 1
+                             : fullest ? d->room[best] - d->room[n]
+                                       : d->room[n] - d->room[best];
+        if (more > 0 || (more == 0 && d->held[n] > d->held[best]))
+            best = n;
+    }
+    return best;
+}
+
+static bool take_idle(weft_dispatch *d, int32_t c, int32_t *device)
+{
+    const int64_t degree = d->s.item[c].degree, m = (degree + d->per_node - 1) / d->per_node;
+    const bool adds = trains(d, c);
+    bool found = true;
+    mark_producers(d, c, true);
+    count_rooms(d, adds);
+    int64_t at = 0;
+    for (int64_t i = 0; i < m && found; i++) {
+        const int64_t part = degree / m + (i < degree % m), node = find_node(d, part, m == 1);
+        found = node >= 0;
+        if (!found)
+            break;
+        take_of(d, node, part, adds, i % 2 == 1, device + at);
+        d->taken[node] = true;
+        at += part;
+    }
+    mark_producers(d, c, false);
+    return found;
+}
+
+/* The largest factor of devices. */
+static double slowest(const weft_dispatch *d, const int32_t *device, int64_t count)
+{
+    double most = 0;
+    for (int64_t i = 0; i < count; i++)
+        most = fmax(most, slow_of(d, device[i]));
+    return most;
+}
+
+/* True where the cascade ends earlier on devices that are busy now and faster than `slow`. */
+static bool better_later(weft_dispatch *d, int32_t c, double now, double slow)
+{
+    const int64_t degree = d->s.item[c].degree;
+    const bool adds = trains(d, c);
+    bool running = false;
+    int64_t got = 0;
+    double usual = 0;
+    for (int64_t i = 0; i < d->s.devices; i++) {
+        const double own = slow_of(d, i), when = d->on[i] < 0 ? now : fmax(now, d->until[i]);
+        running = running || d->on[i] >= 0;
+        if (own >= slow - 0.05 || (adds && d->retired[i]))
+            continue;
+        int64_t at = got < degree ? got++ : degree;
+        for (; at > 0 && d->key[at - 1] > when; at--)
+            if (at < degree)
+                d->key[at] = d->key[at - 1];
+        if (at < degree)
+            d->key[at] = when;
+        usual = fmax(usual, own);
+    }
+    return running && got == degree &&
+           d->key[degree - 1] + d->s.item[c].seconds * usual < now + d->s.item[c].seconds * slow;
+}
+
+static bool take(weft_dispatch *d, int32_t c, double now, int32_t *device)
+{
+    if (take_planned(d, c, device))
+        return true;
+    if (!take_idle(d, c, device))
+        return false;
+    const double slow = slowest(d, device, d->s.item[c].degree);
+    return slow <= 1.05 || !better_later(d, c, now, slow);
+}
+
+/* ---- decisions ------------------------------------------------------------------------------- */
+
+static void give(weft_dispatch *d, int64_t at, double now, const int32_t *device)
+{
+    const int32_t c = d->order[at];
+    const int64_t degree = d->s.item[c].degree;
+    const double until = now + d->s.item[c].seconds * slowest(d, device, degree);
+    memmove(d->order + at, d->order + at + 1, (size_t)(--d->left - at) * sizeof *d->order);
+    d->parts[c] = (int32_t)degree;
+    for (int64_t i = 0; i < degree; i++) {
+        given(d, c)[i] = device[i];
+        d->on[device[i]] = c;
+        d->until[device[i]] = until;
+    }
+}
+
+static weft_dispatch *clone(weft_dispatch *d)
+{
+    weft_dispatch *a = d->ahead;
+    if (!a && weft_dispatch_create(&d->s, &a) != WEFT_OK)
+        return NULL;
+    d->ahead = a;
+    const size_t n = (size_t)d->s.count, m = (size_t)d->s.devices;
+    memcpy(a->planned, d->planned, n * sizeof *a->planned);
+    memcpy(a->order, d->order, n * sizeof *a->order);
+    memcpy(a->waiting, d->waiting, n * sizeof *a->waiting);
+    memcpy(a->parts, d->parts, n * sizeof *a->parts);
+    memcpy(a->device, d->device, n * m * sizeof *a->device);
+    memcpy(a->on, d->on, m * sizeof *a->on);
+    memcpy(a->until, d->until, m * sizeof *a->until);
+    memcpy(a->retired, d->retired, m);
+    a->s.item = d->s.item;
+    a->left = d->left;
+    return a;
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+/* Seconds until results of all producers are on the devices of c. */
+static double hand_of(const weft_dispatch *d, int32_t c)
+{
+    const weft_assigned *item = &d->s.item[c];
+    double most = 0;
+    if (!d->s.hand || !item->after_count)
+        return 0;
+    for (int32_t i = 0; i < d->s.item[c].degree; i++) {
+        const int32_t to = given(d, c)[i];
+        bool own = false, near = false;
+        for (int32_t a = 0; a < item->after_count; a++)
+            for (int32_t k = 0; k < d->s.item[item->after[a]].degree; k++) {
+                const int32_t from = given(d, item->after[a])[k];
+                own = own || from == to;
+                near = near || from / d->per_node == to / d->per_node;
+            }
+        most = fmax(most, own ? 0 : near ? d->s.hand[c].inside : d->s.hand[c].between);
+    }
+    return most;
+}
+
+/* A cascade that was given its devices begins at `now` and keeps them until its end. */
+static void begin(weft_dispatch *d, int32_t c, double now, const double *factor,
+                  weft_dispatch_times *t)
+{
+    const double seconds = d->s.item[c].seconds * (factor ? factor[c] : 1);
+    d->start[c] = now + hand_of(d, c);
+    d->end[c] = d->start[c] + seconds * slowest(d, given(d, c), d->s.item[c].degree);
+    for (int32_t i = 0; i < d->s.item[c].degree; i++)
+        d->free_at[given(d, c)[i]] = d->end[c];
+    t->makespan = fmax(t->makespan, d->end[c]);
+    if (trains(d, c)) /* the backward is the last two thirds */
+        t->summing = fmax(t->summing, d->start[c] + (d->end[c] - d->start[c]) / 3);
+}
+
+/* The earliest time at which a device becomes idle, which is then released. INFINITY: none runs. */
+static double release_next(weft_dispatch *d)
+{
+    double next = INFINITY;
+    for (int64_t i = 0; i < d->s.devices; i++)
+        if (d->on[i] >= 0)
+            next = fmin(next, d->free_at[i]);
+    for (int64_t i = 0; i < d->s.devices; i++)
+        if (d->on[i] >= 0 && d->free_at[i] <= next)
+            weft_dispatch_release(d, (int32_t)i);
+    return next;
+}
+
+static void play_rest(weft_dispatch *d, double now, const double *factor, weft_dispatch_times *t)
+{
+    while (isfinite(now)) {
+        int32_t c;
+        while (weft_dispatch_next(d, now, &c, d->chosen))
+            begin(d, c, now, factor, t);
+        now = release_next(d);
+    }
+}
+
+/* The rest on planned devices, in the planned order. */
+static void play_planned(weft_dispatch *d, double now, const double *factor, weft_dispatch_times *t)
+{
+    for (int64_t k = 0; k < d->left; k++) {
+        const int32_t c = d->order[k];
+        const weft_assigned *item = &d->s.item[c];
+        double from = now;
+        for (int64_t i = 0; i < item->degree; i++) {
+            given(d, c)[i] = item->device[i];
+            from = fmax(from, d->free_at[item->device[i]]);
+        }
+        for (int32_t a = 0; a < item->after_count; a++)
+            from = fmax(from, d->end[item->after[a]]);
+        begin(d, c, from, factor, t);
+    }
+}
+
+/* ---- decisions ------------------------------------------------------------------------------- */
+
+static int64_t count_idle(const weft_dispatch *d)
+{
+    int64_t idle = 0;
+    for (int64_t i = 0; i < d->s.devices; i++)
+        idle += d->on[i] < 0;
+    return idle;
+}
+
+/* The first in the plan's order that idle devices have room for. */
+bool weft_dispatch_next(weft_dispatch *d, double now, int32_t *index, int32_t *device)
+{
+    const int64_t idle = count_idle(d);
+    for (int64_t at = 0; idle && at < d->left; at++) {
+        const int32_t c = d->order[at];
+        if (d->waiting[c] || d->s.item[c].degree > idle || !take(d, c, now, device))
+            continue;
+        *index = c;
+        give(d, at, now, device);
+        return true;
+    }
+    return false;
+}
+
+void weft_dispatch_release(weft_dispatch *d, int32_t device)
+{
+    const int32_t c = d->on[device];
+    d->on[device] = -1;
+    if (c < 0 || --d->parts[c])
+        return;
+    for (int32_t i = d->first_before[c]; i < d->first_before[c + 1]; i++)
+        d->waiting[d->before[i]]--;
+}
+
+int64_t weft_dispatch_left(const weft_dispatch *d)
+{
+    return d->left;
+}
+
+/* ---- whole iterations ------------------------------------------------------------------------ */
+
+static void copy_out(const weft_dispatch *d, const weft_dispatch_played *to)
+{
+    if (!to)
+        return;
+    memcpy(to->start, d->start, (size_t)d->s.count * sizeof *to->start);
+    memcpy(to->end, d->end, (size_t)d->s.count * sizeof *to->end);
+    int32_t *device = to->device;
+    for (int32_t c = 0; device && c < d->s.count; c++) {
+        memcpy(device, given(d, c), (size_t)d->s.item[c].degree * sizeof *device);
+        device += d->s.item[c].degree;
+    }
+}
+
+static void restart(weft_dispatch *d)
+{
+    weft_dispatch_reset(d, NULL);
+    for (int64_t i = 0; i < d->s.devices; i++)
+        d->free_at[i] = 0;
+}
+
+weft_dispatch_times weft_dispatch_play(weft_dispatch *d, const double *factor,
+                                       const weft_dispatch_played *played)
+{
+    weft_dispatch_times t = {0};
+    restart(d);
+    play_rest(d, 0, factor, &t);
+    copy_out(d, played);
+    return t;
+}
+
+weft_dispatch_times weft_dispatch_play_planned(weft_dispatch *d, const double *factor,
+                                               const weft_dispatch_played *played)
+{
+    weft_dispatch_times t = {0};
+    restart(d);
+    play_planned(d, 0, factor, &t);
+    copy_out(d, played);
+    return t;
+}
+
+void weft_dispatch_retire(weft_dispatch *d, double now, bool *device)
+{
+    weft_dispatch *a = clone(d);
+    const int64_t left = d->left;
+    weft_dispatch_times t = {0};
+    double last = now;
+    memcpy(device, d->retired, (size_t)d->s.devices);
+    if (!a)
+        return; /* nothing is retired: sums begin later */
+    memcpy(a->free_at, d->until, (size_t)d->s.devices * sizeof *a->free_at);
+    play_rest(a, now, NULL, &t);
+    for (int64_t k = 0; k < left; k++)
+        if (trains(d, d->order[k]))
+            last = fmax(last, a->start[d->order[k]]);
+    for (int64_t i = 0; i < d->s.devices; i++)
+        device[i] = device[i] || (d->on[i] >= 0 ? d->until[i] : now) >= last;
+    for (int64_t k = 0; k < left; k++)
+        for (int32_t i = 0; trains(d, d->order[k]) && i < a->s.item[d->order[k]].degree; i++)
+            device[given(a, d->order[k])[i]] = false;
+    memcpy(d->retired, device, (size_t)d->s.devices);
+}

@@ -1,0 +1,382 @@
+#include "plan/cascade/expect.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+void weft_price_errors_add(weft_price_errors *e, double ratio)
+{
+    if (isfinite(ratio) && ratio > 0)
+        e->ratio[e->count++ % WEFT_PRICE_ERRORS] = ratio;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t sorted(const weft_price_errors *e, double *to)
+{
+    const int64_t n = e->count < WEFT_PRICE_ERRORS ? e->count : WEFT_PRICE_ERRORS;
+    memcpy(to, e->ratio, (size_t)n * sizeof *to);
+    qsort(to, (size_t)n, sizeof *to, by_value);
+    return n;
+}
+
+/* Between two values of the record in proportion. */
+static double at_share(const double *value, int64_t n, double share)
+{
+    const double at = share * (double)n - 0.5;
+    const int64_t i = at <= 0 ? 0 : (int64_t)at;
+    if (n == 0)
+        return 1;
+    if (at <= 0 || i + 1 >= n)
+        return value[i < n ? i : n - 1];
+    return value[i] + (at - (double)i) * (value[i + 1] - value[i]);
+}
+
+double weft_price_errors_quantile(const weft_price_errors *e, double share)
+{
+    double value[WEFT_PRICE_ERRORS];
+    return at_share(value, sorted(e, value), share);
+}
+
+weft_status weft_price_errors_draw(const weft_price_errors *const *of, int64_t count,
+                                   int64_t scenarios, uint64_t seed, double *factor)
+{
+    int32_t *turn = weft_alloc((scenarios + 1) * (int64_t)sizeof *turn);
+    if (!turn)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld scenarios", (long long)scenarios);
+    for (int64_t c = 0; c < count; c++) {
+        double value[WEFT_PRICE_ERRORS];
+        const int64_t n = sorted(of[c], value);
+        weft_rng rng = weft_rng_make(weft_seed_mix(seed, (uint64_t)c), WEFT_RNG_PLAN);
+        for (int32_t s = 0; s < scenarios; s++) {
+            const int32_t other = (int32_t)weft_rng_below(&rng, (uint64_t)s + 1);
+            turn[s] = turn[other];
+            turn[other] = s;
+        }
+        for (int64_t s = 0; s < scenarios; s++)
+            factor[s * count + c] = at_share(value, n, ((double)turn[s] + 0.5) / (double)scenarios);
+    }
+    weft_free(turn);
+    return WEFT_OK;
+}
+
+/* ---- the objective --------------------------------------------------------------------------- */
+
+/* A plan as the search has it. */
+typedef struct genome {
+    int32_t *option; /* of the problem */
+    double *bias;
+    double value;
+} genome;
+
+typedef struct searcher {
+    const weft_expect_setup *s;
+    weft_arena *arena;
+    weft_lister *lister;
+    weft_dispatch *dispatch;
+    weft_cascade_schedule schedule;
+    weft_assigned *item; /* [count] */
+    genome now, next, best;
+    int64_t spent;
+} searcher;
+
+static double total(const weft_expect_setup *s, weft_dispatch_times t)
+{
+    return fmax(t.makespan + s->last, t.summing + s->sums);
+}
+
+static double mean_of(const weft_expect_setup *s, weft_dispatch *d, bool late, double limit)
+{
+    const int64_t n = s->problem->count;
+    double sum = 0;
+    for (int64_t i = 0; i < s->scenarios; i++) {
+        const double *factor = s->factor + i * n;
+        sum += total(s, late ? weft_dispatch_play(d, factor, NULL)
+                             : weft_dispatch_play_planned(d, factor, NULL));
+        if (sum > limit * (double)s->scenarios)
+            break; /* worse than what is known, however the rest ends */
+    }
+    return sum / (double)s->scenarios;
+}
+
+/* The devices of a schedule in x->item; with late dispatch devices are chosen in a play. */
+static weft_status place(searcher *x, weft_arena *arena, bool late, int32_t **first,
+                         int32_t **devices)
+{
+    const weft_expect_setup *s = x->s;
+    const weft_cascade_problem *p = s->problem;
+    if (!late)
+        WEFT_TRY(weft_assign(p, &x->schedule, s->cluster, s->place, arena, first, devices));
+    for (int64_t c = 0; c < p->count; c++) {
+        const int32_t o = x->schedule.option[c];
+        const weft_cascade *item = &s->list->item[c];
+        x->item[c] = (weft_assigned){.id = item->id,
+                                     .device = late ? NULL : *devices + (*first)[c],
+                                     .degree = p->degree[o],
+                                     .start = x->schedule.start[c],
+                                     .seconds = p->seconds[o],
+                                     .after = item->after,
+                                     .after_count = item->after_count};
+    }
+    weft_dispatch_reset(x->dispatch, x->item);
+    return WEFT_OK;
+}
+
+static weft_status evaluate(searcher *x, genome *g, double limit)
+{
+    const int64_t n = x->s->problem->count;
+    int32_t *first = NULL, *devices = NULL;
+    weft_arena *arena = x->s->late ? NULL : weft_arena_create();
+    if (!x->s->late && !arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+    memcpy(x->schedule.option, g->option, (size_t)n * sizeof *g->option);
+    weft_list_plain(x->lister, g->bias, &x->schedule);
+    const weft_status_code status = place(x, arena, x->s->late, &first, &devices);
+    if (status == WEFT_OK)
+        g->value = mean_of(x->s, x->dispatch, x->s->late, limit);
+    weft_arena_free(arena);
+    x->spent++;
+    if (status == WEFT_OK && g->value < x->best.value) {
+        memcpy(x->best.option, g->option, (size_t)n * sizeof *g->option);
+        memcpy(x->best.bias, g->bias, (size_t)n * sizeof *g->bias);
+        x->best.value = g->value;
+    }
+    return status;
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+static bool over(const searcher *x)
+{
+    const int64_t most = x->s->evaluations > 0 ? x->s->evaluations : 400;
+    return x->spent >= most || (x->s->stop && x->s->stop(x->s->user));
+}
+
+/* Every cascade on the degree that takes least of all devices' seconds among those that take at most
+ * `tau`, or on its fastest. */
+static void by_threshold(const weft_cascade_problem *p, double tau, genome *g)
+{
+    for (int32_t c = 0; c < p->count; c++) {
+        double least = INFINITY;
+        g->option[c] = p->first_option[c + 1] - 1;
+        g->bias[c] = 1;
+        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
+            if (p->seconds[o] <= tau && p->seconds[o] * p->degree[o] < least) {
+                least = p->seconds[o] * p->degree[o];
+                g->option[c] = o;
+            }
+    }
+}
+
+static void change(const searcher *x, weft_rng *rng, genome *g)
+{
+    const weft_cascade_problem *p = x->s->problem;
+    const int moves = 1 + (weft_rng_u32(rng) % 3 == 0) + (weft_rng_u32(rng) % 6 == 0);
+    for (int m = 0; m < moves; m++) {
+        const uint32_t dice = weft_rng_u32(rng) % 100;
+        const int32_t c = (int32_t)weft_rng_below(rng, (uint64_t)p->count),
+                      first = p->first_option[c], last = p->first_option[c + 1] - 1;
+        if (dice < 25 && first < last) {
+            g->option[c] = first + (int32_t)weft_rng_below(rng, (uint64_t)(last - first + 1));
+        } else if (dice < 65 && first < last) {
+            const int32_t o = g->option[c] + (weft_rng_u32(rng) & 1 ? 1 : -1);
+            g->option[c] = o < first ? first : o > last ? last : o;
+        } else {
+            g->bias[c] = exp(0.5 * weft_rng_normal(rng));
+        }
+    }
+}
+
+static void copy_genome(int64_t n, const genome *from, genome *to)
+{
+    memcpy(to->option, from->option, (size_t)n * sizeof *to->option);
+    memcpy(to->bias, from->bias, (size_t)n * sizeof *to->bias);
+    to->value = from->value;
+}
+
+static weft_status begin(searcher *x, const weft_cascade_schedule *from)
+{
+    const weft_cascade_problem *p = x->s->problem;
+    enum { FAMILY = 32 };
+    double scale = from->makespan;
+    for (int64_t c = 0; c < p->count; c++) { /* later starts have lower priorities */
+        x->now.option[c] = from->option[c];
+        x->now.bias[c] = 1;
+    }
+    WEFT_TRY(evaluate(x, &x->now, INFINITY));
+    for (int i = 0; i < FAMILY && !over(x); i++) {
+        by_threshold(p, scale * pow(1.0 / 24, (double)i / FAMILY), &x->next);
+        WEFT_TRY(evaluate(x, &x->next, INFINITY));
+    }
+    copy_genome(p->count, &x->best, &x->now);
+    return WEFT_OK;
+}
+
+static weft_status improve(searcher *x)
+{
+    const int64_t n = x->s->problem->count, most = x->s->evaluations > 0 ? x->s->evaluations : 400;
+    weft_rng rng = weft_rng_make(x->s->seed, WEFT_RNG_PLAN);
+    int64_t stale = 0;
+    while (!over(x)) {
+        const double part = 1 - (double)x->spent / (double)most,
+                     heat = 0.01 * x->best.value * part * part,
+                     limit = x->now.value - heat * log(1 - weft_rng_f64(&rng));
+        copy_genome(n, &x->now, &x->next);
+        change(x, &rng, &x->next);
+        WEFT_TRY(evaluate(x, &x->next, limit));
+        if (x->next.value <= limit) {
+            stale = x->next.value < x->now.value ? 0 : stale + 1;
+            copy_genome(n, &x->next, &x->now);
+        } else if (++stale > 60 + 2 * n) {
+            copy_genome(n, &x->best, &x->now);
+            stale = 0;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- from a plan to a placement -------------------------------------------------------------- */
+
+static weft_status new_placement(weft_arena *arena, int64_t count, int64_t places,
+                                 weft_placement *out)
+{
+    weft_placement p = {.count = count};
+    p.option = weft_arena_alloc(arena, count * (int64_t)sizeof *p.option);
+    p.start = weft_arena_alloc(arena, count * (int64_t)sizeof *p.start);
+    p.end = weft_arena_alloc(arena, count * (int64_t)sizeof *p.end);
+    p.first = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *p.first);
+    p.devices = weft_arena_alloc(arena, (places + 1) * (int64_t)sizeof *p.devices);
+    *out = p;
+    return p.option && p.start && p.end && p.first && p.devices
+               ? WEFT_OK
+               : weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
+}
+
+/* As it would be executed without errors. */
+static weft_status place_best(searcher *x, weft_arena *arena, weft_placement *out)
+{
+    const weft_cascade_problem *p = x->s->problem;
+    int32_t *first = NULL, *devices = NULL;
+    int64_t places = 0;
+    double busy = 0;
+    memcpy(x->schedule.option, x->best.option, (size_t)p->count * sizeof *x->best.option);
+    weft_list_plain(x->lister, x->best.bias, &x->schedule);
+    WEFT_TRY(place(x, arena, x->s->late, &first, &devices));
+    for (int64_t c = 0; c < p->count; c++)
+        places += x->item[c].degree;
+    WEFT_TRY(new_placement(arena, p->count, places, out));
+    const weft_dispatch_played played = {out->start, out->end, out->devices};
+    const weft_dispatch_times t = x->s->late
+                                      ? weft_dispatch_play(x->dispatch, NULL, &played)
+                                      : weft_dispatch_play_planned(x->dispatch, NULL, &played);
+    out->makespan = t.makespan;
+    for (int64_t c = 0; c < p->count; c++) {
+        out->option[c] = p->source[x->best.option[c]];
+        out->first[c + 1] = out->first[c] + (int32_t)x->item[c].degree;
+        busy += (out->end[c] - out->start[c]) * (double)x->item[c].degree;
+    }
+    out->idle = t.makespan > 0 ? fmax(0, 1 - busy / (t.makespan * (double)p->devices)) : 0;
+    return WEFT_OK;
+}
+
+static weft_status searcher_create(const weft_expect_setup *s, searcher *out)
+{
+    const int64_t n = s->problem->count;
+    searcher x = {.s = s, .arena = weft_arena_create()};
+    weft_status_code status =
+        x.arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+    genome *all[] = {&x.now, &x.next, &x.best};
+    WEFT_GO(status);
+    WEFT_GO(weft_lister_create(s->problem, &x.lister));
+    WEFT_GO(weft_cascade_schedule_create(x.arena, n, &x.schedule));
+    x.item = weft_arena_alloc(x.arena, n * (int64_t)sizeof *x.item);
+    for (int i = 0; i < 3; i++) {
+        all[i]->option = weft_arena_alloc(x.arena, n * (int64_t)sizeof(int32_t));
+        all[i]->bias = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
+        all[i]->value = INFINITY;
+        if (!all[i]->option || !all[i]->bias || !x.item)
+            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search"));
+    }
+    for (int64_t c = 0; c < n; c++)
+        x.item[c] = (weft_assigned){.degree = 1,
+                                    .after = s->list->item[c].after,
+                                    .after_count = s->list->item[c].after_count};
+    const weft_dispatch_setup d = {.item = x.item,
+                                   .count = n,
+                                   .devices = s->problem->devices,
+                                   .per_node = s->problem->per_node,
+                                   .slow = s->slow,
+                                   .trains = s->trains,
+                                   .hand = s->hand};
+    WEFT_GO(weft_dispatch_create(&d, &x.dispatch));
+    *out = x;
+    return WEFT_OK;
+out:
+    weft_lister_free(x.lister);
+    weft_arena_free(x.arena);
+    return status;
+}
+
+static void searcher_free(searcher *x)
+{
+    weft_dispatch_free(x->dispatch);
+    weft_lister_free(x->lister);
+    weft_arena_free(x->arena);
+}
+
+static void set_items(searcher *x, const weft_placement *p)
+{
+    for (int64_t c = 0; c < p->count; c++) {
+        const weft_cascade *item = &x->s->list->item[c];
+        x->item[c] = (weft_assigned){.id = item->id,
+                                     .device = p->devices + p->first[c],
+                                     .degree = p->first[c + 1] - p->first[c],
+                                     .start = p->start[c],
+                                     .seconds = item->option[p->option[c]].seconds,
+                                     .after = item->after,
+                                     .after_count = item->after_count};
+    }
+    weft_dispatch_reset(x->dispatch, x->item);
+}
+
+weft_status weft_expect_value(const weft_expect_setup *s, const weft_placement *p, double *value)
+{
+    searcher x;
+    WEFT_TRY(searcher_create(s, &x));
+    set_items(&x, p);
+    *value = mean_of(s, x.dispatch, s->late, INFINITY);
+    searcher_free(&x);
+    return WEFT_OK;
+}
+
+weft_status weft_expect_search(const weft_expect_setup *s, const weft_cascade_schedule *from,
+                               const weft_placement *also, int also_count, weft_arena *arena,
+                               weft_placement *out, double *value)
+{
+    searcher x;
+    WEFT_TRY(searcher_create(s, &x));
+    weft_status_code status = begin(&x, from);
+    if (status == WEFT_OK)
+        status = improve(&x);
+    if (status == WEFT_OK)
+        status = place_best(&x, arena, out);
+    *value = x.best.value;
+    for (int i = 0; i < also_count && status == WEFT_OK; i++) {
+        set_items(&x, &also[i]);
+        const double own = mean_of(s, x.dispatch, s->late, INFINITY);
+        if (own < *value) {
+            *value = own;
+            *out = also[i];
+        }
+    }
+    searcher_free(&x);
+    return status;
+}

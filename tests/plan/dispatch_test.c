@@ -1,0 +1,324 @@
+/* Dispatch to idle devices and plans by expected makespan (plan/cascade/dispatch.h, expect.h).
+ *
+ *   bitwise  an iteration without errors starts everything as planned; equal seeds, equal plans
+ *   exact    small instances by hand */
+#include "base/rng.h"
+#include "plan/cascade/expect.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SAMPLES = 10, COUNT = 2 * SAMPLES, DEVICES = 16, PER_NODE = 8 };
+
+/* An encoder and a transformer per sample, on 1, 2, 4 or 8 devices. */
+typedef struct instance {
+    weft_arena *arena;
+    weft_cascade cascade[COUNT];
+    weft_cascade_option option[COUNT][4];
+    int32_t after[SAMPLES];
+    char id[COUNT][16];
+    bool trains[COUNT];
+    weft_cascade_list list;
+    weft_cascade_problem problem;
+    weft_cascade_result result;
+    weft_cluster cluster;
+    weft_placement placed;
+    weft_assigned item[COUNT];
+} instance;
+
+static void make(instance *x, uint64_t seed)
+{
+    const weft_cascade_search search = {.seed = seed, .threads = 1, .effort = 0.05};
+    const weft_assign_options place = {true, true};
+    int32_t *first, *devices;
+    *x = (instance){.arena = weft_arena_create(), .list = {x->cascade, COUNT}};
+    for (int s = 0; s < SAMPLES; s++) {
+        const double work = 1 + 30 * (double)weft_random_uniform(seed, WEFT_RNG_TEST, (uint64_t)s);
+        x->after[s] = 2 * s;
+        for (int m = 0; m < 2; m++) {
+            const int c = 2 * s + m;
+            snprintf(x->id[c], sizeof x->id[c], "s%d.%s", s, m ? "dit" : "vae");
+            for (int o = 0; o < 4; o++)
+                x->option[c][o] =
+                    (weft_cascade_option){1 << o, (m ? work : 0.1 * work) / pow(2, 0.9 * o), 1};
+            x->cascade[c] = (weft_cascade){.id = x->id[c],
+                                           .after = m ? &x->after[s] : NULL,
+                                           .after_count = m,
+                                           .option = x->option[c],
+                                           .option_count = 4};
+            x->trains[c] = m;
+        }
+    }
+    cr_assert_eq(weft_cluster_load(x->arena, "h100:2", &x->cluster), WEFT_OK);
+    cr_assert_eq(weft_cascade_problem_create(&x->list, DEVICES, 0, &x->problem), WEFT_OK);
+    x->problem.per_node = PER_NODE;
+    x->problem.by_producers = true;
+    cr_assert_eq(weft_cascade_solve(&x->problem, &search, x->arena, &x->result), WEFT_OK);
+    cr_assert_eq(weft_assign(&x->problem, &x->result.schedule, &x->cluster, place, x->arena, &first,
+                             &devices),
+                 WEFT_OK);
+    cr_assert_eq(
+        weft_placement_of(&x->problem, &x->result.schedule, first, devices, x->arena, &x->placed),
+        WEFT_OK);
+    for (int c = 0; c < COUNT; c++)
+        x->item[c] = (weft_assigned){.id = x->id[c],
+                                     .device = devices + first[c],
+                                     .degree = first[c + 1] - first[c],
+                                     .start = x->placed.start[c],
+                                     .seconds = x->placed.end[c] - x->placed.start[c],
+                                     .after = x->cascade[c].after,
+                                     .after_count = x->cascade[c].after_count};
+}
+
+static void end(instance *x)
+{
+    weft_cascade_problem_free(&x->problem);
+    weft_arena_free(x->arena);
+}
+
+static weft_dispatch *dispatch_of(const weft_assigned *item, int64_t count, int64_t devices,
+                                  int64_t per_node, const bool *trains, const double *slow)
+{
+    const weft_dispatch_setup setup = {.item = item,
+                                       .count = count,
+                                       .devices = devices,
+                                       .per_node = per_node,
+                                       .trains = trains,
+                                       .slow = slow};
+    weft_dispatch *d;
+    cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+    return d;
+}
+
+Test(dispatch, cascades_on_time_run_as_planned)
+{
+    for (uint64_t seed = 1; seed < 20; seed++) {
+        instance x;
+        double start[COUNT], last[COUNT];
+        int32_t device[COUNT * DEVICES], *at = device;
+        const weft_dispatch_played played = {start, last, device};
+        make(&x, seed);
+        weft_dispatch *d = dispatch_of(x.item, COUNT, DEVICES, PER_NODE, x.trains, NULL);
+        const weft_dispatch_times late = weft_dispatch_play(d, NULL, &played);
+        cr_expect_eq(late.makespan, x.placed.makespan, "seed %d: %.17g, not %.17g", (int)seed,
+                     late.makespan, x.placed.makespan);
+        for (int c = 0; c < COUNT; c++) {
+            cr_expect_eq(start[c], x.item[c].start, "seed %d: %s", (int)seed, x.id[c]);
+            cr_expect(!memcmp(at, x.item[c].device, (size_t)x.item[c].degree * sizeof *at),
+                      "seed %d: %s moved", (int)seed, x.id[c]);
+            at += x.item[c].degree;
+        }
+        cr_expect_eq(weft_dispatch_play_planned(d, NULL, NULL).makespan, x.placed.makespan);
+        weft_dispatch_free(d);
+        end(&x);
+    }
+}
+
+/* The drawing of dispatch.h: s0.dit takes 14 s instead of 10. */
+Test(dispatch, a_cascade_moves_to_an_idle_device)
+{
+    static const int32_t zero[] = {0}, one[] = {1};
+    const weft_assigned item[] = {{"s0.dit", zero, 1, 0, 10, NULL, 0},
+                                  {"s1.dit", one, 1, 0, 8, NULL, 0},
+                                  {"s3.dit", one, 1, 8, 3, NULL, 0},
+                                  {"s2.dit", zero, 1, 10, 8, NULL, 0}};
+    const double factor[] = {1.4, 1, 1, 1};
+    double start[4], last[4];
+    int32_t device[4];
+    const weft_dispatch_played played = {start, last, device};
+    weft_dispatch *d = dispatch_of(item, 4, 2, 0, NULL, NULL);
+    cr_expect_eq(weft_dispatch_play_planned(d, factor, &played).makespan, 22);
+    cr_expect_eq(device[3], 0);
+    cr_expect_eq(weft_dispatch_play(d, factor, &played).makespan, 19);
+    cr_expect_eq(device[3], 1);
+    cr_expect_eq(start[3], 11);
+    weft_dispatch_free(d);
+}
+
+/* Device 0 takes 1.5 times as long: it gets a cascade only if waiting for device 1 takes longer. */
+Test(dispatch, slow_devices_are_used_last)
+{
+    static const int32_t zero[] = {0};
+    const double slow[] = {1.5, 1};
+    const weft_assigned item[] = {{"s0.dit", zero, 1, 0, 4, NULL, 0},
+                                  {"s1.dit", zero, 1, 4, 4, NULL, 0},
+                                  {"s2.dit", zero, 1, 8, 16, NULL, 0}};
+    double start[3], last[3];
+    int32_t device[3];
+    const weft_dispatch_played played = {start, last, device};
+    weft_dispatch *d = dispatch_of(item, 3, 2, 0, NULL, slow);
+    cr_expect_eq(weft_dispatch_play(d, NULL, &played).makespan, 20);
+    cr_expect_eq(device[0], 1);
+    cr_expect_eq(device[1], 0);
+    cr_expect_eq(device[2], 1);
+    weft_dispatch_free(d);
+}
+
+/* Devices that were retired get no gradients afterwards, and everything still runs. */
+Test(dispatch, retired_devices_get_no_gradients)
+{
+    for (uint64_t seed = 1; seed < 30; seed++) {
+        instance x;
+        double until[DEVICES] = {0}, now = 0;
+        int32_t c, device[DEVICES];
+        bool retired[DEVICES] = {0}, busy[DEVICES] = {0};
+        int64_t early = 0;
+        make(&x, seed);
+        weft_dispatch *d = dispatch_of(x.item, COUNT, DEVICES, PER_NODE, x.trains, NULL);
+        while (isfinite(now)) {
+            while (weft_dispatch_next(d, now, &c, device)) {
+                const double factor =
+                    1 + (double)weft_random_uniform(seed, WEFT_RNG_TEST, (uint64_t)(100 + c));
+                for (int64_t i = 0; i < x.item[c].degree; i++) {
+                    cr_assert(!busy[device[i]] && !(x.trains[c] && retired[device[i]]));
+                    busy[device[i]] = true;
+                    until[device[i]] = now + factor * x.item[c].seconds;
+                }
+                weft_dispatch_retire(d, now, retired);
+                for (int i = 0; i < DEVICES; i++)
+                    early += retired[i] && weft_dispatch_left(d) > 0;
+            }
+            double next = INFINITY;
+            for (int i = 0; i < DEVICES; i++)
+                next = busy[i] ? fmin(next, until[i]) : next;
+            for (int i = 0; i < DEVICES; i++)
+                if (busy[i] && until[i] <= next) {
+                    weft_dispatch_release(d, i);
+                    busy[i] = false;
+                }
+            now = next;
+        }
+        cr_expect_eq(weft_dispatch_left(d), 0, "seed %d", (int)seed);
+        for (int i = 0; i < DEVICES; i++)
+            cr_expect(retired[i]);
+        weft_dispatch_free(d);
+        end(&x);
+        (void)early;
+    }
+}
+
+/* ---- expected makespans ---------------------------------------------------------------------- */
+
+Test(expect, factors_are_the_record_and_depend_on_the_seed_only)
+{
+    enum { N = 3, SCENARIOS = 8 };
+    weft_price_errors none = {0}, some = {0};
+    const weft_price_errors *of[N] = {&none, &some, &some};
+    double a[SCENARIOS * N], b[SCENARIOS * N], mean[N] = {0};
+    for (int i = 0; i < 100; i++)
+        weft_price_errors_add(&some, 1 + 0.004 * i);
+    cr_assert_eq(weft_price_errors_draw(of, N, SCENARIOS, 5, a), WEFT_OK);
+    cr_assert_eq(weft_price_errors_draw(of, N, SCENARIOS, 5, b), WEFT_OK);
+    cr_expect_arr_eq(a, b, sizeof a);
+    for (int s = 0; s < SCENARIOS; s++)
+        for (int c = 0; c < N; c++)
+            mean[c] += a[s * N + c] / SCENARIOS;
+    cr_expect_eq(mean[0], 1);
+    cr_expect_float_eq(mean[1], 1.198, 1e-9); /* each eighth of the record once */
+    cr_expect_float_eq(mean[2], 1.198, 1e-9);
+    cr_expect_neq(memcmp(a, a + N, N * sizeof *a), 0);
+    cr_expect_float_eq(weft_price_errors_quantile(&some, 0.5), 1.198, 1e-9);
+    for (int i = 0; i < 2 * WEFT_PRICE_ERRORS; i++) /* the oldest are replaced */
+        weft_price_errors_add(&some, 2);
+    cr_expect_eq(weft_price_errors_quantile(&some, 0), 2);
+}
+
+static weft_expect_setup setup_of(const instance *x, const double *factor, int64_t scenarios,
+                                  bool late)
+{
+    return (weft_expect_setup){.list = &x->list,
+                               .problem = &x->problem,
+                               .cluster = &x->cluster,
+                               .place = {true, true},
+                               .scenarios = scenarios,
+                               .factor = factor,
+                               .trains = x->trains,
+                               .late = late,
+                               .seed = 3,
+                               .evaluations = 150};
+}
+
+Test(expect, plans_are_legal_repeatable_and_not_worse, .timeout = 120)
+{
+    enum { SCENARIOS = 12 };
+    weft_price_errors errors = {0};
+    const weft_price_errors *of[COUNT];
+    double factor[SCENARIOS * COUNT], gained = 0;
+    for (int i = 0; i < 100; i++)
+        weft_price_errors_add(&errors, 1 + 0.004 * i);
+    for (int c = 0; c < COUNT; c++)
+        of[c] = &errors;
+    for (uint64_t seed = 1; seed < 6; seed++)
+        for (int late = 0; late < 2; late++) {
+            instance x;
+            weft_placement out, again;
+            double value, same, before, own;
+            make(&x, seed);
+            cr_assert_eq(weft_price_errors_draw(of, COUNT, SCENARIOS, seed, factor), WEFT_OK);
+            const weft_expect_setup s = setup_of(&x, factor, SCENARIOS, late);
+            cr_assert_eq(weft_expect_value(&s, &x.placed, &before), WEFT_OK);
+            cr_assert_eq(
+                weft_expect_search(&s, &x.result.schedule, &x.placed, 1, x.arena, &out, &value),
+                WEFT_OK);
+            cr_assert_eq(
+                weft_expect_search(&s, &x.result.schedule, &x.placed, 1, x.arena, &again, &same),
+                WEFT_OK);
+            cr_assert_eq(weft_expect_value(&s, &out, &own), WEFT_OK);
+            cr_expect_eq(value, same);
+            cr_expect_arr_eq(out.start, again.start, COUNT * sizeof *out.start);
+            cr_expect(value <= before, "%g, not %g", value, before);
+            if (!late) /* with late dispatch devices were not given in the search */
+                cr_expect_float_eq(own, value, 1e-9 * value);
+            cr_expect_eq(weft_placement_check(&out, &x.list, DEVICES, 0), WEFT_OK, "%s",
+                         weft_error_message());
+            gained += 1 - value / before;
+            end(&x);
+        }
+    cr_expect_gt(gained, 0);
+}
+
+/* Sums begin with the last backward, so that a plan whose last transformer starts early ends early. */
+Test(expect, sums_are_part_of_the_objective)
+{
+    instance x;
+    double factor[COUNT], value, with;
+    make(&x, 4);
+    for (int c = 0; c < COUNT; c++)
+        factor[c] = 1;
+    weft_expect_setup s = setup_of(&x, factor, 1, false);
+    double summing = 0;
+    for (int c = 1; c < COUNT; c += 2)
+        summing = fmax(summing, x.item[c].start + x.item[c].seconds / 3);
+    cr_assert_eq(weft_expect_value(&s, &x.placed, &value), WEFT_OK);
+    cr_expect_float_eq(value, x.placed.makespan, 1e-9);
+    s.sums = 100;
+    s.last = 1;
+    cr_assert_eq(weft_expect_value(&s, &x.placed, &with), WEFT_OK);
+    cr_expect_float_eq(with, summing + 100, 1e-9);
+    s.sums = 0;
+    cr_assert_eq(weft_expect_value(&s, &x.placed, &with), WEFT_OK);
+    cr_expect_float_eq(with, x.placed.makespan + 1, 1e-9);
+    end(&x);
+}
+
+/* Two cascades on one device each, handed over between nodes. */
+Test(expect, hand_offs_are_part_of_the_objective)
+{
+    static const int32_t zero[] = {0}, one[] = {1}, eight[] = {8}, after[] = {0};
+    const weft_dispatch_hand hand[] = {{0, 0}, {0.5, 3}};
+    weft_assigned item[] = {{"s0.vae", zero, 1, 0, 2, NULL, 0},
+                            {"s0.dit", zero, 1, 2, 4, after, 1}};
+    const weft_dispatch_setup setup = {
+        .item = item, .count = 2, .devices = DEVICES, .per_node = PER_NODE, .hand = hand};
+    const int32_t *const on[] = {zero, one, eight};
+    const double expected[] = {6, 6.5, 9};
+    for (int i = 0; i < 3; i++) {
+        weft_dispatch *d;
+        item[1].device = on[i];
+        cr_assert_eq(weft_dispatch_create(&setup, &d), WEFT_OK);
+        cr_expect_eq(weft_dispatch_play_planned(d, NULL, NULL).makespan, expected[i]);
+        weft_dispatch_free(d);
+    }
+}
