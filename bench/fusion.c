@@ -1,9 +1,12 @@
 /* bench/fusion: STDiT3's layers over ranks, whole and in slices (docs/parallelism.md), as rows of
  * tables. A denoising step is timed as 28 of its pairs of layers, by the difference of a model of
  * three and one of one.
- *   paper [VIDEO, 0 to 10]
- *          STDiT3-XL in bf16 at the sizes of ScaleFusion's §5.2 on 8, 16, 32 modelled A100, and
- *          the sweep over slices and what is lifted (sweep), and other ways to split (others)
+ *   paper [VIDEO, 0 to 10, -1: all [BATCH]]
+ *          STDiT3-XL in bf16 at the sizes of ScaleFusion's §5.2 on 8, 16, 32 simulated A100
+ *   sweep [BATCH]
+ *          step times over the numbers of slices and of lifted parts (Fig. 10 and 11)
+ *   memory peak bytes of the whole model (28 pairs of layers) at the same sizes
+ *   others other ways to split tokens
  *   replay the same model's step on 8 and 16 ranks, recorded and played by the event simulator
  *   links  a small one on 2 and 4 modelled cores, over links of 100 Mbit/s to 4 Gbit/s
  *   real [GBIT/S [SAMPLES [PAIRS]]]
@@ -39,8 +42,9 @@ typedef struct setting {
     const weft_link_model *links;    /* clocked: modelled time */
     bool real;                       /* kernels of cpu, one thread each */
     bool traced;
-    bool wan;  /* attention over all tokens */
-    bool told; /* rank 0 prints a pair of layers */
+    bool wan;           /* attention over all tokens */
+    bool told;          /* rank 0 prints a pair of layers */
+    bool compiles_only; /* memory is planned; nothing runs */
 } setting;
 
 typedef struct result {
@@ -291,6 +295,8 @@ static weft_status play(player *p)
     WEFT_GO(weft_program_compile(g, &options, &program));
     p->arena = weft_program_plan(program)->arena_bytes;
     p->bytes = weft_program_bytes(program) + weft_store_bytes(store);
+    if (s->compiles_only)
+        goto out;
     WEFT_GO(weft_comm_world(p->comm, &world));
     WEFT_GO(weft_program_bind(program, store, world));
     WEFT_GO(times(p, program, &rates, g));
@@ -388,11 +394,14 @@ static const video videos[] = {
     {"1080p 16 s", 120, 135, 240}, {"1080p 32 s", 240, 135, 240}, {"4K 4 s", 30, 270, 480},
     {"4K 8 s", 60, 270, 480},      {"4K 16 s", 120, 270, 480}};
 
+/* Guidance makes two samples of a video. */
+enum { GUIDED = 2 };
+
 static setting paper_setting(const video *v, int ranks, const weft_virtual_rates *rates,
                              const weft_link_model *links)
 {
     return (setting){.ranks = ranks,
-                     .batch = 2,
+                     .batch = GUIDED,
                      .frames = v->frames,
                      .rows = v->rows,
                      .columns = v->columns,
@@ -405,40 +414,37 @@ static setting paper_setting(const video *v, int ranks, const weft_virtual_rates
                      .links = links};
 }
 
-/* only: of the videos, -1: all. */
-static void paper(bool sweep, int only)
+static weft_link_model p4d_links(void)
 {
-    const weft_virtual_rates rates = a100();
     weft_link_model links;
     if (weft_link_model_parse(p4d, &links) != WEFT_OK)
         exit(1);
     links.clocked = true;
-    const int first = sweep       ? 5
-                      : only >= 0 ? only
-                                  : 0,
-              behind = sweep || only >= 0 ? first + 1 : WEFT_COUNT(videos);
-    printf(sweep ? "| ranks | slices | lifted | step, s |\n|---|---|---|---|\n"
-                 : "| video | ranks | kernels, s | exchange, s | whole layers | slices | lifted | "
-                   "as fast | arena whole, slices, GiB |\n|---|---|---|---|---|---|---|---|---|\n");
-    for (int v = first; v < behind; v++)
-        for (int ranks = sweep ? 32 : 8; ranks <= RANKS; ranks *= 2) {
+    return links;
+}
+
+/* The setting of a system that waits for every exchange. */
+static setting waiting(setting s)
+{
+    s.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+    s.no_overlap = true;
+    return s;
+}
+
+/* only: index of the video; -1: all videos. */
+static void paper(int only, int64_t batch)
+{
+    const weft_virtual_rates rates = a100();
+    const weft_link_model links = p4d_links();
+    const int first = only >= 0 ? only : 0, end = only >= 0 ? only + 1 : WEFT_COUNT(videos);
+    printf("| video | ranks | kernels, s | exchange, s | whole layers | slices | lifted | "
+           "as fast | arena whole, slices, GiB |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (int v = first; v < end; v++)
+        for (int ranks = 8; ranks <= RANKS; ranks *= 2) {
             setting s = paper_setting(&videos[v], ranks, &rates, &links);
-            if (sweep) {
-                static const int counts[] = {1, 2, 4, 8};
-                for (int k = 0; k < WEFT_COUNT(counts); k++)
-                    for (int l = 0; l <= counts[k]; l++) {
-                        s.slices =
-                            (weft_slices){WEFT_SLICES_ON, counts[k], counts[k], l ? 1 : 0, l};
-                        printf("| %d | %d | %d | %.3f |\n", ranks, counts[k], l,
-                               PAIRS * measure(&s).seconds);
-                        fflush(stdout);
-                    }
-                continue;
-            }
-            setting whole = s, intra = s;
-            /* as a system that waits for every exchange: of one sample, twice */
-            whole.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
-            whole.no_overlap = true;
+            s.batch = batch;
+            setting intra = s;
+            const setting whole = waiting(s);
             intra.slices.lift_time = intra.slices.lift_space = 0;
             const result a = measure(&whole), b = measure(&intra), c = measure(&s);
             printf("| %s | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.2f | %.2f, %.2f |\n",
@@ -447,6 +453,84 @@ static void paper(bool sweep, int only)
                    (double)a.arena / 1073741824.0, (double)c.arena / 1073741824.0);
             fflush(stdout);
         }
+}
+
+/* A row per number of slices N = N_T = N_S; columns are lifted parts L_S, with L_T = 1. */
+static void sweep_rows(const setting *of, const char *name)
+{
+    enum { MOST = 16 };
+    setting s = *of;
+    for (int n = 1; n <= MOST; n *= 2) {
+        printf("| %s | %d | %d |", name, s.ranks, n);
+        for (int l = 0; l <= MOST; l = l ? 2 * l : 1) {
+            s.slices = (weft_slices){WEFT_SLICES_ON, n, n, l ? 1 : 0, l > 1 && l == n ? l - 1 : l};
+            if (l <= n)
+                printf(" %.3f |", PAIRS * measure(&s).seconds);
+            else
+                printf(" |");
+            fflush(stdout);
+        }
+        printf("\n");
+    }
+}
+
+static void sweep(int64_t batch)
+{
+    const weft_virtual_rates rates = a100();
+    const weft_link_model links = p4d_links();
+    static const int which[] = {2, 6}; /* 16 s: enough frames for 16 slices on 8 ranks */
+    printf("| video | ranks | N | L = 0 | 1 | 2, or N - 1 | 4, or N - 1 | 8, or N - 1 | "
+           "16, or N - 1 |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (int v = 0; v < WEFT_COUNT(which); v++)
+        for (int ranks = 16; ranks <= RANKS; ranks *= 2) {
+            setting s = paper_setting(&videos[which[v]], ranks, &rates, &links);
+            s.batch = batch;
+            const setting whole = waiting(s);
+            printf("| %s | %d | whole layers | %.3f | | | | | |\n", videos[which[v]].name, ranks,
+                   PAIRS * measure(&whole).seconds);
+            sweep_rows(&s, videos[which[v]].name);
+        }
+}
+
+static player compiled(setting s)
+{
+    s.compiles_only = true;
+    player p = {.of = &s, .depth = PAIRS};
+    if (play(&p) != WEFT_OK) {
+        fprintf(stderr, "bench/fusion: %s\n", weft_error_message());
+        exit(1);
+    }
+    return p;
+}
+
+/* Bytes of rank 0, which has the most frames: weights and the program's memory. */
+static void memory(void)
+{
+    static const char *const axis[] = {"heads", "cp", "cp"};
+    const weft_virtual_rates rates = a100();
+    const weft_link_model links = p4d_links();
+    printf("| video | ranks | samples | Ulysses, GiB | whole layers | slices | Ulysses / slices | "
+           "whole / slices |\n|---|---|---|---|---|---|---|---|\n");
+    for (int v = 0; v < WEFT_COUNT(videos); v++)
+        for (int ranks = 8; ranks <= RANKS; ranks *= 2)
+            for (int64_t batch = 1; batch <= GUIDED; batch++) {
+                double gib[3] = {0};
+                for (int k = 0; k < 3; k++) {
+                    setting s = paper_setting(&videos[v], ranks, &rates, &links);
+                    s.batch = batch;
+                    s.axis = axis[k];
+                    s = k < 2 ? waiting(s) : s;
+                    if (k || s.heads % ranks == 0)
+                        gib[k] = (double)compiled(s).bytes / 1073741824.0;
+                }
+                printf("| %s | %d | %d | ", videos[v].name, ranks, (int)batch);
+                if (gib[0] > 0)
+                    printf("%.2f | %.2f | %.2f | %.2f | %.2f |\n", gib[0], gib[1], gib[2],
+                           gib[0] / gib[2], gib[1] / gib[2]);
+                else
+                    printf("- | %.2f | %.2f | - | %.2f |\n", gib[1], gib[2], gib[1] / gib[2]);
+                fflush(stdout);
+            }
 }
 
 static void one_layer(int which, int ranks, const char *how)
@@ -697,9 +781,13 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     if (!*what || !strcmp(what, "paper"))
-        paper(false, argc > 2 ? atoi(argv[2]) : -1);
+        paper(argc > 2 ? atoi(argv[2]) : -1, argc > 3 ? atoi(argv[3]) : GUIDED);
+    if (!*what)
+        paper(-1, 1);
     if (!*what || !strcmp(what, "sweep"))
-        paper(true, -1);
+        sweep(argc > 2 ? atoi(argv[2]) : 1);
+    if (!*what || !strcmp(what, "memory"))
+        memory();
     if (!strcmp(what, "layer"))
         one_layer(argc > 2 ? atoi(argv[2]) : 1, argc > 3 ? atoi(argv[3]) : 32,
                   argc > 4 ? argv[4] : "");

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 32 };
+enum { MOST = 48 };
 
 typedef struct search {
     weft_slices_price_fn *price;
@@ -44,6 +44,35 @@ static weft_status try(search *s, weft_slices slices, double *seconds)
     return WEFT_OK;
 }
 
+/* Frames and places need not have the same number of slices: a video of few frames has few slices
+ * of frames. Halves and doubles each number of the best slices as long as that is faster. */
+static weft_status try_each_number(search *s)
+{
+    enum { ROUNDS = 3 };
+    double is;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int before = s->best;
+        const weft_slices best = s->tried[before].slices;
+        const int64_t next[][2] = {{best.time, 2 * best.space},
+                                   {best.time, best.space / 2},
+                                   {2 * best.time, best.space},
+                                   {best.time / 2, best.space}};
+        for (int k = 0; k < WEFT_COUNT(next); k++) {
+            weft_slices x = best;
+            x.time = next[k][0];
+            x.space = next[k][1];
+            if (x.time < 1 || x.space < 1)
+                continue;
+            if (best.lift_space) /* all but one slice, as the default has it */
+                x.lift_space = x.space > 1 ? x.space - 1 : 1;
+            WEFT_TRY(try(s, x, &is));
+        }
+        if (s->best == before)
+            break;
+    }
+    return WEFT_OK;
+}
+
 static weft_status try_layers(search *s)
 {
     weft_slices whole = weft_slices_default;
@@ -55,7 +84,7 @@ static weft_status try_layers(search *s)
     WEFT_TRY(try(s, x, &is[0]));
     x.lift_time = x.lift_space = 0;
     WEFT_TRY(try(s, x, &is[1]));
-    if (is[0] == off && is[1] == off) /* there are no such layers */
+    if (is[0] == off && is[1] == off) /* the model has no such layers */
         return WEFT_OK;
     for (int64_t n = 2; n <= 8; n *= 2) {
         const int64_t lifted[][2] = {{0, 0}, {1, 1}, {1, n - 1}};
@@ -81,7 +110,7 @@ static weft_status try_layers(search *s)
         x.lift_space = more[k][3];
         WEFT_TRY(try(s, x, &is[0]));
     }
-    return WEFT_OK;
+    return try_each_number(s);
 }
 
 /* As long as there are more of them. */

@@ -64,7 +64,22 @@ Test(slices_search, layers)
                       s.lift_time == best[i].lift_time && s.lift_space == best[i].lift_space,
                   "%lld %lld %lld %lld", (long long)s.time, (long long)s.space,
                   (long long)s.lift_time, (long long)s.lift_space);
-        cr_expect_leq(p.asked, 20);
+        cr_expect_leq(p.asked, 24);
+    }
+}
+
+/* Frames and places with different numbers of slices are found, and nothing is priced twice. */
+Test(slices_search, frames_and_places_differ)
+{
+    static const weft_slices best[] = {{WEFT_SLICES_ON, 1, 8, 1, 7, 1, 1},
+                                       {WEFT_SLICES_ON, 2, 8, 1, 7, 1, 1},
+                                       {WEFT_SLICES_ON, 8, 2, 1, 1, 1, 1}};
+    for (int i = 0; i < WEFT_COUNT(best); i++) {
+        prices p = {.layers = true, .heads = 1, .chunks = 1, .best = best[i]};
+        const weft_slices s = search(&p, all, WEFT_OK);
+        cr_expect(s.time == best[i].time && s.space == best[i].space, "%lld %lld",
+                  (long long)s.time, (long long)s.space);
+        cr_expect_leq(p.asked, 30);
     }
 }
 
