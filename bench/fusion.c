@@ -12,7 +12,7 @@
  *   real [GBIT/S [SAMPLES [PAIRS]]]
  *          the same on two threads of this machine, in real time, over such links
  *   parts  a layer of Wan on such cores and links: heads by groups (cp), tokens by chunks (tp)
- *   layer [VIDEO [RANKS [OFF|INTRA]]]
+ *   layer [VIDEO [RANKS [OFF|INTRA|ON [BATCH]]]]
  *          one pair of layers of the paper's model on a clock: what its kernels are, what rank 0
  *          computes, sends and waits for when, and whose bytes are there at the peak */
 #include "../tests/model_of.h"
@@ -533,7 +533,7 @@ static void memory(void)
             }
 }
 
-static void one_layer(int which, int ranks, const char *how)
+static void one_layer(int which, int ranks, const char *how, int64_t batch)
 {
     const weft_virtual_rates rates = a100();
     weft_link_model links;
@@ -543,6 +543,7 @@ static void one_layer(int which, int ranks, const char *how)
     links.clocked = true;
     setting s = paper_setting(&videos[which], ranks, &rates, &links);
     s.traced = s.told = true;
+    s.batch = batch;
     if (!strcmp(how, "OFF")) {
         s.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
         s.no_overlap = true;
@@ -790,7 +791,7 @@ int main(int argc, char **argv)
         memory();
     if (!strcmp(what, "layer"))
         one_layer(argc > 2 ? atoi(argv[2]) : 1, argc > 3 ? atoi(argv[3]) : 32,
-                  argc > 4 ? argv[4] : "");
+                  argc > 4 ? argv[4] : "", argc > 5 ? atoi(argv[5]) : GUIDED);
     if (!*what || !strcmp(what, "others"))
         others();
     if (!*what || !strcmp(what, "replay"))

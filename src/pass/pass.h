@@ -155,6 +155,9 @@ weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, we
 /* ---- slice --------------------------------------------------------------------------------- */
 /* The axis with rows that cut and more than one rank; NULL: there is none. */
 const char *weft_slices_axis(const weft_recipe *recipe, const weft_mesh *mesh);
+/* The recipe row of a layer_norm that begins a layer over groups; NULL: `n` begins none. */
+const weft_recipe_row *weft_slices_norm_row(const weft_recipe *recipe, const char *axis,
+                                            const weft_node *n);
 /* How many slices layers over frames and places have in `own`, which the shard pass made of
  * `whole`, into how many groups the heads of its attention are, and its products into chunks. */
 void weft_slices_count(const weft_graph *whole, const weft_graph *own, const weft_recipe *recipe,

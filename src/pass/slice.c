@@ -23,7 +23,15 @@
  * What a piece was filled up with goes where it is read, not before: that would wait for it.
  *
  * A piece is started where it is emitted: of the first `lift` slices of the layer to come as soon
- * as y_i is there (§4.4), of the others behind the last y_i, slice by slice. */
+ * as y_i is there (§4.4), of the others behind the last y_i, slice by slice.
+ *
+ * Few groups: with 30 frames on 32 ranks a rank has one frame, and a spatial layer has one slice of
+ * frames. Such a layer is folded: it runs on slices of places, as the temporal layers around it.
+ * Only keys and values are joined, because attention reads all places of a frame. Slice j is
+ * exchanged alone, in both directions, while the slices after it are computed.
+ *
+ *   folded     spatial layer   q_j, k_j, v_j | k, v joined | attention(q_j, k, v), ... -> y_j
+ *   between    piece j = y_j                                                                      */
 #include "pass/pass.h"
 #include "pass/rewrite.h"
 
@@ -54,6 +62,7 @@ typedef struct turn {
     int32_t value, node;
     cutting from, to;
     int32_t made;      /* the region that makes the slices; -1: cut where it is needed */
+    bool between;      /* layers: it is exchanged where it becomes whole or sliced */
     weft_value *piece; /* [from * slices of `to` + to]; owned */
 } turn;
 
@@ -76,6 +85,8 @@ typedef struct slicer {
     int32_t regions;
     int32_t entry; /* the node before which the first layer's x is cut; -1: there is no layer */
     int entry_kind, entry_dim;
+    int folded; /* the table whose layers run on slices of the other one; WHOLE: none */
+    int only;   /* the one table that is cut; WHOLE: both */
 } slicer;
 
 /* ---- where to cut --------------------------------------------------------------------------- */
@@ -107,21 +118,10 @@ static weft_status find_cuts(slicer *s, int table, int64_t whole)
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-/* The row of a norm, with which layers begin; NULL: it is none. */
-static const weft_recipe_row *norm_row(const weft_recipe *recipe, const char *axis,
-                                       const weft_node *n)
-{
-    char name[512];
-    if (n->op != WEFT_OP_LAYER_NORM)
-        return NULL;
-    snprintf(name, sizeof name, "%s:%s", n->scope, weft_op_get(n->op)->name);
-    return weft_recipe_row_for(recipe, axis, name, false);
-}
-
 /* The layer that begins at this node, or WEFT_CUT_NONE. */
 static int begins(const slicer *s, const weft_node *n)
 {
-    const weft_recipe_row *row = norm_row(s->recipe, s->axis, n);
+    const weft_recipe_row *row = weft_slices_norm_row(s->recipe, s->axis, n);
     return row && (s->samples || row->cut != WEFT_CUT_SAMPLES) ? row->cut : WEFT_CUT_NONE;
 }
 
@@ -165,10 +165,83 @@ static bool holds_groups(const slicer *s, weft_value v, weft_layout l, int table
            shape_of(s, v)->dim[l.dim] % s->table[table].whole == 0;
 }
 
-/* The row by which the node runs on slices; false: it needs whole operands. */
-static bool find_row(const slicer *s, const weft_node *n, weft_layout_choice *found, cutting *out)
+/* The node that alone reads `v`; -1: none or several. */
+static int32_t only_reader(const slicer *s, weft_value v)
+{
+    int32_t found = -1;
+    for (int32_t n = weft_value_get(s->from, v)->node + 1; n < s->nodes; n++)
+        for (int i = 0; i < weft_graph_node(s->from, n)->in_count; i++) {
+            if (weft_graph_node(s->from, n)->in[i].id != v.id)
+                continue;
+            if (found >= 0)
+                return -1;
+            found = n;
+        }
+    return found;
+}
+
+/* A reshape between (B,T,N,C) and (B,T*N,H,D). */
+static bool merges(const slicer *s, const weft_node *n, weft_value four, weft_value merged)
+{
+    const weft_shape *x = shape_of(s, four), *y = shape_of(s, merged);
+    return n->op == WEFT_OP_RESHAPE && x->rank == 4 && y->rank == 4 && x->dim[0] == y->dim[0] &&
+           y->dim[1] == x->dim[1] * x->dim[2];
+}
+
+static const weft_node *maker_of(const slicer *s, weft_value v)
+{
+    return weft_graph_node(s->from, weft_value_get(s->from, v)->node);
+}
+
+/* Cross-attention of all frames: places of a frame lie apart in the queries (B,T*N,H,D). Queries do
+ * not see each other, so a slice of places of every frame runs alone: reshape, attention, reshape.
+ * True for the first of the three nodes. */
+static bool begins_cross(const slicer *s, const weft_node *n)
+{
+    if (!merges(s, n, n->in[0], n->out[0]) || s->state[n->in[0].id].table == WHOLE ||
+        s->state[n->in[0].id].dim != 2)
+        return false;
+    const int32_t at = only_reader(s, n->out[0]);
+    const weft_node *a = at < 0 ? NULL : weft_graph_node(s->from, at);
+    if (!a || a->op != WEFT_OP_ATTENTION || a->in[0].id != n->out[0].id ||
+        (a->in_count > 3 && weft_value_ok(a->in[3])))
+        return false;
+    const int32_t end = only_reader(s, a->out[0]);
+    const weft_node *last = end < 0 ? NULL : weft_graph_node(s->from, end);
+    return last && merges(s, last, last->out[0], last->in[0]);
+}
+
+static bool ends_cross(const slicer *s, const weft_node *n)
+{
+    if (!merges(s, n, n->out[0], n->in[0]))
+        return false;
+    const weft_node *a = maker_of(s, n->in[0]);
+    return a->op == WEFT_OP_ATTENTION && begins_cross(s, maker_of(s, a->in[0]));
+}
+
+/* The row of a reshape before or after such cross-attention. */
+static bool find_cross(const slicer *s, const weft_node *n, weft_layout_choice *found, cutting *out)
+{
+    if (s->folded == WHOLE || n->op != WEFT_OP_RESHAPE)
+        return false;
+    const cutting is = s->state[n->in[0].id];
+    const bool begin = begins_cross(s, n);
+    if (!begin && !(is.table != WHOLE && ends_cross(s, n)))
+        return false;
+    *found = (weft_layout_choice){.need = {{WEFT_S, (int8_t)is.dim}},
+                                  .out = {{WEFT_S, (int8_t)(begin ? 1 : 2)}}};
+    *out = (cutting){is.table, begin ? 1 : 2};
+    return true;
+}
+
+/* The row by which the node runs on slices; false: it needs whole operands. `joined` gets a bit for
+ * each sliced operand that the row needs whole; NULL: no operand may be joined. */
+static bool find_row(const slicer *s, const weft_node *n, weft_layout_choice *found, cutting *out,
+                     unsigned *joined)
 {
     weft_layout_choice row[WEFT_MAX_CHOICES];
+    if (find_cross(s, n, found, out))
+        return true;
     const int rows = weft_op_get(n->op)->layout(s->from, n, 1, row);
     out->table = WHOLE;
     for (int i = 0; i < n->in_count; i++) {
@@ -180,15 +253,21 @@ static bool find_row(const slicer *s, const weft_node *n, weft_layout_choice *fo
     if (out->table == WHOLE)
         return false;
     for (int k = 0; k < rows; k++) {
-        bool fits = !row[k].expansion;
+        bool fits = !row[k].expansion, sliced = false;
+        unsigned joins = 0;
         for (int i = 0; i < n->in_count && fits; i++) {
             const weft_layout need = weft_layout_need(&row[k], i);
             const cutting is = weft_value_ok(n->in[i]) ? s->state[n->in[i].id] : (cutting){WHOLE};
             fits = need.kind == WEFT_R || need.kind == WEFT_S;
-            if (is.table != WHOLE)
+            if (is.table != WHOLE && joined && need.kind == WEFT_R) {
+                joins |= 1u << i;
+            } else if (is.table != WHOLE) {
                 fits = need.kind == WEFT_S && need.dim == is.dim;
+                sliced = true;
+            }
             fits = fits && holds_groups(s, n->in[i], need, out->table);
         }
+        fits = fits && sliced;
         for (int o = 0; o < n->out_count && fits; o++)
             fits = row[k].out[o].kind == WEFT_S &&
                    holds_groups(s, n->out[o], row[k].out[o], out->table);
@@ -196,6 +275,8 @@ static bool find_row(const slicer *s, const weft_node *n, weft_layout_choice *fo
             continue;
         *found = row[k];
         out->dim = row[k].out[0].dim;
+        if (joined)
+            *joined = joins;
         return true;
     }
     return false;
@@ -210,11 +291,21 @@ static int layer_behind(const slicer *s, int32_t n)
     return WEFT_CUT_NONE;
 }
 
+/* It exchanges dims 1 and 2 of (B,T,N,C) or (B,N,T,C). */
+static bool turns_groups(const slicer *s, const weft_node *n)
+{
+    const weft_attr_permute *a = n->attr;
+    return shape_of(s, n->in[0])->rank == 4 && a->perm[0] == 0 && a->perm[1] == 2 &&
+           a->perm[2] == 1;
+}
+
 /* A permute between layers, of what is sliced. */
 static bool is_between(const slicer *s, const weft_node *n)
 {
     char name[512];
-    if (n->op != WEFT_OP_PERMUTE || s->state[n->in[0].id].table == WHOLE)
+    if (n->op != WEFT_OP_PERMUTE)
+        return false;
+    if (s->state[n->in[0].id].table == WHOLE && (s->only == WHOLE || !turns_groups(s, n)))
         return false;
     snprintf(name, sizeof name, "%s:layer_norm", n->scope);
     const weft_recipe_row *row = weft_recipe_row_for(s->recipe, s->axis, name, false);
@@ -264,6 +355,37 @@ static void cut_early(const slicer *s, int32_t *node, int *dim)
     }
 }
 
+/* Number of slices of `table` that its groups allow. */
+static int64_t slices_of(const slicer *s, int table, int64_t groups)
+{
+    const int64_t rows = (groups + s->ranks - 1) / s->ranks;
+    return s->wanted[table] < rows ? s->wanted[table] : rows;
+}
+
+static int other_table(int table)
+{
+    return table == TIME ? SPACE : TIME;
+}
+
+/* The table whose layers are folded: more slices are wanted than its groups allow, which is one,
+ * and the other kind of groups allows more. WHOLE: none. */
+static int find_folded(const slicer *s)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(s->from); n++) {
+        const weft_node *node = weft_graph_node(s->from, n);
+        const int table = begins(s, node), other = other_table(table);
+        if (!table || shape_of(s, node->in[0])->rank != 4)
+            continue;
+        const weft_shape *x = shape_of(s, node->in[0]); /* (B,groups,others,C) */
+        const int64_t count = slices_of(s, table, x->dim[1]),
+                      others = slices_of(s, other, x->dim[2]);
+        if (s->wanted[table] > 1 && count == 1 && others > 1)
+            return table;
+        return s->wanted[other] > 1 && others == 1 && count > 1 ? other : WHOLE;
+    }
+    return WHOLE;
+}
+
 /* Of the first layer: the node before which the turn is made, and the dim. */
 static void find_entry(slicer *s)
 {
@@ -275,6 +397,8 @@ static void find_entry(slicer *s)
             continue;
         s->entry = n;
         s->entry_dim = s->samples ? 0 : 1;
+        if (s->folded == s->entry_kind)
+            s->entry_dim = 2;
         cut_early(s, &s->entry, &s->entry_dim);
     }
 }
@@ -284,22 +408,48 @@ static weft_status turn_before(slicer *s, int32_t n)
     const weft_node *node = weft_graph_node(s->from, n);
     const weft_value x = node->in_count ? node->in[0] : WEFT_NONE;
     const bool enters = n == s->entry;
+    const bool between = is_between(s, node);
     int kind = enters ? s->entry_kind : begins(s, node), dim = s->samples ? 0 : 1;
     if (enters)
         dim = s->entry_dim;
-    if (is_between(s, node) && s->samples)
-        begin_region(s, n); /* layer by layer, whatever sample */
-    if (is_between(s, node) && !s->samples) {
+    if (between && (s->samples || s->folded != WHOLE))
+        begin_region(s, n); /* layer by layer, whatever sample; a folded graph has one cut */
+    if (between && s->folded != WHOLE)
+        return WEFT_OK;
+    if (between && !s->samples) {
         kind = layer_behind(s, n);
         dim = ((const weft_attr_permute *)node->attr)->perm[1];
     }
+    if (kind && kind == s->folded) {
+        kind = other_table(kind);
+        dim = enters ? dim : 2;
+    }
     if (!kind || (shape_of(s, x)->rank != 4 && !enters))
         return WEFT_OK;
-    const cutting to = {shape_of(s, x)->dim[dim] < 2 ? WHOLE : s->samples ? SAMPLES : kind, dim};
-    if (to.table == WHOLE)
-        return s->state[x.id].table == WHOLE ? WEFT_OK : add_turn(s, x, n, to);
-    WEFT_TRY(find_cuts(s, to.table, shape_of(s, x)->dim[dim]));
-    return same(s->state[x.id], to) ? WEFT_OK : add_turn(s, x, n, to);
+    const bool is_cut = shape_of(s, x)->dim[dim] > 1 && (s->only == WHOLE || s->only == kind);
+    const cutting to = {!is_cut ? WHOLE : s->samples ? SAMPLES : kind, dim};
+    if (to.table != WHOLE)
+        WEFT_TRY(find_cuts(s, to.table, shape_of(s, x)->dim[dim]));
+    if (same(s->state[x.id], to))
+        return WEFT_OK;
+    WEFT_TRY(add_turn(s, x, n, to));
+    s->turn[s->turns - 1].between = between && s->only != WHOLE;
+    return WEFT_OK;
+}
+
+/* A node of a folded layer reads some operands whole (attention: keys and values), others in
+ * slices. */
+static weft_status plan_joined(slicer *s, int32_t n, bool *found)
+{
+    const weft_node *node = weft_graph_node(s->from, n);
+    weft_layout_choice row;
+    cutting out;
+    unsigned joined = 0;
+    *found = s->folded != WHOLE && find_row(s, node, &row, &out, &joined);
+    for (int i = 0; i < node->in_count && *found; i++)
+        if ((joined >> i & 1) && s->state[node->in[i].id].table != WHOLE)
+            WEFT_TRY(add_turn(s, node->in[i], n, (cutting){WHOLE}));
+    return WEFT_OK;
 }
 
 static weft_status plan_node(slicer *s, int32_t n)
@@ -310,7 +460,12 @@ static weft_status plan_node(slicer *s, int32_t n)
     s->region[n] = s->regions;
     s->mode[n] = (cutting){WHOLE};
     WEFT_TRY(turn_before(s, n));
-    if (find_row(s, node, &row, &out)) {
+    bool found = find_row(s, node, &row, &out, NULL);
+    if (!found) {
+        WEFT_TRY(plan_joined(s, n, &found));
+        found = found && find_row(s, node, &row, &out, NULL);
+    }
+    if (found) {
         s->mode[n] = out;
         for (int o = 0; o < node->out_count; o++)
             s->state[node->out[o].id] = (cutting){out.table, row.out[o].dim};
@@ -366,17 +521,21 @@ static weft_value take(slicer *s, weft_value x, weft_value like, int table, int 
     return made;
 }
 
-/* Slice k without what it was filled up with. */
-static weft_value trim(slicer *s, weft_value x, weft_value like, cutting how, int k)
+/* The rows of slice k alone, as a node of its own. */
+static weft_value take_len(slicer *s, weft_value x, weft_value like, cutting how, int k)
 {
-    const cuts *c = &s->table[how.table];
-    const cut *at = &c->at[k];
-    if (at->filled == at->len)
-        return x;
+    const cut *at = &s->table[how.table].at[k];
     const int64_t scale = weft_value_get(s->r.to, x)->shape.dim[how.dim] / at->filled;
     x = weft_slice(s->r.to, x, how.dim, 0, at->len * scale);
     lay(s, x, like);
     return x;
+}
+
+/* Slice k without what it was filled up with. */
+static weft_value trim(slicer *s, weft_value x, weft_value like, cutting how, int k)
+{
+    const cut *at = &s->table[how.table].at[k];
+    return at->filled == at->len ? x : take_len(s, x, like, how, k);
 }
 
 static weft_value join(slicer *s, const weft_value *part, weft_value like, int count, int dim)
@@ -419,7 +578,7 @@ static void emit_part(slicer *s, int32_t n, int k)
     weft_layout_choice row;
     cutting out;
     local_attr own;
-    if (!in || !find_row(s, node, &row, &out)) {
+    if (!in || !find_row(s, node, &row, &out, NULL)) {
         weft_free(in);
         return;
     }
@@ -513,9 +672,11 @@ static void leave(slicer *s, turn *t)
     const weft_value v = {t->value};
     const int count = s->table[t->from.table].count;
     weft_value *part = new_parts(s, count);
-    weft_graph_push(s->r.to, "%s", weft_graph_node(s->from, t->node)->scope);
+    weft_graph_push(s->r.to, t->between ? "%s.exchange" : "%s",
+                    weft_graph_node(s->from, t->node)->scope);
     for (int k = 0; part && k < count && weft_graph_check(s->r.to) == WEFT_OK; k++)
-        part[k] = trim(s, s->part[t->value][k], v, t->from, k);
+        part[k] = t->between ? take_len(s, s->part[t->value][k], v, t->from, k)
+                             : trim(s, s->part[t->value][k], v, t->from, k);
     if (part && weft_graph_check(s->r.to) == WEFT_OK)
         s->r.map[t->value] = join(s, part, v, count, t->from.dim);
     weft_graph_pop(s->r.to);
@@ -530,7 +691,9 @@ static weft_value arrive(slicer *s, turn *t, int j, weft_value *scratch)
     const int count = s->table[t->to.table].count;
     if (t->from.table == WHOLE)
         return take(s, s->r.map[t->value], v, t->to.table, t->to.dim, j,
-                    s->samples ? NULL : "enter");
+                    s->samples   ? NULL
+                    : t->between ? "exchange"
+                                 : "enter");
     for (int i = 0; i < s->table[t->from.table].count; i++)
         scratch[i] = is_whole(s, t) ? t->piece[0] : trim(s, t->piece[i * count + j], v, t->from, i);
     return join(s, scratch, v, s->table[t->from.table].count, t->from.dim);
@@ -674,180 +837,16 @@ out:
     return status;
 }
 
-const weft_slices weft_slices_default = WEFT_SLICES_DEFAULT;
-
-bool weft_slices_open(const weft_slices *slices)
-{
-    return slices->kind == WEFT_SLICES_AUTO ||
-           (slices->kind == WEFT_SLICES_ON && (!slices->heads || !slices->chunks));
-}
-
-const char *weft_slices_axis(const weft_recipe *recipe, const weft_mesh *mesh)
-{
-    for (int i = 0; i < recipe->count; i++) {
-        const int axis = weft_mesh_axis(mesh, recipe->row[i].axis);
-        if (recipe->row[i].cut && axis >= 0 && mesh->axis[axis].size > 1)
-            return recipe->row[i].axis;
-    }
-    return NULL;
-}
-
-/* A layer's norms are as often in the rank's graph as it has slices. */
-static void count_layers(const weft_graph *whole, const weft_graph *own, const weft_recipe *recipe,
-                         int64_t made[WEFT_MADE])
-{
-    const weft_graph *graph[2] = {whole, own};
-    const char *axis = weft_slices_axis(recipe, weft_graph_mesh(own));
-    if (!axis)
-        return;
-    for (int kind = WEFT_CUT_TIME; kind <= WEFT_CUT_SPACE; kind++) {
-        const char *layer = NULL;
-        int64_t norms[2] = {0};
-        for (int k = 0; k < 2; k++)
-            for (int32_t i = 0; i < weft_graph_node_count(graph[k]); i++) {
-                const weft_node *n = weft_graph_node(graph[k], i);
-                const weft_recipe_row *row = norm_row(recipe, axis, n);
-                if (!row || row->cut != kind || n->backward || (layer && strcmp(layer, n->scope)))
-                    continue;
-                layer = n->scope;
-                norms[k]++;
-            }
-        if (norms[0])
-            made[kind - WEFT_CUT_TIME + WEFT_MADE_TIME] = norms[1] / norms[0];
-    }
-}
-
-static const weft_node *maker(const weft_graph *g, weft_value v)
-{
-    const weft_node *n = weft_graph_node(g, weft_value_get(g, v)->node);
-    while (n->op == WEFT_OP_CAST)
-        n = weft_graph_node(g, weft_value_get(g, n->in[0])->node);
-    return n;
-}
-
-/* What a portion of work is cut of, as the shard pass cuts it: heads before they are exchanged,
- * tokens, of every rank, before a product or what leads to it; -1: it is none. */
-static int32_t cut_of(const weft_graph *g, const weft_node *n, weft_op op)
-{
-    if (n->backward || n->op != op)
-        return -1;
-    const weft_node *from = maker(g, n->in[0]);
-    if (op == WEFT_OP_ATTENTION && from->op != WEFT_OP_ALL_TO_ALL)
-        return -1;
-    if (op == WEFT_OP_ATTENTION)
-        from = maker(g, from->in[0]);
-    while (op == WEFT_OP_LINEAR &&
-           (from->op == WEFT_OP_LINEAR || from->op == WEFT_OP_RESHAPE || from->op == WEFT_OP_GELU ||
-            from->op == WEFT_OP_SILU || from->op == WEFT_OP_ATTENTION))
-        from = maker(g, from->in[0]);
-    if (op == WEFT_OP_LINEAR && from->op == WEFT_OP_CONCAT)
-        from = maker(g, from->in[0]);
-    return from->op == WEFT_OP_SLICE ? from->in[0].id : -1;
-}
-
-static bool is_summed(const weft_graph *g, int32_t n)
-{
-    for (int32_t i = n + 1; i < weft_graph_node_count(g); i++) {
-        const weft_node *reader = weft_graph_node(g, i);
-        if ((reader->op == WEFT_OP_ALL_REDUCE || reader->op == WEFT_OP_REDUCE_SCATTER) &&
-            weft_value_get(g, reader->in[0])->node == n)
-            return true;
-    }
-    return false;
-}
-
-/* The most nodes of that kind that are portions of one: they follow one another. */
-static int64_t count_portions(const weft_graph *own, weft_op op)
-{
-    int64_t count = 0, most = 0;
-    int32_t of = -1;
-    for (int32_t i = 0; i < weft_graph_node_count(own); i++) {
-        const weft_node *n = weft_graph_node(own, i);
-        const int32_t from = cut_of(own, n, op);
-        if (from < 0 || (op == WEFT_OP_LINEAR && !is_summed(own, i)))
-            continue;
-        count = from == of ? count + 1 : 1;
-        of = from;
-        most = count > most ? count : most;
-    }
-    return most;
-}
-
-void weft_slices_count(const weft_graph *whole, const weft_graph *own, const weft_recipe *recipe,
-                       int64_t made[WEFT_MADE])
-{
-    memset(made, 0, WEFT_MADE * sizeof *made);
-    count_layers(whole, own, recipe, made);
-    made[WEFT_MADE_HEADS] = count_portions(own, WEFT_OP_ATTENTION);
-    made[WEFT_MADE_CHUNKS] = count_portions(own, WEFT_OP_LINEAR);
-}
-
-void weft_slices_tell(const weft_slices *asked, const int64_t made[WEFT_MADE], weft_buf *out)
-{
-    static const char *const of[] = {"slices of frames", "of places", "groups of heads",
-                                     "chunks of tokens"};
-    const int64_t wanted[] = {asked->time, asked->space, asked->heads, asked->chunks};
-    const bool layers = made[WEFT_MADE_TIME] + made[WEFT_MADE_SPACE] > 0,
-               on = asked->kind == WEFT_SLICES_ON;
-    const char *between = "";
-    for (int k = 0; k < WEFT_MADE; k++) {
-        if (k < WEFT_MADE_HEADS ? !layers : !made[k])
-            continue;
-        weft_buf_printf(out, "%s%lld %s", between, (long long)made[k], of[k]);
-        between = ", ";
-        if (on && made[k] < wanted[k])
-            weft_buf_printf(out, " (%lld asked for: there are no more for each rank)",
-                            (long long)wanted[k]);
-    }
-}
-
-unsigned weft_slices_asked(const weft_slices *s)
-{
-    const weft_slices *d = &weft_slices_default;
-    const bool differs[WEFT_MADE] = {s->time != d->time || s->lift_time != d->lift_time,
-                                     s->space != d->space || s->lift_space != d->lift_space,
-                                     s->heads != d->heads, s->chunks != d->chunks};
-    unsigned asked = s->given;
-    for (int k = 0; k < WEFT_MADE; k++)
-        asked |= (unsigned)differs[k] << k;
-    return asked;
-}
-
-weft_status weft_slices_check(const weft_slices *asked, const int64_t made[WEFT_MADE],
-                              const char *key, const char *what)
-{
-    const bool layers = made[WEFT_MADE_TIME] + made[WEFT_MADE_SPACE] > 0;
-    static const struct {
-        const char *key, *takes;
-    } row[] = {
-        {"time, lift_time", "layers over frames and places, which cp splits (STDiT3, Latte)"},
-        {"space, lift_space", "layers over frames and places, which cp splits (STDiT3, Latte)"},
-        {"heads", "attention over all tokens that cp splits (context: ulysses, without ring and "
-                  "sequence), with two heads for each of its ranks"},
-        {"chunks", "products that tp splits, without cp, and with sequence tokens that its ranks "
-                   "divide"}};
-    for (int k = 0; k < WEFT_MADE && asked->kind == WEFT_SLICES_ON; k++) {
-        const int64_t wanted = k == WEFT_MADE_HEADS    ? asked->heads
-                               : k == WEFT_MADE_CHUNKS ? asked->chunks
-                                                       : 2;
-        if ((asked->given >> k & 1) && wanted > 1 && (k < WEFT_MADE_HEADS ? !layers : !made[k]))
-            return weft_fail(
-                WEFT_E_CONFIG,
-                "%s%s: over these ranks %s has nothing to cut so: that takes %s. Leave "
-                "it out, or take auto",
-                key, row[k].key, what, row[k].takes);
-    }
-    return WEFT_OK;
-}
-
 weft_status weft_pass_slice(const weft_graph *g, const weft_recipe *recipe,
                             const weft_slices *slices, weft_graph **out)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
     const char *axis = weft_slices_axis(recipe, mesh);
     const bool on = slices->kind == WEFT_SLICES_ON;
-    weft_graph *single = NULL;
+    weft_graph *single = NULL, *filled = NULL;
     slicer s = {.from = g,
+                .only = WHOLE,
+                .folded = WHOLE,
                 .recipe = recipe,
                 .axis = axis,
                 .ranks = axis ? mesh->axis[weft_mesh_axis(mesh, axis)].size : 1,
@@ -865,7 +864,20 @@ weft_status weft_pass_slice(const weft_graph *g, const weft_recipe *recipe,
         groups.wanted[t] = (groups.wanted[t] + s.samples_cut - 1) / s.samples_cut;
         groups.lift[t] = (groups.lift[t] + s.samples_cut - 1) / s.samples_cut;
     }
-    const weft_status_code status = run(&groups, out);
+    if (s.samples_cut <= 1) /* the slices of one sample already cover another's exchange */
+        groups.folded = find_folded(&groups);
+    weft_status_code status = WEFT_OK;
+    if (groups.folded != WHOLE) { /* its groups are filled up, so that they divide the ranks */
+        slicer fills = groups;
+        fills.only = groups.folded;
+        fills.folded = WHOLE;
+        fills.wanted[fills.only] = 1;
+        status = run(&fills, &filled);
+        groups.from = filled;
+    }
+    if (status == WEFT_OK)
+        status = run(&groups, out);
+    weft_graph_free(filled);
     weft_graph_free(single);
     return status;
 }
