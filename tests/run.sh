@@ -15,6 +15,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl=self,vader OMPI_MCA_hwloc_base_binding_policy=none
 export ASAN_OPTIONS=${ASAN_OPTIONS-detect_leaks=0}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS-2}
+# Several programs share the cores: a thread that waits must not spin on one of them.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
 pass=0 fail=0 skip=0 failed=
 wanted() { # NAME
     local pattern
