@@ -202,7 +202,11 @@ PRINT(linear)
 {
     (void)g;
     static const char *const acts[] = {"none", "gelu_tanh", "silu"};
-    weft_buf_printf(out, " {act=%s}", acts[((const weft_attr_linear *)n->attr)->act]);
+    const weft_attr_linear *a = n->attr;
+    weft_buf_printf(out, " {act=%s", acts[a->act]);
+    if (a->round != WEFT_F32)
+        weft_buf_printf(out, " round=%s", weft_dtype_name(a->round));
+    weft_buf_printf(out, "}");
 }
 
 PRINT(conv)

@@ -123,10 +123,11 @@ typedef struct weft_attr_matmul {
     bool trans_a, trans_b;
 } weft_attr_matmul;
 typedef enum weft_act { WEFT_ACT_NONE, WEFT_ACT_GELU_TANH, WEFT_ACT_SILU } weft_act;
-/* x (..., K), w (N, K), b (N) or none: act(x w^T + b). Gradient only with WEFT_ACT_NONE: fusion of
- * the activation is a pass that runs where nothing needs the value before it. */
+/* x (..., K), w (N, K), b (N) or none: act(round(x w^T + b)). Gradient only with WEFT_ACT_NONE:
+ * fusion of the activation is a pass that runs where nothing needs the value before it. */
 typedef struct weft_attr_linear {
     weft_act act;
+    weft_dtype round; /* the type that the activation's operand has without fusion */
 } weft_attr_linear;
 /* x (B,T,Y,X,I), w (O,I,kt,ky,kx) as in public checkpoints, b (O) or none; zero padding before and
  * after each of T,Y,X. Out (B, (T+pb+pa-kt)/st+1, ..., O). `x_shape` is set in conv3d_dx only. */
@@ -332,6 +333,26 @@ enum {
 };
 /* clang-format on */
 
+/* Mixed precision (pass narrow): the type that a node of a model computes in. The low bits are the
+ * inputs that the op takes in f32 next to a first one in bf16. */
+enum {
+    WEFT_MIXED_INPUTS = (1 << WEFT_MAX_INPUTS) - 1,
+    WEFT_MIXED_COMPUTES = 1 << 16, /* computes in bf16 where an operand is a weight or in bf16 */
+    WEFT_MIXED_PASSES_ON = 1 << 17 /* computes nothing: a weight keeps its type on the way */
+};
+/* The words of the table. */
+/* clang-format off */
+enum {
+    WEFT_MIXED_f32        = 0, /* logarithms, angles, scores that choose, the optimizer */
+    WEFT_MIXED_bf16       = WEFT_MIXED_COMPUTES,
+    WEFT_MIXED_bf16_bias  = WEFT_MIXED_COMPUTES | 1 << 2, /* the gradient of a bias is a sum */
+    WEFT_MIXED_bf16_first = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~1), /* gamma, beta, angles */
+    WEFT_MIXED_bf16_qkv   = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~7), /* masks */
+    WEFT_MIXED_bf16_parts = WEFT_MIXED_COMPUTES | 1 << 1 | 1 << 3, /* logarithms of sums */
+    WEFT_MIXED_passes     = WEFT_MIXED_COMPUTES | WEFT_MIXED_PASSES_ON
+};
+/* clang-format on */
+
 typedef struct weft_op_info {
     const char *name;
     int min_inputs, max_inputs, max_outputs;
@@ -342,7 +363,7 @@ typedef struct weft_op_info {
     weft_layout_fn *layout;
     weft_local_fn *local; /* weft_local_none: the attribute is the same for every part */
     weft_cost_fn *cost;
-    uint32_t traits, over;
+    uint32_t traits, mixed, over;
     double tolerance_f32, tolerance_bf16; /* relative to the f64 reference, norm-wise; 0: bitwise */
 } weft_op_info;
 /* Never NULL for a legal op. */
@@ -360,6 +381,11 @@ static inline uint32_t weft_op_over(weft_op op, int o)
 static inline bool weft_mask_has(uint32_t mask, int i)
 {
     return i < WEFT_MAX_INPUTS && (mask >> i & 1);
+}
+/* Whether the op takes input i in f32 next to a first one in bf16. */
+static inline bool weft_op_takes_f32(weft_op op, int i)
+{
+    return weft_mask_has(weft_op_get(op)->mixed & WEFT_MIXED_INPUTS, i);
 }
 /* reshape, vary */
 static inline bool weft_op_is_alias(weft_op op)

@@ -4,7 +4,7 @@
 
 static const weft_op_info table[WEFT_OP_COUNT] = {
 #define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, infer_fn, vjp_fn, layout_fn, local_fn,  \
-                cost_fn, traits_word, over_inputs, f32, bf16)                                      \
+                cost_fn, traits_word, mixed_word, over_inputs, f32, bf16)                          \
     [WEFT_OP_##ENUM] = {.name = #stem,                                                             \
                         .min_inputs = in_min,                                                      \
                         .max_inputs = in_max,                                                      \
@@ -17,6 +17,7 @@ static const weft_op_info table[WEFT_OP_COUNT] = {
                         .local = weft_local_##local_fn,                                            \
                         .cost = weft_cost_##cost_fn,                                               \
                         .traits = WEFT_TRAITS_##traits_word,                                       \
+                        .mixed = WEFT_MIXED_##mixed_word,                                          \
                         .over = over_inputs,                                                       \
                         .tolerance_f32 = f32,                                                      \
                         .tolerance_bf16 = bf16},

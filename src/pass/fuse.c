@@ -1,6 +1,7 @@
 /* Fusion: linear, then gelu (tanh form) or silu, become one linear with that activation, where
- * nothing else reads the value between. A graph with a backward reads it there (gelu_grad needs
- * it), so this is for inference. */
+ * nothing else reads the value between. A graph with a backward reads the value there (gelu_grad
+ * needs it) unless the linear layer is recomputed. The fused layer rounds the value to the type that
+ * it had, so that results are bitwise identical with and without fusion. */
 #include "pass/rewrite.h"
 
 /* How often each value is read, by nodes, outputs and updates. */
@@ -68,7 +69,8 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out)
         for (int i = 0; i < node->in_count; i++)
             in[i] = weft_value_ok(node->in[i]) ? r.map[node->in[i].id] : WEFT_NONE;
         const weft_attr_linear attr = {.act = act->op == WEFT_OP_SILU ? WEFT_ACT_SILU
-                                                                      : WEFT_ACT_GELU_TANH};
+                                                                      : WEFT_ACT_GELU_TANH,
+                                       .round = weft_value_get(g, node->out[0])->dtype};
         weft_graph_push(r.to, "%s", node->scope);
         const weft_value made = weft_emit(r.to, WEFT_OP_LINEAR, in, node->in_count, &attr);
         weft_graph_pop(r.to);

@@ -6,7 +6,8 @@
  *
  * Parameters stay as they are: the store, checkpoints, moments and averages hold f32, and every
  * step rounds them anew. A node is narrow if it is in a model's scope, reads a weight or a narrow
- * value, and its op is none of those below; values between it and others are cast, once each.
+ * value, and its op computes in bf16 (column `mixed` of graph/op.def); values between it and others
+ * are cast, once each.
  * Autodiff then makes gradients in the types of their values, and that of a parameter is widened
  * behind the cast: what ranks add up is f32, unless `sums` is narrow too: then the cast stands
  * before the conversions. */
@@ -22,52 +23,15 @@ typedef struct narrowing {
     bool *stays;               /* by node: computed as it was */
 } narrowing;
 
-/* Many digits: logarithms, angles, scores that choose, and what belongs to the optimizer. */
+/* The op's row says it: logarithms, angles, scores that choose and the optimizer stay f32. */
 static bool is_wide(weft_op op)
 {
-    switch (op) {
-    case WEFT_OP_CONSTANT:
-    case WEFT_OP_FILL:
-    case WEFT_OP_RANDOM_NORMAL:
-    case WEFT_OP_RANDOM_UNIFORM:
-    case WEFT_OP_ROPE_TABLE:
-    case WEFT_OP_CAST:
-    case WEFT_OP_EXP:
-    case WEFT_OP_LOG:
-    case WEFT_OP_SIN:
-    case WEFT_OP_COS:
-    case WEFT_OP_SOFTMAX:
-    case WEFT_OP_TOP_K:
-    case WEFT_OP_PICK:
-    case WEFT_OP_PICK_GRAD:
-    case WEFT_OP_SUM_SQUARES:
-    case WEFT_OP_CLIP_SCALE:
-    case WEFT_OP_ADAMW:
-    case WEFT_OP_EMA: return true;
-    default: return false;
-    }
-}
-
-/* Operands that the op takes in f32 beside a narrow first one: rows of a norm, biases, angles, what
- * hides keys, logarithms of sums. They are small, and gradients of the first three are sums. */
-static bool takes_wide(weft_op op, int input)
-{
-    switch (op) {
-    case WEFT_OP_LINEAR:
-    case WEFT_OP_CONV3D: return input == 2;
-    case WEFT_OP_LAYER_NORM:
-    case WEFT_OP_RMS_NORM:
-    case WEFT_OP_ROPE: return input > 0;
-    case WEFT_OP_ATTENTION: return input > 2;
-    case WEFT_OP_ATTENTION_MERGE: return input % 2 == 1;
-    default: return false;
-    }
+    return !(weft_op_get(op)->mixed & WEFT_MIXED_COMPUTES);
 }
 
 static bool hands_on(weft_op op)
 {
-    return op == WEFT_OP_VARY || op == WEFT_OP_ALL_GATHER || op == WEFT_OP_SLICE_OWN ||
-           weft_op_is_alias(op);
+    return (weft_op_get(op)->mixed & WEFT_MIXED_PASSES_ON) != 0;
 }
 
 /* What experts are chosen by stays wide, back to the layer that makes the scores. */
@@ -100,7 +64,7 @@ static void find_wide_reads(narrowing *c)
         for (int i = 0; i < node->in_count; i++)
             if (weft_value_ok(node->in[i]) &&
                 (hands_on(node->op) ? c->read_wide[node->out[0].id]
-                                    : stays || takes_wide(node->op, i)))
+                                    : stays || weft_op_takes_f32(node->op, i)))
                 c->read_wide[node->in[i].id] = true;
     }
 }
@@ -132,7 +96,7 @@ static bool becomes_narrow(const narrowing *c, int32_t n)
     const bool moves_weight = hands_on(node->op) && (!c->sums || c->read_wide[node->out[0].id]);
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
-        if (!is_float(c, v) || takes_wide(node->op, i))
+        if (!is_float(c, v) || weft_op_takes_f32(node->op, i))
             continue;
         if (c->weight[v.id] ? !moves_weight : c->made_narrow[v.id])
             return true;
@@ -149,9 +113,9 @@ static void copy_node(narrowing *c, int32_t n)
         const weft_value v = node->in[i];
         if (is_float(c, v))
             c->r.map[v.id] =
-                narrow && !takes_wide(node->op, i) ? in_type(c, v, WEFT_BF16, node->scope)
-                : narrow && c->made_narrow[v.id]   ? c->narrow[v.id]
-                                                   : in_type(c, v, WEFT_F32, node->scope);
+                narrow && !weft_op_takes_f32(node->op, i) ? in_type(c, v, WEFT_BF16, node->scope)
+                : narrow && c->made_narrow[v.id]          ? c->narrow[v.id]
+                                                          : in_type(c, v, WEFT_F32, node->scope);
     }
     weft_rewrite_node(&c->r, n, NULL);
     const bool handed =

@@ -227,7 +227,9 @@ bool weft_recompute_chooses(const weft_graph *g, const char *pattern);
  * backward instead of kept whole until then. Bitwise. */
 weft_status weft_pass_regather(const weft_graph *g, weft_graph **out);
 
-/* ---- fuse: linear + bias + activation where nothing else reads the value between; close ---- */
+/* ---- fuse ---------------------------------------------------------------------------------- */
+/* A linear layer and its activation as one node, where nothing else reads the value between, which
+ * is rounded as before. Bitwise. */
 weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 
 /* ---- halves -------------------------------------------------------------------------------- */
@@ -257,6 +259,14 @@ bool weft_offload_state(const char *const *patterns, int count, const char *name
  * Tables whose rows are looked up are read where they lie. Forward graphs, last of all passes.
  * Bitwise. */
 weft_status weft_pass_stream(const weft_graph *g, int64_t room, weft_graph **out);
+
+/* ---- rounding: the verifier ---------------------------------------------------------------- */
+/* WEFT_E_INTERNAL: an output or an update of `after` is not the expression on rounded values that
+ * it is in `before`. `pass` names the pass between the two in the message. */
+weft_status weft_rounding_check(const weft_graph *before, const weft_graph *after,
+                                const char *pass);
+/* WEFT_E_INTERNAL: a node of the narrowed forward `g` has bf16 where its op's row declares f32. */
+weft_status weft_precision_check(const weft_graph *g);
 
 /* ---- schedule: when collectives run -------------------------------------------------------- */
 /* By node, for a collective or a copy elsewhere: the node before which it is waited for, the first

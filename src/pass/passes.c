@@ -10,6 +10,7 @@
 typedef struct row {
     const char *name, *help;
     weft_pass_stage stage;
+    weft_pass_rounding rounding;
     size_t on; /* offset in the switches; NEVER_OFF: the graph could not run without it */
     bool (*wanted)(const weft_pass_setup *setup);
     /* NULL: a choice of the memory plan, which only `say` tells of. */
@@ -69,7 +70,13 @@ static bool is_narrow(const weft_pass_setup *s)
 
 static weft_status run_narrow(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_narrow(g, s->narrow_sums, out);
+    WEFT_TRY(weft_pass_narrow(g, s->narrow_sums, out));
+    const weft_status_code status = weft_precision_check(*out);
+    if (status != WEFT_OK) {
+        weft_graph_free(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 static bool hands_parameters_on(const weft_pass_setup *s)
@@ -245,18 +252,22 @@ static weft_status say_views(const weft_graph *before, const weft_graph *after,
 }
 
 /* clang-format off */
-#define HELP_OF(name, fallback, help) static const char name##_help[] = help;
+#define HELP_OF(name, fallback, rounding, help) static const char name##_help[] = help;
 WEFT_PASS_LIST(HELP_OF)
 #undef HELP_OF
-#define SWITCHED_IN(stage, name) #name, name##_help, stage, offsetof(weft_pass_switches, name)
+#define ROUNDING_OF(name, fallback, rounding, help) name##_rounding = WEFT_ROUNDING_##rounding,
+enum { WEFT_PASS_LIST(ROUNDING_OF) };
+#undef ROUNDING_OF
+#define SWITCHED_IN(stage, name) \
+    #name, name##_help, stage, (weft_pass_rounding)name##_rounding, offsetof(weft_pass_switches, name)
 #define SWITCHED(name) SWITCHED_IN(WEFT_PASS_RANK, name)
 
 static const row rows[] = {
     {SWITCHED_IN(WEFT_PASS_WHOLE, tokens), has_several_ranks, run_tokens, NULL},
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
-     WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, say_shard},
+     WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, has_several_ranks, run_shard, say_shard},
     {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",
-     WEFT_PASS_WHOLE, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
+     WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
     /* of shard's doing */
     {SWITCHED_IN(WEFT_PASS_WHOLE, slice), has_slices, NULL, say_slice},
     {SWITCHED_IN(WEFT_PASS_WHOLE, lift), has_lift, NULL, say_lift},
@@ -270,13 +281,13 @@ static const row rows[] = {
     {SWITCHED(views), NULL, NULL, say_views},
 };
 
-#define DEFAULT_OF(name, fallback, help) .name = fallback,
+#define DEFAULT_OF(name, fallback, rounding, help) .name = fallback,
 const weft_pass_switches weft_pass_defaults = {WEFT_PASS_LIST(DEFAULT_OF)};
 #undef DEFAULT_OF
 
 #define TEXT_OF_true "on"
 #define TEXT_OF_false "off"
-#define KEY_OF(name, fallback, help) \
+#define KEY_OF(name, fallback, rounding, help) \
     {#name, WEFT_KEY_BOOL, offsetof(weft_pass_switches, name), TEXT_OF_##fallback, "", help},
 static const weft_key keys[] = {WEFT_PASS_LIST(KEY_OF)};
 #undef KEY_OF
@@ -397,6 +408,14 @@ static bool is_off(const row *pass, const weft_pass_setup *setup)
     return pass->on != (size_t)NEVER_OFF && !*(const bool *)((const char *)s + pass->on);
 }
 
+weft_pass_rounding weft_pass_rounding_of(const char *name)
+{
+    int i = 0;
+    while (i < WEFT_COUNT(rows) - 1 && strcmp(rows[i].name, name))
+        i++;
+    return rows[i].rounding;
+}
+
 weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup, bool keep,
                             weft_graph **graph, weft_pass_log *log)
 {
@@ -417,6 +436,8 @@ weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup,
         weft_graph *made = NULL;
         const double begin = weft_now();
         weft_status_code status = pass->run ? pass->run(*graph, setup, &made) : WEFT_OK;
+        if (status == WEFT_OK && made && pass->rounding == WEFT_ROUNDING_PRESERVED)
+            status = weft_rounding_check(*graph, made, pass->name);
         if (status == WEFT_OK && log)
             status = report_on(pass, *graph, made ? made : *graph, setup, weft_now() - begin, log);
         if (status != WEFT_OK) {

@@ -16,26 +16,40 @@
 #include "base/config.h"
 #include "pass/pass.h"
 
-/* ROW(name, default, what it does), in the order of running. */
+/* What a pass does to rounding. Only a pass that preserves it may be chosen by the memory limit, by
+ * measured rates or by anything else that may differ between two starts of one run. */
+typedef enum weft_pass_rounding {
+    WEFT_ROUNDING_PRESERVED, /* results are bitwise identical with and without the pass; verified */
+    WEFT_ROUNDING_CHANGED    /* other sums, products of other sizes, or other types */
+} weft_pass_rounding;
+
+/* ROW(name, default, rounding, description), in the order of running. */
 #define WEFT_PASS_LIST(ROW)                                                                        \
-    ROW(tokens, true, "takes noise and loss of the own tokens where an axis splits those")         \
-    ROW(slice, true,                                                                               \
+    ROW(tokens, true, CHANGED,                                                                     \
+        "takes noise and loss of the own tokens where an axis splits those")                       \
+    ROW(slice, true, CHANGED,                                                                      \
         "cuts layers whose groups do not see each other into slices with an exchange each")        \
-    ROW(lift, true, "starts exchanges of the first slices during the layer before theirs")         \
-    ROW(recompute, true,                                                                           \
+    ROW(lift, true, PRESERVED,                                                                     \
+        "starts exchanges of the first slices during the layer before theirs")                     \
+    ROW(recompute, true, PRESERVED,                                                                \
         "makes what `recompute` names, or memory.limit asks for, again in the backward")           \
-    ROW(regather, true,                                                                            \
+    ROW(regather, true, PRESERVED,                                                                 \
         "gathers split parameters, or rounds them, again in the backward and keeps neither")       \
-    ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
-    ROW(halves, true, "products of guidance halves one after the other: the bits of cfg=2")        \
-    ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
-    ROW(offload, true, "copies what memory.offload names elsewhere, and back before it is read")   \
-    ROW(stream, true, "fetches large weights from their files for each use (--weights stream)")    \
-    ROW(views, true, "slices and concats of rows that lie together copy nothing")
+    ROW(fuse, true, PRESERVED,                                                                     \
+        "puts an activation into the linear before it, where nothing else reads that")             \
+    ROW(halves, true, CHANGED,                                                                     \
+        "products of guidance halves one after the other: the bits of cfg=2")                      \
+    ROW(order, true, PRESERVED,                                                                    \
+        "starts collectives early, puts work behind them, drops dead nodes")                       \
+    ROW(offload, true, PRESERVED,                                                                  \
+        "copies what memory.offload names elsewhere, and back before it is read")                  \
+    ROW(stream, true, PRESERVED,                                                                   \
+        "fetches large weights from their files for each use (--weights stream)")                  \
+    ROW(views, true, PRESERVED, "slices and concats of rows that lie together copy nothing")
 
 /* True: the pass runs. The config section `passes` of weft_pass_section. */
 typedef struct weft_pass_switches {
-#define WEFT_PASS_MEMBER(name, fallback, help) bool name;
+#define WEFT_PASS_MEMBER(name, fallback, rounding, help) bool name;
     WEFT_PASS_LIST(WEFT_PASS_MEMBER)
 #undef WEFT_PASS_MEMBER
 } weft_pass_switches;
@@ -89,9 +103,12 @@ typedef struct weft_pass_log {
 
 /* Runs the stage's passes and replaces *graph by what they make. The graphs in between are freed,
  * and so is the one that came in unless `keep`. With `log` (or NULL) each appends its report, which
- * costs a memory plan per pass. */
+ * costs a memory plan per pass. WEFT_E_INTERNAL: a pass that is declared to preserve rounding does
+ * not. */
 weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup, bool keep,
                             weft_graph **graph, weft_pass_log *log);
+/* The rounding that the pass of this name declares; `shard` and `narrow` are passes, too. */
+weft_pass_rounding weft_pass_rounding_of(const char *name);
 /* A table, a pass a line. */
 void weft_pass_log_print(const weft_pass_log *log, weft_buf *out);
 

@@ -120,6 +120,61 @@ Test(passes, are_switched)
     }
 }
 
+/* A linear layer in bf16, rounded or not before its activation; or the two of them apart. */
+static weft_graph *activated(bool fused, weft_dtype round)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_value in[] = {weft_input(g, "x", WEFT_BF16, WEFT_SHAPE(2, 3)),
+                             weft_input(g, "w", WEFT_BF16, WEFT_SHAPE(4, 3))};
+    const weft_attr_linear attr = {.act = fused ? WEFT_ACT_GELU_TANH : WEFT_ACT_NONE,
+                                   .round = round};
+    const weft_value y = weft_emit(g, WEFT_OP_LINEAR, in, 2, &attr);
+    weft_output(g, "y", fused ? y : weft_gelu_tanh(g, y));
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+Test(passes, verifier_rejects_what_rounds_otherwise)
+{
+    weft_graph *apart = activated(false, WEFT_F32), *fused, *unrounded = activated(true, WEFT_F32);
+    cr_assert_eq(weft_pass_fuse(apart, &fused), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_ops(fused, WEFT_OP_GELU), 0);
+    cr_expect_eq(weft_rounding_check(apart, fused, "fuse"), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_rounding_check(apart, unrounded, "fuse"), WEFT_E_INTERNAL);
+    cr_expect(strstr(weft_error_message(), "pass fuse") && strstr(weft_error_message(), "\"y\""),
+              "%s", weft_error_message());
+    cr_expect_eq(weft_rounding_check(fused, unrounded, "fuse"), WEFT_E_INTERNAL);
+    weft_graph_free(apart);
+    weft_graph_free(fused);
+    weft_graph_free(unrounded);
+}
+
+/* Of a narrowed forward: what its row keeps in f32 must be so. */
+Test(passes, verifier_rejects_bf16_where_the_row_says_f32)
+{
+    for (int wrong = 0; wrong < 2; wrong++) {
+        weft_graph *g = weft_graph_create();
+        const weft_value x = weft_input(g, "x", WEFT_BF16, WEFT_SHAPE(2, 3));
+        const weft_value wide = wrong ? x : weft_cast(g, x, WEFT_F32);
+        weft_output(g, "y", weft_unary(g, WEFT_OP_EXP, wide));
+        cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+        cr_expect_eq(weft_precision_check(g), wrong ? WEFT_E_INTERNAL : WEFT_OK, "%s",
+                     weft_error_message());
+        weft_graph_free(g);
+    }
+}
+
+Test(passes, declare_their_rounding)
+{
+    static const char *const changing[] = {"tokens", "shard", "narrow", "slice", "halves"};
+    for (int i = 0; i < WEFT_COUNT(changing); i++)
+        cr_expect_eq(weft_pass_rounding_of(changing[i]), WEFT_ROUNDING_CHANGED, "%s", changing[i]);
+    static const char *const keeping[] = {"recompute", "regather", "fuse",  "order",
+                                          "offload",   "stream",   "views", "lift"};
+    for (int i = 0; i < WEFT_COUNT(keeping); i++)
+        cr_expect_eq(weft_pass_rounding_of(keeping[i]), WEFT_ROUNDING_PRESERVED, "%s", keeping[i]);
+}
+
 /* In the printed graph no line between a collective's start and its wait reads its result, and the
  * line behind the wait does, through aliases or not. */
 Test(passes, schedule_is_printed)

@@ -143,6 +143,7 @@ CPU_KERNEL_WITH(linear, .workspace = linear_workspace, .narrow = 1 << 1 | 1 << 2
         .C = args->out[0].data,
         .bias = biased ? args->in[2].data : NULL,
         .act = attr->act,
+        .round = attr->round,
     };
     if (biased && args->in[2].dtype != WEFT_F32) {
         cpu_widen(args->in[2].dtype, args->in[2].data, panel, N);

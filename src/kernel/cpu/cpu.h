@@ -48,7 +48,8 @@ weft_status_code cpu_widened_run(const weft_kernel_args *args);
 int64_t cpu_widened_workspace(const weft_kernel_args *args);
 weft_status_code cpu_widened_prepare(const weft_kernel_args *args, void **cache);
 
-/* C (M,N) = act(op(A) op(B) + bias), row major; op(A) is (M,K), op(B) (K,N), bias (N) or NULL. */
+/* C (M,N) = act(round(op(A) op(B) + bias)), row major; op(A) is (M,K), op(B) (K,N), bias (N) or
+ * NULL. */
 typedef struct cpu_product {
     bool trans_a, trans_b;
     int64_t M, N, K, lda, ldb, ldc;
@@ -56,6 +57,7 @@ typedef struct cpu_product {
     float *C;
     const float *bias;
     weft_act act;
+    weft_dtype round; /* of the activation's operand */
 } cpu_product;
 
 /* The same bits on any number of threads; inside a parallel region on the calling thread. gemm.c

@@ -64,6 +64,19 @@ static int64_t cut(int64_t n, int64_t parts, int64_t i)
     return i == 0 ? 0 : i == parts || at > n ? n : at;
 }
 
+/* y = act(round(y + bias)). */
+static void finish_row(const cpu_product *p, const float *bias, float *y, int64_t n)
+{
+    const cpu_isa *isa = cpu_isa_get();
+    if (p->act == WEFT_ACT_NONE || p->round == WEFT_F32) {
+        isa->bias_act(bias, y, n, p->act);
+        return;
+    }
+    isa->bias_act(bias, y, n, WEFT_ACT_NONE);
+    cpu_round_run(p->round, y, n);
+    isa->bias_act(NULL, y, n, p->act);
+}
+
 /* Rows [m0, m1) and columns [n0, n1) of C, with bias and activation while they are in the cache. */
 static void one_part(const cpu_product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
 {
@@ -82,9 +95,9 @@ static void one_part(const cpu_product *p, int64_t m0, int64_t m1, int64_t n0, i
             memset(part.C + m * p->ldc, 0, (size_t)part.N * sizeof *part.C);
     if (!p->bias && p->act == WEFT_ACT_NONE)
         return;
-    const cpu_isa *isa = cpu_isa_get();
+    const float *bias = p->bias ? p->bias + n0 : NULL;
     for (int64_t m = 0; m < part.M; m++)
-        isa->bias_act(p->bias ? p->bias + n0 : NULL, part.C + m * p->ldc, part.N, p->act);
+        finish_row(p, bias, part.C + m * p->ldc, part.N);
 }
 
 void cpu_gemm(const cpu_product *p)

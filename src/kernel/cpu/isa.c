@@ -81,3 +81,19 @@ void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n)
             view_set(&view, k, from[k]);
     }
 }
+
+void cpu_round_run(weft_dtype dtype, float *y, int64_t n)
+{
+    enum { RUN = 256 };
+    uint16_t narrow[RUN];
+    const weft_view view = {.data = narrow, .dtype = dtype};
+    const cpu_isa *isa = cpu_isa_get();
+    for (int64_t i = 0; i < n; i += RUN) {
+        const int64_t count = n - i < RUN ? n - i : RUN;
+        if (dtype == WEFT_BF16)
+            isa->narrow_bf16(y + i, narrow, count);
+        for (int64_t k = 0; dtype != WEFT_BF16 && k < count; k++)
+            view_set(&view, k, y[i + k]);
+        cpu_widen_run(dtype, narrow, y + i, count);
+    }
+}

@@ -121,5 +121,7 @@ const cpu_isa *cpu_isa_get(void);
 void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
 void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n); /* on one thread */
 void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n);
+/* Rounds n elements of f32 to bf16, f16 or f8 and back, on one thread. */
+void cpu_round_run(weft_dtype dtype, float *y, int64_t n);
 
 #endif

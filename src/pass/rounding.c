@@ -1,0 +1,159 @@
+/* The verifier of rounding. A pass that preserves rounding makes every output and update by the same
+ * expression as before: the same ops and attributes on the same operands, of the same types.
+ *
+ * Each value gets a signature of its expression. Copies between memories have the signature of what
+ * they copy, and a fused linear layer has that of the activation of its rounded result. So a pass
+ * may order, repeat, drop, offload and fuse nodes, and nothing else. */
+#include "pass/pass.h"
+
+#include "base/rng.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+typedef struct signer {
+    const weft_graph *g;
+    uint64_t *sign; /* by value */
+    weft_buf text;
+} signer;
+
+static uint64_t sign_type(uint64_t sign, weft_dtype dtype, const weft_shape *shape)
+{
+    sign = weft_seed_mix(sign, (uint64_t)dtype);
+    for (int d = 0; d < shape->rank; d++)
+        sign = weft_seed_mix(sign, (uint64_t)shape->dim[d]);
+    return sign;
+}
+
+/* Sources are what their names say, constants are their data, which graphs share. */
+static uint64_t sign_attr(signer *s, const weft_node *node)
+{
+    const weft_value_info *out = weft_value_get(s->g, node->out[0]);
+    if (weft_op_has(node->op, WEFT_TRAIT_NAMED))
+        return XXH3_64bits(out->name, strlen(out->name));
+    if (node->op == WEFT_OP_CONSTANT)
+        return (uint64_t)(uintptr_t)((const weft_attr_constant *)node->attr)->data;
+    if (node->op == WEFT_OP_LINEAR)
+        return 0; /* its activation is signed apart */
+    s->text.len = 0;
+    weft_op_get(node->op)->print(s->g, node, &s->text);
+    return s->text.len ? XXH3_64bits(s->text.data, (size_t)s->text.len) : 0;
+}
+
+static uint64_t sign_op(weft_op op, uint64_t attr)
+{
+    return weft_seed_mix((uint64_t)op + 1, attr);
+}
+
+/* The activation of a fused linear layer, as the node of its own that it was. */
+static uint64_t sign_act(weft_act act, uint64_t operand)
+{
+    static const char tanh_form[] = " {tanh}";
+    const uint64_t sign = act == WEFT_ACT_SILU ? sign_op(WEFT_OP_SILU, 0)
+                                               : sign_op(WEFT_OP_GELU, XXH3_64bits(tanh_form, 7));
+    return weft_seed_mix(sign, operand);
+}
+
+static void sign_node(signer *s, const weft_node *node)
+{
+    if (weft_op_has(node->op, WEFT_TRAIT_MOVES)) {
+        s->sign[node->out[0].id] = s->sign[node->in[0].id];
+        return;
+    }
+    const weft_attr_linear *linear = node->op == WEFT_OP_LINEAR ? node->attr : NULL;
+    const bool fused = linear && linear->act != WEFT_ACT_NONE;
+    uint64_t sign = sign_op(node->op, sign_attr(s, node));
+    for (int i = 0; i < node->in_count; i++)
+        sign = weft_seed_mix(sign, weft_value_ok(node->in[i]) ? s->sign[node->in[i].id] : 0);
+    for (int o = 0; o < node->out_count; o++) {
+        if (!weft_value_ok(node->out[o]))
+            continue;
+        const weft_value_info *info = weft_value_get(s->g, node->out[o]);
+        const weft_dtype dtype = fused ? linear->round : info->dtype;
+        uint64_t *out = &s->sign[node->out[o].id];
+        *out = sign_type(weft_seed_mix(sign, (uint64_t)o + 1), dtype, &info->shape);
+        if (fused)
+            *out =
+                sign_type(weft_seed_mix(sign_act(linear->act, *out), 1), info->dtype, &info->shape);
+    }
+}
+
+static weft_status sign_graph(const weft_graph *g, signer *s)
+{
+    *s = (signer){.g = g,
+                  .sign = weft_alloc((weft_graph_value_count(g) + 1) * (int64_t)sizeof *s->sign)};
+    if (!s->sign)
+        return weft_fail(WEFT_E_MEMORY, "no memory to verify the rounding of a pass");
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        sign_node(s, weft_graph_node(g, n));
+    return weft_buf_check(&s->text);
+}
+
+static void signer_free(signer *s)
+{
+    weft_free(s->sign);
+    weft_buf_free(&s->text);
+}
+
+static weft_status differs(const char *pass, const char *kind, const char *name)
+{
+    return weft_fail(WEFT_E_INTERNAL,
+                     "pass %s declares that it preserves rounding, but %s \"%s\" is computed by "
+                     "another expression after it",
+                     pass, kind, name);
+}
+
+static weft_status compare(const signer *a, const signer *b, const char *pass)
+{
+    int count[2];
+    const weft_named *was = weft_graph_outputs(a->g, &count[0]),
+                     *is = weft_graph_outputs(b->g, &count[1]);
+    for (int i = 0; i < count[0]; i++)
+        if (i >= count[1] || a->sign[was[i].value.id] != b->sign[is[i].value.id])
+            return differs(pass, "output", was[i].name);
+    const weft_pair *before = weft_graph_updates(a->g, &count[0]),
+                    *after = weft_graph_updates(b->g, &count[1]);
+    for (int i = 0; i < count[0]; i++)
+        if (i >= count[1] || a->sign[before[i].source.id] != b->sign[after[i].source.id] ||
+            a->sign[before[i].value.id] != b->sign[after[i].value.id])
+            return differs(pass, "update of", weft_value_get(a->g, before[i].source)->name);
+    return WEFT_OK;
+}
+
+weft_status weft_rounding_check(const weft_graph *before, const weft_graph *after, const char *pass)
+{
+    signer a = {0}, b = {0};
+    weft_status_code status = sign_graph(before, &a);
+    if (status == WEFT_OK)
+        status = sign_graph(after, &b);
+    if (status == WEFT_OK)
+        status = compare(&a, &b, pass);
+    signer_free(&a);
+    signer_free(&b);
+    return status;
+}
+
+/* ---- precision ------------------------------------------------------------------------------ */
+
+static bool is_bf16(const weft_graph *g, weft_value v)
+{
+    return weft_value_ok(v) && weft_value_get(g, v)->dtype == WEFT_BF16;
+}
+
+weft_status weft_precision_check(const weft_graph *g)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const weft_op_info *info = weft_op_get(node->op);
+        const bool f32 = !(info->mixed & WEFT_MIXED_COMPUTES);
+        bool wrong = f32 && is_bf16(g, node->out[0]);
+        for (int i = 0; i < node->in_count; i++)
+            wrong = wrong || (is_bf16(g, node->in[i]) && (f32 || weft_op_takes_f32(node->op, i)));
+        if (wrong && node->op != WEFT_OP_CAST && !weft_op_has(node->op, WEFT_TRAIT_GIVEN))
+            return weft_fail(WEFT_E_INTERNAL,
+                             "pass narrow: %s in %s reads or makes bf16 where its row in "
+                             "graph/op.def declares f32",
+                             info->name, node->scope);
+    }
+    return WEFT_OK;
+}
