@@ -94,8 +94,11 @@ static void measure(const weft_near_shot *shots, int64_t most, double share_of_p
                     double seconds_a_pair)
 {
     weft_near_result *result = weft_alloc(most * (int64_t)sizeof *result);
-    const weft_near_limits limits = {
-        .frames = {32, 10}, .share = 0.7, .parts = share_of_parts, .looks = make_looks};
+    const weft_near_limits limits = {.frames = {32, 10},
+                                     .share = 0.7,
+                                     .mirrored = true,
+                                     .parts = share_of_parts,
+                                     .looks = make_looks};
     for (int64_t count = 1000; result && count <= most; count *= 10) {
         int64_t pairs, found = 0;
         const double begin = weft_now();

@@ -54,8 +54,8 @@ const weft_verb weft_verb_curate = {
     .usage = "--in DIR --out DIR [CONFIG] [options]",
     .details =
         "Cuts every video below --in into shots, drops what is damaged, too small, too short,\n"
-        "still, too fast, blurred, too dark or bright, or shown already, cuts off black bars, and\n"
-        "writes the rest as H.264:\n"
+        "still, too fast, blurred, too dark or bright, or shown already, cuts off bars of one\n"
+        "colour, and writes the rest as H.264:\n"
         "  clips/ID.mp4     one clip\n"
         "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores,\n"
         "                   caption\n"

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "curate/bars.h"
 #include "curate/doubts.h"
 #include "curate/motion.h"
 #include "curate/phash.h"
@@ -32,10 +33,10 @@ enum { FLAT = 4 };          /* sharpness of a luma that does not tell what is to
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
-    bool damaged, jump, lost; /* as of weft_video_frame */
-    bool proven;    /* damaged by its data, of which the decoder said nothing (video/proof.h) */
-    uint8_t bar[4]; /* black rows and columns at the top, bottom, left, right, of HIGH and WIDE */
-    int64_t hashes; /* how many there were before this frame */
+    bool damaged : 1, jump : 1, lost : 1; /* as of weft_video_frame */
+    bool proven : 1; /* damaged by its data, of which the decoder said nothing (video/proof.h) */
+    weft_bars bars;  /* lines of HIGH and WIDE */
+    int64_t hashes;  /* how many there were before this frame */
 } frame_stat;
 
 typedef struct analysis {
@@ -68,7 +69,7 @@ typedef struct analysis {
     bool rest_flat;
     int64_t rest_at;
     bool has_film_bars;
-    int film_bar[4]; /* as frame_stat.bar */
+    int film_bar[WEFT_BAR_SIDES]; /* lines of black */
 } analysis;
 
 void weft_heartbeat_beat(const weft_heartbeat *heart)
@@ -166,30 +167,6 @@ static void picture_stats(const weft_video_frame *f, frame_stat *s)
     s->detail = (float)level;
 }
 
-static bool dark(const uint8_t *at, int64_t step, int count)
-{
-    int bright = 0;
-    for (int i = 0; i < count; i++)
-        bright += at[i * step] > 22;
-    return bright <= count / 100;
-}
-
-/* Black bars of one frame, up to half of the picture each. */
-static void find_bars(const weft_video_frame *f, uint8_t bar[4])
-{
-    const uint8_t *y = f->plane[0];
-    const int64_t stride = f->stride[0];
-    memset(bar, 0, 4);
-    while (bar[0] < HIGH / 2 && dark(y + bar[0] * stride, 1, WIDE))
-        bar[0]++;
-    while (bar[1] < HIGH / 2 && dark(y + (HIGH - 1 - bar[1]) * stride, 1, WIDE))
-        bar[1]++;
-    while (bar[2] < WIDE / 2 && dark(y + bar[2], stride, HIGH))
-        bar[2]++;
-    while (bar[3] < WIDE / 2 && dark(y + (WIDE - 1 - bar[3]), stride, HIGH))
-        bar[3]++;
-}
-
 /* What tells copies by their parts, of every second and of every eighth hash; of the whole frame,
  * since bars are but what one picture has and its copy may not. */
 static weft_status add_parts_of(analysis *a, const weft_video_frame *f)
@@ -213,7 +190,9 @@ static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const f
 {
     weft_phash hash;
     /* Bars are not part of what is shown; nearly black frames have none worth cutting. */
-    int top = s->bar[0], bottom = s->bar[1], left = s->bar[2], right = s->bar[3];
+    int bar[WEFT_BAR_SIDES];
+    weft_bars_of_frame(&s->bars, bar);
+    int top = bar[0], bottom = bar[1], left = bar[2], right = bar[3];
     if (top + bottom > HIGH / 2)
         top = bottom = 0;
     if (left + right > WIDE * 3 / 4)
@@ -303,7 +282,7 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     picture_stats(f, s);
     if (f->mixed) /* a mixture is softer than what it is mixed of */
         s->detail = s[-1].detail;
-    find_bars(f, s->bar);
+    weft_bars_find(f->plane, f->stride, WIDE, HIGH, &s->bars);
     if (f->seconds >= a->next_key)
         WEFT_TRY(add_hashes_of(a, f, s));
     if (++a->frames % 16 == 0)
@@ -434,7 +413,7 @@ static bool film_bars(const analysis *a, int bar[4])
             continue;
         count++;
         for (int k = 0; k < 4; k++)
-            histogram[k][a->frame[t].bar[k]]++;
+            histogram[k][a->frame[t].bars.black[k]]++;
     }
     for (int k = 0; k < 4; k++) {
         int64_t below = 0;
@@ -445,9 +424,9 @@ static bool film_bars(const analysis *a, int bar[4])
     return count >= FILM_FRAMES;
 }
 
-/* Bars of frames start .. end: the least that their lit frames have. What is dark in a dark shot
- * looks like a bar; there the film's other shots tell how much of it is one. */
-static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, int bar[4])
+/* Black bars of frames start .. end: the least that their lit frames have. What is dark in a dark
+ * shot looks like a bar; there the film's other shots tell how much of it is one. */
+static void black_bars_of(const analysis *a, int64_t start, int64_t end, double luma, int bar[4])
 {
     int64_t lit = 0;
     for (int k = 0; k < 4; k++)
@@ -457,7 +436,7 @@ static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, 
             continue;
         lit++;
         for (int k = 0; k < 4; k++)
-            bar[k] = a->frame[t].bar[k] < bar[k] ? a->frame[t].bar[k] : bar[k];
+            bar[k] = a->frame[t].bars.black[k] < bar[k] ? a->frame[t].bars.black[k] : bar[k];
     }
     for (int k = 0; k < 4; k++) {
         if ((luma < DARK || lit == 0) && a->has_film_bars)
@@ -465,6 +444,18 @@ static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, 
         else if (lit == 0)
             bar[k] = 0;
     }
+}
+
+/* Bars of frames start .. end: of black, or if there are none of another colour. */
+static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, int bar[4])
+{
+    weft_even_bars all = {0};
+    black_bars_of(a, start, end, luma, bar);
+    if (bar[0] + bar[1] + bar[2] + bar[3] > 0)
+        return;
+    for (int64_t t = start; t <= end; t++)
+        weft_even_bars_add(&all, &a->frame[t].bars, WIDE, HIGH);
+    weft_even_bars_end(&all, bar);
 }
 
 /* What bars leave of a picture: x, y, width, height in display pixels. */

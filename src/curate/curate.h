@@ -43,7 +43,7 @@ typedef struct weft_curate_config {
     } clips;
     weft_curate_quality quality;
     struct {
-        bool on;
+        bool on, mirrored;
         double distance, share, parts;
         int64_t colour; /* levels */
     } duplicates;

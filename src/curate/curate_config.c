@@ -68,7 +68,7 @@ static const weft_key clips_keys[] = {
      .min = 1, .max = 10000},
     {"preset", WEFT_KEY_STRING, AT(clips.preset) - AT(clips), "veryfast", "", "x264 preset"},
     {"crop_borders", WEFT_KEY_BOOL, AT(clips.crop_borders) - AT(clips), "true", "",
-     "cut off black bars"},
+     "cut off bars of black or of another single colour"},
     {"require_caption", WEFT_KEY_BOOL, AT(clips.require_caption) - AT(clips), "false", "",
      "reject shots without a caption"},
 };
@@ -104,6 +104,8 @@ static const weft_key duplicate_keys[] = {
      "share of the shorter shot's key frames that must be in the other, and of a shot's that kept "
      "ones show",
      .min = 0.01, .max = 1},
+    {"mirrored", WEFT_KEY_BOOL, AT(duplicates.mirrored) - AT(duplicates), "true", "",
+     "also reject near-duplicates that are mirrored left to right"},
     {"parts", WEFT_KEY_F64, AT(duplicates.parts) - AT(duplicates), "0.6", "",
      "share of the smaller picture, and of what moves in it, that the other must show to be taken "
      "for the same: finds crops, overlays, captions, grades and copies without colours; 0: these "

@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 10 };
+enum { STATE_VERSION = 11 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -519,6 +519,7 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
                    .colour = (int)c->duplicates.colour},
         .share = c->duplicates.share,
         .parts = c->duplicates.parts,
+        .mirrored = c->duplicates.mirrored,
         .looks = read_looks,
         .user = list};
     weft_near_shot *shots = weft_alloc((count + 1) * (int64_t)sizeof *shots);

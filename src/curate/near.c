@@ -229,7 +229,8 @@ static weft_status search_band(search *s, int band)
                 continue;
             const weft_phash mirrored = weft_phash_mirror(hash);
             WEFT_TRY(look_up(s, q, hash, band));
-            WEFT_TRY(look_up(s, q, &mirrored, band));
+            if (s->wanted->mirrored)
+                WEFT_TRY(look_up(s, q, &mirrored, band));
         }
         if (s->pairs > 2 * s->unique + (1 << 20))
             sort_pairs(s);
@@ -246,11 +247,13 @@ static weft_status all_pairs(search *s)
     return WEFT_OK;
 }
 
-static double overlap(const weft_near_shot *a, const weft_near_shot *b, const weft_phash *mirrored,
-                      weft_phash_limits limits)
+static double overlap(const search *s, int64_t i, int64_t k, const weft_phash *mirrored)
 {
-    return fmax(weft_phash_overlap(a->hash, a->hashes, b->hash, b->hashes, limits),
-                weft_phash_overlap(mirrored, a->hashes, b->hash, b->hashes, limits));
+    const weft_near_shot *a = &s->shot[i], *b = &s->shot[k];
+    const double same = weft_phash_overlap(a->hash, a->hashes, b->hash, b->hashes, s->limits);
+    return s->wanted->mirrored
+               ? fmax(same, weft_phash_overlap(mirrored, a->hashes, b->hash, b->hashes, s->limits))
+               : same;
 }
 
 /* One shot against another by their looks; those of the first are there. The way in which they lie
@@ -268,6 +271,8 @@ static weft_status compare_parts(const search *s, int64_t i, int64_t k, weft_par
     a.look = s->look[0];
     b.look = s->look[1];
     for (int m = 0; m < count; m++) {
+        if (maps[m].mirrored && !s->wanted->mirrored)
+            continue;
         const weft_parts_match match = weft_parts_compare(&a, &b, &maps[m]);
         const double fit = match.common * match.moving * maps[m].points;
         if (match.share >= s->share && match.common >= s->wanted->parts &&
@@ -322,7 +327,7 @@ static weft_status decide_one(const search *s, int64_t i, int64_t *at, int64_t *
         if (done || result[k].of >= 0)
             continue;
         if (by_frames == k)
-            share = overlap(&s->shot[i], &s->shot[k], mirrored, s->limits);
+            share = overlap(s, i, k, mirrored);
         if (share >= s->share) {
             add_cover(s, i, k, share, NULL, &c);
         } else if (by_parts == k) {

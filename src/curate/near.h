@@ -15,7 +15,8 @@ typedef struct weft_near_shot {
 typedef struct weft_near_limits {
     weft_phash_limits frames;
     double share;
-    double parts; /* of the smaller picture that the other shows; 0: only whole pictures count */
+    bool mirrored; /* mirrored shots show the same */
+    double parts;  /* of the smaller picture that the other shows; 0: only whole pictures count */
     /* The looks of a shot into `to`, which has room for all; needed where `parts` is not 0. */
     weft_status_code (*looks)(void *user, int64_t shot, weft_look *to);
     void *user;
@@ -30,7 +31,7 @@ typedef struct weft_near_result {
 
 /* Goes through the shots in order and keeps each of which those kept before show less than `share`.
  * One shot shows a part of another when they overlap by `share` or more of the shorter one
- * (weft_phash_overlap), as it is or mirrored; a long shot is thus not given up for an excerpt of
+ * (weft_phash_overlap), as it is or, with limits->mirrored, mirrored; a long shot is thus not given up for an excerpt of
  * it, but is for all its excerpts. The result is that of comparing all pairs; the work is not:
  * shots that overlap have a pair of frames within limits.bits of each other among few that are
  * known, and of the bands into which the bits are split one must then differ in so few bits that

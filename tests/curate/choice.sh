@@ -12,16 +12,23 @@ encode -f lavfi -i testsrc2=size=640x360:rate=24 -t 3 -vf "hue=H=t/3,crop=600:32
 copy() { # NAME ARGS...
     local name=$1
     shift
-    for v in a b; do
+    for v in $sources; do
         mkdir -p "raw/$name-$v"
         cp src/$v.mp4 "raw/$name-$v/original.mp4"
         encode -i src/$v.mp4 "$@" -preset veryfast -pix_fmt yuv420p "raw/$name-$v/copy.mp4"
     done
 }
+sources="a b"
 copy doubled -vf fps=48 -c:v libx264 -crf 34
 copy padded -vf scale=512:288,pad=512:512:0:112 -c:v libx264 -crf 14
 copy slowed -vf scale=512:-2,setpts=1.06*PTS -r 24 -c:v libx264 -crf 16
 copy starved -c:v libx264 -crf 40
+sources=a # the shots of b are cut at other frames in copies of another size
+for colour in white red 0x3060a0; do
+    copy "bars-$colour" -vf "scale=600:-2,pad=600:600:0:(oh-ih)/2:color=$colour" -c:v libx264 -crf 14
+done
+copy side -vf "scale=480:-2,pad=800:ih:160:0:color=green" -c:v libx264 -crf 14
+copy mirrored -vf "hflip,scale=600:-2,pad=600:600:0:(oh-ih)/2:color=white" -c:v libx264 -crf 14
 for set in raw/*; do
     $WEFT curate --in "$set" --out out >log 2>&1 || { cat log; exit 1; }
     kept=$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')
@@ -29,6 +36,16 @@ for set in raw/*; do
     [ "$kept" = "original.mp4 " ] || fail "$set: kept $kept"
     rm -rf out
 done
+# mirrored copies are an option
+$WEFT curate --in raw/mirrored-a --out out --set duplicates.mirrored=false >log 2>&1 || { cat log; exit 1; }
+[ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')" = "copy.mp4 original.mp4 " ] || fail "a mirrored copy was rejected without duplicates.mirrored"
+python3 - <<'PY'
+import json
+for clip in map(json.loads, open('out/manifest.jsonl')):
+    if clip['source_video'] == 'copy.mp4':
+        assert clip['width'] == 600 and 320 <= clip['height'] <= 338, (clip['width'], clip['height'])
+PY
+rm -rf out
 
 # ---- bars: a dark shot between two bright ones of one letterboxed film -------------------------
 mkdir film

@@ -63,7 +63,7 @@ static void make_shots(weft_near_shot *shots, weft_phash (*hash)[LONGEST], int d
 
 static weft_near_limits within(weft_phash_limits frames, double share)
 {
-    return (weft_near_limits){.frames = frames, .share = share};
+    return (weft_near_limits){.frames = frames, .share = share, .mirrored = true};
 }
 
 /* The definition. */

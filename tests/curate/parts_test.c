@@ -112,7 +112,7 @@ static void find(weft_near_result *result)
     static weft_phash hash[2][8];
     weft_near_shot shots[2];
     const weft_near_limits limits = {
-        .frames = {20, 10}, .share = 0.7, .parts = 0.6, .looks = looks_of};
+        .frames = {20, 10}, .share = 0.7, .mirrored = true, .parts = 0.6, .looks = looks_of};
     for (int i = 0; i < 2; i++) {
         for (int t = 0; t < 8; t++)
             for (int k = 0; k < WEFT_PHASH_WORDS; k++)
