@@ -12,10 +12,11 @@
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
+#   make bench-robust                the same on 16 and 64 ranks under price errors (RANKS=16 N=5)
 #   make bench-cascades              iterations of cascades on 16, 32, 64 modelled ranks beside their plans (not part of `make bench`; RANKS=16 N=5)
 BENCHES := kernels loader models families near ranks fusion
 
-.PHONY: bench bench-cascades bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-generate bench-modelled $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-robust bench-mixed bench-pipeline bench-parallel bench-memory bench-foresight bench-generate bench-modelled $(BENCHES:%=bench-%)
 bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 test-bin: $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%) $(O)/bench/cascades: $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
@@ -34,6 +35,10 @@ bench-ranks: $(O)/bench/ranks
 bench-cascades: $(O)/bench/cascades
 	for n in $(or $(RANKS),16 32 64); do for s in 360p 720p 1080p; do for l in fast slow; do \
 	    OMP_NUM_THREADS=1 $< $$((n / 8)) $$s $(or $(N),20) $$l || exit 1; done; done; done
+
+bench-robust: $(O)/bench/cascades
+	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
+	    OMP_NUM_THREADS=1 $< $$((n / 8)) $$s $(or $(N),10) fast robust || exit 1; done; done
 
 bench-modelled: $(O)/weft
 	WEFT=$< bench/modelled.sh

@@ -56,7 +56,7 @@ typedef struct weft_placed_iteration {
 typedef struct weft_cascade_done {
     bool took_part;
     double start, end; /* from when its inputs were there to when its kernels were done */
-    double busy;       /* of that, encoders: not waiting for other ranks */
+    double busy;       /* of that: not waiting for other ranks */
     double waited;     /* before it: for inputs */
     bool first;        /* its program had not run before */
     double compiled;   /* seconds of making it now; 0: it was in the cache, */

@@ -587,6 +587,7 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
         r->running += weft_thread_seconds() - began;
     }
     done->end = now(r);
+    done->busy = done->end - done->start - weft_program_comm_times(e->step.program).exposed;
     done->took_part = true;
     done->bound = waits - asked - done->compiled;
     weft_hands_drop(hands, index);

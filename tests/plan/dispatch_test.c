@@ -225,6 +225,28 @@ Test(expect, factors_are_the_record_and_depend_on_the_seed_only)
     cr_expect_eq(weft_price_errors_quantile(&some, 0), 2);
 }
 
+Test(expect, a_slow_rank_is_found_in_groups_and_alone)
+{
+    static const int32_t group[] = {0, 1, 2}, pair[] = {3, 4}, alone[] = {5};
+    weft_rank_speeds speeds;
+    double slow[6];
+    cr_assert_eq(weft_rank_speeds_create(6, &speeds), WEFT_OK);
+    weft_rank_speeds_get(&speeds, slow);
+    for (int r = 0; r < 6; r++)
+        cr_expect_eq(slow[r], 1);
+    for (int i = 0; i < 4; i++) { /* waits are not counted, and jitter is the group's */
+        const double jitter = 1 + 0.1 * i;
+        weft_rank_speeds_add(&speeds, group, (double[]){2 * jitter, 3 * jitter, 2 * jitter}, 3,
+                             2.4);
+        weft_rank_speeds_add(&speeds, pair, (double[]){jitter, jitter}, 2, 1.2);
+        weft_rank_speeds_add(&speeds, alone, (double[]){1.05}, 1, 1);
+    }
+    weft_rank_speeds_get(&speeds, slow);
+    for (int r = 0; r < 6; r++)
+        cr_expect_float_eq(slow[r], r == 1 ? 1.5 : 1, 1e-9, "rank %d: %g", r, slow[r]);
+    weft_rank_speeds_free(&speeds);
+}
+
 static weft_expect_setup setup_of(const instance *x, const double *factor, int64_t scenarios,
                                   bool late)
 {

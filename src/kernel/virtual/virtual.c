@@ -239,7 +239,9 @@ double weft_virtual_seconds(const weft_virtual_rates *r, weft_op op, weft_cost c
 
 static weft_status_code run(const weft_kernel_args *args)
 {
-    take(args->stream, weft_virtual_seconds(args->stream->rates, args->op, args->cost));
+    const weft_virtual_rates *rates = args->stream->rates;
+    take(args->stream,
+         weft_virtual_seconds(rates, args->op, args->cost) * (rates->factor ? *rates->factor : 1));
     return WEFT_OK;
 }
 

@@ -24,6 +24,8 @@ typedef struct weft_virtual_rates {
     /* Of one rank, owned by the caller: this is its time, in modelled seconds, and nothing sleeps.
      * Work moves it, and so do messages, which carry it (runtime/comm.h). NULL: weft_now()'s */
     double *clock;
+    /* Factor on the seconds of kernels, read at each of them; the caller's. NULL: 1. */
+    const double *factor;
     /* Measured rates of single ops; 0: those above. */
     double op_flops[WEFT_OP_COUNT], op_bytes[WEFT_OP_COUNT];
 } weft_virtual_rates;

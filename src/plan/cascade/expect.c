@@ -68,6 +68,61 @@ weft_status weft_price_errors_draw(const weft_price_errors *const *of, int64_t c
     return WEFT_OK;
 }
 
+/* ---- speeds of ranks ------------------------------------------------------------------------- */
+
+weft_status weft_rank_speeds_create(int64_t ranks, weft_rank_speeds *out)
+{
+    double *both = weft_alloc(2 * ranks * (int64_t)sizeof *both);
+    if (!both)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the speeds of %lld ranks",
+                         (long long)ranks);
+    *out = (weft_rank_speeds){ranks, both, both + ranks};
+    return WEFT_OK;
+}
+
+void weft_rank_speeds_free(weft_rank_speeds *speeds)
+{
+    weft_free(speeds->sum);
+    *speeds = (weft_rank_speeds){0};
+}
+
+/* The lower median: one slow rank of two does not become the measure. */
+static double median(const double *of, int64_t count)
+{
+    double *value = weft_alloc((count + 1) * (int64_t)sizeof *value), found = 0;
+    if (!value)
+        return 0;
+    memcpy(value, of, (size_t)count * sizeof *value);
+    qsort(value, (size_t)count, sizeof *value, by_value);
+    found = count ? value[(count - 1) / 2] : 0;
+    weft_free(value);
+    return found;
+}
+
+void weft_rank_speeds_add(weft_rank_speeds *speeds, const int32_t *device, const double *busy,
+                          int64_t degree, double predicted)
+{
+    const double usual = degree > 1 ? median(busy, degree) : predicted, kept = 0.8;
+    for (int64_t i = 0; i < degree; i++) {
+        if (!(busy[i] > 0 && usual > 0))
+            continue;
+        const int32_t r = device[i];
+        speeds->sum[r] = kept * speeds->sum[r] + log(busy[i] / usual);
+        speeds->weight[r] = kept * speeds->weight[r] + 1;
+    }
+}
+
+void weft_rank_speeds_get(const weft_rank_speeds *speeds, double *slow)
+{
+    for (int64_t r = 0; r < speeds->ranks; r++)
+        slow[r] = speeds->weight[r] > 0 ? speeds->sum[r] / speeds->weight[r] : 0;
+    const double usual = median(slow, speeds->ranks);
+    for (int64_t r = 0; r < speeds->ranks; r++) {
+        const double factor = exp(slow[r] - usual);
+        slow[r] = speeds->weight[r] > 0 && factor >= 1.15 ? factor : 1;
+    }
+}
+
 /* ---- the objective --------------------------------------------------------------------------- */
 
 /* A plan as the search has it. */

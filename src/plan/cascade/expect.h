@@ -29,6 +29,20 @@ double weft_price_errors_quantile(const weft_price_errors *errors, double share)
 weft_status weft_price_errors_draw(const weft_price_errors *const *of, int64_t count,
                                    int64_t scenarios, uint64_t seed, double *factor);
 
+/* Seconds of ranks over those of other ranks with the same work, from the time that each of them
+ * computed in cascades. */
+typedef struct weft_rank_speeds {
+    int64_t ranks;
+    double *sum, *weight; /* [ranks] of logarithms; old ones count less with each new one */
+} weft_rank_speeds;
+weft_status weft_rank_speeds_create(int64_t ranks, weft_rank_speeds *out);
+void weft_rank_speeds_free(weft_rank_speeds *speeds);
+/* One cascade with gradients: busy[degree] seconds on device[degree], of `predicted`. */
+void weft_rank_speeds_add(weft_rank_speeds *speeds, const int32_t *device, const double *busy,
+                          int64_t degree, double predicted);
+/* slow[ranks]: the factor of ranks that take at least 1.15 times as long as the median, else 1. */
+void weft_rank_speeds_get(const weft_rank_speeds *speeds, double *slow);
+
 typedef struct weft_expect_setup {
     const weft_cascade_list *list;
     const weft_cascade_problem *problem; /* of the list */
