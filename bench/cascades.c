@@ -188,13 +188,12 @@ static void *run_rank(void *user)
                                       .optimizer = &adamw,
                                       .context = WEFT_SP_ULYSSES,
                                       .late_dispatch = true,
-                                      .per_node = (int)all.cluster.devices,
-                                      .slow = r->slow,
                                       .buckets = all.buckets,
                                       .clips = clips,
                                       .calls = {r, make_graph, fill, row_of, encode}};
     weft_comm_set_deadline(r->comm, 3600);
     check(weft_cascade_run_create(&setup, &run));
+    weft_cascade_run_nodes(run, (int)all.cluster.devices, r->slow);
     for (;;) {
         pthread_barrier_wait(&all.turn);
         if (!all.plan)

@@ -23,7 +23,9 @@ typedef struct job {
     weft_placed_cascade *cascade; /* [list.count] but for ranks and times */
     int32_t *sample_of;
     double *work;
-    bool replayed; /* `plan` was found, nothing is searched */
+    bool replayed;             /* `plan` was found, nothing is searched */
+    weft_price_errors *errors; /* with objective: expected; the record when it was begun */
+    double *slow;              /* [ranks] likewise */
     weft_placed_iteration plan;
     atomic_bool over;  /* no better plan of it will be asked for */
     weft_arena *hasty; /* of a first plan that the caller made; NULL: it needed none */
@@ -32,6 +34,8 @@ typedef struct job {
     double lower_bound, seconds, busy;
     int64_t rounds;
     bool there, proved, done;
+    bool expected; /* `best` is by expected seconds; no makespan replaces it */
+    bool late;     /* it may be dispatched late */
     weft_status_code status;
     char error[600];
 } job;
@@ -312,6 +316,22 @@ static weft_status copy_samples(job *j, const weft_placed_sample *sample, int64_
     return WEFT_OK;
 }
 
+/* The record as it is now: the planner's thread reads it while the next iteration adds to it. */
+static weft_status copy_record(const weft_ahead *a, job *j)
+{
+    const int64_t bytes = WEFT_CASCADE_MODULES * (int64_t)sizeof *j->errors;
+    if (a->s.config->objective != WEFT_OBJECTIVE_EXPECTED || !a->s.errors ||
+        !a->s.errors[WEFT_CASCADE_DIT].count)
+        return WEFT_OK;
+    j->errors = weft_arena_alloc(j->arena, bytes);
+    j->slow = weft_arena_alloc(j->arena, a->s.ranks * (int64_t)sizeof *j->slow);
+    if (!j->errors || !j->slow)
+        return no_memory();
+    memcpy(j->errors, a->s.errors, (size_t)bytes);
+    weft_rank_speeds_get(a->s.speeds, j->slow);
+    return WEFT_OK;
+}
+
 static weft_status job_create(weft_ahead *a, int64_t step, const weft_placed_sample *sample,
                               int64_t samples, job **out)
 {
@@ -324,6 +344,8 @@ static weft_status job_create(weft_ahead *a, int64_t step, const weft_placed_sam
     }
     if (status == WEFT_OK)
         status = fit(a, j);
+    if (status == WEFT_OK)
+        status = copy_record(a, j);
     if (status == WEFT_OK)
         status = make_list(a, j);
     if (status == WEFT_OK)
@@ -353,7 +375,8 @@ static const double enough = 0.005;
 
 /* What all rounds of a search share. */
 typedef struct searching {
-    weft_arena *arena; /* for what is found */
+    weft_arena *arena;              /* for what is found */
+    weft_cascade_schedule schedule; /* of the last round */
     weft_cascade_problem problem;
     weft_cascade_bound bound;
 } searching;
@@ -396,6 +419,7 @@ static weft_status search_round(const weft_ahead *a, job *j, searching *s, int64
     if (result.bound.value > s->bound.value)
         s->bound = result.bound;
     *proved = result.proved;
+    s->schedule = result.schedule;
     return weft_placement_of(&s->problem, &result.schedule, first, devices, s->arena, out);
 }
 
@@ -438,7 +462,7 @@ static bool publish(weft_ahead *a, job *j, const searching *s, const weft_placem
                     clocks began)
 {
     pthread_mutex_lock(&a->lock);
-    if (!j->there || p->makespan < j->best.makespan)
+    if (!j->there || (!j->expected && p->makespan < j->best.makespan))
         j->best = *p;
     j->there = true;
     j->proved = proved;
@@ -452,6 +476,81 @@ static bool publish(weft_ahead *a, job *j, const searching *s, const weft_placem
     return last;
 }
 
+/* The search for expected seconds begins with the first round's schedule. */
+static bool needs_expected(const job *j, int64_t round, bool hasty)
+{
+    return j->errors && round == 1 && !hasty;
+}
+
+/* What an iteration with the record's errors takes, by planned ranks and by late dispatch. */
+typedef struct prospects {
+    bool *trains;
+    weft_dispatch_hand *hand;
+    double *factor;
+    weft_expect_setup setup;
+} prospects;
+
+static weft_status make_prospects(const weft_ahead *a, job *j, searching *s, prospects *p)
+{
+    enum { SCENARIOS = 16 };
+    const int64_t n = j->list.count;
+    const weft_price_errors **of = weft_arena_alloc(s->arena, n * (int64_t)sizeof(void *));
+    p->trains = weft_arena_alloc(s->arena, n);
+    p->hand = weft_arena_alloc(s->arena, n * (int64_t)sizeof *p->hand);
+    p->factor = weft_arena_alloc(s->arena, SCENARIOS * n * (int64_t)sizeof *p->factor);
+    if (!of || !p->trains || !p->hand || !p->factor)
+        return no_memory();
+    for (int64_t c = 0; c < n; c++) {
+        p->trains[c] = j->cascade[c].module == WEFT_CASCADE_DIT;
+        p->hand[c] = p->trains[c] && a->s.hand ? a->s.hand[j->sample[j->sample_of[c]].bucket]
+                                               : (weft_dispatch_hand){0};
+        of[c] = &j->errors[j->cascade[c].module];
+    }
+    p->setup = (weft_expect_setup){.list = &j->list,
+                                   .problem = &s->problem,
+                                   .cluster = a->s.cluster,
+                                   .place = {a->s.config->inner, a->s.config->inter},
+                                   .scenarios = SCENARIOS,
+                                   .factor = p->factor,
+                                   .slow = j->slow,
+                                   .trains = p->trains,
+                                   .hand = p->hand,
+                                   .sums = a->s.sums,
+                                   .seed = weft_seed_mix(a->s.seed, (uint64_t)j->step),
+                                   .stop = is_over,
+                                   .user = j};
+    return weft_price_errors_draw(of, n, SCENARIOS, p->setup.seed, p->factor);
+}
+
+/* Replaces the best plan by that of least expected seconds. */
+static weft_status search_expected(weft_ahead *a, job *j, searching *s)
+{
+    prospects p = {0};
+    weft_placement best, out;
+    double least = INFINITY, value;
+    bool dispatched = false;
+    pthread_mutex_lock(&a->lock);
+    const weft_placement also = j->best;
+    pthread_mutex_unlock(&a->lock);
+    WEFT_TRY(make_prospects(a, j, s, &p));
+    for (int late = 0; late <= (a->s.config->dispatch == WEFT_DISPATCH_LATE); late++) {
+        p.setup.late = late;
+        WEFT_TRY(weft_expect_search(&p.setup, &s->schedule, &also, 1, s->arena, &out, &value));
+        if (value < least) {
+            least = value;
+            best = out;
+            dispatched = late;
+        }
+    }
+    pthread_mutex_lock(&a->lock);
+    j->best = best;
+    j->expected = true;
+    j->late = dispatched;
+    j->proved = false;
+    pthread_mutex_unlock(&a->lock);
+    return WEFT_OK;
+}
+
 /* `hasty`: for a first plan. */
 static weft_status search(weft_ahead *a, job *j, weft_arena *arena, bool hasty)
 {
@@ -462,8 +561,9 @@ static weft_status search(weft_ahead *a, job *j, weft_arena *arena, bool hasty)
     WEFT_TRY(search_begin(a, j, arena, &s));
     weft_status_code status = WEFT_OK;
     bool proved = false, last = false;
-    for (int64_t round = 0;
-         round <= (own ? MOST_ROUNDS : 0) && !last && !proved && status == WEFT_OK; round++) {
+    for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) && status == WEFT_OK &&
+                            ((!last && !proved) || needs_expected(j, round, hasty));
+         round++) {
         bool found = true;
         if (round)
             status = search_round(a, j, &s, round, &p, &proved);
@@ -471,6 +571,10 @@ static weft_status search(weft_ahead *a, job *j, weft_arena *arena, bool hasty)
             status = own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p);
         if (status == WEFT_OK && found)
             last = publish(a, j, &s, &p, proved, began) || hasty;
+        if (status == WEFT_OK && round && j->errors && !hasty) {
+            status = search_expected(a, j, &s);
+            last = true;
+        }
     }
     weft_cascade_problem_free(&s.problem);
     return status;
@@ -686,7 +790,7 @@ weft_status weft_ahead_look(weft_ahead *a, int64_t step, const weft_placed_sampl
 }
 
 /* The best that the thread has, into cascades. */
-static void place_best(job *j, const weft_placement *p, double lower_bound,
+static void place_best(job *j, const weft_placement *p, double lower_bound, bool late,
                        weft_placed_iteration *out)
 {
     for (int64_t c = 0; c < j->list.count; c++) {
@@ -702,7 +806,8 @@ static void place_best(job *j, const weft_placement *p, double lower_bound,
                                    .cascade = j->cascade,
                                    .cascades = j->list.count,
                                    .makespan = p->makespan,
-                                   .lower_bound = lower_bound};
+                                   .lower_bound = lower_bound,
+                                   .late = late};
 }
 
 static double idle_of(const weft_placed_iteration *p, int ranks)
@@ -750,6 +855,7 @@ static weft_status fetch(weft_ahead *a, weft_placed_iteration *plan, weft_ahead_
                               .replayed = j->replayed,
                               .left_out = j->left_out};
     const double lower_bound = j->lower_bound;
+    const bool late = a->s.config->dispatch == WEFT_DISPATCH_LATE && (!j->expected || j->late);
     const weft_status_code status =
         j->there ? WEFT_OK : weft_fail(j->status, "%s: %s", a->s.path, j->error);
     pthread_mutex_unlock(&a->lock);
@@ -758,7 +864,7 @@ static weft_status fetch(weft_ahead *a, weft_placed_iteration *plan, weft_ahead_
     if (j->replayed)
         *plan = j->plan;
     else
-        place_best(j, &best, lower_bound, plan);
+        place_best(j, &best, lower_bound, late, plan);
     news->idle = idle_of(plan, a->s.ranks);
     if (a->known && !j->replayed)
         WEFT_TRY(weft_plans_add(a->known, plan));

@@ -11,6 +11,7 @@
 #ifndef WEFT_TRAIN_CASCADE_AHEAD_H
 #define WEFT_TRAIN_CASCADE_AHEAD_H
 
+#include "plan/cascade/expect.h"
 #include "runtime/runtime.h"
 #include "train/cascade_config.h"
 #include "train/cascade_cost.h"
@@ -33,6 +34,11 @@ typedef struct weft_ahead_setup {
     uint64_t seed;
     bool patient;             /* a take waits for the best plan, not for the first */
     const weft_plans *replay; /* plan: FILE */
+    /* For objective: expected, on rank 0; copied when an iteration is begun. */
+    const weft_price_errors *errors; /* [WEFT_CASCADE_MODULES] */
+    const weft_rank_speeds *speeds;
+    const weft_dispatch_hand *hand; /* [buckets] of the latents of a sample */
+    double sums;                    /* seconds of all sums of gradients */
 } weft_ahead_setup;
 
 /* `cluster` with as many devices as there are ranks: nodes that are full or one; ranks that share a

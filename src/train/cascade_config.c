@@ -6,6 +6,8 @@
 
 static const char *const accumulation_names[] = {"own", "representative", NULL};
 static const char *const unfit_names[] = {"refuse", "skip", NULL};
+static const char *const dispatch_names[] = {"planned", "late", NULL};
+static const char *const objective_names[] = {"makespan", "expected", NULL};
 static const char *const weight_names[] = {"elements", "samples", NULL};
 
 static const weft_key cascade_keys[] = {
@@ -45,6 +47,15 @@ static const weft_key cascade_keys[] = {
     {"unfit", WEFT_KEY_ENUM, offsetof(weft_cascade_config, unfit), "refuse", "",
      "a sample that fits on no degree ends the run, or is left out of its step and told",
      .choices = unfit_names},
+    {"dispatch", WEFT_KEY_ENUM, offsetof(weft_cascade_config, dispatch), "planned", "",
+     "ranks of a cascade: those of the plan, or idle ranks that rank 0 chooses when the cascade "
+     "can "
+     "start (late); plans.jsonl has the executed ranks and replays bitwise",
+     .choices = dispatch_names},
+    {"objective", WEFT_KEY_ENUM, offsetof(weft_cascade_config, objective), "makespan", "",
+     "seconds that arachne minimises: predicted makespan, or the mean over iterations with the "
+     "measured price errors of this run, with hand-offs and sums of gradients (expected)",
+     .choices = objective_names},
     {"inner", WEFT_KEY_BOOL, offsetof(weft_cascade_config, inner), "true", "",
      "ranks of a cascade are chosen by the topology"},
     {"inter", WEFT_KEY_BOOL, offsetof(weft_cascade_config, inter), "true", "",
@@ -127,7 +138,8 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
                                 int ranks, const char *path)
 {
     if (weft_cascades_planned(c) == WEFT_CASCADES_NONE) {
-        if (c->degrees.count || c->policy || c->degree || c->accumulation || c->unfit || c->memory)
+        if (c->degrees.count || c->policy || c->degree || c->accumulation || c->unfit ||
+            c->memory || c->dispatch || c->objective)
             return weft_fail(WEFT_E_CONFIG,
                              "%s: parallel.cascades: nothing is planned without plan; write "
                              "cascades: {plan: every-iteration, ...}",
@@ -143,6 +155,17 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
             "every rank, and zero: %lld keeps parts of it; give accumulation: own, or "
             "zero: 0",
             path, (long long)parallel->zero);
+    if (c->accumulation == WEFT_ACCUMULATE_REPRESENTATIVE && c->dispatch == WEFT_DISPATCH_LATE)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.cascades.dispatch: late cannot be combined with "
+                         "accumulation: representative, which needs all groups in advance. Use "
+                         "accumulation: own.",
+                         path);
+    if (c->objective == WEFT_OBJECTIVE_EXPECTED && c->policy != WEFT_POLICY_ARACHNE)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.cascades.objective: %s plans by its own rule. Remove "
+                         "objective, or use policy: arachne.",
+                         path, weft_policy_names[c->policy]);
     if (c->degree && !equal_groups(c))
         return weft_fail(WEFT_E_CONFIG,
                          "%s: parallel.cascades.degree: %s has no equal groups; give degrees, or "

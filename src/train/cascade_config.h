@@ -12,6 +12,18 @@ typedef enum weft_cascade_accumulation {
     WEFT_ACCUMULATE_REPRESENTATIVE /* groups reduce; among ranks that cover all, then a broadcast */
 } weft_cascade_accumulation;
 
+/* Which ranks run a cascade. */
+typedef enum weft_cascade_dispatch {
+    WEFT_DISPATCH_PLANNED, /* those of the plan */
+    WEFT_DISPATCH_LATE     /* idle ones, as rank 0 decides (train/cascade_late.h) */
+} weft_cascade_dispatch;
+
+/* What the search minimises. */
+typedef enum weft_cascade_objective {
+    WEFT_OBJECTIVE_MAKESPAN, /* predicted seconds until the last cascade ends */
+    WEFT_OBJECTIVE_EXPECTED  /* mean seconds of iterations with the run's own price errors */
+} weft_cascade_objective;
+
 /* What becomes of a sample that fits on no degree. */
 typedef enum weft_cascade_unfit {
     WEFT_UNFIT_REFUSE, /* the run ends and names it */
@@ -41,6 +53,8 @@ typedef struct weft_cascade_config {
     int accumulation;      /* weft_cascade_accumulation */
     int weigh;             /* weft_cascade_weights */
     int unfit;             /* weft_cascade_unfit */
+    int dispatch;          /* weft_cascade_dispatch */
+    int objective;         /* weft_cascade_objective */
     bool inner, inter;     /* of the mapper: plan/cascade/assign.h */
     int64_t cache;         /* bytes of programs that stay */
 } weft_cascade_config;

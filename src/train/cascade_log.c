@@ -192,13 +192,16 @@ static weft_status draw(const char *title, const weft_placed_iteration *p, int r
         const weft_assigned *at = &p->cascade[c].at;
         const double start = e ? e->start[c] : at->start,
                      end = e ? e->end[c] : at->start + at->seconds;
-        for (int64_t i = 0; i < at->degree && isfinite(start); i++)
-            bar[count++] = (weft_gantt_bar){at->device[i],
+        for (int64_t i = 0; i < (e ? e->ranks : at->degree) && isfinite(start); i++) {
+            if (e && !side(e, (int)i, c)->took_part)
+                continue; /* late dispatch may have moved it */
+            bar[count++] = (weft_gantt_bar){e ? (int32_t)i : at->device[i],
                                             start,
                                             end,
                                             weft_gantt_colour(at->id, (int)c),
                                             p->cascade[c].module == WEFT_CASCADE_DIT ? 0 : 0.5,
                                             at->id};
+        }
     }
     const weft_status_code status = weft_gantt_svg(title, bar, count, ranks, seconds, 0, svg);
     weft_free(bar);

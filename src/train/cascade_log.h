@@ -41,7 +41,7 @@ typedef struct weft_cascade_log weft_cascade_log;
  * removed. */
 weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp, int64_t step,
                                   weft_cascade_log **out);
-/* `text`: the plan's line. */
+/* `text`: the line of the plan as it was executed. */
 weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_iteration *plan,
                                   const char *text, const weft_ahead_news *news,
                                   const weft_cascade_fit *fit, const weft_executed *executed);

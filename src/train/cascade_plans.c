@@ -61,9 +61,13 @@ json_t *weft_plans_line(const weft_placed_iteration *p, const char *policy, doub
         json_array_append_new(samples, sample_json(&p->sample[i]));
     for (int64_t i = 0; i < p->cascades; i++)
         json_array_append_new(cascades, cascade_json(&p->cascade[i]));
-    return json_pack("{s:I, s:s, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)p->step, "policy",
-                     policy, "makespan", p->makespan, "lower_bound", p->lower_bound, "idle", idle,
-                     "samples", samples, "cascades", cascades);
+    json_t *line =
+        json_pack("{s:I, s:s, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)p->step, "policy",
+                  policy, "makespan", p->makespan, "lower_bound", p->lower_bound, "idle", idle,
+                  "samples", samples, "cascades", cascades);
+    if (line && p->late)
+        json_object_set_new(line, "late", json_true());
+    return line;
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -158,6 +162,7 @@ weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *
     WEFT_TRY(weft_json_get_i64(line, "step", where, &p.step));
     WEFT_TRY(weft_json_get_f64(line, "makespan", where, &p.makespan));
     WEFT_TRY(weft_json_get_f64_or(line, "lower_bound", where, 0, &p.lower_bound));
+    p.late = json_is_true(json_object_get(line, "late"));
     p.samples = (int64_t)json_array_size(samples);
     p.cascades = (int64_t)json_array_size(cascades);
     if (p.samples < 1 || p.cascades < 1)

@@ -52,6 +52,8 @@ struct weft_cascade_run {
     double exposed;               /* of the encoders' programs of the cascade that runs: waits, */
     bool first;                   /* and one of them had not run before */
     int64_t room;
+    int per_node;                          /* for late dispatch */
+    const double *slow;                    /* for it, on rank 0 */
     weft_placed_iteration decided;         /* by late dispatch */
     const weft_placed_iteration *executed; /* of the last iteration */
 };
@@ -737,8 +739,8 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_hands *hands, weft_i
     const weft_late_setup setup = {.comm = r->setup.comm,
                                    .modelled = r->modelled,
                                    .common = &r->clock,
-                                   .per_node = r->setup.per_node,
-                                   .slow = r->setup.slow,
+                                   .per_node = r->per_node,
+                                   .slow = r->slow,
                                    .retire = r->sums != NULL};
     weft_late *late = NULL;
     WEFT_TRY(weft_late_open(&setup, &r->decided, hands, done->begin, done->cascade, &late));
@@ -776,6 +778,12 @@ static weft_status choose_plan(weft_cascade_run *r, const weft_placed_iteration 
     WEFT_TRY(weft_late_plan(plan, weft_comm_ranks(r->setup.comm), &r->decided));
     r->executed = &r->decided;
     return WEFT_OK;
+}
+
+void weft_cascade_run_nodes(weft_cascade_run *r, int per_node, const double *slow)
+{
+    r->per_node = per_node;
+    r->slow = slow;
 }
 
 const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *r)

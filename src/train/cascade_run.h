@@ -62,8 +62,6 @@ typedef struct weft_cascade_setup {
     /* Rank 0 dispatches cascades of plans with `late` to idle ranks (train/cascade_late.h). Cannot
      * be combined with `representative`. */
     bool late_dispatch;
-    int per_node;       /* with it: ranks of a node; 0: one node */
-    const double *slow; /* with it, on rank 0: [ranks] factor on seconds, read at each iteration */
     uint64_t seed;
     int buckets;
     const int64_t *clips; /* [buckets] of a sample */
@@ -107,6 +105,9 @@ double weft_cascade_run_now(const weft_cascade_run *run);
 weft_status weft_cascade_run_measure_clock(weft_cascade_run *run);
 /* NULL with a modelled device. */
 const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *run);
+/* For late dispatch: ranks of a node (0: one node), and on rank 0 the factor of each rank's seconds
+ * (borrowed, read at each iteration; NULL: 1). */
+void weft_cascade_run_nodes(weft_cascade_run *run, int per_node, const double *slow);
 /* The plan with the ranks and the order of the last iteration, until the next one. Its starts are
  * the times of the decisions. To execute it gives bitwise the same results. Without late dispatch:
  * the plan that was given. */

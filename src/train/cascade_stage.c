@@ -379,18 +379,19 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
         s->clips ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", s->buckets);
     for (int b = 0; b < s->buckets && s->clips; b++)
         s->clips[b] = weft_stage_bucket(setup->stage, b)->batch;
-    const weft_cascade_setup executor = {.comm = setup->place->comm,
-                                         .store = setup->store,
-                                         .place = setup->place,
-                                         .optimizer = &setup->run->optimizer,
-                                         .context = context_of(setup->run),
-                                         .representative = setup->run->cascades.accumulation ==
-                                                           WEFT_ACCUMULATE_REPRESENTATIVE,
-                                         .seed = (uint64_t)setup->run->seed,
-                                         .buckets = s->buckets,
-                                         .clips = s->clips,
-                                         .cache_bytes = setup->cache_bytes,
-                                         .calls = {s, make_graph, fill, row_of, encode, ahead}};
+    const weft_cascade_setup executor = {
+        .comm = setup->place->comm,
+        .store = setup->store,
+        .place = setup->place,
+        .optimizer = &setup->run->optimizer,
+        .context = context_of(setup->run),
+        .representative = setup->run->cascades.accumulation == WEFT_ACCUMULATE_REPRESENTATIVE,
+        .late_dispatch = setup->run->cascades.dispatch == WEFT_DISPATCH_LATE,
+        .seed = (uint64_t)setup->run->seed,
+        .buckets = s->buckets,
+        .clips = s->clips,
+        .cache_bytes = setup->cache_bytes,
+        .calls = {s, make_graph, fill, row_of, encode, ahead}};
     if (status == WEFT_OK)
         status = weft_cascade_run_create(&executor, &s->executor);
     if (status == WEFT_OK)

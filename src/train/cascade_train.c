@@ -45,6 +45,10 @@ struct weft_cascade_train {
     weft_cascade_prices *prices;
     weft_plans *replay;
     weft_ahead *ahead;
+    weft_price_errors *errors; /* [WEFT_CASCADE_MODULES], of this run */
+    weft_rank_speeds speeds;   /* likewise */
+    double *slow;              /* [ranks] of them, for late dispatch */
+    weft_dispatch_hand *hand;  /* [buckets] */
     weft_cascade_log *log;
     char model[20], (*size_text)[64];
     const char **size_name;
@@ -188,6 +192,7 @@ void weft_cascade_train_free(weft_cascade_train *t)
     weft_cascade_log_drop(t->log);
     weft_plans_close(t->replay);
     weft_cascade_prices_free(t->prices);
+    weft_rank_speeds_free(&t->speeds);
     weft_cascade_stage_close(t->exec);
     weft_arena_free(t->arena);
     void *const all[] = {
@@ -404,6 +409,29 @@ static double price_sums(const weft_cascade_train *t)
 
 /* ---- beginning ------------------------------------------------------------------------------ */
 
+/* Of the seconds of cascades and ranks, for plans and for late dispatch. */
+static weft_status open_record(weft_cascade_train *t)
+{
+    const bool nodes = t->cluster.nodes > 1;
+    t->errors = weft_arena_alloc(t->arena, WEFT_CASCADE_MODULES * (int64_t)sizeof *t->errors);
+    t->slow = weft_arena_alloc(t->arena, t->ranks * (int64_t)sizeof *t->slow);
+    t->hand = weft_arena_alloc(t->arena, t->buckets * (int64_t)sizeof *t->hand);
+    if (!t->errors || !t->slow || !t->hand)
+        return no_memory();
+    WEFT_TRY(weft_rank_speeds_create(t->ranks, &t->speeds));
+    weft_rank_speeds_get(&t->speeds, t->slow);
+    for (int b = 0; b < t->buckets && t->pixels; b++) {
+        const weft_cascade_row row = weft_cascade_stage_row(t->exec, b, WEFT_CASCADE_VAE);
+        const double bytes = 4.0 * (double)(t->clips[b] * weft_cascade_row_floats(&row));
+        t->hand[b] = (weft_dispatch_hand){
+            weft_cluster_collective_seconds(&t->cluster, WEFT_COLL_SEND, 2, 2, bytes),
+            weft_cluster_collective_seconds(&t->cluster, WEFT_COLL_SEND, 2, 1, bytes)};
+    }
+    weft_cascade_run_nodes(weft_cascade_stage_run(t->exec), nodes ? (int)t->cluster.devices : 0,
+                           t->leader ? t->slow : NULL);
+    return WEFT_OK;
+}
+
 static weft_status open_planner(weft_cascade_train *t)
 {
     const weft_cascade_config *config = &t->run->cascades;
@@ -412,6 +440,7 @@ static weft_status open_planner(weft_cascade_train *t)
     if (t->run->memory.limit)
         t->memory = fmin(t->memory, (double)t->run->memory.limit);
     t->sums = price_sums(t);
+    WEFT_TRY(open_record(t));
     const weft_cascade_facts facts = {t->buckets, t->ranks, t->clips, t->tokens, t, tell_price};
     WEFT_TRY(weft_cascade_prices_create(&facts, &t->prices));
     if (weft_cascades_planned(config) == WEFT_CASCADES_FILE)
@@ -432,7 +461,11 @@ static weft_status open_planner(weft_cascade_train *t)
                                     .vae = t->pixels,
                                     .seed = (uint64_t)t->run->seed,
                                     .patient = t->dry,
-                                    .replay = t->replay};
+                                    .replay = t->replay,
+                                    .errors = t->errors,
+                                    .speeds = &t->speeds,
+                                    .hand = t->hand,
+                                    .sums = t->sums};
     return weft_ahead_create(&setup, &t->ahead);
 }
 
@@ -515,6 +548,44 @@ static void add_up(weft_cascade_train *t, const weft_executed *e)
     t->planning += t->news.seconds;
 }
 
+/* Measured over predicted seconds, without what slow ranks add. */
+static void record(weft_cascade_train *t, const weft_placed_iteration *as, const weft_executed *e)
+{
+    double *busy = weft_alloc(t->ranks * (int64_t)sizeof *busy);
+    for (int64_t c = 0; busy && c < as->cascades; c++) {
+        const weft_assigned *at = &as->cascade[c].at;
+        double slow = 1;
+        if (e->cold[c] || !(e->seconds[c] > 0 && at->seconds > 0))
+            continue;
+        for (int64_t i = 0; i < at->degree; i++) {
+            busy[i] = e->of[at->device[i] * e->cascades + c].busy;
+            slow = fmax(slow, t->slow[at->device[i]]);
+        }
+        weft_price_errors_add(&t->errors[as->cascade[c].module],
+                              e->seconds[c] / slow / at->seconds);
+        if (as->cascade[c].module == WEFT_CASCADE_DIT)
+            weft_rank_speeds_add(&t->speeds, at->device, busy, at->degree, at->seconds);
+    }
+    weft_rank_speeds_get(&t->speeds, t->slow);
+    weft_free(busy);
+}
+
+/* The plan's line, with ranks and order as executed. */
+static weft_status log_iteration(weft_cascade_train *t, const weft_placed_iteration *as,
+                                 const weft_cascade_fit *fit, const weft_executed *e)
+{
+    if (as == t->plan)
+        return weft_cascade_log_note(t->log, t->plan, t->plan_text, &t->news, fit, e);
+    json_t *line = weft_plans_line(as, weft_policy_names[t->run->cascades.policy], t->news.idle);
+    char *text = line ? weft_json_line(line) : NULL;
+    json_decref(line);
+    if (!text)
+        return no_memory();
+    const weft_status_code status = weft_cascade_log_note(t->log, t->plan, text, &t->news, fit, e);
+    weft_free(text);
+    return status;
+}
+
 weft_status weft_cascade_train_note(weft_cascade_train *t)
 {
     weft_executed e;
@@ -536,7 +607,8 @@ weft_status weft_cascade_train_note(weft_cascade_train *t)
         if (odd.len)
             weft_warn("%s", odd.data);
         add_up(t, &e);
-        status = weft_cascade_log_note(t->log, t->plan, t->plan_text, &t->news, &fit, &e);
+        record(t, weft_cascade_run_executed(run), &e);
+        status = log_iteration(t, weft_cascade_run_executed(run), &fit, &e);
     }
     weft_buf_free(&odd);
     weft_executed_free(&e);

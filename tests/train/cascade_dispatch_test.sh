@@ -1,0 +1,55 @@
+#!/bin/bash
+# parallel.cascades with dispatch: late and objective: expected. Losses and norms of one rank without cascades (close: 1e-5),
+# from latents and from pixels, with zero; plans.jsonl has the executed ranks, and its replay has the same losses (bitwise).
+source "$SRC/tests/train/common.sh"
+make_shards
+make_mixed_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >c.yaml <<'Y'
+out: runs/c
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: mixed, shuffle: 0}
+transformer:
+  class: WanTransformer3DModel
+  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
+text_encoders:
+  - class: WeftBytesEncoder
+    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+stages:
+  - steps: 5
+    accumulate: 5
+    lr: 2e-3
+    buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 1, frames: 9, height: 32, width: 64}, {batch: 2, frames: 9, height: 64, width: 64}]
+Y
+cat >compare.py <<'PY'
+import json, sys
+x, y = ([json.loads(l) for l in open(run + "/metrics.jsonl")] for run in sys.argv[1:3])
+assert len(x) == len(y) == 5, (len(x), len(y))
+worst = max(abs(p[n] - q[n]) / abs(p[n]) for p, q in zip(x, y) for n in ("loss", "grad_norm"))
+print(f"{sys.argv[2]}: losses and norms within {worst:.1e}")
+assert worst <= 1e-5
+PY
+"$WEFT" train c.yaml >c.log 2>&1 || { cat c.log; fail "the run without cascades"; }
+late="--set parallel.cascades.dispatch=late --set parallel.cascades.objective=expected"
+run() { # run NAME RANKS PLAN OPTION...
+    ranks "$2" "$WEFT" train c.yaml --set "out=runs/$1" --set "parallel.cascades.plan=$3" "${@:4}" >"$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
+    python3 compare.py runs/c "runs/$1" || fail "$1 is not the run without cascades"
+}
+for name in latents pixels zero; do
+    case $name in
+        latents) options="" ;;
+        pixels) options="--set data.samples_from=pixels" ;;
+        zero) options="--set parallel.zero=2" ;;
+    esac
+    run $name 3 every-iteration $late $options
+    run $name-again 3 runs/$name/cascades/plans.jsonl $options
+    diff <(losses runs/$name) <(losses runs/$name-again) || fail "$name: other losses from the executed plans"
+    ! grep -q '"late"' runs/$name/cascades/plans.jsonl || fail "$name: plans.jsonl has planned ranks"
+done
+ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration $late --set parallel.cascades.accumulation=representative >refused.log 2>&1 &&
+    fail "late dispatch with representatives"
+grep -q "Use accumulation: own" refused.log || { cat refused.log; fail "the remedy for late dispatch with representatives"; }
+ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration --set parallel.cascades.objective=expected --set parallel.cascades.policy=flexsp >refused.log 2>&1 &&
+    fail "expected seconds by a rule"
+grep -q "flexsp plans by its own rule" refused.log || { cat refused.log; fail "the reason against expected seconds by a rule"; }
