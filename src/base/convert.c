@@ -1,5 +1,6 @@
 #include "base/convert.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 enum { CHUNK = 256 };
@@ -84,4 +85,53 @@ void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype fr
         read_f64(chunk, (const char *)from + at * weft_dtype_bytes(from_dtype), from_dtype, n);
         write_f64((char *)to + at * weft_dtype_bytes(to_dtype), to_dtype, chunk, n);
     }
+}
+
+/* ---- finite elements ------------------------------------------------------------------------ */
+
+typedef uint32_t any_u32 __attribute__((aligned(1)));
+
+/* Whether an element of the block has an exponent of ones only. */
+static bool has_full_u16(const any_u16 *bits, uint16_t exponent, int64_t count)
+{
+    uint16_t full = 0;
+    for (int64_t i = 0; i < count; i++)
+        full = (uint16_t)(full | ((bits[i] & exponent) == exponent));
+    return full != 0;
+}
+
+static bool has_full_u32(const any_u32 *bits, int64_t count)
+{
+    uint32_t full = 0;
+    for (int64_t i = 0; i < count; i++)
+        full |= (bits[i] & 0x7f800000u) == 0x7f800000u;
+    return full != 0;
+}
+
+/* True where the types' bits do not answer it. */
+static bool may_be_infinite(const void *data, weft_dtype dtype, int64_t count)
+{
+    switch (dtype) {
+    case WEFT_F32: return has_full_u32(data, count);
+    case WEFT_BF16: return has_full_u16(data, 0x7f80, count);
+    case WEFT_F16: return has_full_u16(data, 0x7c00, count);
+    default: return weft_dtype_is_float(dtype);
+    }
+}
+
+int64_t weft_first_not_finite(const void *data, weft_dtype dtype, int64_t count)
+{
+    double chunk[CHUNK];
+    const int64_t bytes = weft_dtype_bytes(dtype);
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        const int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        const char *from = (const char *)data + at * bytes;
+        if (!may_be_infinite(from, dtype, n))
+            continue;
+        read_f64(chunk, from, dtype, n);
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(chunk[i]))
+                return at + i;
+    }
+    return -1;
 }

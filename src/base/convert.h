@@ -16,4 +16,8 @@ static inline float weft_f8e4m3_clamp(float x)
 void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype from_dtype,
                   int64_t count);
 
+/* Index of the first of `count` elements that is NaN or infinite; -1: all are finite. Integers are.
+ * `data` need not be aligned. */
+int64_t weft_first_not_finite(const void *data, weft_dtype dtype, int64_t count);
+
 #endif

@@ -255,6 +255,19 @@ static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)
     return WEFT_OK;
 }
 
+/* A repository that was cloned without Git LFS has such a text in the place of a large file. */
+static weft_status refuse_lfs_pointer(const char *path, const void *data, int64_t bytes)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/v1\n";
+    const int64_t length = (int64_t)sizeof begin - 1;
+    if (bytes < length || bytes > 1024 || memcmp(data, begin, (size_t)length) != 0)
+        return WEFT_OK;
+    return weft_fail(WEFT_E_FORMAT,
+                     "%s: this is a Git LFS pointer and not the file itself. Run `git lfs pull` in "
+                     "its repository, or download the file.",
+                     path);
+}
+
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -284,6 +297,7 @@ weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t
         goto out;
     }
     WEFT_GO(read_all(fd, path, buffer, st.st_size));
+    WEFT_GO(refuse_lfs_pointer(path, buffer, st.st_size));
     *data = buffer;
     *bytes = st.st_size;
     buffer = NULL;
@@ -414,6 +428,8 @@ weft_status weft_map_open(const char *path, weft_map *map)
         data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
             status = weft_fail_errno("cannot map %s (%lld bytes)", path, (long long)st.st_size);
+        else if ((status = refuse_lfs_pointer(path, data, st.st_size)) != WEFT_OK)
+            munmap(data, (size_t)st.st_size);
     }
     close(fd);
     if (status == WEFT_OK)

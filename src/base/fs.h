@@ -33,7 +33,8 @@ weft_status weft_remove_leftovers_of(const char *path);
  * dog.mp4. */
 weft_status weft_remove_leftovers_beside(const char *path);
 
-/* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */
+/* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT, and so
+ * is a Git LFS pointer. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);
 
 /* Atomic writing: bytes go to "<path>.tmp.<pid>", which is locked (flock) while it is written;
@@ -55,7 +56,7 @@ weft_status weft_file_write_atomic(const char *path, const void *data, int64_t b
 /* Whether a file may be written there, which stays as it is: said before the work begins. */
 weft_status weft_file_try(const char *path);
 
-/* Read-only memory map; bytes 0 gives data NULL. */
+/* Read-only memory map; bytes 0 gives data NULL. A Git LFS pointer is WEFT_E_FORMAT. */
 typedef struct weft_map {
     const unsigned char *data;
     int64_t bytes;

@@ -226,6 +226,7 @@ static weft_status take_weights(weft_transnet *t, const weft_tensors *weights, c
             same = from->dim[d] == to->shape.dim[d];
         if (!same)
             return not_these(weights, to->name, "of another shape");
+        WEFT_TRY(weft_stored_check_finite(from));
         weft_tensor_to_f32(from, to->data);
     }
     return WEFT_OK;

@@ -1,5 +1,6 @@
 #include "base/config.h"
 #include "base/fs.h"
+#include "base/listing.h"
 #include "format/tensors_inside.h"
 
 #include <stdio.h>
@@ -81,6 +82,44 @@ static weft_status add_file(weft_tensors *ts, const char *path)
                                  : weft_safetensors_read(ts, kept, map);
 }
 
+/* All files of the index that are not in its folder, in one error. */
+static weft_status check_shards(const char *path, const char *folder, const json_t *weight_map)
+{
+    weft_listing missing = {0};
+    weft_names seen = {0};
+    const char *name;
+    json_t *value;
+    weft_status_code status = WEFT_OK;
+    json_object_foreach((json_t *)(uintptr_t)weight_map, name, value)
+    {
+        const char *file = json_string_value(value);
+        bool known = !file;
+        for (int64_t i = 0; i < seen.count && !known; i++)
+            known = !strcmp(seen.name[i], file);
+        if (known)
+            continue;
+        WEFT_GO(weft_grow((void **)&seen.name, seen.count, &seen.capacity, sizeof *seen.name));
+        seen.name[seen.count] = weft_strdup(file);
+        char *full = *folder ? weft_path_join(folder, file) : weft_strdup(file);
+        if (!full || !seen.name[seen.count++])
+            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        else if (!weft_path_exists(full))
+            weft_listing_add(&missing, file);
+        weft_free(full);
+        WEFT_GO(status);
+    }
+    if (missing.count)
+        status = weft_fail(WEFT_E_NOT_FOUND,
+                           "%s: %lld of the %lld files that this index names are missing: %s. "
+                           "Download them into the same folder.",
+                           path, (long long)missing.count, (long long)seen.count,
+                           weft_listing_text(&missing));
+out:
+    weft_names_free(&seen);
+    weft_listing_free(&missing);
+    return status;
+}
+
 /* Adds each file that the index names once, then checks that it says where each tensor is. */
 static weft_status add_index(weft_tensors *ts, const char *path)
 {
@@ -100,6 +139,7 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     char *slash = strrchr(folder, '/');
     if (slash)
         *slash = '\0';
+    WEFT_GO(check_shards(path, slash ? folder : "", weight_map));
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)weight_map, name, value)
@@ -171,8 +211,21 @@ static weft_status no_tensors(const char *path)
         WEFT_E_NOT_FOUND,
         "%s: no diffusion_pytorch_model.safetensors, model.safetensors or "
         "adapter_model.safetensors in this folder, nor the same of torch (.bin), nor a "
-        "file .gguf%s",
+        "file .gguf%s. Download the weights into this folder.",
         path, hint);
+}
+
+/* A shard of weights, "model-00001-of-00003.safetensors": its index is missing. */
+static weft_status refuse_shard(const char *path, const char *name)
+{
+    int digits = 0;
+    const char *dash = strstr(name, "-00");
+    if (!dash || sscanf(dash, "-%*5d-of-%*5d.safetensors%n", &digits) < 0 || !digits)
+        return WEFT_OK;
+    return weft_fail(WEFT_E_NOT_FOUND,
+                     "%s: the folder has shards of weights (%s) without their index. Download "
+                     "%.*s.safetensors.index.json into it.",
+                     path, name, (int)(dash - name), name);
 }
 
 /* The one file of the folder that ends so: GGUF files have names of their own. */
@@ -183,7 +236,8 @@ static weft_status add_gguf(weft_tensors *ts, const char *path)
     WEFT_TRY(weft_list_dir(path, false, &names));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        if (strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
+        status = refuse_shard(path, names.name[i]);
+        if (status != WEFT_OK || strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
             continue;
         if (found)
             status = weft_fail(WEFT_E_FORMAT, "%s: both %s and %s are there; leave one", path,

@@ -92,6 +92,11 @@ void weft_tensors_reshape(weft_tensors *to, int rank, const int64_t *dim);
 
 /* Converts to f32 in to[count]; F8E4M3 and integers by value. */
 void weft_tensor_to_f32(const weft_stored_tensor *tensor, float *to);
+/* WEFT_E_FORMAT, with file, name and index, if one of its elements is NaN or infinite. */
+weft_status weft_stored_check_finite(const weft_stored_tensor *tensor);
+/* The same of `count` elements from index `first` on, which are at `data` as `dtype`. */
+weft_status weft_stored_check_data(const weft_stored_tensor *tensor, int64_t first,
+                                   const void *data, weft_dtype dtype, int64_t count);
 /* Elements [first, first + count) of it. */
 void weft_stored_read(const weft_stored_tensor *tensor, int64_t first, int64_t count, float *to);
 

@@ -39,7 +39,7 @@ static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
     weft_model vae;
     *folder = NULL;
     if (!weft_path_is_dir(model))
-        return weft_fail(WEFT_E_NOT_FOUND, "%s: there is no such model folder", model);
+        return weft_fail(WEFT_E_NOT_FOUND, "%s: this model folder does not exist", model);
     weft_status_code status = weft_model_open_in(model, WEFT_ROLE_AUTOENCODER, folder, &vae);
     if (status == WEFT_OK)
         status = weft_dialect_statistics(*folder, &vae);

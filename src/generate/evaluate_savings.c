@@ -45,6 +45,7 @@ static weft_status load_judge(judge *j, const weft_tensors *trunk, const weft_te
         if (!from || from->count != weft_shape_count(&t->shape))
             return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" has another shape", weft_tensors_path(file),
                              t->name);
+        WEFT_TRY(weft_stored_check_finite(from));
         weft_tensor_to_f32(from, t->data);
     }
     return WEFT_OK;

@@ -98,14 +98,25 @@ static weft_status explain_folder(const char *folder)
     return status;
 }
 
+/* A folder of folders with a denoiser. */
+static weft_status check_denoiser(const char *folder)
+{
+    char *path = NULL;
+    weft_model model;
+    const weft_status_code status = weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model);
+    weft_free(path);
+    return status;
+}
+
 static weft_status check_folder(const char *folder)
 {
-    return weft_path_is_dir(folder)
-               ? explain_folder(folder)
-               : weft_fail(
-                     WEFT_E_NOT_FOUND,
-                     "%s: there is no such model folder; weft train writes one as <out>/model",
-                     folder);
+    if (!weft_path_is_dir(folder))
+        return weft_fail(WEFT_E_NOT_FOUND,
+                         "%s: this model folder does not exist. `weft train` writes one as "
+                         "<out>/model; published ones have the layout of diffusers.",
+                         folder);
+    WEFT_TRY(explain_folder(folder));
+    return check_denoiser(folder);
 }
 
 weft_status weft_generator_size(const char *folder, int64_t size[3])

@@ -407,6 +407,8 @@ weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, co
     WEFT_GO(read_config(a));
     WEFT_GO(list_modules(a));
     WEFT_GO(check_pairs(a));
+    for (int64_t i = 0; i < weft_tensors_count(a->file); i++)
+        WEFT_GO(weft_stored_check_finite(weft_tensors_at(a->file, i)));
     WEFT_GO(find_dialect(a, family, g, prefix, &names));
     WEFT_GO(add_deltas(a, &names));
     *adapter = a;

@@ -306,7 +306,25 @@ static weft_status read_size(const weft_named_config *size, const weft_family *f
     return status;
 }
 
-/* What stands where a config.json does not. */
+/* Why no config.json was read: `path` is a folder without one, or the missing folder of a part of a
+ * pipeline. `status`, with its message, where it is neither. */
+static weft_status explain_no_config(weft_status_code status, const char *path)
+{
+    if (weft_path_is_dir(path))
+        return weft_fail(WEFT_E_NOT_FOUND,
+                         "%s: this folder has no config.json, which describes the model. Download "
+                         "the folder again, or name another one.",
+                         path);
+    for (int i = 0; weft_families[i] && !weft_path_exists(path); i++)
+        if (!strcmp(weft_families[i]->scope, weft_path_base(path)))
+            return weft_fail(
+                WEFT_E_NOT_FOUND,
+                "%s: this folder is missing; it holds the %s of a model. Download it (config.json "
+                "and weights), or link the folder of another model there.",
+                path, weft_role_name(weft_families[i]->role));
+    return status;
+}
+
 static weft_status explain_missing(weft_status_code status, const char *path)
 {
     if (is_pipeline(path))
@@ -315,9 +333,11 @@ static weft_status explain_missing(weft_status_code status, const char *path)
             "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path,
             path, path);
     char *finished = weft_path_join(path, "model");
-    if (finished && weft_path_is_dir(finished))
-        status = weft_fail(WEFT_E_NOT_FOUND,
-                           "%s is the folder of a training run; its model is %s/model", path, path);
+    status =
+        finished && weft_path_is_dir(finished)
+            ? weft_fail(WEFT_E_NOT_FOUND,
+                        "%s is the folder of a training run; its model is %s/model", path, path)
+            : explain_no_config(status, path);
     weft_free(finished);
     return status;
 }

@@ -141,11 +141,16 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
     float *expanded = plain ? NULL : weft_alloc((most < all ? most : all) * each * 4);
     if (!plain && !expanded)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", from->file, from->name);
+    weft_status_code status = WEFT_OK;
     for (int64_t row = begin; row < end; row += most) {
         const int64_t here = end - row < most ? end - row : most;
         const char *stored = (const char *)from->data + row * each * bytes; /* plain */
         if (!plain)
             weft_stored_read(from, row * each, here * each, expanded);
+        status = weft_stored_check_data(from, row * each, plain ? (const void *)stored : expanded,
+                                        plain ? from->dtype : WEFT_F32, here * each);
+        if (status != WEFT_OK)
+            break;
         if (rows_there) {
             part.start[d] = row;
             part.shape.dim[d] = here;
@@ -159,7 +164,7 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
     if (!plain)
         weft_map_forget(from->data, from->bytes);
     weft_free(expanded);
-    return WEFT_OK;
+    return status;
 }
 
 /* Packed data as it lies: rows along dim `d` of the own box. */
@@ -189,6 +194,7 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
         all.start[0] = item;
     }
     if (to->dtype == WEFT_U8 && from->packing) {
+        WEFT_TRY(weft_stored_check_finite(from));
         copy_packed(from, &all, stack ? 1 : 0, to);
         return WEFT_OK;
     }
@@ -227,9 +233,13 @@ weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char
         const size_t len = strlen(prefix);
         if (strncmp(t.name, prefix, len) != 0 || weft_store_find(store, t.name))
             continue;
-        t.data = (void *)(uintptr_t)part_of_file(weft_tensors_find(file, t.name + len), &t);
-        if (t.data)
-            WEFT_TRY(weft_store_lend(store, &t));
+        const weft_stored_tensor *from = weft_tensors_find(file, t.name + len);
+        t.data = (void *)(uintptr_t)part_of_file(from, &t);
+        if (!t.data)
+            continue;
+        WEFT_TRY(weft_stored_check_finite(from));
+        weft_map_forget(from->data, from->bytes);
+        WEFT_TRY(weft_store_lend(store, &t));
     }
     return WEFT_OK;
 }

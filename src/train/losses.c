@@ -98,6 +98,7 @@ static weft_status copy_in(const weft_tensors *file, const char *name, weft_tens
     if (!from || from->count != weft_shape_count(&to->whole))
         return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not what it was", weft_tensors_path(file),
                          name);
+    WEFT_TRY(weft_stored_check_finite(from));
     float *values = weft_alloc(from->count * (int64_t)sizeof *values);
     if (!values)
         return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);

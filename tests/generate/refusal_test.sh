@@ -37,7 +37,7 @@ refuse() {
     grep -q 'denoising step' out.log && fail "weft generate $*: refused after the work"
     [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but there is a video"
 }
-refuse 'nowhere: there is no such model folder; weft train writes one' --model nowhere
+refuse 'nowhere: this model folder does not exist' --model nowhere
 for part in transformer text_encoder vae; do
     for file in config.json '*.safetensors'; do
         rm -rf part
