@@ -93,7 +93,7 @@ static weft_status check_shards(const char *path, const char *folder, const json
     json_object_foreach((json_t *)(uintptr_t)weight_map, name, value)
     {
         const char *file = json_string_value(value);
-        bool known = !file;
+        bool known = !file || strchr(file, '/'); /* rejected below */
         for (int64_t i = 0; i < seen.count && !known; i++)
             known = !strcmp(seen.name[i], file);
         if (known)

@@ -207,15 +207,13 @@ static weft_status check_pixels(const weft_generator *p, const int64_t size[2])
 
 static weft_status check_frames(const weft_generator *p, const char *option, int64_t frames)
 {
-    const int64_t t = p->grid.factor[0], before = p->grid.causal ? 1 : 0;
     char rule[32];
     if (weft_grid_takes_frames(&p->grid, frames))
         return weft_grid_check_statistics(&p->grid, weft_grid_latent_frames(&p->grid, frames),
                                           p->vae_folder);
-    const int64_t latent = (frames - before + t / 2) / t + before;
     return weft_fail(WEFT_E_ARG, "%s %lld: this model makes %s; the nearest is %lld", option,
                      (long long)frames, weft_grid_rule(&p->grid, rule),
-                     (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
+                     (long long)weft_grid_nearest_frames(&p->grid, frames));
 }
 
 weft_status weft_generator_takes(const weft_generator *p, const int64_t size[3])
@@ -290,25 +288,27 @@ static weft_status lay_windows(weft_generator *p)
     weft_generator_options *o = &p->options;
     const int64_t f = p->grid.factor[0];
     char rule[32];
+    weft_grid grid = p->grid; /* windows are cut from latents, and groups only of the whole */
+    grid.group = 0;
     p->windows = weft_windows_lay(p->latent[0], p->latent[0], 0);
     if (!o->window && o->window_overlap)
         return weft_fail(WEFT_E_ARG, "--window-overlap %lld: of which windows? Give --window N",
                          (long long)o->window_overlap);
     if (!o->window)
         return WEFT_OK;
-    const int64_t window = weft_grid_latent_frames(&p->grid, o->window), patch = p->patch.factor[0],
+    const int64_t window = weft_grid_latent_frames(&grid, o->window), patch = p->patch.factor[0],
                   nearest = ((window > 2 ? window : 2) + patch - 1) / patch * patch;
-    if (!weft_grid_takes_frames(&p->grid, o->window) || window % patch)
-        return weft_fail(WEFT_E_ARG,
-                         "--window %lld: this model makes %s frames; the nearest is %lld",
-                         (long long)o->window, weft_grid_rule(&p->grid, rule),
-                         (long long)weft_grid_frames(&p->grid, nearest));
+    if (!weft_grid_takes_frames(&grid, o->window) || window % patch)
+        return weft_fail(
+            WEFT_E_ARG, "--window %lld: this model makes %s frames%s; the nearest is %lld",
+            (long long)o->window, weft_grid_rule(&grid, rule), patch > 1 ? " in whole tokens" : "",
+            (long long)weft_grid_frames(&grid, nearest));
     if (!o->window_overlap && window >= p->latent[0])
         return WEFT_OK;
     if (window == 1)
         return weft_fail(WEFT_E_ARG,
                          "--window %lld: windows of one latent frame share none; at least %lld",
-                         (long long)o->window, (long long)weft_grid_frames(&p->grid, 2));
+                         (long long)o->window, (long long)weft_grid_frames(&grid, 2));
     if (!o->window_overlap)
         o->window_overlap = (window + 3) / 4 * f;
     if (o->window_overlap % f || o->window_overlap / f >= window)

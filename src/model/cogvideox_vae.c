@@ -265,6 +265,7 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[0] = TIME;
     grid->causal = true;
     grid->piece = PIECE;
+    grid->group = PIECE;
     grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
     grid->channels = grid->out_channels = c->z;
     grid->inverted = c->inverted;

@@ -144,6 +144,8 @@ typedef struct weft_grid {
     /* autoencoder: latent frames of a stream's pieces; the first takes what does not divide too. 0:
      * only the whole video at once */
     int64_t piece;
+    /* autoencoder: latent frames after the first come in groups of this size; 0: of 1 */
+    int64_t group;
     int64_t cell;     /* autoencoder: a side of pixels that are channels inside; 0: 1 */
     int64_t channels; /* of the latents */
     int64_t out_channels;
@@ -167,6 +169,8 @@ weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_fra
 int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames);
 int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames);
 bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames);
+/* The number of frames nearest to `frames` that the grid takes. */
+int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames);
 /* "1 + 4 n", "4 n", "n" */
 const char *weft_grid_rule(const weft_grid *grid, char text[32]);
 

@@ -131,9 +131,23 @@ int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames)
                         : latent_frames * grid->factor[0];
 }
 
+/* The step between two numbers of frames that the grid takes. */
+static int64_t frames_of_group(const weft_grid *grid)
+{
+    return grid->factor[0] * (grid->group ? grid->group : 1);
+}
+
 bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames)
 {
-    return frames >= 1 && (frames - (grid->causal ? 1 : 0)) % grid->factor[0] == 0;
+    return frames >= 1 && (frames - (grid->causal ? 1 : 0)) % frames_of_group(grid) == 0;
+}
+
+int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames)
+{
+    const int64_t step = frames_of_group(grid), lone = grid->causal ? 1 : 0,
+                  least = lone ? lone : step,
+                  nearest = (frames - lone + step / 2) / step * step + lone;
+    return frames > least && nearest > least ? nearest : least;
 }
 
 int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame)
@@ -155,10 +169,11 @@ weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_fra
 
 const char *weft_grid_rule(const weft_grid *grid, char text[32])
 {
-    if (grid->factor[0] == 1)
+    if (frames_of_group(grid) == 1)
         snprintf(text, 32, "n");
     else
-        snprintf(text, 32, "%s%lld n", grid->causal ? "1 + " : "", (long long)grid->factor[0]);
+        snprintf(text, 32, "%s%lld n", grid->causal ? "1 + " : "",
+                 (long long)frames_of_group(grid));
     return text;
 }
 
