@@ -103,7 +103,7 @@ static int edit_distance(const char *a, const char *b)
 const char *weft_nearest_name(const char *word, const char *const *names, int count)
 {
     const char *nearest = NULL;
-    int length = (int)strlen(word), best = length / 3 + 1; /* farther is not "near" */
+    int length = (int)strlen(word), best = (length + 2) / 4; /* farther is not "near" */
     for (int i = 0; i < count; i++) {
         int distance = edit_distance(word, names[i]);
         /* "frame" for "frames_per_clip": what was typed begins the name */

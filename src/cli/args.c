@@ -60,6 +60,16 @@ static const weft_option *find_option(const weft_verb *verb, const char *name, s
     return NULL;
 }
 
+/* By the words alone: the dashes, which all options share, make no two of them alike. */
+static const char *nearest_option(const char *word, const char *const *names, int count)
+{
+    const char *words[66];
+    for (int i = 0; i < count; i++)
+        words[i] = names[i] + 2;
+    const char *near = weft_nearest_name(word + (word[1] == '-' ? 2 : 1), words, count);
+    return near ? near - 2 : NULL;
+}
+
 static weft_status unknown_option(const weft_verb *verb, const char *name, size_t length)
 {
     const char *names[66];
@@ -71,7 +81,7 @@ static weft_status unknown_option(const weft_verb *verb, const char *name, size_
     if (verb->config)
         names[count++] = "--set";
     snprintf(word, sizeof word, "%.*s", (int)(length > 60 ? 60 : length), name);
-    const char *near = weft_nearest_name(word, names, count);
+    const char *near = nearest_option(word, names, count);
     if (near && strcmp(near, word))
         return weft_fail(WEFT_E_ARG, "unknown option '%s' (did you mean '%s'?)", word, near);
     return weft_fail(WEFT_E_ARG, "unknown option '%s' (weft %s --help lists them)", word,

@@ -1,6 +1,7 @@
 /* weft: finds the verb, reads its arguments, runs it, and turns its status into an exit status:
  * 0 done, 1 failed, 2 wrong usage, 130 stopped by the user. */
 #include "base/interrupt.h"
+#include "cli/print_once.h"
 #include "cli/verb.h"
 
 #include <stdio.h>
@@ -36,8 +37,9 @@ static int exit_code(const weft_verb *verb, const weft_args *args, weft_status_c
 {
     if (status == WEFT_OK)
         return EXIT_DONE;
-    if (weft_error_message()[0]) /* else another rank says it */
-        fprintf(stderr, "weft %s: %s\n", verb->name, weft_error_message());
+    if (weft_error_message()[0]) /* else another rank prints it */
+        weft_print_once(verb->name, weft_error_message(),
+                        status == WEFT_E_ARG || status == WEFT_E_CONFIG);
     if (status == WEFT_E_CANCELLED)
         return EXIT_STOPPED;
     return !args || weft_args_refused(args) ? EXIT_USAGE : EXIT_FAILED;

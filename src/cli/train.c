@@ -23,6 +23,19 @@ static weft_status dry_run(const weft_args *args, const weft_run *run, const cha
     return status;
 }
 
+/* Options that only a dry run reads. */
+static weft_status refuse_dry_options(const weft_args *args)
+{
+    static const char *const dry[] = {"--ranks", "--iterations", "--svg"};
+    for (int i = 0; i < WEFT_COUNT(dry) && !weft_args_flag(args, "--dry-run"); i++)
+        if (weft_args_flag(args, dry[i]))
+            return weft_fail(WEFT_E_ARG,
+                             "%s has an effect only with --dry-run. Add --dry-run, or start ranks "
+                             "with mpirun -n N weft train CONFIG.",
+                             dry[i]);
+    return WEFT_OK;
+}
+
 static weft_status run_train(const weft_args *args)
 {
     int count;
@@ -31,7 +44,9 @@ static weft_status run_train(const weft_args *args)
     weft_arena *arena = weft_arena_create();
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status = weft_args_config(args, arena, path, &run);
+    weft_status_code status = refuse_dry_options(args);
+    if (status == WEFT_OK)
+        status = weft_args_config(args, arena, path, &run);
     if (status == WEFT_OK)
         status =
             weft_args_flag(args, "--dry-run") ? dry_run(args, &run, path) : weft_train(&run, path);

@@ -468,7 +468,7 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
     for (int i = 0; i < p->mesh.axis_count; i++)
         if (p->mesh.axis[i].size > 1)
             weft_buf_printf(out, " %s=%d", p->mesh.axis[i].name, p->mesh.axis[i].size);
-    weft_buf_printf(out, "; the transformer over all of them (");
+    weft_buf_printf(out, "; transformer ");
     static const char *const said[][2] = {{"cfg", "guidance halves"},
                                           {"dp", "rows of the batch"},
                                           {"fsdp", "rows, and weights in parts"},
@@ -476,22 +476,26 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
                                           {"cp", "tokens"},
                                           {"ring", "tokens, keys by turns"},
                                           {"ep", "experts"}};
-    const char *between = "";
+    const char *between = "split by ";
     for (int i = 0; i < p->mesh.axis_count; i++)
         for (int k = 0; k < WEFT_COUNT(said); k++)
             if (p->mesh.axis[i].size > 1 && !strcmp(p->mesh.axis[i].name, said[k][0])) {
                 weft_buf_printf(out, "%s%s", between, said[k][1]);
                 between = ", ";
             }
-    if (p->slices[WEFT_MADE_TIME] + p->slices[WEFT_MADE_SPACE] + p->slices[WEFT_MADE_HEADS] +
-        p->slices[WEFT_MADE_CHUNKS]) {
-        weft_buf_printf(out, "; layers in ");
+    if (!strcmp(between, "split by "))
+        weft_buf_printf(out, "on one rank");
+    const weft_slices *asked = p->recipe.slices; /* off: one slice of each sample */
+    if (asked && asked->kind != WEFT_SLICES_OFF &&
+        p->slices[WEFT_MADE_TIME] + p->slices[WEFT_MADE_SPACE] + p->slices[WEFT_MADE_HEADS] +
+            p->slices[WEFT_MADE_CHUNKS]) {
+        weft_buf_printf(out, ", layers in ");
         weft_slices_tell(p->recipe.slices, p->slices, out);
     }
     if (p->text_rank >= 0)
-        weft_buf_printf(out, "), text encoders on rank %d alone", p->text_rank);
+        weft_buf_printf(out, "; text encoders on rank %d alone", p->text_rank);
     else
-        weft_buf_printf(out, "), text encoders as it, where they have such parts");
+        weft_buf_printf(out, "; text encoders split likewise where they have such parts");
     weft_buf_printf(out, "; decoding %s",
                     weft_vae_tiles(p->vae, tiles)[0] ? "tile by tile on all"
                                                      : "on the first rank (--tile on: on all)");

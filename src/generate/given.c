@@ -333,6 +333,11 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
         g.from_video = true;
         if (!place->silent)
             status = weft_picture_tell(files->video, &w->canvas);
+        if (status == WEFT_OK && files->mask && !place->silent) {
+            weft_canvas all = w->canvas; /* the mask is of the whole */
+            all.w = 0;
+            status = weft_picture_tell(files->mask, &all);
+        }
         if (status == WEFT_OK)
             status = weft_given_encoder(place, place->frames, place->height, place->width,
                                         &w->video_vae);

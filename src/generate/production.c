@@ -632,6 +632,11 @@ static weft_status foretell(making *m)
     return WEFT_OK;
 }
 
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
 {
     weft_generator_options o = *m->o->options;
@@ -655,12 +660,13 @@ static weft_status open_generator(making *m, const weft_job *job, int64_t batch)
     for (int64_t i = 0; i < m->o->jobs->count; i++)
         videos += !m->done[i] && weft_jobs_alike(job, &m->o->jobs->at[i]);
     if (m->tells)
-        weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
-                  "a rank besides the program",
-                  (long long)videos, (long long)s->width, (long long)s->height,
-                  (long long)job->frames, (long long)weft_generator_steps(m->generator),
-                  s->sampler->name, s->guidance,
-                  weft_format_bytes(weft_generator_bytes_of(m->generator, texts <= 0), bytes));
+        weft_info(
+            "%lld x %lldx%lld, %lld frame%s, %lld step%s of %s, guidance %g; predicted peak %s "
+            "a rank besides the program",
+            (long long)videos, (long long)s->width, (long long)s->height, (long long)job->frames,
+            plural(job->frames), (long long)weft_generator_steps(m->generator),
+            plural(weft_generator_steps(m->generator)), s->sampler->name, s->guidance,
+            weft_format_bytes(weft_generator_bytes_of(m->generator, texts <= 0), bytes));
     if (m->tells && texts > 0)
         weft_info("rank %d, which has the text encoders: predicted peak %s", texts,
                   weft_format_bytes(weft_generator_bytes_of(m->generator, true), bytes));

@@ -30,6 +30,18 @@ expect 1 '^weft doctor: --ranks does nothing beside --collectives' doctor --coll
 expect 1 '^weft doctor: --measure does nothing beside --ranks' doctor --measure --ranks
 expect 1 '^weft doctor: --parallel goes with --ranks' doctor --parallel tp=2
 expect 1 '^weft doctor: --out goes with --collectives' doctor --out x.json
+expect 2 "^weft generate: unknown option '--bogus' \(weft generate --help lists them\)" generate --bogus
+expect 2 "unknown option '--promt' \(did you mean '--prompt'\?\)" generate --promt
+for option in '--ranks 4' '--iterations 2' '--svg x.svg'; do
+    expect 1 "^weft train: ${option% *} has an effect only with --dry-run" train x.yaml $option
+done
+# an error that all ranks have is printed by one of them, errors of their own by each
+if command -v mpirun >/dev/null; then
+    mpirun -n 3 "$WEFT" generate --model x --prompt x --out x.mp4 --parallel foo=2 >out 2>&1
+    [ "$(grep -c "unknown key 'foo'" out)" = 1 ] || { cat out; failures=$((failures + 1)); }
+    mpirun -n 1 "$WEFT" generate --bogus : -n 2 "$WEFT" generate --other >out 2>&1
+    [ "$(grep -c "unknown option '--bogus'" out) $(grep -c "unknown option '--other'" out)" = "1 1" ] || { cat out; failures=$((failures + 1)); }
+fi
 for verb in $("$WEFT" help --verbs); do
     expect 0 "^usage: weft $verb" "$verb" --help
     expect 2 "unknown option '--no-such-option'" "$verb" --no-such-option

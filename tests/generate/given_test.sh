@@ -131,6 +131,9 @@ PY
 grep -q 'image.png is 32 x 40, and 32 x 32 is made: it is stretched' image.log || { cat image.log; fail "stretching is not said"; }
 make crop --model "$golden/wan_ti2v" "${size[@]}" --image wide.png --fit crop
 grep -q 'wide.png is 48 x 32, and 32 x 32 is made: 33 % of its width is cut off' crop.log || { cat crop.log; fail "cutting is not said"; }
+python3 -c 'import pictures; pictures.draw("wide-mask.png", 48, 32, lambda x, y: (255,) * 3 if x < 9 else (0,) * 3)'
+make mask-wide --model "$wan" "${size[@]}" --video "$picture" --mask wide-mask.png --steps 2
+grep -q 'wide-mask.png is 48 x 32, and 32 x 32 is made: it is stretched' mask-wide.log || { cat mask-wide.log; fail "a stretched mask is not reported"; }
 make crop-over --model "$wan" "${size[@]}" --video wide.png --fit crop --mask left.png --steps 2
 
 # a rate is told to a model that takes one

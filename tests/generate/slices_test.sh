@@ -29,6 +29,7 @@ for made in "STDiT3 {depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}
     generate 2 $class auto --parallel cp=2 --slices auto
     grep -q "^slices .*, the best of [0-9]*, priced in .* a step, of which kernels .*; next slices .*: \(as fast\|.* slower, by\)" $class-auto.log ||
         { cat $class-auto.log; fail "auto does not say why"; }
+    grep -q "^slices off" $class-auto.log && grep "^2 ranks" $class-auto.log | grep -q slices && { cat $class-auto.log; fail "slices are off and printed"; }
     python3 - $class <<'P' || fail "$class: one rank and several differ"
 import array, struct, sys
 def load(name):
