@@ -404,30 +404,37 @@ RULE(conv3d_dw) /* x, dy -> dw (O,I,...) */
  *                      |                       |
  *                      `--ring_shift--...  --merge-- out, lse
  */
-static void emit_ring(weft_graph *to, const weft_graph *from, const weft_node *n, int axis,
-                      const weft_value *in, weft_value *out)
+static void attend_block(weft_graph *to, weft_expanded *m, weft_value k, weft_value v,
+                         weft_value bias, bool first)
+{
+    const weft_value block[5] = {m->in[0], k, v, WEFT_NONE, bias};
+    weft_value part[WEFT_MAX_OUTPUTS];
+    weft_emit_all(to, WEFT_OP_ATTENTION, block, weft_value_ok(bias) ? 5 : 3, m->node->attr, part);
+    if (first)
+        m->out[0] = part[0], m->out[1] = part[1];
+    else
+        weft_emit_all(to, WEFT_OP_ATTENTION_MERGE,
+                      (weft_value[]){m->out[0], m->out[1], part[0], part[1]}, 4, NULL, m->out);
+}
+
+/* Several queries of the same keys (streams of text and video) read each block in turn. */
+static void emit_ring(weft_graph *to, const weft_graph *from, weft_expanded *m, int count, int axis)
 {
     const int ranks = to->mesh.axis[axis].size;
     weft_attr_comm shift = {
-        .axis = axis, .dim = 1, .global = shape_of(from, n->in[1])->dim[1], .shift = 1};
-    const bool biased = has_input(n, 4);
-    weft_value k = in[1], v = in[2], bias = biased ? in[4] : WEFT_NONE;
+        .axis = axis, .dim = 1, .global = shape_of(from, m->node->in[1])->dim[1], .shift = 1};
+    weft_value k = m->in[1], v = m->in[2], bias = has_input(m->node, 4) ? m->in[4] : WEFT_NONE;
     for (int i = 0; i < ranks && to->error == WEFT_OK; i++) {
-        const weft_value block[5] = {in[0], k, v, WEFT_NONE, bias};
-        weft_value part[WEFT_MAX_OUTPUTS];
+        const weft_value own[3] = {k, v, bias};
         shift.held = i;
         if (i + 1 < ranks) {
             k = weft_emit(to, WEFT_OP_RING_SHIFT, &k, 1, &shift);
             v = weft_emit(to, WEFT_OP_RING_SHIFT, &v, 1, &shift);
-            if (biased)
+            if (weft_value_ok(bias))
                 bias = weft_emit(to, WEFT_OP_RING_SHIFT, &bias, 1, &shift);
         }
-        weft_emit_all(to, WEFT_OP_ATTENTION, block, biased ? 5 : 3, n->attr, part);
-        if (i == 0)
-            out[0] = part[0], out[1] = part[1];
-        else
-            weft_emit_all(to, WEFT_OP_ATTENTION_MERGE,
-                          (weft_value[]){out[0], out[1], part[0], part[1]}, 4, NULL, out);
+        for (int q = 0; q < count; q++)
+            attend_block(to, &m[q], own[0], own[1], own[2], i == 0);
     }
 }
 

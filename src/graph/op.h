@@ -270,13 +270,21 @@ static inline weft_layout weft_layout_need(const weft_layout_choice *row, int i)
 {
     return row->need[i < WEFT_MAX_INPUTS ? i : WEFT_MAX_INPUTS - 1];
 }
-/* One node that becomes several on an axis, exchanges between them. `from` and `node`: as they are
- * before the split. Emits into `to` from in[], laid out as the row needs them; out[o] lies as the
- * row says. All ranks must emit the same nodes. The backward is that of the nodes emitted. */
+/* One member of a group of nodes that are expanded together: the node before the split, its
+ * operands in `to`, laid out as its row needs them, and its results, laid out as the row says. */
+typedef struct weft_expanded {
+    const weft_node *node;
+    weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+} weft_expanded;
+enum { WEFT_EXPANDED_MOST = 8 };
+/* Nodes that become several on an axis, with exchanges between them. The members of a group share
+ * all operands but the first, so one exchange serves all of them. `from`: the graph before the
+ * split. Emits into `to` and sets out[] of each member. All ranks must emit the same nodes. The
+ * backward is that of the nodes emitted. */
 typedef struct weft_expansion {
     const char *name; /* that recipes ask for it by */
-    void (*emit)(weft_graph *to, const weft_graph *from, const weft_node *node, int axis,
-                 const weft_value *in, weft_value *out);
+    void (*emit)(weft_graph *to, const weft_graph *from, weft_expanded *member, int count,
+                 int axis);
 } weft_expansion;
 enum { WEFT_MAX_CHOICES = 48 };
 /* Lists them for an axis of `ranks` ranks, all that the op has except "everything R", which is

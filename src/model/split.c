@@ -53,6 +53,15 @@ static const weft_recipe_row ring_rows[] = {
     {"*attn*:attention",            "ring", TOKENS},
 };
 
+/* Attention to the tokens of several streams at once: the longest stream's keys and values go round,
+ * the others' are on every rank (pass/shard.c). The text's own blocks are as short. */
+static const weft_recipe_row joint_ring_rows[] = {
+    SEQUENCE("ring"),
+    {"*refiner_blocks.*attn*:attention", "ring", TOKENS, .optional = true},
+    {"*blocks.*attn*.kept:attention", "ring", TOKENS, .optional = true},
+    {"*blocks.*attn*:attention",    "ring", TOKENS, .by = "ring"},
+};
+
 /* Between a spatial and a temporal block an all-to-all turns the split of frames into one of places
  * in a frame, and back (Zhao et al., dynamic sequence parallelism). */
 #define PIECE(name, axis, late) \
@@ -91,6 +100,23 @@ static const weft_recipe_row
     stdit_rows[] = {GROUPS("*temporal_blocks.*", "*spatial_blocks.*", "cp")},
     latte_rows[] = {GROUPS("*temporal_transformer_blocks.*", "*transformer_blocks.*", "cp")};
 
+/* Tensor parallel of STDiT3. Layers that make q, k and v, or k and v, at once keep their weight in
+ * parts of rows, which are not those of heads; it is gathered, and a rank takes its heads of each
+ * (pass/shard.c). */
+#define GATHERED(name) {name ".weight", "tp", {WEFT_S, 0}, .gather = true, .params = true}, \
+    {name ".bias", "tp", {WEFT_S, 0}, .gather = true, .params = true, .optional = true},  \
+    {name ":columns", "tp", ALL, .optional = true},                                       \
+    {name ":slice", "tp", {WEFT_S, 0}, .optional = true}
+static const weft_recipe_row stdit_tp_rows[] = {
+    GATHERED("*blocks.*.attn.qkv"),
+    GATHERED("*blocks.*.cross_attn.kv_linear"),
+    COLUMNS("*blocks.*.cross_attn.q_linear", "tp"),
+    COLUMNS("*blocks.*.mlp.fc1", "tp"),
+    ROWS("*blocks.*attn.proj", "tp", ALL),
+    ROWS("*blocks.*.mlp.fc2", "tp", ALL),
+    {"*", "tp", ALL, .params = true, .optional = true},
+};
+
 /* Experts whole on their ranks: samples are split as over dp, and tokens go to their experts and
  * back (Lepikhin et al., GShard). */
 static const weft_recipe_row experts_rows[] = {
@@ -118,6 +144,8 @@ static const weft_recipe_list
     ring    = LIST("ring", "context parallel, keys go round",     ring_rows),
     cp      = LIST("cp",   "context parallel, tokens into heads", cp_rows),
     sp      = LIST("sp",   "tensor parallel, tokens in between",  sp_rows),
+    joint_ring = LIST("ring", "context parallel, keys go round",  joint_ring_rows),
+    stdit_tp   = LIST("tp",   "tensor parallel",                  stdit_tp_rows),
     stdit   = LIST("cp",   "context parallel, frames into places", stdit_rows),
     latte   = LIST("cp",   "context parallel, frames into places", latte_rows),
     stdit_heads = LIST("heads", "context parallel, places into heads",  stdit_heads_rows),
@@ -131,7 +159,7 @@ const weft_recipe_list
     weft_split_experts_tp = LIST("tp", "tensor parallel",                     experts_tp_rows),
     weft_split_experts_sp = LIST("sp", "tensor parallel, tokens in between",  experts_sp_rows);
 
-const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS] = {&tp, &cp, &sp};
+const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS] = {&tp, &joint_ring, &cp, &sp};
 const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS] = {&tp_norm, &ring, &cp,
                                                                            &sp_norm};
 const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS] = {
@@ -140,6 +168,7 @@ const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS] 
 const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS] = {&tp, &ring, &cp, &sp};
 const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS] = {&tp, &latte, &latte_heads,
                                                                           &latte_ring};
-const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS] = {&stdit, &stdit_heads,
+const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS] = {&stdit_tp, &stdit,
+                                                                          &stdit_heads,
                                                                           &stdit_ring};
 /* clang-format on */

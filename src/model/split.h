@@ -6,8 +6,8 @@
 
 #include "pass/pass.h"
 
-/* tp, cp, sp */
-enum { WEFT_SPLIT_LISTS = 3 };
+/* tp, ring, cp, sp of families whose tokens of video and text see each other */
+enum { WEFT_SPLIT_LISTS = 4 };
 extern const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS];
 
 /* tp, ring, cp, sp of families whose tokens see each other in self-attention attn1 and the text in
@@ -23,8 +23,8 @@ enum { WEFT_SPLIT_EXPERTS_LISTS = 7 };
 extern const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS];
 
 /* Of families whose spatial and temporal blocks work on (B,G,S,C), G groups that do not see each
- * other: tp (Latte), cp, which splits the groups, and heads and ring, which split places. */
-enum { WEFT_SPLIT_LATTE_LISTS = 4, WEFT_SPLIT_STDIT_LISTS = 3 };
+ * other: tp, cp, which splits the groups, and heads and ring, which split places. */
+enum { WEFT_SPLIT_LATTE_LISTS = 4, WEFT_SPLIT_STDIT_LISTS = 4 };
 extern const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS];
 extern const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS];
 

@@ -13,6 +13,7 @@
  * parts are uneven. */
 #include "pass/pass.h"
 #include "pass/rewrite.h"
+#include "pass/shard_open.h"
 #include "pass/stage.h"
 
 #include <math.h>
@@ -51,6 +52,7 @@ typedef struct axis_pass {
     bool last;         /* no axis behind this one lays out what nodes make */
     readers *readers;  /* by value of `from` */
     bool *waiting;     /* by value of `from`: a concat that is made with its attention */
+    bool *done;        /* by node of `from`: emitted with a node before it */
     grouped *grouped;  /* by value of `from`; owned */
 } axis_pass;
 
@@ -181,20 +183,6 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
     }
     if (weft_graph_check(p->to) == WEFT_OK)
         weft_graph_node_mut(p->to, weft_value_get(p->to, made[0])->node)->backward = n->backward;
-}
-
-static void expand_node(axis_pass *p, const weft_node *n, const weft_value *in,
-                        const weft_layout_choice *choice)
-{
-    weft_value made[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE, WEFT_NONE};
-    const int32_t first = weft_graph_node_count(p->to);
-    choice->expansion->emit(p->to, p->from, n, p->axis, in, made);
-    for (int o = 0; o < n->out_count; o++) {
-        put_version(p, n->out[o], choice->out[o], made[o]);
-        check_local_shape(p, n, n->out[o], choice->out[o], made[o]);
-    }
-    for (int32_t i = first; i < weft_graph_node_count(p->to); i++)
-        weft_graph_node_mut(p->to, i)->backward = n->backward;
 }
 
 /* ---- conversions --------------------------------------------------------------------------- */
@@ -815,18 +803,87 @@ static int32_t portions_of(const axis_pass *p, const weft_node *n, const weft_re
     return (int32_t)(most < 2 ? 1 : wanted < most ? wanted : most);
 }
 
-static void emit_plainly(axis_pass *p, const weft_node *n, const weft_layout_choice *choice)
+static void convert_inputs(axis_pass *p, const weft_node *n, const weft_layout_choice *choice,
+                           weft_value *in)
 {
-    weft_value *in = p->in;
     for (int i = 0; i < n->in_count; i++)
         in[i] =
             weft_value_ok(n->in[i]) ? convert(p, n->in[i], weft_layout_need(choice, i)) : WEFT_NONE;
     for (int o = 0; o < n->out_count; o++)
         p->home[n->out[o].id] = choice->out[o];
-    if (choice->expansion)
-        expand_node(p, n, in, choice);
-    else
-        emit_node(p, n, in, choice->out);
+}
+
+static void set_outputs(axis_pass *p, const weft_expanded *m, const weft_layout_choice *choice)
+{
+    for (int o = 0; o < m->node->out_count; o++) {
+        put_version(p, m->node->out[o], choice->out[o], m->out[o]);
+        check_local_shape(p, m->node, m->node->out[o], choice->out[o], m->out[o]);
+    }
+}
+
+/* The result in the layout of the recipe's row. */
+static void convert_output(axis_pass *p, const weft_node *n, const weft_recipe_row *row)
+{
+    if (!row || weft_graph_check(p->to) != WEFT_OK ||
+        !check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank))
+        return;
+    p->held = row->held;
+    p->piece = row->piece && p->recipe->slices && p->recipe->slices->kind != WEFT_SLICES_OFF;
+    convert(p, n->out[0], row->layout);
+    p->held = p->piece = false;
+    p->home[n->out[0].id] = row->layout;
+}
+
+/* A later node of the same scope that reads the same operands but the first, which exists before
+ * node `first`: its queries can read what is exchanged for that node. */
+static bool joins(const axis_pass *p, int32_t first, int32_t later)
+{
+    const weft_node *a = weft_graph_node(p->from, first), *b = weft_graph_node(p->from, later);
+    if (a->op != b->op || a->in_count != b->in_count || strcmp(a->scope, b->scope) ||
+        info_of(p, b->in[0])->node >= first)
+        return false;
+    for (int i = 1; i < a->in_count; i++)
+        if (a->in[i].id != b->in[i].id)
+            return false;
+    return true;
+}
+
+/* Expands node `first` and the nodes that join it. */
+static void expand_group(axis_pass *p, int32_t first, const weft_layout_choice *choice)
+{
+    enum { NEAR = 64 }; /* nodes between the attentions of one block */
+    weft_expanded member[WEFT_EXPANDED_MOST] = {{.node = weft_graph_node(p->from, first)}};
+    const int32_t nodes = weft_graph_node_count(p->from), emitted = weft_graph_node_count(p->to);
+    int count = 1;
+    convert_inputs(p, member[0].node, choice, member[0].in);
+    for (int32_t i = first + 1; i < nodes && i < first + NEAR && count < WEFT_EXPANDED_MOST; i++) {
+        if (!joins(p, first, i))
+            continue;
+        p->plan[i] = *choice;
+        p->portions[i] = 1;
+        p->done[i] = true;
+        member[count].node = weft_graph_node(p->from, i);
+        convert_inputs(p, member[count].node, choice, member[count].in);
+        count++;
+    }
+    choice->expansion->emit(p->to, p->from, member, count, p->axis);
+    for (int32_t i = emitted; i < weft_graph_node_count(p->to); i++)
+        weft_graph_node_mut(p->to, i)->backward = member[0].node->backward;
+    for (int m = 0; m < count; m++) {
+        set_outputs(p, &member[m], choice);
+        if (m)
+            convert_output(p, member[m].node, row_for_node(p, member[m].node));
+    }
+}
+
+static void emit_plainly(axis_pass *p, const weft_node *n, const weft_layout_choice *choice)
+{
+    if (choice->expansion) {
+        expand_group(p, info_of(p, n->out[0])->node, choice);
+        return;
+    }
+    convert_inputs(p, n, choice, p->in);
+    emit_node(p, n, p->in, choice->out);
 }
 
 /* Where attention is not in groups after all, or only other groups are there. */
@@ -860,14 +917,7 @@ static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *cho
         return;
     }
     emit_plainly(p, n, choice);
-    if (row && weft_graph_check(p->to) == WEFT_OK &&
-        check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank)) {
-        p->held = row->held;
-        p->piece = row->piece && p->recipe->slices && p->recipe->slices->kind != WEFT_SLICES_OFF;
-        convert(p, n->out[0], row->layout);
-        p->held = p->piece = false;
-        p->home[n->out[0].id] = row->layout;
-    }
+    convert_output(p, n, row);
 }
 
 static void shard_ends(axis_pass *p)
@@ -1070,8 +1120,9 @@ static weft_status shard_axis(axis_pass *p)
     p->readers = weft_alloc(values * (int64_t)sizeof *p->readers);
     p->waiting = weft_alloc(values);
     p->grouped = weft_alloc(values * (int64_t)sizeof *p->grouped);
+    p->done = weft_alloc((int64_t)weft_graph_node_count(p->from) + 1);
     if (!p->version || !p->home || !p->gather || !p->in || !p->readers || !p->waiting ||
-        !p->grouped) {
+        !p->grouped || !p->done) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values",
                            (long long)values);
         goto out;
@@ -1087,6 +1138,8 @@ static weft_status shard_axis(axis_pass *p)
             shard_source(p, n);
             continue;
         }
+        if (p->done[i])
+            continue;
         weft_graph_push(p->to, "%s", n->scope);
         shard_node(p, n, &p->plan[i], &p->portions[i]);
         weft_graph_pop(p->to);
@@ -1108,144 +1161,8 @@ out:
         weft_free(p->grouped[v].made);
     }
     weft_free(p->grouped);
+    weft_free(p->done);
     return status;
-}
-
-/* ---- nodes that a recipe splits inside ----------------------------------------------------- */
-
-bool weft_recipe_keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                             weft_value param, int dim)
-{
-    const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : NULL;
-    for (int a = 0; name && a < mesh->axis_count; a++) {
-        const weft_recipe_row *row =
-            mesh->axis[a].size > 1 ? weft_recipe_row_for(recipe, mesh->axis[a].name, name, true)
-                                   : NULL;
-        if (row && row->layout.kind == WEFT_S && row->layout.dim == dim && !row->gather)
-            return true;
-    }
-    return false;
-}
-
-/* (C) as (1, ..., 1, C). */
-static weft_value as_row(weft_graph *g, weft_value v, int rank, int64_t size)
-{
-    weft_shape shape = {.rank = rank};
-    for (int i = 0; i < rank; i++)
-        shape.dim[i] = i == rank - 1 ? size : 1;
-    return weft_reshape(g, v, shape);
-}
-
-/* linear and conv3d whose weight is split along its inputs (dim 1) give a pending sum, to which a
- * bias must not be added on every rank: it becomes an addition behind. */
-static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                             const weft_node *n)
-{
-    const bool plain =
-        n->op == WEFT_OP_CONV3D ||
-        (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act == WEFT_ACT_NONE);
-    return plain && n->in_count == 3 && weft_value_ok(n->in[2]) &&
-           weft_recipe_keeps_split(g, mesh, recipe, n->in[1], 1);
-}
-
-static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n,
-                                   const weft_value *map)
-{
-    const weft_value in[2] = {map[n->in[0].id], map[n->in[1].id]};
-    const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
-    const weft_value y = weft_emit(to, n->op, in, 2, n->attr);
-    return weft_add(to, y, as_row(to, map[n->in[2].id], out->rank, out->dim[out->rank - 1]));
-}
-
-/* rms_norm over a dim that is split with its weight: x rsqrt(sum(x^2) / C + eps) gamma, the sum
- * being over ranks. */
-static bool norm_opens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                       const weft_node *n)
-{
-    return n->op == WEFT_OP_RMS_NORM && !((const weft_attr_norm *)n->attr)->l2 && n->in_count > 1 &&
-           weft_recipe_keeps_split(g, mesh, recipe, n->in[1], 0);
-}
-
-static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const weft_node *n,
-                                 const weft_value *map)
-{
-    const weft_value x = map[n->in[0].id];
-    const weft_shape *shape = &weft_value_get(from, n->in[0])->shape;
-    const int last = shape->rank - 1;
-    const double eps = ((const weft_attr_norm *)n->attr)->eps;
-    weft_value scale = weft_mean(to, weft_unary(to, WEFT_OP_SQUARE, x), 1u << last);
-    scale = weft_unary(to, WEFT_OP_RSQRT, weft_affine(to, scale, 1, eps));
-    return weft_mul(to, weft_mul(to, x, scale),
-                    as_row(to, map[n->in[1].id], shape->rank, shape->dim[last]));
-}
-
-/* A reshape of (B,G,S,C) to rows of G S, or back, of a scope for which the recipe has a row
- * "scope:turned": where S is split and not G, parts lie together in rows of S G. */
-static bool is_turned(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                      const weft_node *n, bool *back)
-{
-    char name[512];
-    bool asked = false;
-    if (n->op != WEFT_OP_RESHAPE)
-        return false;
-    snprintf(name, sizeof name, "%s:turned", n->scope);
-    for (int a = 0; a < mesh->axis_count; a++)
-        asked = asked || (mesh->axis[a].size > 1 &&
-                          weft_recipe_row_for(recipe, mesh->axis[a].name, name, false));
-    const weft_shape *in = &weft_value_get(g, n->in[0])->shape,
-                     *out = &weft_value_get(g, n->out[0])->shape;
-    *back = out->dim[1] < in->dim[1];
-    const weft_shape *rows = *back ? in : out, *groups = *back ? out : in;
-    return asked && in->rank == 4 && out->rank == 4 && in->dim[0] == out->dim[0] &&
-           rows->dim[1] == groups->dim[1] * groups->dim[2];
-}
-
-static weft_value emit_turned(weft_graph *to, const weft_graph *from, const weft_node *n, bool back,
-                              const weft_value *map)
-{
-    static const int perm[] = {0, 2, 1, 3};
-    const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
-    const weft_value x = map[n->in[0].id];
-    return back ? weft_permute(
-                      to,
-                      weft_reshape(to, x,
-                                   WEFT_SHAPE(out->dim[0], out->dim[2], out->dim[1], out->dim[3])),
-                      perm)
-                : weft_reshape(to, weft_permute(to, x, perm), *out);
-}
-
-/* A copy of `g`, with those nodes taken apart. */
-static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int rank,
-                              const weft_recipe *recipe, weft_graph *to)
-{
-    weft_value *map = weft_alloc((int64_t)weft_graph_value_count(g) * (int64_t)sizeof *map);
-    if (!map)
-        return weft_fail(WEFT_E_MEMORY, "out of memory copying a graph");
-    weft_graph_set_mesh(to, mesh, rank);
-    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
-        const weft_node *n = weft_graph_node(g, i);
-        bool back;
-        const bool bias = bias_goes_behind(g, mesh, recipe, n),
-                   turned = is_turned(g, mesh, recipe, n, &back);
-        if (!bias && !turned && !norm_opens(g, mesh, recipe, n)) {
-            weft_graph_copy_node(to, g, i, map);
-            continue;
-        }
-        weft_graph_push(to, "%s", n->scope);
-        map[n->out[0].id] = bias     ? emit_bias_behind(to, g, n, map)
-                            : turned ? emit_turned(to, g, n, back, map)
-                                     : emit_open_norm(to, g, n, map);
-        weft_graph_pop(to);
-    }
-    int count;
-    const weft_named *outputs = weft_graph_outputs(g, &count);
-    for (int i = 0; i < count; i++)
-        weft_output(to, outputs[i].name, map[outputs[i].value.id]);
-    const weft_pair *updates = weft_graph_updates(g, &count);
-    for (int i = 0; i < count; i++)
-        weft_update(to, map[updates[i].source.id], map[updates[i].value.id]);
-    weft_free(map);
-    return weft_graph_check(to);
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
@@ -1391,7 +1308,7 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < t.count && status == WEFT_OK; i++) {
         t.graph[i] = weft_graph_create();
-        status = t.graph[i] ? copy_whole(g, mesh, t.rank[i], recipe, t.graph[i])
+        status = t.graph[i] ? weft_shard_open(g, mesh, t.rank[i], recipe, t.graph[i])
                             : weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
     }
     for (int i = 0; i < axes && status == WEFT_OK; i++) {

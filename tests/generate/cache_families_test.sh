@@ -78,6 +78,7 @@ for rule in every:2,warm=0 block:0.9,warm=0; do
     make one hunyuan --cache $rule || { cat one.log; fail "hunyuan: --cache $rule"; }
     several hunyuan $rule --parallel tp=2
     several hunyuan $rule --parallel tp=2 --parallel sequence=true
+    several hunyuan $rule --parallel cp=2 --parallel context=ring
 done
 
 # what is gained and lost, in a table and as JSON

@@ -26,6 +26,7 @@ for made in "STDiT3 {depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}
             { cat $class-many$n.log; fail "fewer slices than asked for are not told"; }
         grep -q "asked for" $class-off$n.log && { cat $class-off$n.log; fail "slices: off asks for slices"; }
     done
+    generate 2 $class tp --parallel tp=2
     generate 2 $class auto --parallel cp=2 --slices auto
     grep -q "^slices .*, the best of [0-9]*, priced in .* a step, of which kernels .*; next slices .*: \(as fast\|.* slower, by\)" $class-auto.log ||
         { cat $class-auto.log; fail "auto does not say why"; }
@@ -37,6 +38,8 @@ def load(name):
     return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
 def error(a, b): return sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / sum(x * x for x in a) ** 0.5
 one = load("one")
+print("tp", error(one, load("tp")))
+assert error(one, load("tp")) <= 1e-5, "tp"
 for n in "23":
     off = load("off" + n)
     for name in ("off" + n, "on" + n, "many" + n) + ("auto",) * (n == "2"):

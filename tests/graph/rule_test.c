@@ -74,9 +74,12 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
         memcpy(room, t->c->attr, (size_t)info->attr_bytes);
     if (l.kind == WEFT_S)
         info->local(g, room, l.dim, start, local.dim[l.dim]);
-    if (t->choice->expansion)
-        t->choice->expansion->emit(g, whole, n, 0, in, out);
-    else
+    weft_expanded member = {.node = n};
+    memcpy(member.in, in, (size_t)t->c->in_count * sizeof *in);
+    if (t->choice->expansion) {
+        t->choice->expansion->emit(g, whole, &member, 1, 0);
+        memcpy(out, member.out, sizeof member.out);
+    } else
         weft_emit_all(g, t->c->op, in, t->c->in_count, t->c->attr ? room : NULL, out);
     for (int o = 0; o < n->out_count; o++) {
         char name[16];

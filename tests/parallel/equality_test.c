@@ -10,6 +10,7 @@
 #include "../ranks_of.h"
 #include "base/rng.h"
 #include "pass/parallel.h"
+#include "pass/passes.h"
 #include "runtime/comm.h"
 #include "runtime/part.h"
 #include "train/bulletin.h"
@@ -45,8 +46,17 @@ static const char *const models[] = {
     "{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":3,"
     "\"attention_head_dim\":8,\"in_channels\":3,\"num_layers\":2,\"sample_size\":4,"
     "\"patch_size\":1,\"caption_channels\":6}",
+    /* attention to the tokens of video and text at once */
+    "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":16,\"in_channels\":3,\"out_channels\":3,\"time_embed_dim\":8,"
+    "\"text_embed_dim\":6,\"num_layers\":2,\"patch_size\":1,\"max_text_seq_length\":4,"
+    "\"use_rotary_positional_embeddings\":true}",
+    "{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"num_layers\":1,"
+    "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":6,\"patch_size\":1,"
+    "\"pooled_projection_dim\":5,\"rope_axes_dim\":[2,2,2]}",
 };
-enum { DENSE, DROPLESS, CAPACITY, STDIT, LATTE, MODELS };
+enum { DENSE, DROPLESS, CAPACITY, STDIT, LATTE, COGVIDEO, HUNYUAN, MODELS };
 
 static weft_graph *whole_graph(const weft_model *model)
 {
@@ -60,6 +70,15 @@ static weft_graph *whole_graph(const weft_model *model)
     p.at[WEFT_PORT_LATENTS] = latents;
     p.at[WEFT_PORT_TIMESTEP] = time;
     p.at[WEFT_PORT_TEXT] = text;
+    static const weft_port more[] = {WEFT_PORT_POOLED, WEFT_PORT_GUIDANCE};
+    const weft_model_size size = {BATCH, 3, 5, 7, TOKENS};
+    for (int i = 0; i < WEFT_COUNT(more); i++)
+        if (weft_model_takes(model, more[i]))
+            p.at[more[i]] = weft_model_input(g, model, &size, more[i], "batch.");
+    if (!strcmp(model->family->class_name,
+                "HunyuanVideoTransformer3DModel")) /* as much of each text as is there */
+        p.at[WEFT_PORT_TEXT_MASK] =
+            weft_input(g, "batch.mask", WEFT_F32, WEFT_SHAPE(BATCH, TOKENS));
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
     const weft_value error = weft_sub(g, p.at[WEFT_PORT_PREDICTION], target);
     weft_value loss = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
@@ -97,6 +116,8 @@ static double value_of(const char *name, int64_t index)
     for (const char *c = name; *c; c++)
         seed = weft_seed_mix(seed, (uint64_t)*c);
     const double normal = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
+    if (!strcmp(name, "batch.mask"))
+        return index % TOKENS <= index / TOKENS % TOKENS;
     return strcmp(name, "batch.timestep") ? normal : 500 + 300 * tanh(normal);
 }
 
@@ -105,8 +126,9 @@ static double value_of(const char *name, int64_t index)
 static void fill(const weft_step *step, int64_t i)
 {
     static const char *const names[] = {"batch.latents", "batch.timestep", "batch.text",
-                                        "batch.target"};
-    for (int k = 0; k < 4; k++) {
+                                        "batch.target",  "batch.pooled",   "batch.guidance",
+                                        "batch.mask"};
+    for (int k = 0; k < WEFT_COUNT(names); k++) {
         const weft_value v = weft_graph_find(step->graph, names[k]);
         weft_tensor *to = weft_program_input(step->program, names[k]);
         if (!weft_value_ok(v) || !to)
@@ -464,6 +486,69 @@ Test(equality, layers_in_slices_and_one_axis)
 {
     COMPARE({"dp=2,cp=2", .model = STDIT}, {"dp=2,cp=2", 1, .model = LATTE},
             {"fsdp=2,cp=2", .model = STDIT}, {"cp=2,tp=2", .model = LATTE});
+}
+
+Test(equality, layers_over_frames_and_places_by_heads)
+{
+    COMPARE({"tp=2", .model = STDIT}, {"tp=3", .model = STDIT}, {"dp=2,tp=3", 1, .model = STDIT},
+            {"cp=2,tp=3", .model = STDIT}, {"fsdp=2,tp=2", .model = STDIT},
+            {"tp=3", .parts = true, .model = STDIT});
+}
+
+/* ---- keys of video and text, of which the video's go round ------------------------------------ */
+
+Test(equality, joint_attention_by_ring)
+{
+    COMPARE({"ring=2", .model = COGVIDEO}, {"ring=3", .model = HUNYUAN},
+            {"ring=2", .parts = true, .model = HUNYUAN}, {"dp=2,ring=2", 1, .model = COGVIDEO});
+}
+
+Test(equality, joint_attention_by_ring_and_one_axis)
+{
+    COMPARE({"ring=2,cp=2", .model = HUNYUAN}, {"ring=2,cp=3", .model = COGVIDEO},
+            {"ring=2,tp=3", .model = HUNYUAN}, {"ring=2,sp=2", .model = COGVIDEO},
+            {"fsdp=2,ring=2", .model = HUNYUAN});
+}
+
+static double flops_of_blocks(const weft_graph *g)
+{
+    double flops = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        if (strstr(weft_graph_node(g, n)->scope, "_blocks."))
+            flops += (double)weft_node_cost(g, n).flops;
+    return flops;
+}
+
+/* FLOPs of the blocks' forward on rank 0, as a share of those on one rank. */
+static double share_of_work(int at, const char *axes)
+{
+    const weft_model model = model_of(models[at]);
+    weft_mesh mesh;
+    weft_recipe recipe;
+    weft_graph *g = whole_graph(&model), *own;
+    cr_assert_eq(weft_mesh_parse(axes, &mesh), WEFT_OK);
+    cr_assert_eq(weft_recipe_compose(model.family->recipe, model.family->recipes, &mesh, &recipe),
+                 WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < recipe.count; i++)
+        ((weft_recipe_row *)(uintptr_t)recipe.row)[i].optional = true;
+    const weft_pass_setup setup = {.mesh = &mesh, .recipe = &recipe};
+    own = g;
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &own, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, false, &own, NULL), WEFT_OK);
+    const double share = flops_of_blocks(own) / flops_of_blocks(g);
+    weft_recipe_free(&recipe);
+    weft_graph_free(own);
+    weft_graph_free(g);
+    return share;
+}
+
+/* A third for each rank, and the modulations, which every rank computes. */
+Test(equality, ranks_share_the_work)
+{
+    cr_expect_lt(share_of_work(STDIT, "tp=3"), 0.4, "%g", share_of_work(STDIT, "tp=3"));
+    cr_expect_lt(share_of_work(COGVIDEO, "ring=3"), 0.4, "%g", share_of_work(COGVIDEO, "ring=3"));
+    cr_expect_lt(share_of_work(HUNYUAN, "ring=3"), 0.4, "%g", share_of_work(HUNYUAN, "ring=3"));
 }
 
 /* ---- heads by groups, tokens by chunks (pass/shard.c) ----------------------------------------- */
