@@ -21,7 +21,22 @@ if ! command -v apt-get >/dev/null; then
 fi
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
+# Runs apt-get, and again while another program holds the lock of the package manager: for 10 minutes at most.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+    tries=0
+    while ! DEBIAN_FRONTEND=noninteractive $sudo apt-get -o DPkg::Lock::Timeout=60 "$@" >/dev/null 2>"$log"; do
+        if ! grep -qiE 'could not get lock|unable to (acquire|lock)|is another process using it' "$log" || [ $tries -ge 120 ]; then
+            cat "$log" >&2
+            return 1
+        fi
+        [ $tries -gt 0 ] || echo "install-deps: another program is using the package manager; waiting for it (up to 10 minutes)"
+        tries=$((tries + 1))
+        sleep 5
+    done
+}
 echo "installing:$missing"
-$sudo apt-get update -qq
+apt update -qq
 # shellcheck disable=SC2086
-DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
+apt install -y -qq --no-install-recommends $missing

@@ -239,6 +239,9 @@ static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, co
     if (!item && (is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST))
         weft_buf_printf(&expected, "a list, each item ");
     describe_expected(key, &expected);
+    if ((key->type == WEFT_KEY_I64 || key->type == WEFT_KEY_I64_LIST) && key->unit &&
+        !strcmp(key->unit, "bytes"))
+        weft_buf_printf(&expected, ", such as 6GiB or 500MB");
     const char *text = expected.data ? expected.data : "another type";
     weft_status_code status;
     if (node->kind == WEFT_YAML_SCALAR)

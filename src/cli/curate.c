@@ -24,6 +24,10 @@ static void print_report(const char *out, const weft_curate_report *r)
     printf("shots rejected   %8lld\n", (long long)r->shots_rejected);
     printf("clips            %8lld  (%.1f s of %.1f s)\n", (long long)r->clips, r->seconds_out,
            r->seconds_in);
+    if (r->clips_without_caption > 0)
+        printf("without caption  %8lld  clips; a caption is VIDEO.txt or VIDEO.json beside the "
+               "video\n",
+               (long long)r->clips_without_caption);
     printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
 }
 

@@ -95,13 +95,10 @@ static void print_libraries(void)
 static void print_gpu(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    void *plugin = dlopen("libweft-cuda.so", RTLD_LAZY | RTLD_LOCAL);
-    printf("%-16s CUDA driver %s, weft's CUDA plugin %s\n", "GPU", driver ? "found" : "not found",
-           plugin ? "found" : "not found");
+    printf("%-16s CUDA driver %s; weft computes on the processor\n", "GPU",
+           driver ? "found" : "not found");
     if (driver)
         dlclose(driver);
-    if (plugin)
-        dlclose(plugin);
 }
 
 /* "1024/8": so many ranks, on nodes of so many. */
@@ -257,8 +254,8 @@ const weft_verb weft_verb_doctor = {
     .usage = "[--measure] [--collectives RANKS[/PER_NODE] [--out FILE]] [--ranks]",
     .details =
         "Lists processor, cores, SIMD levels, memory, the libraries with their versions, MPI,\n"
-        "BLAS and OpenMP threads, codecs, and whether a GPU driver and weft's CUDA plugin are\n"
-        "found. With --measure also the best speed of f32 matrix products, which progress lines\n"
+        "BLAS and OpenMP threads, codecs, and whether a GPU driver is found.\n"
+        "With --measure also the best speed of f32 matrix products, which progress lines\n"
         "of `weft train` are held against, and of memory. With --collectives only a table: for\n"
         "every collective and size the algorithm that is taken and what it costs, by built-in\n"
         "costs of messages, or under mpirun by those measured between its ranks. Of as many ranks\n"

@@ -61,6 +61,18 @@ out:
     return status;
 }
 
+/* The folder's vae/ if the folder is a whole model. */
+static weft_status find_vae(weft_arena *arena, const char **model)
+{
+    char *config = weft_arena_printf(arena, "%s/config.json", *model),
+         *inside = weft_arena_printf(arena, "%s/vae", *model);
+    if (!config || !inside)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (weft_path_is_dir(inside) && !weft_path_exists(config))
+        *model = inside;
+    return WEFT_OK;
+}
+
 static weft_status eval_vae(const weft_args *args)
 {
     weft_vae_eval_options o = {.vae = weft_args_string(args, "--model"),
@@ -83,7 +95,9 @@ static weft_status eval_vae(const weft_args *args)
     weft_arena *arena = weft_arena_create();
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    const weft_status_code status = eval_vae_over(args, arena, &o);
+    weft_status_code status = find_vae(arena, &o.vae);
+    if (status == WEFT_OK)
+        status = eval_vae_over(args, arena, &o);
     weft_arena_free(arena);
     return status;
 }
@@ -176,7 +190,7 @@ static weft_status run_eval(const weft_args *args)
 static const weft_option options[] = {
     {.name = "--model",
      .value_name = "DIR",
-     .help = "vae: the VAE's folder; prompts, cache: the model folder",
+     .help = "model folder; vae: also the folder of the VAE alone",
      .required = true},
     {.name = "--json",
      .value_name = "FILE",

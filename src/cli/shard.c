@@ -25,6 +25,9 @@ static weft_status run_shard(const weft_args *args)
         weft_format_bytes(r.bytes, bytes), (long long)r.kept_shards);
     printf("used %lld of %lld clips, %lld frames\n", (long long)r.written, (long long)r.clips,
            (long long)r.frames);
+    if (r.without_caption)
+        printf("without a caption: %lld of %lld clips; need_caption drops them\n",
+               (long long)r.without_caption, (long long)r.written);
     for (int i = 0; i < WEFT_SHARD_REASONS; i++)
         if (r.dropped[i])
             printf("dropped %lld of %lld clips, %lld frames: %s (listed in index.json)\n",

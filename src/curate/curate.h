@@ -53,7 +53,7 @@ extern const weft_section weft_curate_section;
 
 typedef struct weft_curate_report {
     int64_t files, videos, sidecars, sidecars_unused, other_files, videos_rejected;
-    int64_t shots, shots_rejected, clips;
+    int64_t shots, shots_rejected, clips, clips_without_caption;
     double seconds_in, seconds_out;
 } weft_curate_report;
 

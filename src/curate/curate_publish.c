@@ -69,6 +69,7 @@ static weft_status list_clip(lists *l, const weft_curate_plan *p, const weft_cur
     l->report.seconds_out +=
         json_real_value(json_array_get(span, 1)) - json_real_value(json_array_get(span, 0));
     l->report.clips++;
+    l->report.clips_without_caption += !json_object_get(meta, "caption");
     json_decref(meta);
     json_decref(line);
     return status;
@@ -210,7 +211,7 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     if (s->kind == WEFT_FOOTAGE_OTHER) {
         r->other_files++;
         reject = weft_curate_reject("type", 0, 0,
-                                    s->why_other ? s->why_other : "not a video, by its name");
+                                    s->why_other ? s->why_other : weft_footage_why(s->name));
     } else {
         r->videos++;
         if (s->same_as) {
@@ -424,12 +425,13 @@ static weft_status write_lists(const weft_curate_plan *p, const lists *l)
 {
     const weft_curate_report *r = &l->report;
     json_t *summary = json_pack(
-        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files,
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files,
         "videos", (json_int_t)r->videos, "sidecars", (json_int_t)r->sidecars, "sidecars_unused",
         (json_int_t)r->sidecars_unused, "other_files", (json_int_t)r->other_files,
         "videos_rejected", (json_int_t)r->videos_rejected, "shots", (json_int_t)r->shots,
         "shots_rejected", (json_int_t)r->shots_rejected, "clips", (json_int_t)r->clips,
-        "seconds_in", r->seconds_in, "seconds_out", r->seconds_out, "rejects", l->by_operator);
+        "clips_without_caption", (json_int_t)r->clips_without_caption, "seconds_in", r->seconds_in,
+        "seconds_out", r->seconds_out, "rejects", l->by_operator);
     weft_buf path = {0};
     weft_status_code status = WEFT_OK;
     weft_buf_printf(&path, "%s/manifest.jsonl", p->out);

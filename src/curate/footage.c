@@ -19,3 +19,13 @@ weft_footage weft_footage_of(const char *name)
             return WEFT_FOOTAGE_OTHER;
     return WEFT_FOOTAGE_VIDEO;
 }
+
+const char *weft_footage_why(const char *name)
+{
+    static const char *const captions[] = {"csv", "tsv", "srt", "vtt", "ass", "jsonl", NULL};
+    for (int i = 0; captions[i]; i++)
+        if (strcasecmp(weft_path_extension(name), captions[i]) == 0)
+            return "not a video, by its name. If it has captions: they are read from VIDEO.txt or "
+                   "VIDEO.json beside each video only";
+    return "not a video, by its name";
+}

@@ -9,5 +9,7 @@ typedef enum weft_footage {
 } weft_footage;
 
 weft_footage weft_footage_of(const char *name);
+/* Why a file is taken for WEFT_FOOTAGE_OTHER, by its name; static. */
+const char *weft_footage_why(const char *name);
 
 #endif

@@ -125,6 +125,74 @@ static void tell_missing(const weft_dataset *ds, const weft_names *names, const 
     weft_free(list);
 }
 
+/* "tar.gz" of "a.tar.gz", "mp4" of "a.mp4". */
+static const char *suffix_of(const char *name)
+{
+    const char *last = weft_path_extension(name), *tar = strstr(name, ".tar.");
+    return tar && tar + 5 == last ? tar + 1 : last;
+}
+
+static bool is_compressed(const char *name)
+{
+    static const char *const suffixes[] = {"tar.gz",  "tar.zst", "tar.xz",
+                                           "tar.bz2", "tar.lz4", "tgz"};
+    for (int i = 0; i < WEFT_COUNT(suffixes); i++)
+        if (!strcmp(suffix_of(name), suffixes[i]))
+            return true;
+    return false;
+}
+
+/* "3 .mp4, 1 .json": what a folder has. */
+static void describe_files(const weft_names *names, weft_buf *to)
+{
+    enum { MOST = 8 };
+    const char *suffix[MOST];
+    int64_t count[MOST] = {0}, others = 0;
+    int kinds = 0;
+    for (int64_t i = 0; i < names->count; i++) {
+        int k = 0;
+        if (names->name[i][0] == '.')
+            continue; /* notes of weft shard */
+        while (k < kinds && strcmp(suffix[k], suffix_of(names->name[i])) != 0)
+            k++;
+        if (k == MOST) {
+            others++;
+            continue;
+        }
+        suffix[k] = suffix_of(names->name[i]);
+        kinds += k == kinds;
+        count[k]++;
+    }
+    for (int k = 0; k < kinds; k++)
+        weft_buf_printf(to, "%s%lld %s%s", k ? ", " : "", (long long)count[k],
+                        *suffix[k] ? "." : "without a suffix", suffix[k]);
+    if (others)
+        weft_buf_printf(to, ", %lld others", (long long)others);
+}
+
+static weft_status fail_without_shards(const weft_names *names, const char *path, const char *split)
+{
+    weft_buf files = {0};
+    bool compressed = false, tars = false;
+    for (int64_t i = 0; i < names->count; i++) {
+        compressed |= is_compressed(names->name[i]);
+        tars |= !strcmp(weft_path_extension(names->name[i]), "tar");
+    }
+    describe_files(names, &files);
+    const weft_status_code status = weft_fail(
+        WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder. It has %s%s.%s%s%s%s%s",
+        path, split ? split : "", split ? "-" : "", files.len ? "files: " : "no files",
+        files.data ? files.data : "",
+        split ? " The split's name is data.split of a run, or --split; \"\" takes all shards." : "",
+        split && tars ? " The .tar files belong to other splits." : "",
+        compressed ? " Compressed shards are not read; decompress them, e.g. with gunzip." : "",
+        split && !strcmp(split, "heldout") ? " `weft shard --set heldout=0.1` keeps clips for it."
+                                           : "",
+        tars || compressed ? "" : " `weft shard` writes shards of the clips of `weft curate`.");
+    weft_buf_free(&files);
+    return status;
+}
+
 static weft_status add_folder(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     weft_names names = {0};
@@ -140,13 +208,9 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
     }
     if (status == WEFT_OK)
         tell_missing(ds, &names, path, split);
-    weft_names_free(&names);
     if (status == WEFT_OK && ds->shards == 0)
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder%s", path,
-                           split ? split : "", split ? "-" : "",
-                           split && strcmp(split, "heldout") == 0
-                               ? "; `weft shard --set heldout=0.1` keeps clips for it"
-                               : "");
+        status = fail_without_shards(&names, path, split);
+    weft_names_free(&names);
     return status;
 }
 
@@ -220,6 +284,11 @@ static weft_status add_path(weft_dataset *ds, const char *path, const char *spli
             WEFT_E_NOT_FOUND,
             "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one",
             path, path);
+    if (is_compressed(base))
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: compressed shards are not read, because samples are read at random "
+                         "places; decompress it, e.g. with gunzip",
+                         path);
     char *folder = weft_arena_printf(ds->arena, "%.*s",
                                      (int)(base - path > 1 ? base - path - 1 : base - path), path);
     if (!folder)

@@ -539,6 +539,10 @@ static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_i
         status = read_facts(m, &m->sample[i], m->part + first);
         first += m->sample[i].part_count;
     }
+    if (tar.links)
+        weft_warn("%s: %lld links in it are not read, the first is \"%s\"; write the files "
+                  "themselves, e.g. with tar --dereference --hard-dereference",
+                  m->path, (long long)tar.links, tar.link ? tar.link : "");
     const char *damage = tar.damage; /* of m->names */
     weft_tar_close(&tar);
     *index = (weft_index){.facts = *facts,

@@ -508,8 +508,12 @@ static weft_status check_place(job *j, const char *file)
                             weft_storage_root(j->out), file);
 }
 
+typedef struct shard_counts {
+    int64_t samples, frames, without_caption;
+} shard_counts;
+
 static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int64_t to,
-                              int64_t *samples, int64_t *frames, weft_progress *progress)
+                              shard_counts *counts, weft_progress *progress)
 {
     for (int64_t i = from; i < to; i++) {
         sample_parts s = {.video = -1};
@@ -517,8 +521,9 @@ static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int6
         weft_status_code status = sample_open(j, &j->clip[i], &s, &usable);
         if (status == WEFT_OK && usable) {
             status = sample_write(shard, &j->clip[i], &s);
-            ++*samples;
-            *frames += weft_meta_frames(s.json);
+            counts->samples++;
+            counts->frames += weft_meta_frames(s.json);
+            counts->without_caption += !*s.caption;
         }
         sample_close(&s);
         WEFT_TRY(status);
@@ -538,7 +543,8 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
                              int64_t from, int64_t to, weft_progress *progress, json_t **entry)
 {
     weft_shard_file *shard = NULL;
-    int64_t samples = 0, frames = 0, bytes;
+    shard_counts counts = {0};
+    int64_t bytes;
     uint64_t hash;
     char hex[32], plan_hex[32];
     weft_status_code status = WEFT_OK;
@@ -550,15 +556,16 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
     WEFT_TRY(status);
     WEFT_TRY(remove_beside(j, "%s.idx", file)); /* of what is written over */
     WEFT_TRY(weft_shard_file_create(j->out, file, &shard));
-    WEFT_GO(fill_shard(j, shard, from, to, &samples, &frames, progress));
+    WEFT_GO(fill_shard(j, shard, from, to, &counts, progress));
     WEFT_GO(weft_shard_file_finish(shard, &hash, &bytes));
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
     snprintf(plan_hex, sizeof plan_hex, "%016llx", (unsigned long long)plan);
     json_t *dropped = json_array();
     for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
         json_array_append(dropped, json_array_get(j->dropped, i));
-    *entry = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples",
-                       (json_int_t)samples, "frames", (json_int_t)frames, "bytes",
+    *entry = json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples",
+                       (json_int_t)counts.samples, "frames", (json_int_t)counts.frames,
+                       "without_caption", (json_int_t)counts.without_caption, "bytes",
                        (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
     WEFT_GO(save_json(j->out, note, *entry));
 out:
@@ -583,6 +590,7 @@ static weft_status write_shard(job *j, const char *split, int64_t number, int64_
     *(strcmp(split, "train") ? &j->report->heldout : &j->report->train) += samples;
     j->report->bytes += json_integer_value(json_object_get(entry, "bytes"));
     j->report->frames += json_integer_value(json_object_get(entry, "frames"));
+    j->report->without_caption += json_integer_value(json_object_get(entry, "without_caption"));
     count_dropped(j, json_object_get(entry, "dropped"));
     j->report->shards++;
     json_array_append_new(j->shards, entry);

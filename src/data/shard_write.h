@@ -37,6 +37,7 @@ typedef enum weft_shard_reason {
  * that were kept. Frames are those that the metas tell. */
 typedef struct weft_shard_report {
     int64_t clips, written, train, heldout, shards, kept_shards, bytes, frames;
+    int64_t without_caption; /* of the written ones */
     int64_t dropped[WEFT_SHARD_REASONS], dropped_frames[WEFT_SHARD_REASONS];
 } weft_shard_report;
 

@@ -20,6 +20,8 @@ typedef struct weft_tar_index {
     /* Arena; NULL: whole. The first damage with its place; members before and behind are good. */
     char *damage;
     int64_t damaged_places;
+    int64_t links;    /* hard and symbolic ones; they are no members */
+    const char *link; /* name of the first one; arena */
 } weft_tar_index;
 
 /* Where an archive is read from; `read` gives all bytes or an error. */

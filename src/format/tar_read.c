@@ -246,6 +246,15 @@ static weft_status count_sparse_blocks(reader *r, int64_t at, bool flag, int64_t
     return WEFT_OK;
 }
 
+static weft_status count_link(reader *r, const tar_header *h)
+{
+    if (r->found.links++ > 0)
+        return WEFT_OK;
+    r->found.link = r->named ? weft_arena_strdup(r->arena, r->name.data)
+                             : weft_arena_printf(r->arena, "%.*s", (int)sizeof h->name, h->name);
+    return r->found.link ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
+}
+
 /* The header at r->at, with what it brings. */
 static weft_status read_header(reader *r)
 {
@@ -286,6 +295,8 @@ static weft_status read_header(reader *r)
         return note_place(r, at, "a sparse file is stored", "write the archive without --sparse");
     if (regular)
         WEFT_TRY(add_member(r, h, at + TAR_BLOCK, bytes));
+    if (h->type == '1' || h->type == '2')
+        WEFT_TRY(count_link(r, h));
     if (h->type != 'g' &&
         h->type != 'K') { /* both speak of what follows, not of this member's name */
         r->named = r->sparse = false;

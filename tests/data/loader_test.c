@@ -135,6 +135,52 @@ Test(loader, aspect_comes_before_length, .init = setup, .fini = teardown)
     weft_loader_close(loader);
 }
 
+static void expect_samples(weft_bucket *two, double fps, int64_t first, int64_t second)
+{
+    weft_loader_config config = config_of(1);
+    config.buckets = (weft_section_list){two[1].batch ? 2 : 1, two};
+    config.fps = fps;
+    config.random_start = false;
+    weft_loader *loader = NULL;
+    weft_batch batch;
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_loader_bucket_samples(loader, 0), first);
+    if (two[1].batch)
+        cr_assert_eq(weft_loader_bucket_samples(loader, 1), second);
+    for (int s = 0; s < 4; s++) {
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+        for (int64_t i = 0; i < batch.count; i++)
+            cr_assert_not(batch.replaced[i], "%s", batch.caption[i]);
+    }
+    weft_loader_close(loader);
+}
+
+/* Buckets within 5 % of the nearest aspect are as near, and the longest of them is taken; one that
+ * is 14 % off is not, however long. */
+Test(loader, only_equal_aspects_are_equally_near, .init = setup, .fini = teardown)
+{
+    weft_bucket near[2] = {{2, 5, 32, 32}, {2, 6, 31, 32}},
+                far[2] = {{2, 5, 32, 32}, {2, 6, 28, 32}};
+    expect_samples(near, 0, 0, CLIPS);
+    expect_samples(far, 0, CLIPS, 0);
+}
+
+/* Of n frames at 8 a second, 4 a second show (n - 1) / 2 + 1 and 16 a second 2 n - 1: a bucket of
+ * as many takes the clip, one of a frame more does not. */
+Test(loader, a_frame_rate_counts_every_frame, .init = setup, .fini = teardown)
+{
+    weft_bucket all[2] = {{2, 3, 32, 32}}, last[2] = {{2, 3, 32, 32}, {1, 8, 32, 32}},
+                none[2] = {{2, 3, 32, 32}, {1, 9, 32, 32}},
+                most[2] = {{2, 11, 32, 32}, {1, 29, 32, 32}},
+                more[2] = {{2, 11, 32, 32}, {1, 30, 32, 32}};
+    expect_samples(all, 4, CLIPS, 0);
+    expect_samples(last, 4, CLIPS - 1, 1); /* the clip of 15 frames */
+    expect_samples(none, 4, CLIPS, 0);
+    expect_samples(most, 16, CLIPS - 1, 1);
+    expect_samples(more, 16, CLIPS, 0);
+}
+
 Test(loader, batches_do_not_depend_on_ranks_or_threads, .init = setup, .fini = teardown)
 {
     weft_loader *whole = open_loader(1, 0, 1);
@@ -391,6 +437,40 @@ Test(loader, a_clip_that_asks_for_too_much_memory_costs_itself, .init = setup, .
     }
     cr_assert_eq(weft_loader_fate(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
     weft_loader_close(loader);
+}
+
+static weft_status_code open_in(const char *folder, const char *split)
+{
+    weft_dataset *ds;
+    const weft_status_code status = weft_dataset_open(folder, split, false, &ds);
+    if (status == WEFT_OK)
+        weft_dataset_close(ds);
+    return status;
+}
+
+/* A folder without shards of the split is an error that lists its files by suffix and names
+ * data.split; compressed shards are named as such. */
+Test(loader, a_folder_without_shards_lists_its_files, .init = setup, .fini = teardown)
+{
+    char folder[700], path[800];
+    snprintf(folder, sizeof folder, "%s/none", root);
+    cr_assert_eq(weft_make_dirs(folder), WEFT_OK);
+    static const char *const names[] = {"train-000000.tar.gz", "train-000001.tar.gz", "a.mp4"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        cr_assert_eq(weft_file_write_atomic(path, "x", 1), WEFT_OK);
+    }
+    cr_assert_eq(open_in(folder, "train"), WEFT_E_NOT_FOUND);
+    const char *message = weft_error_message();
+    cr_assert(strstr(message, "2 .tar.gz") && strstr(message, "1 .mp4") &&
+                  strstr(message, "data.split") && strstr(message, "gunzip"),
+              "%s", message);
+    snprintf(path, sizeof path, "%s/train-000000.tar.gz", folder);
+    cr_assert_eq(open_in(path, NULL), WEFT_E_UNSUPPORTED);
+    cr_assert_eq(open_in(shards, "other"), WEFT_E_NOT_FOUND);
+    cr_assert(strstr(weft_error_message(), "3 .tar,") &&
+                  strstr(weft_error_message(), "other splits"),
+              "%s", weft_error_message());
 }
 
 /* Which of two samples of one key is right nobody can say: refused, with both shards. So is a

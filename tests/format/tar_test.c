@@ -239,6 +239,28 @@ Test(tar, of_gnu_tar)
     }
 }
 
+/* Links are not members; they are counted, and the first is named, also with a long name. */
+Test(tar, links_are_counted)
+{
+    for (int digits = 1; digits <= 180; digits += 179) {
+        char command[1024];
+        snprintf(command, sizeof command,
+                 "cd %s && rm -rf d x.tar && mkdir d && n=$(printf %%0%dd 7) && echo one >d/a && "
+                 "ln -s a d/$n && ln d/a d/z && mkdir d/m && tar --sort=name -cf x.tar d",
+                 folder, digits);
+        cr_assert_eq(system(command), 0);
+        snprintf(path, sizeof path, "%s/x.tar", folder);
+        weft_map map;
+        weft_tar_index index;
+        open_archive(&map, &index);
+        cr_assert_eq(index.count, 1);
+        cr_assert_eq(index.links, 2);
+        cr_assert_eq((int)strlen(index.link), 2 + digits, "%s", index.link);
+        cr_assert_null(index.damage);
+        close_archive(&map, &index);
+    }
+}
+
 /* A member whose header, with a right checksum, claims more bytes than there are, or so many that
  * it swallows others. */
 Test(tar, lying_size)
