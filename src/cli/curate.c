@@ -1,5 +1,6 @@
 #include "curate/curate.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "cli/verb.h"
 
@@ -28,6 +29,8 @@ static void print_report(const char *out, const weft_curate_report *r)
         printf("without caption  %8lld  clips; a caption is VIDEO.txt or VIDEO.json beside the "
                "video\n",
                (long long)r->clips_without_caption);
+    if (r->rejects[0])
+        printf("rejects.jsonl             %s\n", r->rejects);
     printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
 }
 
@@ -48,6 +51,9 @@ static weft_status run(const weft_args *args)
         status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
     if (status == WEFT_OK)
         print_report(out, &report);
+    if (status == WEFT_OK && report.videos == 0)
+        weft_warn("%s: no video in it; each of its files is a line of rejects.jsonl",
+                  weft_args_string(args, "--in"));
     weft_arena_free(arena);
     return status;
 }

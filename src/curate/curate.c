@@ -358,11 +358,30 @@ static weft_status check_detector(const weft_curate_config *config)
     return WEFT_OK;
 }
 
+static weft_status check_preset(const char *preset)
+{
+    static const char *const presets[] = {"ultrafast", "superfast", "veryfast", "faster",
+                                          "fast",      "medium",    "slow",     "slower",
+                                          "veryslow",  "placebo"};
+    for (int i = 0; i < WEFT_COUNT(presets); i++)
+        if (strcmp(preset, presets[i]) == 0)
+            return WEFT_OK;
+    return weft_fail(WEFT_E_CONFIG,
+                     "clips.preset: '%s' is not a preset of x264; use one of ultrafast, superfast, "
+                     "veryfast, faster, fast, medium, slow, slower, veryslow, placebo",
+                     preset);
+}
+
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report)
 {
     if (!weft_path_is_dir(in))
-        return weft_fail(WEFT_E_NOT_FOUND, "%s: is no folder", in);
+        return weft_fail(WEFT_E_NOT_FOUND,
+                         weft_path_exists(in) ? "%s: is not a folder; give the folder that the "
+                                                "videos are in"
+                                              : "%s: no such folder",
+                         in);
+    WEFT_TRY(check_preset(config->clips.preset));
     WEFT_TRY(check_detector(config));
     run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
     static const char *const folders[] = {"state", "clips", "metas"};

@@ -55,6 +55,7 @@ typedef struct weft_curate_report {
     int64_t files, videos, sidecars, sidecars_unused, other_files, videos_rejected;
     int64_t shots, shots_rejected, clips, clips_without_caption;
     double seconds_in, seconds_out;
+    char rejects[400]; /* "duplicate 3, length 12": lines of rejects.jsonl by operator */
 } weft_curate_report;
 
 /* `out` is made if missing. A second run with other settings than the folder was made with is

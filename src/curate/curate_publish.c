@@ -421,6 +421,25 @@ static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
     return status;
 }
 
+/* The counts of rejects.jsonl as text; those that do not fit are left to summary.json. */
+static void describe_rejects(const json_t *by_operator, char *to, size_t room)
+{
+    const char *name;
+    json_t *count;
+    size_t used = 0;
+    to[0] = 0;
+    json_object_foreach((json_t *)by_operator, name, count)
+    {
+        const int n = snprintf(to + used, room - used, "%s%s %lld", used ? ", " : "", name,
+                               (long long)json_integer_value(count));
+        if (n < 0 || used + (size_t)n >= room) {
+            to[used] = 0;
+            return;
+        }
+        used += (size_t)n;
+    }
+}
+
 static weft_status write_lists(const weft_curate_plan *p, const lists *l)
 {
     const weft_curate_report *r = &l->report;
@@ -467,6 +486,7 @@ weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *re
         status = write_lists(p, &l);
     if (status == WEFT_OK)
         *report = l.report;
+    describe_rejects(l.by_operator, report->rejects, sizeof report->rejects);
     weft_buf_free(&l.manifest);
     weft_buf_free(&l.rejects);
     json_decref(l.by_operator);

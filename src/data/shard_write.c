@@ -723,7 +723,12 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(remove_strays(&j));
     WEFT_GO(tell_foreign(&j));
     WEFT_GO(weft_energon_write(j.out, j.shards));
-    status = write_list(&j);
+    WEFT_GO(write_list(&j));
+    if (report->written == 0)
+        status = weft_fail(WEFT_E_ARG,
+                           "%s: none of its %lld clips can be used; %s/index.json lists the "
+                           "reasons",
+                           in, (long long)report->clips, out);
 out:
     for (int64_t i = 0; i < j.count; i++) {
         weft_free(j.clip[i].id);

@@ -135,7 +135,7 @@ refused 'another curation' $WEFT curate --in raw --out b
 [ -e b/state/x.json.tmp.1 ] || { echo "the second run removed what the first is writing"; exit 1; }
 exec 8>&-
 refused 'shots.trim.*another --out' $WEFT curate --in raw --out b --set shots.trim=3
-refused 'nowhere: is no folder' $WEFT curate --in nowhere --out c
+refused 'nowhere: no such folder' $WEFT curate --in nowhere --out c
 refused 'crf' $WEFT curate --in raw --out c --set clips.crff=30
 if [ "$(id -u)" != 0 ]; then
     mkdir locked && chmod 500 locked

@@ -199,6 +199,8 @@ fails() { # PATTERN ARGUMENTS...
     grep -qE -- "$pattern" log || { echo "weft shard $*: no '$pattern' in:"; cat log; failures=$((failures + 1)); }
 }
 fails 'nothere' --in nothere --out x
+mkdir -p useless/clips && cp in/clips/v10.mp4 useless/clips
+fails 'none of its 1 clips can be used' --in useless --out unused
 fails 'max_samples' --in in --out x --set max_samples=0
 fails "max_sampels.*max_samples" --in in --out x --set max_sampels=3
 fails '/dev/null' --in in --out /dev/null/x/y
