@@ -31,11 +31,12 @@ typedef struct weft_near_result {
 
 /* Goes through the shots in order and keeps each of which those kept before show less than `share`.
  * One shot shows a part of another when they overlap by `share` or more of the shorter one
- * (weft_phash_overlap), as it is or, with limits->mirrored, mirrored; a long shot is thus not given up for an excerpt of
- * it, but is for all its excerpts. The result is that of comparing all pairs; the work is not:
- * shots that overlap have a pair of frames within limits.bits of each other among few that are
- * known, and of the bands into which the bits are split one must then differ in so few bits that
- * all its neighbours can be looked up (Norouzi, Punjani and Fleet 2012, multi-index hashing).
+ * (weft_phash_overlap), as it is or, with limits->mirrored, mirrored; a long shot is thus not
+ * given up for an excerpt of it, but is for all its excerpts. The result is that of comparing all
+ * pairs; the work is not: shots that overlap have a pair of frames within limits.bits of each other
+ * among few that are known, and of the bands into which the bits are split one must then differ in
+ * so few bits that all its neighbours can be looked up (Norouzi, Punjani and Fleet 2012,
+ * multi-index hashing).
  * Shots that do not overlap so, but have points in common (near_parts.h), are compared by their
  * looks: crops, things laid over the picture, grades. Of these not every pair is found.
  * `result` is the caller's, of `count`. `pairs` (may be NULL): how many pairs of shots were

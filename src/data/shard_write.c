@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "data/energon.h"
+#include "data/heldout.h"
 #include "data/shard_file.h"
-#include "data/split.h"
 
 #include <errno.h>
 #include <fcntl.h>

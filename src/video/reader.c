@@ -105,7 +105,7 @@ static int64_t memory_seek(void *opaque, int64_t offset, int whence)
     return m->at = base + offset;
 }
 
-/* FFmpeg allocates by sizes that the file states, so a failed allocation is an error of the file. */
+/* FFmpeg allocates by sizes that the file states: a failed allocation is an error of the file. */
 static weft_status_code fail_too_large(const char *name, const char *what)
 {
     return weft_fail(WEFT_E_TOO_LARGE,

@@ -1,4 +1,4 @@
-#include "data/split.h"
+#include "data/heldout.h"
 
 #include "base/fs.h"
 #include "base/json.h"

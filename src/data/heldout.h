@@ -4,8 +4,8 @@
  * split is a function of the source's name and does not depend on the other clips. The exceptions
  * are remembered in split.json, in the folder of the shards and in that of the clips, and hold in
  * later runs: a clip that was held out stays held out. */
-#ifndef WEFT_DATA_SPLIT_H
-#define WEFT_DATA_SPLIT_H
+#ifndef WEFT_DATA_HELDOUT_H
+#define WEFT_DATA_HELDOUT_H
 
 #include "base/status.h"
 

@@ -1,5 +1,5 @@
 #include "base/fs.h"
-#include "data/split.h"
+#include "data/heldout.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
