@@ -402,10 +402,49 @@ static void *progress(void *argument)
     return NULL;
 }
 
+/* On the crew's thread: queues go on as far as they can. */
+static void drive(void *user, bool idle)
+{
+    weft_comm *comm = user;
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&comm->mutex);
+    const bool works = !atomic_load(&comm->stop) && comm->broken == WEFT_OK;
+    if (works)
+        take_fresh(comm);
+    pthread_mutex_unlock(&comm->mutex);
+    for (bool moved = works && comm->active && !idle; moved && status == WEFT_OK;) {
+        moved = false;
+        status = turn(comm, &moved);
+    }
+    if (status == WEFT_OK && atomic_load(&comm->abandoned))
+        status = weft_fail(WEFT_E_COMM, "rank %d freed an exchange that was under way", comm->rank);
+    if (works && status == WEFT_OK)
+        status = look_around(comm);
+    if (works && status != WEFT_OK)
+        break_down(comm, status);
+}
+
+static void poke(void *user)
+{
+    weft_comm *comm = user;
+    weft_crew_call(&comm->member);
+}
+
+static weft_status join_crew(weft_comm *comm)
+{
+    comm->member = (weft_crew_member){.drive = drive, .user = comm};
+    WEFT_TRY(weft_crew_join(comm->transport.crew, &comm->member));
+    comm->transport.hear(comm->transport.core, poke, comm);
+    comm->running = true;
+    return WEFT_OK;
+}
+
 static weft_status start_thread(weft_comm *comm)
 {
     if (comm->running)
         return WEFT_OK;
+    if (comm->transport.crew)
+        return join_crew(comm);
     const int error = pthread_create(&comm->thread, NULL, progress, comm);
     if (error) {
         errno = error;
@@ -420,11 +459,16 @@ static void end_thread(weft_comm *comm)
     if (!comm->running)
         return;
     atomic_store(&comm->stop, true);
+    comm->running = false;
+    if (comm->transport.crew) {
+        comm->transport.hear(comm->transport.core, NULL, NULL);
+        weft_crew_leave(&comm->member);
+        return;
+    }
     pthread_mutex_lock(&comm->mutex);
     pthread_cond_broadcast(&comm->queued);
     pthread_mutex_unlock(&comm->mutex);
     pthread_join(comm->thread, NULL);
-    comm->running = false;
 }
 
 /* False: the communicator is done with. */

@@ -100,6 +100,10 @@ typedef struct weft_transport {
      * `wake` ends that, from any thread. */
     void (*sleep)(void *self, double seconds);
     void (*wake)(void *self);
+    /* With a crew (runtime/crew.h): its thread drives this rank, and who would end a sleep calls
+     * `poke` instead; NULL: no longer. Of the innermost transport (`core`). */
+    struct weft_crew *crew; /* NULL: the communicator has a thread of its own */
+    void (*hear)(void *core, void (*poke)(void *user), void *user);
     /* With modelled time: takes the link to `peer` for so many bytes from `when` on, or from when
      * it is free, which is returned. The owner's thread calls it. NULL: links are always free. */
     double (*reserve)(void *self, int peer, int64_t bytes, double when);

@@ -23,6 +23,8 @@ typedef struct fake_rank {
     pthread_mutex_t asleep; /* of what its progress thread sleeps on */
     pthread_cond_t came;    /* something that it has not seen */
     bool news;
+    void (*poke)(void *user); /* called instead; NULL: a thread sleeps. Under `asleep` */
+    void *poked;
 } fake_rank;
 
 struct fake_world {
@@ -37,6 +39,10 @@ static void tell(fake_rank *rank)
     pthread_mutex_lock(&rank->asleep);
     const bool first = !rank->news;
     rank->news = true;
+    if (rank->poke) {
+        rank->news = false;
+        rank->poke(rank->poked);
+    }
     pthread_mutex_unlock(&rank->asleep);
     if (first)
         pthread_cond_signal(&rank->came);
@@ -200,6 +206,15 @@ static void fake_wake(void *self)
     tell(self);
 }
 
+static void fake_hear(void *core, void (*poke)(void *user), void *user)
+{
+    fake_rank *me = core;
+    pthread_mutex_lock(&me->asleep);
+    me->poke = poke;
+    me->poked = user;
+    pthread_mutex_unlock(&me->asleep);
+}
+
 static bool fake_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
 {
     fake_rank *me = self;
@@ -276,6 +291,7 @@ static weft_transport transport_of(fake_world *world, int rank)
                             .poll = fake_poll,
                             .sleep = fake_sleep,
                             .wake = fake_wake,
+                            .hear = fake_hear,
                             .alive = fake_alive,
                             .free = fake_free};
 }

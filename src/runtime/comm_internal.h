@@ -5,6 +5,7 @@
 #include "kernel/sums.h"
 #include "runtime/choices.h"
 #include "runtime/comm.h"
+#include "runtime/crew.h"
 
 #include <pthread.h>
 
@@ -187,7 +188,8 @@ struct weft_comm {
     bool running, gave_up;
     bool told_all; /* the progress thread's: one that gave up has told this rank, and so all */
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards queues, fresh, groups, broken, message, busy */
+    weft_crew_member member; /* with a crew instead of a thread */
+    pthread_mutex_t mutex;   /* guards queues, fresh, groups, broken, message, busy */
     pthread_cond_t queued, finished;
     weft_queue *fresh; /* became active, not yet seen by the progress thread */
     weft_group *groups, *world;

@@ -113,14 +113,22 @@ static void slice_own(const weft_program *p, const instruction *code)
     p->device->copy(p->stream, out->data, (const char *)in->data + code->slice_start * inner, rows);
 }
 
+/* A twin's code names no stream. */
+static weft_status run_shared(const weft_program *p, const instruction *code)
+{
+    weft_kernel_args args = code->args;
+    args.stream = p->stream;
+    return code->kernel->run(&args);
+}
+
 static weft_status run_instruction(const weft_program *p, const instruction *code)
 {
     switch (code->kind) {
-    case INSTR_KERNEL: return code->kernel->run(&code->args);
+    case INSTR_KERNEL: return p->like ? run_shared(p, code) : code->kernel->run(&code->args);
     case INSTR_SLICE: slice_own(p, code); return WEFT_OK;
     case INSTR_START: /* what it sends must be there */
         WEFT_TRY(p->device->wait(p->stream));
-        weft_exchange_start(code->exchange);
+        weft_exchange_start(weft_program_exchange(p, code));
         return WEFT_OK;
     case INSTR_JOIN: return WEFT_OK;
     case INSTR_MOVE: /* likewise, and where it goes nobody is at work any more */
@@ -128,7 +136,7 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
         weft_mover_start(p->passing->mover, code->move);
         return WEFT_OK;
     case INSTR_MOVED: return weft_mover_wait(p->passing->mover, code->move);
-    case INSTR_WAIT: return weft_exchange_wait(code->exchange);
+    case INSTR_WAIT: return weft_exchange_wait(weft_program_exchange(p, code));
     }
     return WEFT_OK;
 }

@@ -44,7 +44,7 @@ weft_status weft_program_foresee(const weft_program *p, const weft_part_times *t
         case INSTR_SLICE: compute(&w, times->kernel[code->node], times->drag); break;
         case INSTR_START: {
             const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
-            const weft_exchange *x = code->exchange;
+            const weft_exchange *x = weft_program_exchange(p, code);
             const double seconds =
                 x->ranks > 1 ? times->exchange(times->self, attr->axis, x->op, x->bytes) : 0;
             w.sum.busy += seconds;

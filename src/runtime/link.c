@@ -12,6 +12,7 @@
  * a cluster what goes to single ranks is not the coat's: it shares links that ranks have in common
  * (turns.c). */
 #include "runtime/comm_internal.h"
+#include "runtime/crew.h"
 
 #include "base/log.h"
 
@@ -28,6 +29,7 @@ typedef struct book {
     int *node; /* by rank */
     weft_link_model model;
     weft_turns *turns;        /* on links that ranks share; NULL: they share none */
+    weft_crew *crew;          /* with modelled time */
     double *leaves, *arrives; /* [nodes x nodes], then [ranks] */
 } book;
 
@@ -47,6 +49,7 @@ static void close_book(book *b)
         return;
     pthread_mutex_destroy(&b->mutex);
     weft_free(b->node);
+    weft_crew_free(b->crew);
     weft_turns_free(b->turns);
     weft_free(b->leaves);
     weft_free(b->arrives);
@@ -210,7 +213,7 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
     b->arrives = weft_alloc(books * (int64_t)sizeof *b->arrives);
     for (int r = 0; r < ranks && b->node; r++)
         b->node[r] = r / model->per_node;
-    if (b->node && b->leaves && b->arrives &&
+    if (b->node && b->leaves && b->arrives && (!model->clocked || (b->crew = weft_crew_create())) &&
         (!model->cluster || (b->turns = weft_turns_create(ranks, model->cluster))))
         return b;
     b->users = 1;
@@ -261,6 +264,8 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
         transport[i].due = NULL;
         transport[i].reserve = b->turns ? NULL : link_reserve;
         transport[i].turns = b->turns;
+        transport[i].crew = b->crew;
+        transport[i].hear = coats[i]->below.hear;
     }
     for (int i = 0; i < count && coats && !whole; i++) {
         weft_free(coats[i] ? coats[i]->free_at : NULL);

@@ -117,7 +117,7 @@ static weft_status slice_start(const weft_program *p, const weft_node *node, int
     if (attr->axis >= p->mesh.axis_count)
         return weft_fail(WEFT_E_ARG, "slice_own on axis %d, but the mesh has %d", attr->axis,
                          p->mesh.axis_count);
-    weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), coordinate);
+    weft_mesh_coordinates(&p->mesh, p->rank, coordinate);
     weft_part(p->view[node->in[0].id].shape.dim[attr->dim], p->mesh.axis[attr->axis].size,
               coordinate[attr->axis], start, &len);
     if (p->view[node->out[0].id].shape.dim[attr->dim] != len)
@@ -135,7 +135,7 @@ static weft_status create_bundle(weft_program *p, int32_t last, const char *what
         count[pieces++] = weft_shape_count(&p->view[weft_graph_node(p->graph, n)->in[0].id].shape);
     const int axis = ((const weft_attr_comm *)node->attr)->axis;
     int at[WEFT_MAX_AXES];
-    weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), at);
+    weft_mesh_coordinates(&p->mesh, p->rank, at);
     char text[128];
     snprintf(text, sizeof text, "%s and %d more", what, pieces - 1);
     return weft_exchange_create_bundle(p->mesh.axis[axis].size, at[axis], dtype, count, pieces,
@@ -151,20 +151,16 @@ static weft_status create_exchange(weft_program *p, int32_t n, const char *what)
     if (attr->axis < 0 || attr->axis >= p->mesh.axis_count)
         return weft_fail(WEFT_E_ARG, "%s: axis %d of a mesh with %d", what, attr->axis,
                          p->mesh.axis_count);
-    weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), at);
+    weft_mesh_coordinates(&p->mesh, p->rank, at);
     return weft_exchange_create(p->mesh.axis[attr->axis].size, at[attr->axis], node->op, attr,
                                 &in->shape, &out->shape, in->dtype, what, &p->exchange[n]);
 }
 
-static weft_status compile_collective(weft_program *p, int32_t n)
+weft_status weft_program_create_exchange(weft_program *p, int32_t n)
 {
     const weft_node *node = weft_graph_node(p->graph, n);
-    char what[128];
-    if (p->begins[n] != n) {
-        p->code[p->code_count++] = (instruction){.kind = INSTR_JOIN, .node = n};
-        return WEFT_OK;
-    }
     const int axis = ((const weft_attr_comm *)node->attr)->axis;
+    char what[128];
     snprintf(what, sizeof what, "%%%d%s%.64s on axis %s", (int)node->out[0].id,
              node->scope[0] ? " of " : "", node->scope,
              axis >= 0 && axis < p->mesh.axis_count ? p->mesh.axis[axis].name : "?");
@@ -172,13 +168,22 @@ static weft_status compile_collective(weft_program *p, int32_t n)
         WEFT_TRY(create_bundle(p, n, what));
     else
         WEFT_TRY(create_exchange(p, n, what));
-    if (p->device->hollow)
-        WEFT_TRY(weft_exchange_cut(p->exchange[n], WEFT_COMM_WIDE));
+    return p->device->hollow ? weft_exchange_cut(p->exchange[n], WEFT_COMM_WIDE) : WEFT_OK;
+}
+
+static weft_status compile_collective(weft_program *p, int32_t n)
+{
+    const weft_node *node = weft_graph_node(p->graph, n);
+    const int axis = ((const weft_attr_comm *)node->attr)->axis;
+    if (p->begins[n] != n) {
+        p->code[p->code_count++] = (instruction){.kind = INSTR_JOIN, .node = n};
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_program_create_exchange(p, n));
     const int64_t scratch = weft_aligned(weft_exchange_scratch(p->exchange[n]));
     int64_t *most = &p->scratch_bytes[axis][p->channel[n]];
     *most = scratch > *most ? scratch : *most;
-    p->code[p->code_count++] =
-        (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
+    p->code[p->code_count++] = (instruction){.kind = INSTR_START, .node = n};
     return WEFT_OK;
 }
 
@@ -208,6 +213,7 @@ static weft_status compile_node(weft_program *p, int32_t n)
                                     .out = view + node->in_count,
                                     .out_count = node->out_count,
                                     .attr = node->attr};
+    fill_views(p, node, view, code->args.out); /* shapes; data when it is bound */
     code->workspace_bytes = ask_workspace(p, p->graph, n);
     if (node->op == WEFT_OP_SLICE_OWN) {
         code->kind = INSTR_SLICE;
@@ -245,9 +251,7 @@ static weft_status compile_code(weft_program *p)
         for (int32_t c = first[n]; c >= 0; c = next[c])
             p->code[p->code_count++] =
                 p->move[c] ? (instruction){.kind = INSTR_MOVED, .node = c, .move = p->move[c]}
-                           : (instruction){.kind = INSTR_WAIT,
-                                           .node = c,
-                                           .exchange = p->exchange[p->begins[c]]};
+                           : (instruction){.kind = INSTR_WAIT, .node = c};
         if (n < nodes)
             WEFT_GO(compile_node(p, n));
     }
@@ -445,6 +449,7 @@ static weft_status compile(const weft_graph *graph, const weft_program_options *
     const weft_mesh *mesh = p->options.mesh ? p->options.mesh : weft_graph_mesh(graph);
     if (mesh)
         p->mesh = *mesh;
+    p->rank = weft_graph_rank(graph);
     p->backend = p->options.backend ? p->options.backend : &weft_backend_cpu;
     p->device = p->backend->device;
     p->wide = p->backend->refresh != NULL;
@@ -457,9 +462,9 @@ static weft_status compile(const weft_graph *graph, const weft_program_options *
         goto out;
     }
     WEFT_GO(weft_graph_check(graph));
-    if (p->mesh.axis_count && weft_graph_rank(graph) >= weft_mesh_ranks(&p->mesh))
-        WEFT_GO(weft_fail(WEFT_E_ARG, "the graph is for rank %d of a mesh of %d",
-                          weft_graph_rank(graph), weft_mesh_ranks(&p->mesh)));
+    if (p->mesh.axis_count && p->rank >= weft_mesh_ranks(&p->mesh))
+        WEFT_GO(weft_fail(WEFT_E_ARG, "the graph is for rank %d of a mesh of %d", p->rank,
+                          weft_mesh_ranks(&p->mesh)));
     if (p->wide && p->options.wide && p->options.double_inputs) {
         status = weft_fail(WEFT_E_UNSUPPORTED,
                            "two sets of inputs are not there for wide reference programs");
@@ -500,7 +505,8 @@ static void leave_passing(weft_passing *passing)
     }
 }
 
-void weft_program_unbind(weft_program *p)
+/* Kernels' caches and constants: a twin has none of its own. */
+static void drop_prepared(weft_program *p)
 {
     for (int32_t i = 0; i < p->code_count; i++) {
         void **cache = &p->cache[p->code[i].node];
@@ -512,6 +518,12 @@ void weft_program_unbind(weft_program *p)
         weft_constant_release(p->constant[v]);
         p->constant[v] = NULL;
     }
+}
+
+void weft_program_unbind(weft_program *p)
+{
+    if (!p->like)
+        drop_prepared(p);
     p->device->free(p->memory);
     p->memory = p->arena = NULL;
     if (p->bound)
@@ -534,7 +546,8 @@ void weft_program_free(weft_program *p)
     for (int32_t n = 0; p->exchange && n < weft_graph_node_count(p->graph); n++)
         weft_exchange_free(p->exchange[n]);
     weft_program_unbind(p);
-    weft_memory_plan_free(&p->plan);
+    if (!p->like)
+        weft_memory_plan_free(&p->plan);
     weft_arena_free(p->meta);
     weft_free(p);
 }
@@ -667,27 +680,54 @@ static void point_ports(weft_program *p)
     }
 }
 
+static bool same_place(const weft_program *p, int32_t a, int32_t b)
+{
+    const int32_t root[] = {weft_memory_plan_root(&p->plan, a), weft_memory_plan_root(&p->plan, b)};
+    const weft_place *place[] = {&p->plan.place[root[0]], &p->plan.place[root[1]]};
+    const int64_t shift = weft_memory_plan_shift(&p->plan, a) - weft_memory_plan_shift(&p->plan, b);
+    if (place[0]->region == WEFT_REGION_STORE || place[0]->region == WEFT_REGION_CONSTANT)
+        return root[0] == root[1] && shift == 0;
+    return place[0]->region == place[1]->region && place[0]->offset + shift == place[1]->offset;
+}
+
 static void point_exchange(weft_program *p, const instruction *code)
 {
     const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
     char *scratch = p->arena + p->scratch_at[attr->axis][p->channel[code->node]];
     const bool bundle = p->joined[code->node] >= 0;
     int piece = 0;
-    weft_exchange_set_device(code->exchange, p->device, p->exchange_stream[attr->axis]);
+    weft_exchange_set_device(weft_program_exchange(p, code), p->device,
+                             p->exchange_stream[attr->axis]);
     if (bundle)
-        weft_exchange_bind_bundle(code->exchange, scratch);
+        weft_exchange_bind_bundle(weft_program_exchange(p, code), scratch);
     for (int32_t n = code->node; n >= 0; n = p->joined[n]) {
         const weft_node *node = weft_graph_node(p->graph, n);
         void *in = p->view[node->in[0].id].data, *out = p->view[node->out[0].id].data;
+        if (p->like) { /* nothing is read or written, but an exchange in place copies less */
+            in = p->arena;
+            out = p->arena + (same_place(p, node->in[0].id, node->out[0].id) ? 0 : GUARD);
+        }
         if (bundle)
-            weft_exchange_bind_piece(code->exchange, piece++, in, out);
+            weft_exchange_bind_piece(weft_program_exchange(p, code), piece++, in, out);
         else
-            weft_exchange_bind(code->exchange, in, out, scratch);
+            weft_exchange_bind(weft_program_exchange(p, code), in, out, scratch);
     }
+}
+
+/* A twin's views are those of the program that it is like, and point nowhere. */
+static void point_twin(weft_program *p)
+{
+    for (int32_t i = 0; i < p->code_count; i++)
+        if (p->code[i].kind == INSTR_START)
+            point_exchange(p, &p->code[i]);
 }
 
 void weft_program_point_views(weft_program *p)
 {
+    if (p->like) {
+        point_twin(p);
+        return;
+    }
     for (int32_t v = 0; v < p->plan.count; v++)
         p->view[v].data = weft_program_locate(p, v);
     for (int32_t i = 0; i < p->code_count; i++) {
@@ -714,7 +754,8 @@ weft_tensor *weft_program_slots(weft_program *p, int *count)
 
 void weft_program_point(weft_program *p)
 {
-    weft_program_point_views(p);
+    if (!p->like) /* whose views point nowhere */
+        weft_program_point_views(p);
 }
 
 static weft_status connect(weft_program *p, weft_store *store)
@@ -784,14 +825,13 @@ static weft_status prepare_kernels(weft_program *p)
 static weft_status attach_exchanges(weft_program *p, weft_group *base)
 {
     for (int axis = 0; axis < p->mesh.axis_count; axis++)
-        WEFT_TRY(
-            weft_comm_axis_group(base, &p->mesh, weft_graph_rank(p->graph), axis, &p->group[axis]));
+        WEFT_TRY(weft_comm_axis_group(base, &p->mesh, p->rank, axis, &p->group[axis]));
     for (int32_t i = 0; i < p->code_count; i++) {
         const instruction *code = &p->code[i];
         if (code->kind != INSTR_START)
             continue;
         const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
-        WEFT_TRY(weft_exchange_attach(code->exchange, p->group[attr->axis],
+        WEFT_TRY(weft_exchange_attach(weft_program_exchange(p, code), p->group[attr->axis],
                                       (weft_channel)p->channel[code->node]));
     }
     p->compared = false;
@@ -808,7 +848,7 @@ weft_status weft_program_compare(weft_program *p)
         return no_memory();
     for (int32_t i = 0; i < p->code_count; i++)
         if (p->code[i].kind == INSTR_START)
-            all[count++] = p->code[i].exchange;
+            all[count++] = weft_program_exchange(p, &p->code[i]);
     const int apart = p->options.apart ? weft_mesh_axis(&p->mesh, p->options.apart) : -1;
     for (int axis = 0; axis < p->mesh.axis_count; axis++)
         if (axis != apart)
@@ -822,8 +862,7 @@ weft_status weft_program_compare(weft_program *p)
 
 static weft_status join_group(weft_program *p, weft_group *group)
 {
-    const int ranks = p->mesh.axis_count ? weft_mesh_ranks(&p->mesh) : 1,
-              index = weft_graph_rank(p->graph);
+    const int ranks = p->mesh.axis_count ? weft_mesh_ranks(&p->mesh) : 1, index = p->rank;
     if (ranks > 1 && !group)
         return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a group of as many to run",
                          ranks);
@@ -843,7 +882,8 @@ static weft_status join_group(weft_program *p, weft_group *group)
 static weft_status bind_one(weft_program *p, weft_store *store, weft_group *group,
                             weft_passing *passing)
 {
-    WEFT_TRY(connect(p, store));
+    if (!p->like)
+        WEFT_TRY(connect(p, store));
     WEFT_TRY(join_group(p, group));
     p->passing = passing;
     passing->users++;
@@ -861,11 +901,14 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
                          weft_format_bytes(p->memory_bytes, text));
     }
     p->device->fill(p->stream, p->memory, 0, p->sources_at); /* the inputs */
-    WEFT_TRY(hold_constants(p));
+    if (!p->like)
+        WEFT_TRY(hold_constants(p));
     weft_program_point_views(p);
     if (p->wide)
         widen(p);
     p->device->fill(p->stream, p->memory + p->ports_at, 0, p->memory_bytes - p->ports_at);
+    if (p->like)
+        return WEFT_OK; /* its kernels keep nothing */
     const int before = weft_host_set_threads(p->threads);
     const weft_status_code status = prepare_kernels(p);
     weft_host_set_threads(before);
@@ -1006,9 +1049,9 @@ weft_comm_times weft_program_comm_times(const weft_program *p)
         if (p->code[i].kind != INSTR_START)
             continue;
         double waited;
-        times.busy += weft_exchange_seconds(p->code[i].exchange, &waited);
+        times.busy += weft_exchange_seconds(weft_program_exchange(p, &p->code[i]), &waited);
         times.exposed += waited;
-        times.wire_bytes += weft_exchange_wire_bytes(p->code[i].exchange);
+        times.wire_bytes += weft_exchange_wire_bytes(weft_program_exchange(p, &p->code[i]));
         times.exchanges++;
     }
     return times;

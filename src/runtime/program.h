@@ -31,9 +31,8 @@ typedef struct instruction {
     int32_t node;
     weft_kernel_args args; /* KERNEL, SLICE */
     const weft_kernel *kernel;
-    weft_exchange *exchange; /* START, WAIT */
-    weft_carry *move;        /* MOVE, MOVED */
-    int64_t slice_start;     /* SLICE: along the dim, elements */
+    weft_carry *move;    /* MOVE, MOVED */
+    int64_t slice_start; /* SLICE: along the dim, elements */
     int64_t workspace_bytes;
 } instruction;
 
@@ -70,6 +69,10 @@ struct weft_program {
     const weft_graph *graph;
     weft_program_options options;
     weft_mesh mesh;
+    int rank; /* in the mesh */
+    /* Of a twin: the program whose plan, code and tables it uses (borrowed). Its own are exchanges,
+     * slots, streams and what is bound. NULL: not a twin */
+    const weft_program *like;
     const weft_backend *backend;
     const weft_device *device; /* = backend->device */
     bool wide;                 /* the backend keeps floats as f64 */
@@ -129,11 +132,19 @@ struct weft_program {
     int64_t runs;
 };
 
+/* The exchange that an instruction starts or waits for. */
+static inline weft_exchange *weft_program_exchange(const weft_program *p, const instruction *code)
+{
+    return p->exchange[p->begins[code->node]];
+}
+
 weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dtype);
 /* On which channel each collective goes, and which all_reduces share an exchange: fills channel,
  * begins and joined, which are there (runtime/bundle.c). */
 weft_status weft_program_choose_channels(weft_program *program);
 void weft_program_bundle(weft_program *program);
+/* Makes the exchange that collective `n` begins, alone or as the last of a bundle. */
+weft_status weft_program_create_exchange(weft_program *program, int32_t n);
 /* Before the first run after a bind, when all ranks of the mesh are here: WEFT_E_COMM with both
  * lists when two of them would exchange different things. */
 weft_status weft_program_compare(weft_program *program);

@@ -121,7 +121,7 @@ static weft_status note_exchange(recorder *r, const weft_exchange *x, int32_t st
 static weft_status add_exchange(recorder *r, const instruction *code, weft_trace_step step,
                                 double begin, const int32_t *after, int64_t count)
 {
-    const weft_exchange *x = code->exchange;
+    const weft_exchange *x = weft_program_exchange(r->program, code);
     const bool modelled = x->clock.now != NULL;
     const double started = modelled ? x->begin : x->started,
                  finished = modelled ? x->end : x->finished;

@@ -184,6 +184,12 @@ typedef struct weft_program_options {
  * nothing yet. */
 weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
                                  weft_program **out);
+/* The program of rank `rank` of the mesh whose nodes have the shapes of those of `like`: it shares
+ * the plan, code and tables of `like` (borrowed, not bound) and has exchanges and streams of its
+ * own. It has a few KiB, and any number of twins may run at the same time. It needs no store.
+ * WEFT_E_ARG: `like` offloads, has a profile or is bound, or a device has memory. */
+weft_status weft_program_twin(const weft_program *like, const weft_backend *backend, int rank,
+                              weft_program **out);
 void weft_program_free(weft_program *program);
 /* Bytes that the compiled program itself keeps, bound or not; its graph is not among them. */
 int64_t weft_program_own_bytes(const weft_program *program);

@@ -1,6 +1,8 @@
 #include "train/modelled.h"
 
+#include "train/rank_kinds.h"
 #include "train/rehearsal.h"
+#include "train/twin_steps.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,10 +15,8 @@ typedef struct player {
     int rank;
     double now; /* its clock */
     weft_backend *backend;
-    weft_pipe *pipe;
-    weft_step_cache *cache;
-    weft_store *store;
-    weft_stage_steps steps;
+    const weft_rank_kind *kind; /* whose plans it uses */
+    weft_twin_steps twin;
     weft_pipe_run *stages;
     weft_status_code status;
     char error[600];
@@ -27,32 +27,26 @@ static weft_status no_memory(void)
     return weft_fail(WEFT_E_MEMORY, "no memory for the ranks of a modelled step");
 }
 
+/* Nothing is computed, so nothing is reserved. */
+static weft_status open_backend(const weft_modelled_setup *s, double *clock, weft_backend **backend)
+{
+    weft_virtual_rates rates = s->rates;
+    rates.clock = clock;
+    rates.scale = 1;
+    rates.empty = true;
+    return weft_backend_virtual_create(&rates, backend);
+}
+
 /* ---- one rank ------------------------------------------------------------------------------ */
 
 static weft_status set_up(player *p)
 {
-    const weft_modelled_setup *s = p->setup;
-    const weft_run *run = s->run;
-    weft_virtual_rates rates = s->rates;
     weft_group *world;
-    rates.clock = &p->now;
-    rates.scale = 1;
-    WEFT_TRY(weft_backend_virtual_create(&rates, &p->backend));
-    WEFT_TRY(weft_pipe_open(&run->parallel, &p->out->mesh, p->rank, s->path, &p->pipe));
-    weft_place_of_run place = weft_place_by(run, s->models);
-    place.comm = p->comm;
-    place.mesh = p->out->mesh;
-    place.backend = p->backend;
-    place.pipe = p->pipe;
-    p->cache = weft_step_cache_create();
-    p->store = weft_store_create_on(p->backend->device);
-    if (!p->cache || !p->store)
-        return no_memory();
-    WEFT_TRY(weft_stage_steps_plan(p->cache, run, s->models, s->stage, &place, &p->steps));
-    WEFT_TRY(weft_steps_fill(p->steps.bucket, p->steps.count, &place, p->store, 0));
-    WEFT_TRY(weft_step_cache_bind(p->cache, p->steps.bucket, p->steps.count, p->store, 0));
-    WEFT_TRY(weft_stage_steps_pipe(&p->steps, &p->stages));
+    WEFT_TRY(open_backend(p->setup, &p->now, &p->backend));
+    WEFT_TRY(weft_twin_steps_make(&p->kind->steps, p->backend, p->rank, &p->twin));
     WEFT_TRY(weft_comm_world(p->comm, &world));
+    WEFT_TRY(weft_programs_bind(p->twin.program, p->twin.programs, NULL, world));
+    WEFT_TRY(weft_stage_steps_pipe(&p->twin.steps, &p->stages));
     return weft_pipe_run_bind(p->stages, world, &p->out->mesh);
 }
 
@@ -71,9 +65,8 @@ static weft_status align(player *p)
 
 static weft_status play_step(player *p)
 {
-    const weft_stage_steps *s = &p->steps;
+    const weft_stage_steps *s = &p->twin.steps;
     weft_modelled_rank *r = &p->out->rank[p->rank];
-    weft_rehearsal kernels = {0};
     int64_t messages, bytes;
     int *bucket_of = weft_alloc(s->runs * (int64_t)sizeof *bucket_of);
     weft_status_code status = bucket_of ? WEFT_OK : no_memory();
@@ -82,12 +75,12 @@ static weft_status play_step(player *p)
     WEFT_GO(align(p));
     const double begin = p->now;
     weft_comm_sent(p->comm, &messages, &bytes);
-    WEFT_GO(weft_rehearsal_run_stages(&kernels, p->stages, s->bucket, bucket_of, s->runs));
+    WEFT_GO(weft_pipe_run_step(p->stages, bucket_of));
     weft_comm_sent(p->comm, &r->messages, &r->sent);
     r->messages -= messages;
     r->sent -= bytes;
     r->seconds = p->now - begin;
-    r->kernels = kernels.predicted;
+    r->kernels = p->kind->kernels;
     WEFT_GO(align(p));
     const double done = p->now;
     for (int i = s->buckets; i < s->count; i++)
@@ -121,15 +114,14 @@ static weft_status tell_skips(const weft_stages *s, weft_modelled_step *out)
 static weft_status tell(player *p)
 {
     weft_modelled_step *out = p->out;
-    const weft_pipe_step *step = p->steps.bucket[0]->pipe;
+    const weft_stage_steps *steps = &p->kind->steps;
+    const weft_pipe_step *step = steps->bucket[0]->pipe;
     const weft_stages *stages = &step->stages;
-    int64_t bytes;
-    WEFT_TRY(weft_stage_steps_bytes(&p->steps, &bytes));
-    out->rank[p->rank].bytes = bytes + weft_store_bytes(p->store);
+    out->rank[p->rank].bytes = p->kind->bytes;
     int at[WEFT_MAX_AXES];
     weft_mesh_coordinates(&out->mesh, p->rank, at);
     for (int a = 0; a < out->mesh.axis_count; a++)
-        if (at[a] && a != p->pipe->axis)
+        if (at[a] && a != p->kind->pipe->axis)
             return WEFT_OK; /* another has told it */
     for (int i = 0; i < step->owns; i++) {
         weft_modelled_stage *own = &out->stage[step->own[i].stage];
@@ -147,11 +139,11 @@ static weft_status tell(player *p)
     if (p->rank > 0)
         return WEFT_OK;
     weft_buf text = {0};
-    weft_pipe_print(p->pipe, p->steps.runs, &text);
+    weft_pipe_print(p->kind->pipe, steps->runs, &text);
     out->print = text.data;
-    out->microbatches = p->steps.runs;
+    out->microbatches = steps->runs;
     WEFT_TRY(tell_skips(stages, out));
-    return weft_pipe_table(p->pipe, p->steps.runs, &out->table);
+    return weft_pipe_table(p->kind->pipe, steps->runs, &out->table);
 }
 
 static weft_status play(player *p)
@@ -172,10 +164,7 @@ static void *play_rank(void *user)
     }
     weft_comm_leave(p->comm);
     weft_pipe_run_free(p->stages);
-    weft_stage_steps_free(&p->steps);
-    weft_step_cache_free(p->cache);
-    weft_store_free(p->store);
-    weft_pipe_free(p->pipe);
+    weft_twin_steps_free(&p->twin);
     weft_backend_virtual_free(p->backend);
     return NULL;
 }
@@ -203,7 +192,8 @@ static weft_status first_error(const player *p, int ranks)
     return found ? weft_fail(found->status, "rank %d: %s", found->rank, found->error) : WEFT_OK;
 }
 
-static weft_status play_all(const weft_modelled_setup *setup, weft_modelled_step *out)
+static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
+                            weft_modelled_step *out)
 {
     const int ranks = out->ranks;
     weft_link_model links = setup->links;
@@ -217,7 +207,11 @@ static weft_status play_all(const weft_modelled_setup *setup, weft_modelled_step
     WEFT_GO(weft_comm_open_fake_linked(ranks, &links, comm));
     for (; running < ranks && status == WEFT_OK; running++) {
         player *p = &player_of[running];
-        *p = (player){.setup = setup, .out = out, .comm = comm[running], .rank = running};
+        *p = (player){.setup = setup,
+                      .out = out,
+                      .comm = comm[running],
+                      .rank = running,
+                      .kind = &kinds->kind[kinds->of[running]]};
         weft_comm_set_deadline(p->comm, 600);
         if (pthread_create(&thread[running], NULL, play_rank, p) != 0) {
             status = weft_fail(WEFT_E_MEMORY, "cannot start a thread for rank %d", running);
@@ -242,6 +236,9 @@ weft_status weft_modelled_step_run(const weft_modelled_setup *setup, weft_modell
 {
     weft_modelled_step s = {0};
     weft_pipe *pipe = NULL;
+    weft_backend *backend = NULL;
+    weft_rank_kinds kinds = {0};
+    double clock = 0;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_parallel_mesh(&setup->run->parallel, 0, setup->path, &s.mesh));
     WEFT_GO(weft_pipe_open(&setup->run->parallel, &s.mesh, 0, setup->path, &pipe));
@@ -255,10 +252,14 @@ weft_status weft_modelled_step_run(const weft_modelled_setup *setup, weft_modell
     s.rank = weft_alloc(s.ranks * (int64_t)sizeof *s.rank);
     if (!s.stage || !s.rank)
         WEFT_GO(no_memory());
-    WEFT_GO(play_all(setup, &s));
+    WEFT_GO(open_backend(setup, &clock, &backend));
+    WEFT_GO(weft_rank_kinds_plan(setup, &s.mesh, backend, &kinds));
+    WEFT_GO(play_all(setup, &kinds, &s));
     *step = s;
     s = (weft_modelled_step){0};
 out:
+    weft_rank_kinds_free(&kinds);
+    weft_backend_virtual_free(backend);
     weft_pipe_free(pipe);
     weft_modelled_step_free(&s);
     return status;

@@ -90,6 +90,36 @@ near uvit zero-bubble "${four[@]}"
 cp now.json once.json
 near uvit zero-bubble "${four[@]}"
 cmp once.json now.json || fail "other figures the second time, over uplinks"
+# the seconds and bytes of programs that each rank plans for itself: parts of unequal size with and without zero
+exact() { # EXECUTED BEHIND SENT PEAK OPTIONS...
+    local seconds=$1 behind=$2 sent=$3 peak=$4
+    shift 4
+    "$WEFT" simulate uvit.yaml --cluster v100:2 --set transformer.config.depth=16 --set transformer.config.embed_dim=512 \
+        --set transformer.config.num_heads=8 --out now.json "$@" >now.txt || { cat now.txt; fail "$*"; }
+    python3 - "$seconds" "$behind" "$sent" "$peak" <<'P' || { cat now.json; fail "$*: not as with a plan for each rank"; }
+import json, sys
+t = json.load(open("now.json"))
+for key, was in zip(("executed_seconds", "behind_seconds", "sent_bytes", "peak_bytes"), map(float, sys.argv[1:])):
+    assert abs(t[key] - was) <= 1e-12 * was, (key, t[key], was)
+P
+}
+exact 0.025885105448979102 0.009898292632221875 381630048 522059456 --set parallel.pp=4 --set parallel.dp=3 --set parallel.zero=1 \
+    --set stages.0.batch=40 --set parallel.microbatches=4
+exact 0.035542828323465774 0.004202108365556442 2984554304 534152512 --set parallel.pp=4 --set parallel.dp=4 --set parallel.zero=2 \
+    --set parallel.microbatches=4 --set parallel.schedule=wave
+exact 0.0315436383904995 0.0021167649044449843 1184375872 1006281920 --set parallel.pp=8 --set parallel.dp=2 \
+    --set parallel.microbatches=8 --set parallel.schedule=zero-bubble
+# 1,024 ranks with the layers of Wan 14B, in less than 2 GiB
+python3 - "$WEFT" <<'P' || fail "1,024 ranks"
+import json, resource, subprocess, sys
+options = ["transformer.config.num_attention_heads=40", "transformer.config.ffn_dim=13824", "transformer.config.num_layers=8",
+           "parallel.pp=8", "parallel.dp=128", "parallel.microbatches=8", "stages.0.batch=1024"]
+subprocess.run([sys.argv[1], "simulate", "wan.yaml", "--cluster", "h100:128", "--out", "many.json"] + [a for o in options for a in ("--set", o)],
+               check=True, stdout=subprocess.DEVNULL)
+t, peak = json.load(open("many.json")), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+assert t["ranks"] == 1024 and t["stages"] == 8 and abs(t["executed_seconds"] / t["simulated_seconds"] - 1) <= 0.05, t
+assert peak < 2 << 20, f"{peak} KiB of memory"
+P
 refused() { # WORDS OPTIONS...
     local words=$1
     shift

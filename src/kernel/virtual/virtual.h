@@ -26,6 +26,9 @@ typedef struct weft_virtual_rates {
     double *clock;
     /* Factor on the seconds of kernels, read at each of them; the caller's. NULL: 1. */
     const double *factor;
+    /* Memory is addresses only: nothing is reserved, and a program that reads or writes there
+     * crashes. For programs of which only the time counts. */
+    bool empty;
     /* Measured rates of single ops; 0: those above. */
     double op_flops[WEFT_OP_COUNT], op_bytes[WEFT_OP_COUNT];
 } weft_virtual_rates;
@@ -41,5 +44,7 @@ const weft_virtual_rates *weft_backend_virtual_rates(const weft_backend *backend
 /* By name "virtual": a GPU of 400 TFLOP/s and 2 TB/s, 5 us a kernel, in real time. */
 extern const weft_backend weft_backend_virtual;
 extern const weft_device weft_device_virtual;
+/* Its memory is addresses only; of backends with rates.empty. */
+extern const weft_device weft_device_empty;
 
 #endif
