@@ -203,7 +203,7 @@ static weft_status insert(tree *t, int32_t piece, int32_t from, int32_t to, cons
     return b->last > middle ? insert(t, 2 * piece + 1, middle + 1, to, b) : WEFT_OK;
 }
 
-/* Merges `r` into what is found. */
+/* Merges `r` into the runs found so far; runs that overlap become one. */
 static weft_status collect(tree *t, const runs *r)
 {
     const int64_t count = t->found_count + r->count;
@@ -213,17 +213,24 @@ static weft_status collect(tree *t, const runs *r)
         WEFT_TRY(weft_grow((void **)&t->found, t->found_room, &t->found_room, sizeof *t->found));
         WEFT_TRY(weft_grow((void **)&t->other, t->other_room, &t->other_room, sizeof *t->other));
     }
-    for (int64_t a = 0, b = 0, i = 0; i < count; i++)
-        t->other[i] = b == r->count || (a < t->found_count && t->found[a].low <= r->at[b].low)
-                          ? t->found[a++]
-                          : r->at[b++];
+    int64_t kept = 0;
+    for (int64_t a = 0, b = 0; a + b < count;) {
+        const run next = b == r->count || (a < t->found_count && t->found[a].low <= r->at[b].low)
+                             ? t->found[a++]
+                             : r->at[b++];
+        run *before = kept ? &t->other[kept - 1] : NULL;
+        if (!before || next.low >= before->high)
+            t->other[kept++] = next;
+        else if (next.high > before->high) /* they overlap: no gap is between them */
+            before->high = next.high;
+    }
     run *const merged = t->other;
     const int64_t room = t->other_room;
     t->other = t->found;
     t->other_room = t->found_room;
     t->found = merged;
     t->found_room = room;
-    t->found_count = count;
+    t->found_count = kept;
     return WEFT_OK;
 }
 

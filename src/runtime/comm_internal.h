@@ -73,8 +73,11 @@ struct weft_exchange {
     int64_t element, sum_element; /* bytes */
     bool flat;
     int64_t count;                    /* flat: elements */
-    weft_block *in_block, *out_block; /* else by chunk; a count of 0: nothing */
-    int64_t bytes;                    /* that the algorithm is chosen by */
+    weft_block *in_block, *out_block; /* else by chunk (weft_exchange_in) */
+    bool
+        sparse; /* only chunks in_at and out_at have a block, the only ones of in_block, out_block */
+    int in_at, out_at;
+    int64_t bytes; /* that the algorithm is chosen by */
     weft_plan plan;
     int64_t scratch_bytes; /* most of all algorithms */
     int64_t cut;           /* weft_exchange_cut; 0: as usual */
@@ -174,6 +177,18 @@ typedef struct weft_chosen {
 /* Of the kinds of exchanges that were bound last, by their hash: programs go to ever new groups, of
  * few different shapes, and to weigh all algorithms takes longer than everything else of it. */
 enum { WEFT_CHOSEN = 256 };
+
+/* The block of chunk `chunk`; a count of 0: nothing. */
+static inline const weft_block *weft_exchange_in(const weft_exchange *x, int chunk)
+{
+    static const weft_block none = {0};
+    return !x->sparse ? &x->in_block[chunk] : chunk == x->in_at ? x->in_block : &none;
+}
+static inline const weft_block *weft_exchange_out(const weft_exchange *x, int chunk)
+{
+    static const weft_block none = {0};
+    return !x->sparse ? &x->out_block[chunk] : chunk == x->out_at ? x->out_block : &none;
+}
 
 struct weft_comm {
     weft_transport transport;

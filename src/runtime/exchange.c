@@ -80,7 +80,8 @@ static bool is_staged(const weft_exchange *x, const weft_move *m)
         return false;
     if (m->kind == WEFT_MOVE_ADD || (!x->flat && m->count > 1))
         return true;
-    return !x->flat && (m->from_in ? x->in_block : x->out_block)[m->first].rows > 1;
+    return !x->flat &&
+           (m->from_in ? weft_exchange_in(x, m->first) : weft_exchange_out(x, m->first))->rows > 1;
 }
 
 static void size_up(const weft_exchange *x, weft_plan *p)
@@ -88,8 +89,8 @@ static void size_up(const weft_exchange *x, weft_plan *p)
     const weft_moves *s = &p->moves;
     int64_t longest = x->flat ? x->count : 0;
     for (int c = 0; c < x->ranks && !x->flat; c++)
-        longest = larger(
-            longest, larger(weft_block_count(&x->in_block[c]), weft_block_count(&x->out_block[c])));
+        longest = larger(longest, larger(weft_block_count(weft_exchange_in(x, c)),
+                                         weft_block_count(weft_exchange_out(x, c))));
     p->segment = segment_of(x, s);
     p->steps = larger((longest + p->segment - 1) / p->segment, 1);
     p->held = longest < p->segment ? longest : p->segment;
@@ -143,7 +144,8 @@ static weft_status take_plan(weft_exchange *x, weft_plan *plan)
         lane[i].message = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].message);
         lane[i].move = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].move);
         lane[i].staged = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].staged);
-        lane[i].slot = weft_arena_alloc(arena, 2 * x->ranks * (int64_t)sizeof *lane[i].slot);
+        const int64_t slots = plan->moves.sum_after >= 0 ? 2 * x->ranks : 1;
+        lane[i].slot = weft_arena_alloc(arena, slots * (int64_t)sizeof *lane[i].slot);
         if (!lane[i].message || !lane[i].move || !lane[i].staged || !lane[i].slot) {
             weft_arena_free(arena);
             arena = NULL;
@@ -251,8 +253,10 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
         x->sum_dtype = weft_sum_dtype(dtype);
     x->sum_element = weft_dtype_bytes(x->sum_dtype);
     snprintf(x->what, sizeof x->what, "%s of %s", weft_comm_op_name(op), what);
-    x->in_block = weft_arena_alloc(arena, ranks * (int64_t)sizeof *x->in_block);
-    x->out_block = weft_arena_alloc(arena, ranks * (int64_t)sizeof *x->out_block);
+    x->sparse = op == WEFT_COMM_RING_SHIFT || op == WEFT_COMM_RELAY;
+    const int64_t blocks = x->sparse ? 1 : ranks;
+    x->in_block = weft_arena_alloc(arena, blocks * (int64_t)sizeof *x->in_block);
+    x->out_block = weft_arena_alloc(arena, blocks * (int64_t)sizeof *x->out_block);
     if (!x->in_block || !x->out_block)
         goto memory;
     *out = x;
@@ -318,8 +322,10 @@ static weft_status lay_out(weft_exchange *x, const weft_attr_comm *attr, const w
     default: { /* what rank r has goes to rank r + shift; blocks may differ in size between ranks */
         x->argument = x->op == WEFT_COMM_RELAY ? 1 : attr->shift;
         const int by = (x->argument % k + k) % k;
-        x->in_block[(x->own + by) % k] = whole(in);
-        x->out_block[(x->own - by + k) % k] = whole(out);
+        x->in_at = (x->own + by) % k;
+        x->out_at = (x->own - by + k) % k;
+        x->in_block[0] = whole(in);
+        x->out_block[0] = whole(out);
         x->bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     }
@@ -489,9 +495,10 @@ int64_t weft_exchange_wire_bytes(const weft_exchange *x)
             const int c = (m->first + j * m->stride) % s->chunks;
             int64_t start, length;
             weft_part(x->count, s->chunks, c, &start, &length);
-            elements += x->flat ? length
-                                : weft_block_count(s->partials || m->from_in ? &x->in_block[c]
-                                                                             : &x->out_block[c]);
+            elements += x->flat
+                            ? length
+                            : weft_block_count(s->partials || m->from_in ? weft_exchange_in(x, c)
+                                                                         : weft_exchange_out(x, c));
         }
     }
     return elements * (s->partials ? x->sum_element : x->element);

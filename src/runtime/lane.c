@@ -140,7 +140,8 @@ static span piece_of(const weft_exchange *x, const weft_lane *lane, const weft_m
         return s;
     }
     const int c = (m->first + i * m->stride) % x->plan.moves.chunks;
-    const weft_block *block = m->from_in || in_work ? &x->in_block[c] : &x->out_block[c];
+    const weft_block *block =
+        m->from_in || in_work ? weft_exchange_in(x, c) : weft_exchange_out(x, c);
     s.count = block_range(x, lane, block);
     s.begin = lane->step * x->plan.segment;
     s.block = *block;
@@ -218,13 +219,13 @@ static void begin_segment(weft_exchange *x, weft_lane *lane)
                        n * x->element);
     }
     for (int c = 0; s->copy_all && !x->flat && c < s->chunks; c++)
-        copy_block(x, &x->in_block[c], lane->step * x->plan.segment,
-                   block_range(x, lane, &x->in_block[c]), x->element, (char *)(uintptr_t)x->in,
-                   lane->work + c * x->plan.held * x->element, true);
+        copy_block(x, weft_exchange_in(x, c), lane->step * x->plan.segment,
+                   block_range(x, lane, weft_exchange_in(x, c)), x->element,
+                   (char *)(uintptr_t)x->in, lane->work + c * x->plan.held * x->element, true);
     if (s->copy_own >= 0)
-        copy_between(x, &x->in_block[s->copy_own], x->in, &x->out_block[s->copy_own], x->out,
-                     lane->step * x->plan.segment, block_range(x, lane, &x->in_block[s->copy_own]),
-                     x->element);
+        copy_between(x, weft_exchange_in(x, s->copy_own), x->in, weft_exchange_out(x, s->copy_own),
+                     x->out, lane->step * x->plan.segment,
+                     block_range(x, lane, weft_exchange_in(x, s->copy_own)), x->element);
 }
 
 static void end_segment(weft_exchange *x, weft_lane *lane)
@@ -238,8 +239,9 @@ static void end_segment(weft_exchange *x, weft_lane *lane)
         x->device->convert(x->stream, (char *)x->out + at * x->element, x->dtype, lane->work,
                            WEFT_F32, n);
     } else {
-        copy_block(x, &x->out_block[x->own], at, block_range(x, lane, &x->out_block[x->own]),
-                   x->element, x->out, lane->work + x->own * x->plan.held * x->element, false);
+        copy_block(x, weft_exchange_out(x, x->own), at,
+                   block_range(x, lane, weft_exchange_out(x, x->own)), x->element, x->out,
+                   lane->work + x->own * x->plan.held * x->element, false);
     }
 }
 
@@ -261,7 +263,7 @@ static void sum_terms(weft_exchange *x, weft_lane *lane)
     if (x->flat)
         out += s.block.start * x->element;
     else
-        out += (x->out_block[x->own].start + s.begin) * x->element;
+        out += (weft_exchange_out(x, x->own)->start + s.begin) * x->element;
     if (s.count)
         x->device->sum(x->stream, x->dtype, x->ranks, term, slots, temp, out, s.count);
 }
@@ -491,7 +493,7 @@ weft_status weft_exchange_copy(weft_exchange *x)
     if (x->flat)
         copy_dense(x, x->out, x->in, x->count * x->element);
     else
-        copy_between(x, &x->in_block[0], x->in, &x->out_block[0], x->out, 0,
-                     weft_block_count(&x->in_block[0]), x->element);
+        copy_between(x, weft_exchange_in(x, 0), x->in, weft_exchange_out(x, 0), x->out, 0,
+                     weft_block_count(weft_exchange_in(x, 0)), x->element);
     return x->device->wait(x->stream);
 }

@@ -1,6 +1,7 @@
 /* Schedules of all ranks played in one thread: every receive meets its send, results are right and
  * of the same bits on all ranks and by all algorithms, messages are counted. */
 #include "kernel/sums.h"
+#include "runtime/comm.h"
 #include "runtime/moves.h"
 
 #include <criterion/criterion.h>
@@ -327,4 +328,22 @@ Test(moves, the_table_can_be_printed)
     cr_expect(strstr(text.data, "all_reduce"));
     cr_expect(strstr(text.data, "from here"));
     weft_buf_free(&text);
+}
+
+/* A pipeline around a ring has an exchange for each of its ranks, which must not grow with them. */
+Test(moves, a_ring_shift_takes_the_same_memory_among_any_number_of_ranks)
+{
+    const weft_shape shape = WEFT_SHAPE(1, 64, 32);
+    const weft_attr_comm attr = {.shift = 1};
+    int64_t bytes[2];
+    for (int i = 0; i < 2; i++) {
+        weft_exchange *x;
+        cr_assert_eq(weft_exchange_create(i ? 512 : 4, 3, WEFT_OP_RING_SHIFT, &attr, &shape, &shape,
+                                          WEFT_F32, "a test", &x),
+                     WEFT_OK, "%s", weft_error_message());
+        bytes[i] = weft_exchange_own_bytes(x);
+        weft_exchange_free(x);
+    }
+    cr_expect_leq(bytes[1], bytes[0], "%lld bytes among 512 ranks, %lld among 4",
+                  (long long)bytes[1], (long long)bytes[0]);
 }
