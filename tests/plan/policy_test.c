@@ -125,7 +125,7 @@ Test(policy, heads_and_memory_decide_degrees)
     weft_placement p;
     r.heads = 4;
     cr_assert_eq(weft_policy_place(WEFT_POLICY_ULYSSES, &r, arena, &p), WEFT_OK);
-    cr_assert(p.degree == 1 || p.degree == 2, "3 and 6 do not divide 4 heads");
+    cr_assert_eq(4 % p.degree, 0, "3 and 6 do not divide 4 heads");
     r.degree = 3;
     cr_assert_eq(weft_policy_place(WEFT_POLICY_ULYSSES, &r, arena, &p), WEFT_E_INFEASIBLE);
     cr_assert(strstr(weft_error_message(), "heads"), "%s", weft_error_message());
@@ -161,6 +161,124 @@ Test(policy, the_check_sees_what_is_wrong)
     p.devices[p.first[3]] = 0;
     cr_assert_eq(weft_placement_check(&p, &list, 2, 0), WEFT_E_INTERNAL, "two on one device");
     weft_arena_free(arena);
+}
+
+/* Groups of 2^p devices, and the shortest dealing of `samples` to them that all counts on at most
+ * `rest` devices have: the longest sample first, each to the group that ends it first. */
+typedef struct cuts {
+    const weft_policy_request *r;
+    const double *weight;
+    int64_t width[32], groups;
+    double best;
+} cuts;
+
+static double seconds_on(const cuts *c, int64_t s, int64_t width)
+{
+    double seconds = 0;
+    for (int64_t i = 3 * s; i < 3 * s + 3; i++) {
+        const weft_cascade *item = &c->r->list->item[i];
+        int32_t o = 0;
+        while (o + 1 < item->option_count && item->option[o + 1].degree <= width)
+            o++;
+        seconds += item->option[o].seconds;
+    }
+    return seconds;
+}
+
+static void try_all(cuts *c, int64_t widest, int64_t rest)
+{
+    double load[32] = {0}, makespan = 0;
+    bool used[16] = {0};
+    for (int64_t w = widest; w > 0; w /= 2)
+        if (w <= rest) {
+            c->width[c->groups++] = w;
+            try_all(c, w, rest - w);
+            c->groups--;
+        }
+    for (int64_t n = 0; n < c->r->samples && c->groups; n++) {
+        int64_t s = -1, to = 0;
+        for (int64_t i = 0; i < c->r->samples; i++)
+            s = !used[i] && (s < 0 || c->weight[i] > c->weight[s]) ? i : s;
+        used[s] = true;
+        for (int64_t g = 1; g < c->groups; g++)
+            if (load[g] + seconds_on(c, s, c->width[g]) < load[to] + seconds_on(c, s, c->width[to]))
+                to = g;
+        load[to] += seconds_on(c, s, c->width[to]);
+        makespan = fmax(makespan, load[to]);
+    }
+    if (c->groups)
+        c->best = fmin(c->best, makespan);
+}
+
+/* Every cut into powers of two is considered. */
+Test(policy, flexsp_is_not_longer_than_any_cut)
+{
+    weft_rng rng = weft_rng_make(5, WEFT_RNG_PLAN);
+    for (int round = 0; round < 12; round++) {
+        weft_arena *arena = weft_arena_create();
+        double weight[8];
+        int32_t *sample;
+        const int64_t samples = 2 + (int64_t)weft_rng_below(&rng, 7),
+                      devices = 3 + (int64_t)weft_rng_below(&rng, 14);
+        for (int64_t s = 0; s < samples; s++)
+            weight[s] = 1 + 20 * weft_rng_f64(&rng);
+        const weft_cascade_list list = make_list(arena, weight, samples, devices, &sample);
+        weft_policy_request r = request_of(&list, sample, devices);
+        weft_placement p;
+        cuts all = {.r = &r, .weight = weight, .best = INFINITY};
+        cr_assert_eq(weft_policy_place(WEFT_POLICY_FLEXSP, &r, arena, &p), WEFT_OK);
+        try_all(&all, 16, devices);
+        cr_expect_leq(p.makespan, all.best * (1 + 1e-9), "%lld samples on %lld: %g, not %g",
+                      (long long)samples, (long long)devices, p.makespan, all.best);
+        weft_arena_free(arena);
+    }
+}
+
+/* With the same costs, more devices make no plan longer, and FlexSP's is never longer than equal
+ * groups. Narrow groups are efficient, wide ones less so, as exchanges cost. */
+static void more_devices(uint64_t seed, int64_t samples, const int64_t *devices, int counts)
+{
+    weft_rng rng = weft_rng_make(seed, WEFT_RNG_PLAN);
+    weft_arena *arena = weft_arena_create();
+    double *weight = weft_arena_alloc(arena, samples * (int64_t)sizeof *weight),
+           last[WEFT_POLICY_COUNT];
+    int32_t *sample;
+    for (int64_t s = 0; s < samples; s++)
+        weight[s] = 1 + 40 * pow(weft_rng_f64(&rng), 4);
+    const weft_cascade_list list = make_list(arena, weight, samples, devices[counts - 1], &sample);
+    for (int64_t i = 0; i < list.count; i++)
+        for (int32_t o = 1; o < list.item[i].option_count; o++)
+            list.item[i].option[o].seconds += 0.02 * (double)list.item[i].option[o].degree;
+    for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++)
+        last[policy] = INFINITY;
+    for (int n = 0; n < counts; n++) {
+        weft_policy_request r = request_of(&list, sample, devices[n]);
+        weft_placement p[WEFT_POLICY_COUNT];
+        for (int policy = WEFT_POLICY_STATIC; policy < WEFT_POLICY_COUNT; policy++) {
+            cr_assert_eq(weft_policy_place(policy, &r, arena, &p[policy]), WEFT_OK);
+            cr_assert_eq(weft_placement_check(&p[policy], &list, r.devices, 0), WEFT_OK, "%s",
+                         weft_error_message());
+            cr_expect_leq(p[policy].makespan, last[policy] * (1 + 1e-9), "%s: %g s on %lld, not %g",
+                          weft_policy_names[policy], p[policy].makespan, (long long)r.devices,
+                          last[policy]);
+            last[policy] = p[policy].makespan;
+        }
+        for (int policy = WEFT_POLICY_STATIC; policy < WEFT_POLICY_COUNT; policy++)
+            cr_expect_leq(p[WEFT_POLICY_FLEXSP].makespan, p[policy].makespan * (1 + 1e-9),
+                          "%s is shorter on %lld", weft_policy_names[policy], (long long)r.devices);
+    }
+    weft_arena_free(arena);
+}
+
+Test(policy, more_devices_make_no_plan_longer)
+{
+    static const int64_t each[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13,
+                                   14, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 70};
+    static const int64_t large[] = {16, 32, 64, 96, 127, 128, 160, 200, 256, 257, 300, 512};
+    for (uint64_t seed = 0; seed < 4; seed++)
+        more_devices(seed, 2 + 5 * (int64_t)seed, each, sizeof each / sizeof *each);
+    more_devices(1, 24, large, sizeof large / sizeof *large);
+    more_devices(2, 70, large, sizeof large / sizeof *large - 1);
 }
 
 /* Weft's own plan in the same form: legal, and no longer than any of them. */

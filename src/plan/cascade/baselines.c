@@ -149,6 +149,35 @@ static void summarise(const double *load, const double *flops, const int64_t *wi
     out->variation = mean > 0 ? sqrt(square / (double)devices) / mean : 0;
 }
 
+/* Takes equal groups, one for each sample, where they are shorter: their width need not be a power
+ * of two. */
+static weft_status equal_at_once(const weft_cascade_costs *c, const weft_workload *w, double *load,
+                                 double *flops, int64_t *width, weft_baseline *out)
+{
+    const int64_t devices = weft_cluster_devices(c->cluster);
+    const double memory = (double)c->cluster->device.memory;
+    for (int64_t k = 1; k * w->count <= devices; k++) {
+        weft_baseline r = *out;
+        bool fits = true;
+        for (int64_t i = 0; i < w->count && fits; i++) {
+            unit u;
+            WEFT_TRY(unit_cost(c, &w->bucket[i], k, &u));
+            load[i] = u.seconds;
+            flops[i] = u.flops;
+            width[i] = k;
+            fits = u.bytes <= memory;
+        }
+        load[w->count] = flops[w->count] = 0;
+        width[w->count] = devices - k * w->count;
+        r.feasible = true;
+        if (fits)
+            summarise(load, flops, width, w->count + 1, devices, &r);
+        if (fits && (!out->feasible || r.makespan < out->makespan))
+            *out = r;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_workload *w,
                                   weft_arena *arena, weft_baseline *out)
 {
@@ -195,6 +224,7 @@ weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_worklo
     width[w->count] = rest;
     if (r.feasible)
         summarise(load, flops, width, w->count + 1, devices, &r);
+    WEFT_TRY(equal_at_once(c, w, load, flops, width, &r));
     *out = r;
     return WEFT_OK;
 }

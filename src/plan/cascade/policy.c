@@ -1,9 +1,7 @@
-#include "plan/cascade/policy.h"
+#include "plan/cascade/grouping.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { MOST_CUTS = 20000 };
 
 const char *const weft_policy_names[] = {"arachne", "static-dp-cp", "ulysses",
                                          "flexsp",  "knapformer",   NULL};
@@ -27,7 +25,7 @@ static int32_t option_in(const weft_policy_request *r, int64_t cascade, int64_t 
 }
 
 /* Seconds of every sample on a group of `width`; INFINITY: it does not fit there. */
-static void unit_seconds(const weft_policy_request *r, int64_t width, double *seconds)
+void weft_grouping_seconds(const weft_policy_request *r, int64_t width, double *seconds)
 {
     for (int64_t s = 0; s < r->samples; s++)
         seconds[s] = 0;
@@ -38,7 +36,7 @@ static void unit_seconds(const weft_policy_request *r, int64_t width, double *se
 }
 
 /* Samples by falling key; equal ones as they come. */
-static void sort_falling(const double *key, int64_t count, int32_t *order)
+void weft_grouping_sort(const double *key, int64_t count, int32_t *order)
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t at = i;
@@ -49,7 +47,7 @@ static void sort_falling(const double *key, int64_t count, int32_t *order)
 }
 
 /* Of every sample on its narrowest options, whether they fit or not. */
-static void device_seconds(const weft_policy_request *r, double *out)
+void weft_grouping_work(const weft_policy_request *r, double *out)
 {
     for (int64_t s = 0; s < r->samples; s++)
         out[s] = 0;
@@ -61,21 +59,13 @@ static void device_seconds(const weft_policy_request *r, double *out)
 
 /* ---- groups and who is on them -------------------------------------------------------------- */
 
-/* Groups lie one behind the other on the devices. */
-typedef struct grouping {
-    int64_t groups;
-    int64_t *width; /* [groups] */
-    int32_t *of;    /* [samples] group */
-    int32_t *order; /* [samples] in which the groups take them */
-    double makespan;
-} grouping;
-
-static weft_status new_grouping(const weft_policy_request *r, weft_arena *arena, grouping *out)
+weft_status weft_grouping_create(const weft_policy_request *r, int64_t groups, weft_arena *arena,
+                                 weft_grouping *out)
 {
-    grouping g = {.makespan = INFINITY};
-    g.width = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *g.width);
-    g.of = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *g.of);
-    g.order = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *g.order);
+    weft_grouping g = {.makespan = INFINITY};
+    g.width = weft_arena_alloc(arena, (groups + 1) * (int64_t)sizeof *g.width);
+    g.of = weft_arena_alloc(arena, (r->samples + 1) * (int64_t)sizeof *g.of);
+    g.order = weft_arena_alloc(arena, (r->samples + 1) * (int64_t)sizeof *g.order);
     *out = g;
     return g.width && g.of && g.order ? WEFT_OK : no_memory();
 }
@@ -86,52 +76,99 @@ static bool method_takes(weft_policy policy, const weft_policy_request *r, int64
     return !heads || r->heads <= 0 || r->heads % width == 0;
 }
 
-/* Equal groups: dealt in turn, or by work. */
-static weft_status deal_equal(weft_policy policy, const weft_policy_request *r, int64_t width,
-                              weft_arena *arena, grouping *out)
+/* The search for equal groups. */
+typedef struct equal {
+    weft_policy policy;
+    const weft_policy_request *r;
+    double *seconds;       /* [samples] on a group of the width that is tried */
+    double *work;          /* [samples] */
+    double *load, *filled; /* [samples] seconds and work of a group */
+    int64_t best_width, best_groups;
+    double best;
+} equal;
+
+/* Deals samples in turn, or by work. Returns the makespan; `of` may be NULL. */
+static double deal_equal(const equal *e, const int32_t *order, int64_t groups, int32_t *of)
 {
-    const int64_t groups = r->devices / width;
-    double *seconds = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *seconds);
-    double *work = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *work);
-    double *load = weft_arena_alloc(arena, groups * (int64_t)sizeof *load);
-    double *filled = weft_arena_alloc(arena, groups * (int64_t)sizeof *filled);
-    if (!seconds || !work || !load || !filled)
-        return no_memory();
-    unit_seconds(r, width, seconds);
-    out->groups = groups;
+    const int64_t samples = e->r->samples;
+    double makespan = 0;
     for (int64_t g = 0; g < groups; g++)
-        out->width[g] = width;
-    for (int64_t s = 0; s < r->samples; s++)
-        out->order[s] = (int32_t)s;
-    device_seconds(r, work);
-    if (policy == WEFT_POLICY_KNAPFORMER)
-        sort_falling(r->work ? r->work : work, r->samples, out->order);
-    out->makespan = 0;
-    for (int64_t i = 0; i < r->samples; i++) {
-        const int32_t s = out->order[i];
+        e->load[g] = e->filled[g] = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const int32_t s = order[i];
         int64_t to = i % groups;
-        for (int64_t g = 0; g < groups && policy == WEFT_POLICY_KNAPFORMER; g++)
-            to = g == 0 || filled[g] < filled[to] ? g : to;
-        filled[to] += r->work ? r->work[s] : work[s];
-        load[to] += seconds[s];
-        out->of[s] = (int32_t)to;
-        out->makespan = fmax(out->makespan, load[to]);
+        for (int64_t g = 0; g < groups && e->policy == WEFT_POLICY_KNAPFORMER; g++)
+            to = g == 0 || e->filled[g] < e->filled[to] ? g : to;
+        e->filled[to] += e->work[s];
+        e->load[to] += e->seconds[s];
+        if (of)
+            of[s] = (int32_t)to;
+        makespan = fmax(makespan, e->load[to]);
     }
+    return makespan;
+}
+
+/* With a degree that is asked for, all devices are in groups. Else some may stay idle, so that more
+ * devices never make the plan longer. More groups than samples stay empty. */
+static void try_width(equal *e, const int32_t *order, int64_t width)
+{
+    const weft_policy_request *r = e->r;
+    const int64_t all = r->devices / width, most = all < r->samples ? all : r->samples;
+    if (!method_takes(e->policy, r, width) ||
+        (r->degree > 0 && (width != r->degree || r->devices % width)))
+        return;
+    weft_grouping_seconds(r, width, e->seconds);
+    for (int64_t groups = most; groups > 0; groups--) {
+        const double makespan = deal_equal(e, order, groups, NULL);
+        if (!e->best_width || makespan < e->best) {
+            e->best = makespan;
+            e->best_width = width;
+            e->best_groups = groups;
+        }
+        if (r->degree > 0)
+            return;
+    }
+}
+
+weft_status weft_grouping_equal(weft_policy policy, const weft_policy_request *r, weft_arena *arena,
+                                weft_grouping *out)
+{
+    const int64_t bytes = (r->samples + 1) * (int64_t)sizeof(double);
+    weft_grouping g;
+    equal e = {.policy = policy, .r = r};
+    e.seconds = weft_arena_alloc(arena, bytes);
+    e.work = weft_arena_alloc(arena, bytes);
+    e.load = weft_arena_alloc(arena, bytes);
+    e.filled = weft_arena_alloc(arena, bytes);
+    WEFT_TRY(weft_grouping_create(r, r->samples, arena, &g));
+    if (!e.seconds || !e.work || !e.load || !e.filled)
+        return no_memory();
+    if (r->work)
+        memcpy(e.work, r->work, (size_t)r->samples * sizeof *e.work);
+    else
+        weft_grouping_work(r, e.work);
+    for (int64_t s = 0; s < r->samples; s++)
+        g.order[s] = (int32_t)s;
+    if (policy == WEFT_POLICY_KNAPFORMER)
+        weft_grouping_sort(e.work, r->samples, g.order);
+    for (int64_t width = 1; width <= r->devices; width++)
+        try_width(&e, g.order, width);
+    *out = (weft_grouping){.makespan = INFINITY};
+    if (!e.best_width)
+        return WEFT_OK;
+    weft_grouping_seconds(r, e.best_width, e.seconds);
+    g.makespan = deal_equal(&e, g.order, e.best_groups, g.of);
+    g.groups = e.best_groups;
+    for (int64_t i = 0; i < g.groups; i++)
+        g.width[i] = e.best_width;
+    *out = g;
     return WEFT_OK;
 }
 
 static weft_status best_equal(weft_policy policy, const weft_policy_request *r, weft_arena *arena,
-                              grouping *out)
+                              weft_grouping *out)
 {
-    for (int64_t k = 1; k <= r->devices; k++) {
-        grouping g;
-        if (r->devices % k || !method_takes(policy, r, k) || (r->degree > 0 && k != r->degree))
-            continue;
-        WEFT_TRY(new_grouping(r, arena, &g));
-        WEFT_TRY(deal_equal(policy, r, k, arena, &g));
-        if (!out->width || g.makespan < out->makespan)
-            *out = g;
-    }
+    WEFT_TRY(weft_grouping_equal(policy, r, arena, out));
     if (out->width)
         return WEFT_OK;
     return weft_fail(
@@ -140,101 +177,6 @@ static weft_status best_equal(weft_policy policy, const weft_policy_request *r, 
         method_takes(policy, r, r->degree ? r->degree : 1)
             ? ""
             : ", which do not divide the attention's heads");
-}
-
-/* ---- FlexSP --------------------------------------------------------------------------------- */
-
-typedef struct flex {
-    const weft_policy_request *request;
-    const double *unit; /* [powers][samples] */
-    const int32_t *order;
-    int64_t powers, tried;
-    double best;
-    int64_t count[24], best_count[24]; /* groups of 2^p devices */
-    double *load;
-    int64_t *power; /* per group */
-    int32_t *of;
-} flex;
-
-/* Longest samples first, each to the group that would finish it first. Groups in falling width. */
-static double deal_flex(flex *f, const int64_t *count, int64_t *groups_out)
-{
-    const int64_t samples = f->request->samples;
-    int64_t groups = 0;
-    for (int64_t p = f->powers - 1; p >= 0; p--)
-        for (int64_t i = 0; i < count[p]; i++) {
-            f->power[groups] = p;
-            f->load[groups++] = 0;
-        }
-    double makespan = 0;
-    for (int64_t i = 0; i < samples; i++) {
-        const int32_t s = f->order[i];
-        int64_t best = -1;
-        double end = INFINITY;
-        for (int64_t g = 0; g < groups; g++) {
-            const double here = f->load[g] + f->unit[f->power[g] * samples + s];
-            if (here < end) {
-                end = here;
-                best = g;
-            }
-        }
-        if (best < 0)
-            return INFINITY;
-        f->load[best] = end;
-        f->of[s] = (int32_t)best;
-        makespan = fmax(makespan, end);
-    }
-    *groups_out = groups;
-    return makespan;
-}
-
-/* All cuts of the rest into groups of at most 2^power. */
-static void cut(flex *f, int64_t power, int64_t rest)
-{
-    if (f->tried > MOST_CUTS)
-        return;
-    if (power == 0) {
-        f->count[0] = rest;
-        f->tried++;
-        int64_t groups;
-        const double makespan = deal_flex(f, f->count, &groups);
-        if (makespan < f->best) {
-            f->best = makespan;
-            memcpy(f->best_count, f->count, sizeof f->count);
-        }
-        return;
-    }
-    for (int64_t n = rest >> power; n >= 0; n--) {
-        f->count[power] = n;
-        cut(f, power - 1, rest - (n << power));
-    }
-}
-
-static weft_status best_flex(const weft_policy_request *r, weft_arena *arena, grouping *out)
-{
-    flex f = {.request = r, .best = INFINITY};
-    WEFT_TRY(new_grouping(r, arena, out));
-    while ((int64_t)1 << f.powers <= r->devices)
-        f.powers++;
-    double *unit = weft_arena_alloc(arena, f.powers * r->samples * (int64_t)sizeof *unit);
-    double *work = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *work);
-    f.load = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *f.load);
-    f.power = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *f.power);
-    if (!unit || !work || !f.load || !f.power)
-        return no_memory();
-    for (int64_t p = 0; p < f.powers; p++)
-        unit_seconds(r, (int64_t)1 << p, unit + p * r->samples);
-    device_seconds(r, work);
-    sort_falling(work, r->samples, out->order);
-    f.unit = unit;
-    f.order = out->order;
-    f.of = out->of;
-    cut(&f, f.powers - 1, r->devices);
-    if (isfinite(f.best))
-        out->makespan = deal_flex(&f, f.best_count, &out->groups);
-    for (int64_t g = 0; g < out->groups; g++)
-        out->width[g] = (int64_t)1 << f.power[g];
-    return WEFT_OK;
 }
 
 /* ---- from groups to a plan ------------------------------------------------------------------ */
@@ -286,7 +228,7 @@ static void sum_up(weft_placement *p, int64_t devices)
     p->idle = p->makespan > 0 ? fmax(0, 1 - busy / (p->makespan * (double)devices)) : 0;
 }
 
-static weft_status lay_out(const weft_policy_request *r, const grouping *g, weft_arena *arena,
+static weft_status lay_out(const weft_policy_request *r, const weft_grouping *g, weft_arena *arena,
                            weft_placement *out)
 {
     int64_t places = 0;
@@ -326,9 +268,9 @@ static weft_status lay_out(const weft_policy_request *r, const grouping *g, weft
 weft_status weft_policy_place(weft_policy policy, const weft_policy_request *request,
                               weft_arena *arena, weft_placement *out)
 {
-    grouping g = {0};
+    weft_grouping g = {0};
     if (policy == WEFT_POLICY_FLEXSP)
-        WEFT_TRY(best_flex(request, arena, &g));
+        WEFT_TRY(weft_grouping_flexsp(request, arena, &g));
     else
         WEFT_TRY(best_equal(policy, request, arena, &g));
     if (isinf(g.makespan))

@@ -2,13 +2,14 @@
  * and in the same form, so that one executor runs them all and one clock compares them.
  *
  *   static      devices in equal groups, samples dealt in the order of the iteration (DP x CP)
- *   flexsp      groups of powers of two, cut anew for every iteration; samples longest first, each
- *               to the group that finishes it first (FlexSP)
+ *   flexsp      groups of powers of two, chosen for every iteration; samples longest first, each
+ *               to the group that finishes it first (FlexSP). Equal groups where those are shorter
  *   knapformer  equal groups ("bags"); samples by falling work, each to the bag with least of it:
  *               what is balanced is work by tokens, not seconds (KnapFormer)
  *
  * All of them hold a sample on one group: its cascades follow one another there, on as many of the
- * group's devices as their degrees allow, and a group takes its samples one after the other. */
+ * group's devices as their degrees allow, and a group takes its samples one after the other.
+ * Without a given degree devices may stay idle, so that more devices never make a plan longer. */
 #ifndef WEFT_PLAN_POLICY_H
 #define WEFT_PLAN_POLICY_H
 
