@@ -311,6 +311,46 @@ Test(cascade, a_limit_of_time_is_never_worse, .timeout = 120)
 }
 
 /* Larger random problems: every schedule is legal, devices do not overlap. */
+/* `chains` of `length` cascades one after the other; k devices take seconds / k^0.8. */
+static double chain_gap(int chains, int length, int64_t devices)
+{
+    enum { OPTIONS = 8 };
+    weft_arena *arena = weft_arena_create();
+    weft_rng rng = weft_rng_make(3, WEFT_RNG_PLAN);
+    weft_cascade_list list = {.count = chains * length};
+    weft_cascade_problem p;
+    weft_cascade_result r;
+    const weft_cascade_search search = {.seed = 1, .threads = 1, .effort = 0.2};
+    list.item = weft_arena_alloc(arena, list.count * (int64_t)sizeof *list.item);
+    for (int i = 0; i < list.count; i++) {
+        weft_cascade *c = &list.item[i];
+        const double seconds = 0.5 + weft_rng_f64(&rng);
+        c->id = weft_arena_printf(arena, "c%d", i);
+        c->option = weft_arena_alloc(arena, OPTIONS * (int64_t)sizeof *c->option);
+        for (int k = 1; k <= OPTIONS; k++)
+            c->option[c->option_count++] = (weft_cascade_option){k, seconds / pow(k, 0.8), 1};
+        c->after = weft_arena_alloc(arena, (int64_t)sizeof *c->after);
+        if (i % length)
+            c->after[c->after_count++] = i - 1;
+    }
+    cr_assert_eq(weft_cascade_problem_create(&list, devices, 0, &p), WEFT_OK);
+    cr_assert_eq(weft_cascade_solve(&p, &search, arena, &r), WEFT_OK);
+    const double gap = weft_cascade_gap(r.schedule.makespan, r.bound.value);
+    weft_cascade_problem_free(&p);
+    weft_arena_free(arena);
+    return gap;
+}
+
+/* Every cascade of one chain runs at its fastest degree, however long the chain is. */
+Test(cascade, long_chains_are_planned_at_the_optimum)
+{
+    static const int length[] = {9, 40, 200, 700};
+    for (int i = 0; i < (int)(sizeof length / sizeof *length); i++) {
+        cr_expect_lt(chain_gap(1, length[i], 8), 1e-9, "one chain of %d", length[i]);
+        cr_expect_lt(chain_gap(2, length[i], 16), 1e-9, "two chains of %d", length[i]);
+    }
+}
+
 Test(cascade, devices_are_legal)
 {
     weft_rng rng = weft_rng_make(77, WEFT_RNG_TEST);

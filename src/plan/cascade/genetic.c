@@ -3,7 +3,9 @@
  * A chromosome is a degree and a bias of the priority per cascade; its fitness is the makespan of
  * the list schedulers. The first population holds, besides random ones, the schedules of a family
  * with one parameter: "every cascade the narrowest degree that takes at most tau seconds", for taus
- * between the lower bound's part and the whole. After the genetic algorithm each island improves
+ * between the lower bound's part and the whole. Where a path has many cascades, the first population
+ * also holds "every cascade the cheapest degree that its part of the longest path through it
+ * allows", for paths of 1 to 1.5 times the lower bound. After the genetic algorithm each island improves
  * its best by local moves under simulated annealing. Islands are independent and fixed in number,
  * each with a seed and an amount of work of its own: threads only share them out, so the plan does
  * not depend on them. Where one of them finds what cannot be beaten, or is enough, those behind it
@@ -18,7 +20,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { ISLANDS = 4, POPULATION = 24, ELITE = 3, FAMILY = 64 };
+enum { ISLANDS = 4, POPULATION = 24, ELITE = 3, FAMILY = 64, PATHS = 12, LONG_PATH = 8 };
 /* Work of one island, counted in scheduled cascades so that it means about the same everywhere. */
 static const int64_t ISLAND_WORK = 900 * 1000;
 
@@ -35,6 +37,8 @@ typedef struct island {
     weft_cascade_schedule trial, best;
     double *best_bias;
     double *cheap; /* per option: area over the cascade's least area */
+    double *path;  /* per cascade: seconds of the longest path through it, at the fastest degrees */
+    bool long_paths;
     genome pool[2][POPULATION];
     const weft_cascade_search *search;
     int index;
@@ -46,6 +50,40 @@ typedef struct island {
     double genetic;
     weft_arena *arena;
 } island;
+
+static double fastest(const weft_cascade_problem *p, int32_t c)
+{
+    return p->seconds[p->first_option[c + 1] - 1];
+}
+
+/* The longest path through each cascade, and whether one has many cascades. */
+static weft_status find_paths(island *x)
+{
+    const weft_cascade_problem *p = x->p;
+    double *until = weft_arena_alloc(x->arena, p->count * (int64_t)sizeof *until);
+    int32_t *depth = weft_arena_alloc(x->arena, p->count * (int64_t)sizeof *depth);
+    if (!until || !depth)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+    for (int64_t i = 0; i < p->count; i++) {
+        const int32_t c = p->order[i];
+        for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++) {
+            until[c] = fmax(until[c], until[p->after[e]]);
+            depth[c] = depth[p->after[e]] > depth[c] ? depth[p->after[e]] : depth[c];
+        }
+        until[c] += fastest(p, c);
+        x->long_paths |= ++depth[c] > LONG_PATH;
+    }
+    for (int64_t i = p->count - 1; i >= 0; i--) {
+        const int32_t c = p->order[i];
+        double rest = 0;
+        for (int32_t e = p->first_before[c]; e < p->first_before[c + 1]; e++)
+            rest = fmax(rest, x->path[p->before[e]]);
+        x->path[c] = rest + fastest(p, c); /* from its start to the end */
+    }
+    for (int32_t c = 0; c < p->count; c++)
+        x->path[c] += until[c] - fastest(p, c);
+    return WEFT_OK;
+}
 
 static weft_status island_create(const weft_cascade_problem *p, const weft_cascade_search *search,
                                  int seed, double floor, island *out)
@@ -65,7 +103,8 @@ static weft_status island_create(const weft_cascade_problem *p, const weft_casca
     WEFT_GO(weft_cascade_schedule_create(x.arena, n, &x.best));
     x.best_bias = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
     x.cheap = weft_arena_alloc(x.arena, p->first_option[n] * (int64_t)sizeof(double));
-    bool complete = x.best_bias && x.cheap;
+    x.path = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
+    bool complete = x.best_bias && x.cheap && x.path;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < POPULATION; i++) {
             x.pool[k][i].option = weft_arena_alloc(x.arena, n * (int64_t)sizeof(int32_t));
@@ -83,6 +122,7 @@ static weft_status island_create(const weft_cascade_problem *p, const weft_casca
                          : p->seconds[o] > 0 ? DBL_MAX
                                              : 1;
     }
+    WEFT_GO(find_paths(&x));
     *out = x;
     return WEFT_OK;
 out:
@@ -133,19 +173,35 @@ static double evaluate(island *x, const int32_t *option, const double *bias)
     return makespan;
 }
 
-/* For every cascade the cheapest degree that takes at most `tau` seconds, or the fastest. */
-static void by_threshold(const island *x, double tau, genome *g)
+/* The cheapest degree of cascade c that takes at most `seconds`, or the fastest. */
+static int32_t cheapest_within(const island *x, int32_t c, double seconds)
 {
     const weft_cascade_problem *p = x->p;
-    for (int32_t c = 0; c < p->count; c++) {
-        int32_t pick = p->first_option[c + 1] - 1;
-        double cheapest = INFINITY;
-        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            if (p->seconds[o] <= tau && x->cheap[o] < cheapest) {
-                cheapest = x->cheap[o];
-                pick = o;
-            }
-        g->option[c] = pick;
+    int32_t pick = p->first_option[c + 1] - 1;
+    double cheapest = INFINITY;
+    for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
+        if (p->seconds[o] <= seconds && x->cheap[o] < cheapest) {
+            cheapest = x->cheap[o];
+            pick = o;
+        }
+    return pick;
+}
+
+/* Every cascade takes at most `tau` seconds. */
+static void by_threshold(const island *x, double tau, genome *g)
+{
+    for (int32_t c = 0; c < x->p->count; c++) {
+        g->option[c] = cheapest_within(x, c, tau);
+        g->bias[c] = 1;
+    }
+}
+
+/* No path takes more than `limit` seconds, or than with the fastest degrees. */
+static void by_path(const island *x, double limit, genome *g)
+{
+    for (int32_t c = 0; c < x->p->count; c++) {
+        const double stretch = x->path[c] > 0 ? fmax(limit / x->path[c], 1) : 1;
+        g->option[c] = cheapest_within(x, c, stretch * fastest(x->p, c));
         g->bias[c] = 1;
     }
 }
@@ -155,10 +211,13 @@ static void initialise(island *x, double scale)
     genome *pool = x->pool[0];
     int32_t kept = 0;
     genome *spare = &x->pool[1][0];
-    for (int i = 0; i < FAMILY && !over(x); i++) {
-        /* from 1.2 of the bound down to 1/40 of it, denser where it is long */
-        const double tau = scale * 1.2 * pow(1.0 / 48, (i + weft_rng_f64(&x->rng)) / FAMILY);
-        by_threshold(x, tau, spare);
+    const int paths = x->long_paths ? PATHS : 0;
+    for (int i = -paths; i < FAMILY && !over(x); i++) {
+        if (i < 0)
+            by_path(x, scale * (1 + 0.5 * (i + paths) / paths), spare);
+        else /* from 1.2 of the bound down to 1/40 of it, denser where it is long */
+            by_threshold(x, scale * 1.2 * pow(1.0 / 48, (i + weft_rng_f64(&x->rng)) / FAMILY),
+                         spare);
         spare->makespan = evaluate(x, spare->option, spare->bias);
         int32_t at = kept < POPULATION * 2 / 3 ? kept++ : -1;
         if (at < 0) {
