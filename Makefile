@@ -9,7 +9,7 @@ O       ?= build$(if $(SAN),/asan)$(if $(TSAN),/tsan)
 PREFIX  ?= /usr/local
 MPICC   ?= $(or $(shell command -v mpicc.openmpi 2>/dev/null),mpicc)
 PKG     := libavformat libavcodec libswscale libavutil jansson yaml-0.1 hwloc \
-           libxxhash libpng gsl icu-uc
+           libxxhash libpng icu-uc
 BLAS_INCLUDE := $(firstword $(wildcard /usr/include/*-linux-gnu/openblas-openmp) /usr/include)
 BLAS_LIB     := $(firstword $(wildcard /usr/lib/*-linux-gnu/openblas-openmp))
 
@@ -19,7 +19,6 @@ MISSING := $(foreach p,$(PKG),$(shell pkg-config --exists $(p) 2>/dev/null || ec
 MISSING += $(if $(wildcard $(BLAS_INCLUDE)/cblas.h),,openblas-openmp)
 MISSING += $(if $(shell command -v $(firstword $(MPICC)) 2>/dev/null),,openmpi)
 MISSING += $(if $(wildcard /usr/include/dnnl.h /usr/local/include/dnnl.h),,dnnl)
-MISSING += $(if $(wildcard /usr/include/xgboost/c_api.h),,xgboost)
 TEST_GOALS := test test-bin check asan% tsan%
 ifneq ($(filter $(TEST_GOALS),$(MAKECMDGOALS)),)
 ifeq ($(wildcard /usr/include/criterion/criterion.h /usr/local/include/criterion/criterion.h),)
@@ -42,7 +41,7 @@ INC    := $(if $(TSAN),-Itests/plain) -Isrc -Iinclude -I$(BLAS_INCLUDE) $(shell 
 LIBS   := $(if $(BLAS_LIB),-L$(BLAS_LIB) -Wl$(comma)-rpath$(comma)$(BLAS_LIB)) -lopenblas -ldnnl \
           $(shell pkg-config --libs $(PKG) 2>/dev/null) \
           $(addprefix -L,$(shell $(MPICC) --showme:libdirs 2>/dev/null)) -lmpi \
-          -lxgboost -ldl -lpthread -lm
+          -ldl -lpthread -lm
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer) \
             $(if $(TSAN),-fsanitize=thread -fno-omit-frame-pointer)
 # Kernels are compiled harder (clones for wider vectors are chosen inside the files), and their multiply-adds become FMA where

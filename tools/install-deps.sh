@@ -5,7 +5,7 @@ build="gcc make pkg-config libc6-dev
  libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
  libopenblas-openmp-dev libdnnl-dev openmpi-bin libopenmpi-dev
  libjansson-dev libyaml-dev libxxhash-dev libpng-dev
- libhwloc-dev libicu-dev libgsl-dev libxgboost-dev"
+ libhwloc-dev libicu-dev"
 tests="libcriterion-dev ffmpeg python3 coinor-libcbc-dev libsimgrid-dev
  clang-format-14"
 wanted=$build

@@ -11,7 +11,6 @@
 #include "cli/weights_option.h"
 #include "model/model.h"
 #include "plan/cluster/profile_file.h"
-#include "plan/cost/fit.h"
 #include "runtime/measure.h"
 #include "train/layouts.h"
 
@@ -24,7 +23,7 @@
 static const weft_option options[] = {
     {"--seconds", "S", "20", "about how long to measure"},
     {"--hidden", "H", "256",
-     "width of the transformer block that Eq. 9 is fitted to (heads of 64)"},
+     "width of the transformer block that is timed over several lengths (heads of 64)"},
     {"--out", "FILE.json", NULL,
      "write the profile: a cluster for plan, simulate, topology and inspect"},
     {"--against", "FILE.json", NULL,
@@ -65,8 +64,6 @@ typedef struct profile {
     weft_place_of_run place; /* of a rank for itself */
     int64_t room;
     weft_device_type device;
-    double line_error, tile_error;
-    weft_dit_fit dit;
 } profile;
 
 static weft_status no_room(void)
@@ -328,10 +325,9 @@ static weft_status measure_touch(profile *p)
     return weft_measure_touch(64 << 20, &p->all.rates.touch);
 }
 
-/* ---- for the fits -----------------------------------------------------------------------------
- * */
+/* ---- shapes between which nodes are scaled --------------------------------------------------- */
 
-/* One layer forward over many lengths, for Eq. 9. */
+/* One layer forward over several lengths. */
 static weft_status add_blocks(profile *p, int64_t hidden)
 {
     static const int rows[] = {12, 16, 24, 32, 40, 48};
@@ -350,8 +346,6 @@ static weft_status add_blocks(profile *p, int64_t hidden)
             snprintf(name, sizeof name, "block, %d x %d tokens", batch, rows[i] * rows[i] / 2);
             WEFT_TRY(build_model(config, &size, false, &g));
             WEFT_TRY(add_program(p, g, name, NULL, &t));
-            t->batch = batch;
-            t->tokens = rows[i] * rows[i] / 2.0;
         }
     return WEFT_OK;
 }
@@ -384,9 +378,6 @@ static weft_status add_tiles(profile *p)
             snprintf(name, sizeof name, "convolution, %d x %d x %d", lengths[l], sides[s][0],
                      sides[s][1]);
             WEFT_TRY(add_program(p, g, name, NULL, &t));
-            t->frames = lengths[l];
-            t->height = sides[s][0];
-            t->width = sides[s][1];
         }
     return WEFT_OK;
 }
@@ -415,41 +406,11 @@ static weft_status figures(profile *p, const weft_cluster *local)
     return WEFT_OK;
 }
 
-static weft_status fit(profile *p)
-{
-    weft_dit_sample block[PROGRAMS];
-    weft_tile_sample tile[PROGRAMS];
-    int64_t blocks = 0, tiles = 0;
-    for (int i = 0; i < p->programs; i++) {
-        const weft_timed *t = &p->program[i];
-        const double seconds = weft_timed_run(t);
-        if (t->tokens > 0)
-            block[blocks++] = (weft_dit_sample){t->batch, t->tokens, 1, 0, seconds};
-        if (t->frames > 0)
-            tile[tiles++] = (weft_tile_sample){t->frames, t->height, t->width, seconds};
-    }
-    WEFT_TRY(weft_fit_dit(block, blocks, &p->dit));
-    if (p->dit.linear < 0 || p->dit.quadratic < 0)
-        weft_warn("Eq. 9 is fitted with a negative slope (%.3g s per token, %.3g s per token "
-                  "squared): the machine was busy; measure again, or longer with --seconds",
-                  p->dit.linear, p->dit.quadratic);
-    weft_tile_fit *boosted;
-    WEFT_TRY(weft_fit_tiles(tile, tiles, 5, &boosted));
-    weft_tile_fit_errors(boosted, &p->line_error, &p->tile_error);
-    weft_tile_fit_free(boosted);
-    return WEFT_OK;
-}
-
-static weft_status write_results(const weft_args *args, const profile *p, const weft_cluster *local,
-                                 bool fits)
+static weft_status write_results(const weft_args *args, const profile *p, const weft_cluster *local)
 {
     const char *out = weft_args_string(args, "--out"), *yaml = weft_args_string(args, "--yaml");
     if (out) {
-        json_t *json = fits ? json_pack("{s:{s:f,s:f,s:f,s:f},s:{s:f,s:f}}", "dit", "linear",
-                                        p->dit.linear, "quadratic", p->dit.quadratic, "error",
-                                        p->dit.error, "worst", p->dit.worst, "vae", "line_error",
-                                        p->line_error, "error", p->tile_error)
-                            : json_object();
+        json_t *json = json_object();
         weft_status_code status = json ? weft_profile_to_json(&p->device, &p->all.rates, json)
                                        : weft_fail(WEFT_E_MEMORY, "out of memory");
         if (status == WEFT_OK)
@@ -470,8 +431,7 @@ static weft_status write_results(const weft_args *args, const profile *p, const 
     return status;
 }
 
-static weft_status tell(const weft_args *args, const profile *p, const weft_cluster *local,
-                        bool fits)
+static weft_status tell(const weft_args *args, const profile *p, const weft_cluster *local)
 {
     const weft_device_type *d = &p->device;
     const weft_rates *r = &p->all.rates;
@@ -483,22 +443,14 @@ static weft_status tell(const weft_args *args, const profile *p, const weft_clus
         printf("%lld ranks at a time; %lld exchanges timed; kernels lose %.0f %% of the time of "
                "those beside them\n",
                (long long)r->ranks, (long long)r->wires, 100 * r->drag);
-    if (fits) {
-        printf("transformer block (Eq. 9): %.4g s per token + %.4g s per token squared; fit off by "
-               "%.1f %% (rms), %.1f %% at most\n",
-               p->dit.linear, p->dit.quadratic, 100 * p->dit.error, 100 * p->dit.worst);
-        printf("tiles: a line over the volume is off by %.1f %%, with the boosted correction by "
-               "%.1f %% (rms over the fifth of the shapes that it was not fitted to)\n",
-               100 * p->line_error, 100 * p->tile_error);
-    }
-    return write_results(args, p, local, fits);
+    return write_results(args, p, local);
 }
 
 static weft_status measure(profile *p, const weft_args *args, const char *path, int64_t hidden,
                            double seconds)
 {
     weft_cluster local;
-    const bool of_model = weft_args_flag(args, "--model"), fits = !path && !of_model;
+    const bool of_model = weft_args_flag(args, "--model");
     WEFT_TRY(weft_cluster_load(p->all.arena, "local", &local));
     p->all.local = &local.device;
     WEFT_TRY(measure_touch(p));
@@ -518,9 +470,7 @@ static weft_status measure(profile *p, const weft_args *args, const char *path, 
         WEFT_TRY(weft_profiling_take(&p->all, &p->program[i]));
     WEFT_TRY(weft_profiling_close(&p->all));
     WEFT_TRY(figures(p, &local));
-    if (fits)
-        WEFT_TRY(fit(p));
-    return weft_comm_rank(p->all.comm) == 0 ? tell(args, p, &local, fits) : WEFT_OK;
+    return weft_comm_rank(p->all.comm) == 0 ? tell(args, p, &local) : WEFT_OK;
 }
 
 static weft_status refuse_idle(const weft_args *args)
@@ -595,10 +545,7 @@ const weft_verb weft_verb_profile = {
         "Runs training steps of a few small models, a transformer block over several lengths and "
         "3x3x3 convolutions, or of CONFIG (a config of weft train) at its own shapes, and times "
         "every node where it stands. What was timed is stored by op and shapes: a node of the "
-        "same shapes then has its measured seconds, others are scaled from the nearest ones. "
-        "Without CONFIG it also fits seconds of a block by its tokens (Arachne Eq. 9) and of a VAE "
-        "tile by a line over the volume with a gradient-boosted correction, and says how far the "
-        "fits are off.\n\n"
+        "same shapes then has its measured seconds, others are scaled from the nearest ones.\n\n"
         "With --model it times what makes videos of these sizes: the text encoders, the denoiser "
         "in "
         "every layout of so many ranks (or that of --parallel), the decoder, whole where that fits "

@@ -26,8 +26,6 @@ typedef struct weft_timed {
     double *before;
     double run[WEFT_PROFILE_ROUNDS]; /* seconds of a whole run */
     int rounds;
-    double tokens, batch;         /* a block: for Eq. 9 */
-    double frames, height, width; /* a tile */
     char name[96];
 } weft_timed;
 

@@ -196,7 +196,7 @@ static double mean(const iterations *all, const char *group, const char *key)
     return count ? sum / (double)count : (double)NAN;
 }
 
-/* How far a module's costs were off: with what was measured, or as told at first. */
+/* Mean |ln(predicted / measured)| of a module's costs: refitted, or as predicted at first. */
 static double mean_fit(const iterations *all, const char *module, const char *which)
 {
     double sum = 0;
@@ -209,6 +209,15 @@ static double mean_fit(const iterations *all, const char *module, const char *wh
         count++;
     }
     return count ? sum / (double)count : (double)NAN;
+}
+
+/* "1.25": predictions and measurements were that factor apart, in either direction. */
+static const char *factor_text(double logarithm, char text[32])
+{
+    if (!isfinite(logarithm))
+        return "";
+    snprintf(text, 32, "%.3f", exp(logarithm));
+    return text;
 }
 
 static const char *percent(double x, char text[32])
@@ -233,11 +242,12 @@ static void table_modules(const iterations *all, weft_buf *page)
         cells[m * COLUMNS] = modules[m];
         cells[m * COLUMNS + 1] = text[m][0];
         cells[m * COLUMNS + 2] = percent(sum > 0 ? own / sum : (double)NAN, text[m][1]);
-        cells[m * COLUMNS + 3] = percent(mean_fit(all, modules[m], "planned"), text[m][2]);
-        cells[m * COLUMNS + 4] = percent(mean_fit(all, modules[m], "told"), text[m][3]);
+        cells[m * COLUMNS + 3] = factor_text(mean_fit(all, modules[m], "planned"), text[m][2]);
+        cells[m * COLUMNS + 4] = factor_text(mean_fit(all, modules[m], "told"), text[m][3]);
     }
     const char *const head[] = {"module", "rank-seconds an iteration", "share",
-                                "costs off, refitted", "costs off, as told at first"};
+                                "costs off by a factor, refitted",
+                                "costs off by a factor, at first"};
     weft_html_table(page, head, cells, WEFT_COUNT(modules), COLUMNS);
 }
 

@@ -1,7 +1,5 @@
 #include "train/cascade_cost.h"
 
-#include "plan/cost/fit.h"
-
 #include <math.h>
 
 typedef struct price {
@@ -107,33 +105,10 @@ static void measure(weft_cascade_prices *p, weft_cascade_module module, price *x
     x->count++;
 }
 
-/* Eq. 9 over everything that was measured. */
-static weft_status fit_line(const weft_cascade_prices *p, double *error)
+/* How far apart two seconds are, whichever is longer. */
+static double apart(double predicted, double measured)
 {
-    const weft_cascade_facts *f = &p->facts;
-    int64_t count = 0;
-    weft_dit_fit fit;
-    weft_dit_sample *sample =
-        weft_alloc((f->buckets * (int64_t)f->ranks + 1) * (int64_t)sizeof *sample);
-    if (!sample)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a fit");
-    *error = NAN;
-    for (int b = 0; b < f->buckets; b++)
-        for (int k = 1; k <= f->ranks; k++) {
-            const price *x = at(p, WEFT_CASCADE_DIT, b, k);
-            const double rest = x->measured - x->told.exchange;
-            if (x->count && rest > 0)
-                sample[count++] = (weft_dit_sample){.batch = (double)f->clips[b],
-                                                    .tokens = (double)f->tokens[b],
-                                                    .degree = k,
-                                                    .comm = x->told.exchange,
-                                                    .seconds = x->measured};
-        }
-    /* one length, or lengths that no line goes through, are no error of the run */
-    if (count > 2 && weft_fit_dit(sample, count, &fit) == WEFT_OK)
-        *error = fit.error;
-    weft_free(sample);
-    return WEFT_OK;
+    return fabs(log(predicted / measured));
 }
 
 weft_status weft_cascade_prices_note(weft_cascade_prices *p, const weft_placed_iteration *plan,
@@ -149,19 +124,21 @@ weft_status weft_cascade_prices_note(weft_cascade_prices *p, const weft_placed_i
             c->at.degree > p->facts.ranks)
             continue;
         WEFT_TRY(ask(p, c->module, bucket, (int)c->at.degree, &x));
-        planned[c->module] += pow(c->at.seconds / seconds[i] - 1, 2);
-        told[c->module] += pow(x->told.seconds / seconds[i] - 1, 2);
-        count[c->module]++;
+        if (c->at.seconds > 0 && x->told.seconds > 0) {
+            planned[c->module] += apart(c->at.seconds, seconds[i]);
+            told[c->module] += apart(x->told.seconds, seconds[i]);
+            count[c->module]++;
+        }
         measure(p, c->module, x, seconds[i], cold && cold[i]);
     }
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++) {
-        fit->planned[m] = count[m] ? sqrt(planned[m] / (double)count[m]) : (double)NAN;
-        fit->told[m] = count[m] ? sqrt(told[m] / (double)count[m]) : (double)NAN;
+        fit->planned[m] = count[m] ? planned[m] / (double)count[m] : (double)NAN;
+        fit->told[m] = count[m] ? told[m] / (double)count[m] : (double)NAN;
         all += p->factor[m];
         counted += p->factors[m];
     }
     fit->factor = counted ? exp(all / (double)counted) : 1;
-    return fit_line(p, &fit->eq9);
+    return WEFT_OK;
 }
 
 void weft_cascade_prices_odd(weft_cascade_prices *p, weft_buf *out)

@@ -15,14 +15,11 @@
 
 typedef struct weft_cascade_told {
     double seconds;
-    double exchange; /* of those: waits for other ranks */
-    double bytes;    /* of a rank, all in all */
+    double bytes; /* of a rank, all in all */
 } weft_cascade_told;
 
 typedef struct weft_cascade_facts {
     int buckets, ranks;
-    const int64_t *clips;  /* [buckets] of a sample; borrowed, as */
-    const int64_t *tokens; /* [buckets] that the denoiser sees of a clip */
     void *user;
     weft_status (*tell)(void *user, weft_cascade_module module, int bucket, int degree,
                         weft_cascade_told *out);
@@ -35,12 +32,12 @@ void weft_cascade_prices_free(weft_cascade_prices *prices); /* accepts NULL */
 weft_status weft_cascade_prices_get(weft_cascade_prices *prices, weft_cascade_module module,
                                     int bucket, int degree, double *seconds, double *bytes);
 
-/* How far prices were from one iteration, relative, roots of the mean squares; NAN: no cascade. */
+/* How far prices were from the seconds of one iteration: means of |ln(predicted / measured)|, so
+ * that twice and half count alike. NAN: no cascade. */
 typedef struct weft_cascade_fit {
     double planned[WEFT_CASCADE_MODULES]; /* the seconds that it was planned with */
     double told[WEFT_CASCADE_MODULES];    /* without what was measured since */
-    double eq9;    /* Arachne's line, fitted to all DiT cascades so far; NAN: too few */
-    double factor; /* of all: measured over told */
+    double factor;                        /* of all: measured over told */
 } weft_cascade_fit;
 /* `seconds` by cascade of the plan, as executed; NAN: not known. `cold` (NULL: none): the first run
  * of a program, which counts only until there is another. */

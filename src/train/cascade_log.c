@@ -406,7 +406,6 @@ static json_t *fit_line(const weft_cascade_fit *fit)
             json_object_set_new(all, weft_cascade_module_name((weft_cascade_module)m),
                                 json_pack("{s:o, s:o}", "planned", real(fit->planned[m]), "told",
                                           real(fit->told[m])));
-    json_object_set_new(all, "eq9", real(fit->eq9));
     json_object_set_new(all, "factor", real(fit->factor));
     return all;
 }

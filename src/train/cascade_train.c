@@ -258,7 +258,6 @@ static weft_status price_dit(const weft_cascade_train *t, int bucket, int degree
     WEFT_TRY(weft_step_plan(g, &t->run->optimizer, &place, &step));
     const weft_status_code status = price_step(t, &place.mesh, &step, &run);
     *out = (weft_cascade_told){.seconds = run.seconds,
-                               .exchange = run.exposed,
                                .bytes = (double)(t->fixed + weft_program_bytes(step.program))};
     weft_step_free(&step);
     return status;
@@ -297,7 +296,6 @@ static weft_status price_vae(const weft_cascade_train *t, int bucket, int degree
         WEFT_TRY(price_encoder(t, weft_encoder_part(&t->s.models->autoencoder, size, &s), s.part,
                                s.parts, &run, &out->bytes));
         out->seconds = fmax(out->seconds, (double)s.clips.count * run.seconds);
-        out->exchange = fmax(out->exchange, (double)s.clips.count * run.exposed);
     }
     if (parts > 1) /* a clip whole, of which each takes its frames */
         out->bytes += (double)(3 * size->frames * size->height * size->width * 4);
@@ -441,7 +439,7 @@ static weft_status open_planner(weft_cascade_train *t)
         t->memory = fmin(t->memory, (double)t->run->memory.limit);
     t->sums = price_sums(t);
     WEFT_TRY(open_record(t));
-    const weft_cascade_facts facts = {t->buckets, t->ranks, t->clips, t->tokens, t, tell_price};
+    const weft_cascade_facts facts = {t->buckets, t->ranks, t, tell_price};
     WEFT_TRY(weft_cascade_prices_create(&facts, &t->prices));
     if (weft_cascades_planned(config) == WEFT_CASCADES_FILE)
         WEFT_TRY(weft_plans_open(config->plan, &t->stamp, &t->replay));

@@ -13,7 +13,7 @@
 
 enum { BUCKETS = 3, MOST = 8 };
 static const weft_bucket buckets[BUCKETS] = {{2, 1, 32, 32}, {1, 9, 32, 32}, {1, 17, 64, 64}};
-static const int64_t clips[BUCKETS] = {2, 1, 1}, tokens[BUCKETS] = {16, 48, 320};
+static const int64_t clips[BUCKETS] = {2, 1, 1};
 static const double work[BUCKETS] = {1, 2, 16};
 
 /* What is told is wrong by `off`; of the largest bucket 8 devices' worth of bytes. */
@@ -29,7 +29,6 @@ static weft_status tell(void *user, weft_cascade_module module, int bucket, int 
     t->asked++;
     const double whole = work[bucket] * (module == WEFT_CASCADE_DIT ? 1 : 0.1);
     *out = (weft_cascade_told){.seconds = t->off * (whole / degree + 0.01 * (degree - 1)),
-                               .exchange = t->off * 0.01 * (degree - 1),
                                .bytes = 100 + 1000 * work[bucket] / degree};
     return WEFT_OK;
 }
@@ -37,7 +36,7 @@ static weft_status tell(void *user, weft_cascade_module module, int bucket, int 
 static weft_cascade_prices *prices_of(teller *t, int ranks)
 {
     weft_cascade_prices *p;
-    const weft_cascade_facts facts = {BUCKETS, ranks, clips, tokens, t, tell};
+    const weft_cascade_facts facts = {BUCKETS, ranks, t, tell};
     cr_assert_eq(weft_cascade_prices_create(&facts, &p), WEFT_OK);
     return p;
 }
@@ -93,7 +92,7 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
         seconds[c] = true_one.seconds;
     }
     cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
-    cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0.9, 1e-9, "a tenth is 90 %% off");
+    cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], log(10), 1e-9, "a tenth");
     cr_assert_float_eq(fit.factor, 10, 1e-9);
     cr_assert(isnan(fit.planned[WEFT_CASCADE_VAE]));
     weft_cascade_prices_odd(p, &told);
@@ -114,7 +113,12 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
         cascade[c].at.seconds = seconds[c];
     cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
     cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0, 1e-12);
-    cr_assert_float_eq(fit.told[WEFT_CASCADE_DIT], 0.9, 1e-9);
+    cr_assert_float_eq(fit.told[WEFT_CASCADE_DIT], log(10), 1e-9);
+    /* ten times as long as measured is as far off as a tenth */
+    for (int c = 0; c < 2; c++)
+        cascade[c].at.seconds = 10 * seconds[c];
+    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
+    cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], log(10), 1e-9);
     weft_buf_free(&told);
     weft_cascade_prices_free(p);
 }
