@@ -56,7 +56,7 @@ weft_status weft_plan_compare_run(const weft_args *args);
 typedef struct weft_plan_config {
     const char *cluster_spec, *model_name, *stage;
     weft_section_list buckets; /* of weft_plan_bucket */
-    int64_t samples, zero, max_degree, iterations;
+    int64_t samples, zero, max_degree, iterations, max_frames;
     weft_i64_list degrees;
     bool text, inner, inter;
 } weft_plan_config;

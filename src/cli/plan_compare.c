@@ -13,6 +13,7 @@ enum { STATIC_MAX = 64 };
 
 typedef struct tally {
     double seconds, idle, variation; /* sums */
+    double variation_squares;
     int64_t feasible;
     int64_t degree;
     const char *name;
@@ -74,6 +75,7 @@ static void note(tally *t, const weft_baseline *b, double sync)
     t->seconds += b->makespan + sync;
     t->idle += b->idle;
     t->variation += b->variation;
+    t->variation_squares += b->variation * b->variation;
 }
 
 /* CV of busy FLOPs, time and idle of the plan as simulated (the gradient exchange is in it). */
@@ -188,12 +190,14 @@ static void row(const char *name, const tally *t, const comparison *all, json_t 
                (long long)(all->iterations - (t ? t->feasible : 0)), (long long)all->iterations);
         return;
     }
-    const double seconds = t->seconds / n;
-    printf("%-34s %10.2f %9.1f %8.2f %8.1f %8.3f\n", name, seconds, 100 * (1 - own / seconds),
-           seconds / own, 100 * t->idle / n, t->variation / n);
-    json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f}", "system", name, "seconds",
-                                          seconds, "reduction", 1 - own / seconds, "idle",
-                                          t->idle / n, "variation", t->variation / n));
+    const double seconds = t->seconds / n, mean = t->variation / n,
+                 spread = sqrt(fmax(0, t->variation_squares / n - mean * mean));
+    printf("%-34s %10.2f %9.1f %8.2f %8.1f %8.3f %8.3f\n", name, seconds, 100 * (1 - own / seconds),
+           seconds / own, 100 * t->idle / n, mean, spread);
+    json_array_append_new(rows,
+                          json_pack("{s:s,s:f,s:f,s:f,s:f,s:f}", "system", name, "seconds", seconds,
+                                    "reduction", 1 - own / seconds, "idle", t->idle / n,
+                                    "variation", mean, "variation_spread", spread));
 }
 
 static weft_status report(const weft_args *args, const weft_plan_setup *s, const comparison *all)
@@ -205,7 +209,8 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
         s->model.name, s->config.buckets.count ? "own buckets" : s->config.stage,
         s->config.cluster_spec, (long long)weft_cluster_devices(&s->cluster), (long long)s->samples,
         (long long)all->iterations, (unsigned long long)s->search.seed);
-    printf("%-34s %10s %9s %8s %8s %8s\n", "", "s / iter.", "weft -%", "/ weft", "idle %", "CV");
+    printf("%-34s %10s %9s %8s %8s %8s %8s\n", "", "s / iter.", "weft -%", "/ weft", "idle %", "CV",
+           "CV sd");
     char name[64];
     for (int64_t i = 0; i < all->divisors; i++) {
         snprintf(name, sizeof name, "DP %lld x CP %lld",

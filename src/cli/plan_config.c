@@ -14,6 +14,8 @@ static const weft_key keys[] = {
      "the folder or config.json of a model that weft has"},
     {"stage", WEFT_KEY_STRING, AT(stage), "720p", "",
      "buckets of a training stage: 360p, 720p, 1080p; unused with `buckets`"},
+    {"max_frames", WEFT_KEY_I64, AT(max_frames), "0", "",
+     "longest clips of `stage` or `buckets`; 0 (default): no limit", .min = 0, .max = 1e6},
     {"buckets", WEFT_KEY_SECTION_LIST, AT(buckets), "[]", "", "own buckets",
      .section = &weft_plan_bucket_section},
     {"samples", WEFT_KEY_I64, AT(samples), "0", "",
@@ -46,6 +48,24 @@ weft_status weft_plan_not_of_run(weft_arena *arena, const char *path, weft_statu
                      path, path, path);
 }
 
+/* Drops the buckets of clips with more than `most` frames. */
+static weft_status limit_frames(int64_t most, weft_workload *w)
+{
+    int64_t kept = 0, shortest = INT64_MAX;
+    for (int64_t i = 0; i < w->count; i++) {
+        shortest = w->bucket[i].frames < shortest ? w->bucket[i].frames : shortest;
+        if (w->bucket[i].frames <= most)
+            w->bucket[kept++] = w->bucket[i];
+    }
+    if (!kept)
+        return weft_fail(WEFT_E_CONFIG,
+                         "max_frames: %lld drops every bucket. The shortest clips have %lld "
+                         "frames; use at least that.",
+                         (long long)most, (long long)shortest);
+    w->count = kept;
+    return WEFT_OK;
+}
+
 weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_arena *arena,
                                  weft_plan_setup *s)
 {
@@ -60,6 +80,8 @@ weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_a
         s->buckets = (weft_workload){s->config.buckets.item, s->config.buckets.count};
     else
         WEFT_TRY(weft_workload_stage(arena, s->config.stage, &s->buckets));
+    if (s->config.max_frames)
+        WEFT_TRY(limit_frames(s->config.max_frames, &s->buckets));
     s->samples =
         s->config.samples ? s->config.samples : (weft_cluster_devices(&s->cluster) + 3) / 4;
     s->costs = (weft_cascade_costs){.cluster = &s->cluster,
