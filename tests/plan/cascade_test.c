@@ -470,6 +470,51 @@ Test(cascade, devices_are_those_that_were_scheduled)
     }
 }
 
+/* A DiT of 4 devices after a VAE of 2: both nodes have room for it, and the fuller one, which the
+ * list scheduler takes, does not have the latents. */
+Test(cascade, a_reader_is_placed_next_to_what_it_reads)
+{
+    static const int degree[] = {3, 2, 4, 4};
+    static const double start[] = {0, 0, 0, 1}, end[] = {10, 1, 10, 5};
+    int32_t vae = 1, *first, *devices, shared[2] = {0};
+    weft_arena *arena = weft_arena_create();
+    weft_cascade item[4] = {{.id = "busy"}, {.id = "vae"}, {.id = "busy too"}, {.id = "dit"}};
+    weft_cascade_option option[4];
+    weft_cascade_schedule s;
+    weft_cascade_problem p;
+    weft_cluster cluster;
+    for (int c = 0; c < 4; c++) {
+        option[c] = (weft_cascade_option){degree[c], end[c] - start[c], 1};
+        item[c].option = &option[c];
+        item[c].option_count = 1;
+    }
+    item[3].after = &vae;
+    item[3].after_count = 1;
+    cr_assert_eq(weft_cluster_load(arena, "h100:2", &cluster), WEFT_OK);
+    cr_assert_eq(weft_cascade_problem_create(&(weft_cascade_list){item, 4}, 16, 0, &p), WEFT_OK);
+    cr_assert_eq(weft_cascade_schedule_create(arena, 4, &s), WEFT_OK);
+    for (int c = 0; c < 4; c++) {
+        s.option[c] = c;
+        s.start[c] = start[c];
+        s.end[c] = end[c];
+        s.turn[c] = c;
+    }
+    for (int inter = 0; inter < 2; inter++) {
+        cr_assert_eq(weft_assign(&p, &s, &cluster, (weft_assign_options){true, inter}, arena,
+                                 &first, &devices),
+                     WEFT_OK, "%s", weft_error_message());
+        for (int32_t i = first[3]; i < first[4]; i++)
+            for (int32_t j = first[1]; j < first[2]; j++)
+                shared[inter] += devices[i] == devices[j];
+        for (int32_t i = first[3]; i < first[4]; i++)
+            cr_expect_eq(devices[i] / 8, devices[first[3]] / 8, "torn apart");
+    }
+    cr_expect_eq(shared[0], 0);
+    cr_expect_eq(shared[1], 2, "%d devices have the latents", shared[1]);
+    weft_cascade_problem_free(&p);
+    weft_arena_free(arena);
+}
+
 /* Every allocation of a solve fails once: an error, no crash, no leak under ASan. */
 Test(cascade, survives_failing_allocations)
 {

@@ -14,6 +14,7 @@ typedef struct placer {
     int64_t *room, *held; /* per node: free devices, producers' devices */
     int64_t *part;        /* per node: how many to take */
     int64_t *common;      /* per device index: chosen nodes where it is free */
+    int32_t *prefer;      /* per cascade: node to take where it has room; -1: none */
     int32_t *order;       /* candidates */
     double *key;
 } placer;
@@ -41,10 +42,14 @@ static void count_rooms(placer *x)
 }
 
 /* Priority 1: one node, the fullest that has room, as the list scheduler assumes; among equal ones
- * with `inter` the one that holds most of the producers. */
-static bool one_node(placer *x, int64_t degree)
+ * with `inter` the one that holds most of the producers. A preferred node with room comes first. */
+static bool one_node(placer *x, int64_t degree, int32_t prefer)
 {
     int64_t best = -1;
+    if (prefer >= 0 && x->room[prefer] >= degree) {
+        x->part[prefer] = degree;
+        return true;
+    }
     for (int64_t n = 0; n < x->nodes; n++) {
         if (x->room[n] < degree)
             continue;
@@ -162,6 +167,7 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
                              int32_t *devices)
 {
     const weft_cascade_problem *p = x->p;
+    memset(x->freed, 0, (size_t)x->devices * sizeof *x->freed);
     for (int64_t i = 0; i < 2 * p->count; i++) {
         const int32_t c = moments[i].cascade;
         int32_t *mine = devices + first[c];
@@ -182,7 +188,7 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
         int64_t got;
         if (x->options.inner) {
             count_rooms(x);
-            if (!one_node(x, degree))
+            if (!one_node(x, degree, x->prefer[c]))
                 balanced(x, degree);
             got = take_devices(x, mine);
         } else {
@@ -198,6 +204,120 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             for (int32_t j = first[p->after[e]]; j < first[p->after[e] + 1]; j++)
                 x->wanted[devices[j]] = false;
+    }
+    return WEFT_OK;
+}
+
+/* ---- next to what is read -------------------------------------------------------------------- */
+
+/* Twice the nodes of a cascade, and 1 if its parts differ by more than one device. Its devices are
+ * node by node, as snake() has them. */
+static int32_t spread_of(const placer *x, const int32_t *mine, int64_t degree)
+{
+    int64_t nodes = 0, most = 0, fewest = degree;
+    for (int64_t a = 0, b; a < degree; a = b, nodes++) {
+        for (b = a; b < degree && mine[b] / x->per_node == mine[a] / x->per_node; b++)
+            ;
+        most = b - a > most ? b - a : most;
+        fewest = b - a < fewest ? b - a : fewest;
+    }
+    return (int32_t)(2 * nodes + (most - fewest > 1));
+}
+
+/* Devices of cascades that are their producers' too. -1: some cascade is on more nodes than in the
+ * first placement, or in less even parts, which costs its exchange time. */
+static int64_t shared_devices(const placer *x, const int32_t *first, const int32_t *devices,
+                              int32_t *spread)
+{
+    const weft_cascade_problem *p = x->p;
+    int64_t shared = 0;
+    for (int32_t c = 0; c < p->count; c++) {
+        const int32_t own = spread_of(x, devices + first[c], first[c + 1] - first[c]);
+        for (int32_t j = first[c]; j < first[c + 1]; j++)
+            x->wanted[devices[j]] = true;
+        for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
+            for (int32_t j = first[p->after[e]]; j < first[p->after[e] + 1]; j++)
+                shared += x->wanted[devices[j]];
+        for (int32_t j = first[c]; j < first[c + 1]; j++)
+            x->wanted[devices[j]] = false;
+        if (spread[c] && own > spread[c])
+            return -1;
+        spread[c] = spread[c] ? spread[c] : own;
+    }
+    return shared;
+}
+
+typedef struct nearer {
+    placer *x;
+    const weft_cascade_moment *moments;
+    const int32_t *first;
+    int32_t *devices, *trial, *spread;
+    int64_t shared, attempts;
+} nearer;
+
+static int32_t node_of(const nearer *n, int32_t c)
+{
+    return n->devices[n->first[c]] / (int32_t)n->x->per_node;
+}
+
+/* Moves cascade a to a node, and b (-1: none) to where a was, if cascades then share more devices
+ * with their producers. */
+static weft_status try_move(nearer *n, int32_t a, int32_t node, int32_t b, bool *moved)
+{
+    int32_t *prefer = n->x->prefer;
+    const int32_t from = node_of(n, a);
+    *moved = false;
+    if (prefer[a] < 0 || n->attempts-- <= 0)
+        return WEFT_OK;
+    prefer[a] = node;
+    if (b >= 0)
+        prefer[b] = from;
+    WEFT_TRY(place_all(n->x, n->moments, n->first, n->trial));
+    const int64_t shared = shared_devices(n->x, n->first, n->trial, n->spread);
+    *moved = shared > n->shared;
+    if (*moved) {
+        n->shared = shared;
+        memcpy(n->devices, n->trial, (size_t)n->first[n->x->p->count] * sizeof *n->devices);
+    } else {
+        prefer[a] = from;
+        if (b >= 0)
+            prefer[b] = node;
+    }
+    return WEFT_OK;
+}
+
+/* Cascade c to the node of a producer, else the producer to the node of c, else the producer in
+ * exchange for one of the same degree. */
+static weft_status bring_together(nearer *n, int32_t c, int32_t producer)
+{
+    bool moved;
+    if (node_of(n, c) == node_of(n, producer))
+        return WEFT_OK;
+    WEFT_TRY(try_move(n, c, node_of(n, producer), -1, &moved));
+    if (!moved)
+        WEFT_TRY(try_move(n, producer, node_of(n, c), -1, &moved));
+    const int32_t degree = n->first[producer + 1] - n->first[producer];
+    for (int32_t other = 0; other < n->x->p->count && !moved; other++)
+        if (other != producer && n->first[other + 1] - n->first[other] == degree &&
+            node_of(n, other) == node_of(n, c) && n->x->prefer[other] >= 0)
+            WEFT_TRY(try_move(n, producer, node_of(n, c), other, &moved));
+    return WEFT_OK;
+}
+
+/* Moves cascades to the nodes of their producers, and producers to those of their readers, where no
+ * cascade is torn apart by it. Starts and ends stay. */
+static weft_status place_nearer(nearer *n)
+{
+    const placer *x = n->x;
+    const weft_cascade_problem *p = x->p;
+    n->shared = shared_devices(x, n->first, n->devices, n->spread);
+    n->attempts = (int64_t)1e8 / (p->count * (x->devices + p->count));
+    for (int32_t c = 0; c < p->count; c++) /* all others stay where they are */
+        x->prefer[c] = n->first[c + 1] - n->first[c] <= x->per_node ? node_of(n, c) : -1;
+    for (int64_t i = 0; i < 2 * p->count; i++) {
+        const int32_t c = n->moments[i].cascade;
+        for (int32_t e = p->first_after[c]; n->moments[i].start && e < p->first_after[c + 1]; e++)
+            WEFT_TRY(bring_together(n, c, p->after[e]));
     }
     return WEFT_OK;
 }
@@ -220,6 +340,7 @@ weft_status weft_assign(const weft_cascade_problem *p, const weft_cascade_schedu
     for (int64_t c = 0; c < p->count; c++)
         total += p->degree[s->option[c]];
     weft_arena *scratch = weft_arena_create();
+    nearer near = {.x = &x};
     weft_status_code status = WEFT_OK;
     int32_t *first = weft_arena_alloc(arena, (p->count + 1) * (int64_t)sizeof *first);
     int32_t *devices = weft_arena_alloc(arena, total * (int64_t)sizeof *devices);
@@ -235,16 +356,26 @@ weft_status weft_assign(const weft_cascade_problem *p, const weft_cascade_schedu
         x.common = weft_arena_alloc(scratch, x.per_node * i64);
         x.order = weft_arena_alloc(scratch, (x.devices + x.nodes) * i64);
         x.key = weft_arena_alloc(scratch, (x.devices + x.nodes) * i64);
+        x.prefer = weft_arena_alloc(scratch, p->count * i64);
+        near.trial = weft_arena_alloc(scratch, total * i64);
+        near.spread = weft_arena_alloc(scratch, p->count * i64);
     }
     if (!first || !devices || !moments || !x.busy || !x.wanted || !x.freed || !x.room || !x.held ||
-        !x.part || !x.common || !x.order || !x.key) {
+        !x.part || !x.common || !x.order || !x.key || !x.prefer || !near.trial || !near.spread) {
         status =
             weft_fail(WEFT_E_MEMORY, "out of memory placing %lld cascades", (long long)p->count);
         goto out;
     }
     for (int32_t c = 0; c < p->count; c++)
         first[c + 1] = first[c] + p->degree[s->option[c]];
+    for (int64_t c = 0; c < p->count; c++)
+        x.prefer[c] = -1;
     status = place_all(&x, moments, first, devices);
+    near.moments = moments;
+    near.first = first;
+    near.devices = devices;
+    if (status == WEFT_OK && options.inner && options.inter && x.nodes > 1)
+        status = place_nearer(&near);
     if (status == WEFT_OK) {
         *first_out = first;
         *devices_out = devices;

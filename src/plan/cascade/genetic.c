@@ -3,9 +3,9 @@
  * A chromosome is a degree and a bias of the priority per cascade; its fitness is the makespan of
  * the list schedulers. The first population holds, besides random ones, the schedules of a family
  * with one parameter: "every cascade the narrowest degree that takes at most tau seconds", for taus
- * between the lower bound's part and the whole. Where a path has many cascades, the first population
- * also holds "every cascade the cheapest degree that its part of the longest path through it
- * allows", for paths of 1 to 1.5 times the lower bound. After the genetic algorithm each island improves
+ * between the lower bound's part and the whole. Where a path has many cascades, the population also
+ * holds "every cascade the cheapest degree that its part of the longest path through it allows",
+ * for paths of 1 to 1.5 times the lower bound. After the genetic algorithm each island improves
  * its best by local moves under simulated annealing. Islands are independent and fixed in number,
  * each with a seed and an amount of work of its own: threads only share them out, so the plan does
  * not depend on them. Where one of them finds what cannot be beaten, or is enough, those behind it
