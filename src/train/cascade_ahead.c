@@ -536,7 +536,8 @@ static weft_status search_expected(weft_ahead *a, job *j, searching *s)
     for (int late = 0; late <= (a->s.config->dispatch == WEFT_DISPATCH_LATE); late++) {
         p.setup.late = late;
         WEFT_TRY(weft_expect_search(&p.setup, &s->schedule, &also, 1, s->arena, &out, &value));
-        if (value < least) {
+        /* late dispatch gives up planned ranks: not for what the scenarios cannot tell */
+        if (value < least * (late ? 1 - enough : 1)) {
             least = value;
             best = out;
             dispatched = late;
