@@ -736,7 +736,7 @@ static weft_status place_expected(planner *p, trial *t, const weft_workload *w,
                            .sums = fmin(p->sums, t->sums),
                            .last = isfinite(t->last) ? t->last : p->last_sum,
                            .seed = seed,
-                           .evaluations = all.ranks > 16 ? 300 : 1500};
+                           .evaluations = all.ranks > 16 ? 2000 : 5000};
     WEFT_TRY(weft_cascade_solve(&problem, &search, arena, &result));
     WEFT_TRY(
         weft_assign(&problem, &result.schedule, &all.cluster, s.place, arena, &first, &devices));

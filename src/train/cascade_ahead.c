@@ -522,33 +522,35 @@ static weft_status make_prospects(const weft_ahead *a, job *j, searching *s, pro
     return weft_price_errors_draw(of, n, SCENARIOS, p->setup.seed, p->factor);
 }
 
-/* Replaces the best plan by that of least expected seconds. */
+/* Replaces the best plan by that of least expected seconds, after each of some searches: the step
+ * may ask for it at any time. */
 static weft_status search_expected(weft_ahead *a, job *j, searching *s)
 {
+    enum { SEARCHES = 6 };
+    const bool may = a->s.config->dispatch == WEFT_DISPATCH_LATE;
     prospects p = {0};
-    weft_placement best, out;
+    weft_placement out;
     double least = INFINITY, value;
-    bool dispatched = false;
     pthread_mutex_lock(&a->lock);
     const weft_placement also = j->best;
     pthread_mutex_unlock(&a->lock);
     WEFT_TRY(make_prospects(a, j, s, &p));
-    for (int late = 0; late <= (a->s.config->dispatch == WEFT_DISPATCH_LATE); late++) {
-        p.setup.late = late;
+    for (int k = 0; k < SEARCHES * (1 + may) && !is_over(j); k++) {
+        p.setup.late = may && k % 2;
+        p.setup.seed = weft_seed_mix(weft_seed_mix(a->s.seed, (uint64_t)j->step), (uint64_t)k);
         WEFT_TRY(weft_expect_search(&p.setup, &s->schedule, &also, 1, s->arena, &out, &value));
         /* late dispatch gives up planned ranks: not for what the scenarios cannot tell */
-        if (value < least * (late ? 1 - enough : 1)) {
-            least = value;
-            best = out;
-            dispatched = late;
-        }
+        value *= p.setup.late ? 1 + enough : 1;
+        if (value >= least)
+            continue;
+        least = value;
+        pthread_mutex_lock(&a->lock);
+        j->best = out;
+        j->expected = true;
+        j->late = p.setup.late;
+        j->proved = false;
+        pthread_mutex_unlock(&a->lock);
     }
-    pthread_mutex_lock(&a->lock);
-    j->best = best;
-    j->expected = true;
-    j->late = dispatched;
-    j->proved = false;
-    pthread_mutex_unlock(&a->lock);
     return WEFT_OK;
 }
 
