@@ -228,11 +228,14 @@ static weft_status fit_stages(const weft_run *run, const weft_run_models *models
     *fates = weft_alloc(run->stages.count * (int64_t)sizeof **fates);
     if (!*fates)
         return weft_fail(WEFT_E_MEMORY, "out of memory for stages");
+    weft_activation_plan stored = {0}; /* of a run that has begun: what it goes by is shown */
+    WEFT_TRY(weft_activation_plan_load(run->out, &stored));
     const weft_status_code status =
-        weft_run_fit(run, models, place, NULL, store, process, *fates, &told);
+        weft_run_fit(run, models, place, NULL, store, process, &stored, *fates, &told);
     if (status == WEFT_OK && told.len)
         printf("%s", told.data);
     weft_buf_free(&told);
+    weft_activation_plan_free(&stored);
     place->stage_fates = *fates;
     return status;
 }

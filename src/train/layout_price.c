@@ -159,8 +159,8 @@ static weft_status keep_below(pricing *w, int64_t limit)
         s->fates = weft_alloc(w->run.stages.count * (int64_t)sizeof *s->fates);
         if (!s->fates)
             return no_memory();
-        const weft_status_code status = weft_run_fit(&w->run, w->p->models, &s->place, NULL,
-                                                     s->store, w->p->process, s->fates, &told);
+        const weft_status_code status = weft_run_fit(
+            &w->run, w->p->models, &s->place, NULL, s->store, w->p->process, NULL, s->fates, &told);
         weft_buf_free(&told);
         WEFT_TRY(status);
     }

@@ -9,6 +9,7 @@
 #include "train/run_fit.h"
 
 #include "base/fs.h"
+#include "base/rng.h"
 #include "runtime/measure.h"
 #include "runtime/mover.h"
 #include "train/keeps.h"
@@ -34,11 +35,12 @@ typedef struct fit {
     const weft_device_type *device;
     int64_t fixed; /* what every phase has */
     int64_t staging, limit;
-    bool again;                 /* it may be made again */
-    weft_mover_rates copies;    /* out and back; no bytes a second: there is nowhere to go */
-    int64_t least, least_stage; /* of a stage that does not fit; 0: they all do */
-    int64_t least_fixed;        /* of it: weights and program, with graphs of all stages */
-    bool least_beside;          /* not its steps take that, what lies beside them does */
+    weft_activation_plan *stored; /* of the run; NULL: none */
+    bool again;                   /* it may be made again */
+    weft_mover_rates copies;      /* out and back; no bytes a second: there is nowhere to go */
+    int64_t least, least_stage;   /* of a stage that does not fit; 0: they all do */
+    int64_t least_fixed;          /* of it: weights and program, with graphs of all stages */
+    bool least_beside;            /* not its steps take that, what lies beside them does */
     weft_buf least_terms;
     /* of the stage */
     int64_t index;
@@ -50,6 +52,7 @@ typedef struct fit {
 /* What a stage came to: of this rank's programs, and the most on any rank. */
 typedef struct fitted {
     int64_t peak, kept, others;
+    uint64_t inputs; /* of its activation plan */
 } fitted;
 
 /* The most on any rank. */
@@ -268,17 +271,85 @@ static void tell(const fit *f, const trial *t, weft_buf *told)
             told, ", moves %s away and back (%s) at %s/s, of which kernels lose %.0f %%",
             weft_format_bytes(away, text[2]), what[1].data ? what[1].data : "",
             weft_format_bytes((int64_t)f->copies.bytes_per_second, text[0]), 100 * f->copies.drag);
-    weft_buf_printf(told, "; a step of %s is expected to take %.1f %% longer\n",
-                    weft_format_seconds(f->keeps.run, text[2]),
-                    f->keeps.run > 0 ? 100 * t->choice.seconds / f->keeps.run : 0);
+    if (isnan(t->choice.seconds))
+        weft_buf_printf(told, "; the activation plan is that of the run\n");
+    else
+        weft_buf_printf(told, "; a step of %s is expected to take %.1f %% longer\n",
+                        weft_format_seconds(f->keeps.run, text[2]),
+                        f->keeps.run > 0 ? 100 * t->choice.seconds / f->keeps.run : 0);
     weft_buf_free(&what[0]);
     weft_buf_free(&what[1]);
+}
+
+/* All that the choice of a stage may follow from, but for measured rates. */
+static uint64_t inputs_of(const fit *f)
+{
+    bool chosen;
+    const weft_string_list *patterns = weft_run_recomputes(f->run, &chosen);
+    uint64_t hash = weft_seed_mix((uint64_t)f->run->memory.limit, (uint64_t)f->again << 1);
+    hash = weft_seed_mix(hash, f->copies.bytes_per_second > 0);
+    for (int64_t i = 0; i < patterns->count; i++)
+        for (const char *c = patterns->item[i]; *c; c++)
+            hash = weft_seed_mix(hash, (uint64_t)*c);
+    for (int64_t i = 0; i < f->keeps.rows; i++) {
+        const weft_keep_row *row = &f->keeps.row[i];
+        hash = weft_seed_mix(weft_seed_mix(hash, row->key), (uint64_t)row->bytes);
+        hash = weft_seed_mix(hash, isinf(row->seconds) ? 1 : 2);
+    }
+    return hash;
+}
+
+/* The choice that the run has for the stage, if its peak is within the limit. `all`: the peak with
+ * all kept. A limit has some slack for a process that is larger at another start. */
+static weft_status reuse(fit *f, uint64_t inputs, int64_t all, trial *best, bool *reused)
+{
+    const weft_fates *fates = weft_activation_plan_find(f->stored, f->index, inputs);
+    trial t = {.peak = all, .kept = f->kept};
+    const int64_t bytes = fates ? fates->count * (int64_t)sizeof *fates->row : 0;
+    *reused = false;
+    if (!fates)
+        return WEFT_OK;
+    t.choice.seconds = NAN;
+    t.choice.kept = item_bytes(&f->keeps, false);
+    t.fates = (weft_fates){weft_alloc(bytes + 1), fates->count};
+    weft_status_code status =
+        t.fates.row ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for memory.limit");
+    if (status == WEFT_OK && bytes) {
+        weft_buf text = {0};
+        memcpy(t.fates.row, fates->row, (size_t)bytes);
+        for (int fate = WEFT_FATE_AGAIN; fate <= WEFT_FATE_AWAY; fate++)
+            t.choice.kept -= (double)weft_keeps_tell(&f->keeps, &t.fates, (weft_fate)fate, &text);
+        weft_buf_free(&text);
+        status = peak_with(f, &t.fates, &t.peak, NULL);
+        t.kept = f->kept;
+    }
+    *reused = status == WEFT_OK && t.peak <= f->run->memory.limit;
+    if (*reused)
+        *best = t;
+    else
+        trial_free(&t);
+    return status;
+}
+
+/* *fits: the choice is made, and the limit kept. */
+static weft_status choose(fit *f, uint64_t inputs, int64_t all, trial *best, bool *fits)
+{
+    WEFT_TRY(reuse(f, inputs, all, best, fits));
+    if (!*fits && all > f->limit && f->keeps.items) {
+        WEFT_TRY(search(f, all, best));
+        *fits = best->peak <= f->limit;
+    } else if (!*fits) {
+        *best = (trial){.peak = all, .kept = f->kept};
+        *fits = all <= f->limit;
+    }
+    return WEFT_OK;
 }
 
 static weft_status fit_stage(fit *f, fitted *out, weft_fates *fates, weft_buf *told)
 {
     trial best = {0};
-    int64_t peak = 0, beside, kept;
+    int64_t peak = 0, beside;
+    bool fits = false;
     weft_run_bytes latents = {0};
     weft_buf beside_terms = {0};
     weft_step_cache *steps = weft_step_cache_create();
@@ -289,25 +360,22 @@ static weft_status fit_stage(fit *f, fitted *out, weft_fates *fates, weft_buf *t
     weft_step_cache_free(steps);
     if (status == WEFT_OK)
         status = peak_with(f, NULL, &peak, NULL);
-    kept = f->kept;
     if (status == WEFT_OK)
         status = weft_keeps_share(&f->keeps, f->comm);
     if (status == WEFT_OK)
         status = weft_keeps_items(&f->keeps, f->again, f->copies.bytes_per_second, false);
-    if (status == WEFT_OK && peak > f->limit && f->keeps.items) {
-        status = search(f, peak, &best);
-        if (status == WEFT_OK && best.peak <= f->limit)
-            tell(f, &best, told);
-        peak = best.peak;
-        kept = best.kept;
-    }
-    beside = weft_run_bytes_sum(latents) + f->fixed + kept + f->others;
+    const uint64_t inputs = inputs_of(f);
+    if (status == WEFT_OK)
+        status = choose(f, inputs, peak, &best, &fits);
+    if (status == WEFT_OK && fits && best.fates.count)
+        tell(f, &best, told);
+    beside = weft_run_bytes_sum(latents) + f->fixed + best.kept + f->others;
     if (status == WEFT_OK)
         status = over_ranks(f, &beside);
-    const bool more = beside > peak; /* what lies beside it does not change */
-    peak = more ? beside : peak;
-    *out = (fitted){peak, kept, f->others};
-    if (status == WEFT_OK && peak > f->limit)
+    const bool more = beside > best.peak; /* what lies beside it does not change */
+    peak = more ? beside : best.peak;
+    *out = (fitted){peak, best.kept, f->others, inputs};
+    if (status == WEFT_OK && (more ? peak > f->limit : !fits))
         status = note_least(f, *out, &best.fates, more ? &beside_terms : NULL);
     weft_buf_free(&beside_terms);
     *fates = best.fates;
@@ -383,6 +451,14 @@ static weft_status fit_all(fit *f, fitted *stage, weft_fates *fates, weft_buf *t
     return WEFT_OK;
 }
 
+static weft_status store_choices(const fit *f, const fitted *stage, const weft_fates *fates)
+{
+    const int64_t stages = f->run->stages.count;
+    for (int64_t i = 0; i < stages && f->stored; i++)
+        WEFT_TRY(weft_activation_plan_set(f->stored, i, stages, stage[i].inputs, &fates[i]));
+    return WEFT_OK;
+}
+
 /* Of this machine, as measured now, or as a profile has it. */
 static weft_status read_device(const weft_run *run, const weft_backend *backend, weft_arena *arena,
                                weft_cluster *cluster)
@@ -414,13 +490,15 @@ static weft_status measure_copies(fit *f, const weft_cluster *cluster)
 
 weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
                          const weft_place_of_run *place, weft_comm *together, weft_store *store,
-                         int64_t process, weft_fates *fates, weft_buf *told)
+                         int64_t process, weft_activation_plan *stored, weft_fates *fates,
+                         weft_buf *told)
 {
     weft_cluster cluster;
     fit f = {.run = run,
              .models = models,
              .place = place,
              .comm = together,
+             .stored = stored,
              .device = &cluster.device,
              .fixed = process + weft_run_first_use(run) + weft_store_bytes(store),
              .limit = run->memory.limit - run->memory.limit / SLACK};
@@ -439,6 +517,8 @@ weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
         status = fit_all(&f, stage, fates, told);
     if (status == WEFT_OK && f.least)
         status = too_little(&f);
+    if (status == WEFT_OK)
+        status = store_choices(&f, stage, fates);
     weft_buf_free(&f.least_terms);
     weft_arena_free(arena);
     weft_free(stage);

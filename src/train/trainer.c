@@ -550,6 +550,30 @@ static weft_status open_checkpoints(trainer *t)
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
+/* The plan of this run, if it has one: rank 0 reads it for all. */
+static weft_status read_activation_plan(trainer *t, weft_activation_plan *plan)
+{
+    if (t->hollow)
+        return WEFT_OK;
+    const weft_status_code read =
+        t->leader ? weft_activation_plan_load(t->run->out, plan) : WEFT_OK;
+    return weft_activation_plan_share(plan, t->comm, read);
+}
+
+/* Plans what each stage recomputes and offloads for memory.limit, or finds the plan of the run. */
+static weft_status fit_stages(trainer *t, weft_buf *told)
+{
+    weft_activation_plan plan = {0};
+    weft_status_code status = read_activation_plan(t, &plan);
+    if (status == WEFT_OK)
+        status = weft_run_fit(t->run, &t->models, &t->place, t->comm, t->store, t->process, &plan,
+                              t->fates, told);
+    if (status == WEFT_OK && t->leader && !t->hollow && plan.changed)
+        status = weft_activation_plan_save(t->run->out, &plan);
+    weft_activation_plan_free(&plan);
+    return status;
+}
+
 /* With memory.limit: what becomes of what each stage keeps for its backward. */
 static weft_status keep_below_limit(trainer *t)
 {
@@ -562,8 +586,7 @@ static weft_status keep_below_limit(trainer *t)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
     weft_step_cache_free(t->steps); /* what was planned without the limit counts, too */
     t->steps = NULL;
-    const weft_status_code status =
-        weft_run_fit(t->run, &t->models, &t->place, t->comm, t->store, t->process, t->fates, &told);
+    const weft_status_code status = fit_stages(t, &told);
     if (status == WEFT_OK && t->leader && told.len)
         weft_info("%.*s", (int)told.len - 1, told.data);
     weft_buf_free(&told);

@@ -1,0 +1,72 @@
+#!/bin/bash
+# The activation plan of memory.limit, in bf16: whatever rates are measured, the losses are bitwise those without a limit; a
+# resumed run uses the plan that the run began with (<out>/activation-plan.json); another limit makes another plan.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >wide.yaml <<'Y'
+out: runs/all
+precision: bf16
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer: {class: WanTransformer3DModel, config: {num_layers: 4, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
+stages:
+  - {steps: 4, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0, schedule: constant}
+Y
+printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
+printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
+told() { sed -n 's/^memory[^:]*: at most \([0-9]*\)\.[0-9]* MiB.*/\1/p' "$1"; }
+try() { # NAME SETTINGS...
+    local name=$1
+    shift
+    "$WEFT" train wide.yaml --set out=runs/$name "$@" >$name.log 2>&1 || { cat $name.log; fail "$name"; }
+}
+same() { diff <(losses runs/all) <(losses "runs/$1") || fail "$1: other losses than without a limit"; }
+try fill --set stages.0.steps=1
+try all
+limit=$(($(told all.log) - 14))
+keep="--set memory.limit=${limit}MiB --set memory.offload=auto"
+# the rates decide what is recomputed and what is offloaded, and no bit of the results
+try slow $keep --set memory.profile=slow.yaml
+same slow
+try run $keep --set memory.profile=quick.yaml --set stages.0.steps=2
+grep -q "memory.limit: stage 0 keeps .* is expected to take" run.log || { cat run.log; fail "nothing is planned"; }
+plan=runs/run/activation-plan.json
+cp $plan begun.json
+python3 - begun.json runs/slow/activation-plan.json <<'P' || fail "the rates do not change the plan, so that this test shows nothing"
+import json, sys
+a, b = [json.load(open(name))["stages"][0] for name in sys.argv[1:]]
+assert a["inputs"] == b["inputs"] and a["recompute"] and b["offload"] and a != b
+P
+# resumed with other rates
+try run $keep --set memory.profile=slow.yaml
+grep -q "memory.limit: stage 0 keeps .* the activation plan is that of the run" run.log || { cat run.log; fail "the plan of the run is not used"; }
+cmp $plan begun.json || fail "resuming makes another plan"
+same run
+"$WEFT" inspect graph wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >inspect.log 2>&1 || { cat inspect.log; fail inspect; }
+grep -q "the activation plan is that of the run" inspect.log || { cat inspect.log; fail "inspect shows another plan than the run's"; }
+# an edited plan is refused by name, another limit makes a new one
+python3 -c 'import json, sys
+plan = json.load(open(sys.argv[1]))
+plan["stages"][0]["recompute"].pop()
+json.dump(plan, open(sys.argv[1], "w"))' $plan
+try_fails() { "$WEFT" train wide.yaml --set out=runs/run $keep --set stages.0.steps=5 >no.log 2>&1 && fail "$1"; }
+try_fails "an edited plan is used"
+grep -q "runs/run/activation-plan.json: the plan is not as it was made" no.log && grep -q "remove the file to plan again" no.log || { cat no.log; fail "the edited plan is not named"; }
+cp begun.json $plan
+try run --set memory.limit=$((limit + 4))MiB --set memory.profile=quick.yaml --set stages.0.steps=5
+cmp -s $plan begun.json && fail "another limit, and the plan of the old one"
+losses runs/run | head -4 | diff <(losses runs/all) - || fail "another limit: other losses"
+# two ranks go by rank 0's plan
+pair="--set parallel.dp=2 --set stages.0.batch=32"
+ranks 2 "$WEFT" train wide.yaml --set out=runs/pair $pair >pair.log 2>&1 || { cat pair.log; fail "two ranks without a limit"; }
+limit=$(($(told pair.log) - 14))
+for steps in 2 4; do
+    rates=$([ $steps = 2 ] && echo quick || echo slow)
+    ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=$steps --set memory.profile=$rates.yaml >two.log 2>&1 ||
+        { cat two.log; fail "two ranks"; }
+done
+grep -q "the activation plan is that of the run" two.log || { cat two.log; fail "two ranks plan anew"; }
+diff <(losses runs/pair) <(losses runs/two) || fail "two ranks: other losses than without a limit"
