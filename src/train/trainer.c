@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/scratch_map.h"
 #include "data/loader.h"
 #include "model/dialect.h"
 #include "runtime/common_clock.h"
@@ -221,6 +222,20 @@ static void tell_oddities(const weft_run *run)
                       (long long)i, (long long)stage[i].warmup, (long long)stage[i].steps);
 }
 
+/* The folder of what is offloaded takes a file now, not when the first value leaves. */
+static weft_status check_offload_folder(const trainer *t)
+{
+    enum { PAGE = 4096 };
+    const weft_run_place away = weft_run_away(t->run);
+    void *data;
+    if (!(away.values || away.states) || !away.dir || t->hollow)
+        return WEFT_OK;
+    if (weft_scratch_map(away.dir, PAGE, "Name another folder", &data) != WEFT_OK)
+        return weft_fail_context(WEFT_E_IO, "memory.offload");
+    weft_scratch_unmap(data, PAGE);
+    return WEFT_OK;
+}
+
 static weft_status begin(trainer *t)
 {
     WEFT_TRY(weft_run_check(t->run, t->path));
@@ -233,6 +248,7 @@ static weft_status begin(trainer *t)
     if (t->leader && !t->hollow)
         WEFT_TRY(take_folder(t));
     WEFT_TRY(weft_comm_barrier(t->comm));
+    WEFT_TRY(check_offload_folder(t));
     t->guard = weft_guard_make(&t->run->guard);
     t->store = weft_store_create_on(t->place.backend->device);
     int states;
@@ -609,10 +625,34 @@ static weft_status tell_most(const trainer *t, weft_status_code status, weft_buf
     return status;
 }
 
+/* States below WEFT_OFFLOAD_LEAST bytes stay resident; of a small model that is all of them. */
+static void warn_states_stay(const trainer *t)
+{
+    int count;
+    const char *const *away = weft_step_away_states(&count);
+    int64_t largest = 0, bytes = 0;
+    char text[3][32];
+    if (!t->leader || !t->place.away_states || weft_store_away_bytes(t->store) > 0)
+        return;
+    for (int64_t i = 0; i < weft_store_count(t->store); i++) {
+        const weft_tensor *state = weft_store_at(t->store, i);
+        const int64_t own = weft_shape_count(&state->shape) * weft_dtype_bytes(state->dtype);
+        if (!weft_offload_state(away, count, state->name, WEFT_OFFLOAD_LEAST))
+            continue;
+        bytes += own;
+        largest = own > largest ? own : largest;
+    }
+    weft_warn("memory.states: offload has no effect: the largest of the optimizer's states has %s, "
+              "and states below %s stay resident (%s in all)",
+              weft_format_bytes(largest, text[0]), weft_format_bytes(WEFT_OFFLOAD_LEAST, text[1]),
+              weft_format_bytes(bytes, text[2]));
+}
+
 static weft_status tell_memory(trainer *t)
 {
     weft_buf told = {0};
     weft_run_bytes peak = {0};
+    warn_states_stay(t);
     const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
                                                     t->store, t->process, &peak, &told);
     t->peak = weft_run_bytes_sum(peak) - t->process;
