@@ -10,6 +10,7 @@
 #include "model/dialect.h"
 #include "runtime/weights.h"
 #include "train/account.h"
+#include "train/latent_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +27,6 @@ enum {
     SHARD_BYTES = 256 << 20, /* bytes, */
     SHARD_SECONDS = 60,      /* or seconds: a kill costs no more */
 };
-static const int64_t check_limit = INT64_C(4)
-                                   << 30; /* a cache up to here is read when it is opened */
-
 /* The encoders over one epoch of a data set.
  *
  *   apart false   one program over the run's mesh: every rank gets all latents of a batch
@@ -209,15 +207,6 @@ static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart
     return here;
 }
 
-/* Tiles of the run's config; checked before (train/objective.c). */
-static weft_tile tile_of(const weft_run *run)
-{
-    weft_tile tile = {0};
-    return weft_tile_parse(run->autoencoder.tile, "autoencoder.tile:", "", &tile) == WEFT_OK
-               ? tile
-               : (weft_tile){0};
-}
-
 /* Of the VAE in tiles, its weights with it: one size at a time has memory. */
 static weft_status tiled_bytes(const weft_model *model, const weft_tile *tile,
                                const weft_stage *stage, int64_t *bytes)
@@ -240,7 +229,7 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
 {
     const bool trained = !weft_run_denoises(models); /* its weights are in the store already */
     const int count = weft_stage_bucket_count(stage);
-    const weft_tile tile = tile_of(run);
+    const weft_tile tile = weft_latent_tile(run);
     int64_t batch;
     const weft_place_of_run here = encoding_place(place, !trained, tile.on, &batch);
     weft_program **programs = weft_alloc(count * (int64_t)sizeof *programs);
@@ -573,68 +562,6 @@ out:
     return status;
 }
 
-static weft_status hash_weights(XXH3_state_t *state, const char *folder)
-{
-    weft_names names = {0};
-    weft_status_code status = weft_list_dir(folder, false, &names);
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        char path[1200];
-        const char *kind = weft_path_extension(names.name[i]);
-        if (strcmp(kind, "safetensors") && strcmp(kind, "json"))
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
-        status = weft_hash_file(state, path);
-    }
-    weft_names_free(&names);
-    return status;
-}
-
-/* The folder's name: a hash of the encoders' files, the shards' contents and the clips' sizes. What
- * was made of other ones is in another folder and never read. */
-static weft_status cache_key(const weft_run *run, const weft_run_models *models,
-                             const weft_stage *s, char key[24])
-{
-    const weft_captions *c = &models->captions;
-    weft_buf what = {0};
-    weft_dataset *ds;
-    WEFT_TRY(
-        weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
-    weft_buf_printf(&what, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds),
-                    run->data.split, run->data.fps);
-    weft_dataset_close(ds);
-    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
-        const weft_bucket *b = weft_stage_bucket(s, i);
-        weft_buf_printf(&what, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
-                        (long long)b->width);
-    }
-    const weft_tile tile = tile_of(run); /* latents of tiles are others */
-    if (tile.on)
-        weft_buf_printf(&what, "tiles %lld %lld %lld %lld|", (long long)tile.size[1],
-                        (long long)tile.size[2], (long long)tile.step[1], (long long)tile.step[2]);
-    XXH3_state_t *state = XXH3_createState();
-    weft_status_code status = weft_buf_check(&what);
-    if (status == WEFT_OK && !state)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-    if (status != WEFT_OK)
-        goto out;
-    XXH3_64bits_reset(state);
-    XXH3_64bits_update(state, what.data, (size_t)what.len);
-    WEFT_GO(hash_weights(state, run->autoencoder.weights));
-    for (int r = 0; models->text_given && r < c->readers; r++) {
-        uint64_t told;
-        WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
-        if (!c->reader[r].tokenizer[0])
-            continue;
-        WEFT_GO(weft_captions_hash(c, r, &told));
-        XXH3_64bits_update(state, &told, sizeof told);
-    }
-    snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
-out:
-    XXH3_freeState(state);
-    weft_buf_free(&what);
-    return status;
-}
-
 /* What the transformer sees of a caption that is left away, beside the shards. */
 static weft_status write_no_text(encoding *e, const char *folder)
 {
@@ -674,140 +601,6 @@ weft_status weft_latents_no_text(const char *folder, int64_t count, float **told
     return status;
 }
 
-/* ---- what is there ------------------------------------------------------------------------- */
-
-/* Samples of the cache's shards: a table of their ids, 0 for none. */
-typedef struct known {
-    uint64_t *id;
-    int64_t slots, count;
-} known;
-
-static uint64_t *known_place(const known *k, uint64_t id)
-{
-    uint64_t at = id & (uint64_t)(k->slots - 1);
-    while (k->id[at] && k->id[at] != id)
-        at = (at + 1) & (uint64_t)(k->slots - 1);
-    return &k->id[at];
-}
-
-static bool is_known(const void *user, const weft_sample *sample)
-{
-    const known *k = user;
-    return k->slots && *known_place(k, sample->id);
-}
-
-static weft_status reserve_known(known *k, int64_t count)
-{
-    k->slots = 64;
-    while (k->slots < 2 * count)
-        k->slots *= 2;
-    k->id = weft_alloc(k->slots * 8);
-    return k->id ? WEFT_OK
-                 : weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)count);
-}
-
-/* *whole is false for a shard of which bytes are missing or other than they were written. */
-static weft_status check_shard(weft_storage *storage, const char *name, bool read, bool *whole)
-{
-    weft_arena *arena = weft_arena_create();
-    weft_index_room room = {0};
-    weft_index index;
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
-    weft_status_code status = weft_index_get(storage, name, arena, &room, &index, NULL);
-    *whole = status == WEFT_OK && !index.damage;
-    if (*whole && read && index.sum) {
-        uint64_t sum = 0;
-        status = weft_storage_sum(storage, name, &sum);
-        *whole = status == WEFT_OK && sum == index.sum;
-    }
-    weft_arena_free(arena);
-    weft_free(room.data);
-    return status == WEFT_E_MEMORY ? status : WEFT_OK;
-}
-
-/* Rank 0: removes shards of the cache that cannot be trusted; what was in them is encoded again. A
- * small cache is read for it; of a large one the loader finds what changed, part by part. */
-static weft_status check_cache(weft_storage *storage, bool verify)
-{
-    weft_names names = {0};
-    int64_t total = 0;
-    WEFT_TRY(weft_storage_list(storage, &names));
-    weft_status_code status = WEFT_OK;
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-            weft_storage_facts facts;
-            bool whole = true;
-            if (strcmp(weft_path_extension(names.name[i]), "tar") != 0)
-                continue;
-            if (pass == 0) {
-                if (weft_storage_facts_of(storage, names.name[i], &facts) == WEFT_OK)
-                    total += facts.bytes;
-                continue;
-            }
-            status = check_shard(storage, names.name[i], verify && total <= check_limit, &whole);
-            if (status != WEFT_OK || whole)
-                continue;
-            weft_warn("%s/%s lost bytes or was changed since it was written: what was in it is "
-                      "encoded again",
-                      weft_storage_root(storage), names.name[i]);
-            char beside[300];
-            snprintf(beside, sizeof beside, "%s.index", names.name[i]);
-            status = weft_storage_remove(storage, names.name[i]);
-            if (status == WEFT_OK)
-                status = weft_storage_remove(storage, beside);
-        }
-    weft_names_free(&names);
-    return status;
-}
-
-static weft_status read_known(const char *folder, weft_storage *storage, known *k)
-{
-    weft_names names = {0};
-    weft_dataset *ds = NULL;
-    bool shards = false;
-    WEFT_TRY(weft_storage_list(storage, &names));
-    for (int64_t i = 0; i < names.count; i++)
-        shards |= !strcmp(weft_path_extension(names.name[i]), "tar");
-    weft_names_free(&names);
-    if (!shards)
-        return WEFT_OK;
-    WEFT_TRY(weft_dataset_open(folder, NULL, false, &ds));
-    k->count = weft_dataset_count(ds);
-    const weft_status_code status = reserve_known(k, k->count);
-    for (int64_t i = 0; status == WEFT_OK && i < k->count; i++)
-        *known_place(k, weft_dataset_at(ds, i)->id) = weft_dataset_at(ds, i)->id;
-    weft_dataset_close(ds);
-    return status;
-}
-
-/* Of rank 0, while it encodes; the others of its run wait beside it, another run behind it. */
-static weft_status take_lock(const weft_place_of_run *place, const char *folder, int *lock)
-{
-    char path[560];
-    bool told = false;
-    const bool leads = weft_comm_rank(place->comm) == 0;
-    snprintf(path, sizeof path, "%s/lock", folder);
-    for (;;) {
-        double taken = 0;
-        WEFT_TRY(weft_comm_interrupt_check(place->comm));
-        if (leads) {
-            if (*lock < 0)
-                *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-            if (*lock < 0)
-                return weft_fail_errno("cannot write %s", path);
-            taken = flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-        }
-        WEFT_TRY(weft_comm_sum(place->comm, &taken, 1));
-        if (taken > 0)
-            return WEFT_OK;
-        if (leads && !told)
-            weft_info("latents: another run encodes into %s; waiting for it", folder);
-        told = true;
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    }
-}
-
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 static weft_status encode_missing(encoding *e, const weft_model *vae, const weft_stage *stage,
@@ -816,7 +609,7 @@ static weft_status encode_missing(encoding *e, const weft_model *vae, const weft
     char path[560], text[64];
     output o = {.folder = folder, .storage = storage};
     WEFT_TRY(open_encoding(e, vae, stage, NULL));
-    const int64_t before = ((const known *)e->skip_user)->count;
+    const int64_t before = ((const weft_latent_ids *)e->skip_user)->count;
     if (before > 0 && weft_comm_rank(e->place->comm) == 0)
         weft_info("latents: %lld of %lld samples are encoded already", (long long)before,
                   (long long)(before + e->samples));
@@ -836,61 +629,69 @@ static weft_status encode_missing(encoding *e, const weft_model *vae, const weft
     return weft_file_write_atomic(path, text, (int64_t)strlen(text));
 }
 
-/* Whether the cache holds as many samples as it had when it was finished. */
-static bool is_complete(const char *folder, const known *k)
+static void show_account(const char *folder)
 {
-    char path[560];
-    json_t *json = NULL;
-    snprintf(path, sizeof path, "%s/complete", folder);
-    const bool complete = weft_path_exists(path) && weft_json_load(path, &json) == WEFT_OK &&
-                          json_integer_value(json_object_get(json, "samples")) == k->count;
-    json_decref(json);
-    return complete;
+    char path[540];
+    snprintf(path, sizeof path, "%s/account.json", folder);
+    if (weft_account_show(path, "latents") != WEFT_OK)
+        weft_warn("%s: what was encoded, and what not, cannot be told", weft_error_message());
 }
 
-static weft_status choose_folder(const weft_run *run, const weft_run_models *models,
-                                 const weft_stage *stage, char folder[512])
+/* Collective. *ready: rank 0 found a finished cache, which is neither locked nor written. */
+static weft_status use_finished(const weft_run *run, const weft_place_of_run *place,
+                                const char *folder, bool *ready)
 {
-    char key[24];
-    WEFT_TRY(cache_key(run, models, stage, key));
-    const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
-                                            : snprintf(folder, 512, "%s/latents/%s", run->out, key);
-    return length < 512 ? WEFT_OK : weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
+    const bool leads = weft_comm_rank(place->comm) == 0;
+    bool finished = false;
+    int64_t samples = 0;
+    if (leads)
+        WEFT_TRY(weft_latent_cache_look(folder, run->data.verify, &finished, &samples));
+    if (leads && !finished)
+        WEFT_TRY(weft_latent_cache_check_writable(folder, samples));
+    double all = finished;
+    WEFT_TRY(weft_comm_sum(place->comm, &all, 1));
+    *ready = all > 0;
+    if (leads && finished)
+        show_account(folder);
+    return WEFT_OK;
 }
 
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512])
 {
-    char account[540];
-    known k = {0};
+    weft_latent_ids known = {0};
     encoding e = {.run = run,
                   .place = place,
                   .apart = true,
-                  .tile = tile_of(run),
-                  .skip = is_known,
-                  .skip_user = &k,
+                  .tile = weft_latent_tile(run),
+                  .skip = weft_latent_ids_have,
+                  .skip_user = &known,
                   .captions = models->text_given ? &models->captions : NULL};
     weft_storage *storage = NULL;
     int lock = -1;
+    bool ready;
     weft_status_code status = WEFT_OK;
     const bool leads = weft_comm_rank(place->comm) == 0;
-    WEFT_TRY(choose_folder(run, models, stage, folder));
-    snprintf(account, sizeof account, "%s/account.json", folder);
+    WEFT_TRY(weft_latent_cache_folder(run, models, stage, folder));
+    WEFT_TRY(use_finished(run, place, folder, &ready));
+    if (ready)
+        return WEFT_OK;
     if (leads)
         WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(take_lock(place, folder, &lock));
+    WEFT_GO(weft_latent_cache_lock(place, folder, &lock));
     WEFT_GO(weft_storage_open(folder, &storage));
     if (leads) {
         WEFT_GO(weft_remove_leftovers(folder, false));
-        WEFT_GO(check_cache(storage, run->data.verify));
+        WEFT_GO(weft_latent_cache_repair(storage, run->data.verify));
     }
     WEFT_GO(weft_comm_barrier(place->comm));
-    WEFT_GO(read_known(folder, storage, &k));
-    double complete = leads && is_complete(folder, &k); /* rank 0 decides for all */
+    WEFT_GO(weft_latent_cache_read(folder, storage, &known));
+    /* another run may have finished it meanwhile; rank 0 decides for all */
+    double complete = leads && weft_latent_cache_is_complete(folder, &known);
     WEFT_GO(weft_comm_sum(place->comm, &complete, 1));
-    if (complete > 0 && leads && weft_account_show(account, "latents") != WEFT_OK)
-        weft_warn("%s: what was encoded, and what not, cannot be told", weft_error_message());
+    if (complete > 0 && leads)
+        show_account(folder);
     if (complete <= 0)
         status = encode_missing(&e, &models->autoencoder, stage, folder, storage);
     if (status == WEFT_OK)
@@ -898,7 +699,7 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
 out:
     close_encoding(&e);
     weft_storage_close(storage);
-    weft_free(k.id);
+    weft_free(known.id);
     if (lock >= 0)
         close(lock);
     return status;

@@ -102,3 +102,20 @@ again damaged
 [ "$(grep -c 'lost bytes or was changed since it was written' damaged.log)" = 2 ] || { cat damaged.log; fail "damage in the cache is not told"; }
 [ "$(keys)" = 46 ] || fail "$(keys) latents after damage"
 losses runs/damaged | diff whole.losses - || fail "other losses after damage"
+# a finished cache is used as it is where nothing can be written; what is missing there is an error that says what to do
+if [ "$(id -u)" = 0 ] && mkdir -p ro && mount -t tmpfs -o size=16m none ro 2>/dev/null; then
+    trap 'umount ro' EXIT
+    cp -r cache ro/cache
+    mount -o remount,ro ro
+    for n in 1 2; do
+        ranks $n "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/ro$n >ro.log 2>&1 || { cat ro.log; fail "a read-only cache, $n rank(s)"; }
+    done
+    losses runs/ro1 | diff whole.losses - || fail "other losses with a read-only cache"
+    "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set stages.1.frames=1 --set out=runs/no >no.log 2>&1 && fail "latents of other sizes in a read-only cache"
+    grep -q "data.latents: ro/cache has no latents of these clips and encoders (folder ro/cache/.*), and cannot be written: Read-only" no.log || { cat no.log; fail "missing latents are not named"; }
+    mount -o remount,rw ro
+    rm "$(ls ro/cache/*/train-0000-*.tar | head -1)"
+    mount -o remount,ro ro
+    ranks 2 "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/incomplete >no.log 2>&1 && fail "an incomplete read-only cache"
+    grep -q "data.latents: ro/cache/[0-9a-f]* is not complete ([0-9]* samples are whole), and cannot be written: Read-only" no.log || { cat no.log; fail "an incomplete cache is not named"; }
+fi

@@ -1,0 +1,328 @@
+/* The folder of a cache of latents: its name, its shards, its lock. */
+#include "train/latent_cache.h"
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "data/dataset.h"
+#include "runtime/weights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A cache of up to this size is read when it is opened. */
+static const int64_t check_limit = INT64_C(4) << 30;
+
+/* Tiles of the run's config; checked before (train/objective.c). */
+weft_tile weft_latent_tile(const weft_run *run)
+{
+    weft_tile tile = {0};
+    return weft_tile_parse(run->autoencoder.tile, "autoencoder.tile:", "", &tile) == WEFT_OK
+               ? tile
+               : (weft_tile){0};
+}
+
+/* ---- name ---------------------------------------------------------------------------------- */
+
+static weft_status hash_weights(XXH3_state_t *state, const char *folder)
+{
+    weft_names names = {0};
+    weft_status_code status = weft_list_dir(folder, false, &names);
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        char path[1200];
+        const char *kind = weft_path_extension(names.name[i]);
+        if (strcmp(kind, "safetensors") && strcmp(kind, "json"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
+        status = weft_hash_file(state, path);
+    }
+    weft_names_free(&names);
+    return status;
+}
+
+/* The folder's name: a hash of the encoders' files, the shards' contents and the clips' sizes. What
+ * was made of other ones is in another folder and never read. */
+static weft_status cache_key(const weft_run *run, const weft_run_models *models,
+                             const weft_stage *s, char key[24])
+{
+    const weft_captions *c = &models->captions;
+    weft_buf what = {0};
+    weft_dataset *ds;
+    WEFT_TRY(
+        weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
+    weft_buf_printf(&what, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds),
+                    run->data.split, run->data.fps);
+    weft_dataset_close(ds);
+    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
+        const weft_bucket *b = weft_stage_bucket(s, i);
+        weft_buf_printf(&what, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
+                        (long long)b->width);
+    }
+    const weft_tile tile = weft_latent_tile(run); /* latents of tiles are others */
+    if (tile.on)
+        weft_buf_printf(&what, "tiles %lld %lld %lld %lld|", (long long)tile.size[1],
+                        (long long)tile.size[2], (long long)tile.step[1], (long long)tile.step[2]);
+    XXH3_state_t *state = XXH3_createState();
+    weft_status_code status = weft_buf_check(&what);
+    if (status == WEFT_OK && !state)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status != WEFT_OK)
+        goto out;
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, what.data, (size_t)what.len);
+    WEFT_GO(hash_weights(state, run->autoencoder.weights));
+    for (int r = 0; models->text_given && r < c->readers; r++) {
+        uint64_t told;
+        WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
+        if (!c->reader[r].tokenizer[0])
+            continue;
+        WEFT_GO(weft_captions_hash(c, r, &told));
+        XXH3_64bits_update(state, &told, sizeof told);
+    }
+    snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+out:
+    XXH3_freeState(state);
+    weft_buf_free(&what);
+    return status;
+}
+
+weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models *models,
+                                     const weft_stage *stage, char folder[512])
+{
+    char key[24];
+    WEFT_TRY(cache_key(run, models, stage, key));
+    const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
+                                            : snprintf(folder, 512, "%s/latents/%s", run->out, key);
+    return length < 512 ? WEFT_OK : weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
+}
+
+/* ---- what is there ------------------------------------------------------------------------- */
+
+static uint64_t *known_place(const weft_latent_ids *k, uint64_t id)
+{
+    uint64_t at = id & (uint64_t)(k->slots - 1);
+    while (k->id[at] && k->id[at] != id)
+        at = (at + 1) & (uint64_t)(k->slots - 1);
+    return &k->id[at];
+}
+
+bool weft_latent_ids_have(const void *user, const weft_sample *sample)
+{
+    const weft_latent_ids *k = user;
+    return k->slots && *known_place(k, sample->id);
+}
+
+static weft_status reserve_known(weft_latent_ids *k, int64_t count)
+{
+    k->slots = 64;
+    while (k->slots < 2 * count)
+        k->slots *= 2;
+    k->id = weft_alloc(k->slots * 8);
+    return k->id ? WEFT_OK
+                 : weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)count);
+}
+
+/* *whole is false for a shard of which bytes are missing or other than they were written. */
+static weft_status check_shard(weft_storage *storage, const char *name, bool read, bool *whole)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_index_room room = {0};
+    weft_index index;
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_status_code status = weft_index_get(storage, name, arena, &room, &index, NULL);
+    *whole = status == WEFT_OK && !index.damage;
+    if (*whole && read && index.sum) {
+        uint64_t sum = 0;
+        status = weft_storage_sum(storage, name, &sum);
+        *whole = status == WEFT_OK && sum == index.sum;
+    }
+    weft_arena_free(arena);
+    weft_free(room.data);
+    return status == WEFT_E_MEMORY ? status : WEFT_OK;
+}
+
+/* Removes a shard that cannot be trusted. */
+static weft_status drop_shard(weft_storage *storage, const char *name, void *user)
+{
+    char beside[300];
+    (void)user;
+    weft_warn("%s/%s lost bytes or was changed since it was written: what was in it is encoded "
+              "again",
+              weft_storage_root(storage), name);
+    snprintf(beside, sizeof beside, "%s.index", name);
+    WEFT_TRY(weft_storage_remove(storage, name));
+    return weft_storage_remove(storage, beside);
+}
+
+static weft_status note_damage(weft_storage *storage, const char *name, void *whole)
+{
+    (void)storage, (void)name;
+    *(bool *)whole = false;
+    return WEFT_OK;
+}
+
+/* Calls `damaged` for shards of the cache that cannot be trusted. A small cache is read for it; of
+ * a large one the loader finds what changed, part by part. */
+static weft_status each_damaged(weft_storage *storage, bool verify,
+                                weft_status (*damaged)(weft_storage *storage, const char *name,
+                                                       void *user),
+                                void *user)
+{
+    weft_names names = {0};
+    int64_t total = 0;
+    WEFT_TRY(weft_storage_list(storage, &names));
+    weft_status_code status = WEFT_OK;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+            weft_storage_facts facts;
+            bool whole = true;
+            if (strcmp(weft_path_extension(names.name[i]), "tar") != 0)
+                continue;
+            if (pass == 0) {
+                if (weft_storage_facts_of(storage, names.name[i], &facts) == WEFT_OK)
+                    total += facts.bytes;
+                continue;
+            }
+            status = check_shard(storage, names.name[i], verify && total <= check_limit, &whole);
+            if (status == WEFT_OK && !whole)
+                status = damaged(storage, names.name[i], user);
+        }
+    weft_names_free(&names);
+    return status;
+}
+
+weft_status weft_latent_cache_read(const char *folder, weft_storage *storage, weft_latent_ids *k)
+{
+    weft_names names = {0};
+    weft_dataset *ds = NULL;
+    bool shards = false;
+    WEFT_TRY(weft_storage_list(storage, &names));
+    for (int64_t i = 0; i < names.count; i++)
+        shards |= !strcmp(weft_path_extension(names.name[i]), "tar");
+    weft_names_free(&names);
+    if (!shards)
+        return WEFT_OK;
+    WEFT_TRY(weft_dataset_open(folder, NULL, false, &ds));
+    k->count = weft_dataset_count(ds);
+    const weft_status_code status = reserve_known(k, k->count);
+    for (int64_t i = 0; status == WEFT_OK && i < k->count; i++)
+        *known_place(k, weft_dataset_at(ds, i)->id) = weft_dataset_at(ds, i)->id;
+    weft_dataset_close(ds);
+    return status;
+}
+
+/* Of rank 0, while it encodes; the others of its run wait beside it, another run behind it. */
+weft_status weft_latent_cache_lock(const weft_place_of_run *place, const char *folder, int *lock)
+{
+    char path[560];
+    bool told = false;
+    const bool leads = weft_comm_rank(place->comm) == 0;
+    snprintf(path, sizeof path, "%s/lock", folder);
+    for (;;) {
+        double taken = 0;
+        WEFT_TRY(weft_comm_interrupt_check(place->comm));
+        if (leads) {
+            if (*lock < 0)
+                *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+            if (*lock < 0)
+                return weft_fail_errno("cannot write %s", path);
+            taken = flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+        }
+        WEFT_TRY(weft_comm_sum(place->comm, &taken, 1));
+        if (taken > 0)
+            return WEFT_OK;
+        if (leads && !told)
+            weft_info("latents: another run encodes into %s; waiting for it", folder);
+        told = true;
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    }
+}
+
+/* Whether the cache holds as many samples as it had when it was finished. */
+bool weft_latent_cache_is_complete(const char *folder, const weft_latent_ids *k)
+{
+    char path[560];
+    json_t *json = NULL;
+    snprintf(path, sizeof path, "%s/complete", folder);
+    const bool complete = weft_path_exists(path) && weft_json_load(path, &json) == WEFT_OK &&
+                          json_integer_value(json_object_get(json, "samples")) == k->count;
+    json_decref(json);
+    return complete;
+}
+
+weft_status weft_latent_cache_repair(weft_storage *storage, bool verify)
+{
+    return each_damaged(storage, verify, drop_shard, NULL);
+}
+
+/* ---- a finished cache ----------------------------------------------------------------------- */
+
+weft_status weft_latent_cache_look(const char *folder, bool verify, bool *finished,
+                                   int64_t *samples)
+{
+    char path[560];
+    weft_storage *storage = NULL;
+    weft_latent_ids ids = {0};
+    bool whole = true;
+    *finished = false;
+    *samples = 0;
+    snprintf(path, sizeof path, "%s/complete", folder);
+    if (!weft_path_exists(path))
+        return WEFT_OK;
+    WEFT_TRY(weft_storage_open(folder, &storage));
+    weft_status_code status = each_damaged(storage, verify, note_damage, &whole);
+    if (status == WEFT_OK && whole)
+        status = weft_latent_cache_read(folder, storage, &ids);
+    *samples = ids.count;
+    *finished = status == WEFT_OK && whole && weft_latent_cache_is_complete(folder, &ids);
+    weft_storage_close(storage);
+    weft_free(ids.id);
+    return status;
+}
+
+weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s", folder);
+    while (!weft_path_exists(path) && strrchr(path, '/') > path)
+        *strrchr(path, '/') = 0;
+    if (!weft_path_exists(path) || !faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
+        return WEFT_OK;
+    const int error = errno;
+    if (strcmp(path, folder) != 0)
+        return weft_fail(WEFT_E_IO,
+                         "data.latents: %s has no latents of these clips and encoders (folder %s), "
+                         "and cannot be written: %s. Encode them where the folder can be written, "
+                         "or set data.latents to another folder",
+                         path, folder, strerror(error));
+    return weft_fail(WEFT_E_IO,
+                     "data.latents: %s is not complete (%lld samples are whole), and cannot be "
+                     "written: %s. Complete it where it can be written, or set data.latents to "
+                     "another folder",
+                     folder, (long long)samples, strerror(error));
+}
+
+weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
+{
+    char root[512], folder[512], path[560];
+    const int length = run->data.latents[0] ? snprintf(root, sizeof root, "%s", run->data.latents)
+                                            : snprintf(root, sizeof root, "%s/latents", run->out);
+    for (int64_t i = 0; i < run->stages.count; i++)
+        encoded[i] = false;
+    if (!weft_run_denoises(models) || run->data.samples_from == WEFT_FROM_PIXELS ||
+        length >= (int)sizeof root || !weft_path_is_dir(root))
+        return WEFT_OK;
+    for (int64_t i = 0; i < run->stages.count; i++) {
+        const weft_stage *stage = (const weft_stage *)run->stages.item + i;
+        WEFT_TRY(weft_latent_cache_folder(run, models, stage, folder));
+        snprintf(path, sizeof path, "%s/complete", folder);
+        encoded[i] = weft_path_exists(path);
+    }
+    return WEFT_OK;
+}
