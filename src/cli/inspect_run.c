@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "plan/cost/graph_list.h"
 #include "train/bulletin.h"
+#include "train/latent_cache.h"
 #include "train/run_fit.h"
 #include "train/settle.h"
 
@@ -285,7 +286,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
 {
     weft_arena *arena = weft_arena_create();
     weft_step_cache *cache = weft_step_cache_create();
-    const int64_t process = weft_memory_resident();
+    int64_t process = 0;
+    bool *encoded = NULL;
     weft_cluster cluster;
     weft_run run;
     weft_run_models models;
@@ -326,6 +328,12 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     if (weft_args_flag(args, "--recompute"))
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
+    WEFT_GO(weft_run_process_bytes(place.backend, &process));
+    encoded = weft_alloc(run.stages.count);
+    if (!encoded)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    if (weft_latents_encoded(&run, &models, encoded) == WEFT_OK) /* else there is no data yet */
+        place.encoded = encoded;
     if (run.memory.limit) { /* else stages are planned where their time is told */
         WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
         WEFT_GO(fit_stages(&run, &models, &place, store, process, &fates));
@@ -345,6 +353,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
 out:
     weft_store_free(store);
     weft_run_fates_free(fates, fates ? run.stages.count : 0);
+    weft_free(encoded);
     weft_buf_free(&told);
     weft_step_cache_free(cache);
     weft_pipe_free(pipe);

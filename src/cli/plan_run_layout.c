@@ -47,7 +47,6 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     char spec[512];
     int64_t memory;
     int count;
-    const int64_t process = weft_memory_resident();
     const char *const *set = weft_args_list(args, "--set", &count);
     WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &memory));
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_run_section, &run));
@@ -55,7 +54,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_run_models_read(&run, path, &models));
     WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--cluster"), &cluster, spec));
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
-    p.process = process;
+    WEFT_TRY(weft_run_process_bytes(weft_backend_find(run.backend), &p.process));
     p.limit = memory ? memory : memory_of(&cluster, p.ranks);
     p.arena = arena;
     WEFT_TRY(weft_layouts_search(&p, &layouts));

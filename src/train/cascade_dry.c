@@ -86,9 +86,10 @@ static weft_status plan_stage(dry *d, int64_t index)
     if (status == WEFT_OK)
         status = open_loader(d, stage, index, &loader);
     if (status == WEFT_OK)
-        status = weft_cascade_train_foresee(
-            train, loader, d->process + weft_store_bytes(d->store) + weft_run_first_use(d->run),
-            d->iterations, index ? NULL : d->svg, d->out);
+        status = weft_cascade_train_foresee(train, loader,
+                                            d->process + weft_store_bytes(d->store) +
+                                                weft_run_first_use(d->run, NULL),
+                                            d->iterations, index ? NULL : d->svg, d->out);
     weft_loader_close(loader);
     weft_cascade_train_free(train);
     return status;

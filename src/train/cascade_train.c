@@ -475,7 +475,7 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     WEFT_TRY(make_room(t));
     WEFT_TRY(weft_cascade_stage_begin(t->exec, loader, no_text));
     weft_memory_trim();
-    t->fixed = weft_memory_resident() + weft_run_first_use(t->run);
+    t->fixed = weft_memory_resident() + weft_run_first_use(t->run, NULL);
     weft_comm_busy(t->comm, "pricing cascades");
     weft_status_code status = open_planner(t);
     if (status == WEFT_OK)

@@ -500,7 +500,7 @@ weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
              .comm = together,
              .stored = stored,
              .device = &cluster.device,
-             .fixed = process + weft_run_first_use(run) + weft_store_bytes(store),
+             .fixed = process + weft_run_first_use(run, place) + weft_store_bytes(store),
              .limit = run->memory.limit - run->memory.limit / SLACK};
     weft_run_recomputes(run, &f.again);
     weft_arena *arena = weft_arena_create();

@@ -1,9 +1,47 @@
 #include "train/run_memory.h"
 
+#include "runtime/measure.h"
 #include "train/checkpoint.h"
 #include "train/latents.h"
 
 #include <string.h>
+
+static bool is_encoded(const weft_place_of_run *place, int64_t stage)
+{
+    return place && place->encoded && place->encoded[stage];
+}
+
+static bool decodes(const weft_run *run, const weft_place_of_run *place)
+{
+    for (int64_t i = 0; i < run->stages.count; i++)
+        if (!is_encoded(place, i))
+            return true;
+    return false;
+}
+
+int64_t weft_run_first_use(const weft_run *run, const weft_place_of_run *place)
+{
+    enum {
+        LIBRARIES = 8 << 20, /* generated kernels, threads, files */
+        DECODERS = 12 << 20,
+        /* generated for each convolution of the nets that judge an autoencoder */
+        PERCEIVES = 5 << 20,
+        FIGHTS = 7 << 20
+    };
+    return LIBRARIES + (decodes(run, place) ? DECODERS : 0) +
+           (weft_run_perceives(run) ? PERCEIVES : 0) + (weft_run_fights(run) ? FIGHTS : 0);
+}
+
+weft_status weft_run_process_bytes(const weft_backend *backend, int64_t *bytes)
+{
+    const double seconds = 0.01; /* the first product makes its libraries resident */
+    double gflops;
+    if (!backend->device->hollow)
+        WEFT_TRY(weft_measure_gemm(backend, seconds, &gflops));
+    weft_memory_trim();
+    *bytes = weft_memory_resident();
+    return WEFT_OK;
+}
 
 /* Batches that are decoded ahead, and the one that the step has. */
 static int64_t batches_bytes(const weft_run *run, const weft_run_models *models,
@@ -81,7 +119,7 @@ weft_status weft_run_beside_bytes(const weft_run *run, const weft_run_models *mo
     if (!denoises && index + 1 < run->stages.count)
         return WEFT_OK;
     WEFT_TRY(weft_latents_bytes(run, models, stage, place, &bytes));
-    if (bytes > most->host)
+    if (bytes > most->host && !is_encoded(place, index))
         *most = (weft_run_bytes){.device = bytes};
     if (terms)
         weft_buf_printf(terms, ", %s %s", denoises ? "its latents" : "latent statistics",
@@ -178,7 +216,7 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     tell_store(store, &kinds);
     if (status == WEFT_OK)
         status = weft_buf_check(&kinds);
-    process += weft_step_cache_kept(steps) + weft_run_first_use(run);
+    process += weft_step_cache_kept(steps) + weft_run_first_use(run, place);
     if (status == WEFT_OK) {
         *peak = most;
         peak->device += weights;
@@ -186,12 +224,14 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
         peak->elsewhere += weft_store_away_bytes(store);
         weft_buf_printf(
             told,
-            "memory%s: at most %s: program and libraries %s, weights and optimizer %s (%s), "
+            "memory%s: at most %s: program and libraries %s%s, weights and optimizer %s (%s), "
             "copies for checkpoints %s%s",
             weft_mesh_ranks(&place->mesh) > 1 ? " of a rank" : "",
             weft_format_bytes(weft_run_bytes_sum(*peak), text[0]),
-            weft_format_bytes(process, text[1]), weft_format_bytes(weights, text[2]),
-            kinds.data ? kinds.data : "", weft_format_bytes(staging, text[3]), terms.data);
+            weft_format_bytes(process, text[1]),
+            decodes(run, place) ? "" : " (without decoders: latents are cached)",
+            weft_format_bytes(weights, text[2]), kinds.data ? kinds.data : "",
+            weft_format_bytes(staging, text[3]), terms.data);
         status = weft_buf_check(told);
     }
     weft_buf_free(&terms);

@@ -37,14 +37,13 @@ weft_status weft_run_memory_most(weft_comm *comm, int64_t bytes, weft_buf *told)
 
 /* ---- its terms ------------------------------------------------------------------------------- */
 
-/* What libraries take when they are first used, decoders above all, and of the nets that judge an
- * autoencoder the code that is made for each of their convolutions: measured. */
-static inline int64_t weft_run_first_use(const weft_run *run)
-{
-    const int64_t perceives = weft_run_perceives(run) ? 5 << 20 : 0,
-                  fights = weft_run_fights(run) ? 7 << 20 : 0;
-    return (20 << 20) + perceives + fights;
-}
+/* Bytes that libraries take when they are first used: measured. A run decodes clips unless the
+ * latents of all its stages are cached. `place` NULL: it decodes. */
+int64_t weft_run_first_use(const weft_run *run, const weft_place_of_run *place);
+
+/* Bytes of the process before the run reserves memory, with the libraries of the backend's products
+ * resident: what weft_run_memory takes as `process`. */
+weft_status weft_run_process_bytes(const weft_backend *backend, int64_t *bytes);
 
 /* Bytes of copies that wait to be written while a stage runs. */
 weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
@@ -54,7 +53,8 @@ weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *mod
                                  const weft_place_of_run *place, weft_step_cache *steps,
                                  weft_run_bytes *bytes, weft_buf *terms);
 /* And of what is there before it (latents of a transformer, a model that is cut) or behind the last
- * (statistics of an autoencoder's latents): the most at a time. */
+ * (statistics of an autoencoder's latents): the most at a time. Nothing for latents that are cached
+ * already (place->encoded). */
 weft_status weft_run_beside_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
                                   const weft_place_of_run *place, weft_step_cache *steps,
                                   weft_run_bytes *most, weft_buf *terms);

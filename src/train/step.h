@@ -27,9 +27,10 @@ typedef struct weft_place_of_run {
     int recompute_count;
     const weft_fates *fates;       /* of what blocks keep, beside the patterns; NULL: it is kept */
     const weft_fates *stage_fates; /* the same by stage of a run (train/run_fit.h); NULL: those */
-    const char *away;              /* folder of what is moved away; NULL: the host's memory */
-    bool away_states;              /* the optimizer's states, too */
-    int64_t room;                  /* of copies under way (pass/passes.h) */
+    const bool *encoded; /* by stage of a run: its latents are cached already; NULL: none are */
+    const char *away;    /* folder of what is moved away; NULL: the host's memory */
+    bool away_states;    /* the optimizer's states, too */
+    int64_t room;        /* of copies under way (pass/passes.h) */
     /* Is shown the graphs of this rank that train, before passes shorten them; NULL: nobody is */
     weft_status (*look)(void *user, const weft_graph *graph);
     void *look_user;

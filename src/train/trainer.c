@@ -19,6 +19,7 @@
 #include "train/export.h"
 #include "train/guard.h"
 #include "train/inputs.h"
+#include "train/latent_cache.h"
 #include "train/latents.h"
 #include "train/made_of.h"
 #include "train/meter.h"
@@ -77,6 +78,8 @@ typedef struct trainer {
     double stepped; /* seconds */
     /* By stage: what memory.limit has become of what blocks keep; NULL: no limit */
     weft_fates *fates;
+    bool *encoded;     /* by stage: its latents are cached already */
+    int64_t predicted; /* bytes of this process at its peak; 0: not predicted */
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
@@ -260,8 +263,7 @@ static weft_status begin(trainer *t)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     if (!t->hollow)
         WEFT_TRY(weft_comm_measure_peak(t->comm, t->place.backend, 0.1, &t->peak_gflops));
-    weft_memory_trim();
-    t->process = weft_memory_resident();
+    WEFT_TRY(weft_run_process_bytes(t->place.backend, &t->process));
     return WEFT_OK;
 }
 
@@ -566,6 +568,23 @@ static weft_status open_checkpoints(trainer *t)
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
+/* Rank 0 looks for all; an empty or missing cache costs nothing. */
+static weft_status find_encoded(trainer *t)
+{
+    const int64_t stages = t->run->stages.count;
+    t->encoded = weft_alloc(stages);
+    if (!t->encoded)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
+    weft_comm_busy(t->comm, "looking for cached latents");
+    weft_status_code status =
+        t->leader && !t->hollow ? weft_latents_encoded(t->run, &t->models, t->encoded) : WEFT_OK;
+    weft_comm_busy(t->comm, NULL);
+    if (status == WEFT_OK && weft_comm_ranks(t->comm) > 1)
+        status = weft_comm_broadcast(t->comm, t->encoded, stages, 0);
+    t->place.encoded = t->encoded;
+    return status;
+}
+
 /* The plan of this run, if it has one: rank 0 reads it for all. */
 static weft_status read_activation_plan(trainer *t, weft_activation_plan *plan)
 {
@@ -655,7 +674,8 @@ static weft_status tell_memory(trainer *t)
     warn_states_stay(t);
     const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
                                                     t->store, t->process, &peak, &told);
-    t->peak = weft_run_bytes_sum(peak) - t->process;
+    t->predicted = weft_run_bytes_sum(peak);
+    t->peak = t->predicted - t->process;
     return tell_most(t, status, &told);
 }
 
@@ -1343,6 +1363,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (first)
         WEFT_TRY(fill_store(t));
     if (first)
+        WEFT_TRY(find_encoded(t));
+    if (first)
         WEFT_TRY(keep_below_limit(t));
     WEFT_TRY(open_stage(t));
     if (first && !t->cascades)
@@ -1459,8 +1481,20 @@ static weft_status find_fps(trainer *t)
     return WEFT_OK;
 }
 
+/* The prediction next to the measurement. */
+static void tell_peak(const trainer *t)
+{
+    char text[2][32];
+    const int64_t peak = weft_memory_peak();
+    if (t->leader && t->predicted && peak)
+        weft_info("memory: this process had %s at its peak, %s were predicted (%+.1f %%)",
+                  weft_format_bytes(peak, text[0]), weft_format_bytes(t->predicted, text[1]),
+                  100 * ((double)t->predicted / (double)peak - 1));
+}
+
 static weft_status finish(trainer *t)
 {
+    tell_peak(t);
     WEFT_TRY(find_fps(t));
     weft_step_cache_unbind(t->steps);
     if (t->cascades)
@@ -1533,6 +1567,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_free(t.bulletin);
     weft_free(t.news);
     weft_run_fates_free(t.fates, t.run->stages.count);
+    weft_free(t.encoded);
     weft_arena_free(t.arena);
     weft_run_lock_release(t.lock);
     if (status != WEFT_OK && !t.stopped_together)
