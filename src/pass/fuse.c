@@ -1,7 +1,7 @@
 /* Fusion: linear, then gelu (tanh form) or silu, become one linear with that activation, where
  * nothing else reads the value between. A graph with a backward reads the value there (gelu_grad
- * needs it) unless the linear layer is recomputed. The fused layer rounds the value to the type that
- * it had, so that results are bitwise identical with and without fusion. */
+ * needs it) unless the linear layer is recomputed. The fused layer rounds the value to the type
+ * that it had, so that results are bitwise identical with and without fusion. */
 #include "pass/rewrite.h"
 
 /* How often each value is read, by nodes, outputs and updates. */

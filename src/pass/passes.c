@@ -259,13 +259,15 @@ WEFT_PASS_LIST(HELP_OF)
 enum { WEFT_PASS_LIST(ROUNDING_OF) };
 #undef ROUNDING_OF
 #define SWITCHED_IN(stage, name) \
-    #name, name##_help, stage, (weft_pass_rounding)name##_rounding, offsetof(weft_pass_switches, name)
+    #name, name##_help, stage, (weft_pass_rounding)name##_rounding, \
+        offsetof(weft_pass_switches, name)
 #define SWITCHED(name) SWITCHED_IN(WEFT_PASS_RANK, name)
 
 static const row rows[] = {
     {SWITCHED_IN(WEFT_PASS_WHOLE, tokens), has_several_ranks, run_tokens, NULL},
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
-     WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, has_several_ranks, run_shard, say_shard},
+     WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, has_several_ranks, run_shard,
+     say_shard},
     {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",
      WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
     /* of shard's doing */

@@ -1,5 +1,5 @@
-/* The verifier of rounding. A pass that preserves rounding makes every output and update by the same
- * expression as before: the same ops and attributes on the same operands, of the same types.
+/* The verifier of rounding. A pass that preserves rounding makes every output and update by the
+ * same expression as before: the same ops and attributes on the same operands, of the same types.
  *
  * Each value gets a signature of its expression. Copies between memories have the signature of what
  * they copy, and a fused linear layer has that of the activation of its rounded result. So a pass

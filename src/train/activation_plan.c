@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "plan/seal_file.h"
+#include "train/made_of.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,21 +155,15 @@ weft_status weft_activation_plan_share(weft_activation_plan *plan, weft_comm *co
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static json_t *hash_text(uint64_t hash)
-{
-    char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-    return json_string(text);
-}
-
 /* NULL: out of memory. */
 static json_t *write_stage(const weft_activation_stage *s)
 {
     json_t *lists[] = {[WEFT_FATE_AGAIN] = json_array(), [WEFT_FATE_AWAY] = json_array()};
     bool bad = false;
     for (int64_t i = 0; i < s->fates.count; i++)
-        bad |= json_array_append_new(lists[s->fates.row[i].fate], hash_text(s->fates.row[i].key));
-    json_t *stage = json_pack("{s:o, s:o, s:o}", "inputs", hash_text(s->inputs), "recompute",
+        bad |=
+            json_array_append_new(lists[s->fates.row[i].fate], weft_hash_text(s->fates.row[i].key));
+    json_t *stage = json_pack("{s:o, s:o, s:o}", "inputs", weft_hash_text(s->inputs), "recompute",
                               lists[WEFT_FATE_AGAIN], "offload", lists[WEFT_FATE_AWAY]);
     if (!bad)
         return stage;

@@ -68,7 +68,7 @@ weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint)
 
 /* ---- hashes -------------------------------------------------------------------------------- */
 
-static json_t *hash_text(uint64_t hash)
+json_t *weft_hash_text(uint64_t hash)
 {
     char text[20];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
@@ -102,7 +102,7 @@ static weft_status hash_model(const char *folder, json_t **hash)
         all = XXH3_64bits_digest(&state);
     }
     weft_names_free(&names);
-    *hash = hash_text(all);
+    *hash = weft_hash_text(all);
     return status;
 }
 
@@ -113,7 +113,7 @@ static weft_status hash_lpips(const weft_run_lpips *c, json_t **hash)
     XXH3_64bits_reset(&state);
     WEFT_TRY(weft_hash_file(&state, c->trunk));
     WEFT_TRY(weft_hash_file(&state, c->heads));
-    *hash = hash_text(XXH3_64bits_digest(&state));
+    *hash = weft_hash_text(XXH3_64bits_digest(&state));
     return WEFT_OK;
 }
 
@@ -126,7 +126,7 @@ static json_t *hash_stage(const weft_stage *stage)
         const int64_t size[4] = {b->batch, b->frames, b->height, b->width};
         hash = XXH3_64bits_withSeed(size, sizeof size, hash);
     }
-    return hash_text(hash);
+    return weft_hash_text(hash);
 }
 
 /* What the matrices beside a transformer's layers are. */
@@ -146,7 +146,7 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
 {
     json_t *m = json_object(), *stages = json_array(), *hash;
     weft_status_code status = WEFT_OK;
-    json_object_set_new(m, "data", hash_text(fingerprint));
+    json_object_set_new(m, "data", weft_hash_text(fingerprint));
     if (weft_run_denoises(models)) {
         WEFT_GO(hash_model(run->autoencoder.weights, &hash));
         json_object_set_new(m, "autoencoder", hash);
@@ -171,7 +171,7 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
         if (reader->tokenizer[0]) {
             uint64_t own;
             WEFT_GO(weft_captions_hash(&models->captions, r, &own));
-            json_object_set_new(m, reader->reading->tokenizer, hash_text(own));
+            json_object_set_new(m, reader->reading->tokenizer, weft_hash_text(own));
         }
     }
     for (int64_t i = 0; i < run->stages.count; i++)

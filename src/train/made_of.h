@@ -15,6 +15,8 @@ weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint);
  * hashes. Reads the encoders' weights. */
 weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
                          json_t **made_of);
+/* 16 hexadecimal digits; NULL: out of memory. */
+json_t *weft_hash_text(uint64_t hash);
 /* What of `now` is not as it was `before` (NULL: not known): WEFT_E_CONFIG lists it, or, when
  * changes are allowed, warnings. Stages may have been added. `where` names the checkpoint. */
 weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,

@@ -5,7 +5,6 @@
 #include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/scratch_map.h"
 #include "data/loader.h"
 #include "model/dialect.h"
 #include "runtime/common_clock.h"
@@ -19,9 +18,9 @@
 #include "train/export.h"
 #include "train/guard.h"
 #include "train/inputs.h"
-#include "train/latent_cache.h"
 #include "train/latents.h"
 #include "train/made_of.h"
+#include "train/memory_start.h"
 #include "train/meter.h"
 #include "train/rehearsal.h"
 #include "train/run_fit.h"
@@ -225,20 +224,6 @@ static void tell_oddities(const weft_run *run)
                       (long long)i, (long long)stage[i].warmup, (long long)stage[i].steps);
 }
 
-/* The folder of what is offloaded takes a file now, not when the first value leaves. */
-static weft_status check_offload_folder(const trainer *t)
-{
-    enum { PAGE = 4096 };
-    const weft_run_place away = weft_run_away(t->run);
-    void *data;
-    if (!(away.values || away.states) || !away.dir || t->hollow)
-        return WEFT_OK;
-    if (weft_scratch_map(away.dir, PAGE, "Name another folder", &data) != WEFT_OK)
-        return weft_fail_context(WEFT_E_IO, "memory.offload");
-    weft_scratch_unmap(data, PAGE);
-    return WEFT_OK;
-}
-
 static weft_status begin(trainer *t)
 {
     WEFT_TRY(weft_run_check(t->run, t->path));
@@ -251,7 +236,8 @@ static weft_status begin(trainer *t)
     if (t->leader && !t->hollow)
         WEFT_TRY(take_folder(t));
     WEFT_TRY(weft_comm_barrier(t->comm));
-    WEFT_TRY(check_offload_folder(t));
+    if (!t->hollow)
+        WEFT_TRY(weft_run_check_offload(t->run));
     t->guard = weft_guard_make(&t->run->guard);
     t->store = weft_store_create_on(t->place.backend->device);
     int states;
@@ -568,47 +554,6 @@ static weft_status open_checkpoints(trainer *t)
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
-/* Rank 0 looks for all; an empty or missing cache costs nothing. */
-static weft_status find_encoded(trainer *t)
-{
-    const int64_t stages = t->run->stages.count;
-    t->encoded = weft_alloc(stages);
-    if (!t->encoded)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
-    weft_comm_busy(t->comm, "looking for cached latents");
-    weft_status_code status =
-        t->leader && !t->hollow ? weft_latents_encoded(t->run, &t->models, t->encoded) : WEFT_OK;
-    weft_comm_busy(t->comm, NULL);
-    if (status == WEFT_OK && weft_comm_ranks(t->comm) > 1)
-        status = weft_comm_broadcast(t->comm, t->encoded, stages, 0);
-    t->place.encoded = t->encoded;
-    return status;
-}
-
-/* The plan of this run, if it has one: rank 0 reads it for all. */
-static weft_status read_activation_plan(trainer *t, weft_activation_plan *plan)
-{
-    if (t->hollow)
-        return WEFT_OK;
-    const weft_status_code read =
-        t->leader ? weft_activation_plan_load(t->run->out, plan) : WEFT_OK;
-    return weft_activation_plan_share(plan, t->comm, read);
-}
-
-/* Plans what each stage recomputes and offloads for memory.limit, or finds the plan of the run. */
-static weft_status fit_stages(trainer *t, weft_buf *told)
-{
-    weft_activation_plan plan = {0};
-    weft_status_code status = read_activation_plan(t, &plan);
-    if (status == WEFT_OK)
-        status = weft_run_fit(t->run, &t->models, &t->place, t->comm, t->store, t->process, &plan,
-                              t->fates, told);
-    if (status == WEFT_OK && t->leader && !t->hollow && plan.changed)
-        status = weft_activation_plan_save(t->run->out, &plan);
-    weft_activation_plan_free(&plan);
-    return status;
-}
-
 /* With memory.limit: what becomes of what each stage keeps for its backward. */
 static weft_status keep_below_limit(trainer *t)
 {
@@ -621,7 +566,8 @@ static weft_status keep_below_limit(trainer *t)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
     weft_step_cache_free(t->steps); /* what was planned without the limit counts, too */
     t->steps = NULL;
-    const weft_status_code status = fit_stages(t, &told);
+    const weft_status_code status = weft_run_fit_kept(t->run, &t->models, &t->place, t->store,
+                                                      t->process, t->hollow, t->fates, &told);
     if (status == WEFT_OK && t->leader && told.len)
         weft_info("%.*s", (int)told.len - 1, told.data);
     weft_buf_free(&told);
@@ -644,34 +590,12 @@ static weft_status tell_most(const trainer *t, weft_status_code status, weft_buf
     return status;
 }
 
-/* States below WEFT_OFFLOAD_LEAST bytes stay resident; of a small model that is all of them. */
-static void warn_states_stay(const trainer *t)
-{
-    int count;
-    const char *const *away = weft_step_away_states(&count);
-    int64_t largest = 0, bytes = 0;
-    char text[3][32];
-    if (!t->leader || !t->place.away_states || weft_store_away_bytes(t->store) > 0)
-        return;
-    for (int64_t i = 0; i < weft_store_count(t->store); i++) {
-        const weft_tensor *state = weft_store_at(t->store, i);
-        const int64_t own = weft_shape_count(&state->shape) * weft_dtype_bytes(state->dtype);
-        if (!weft_offload_state(away, count, state->name, WEFT_OFFLOAD_LEAST))
-            continue;
-        bytes += own;
-        largest = own > largest ? own : largest;
-    }
-    weft_warn("memory.states: offload has no effect: the largest of the optimizer's states has %s, "
-              "and states below %s stay resident (%s in all)",
-              weft_format_bytes(largest, text[0]), weft_format_bytes(WEFT_OFFLOAD_LEAST, text[1]),
-              weft_format_bytes(bytes, text[2]));
-}
-
 static weft_status tell_memory(trainer *t)
 {
     weft_buf told = {0};
     weft_run_bytes peak = {0};
-    warn_states_stay(t);
+    if (t->leader && t->place.away_states)
+        weft_run_warn_states(t->store);
     const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
                                                     t->store, t->process, &peak, &told);
     t->predicted = weft_run_bytes_sum(peak);
@@ -1363,7 +1287,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (first)
         WEFT_TRY(fill_store(t));
     if (first)
-        WEFT_TRY(find_encoded(t));
+        WEFT_TRY(weft_run_find_encoded(t->run, &t->models, t->comm, &t->encoded));
+    t->place.encoded = t->encoded;
     if (first)
         WEFT_TRY(keep_below_limit(t));
     WEFT_TRY(open_stage(t));
@@ -1481,20 +1406,10 @@ static weft_status find_fps(trainer *t)
     return WEFT_OK;
 }
 
-/* The prediction next to the measurement. */
-static void tell_peak(const trainer *t)
-{
-    char text[2][32];
-    const int64_t peak = weft_memory_peak();
-    if (t->leader && t->predicted && peak)
-        weft_info("memory: this process had %s at its peak, %s were predicted (%+.1f %%)",
-                  weft_format_bytes(peak, text[0]), weft_format_bytes(t->predicted, text[1]),
-                  100 * ((double)t->predicted / (double)peak - 1));
-}
-
 static weft_status finish(trainer *t)
 {
-    tell_peak(t);
+    if (t->leader && t->predicted)
+        weft_run_tell_peak(t->predicted);
     WEFT_TRY(find_fps(t));
     weft_step_cache_unbind(t->steps);
     if (t->cascades)
