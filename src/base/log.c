@@ -2,10 +2,12 @@
 
 #include "base/memory.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +23,45 @@ static weft_log_level threshold(void)
     return WEFT_LOG_DEBUG;
 }
 
+/* ---- the terminal ---------------------------------------------------------------------------- */
+
+/* The progress line that standard error's terminal shows now; "": none. A process has one terminal,
+ * and its threads write messages there. */
+enum { LINE = 512 };
+static struct {
+    pthread_mutex_t lock;
+    char progress[LINE];
+} terminal = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A line of a message in place of the progress line, which follows it. One call of fprintf: lines
+ * of other processes do not come between. */
+static void print_line(const char *prefix, const char *text, bool again)
+{
+    pthread_mutex_lock(&terminal.lock);
+    const bool shown = terminal.progress[0] != '\0';
+    if (!again)
+        terminal.progress[0] = '\0';
+    fprintf(stderr, "%s%s%s\n%s", shown ? "\r\033[K" : "", prefix, text, terminal.progress);
+    fflush(stderr);
+    pthread_mutex_unlock(&terminal.lock);
+}
+
+/* Cut to the columns of the terminal: a line that wraps cannot be rewritten. */
+static void show_on_terminal(char *line, bool last)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
+        strlen(line) >= size.ws_col)
+        line[size.ws_col - 1] = '\0';
+    pthread_mutex_lock(&terminal.lock);
+    snprintf(terminal.progress, sizeof terminal.progress, "%s", last ? "" : line);
+    fprintf(stderr, "\r%s\033[K%s", line, last ? "\n" : "");
+    fflush(stderr);
+    pthread_mutex_unlock(&terminal.lock);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
 void weft_log(weft_log_level level, const char *fmt, ...)
 {
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
@@ -31,7 +72,12 @@ void weft_log(weft_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fprintf(stderr, "%s%s\n", prefix[level], text); /* one call: lines of threads do not mix */
+    print_line(prefix[level], text, true);
+}
+
+void weft_log_last(const char *line)
+{
+    print_line("", line, false);
 }
 
 double weft_thread_seconds(void)
@@ -59,40 +105,58 @@ void weft_progress_begin(weft_progress *progress, const char *title, int64_t tot
     progress->shown = progress->started - (progress->terminal ? 1 : 8);
 }
 
-static void show(weft_progress *progress, int64_t done, const char *detail, bool last)
+/* `left` seconds to go; negative: unknown. */
+static void show(weft_progress *progress, int64_t done, const char *detail, bool last, double left)
 {
-    char left[48] = "", span[32], count[64];
-    const double elapsed = weft_now() - progress->started;
-    if (last) {
-        snprintf(left, sizeof left, "  %s", weft_format_seconds(elapsed, span));
-    } else if (progress->total > 0 && done > progress->first) {
-        const double rate = (double)(done - progress->first) / elapsed;
-        const double remaining = (double)(progress->total - done) / rate;
-        snprintf(left, sizeof left, "  %s left", weft_format_seconds(remaining, span));
-    }
+    char rest[48] = "", span[32], count[64], line[LINE];
+    if (last)
+        snprintf(rest, sizeof rest, "  %s",
+                 weft_format_seconds(weft_now() - progress->started, span));
+    else if (left >= 0)
+        snprintf(rest, sizeof rest, "  %s left", weft_format_seconds(left, span));
     if (progress->total > 0)
         snprintf(count, sizeof count, "%lld/%lld  %3.0f %%", (long long)done,
                  (long long)progress->total, 100.0 * (double)done / (double)progress->total);
     else
         snprintf(count, sizeof count, "%lld", (long long)done);
     const bool has_detail = detail && *detail;
-    fprintf(stderr, "%s%-10s %s%s%s%s%s%s", progress->terminal ? "\r" : "", progress->title, count,
-            has_detail ? "  " : "", has_detail ? detail : "", left,
-            progress->terminal ? "\033[K" : "", progress->terminal && !last ? "" : "\n");
+    snprintf(line, sizeof line, "%-10s %s%s%.300s%s", progress->title, count,
+             has_detail ? "  " : "", has_detail ? detail : "", rest);
+    if (progress->terminal)
+        show_on_terminal(line, last);
+    else
+        fprintf(stderr, "%s\n", line);
     fflush(stderr);
 }
 
-void weft_progress_update(weft_progress *progress, int64_t done, const char *detail)
+void weft_progress_turn(weft_progress *progress)
+{
+    if (progress->terminal)
+        progress->shown = 0;
+}
+
+void weft_progress_update_left(weft_progress *progress, int64_t done, const char *detail,
+                               double left)
 {
     const double now = weft_now();
     if (progress->quiet || now - progress->shown < (progress->terminal ? 0.1 : 10))
         return;
     progress->shown = now;
-    show(progress, done, detail, false);
+    show(progress, done, detail, false, left);
+}
+
+void weft_progress_update(weft_progress *progress, int64_t done, const char *detail)
+{
+    const int64_t made = done - progress->first;
+    const double elapsed = weft_now() - progress->started;
+    weft_progress_update_left(progress, done, detail,
+                              progress->total > 0 && made > 0
+                                  ? elapsed * (double)(progress->total - done) / (double)made
+                                  : -1);
 }
 
 void weft_progress_end(weft_progress *progress, int64_t done, const char *detail)
 {
     if (!progress->quiet)
-        show(progress, done, detail, true);
+        show(progress, done, detail, true, -1);
 }

@@ -135,6 +135,8 @@ typedef struct weft_generator_saved {
 weft_generator_saved weft_generator_cache(const weft_generator *generator);
 
 typedef struct weft_generator_sink {
+    /* The denoising of prompts first.. begins: their texts are encoded. May be NULL. */
+    void (*begin)(void *user, int64_t first_prompt);
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */
     weft_status_code (*step)(void *user, int64_t first_prompt, int64_t done, int64_t steps);
     /* The middle of the video as it is seen now, (height, width, 3) in [-1,1]; on rank 0 only, with

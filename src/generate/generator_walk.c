@@ -501,6 +501,8 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         for (int64_t i = 0; i < batch && !p->goes_on; i++)
             begin_with(p, i, p->x + i * p->latent_floats);
         p->goes_on = false;
+        if (sink->begin)
+            sink->begin(sink->user, p->first);
         WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg + p->skipped,
                                   p->options.steps - p->skipped, p->x, all, p->latent_floats,
                                   p->work, &p->place_in_walk, &callbacks));

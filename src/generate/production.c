@@ -12,6 +12,7 @@
 #include "video/clip.h"
 #include "video/image.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,11 +33,15 @@ typedef struct making {
     char model[17]; /* its identity; "": not asked for yet */
     weft_progress progress;
     int64_t steps_before; /* of this team's batches that are over */
+    int64_t videos, made; /* of this team that are to be made, and that are written */
+    double longest; /* seconds of a video's decoding, the longest so far; 0: none was decoded */
+    double each;    /* seconds of a denoising step of the batch at work; 0: unknown */
     /* the batch at work */
     const weft_batch *batch;
     int64_t begun_at;           /* step that it goes on from */
     bool unseen;                /* a picture of --preview could not be written: told */
     double began, decoded;      /* at; the last of the videos before */
+    double stepping;            /* when the denoising steps began, after the texts */
     double predicted;           /* seconds of a batch's texts and steps; 0: nobody knows */
     double denoising, decoding; /* what that took, of all windows but the one at work */
     double kept, keeping;       /* when the walk was kept, and what that took */
@@ -181,6 +186,18 @@ static weft_status check_interrupt(const making *m)
     return m->comm ? weft_comm_interrupt_check(m->comm) : weft_interrupt_check();
 }
 
+/* `steps` denoising steps of all are done; the next video is decoded in `decoding` seconds (0:
+ * unknown). Each written video counts as a step, so that 100 % is the end. Loading and the encoding
+ * of texts are in no prediction. */
+static void tell_progress(making *m, int64_t steps, const char *detail, double decoding)
+{
+    const int64_t to_step = m->progress.total - m->videos - steps, to_decode = m->videos - m->made;
+    double left = m->each * (double)to_step + decoding;
+    if (to_decode > 1)
+        left += m->longest * (double)(to_decode - 1);
+    weft_progress_update_left(&m->progress, steps + m->made, detail, left > 0 ? left : -1);
+}
+
 static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, int64_t steps)
 {
     making *m = user;
@@ -194,7 +211,7 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
                   "command with --resume goes on, to the same bits",
                   (long long)done, (long long)steps, (long long)job_of(m, 0) + 1);
     WEFT_TRY(stop);
-    const double taken = (weft_now() - m->began) / (double)(done - m->begun_at);
+    const double taken = (weft_now() - m->stepping) / (double)(done - m->begun_at);
     if (!m->tells)
         return WEFT_OK;
     if (done - m->begun_at == 1)
@@ -210,8 +227,16 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
     snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld, %s each, %.4g tokens/s",
              (long long)job_of(m, 0) + 1, (long long)done, (long long)steps,
              weft_format_seconds(taken, each), (double)(m->tokens * m->batch->count) / taken);
-    weft_progress_update(&m->progress, m->steps_before + done, detail);
+    m->each = taken;
+    tell_progress(m, m->steps_before + done, detail, m->longest);
     return WEFT_OK;
+}
+
+static void on_begin(void *user, int64_t first_prompt)
+{
+    making *m = user;
+    (void)first_prompt;
+    m->stepping = weft_now();
 }
 
 /* For other programs: f32 (frames, rows, columns, channels). */
@@ -254,6 +279,21 @@ static weft_status keep_window(making *m)
     return status;
 }
 
+/* `frames` of the video are written. */
+static void tell_decoding(making *m, int64_t job, int64_t frames)
+{
+    char detail[96];
+    const int64_t all = m->relay.frames, steps = weft_generator_steps(m->generator);
+    const double taken = weft_now() - m->decoded;
+    const double left = frames ? taken * (double)(all - frames) / (double)frames
+                               : (m->longest > taken ? m->longest - taken : 0);
+    snprintf(detail, sizeof detail, "prompt %lld, decoding frame %lld/%lld", (long long)job + 1,
+             (long long)frames, (long long)all);
+    if (!frames)
+        weft_progress_turn(&m->progress);
+    tell_progress(m, m->steps_before + steps, detail, left);
+}
+
 static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
 {
     making *m = user;
@@ -270,6 +310,8 @@ static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim
     if (prompt == m->batch->count - 1)
         remove_walk(m, job_of(m, 0));
     m->decoded = weft_now();
+    if (m->tells && prompt == m->batch->count - 1)
+        tell_decoding(m, job_of(m, 0), 0);
     return WEFT_OK;
 }
 
@@ -335,8 +377,12 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
         tell_facts(m);
     WEFT_TRY(weft_gallery_frames(m->gallery, job, m->relay.written - fresh, fresh,
                                  frames + from * m->relay.frame));
+    m->made += last;
+    if (m->tells && !last)
+        tell_decoding(m, job, m->relay.written);
     if (!last)
         return WEFT_OK;
+    m->longest = fmax(m->longest, weft_now() - m->decoded);
     m->decoded = weft_now();
     if (in_windows(m)) {
         if (!m->o->keep)
@@ -573,13 +619,15 @@ static weft_status make_windows(making *m, const batch_lists *l, const weft_gene
 
 static weft_status make_batch(making *m, const weft_batch *batch, const float *noise)
 {
-    const weft_generator_sink sink = {.step = on_step,
+    const weft_generator_sink sink = {.begin = on_begin,
+                                      .step = on_step,
                                       .preview = on_preview,
                                       .latents = on_latents,
                                       .frames = on_frames,
                                       .user = m};
     batch_lists l;
     m->batch = batch;
+    m->each = 0;
     m->denoising = m->decoding = 0;
     weft_status_code status = list_batch(m, noise, &l);
     if (status == WEFT_OK) {
@@ -777,12 +825,17 @@ static int64_t steps_of(const making *m, const weft_job *job)
     return job->steps * (g->continues ? weft_relay_windows(job->frames, g->window, shared) : 1);
 }
 
-static int64_t steps_left(const making *m)
+/* Sets the number of videos that are left, too. */
+static int64_t count_left(making *m)
 {
     int64_t steps = 0;
-    for (int64_t i = 0; i < m->batches.count; i++)
-        if (is_left(m, &m->batches.at[i]))
-            steps += steps_of(m, &m->o->jobs->at[m->batches.order[m->batches.at[i].first]]);
+    for (int64_t i = 0; i < m->batches.count; i++) {
+        const weft_batch *b = &m->batches.at[i];
+        if (!is_left(m, b))
+            continue;
+        steps += steps_of(m, &m->o->jobs->at[m->batches.order[b->first]]);
+        m->videos += b->count;
+    }
     return steps;
 }
 
@@ -793,7 +846,7 @@ static weft_status make_all(making *m)
         WEFT_TRY(decode_what_is_kept(m));
         remove_finished(m);
     }
-    const int64_t total = steps_left(m);
+    const int64_t steps = count_left(m), total = steps + m->videos;
     weft_progress_begin(&m->progress, "generate", total, 0);
     if (!m->tells)
         m->progress.quiet = true;
