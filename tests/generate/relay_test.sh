@@ -92,17 +92,10 @@ echo "resident $few KiB for 3 windows, $many KiB for 30"
 # stopped in its second window, and between two; and killed
 goes=(--model "$ti2v" --steps 40 --seed 5 --frames 25 --window 9 --windows continue)
 make whole "${goes[@]}"
-for signal in INT KILL; do
-    for try in 1 2 3 4 5 6; do
-        "$WEFT" generate --prompt "a red cat" --raw --out stopped.mp4 "${size[@]}" "${goes[@]}" >stopped.log 2>&1 &
-        pid=$!
-        while [ ! -e stopped.window0000.latents.safetensors ] && kill -0 $pid 2>/dev/null; do sleep 0.003; done
-        while [ ! -e stopped.walk.safetensors ] && kill -0 $pid 2>/dev/null; do sleep 0.003; done
-        kill -$signal $pid 2>/dev/null
-        wait $pid
-        [ -e stopped.mp4 ] || break
-        rm -f stopped.*
-    done
+source "$SRC/tests/signal_at.sh"
+for signal in INT KILL; do # the first window's walk is kept before its latents, the second one's after
+    rm -f stopped.*
+    signal_at $signal "*stopped.window0000.latents.safetensors" "$WEFT" generate --prompt "a red cat" --raw --out stopped.mp4 "${size[@]}" "${goes[@]}" >stopped.log 2>&1
     [ -e stopped.window0000.latents.safetensors ] && [ ! -e stopped.mp4 ] || { cat stopped.log; fail "was not stopped"; }
     make stopped "${goes[@]}" --resume
     grep -q 'stopped.window0000.latents.safetensors: goes on after step 40' stopped.log || { cat stopped.log; fail "the first window was made again"; }
@@ -110,11 +103,7 @@ for signal in INT KILL; do
     [ -z "$(find . -name 'stopped.*.safetensors')" ] || fail "what was kept stays"
 done
 # a window's latents that lost their end are made again
-"$WEFT" generate --prompt "a red cat" --raw --out cut.mp4 "${size[@]}" "${goes[@]}" >cut.log 2>&1 &
-pid=$!
-while [ ! -e cut.window0000.latents.safetensors ] && kill -0 $pid 2>/dev/null; do sleep 0.003; done
-kill -KILL $pid 2>/dev/null
-wait $pid
+signal_at KILL "*cut.window0000.latents.safetensors" "$WEFT" generate --prompt "a red cat" --raw --out cut.mp4 "${size[@]}" "${goes[@]}" >cut.log 2>&1
 truncate -s -40 cut.window0000.latents.safetensors
 make cut "${goes[@]}" --resume
 grep -q 'cut.window0000.latents.safetensors.*what it holds is made again' cut.log || { cat cut.log; fail "a cut window is not told"; }

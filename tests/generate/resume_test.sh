@@ -12,23 +12,12 @@ export PYTHONPATH=$SRC/tests/generate PYTHONDONTWRITEBYTECODE=1
 python3 -c 'import pictures; pictures.draw_mask("left.png")'
 generate() { "$WEFT" generate "$@"; }
 on_two() { mpirun -n 2 "$WEFT" generate "$@"; }
-# stopped SIGNAL OUT COMMAND...: ended by the signal as soon as a step is kept; tried again where it was quicker than that
+source "$SRC/tests/signal_at.sh"
+# stopped SIGNAL OUT COMMAND...: ended by the signal when a step is kept; of several ranks the first gets it
 stopped() {
-    local signal=$1 out=$2 pid victim try
+    local signal=$1 out=$2
     shift 2
-    for try in 1 2 3 4 5 6 7 8; do
-        "$@" --out "$out.mp4" >"$out.stop" 2>&1 &
-        pid=$!
-        while [ ! -e "$out.walk.safetensors" ] && kill -0 $pid 2>/dev/null; do sleep 0.003; done
-        victim=$(pgrep -P $pid | head -1) # the function runs in a shell of its own
-        if [ "$1" = on_two ]; then # one of the ranks: a launcher takes its time to pass signals on
-            victim=$(pgrep -P "$victim" weft | tail -1)
-        fi
-        kill -"$signal" "$victim" 2>/dev/null
-        wait $pid
-        [ ! -e "$out.walk.safetensors" ] || [ -e "$out.mp4" ] || break
-        rm -f "$out".mp4 "$out".*npy "$out".*.safetensors
-    done
+    SIGNAL_RANK=0 signal_at "$signal" "*$out.walk.safetensors" "$@" --out "$out.mp4" >"$out.stop" 2>&1
     [ -e "$out.walk.safetensors" ] && [ ! -e "$out.mp4" ] || { cat "$out.stop"; fail "$out: was not stopped in a walk"; }
 }
 # goes_on NAME SIGNAL COMMAND...: the same latents and frames as of the run that nobody stopped
@@ -43,7 +32,7 @@ goes_on() {
     [ -z "$(find . -name "$name.*.safetensors")" ] || fail "$name: what was kept stays"
 }
 frames=(--prompt "a red cat" "${size[@]}" --frames 17)
-long=("${frames[@]}" --model "$wan" --steps 120)
+long=("${frames[@]}" --model "$wan" --steps 20)
 goes_on unipc INT generate "${long[@]}"
 goes_on dpmpp TERM generate "${long[@]}" --sampler dpmpp --negative "a dog"
 goes_on ddpm KILL generate "${long[@]}" --sampler ddpm
@@ -51,11 +40,11 @@ goes_on res KILL generate "${long[@]}" --sampler res_2ab
 goes_on windows INT generate "${long[@]}" --window 9 --sampler ddim --eta 0.5
 goes_on mask KILL generate "${long[@]}" --video "$wan/video.png" --mask left.png --sampler heun
 goes_on over TERM generate "${long[@]}" --video "$wan/video.png" --strength 0.7 --sampler dpmpp
-goes_on experts INT generate --prompt cat --model "$golden/wan22" "${size[@]}" --frames 9 --steps 120 --guidance-low 3
+goes_on experts INT generate --prompt cat --model "$golden/wan22" "${size[@]}" --frames 9 --steps 20 --guidance-low 3
 goes_on cached INT generate "${long[@]}" --cache attention:3,warm=0
 goes_on cached-twice KILL generate "${long[@]}" --cache attention:3 --sampler heun --window 9
-goes_on cached-half KILL generate --prompt x --model "$golden/mochi" "${size[@]}" --frames 7 --steps 60 --cache block:0.3,warm=0 --guidance-until 0.6
-longer=("${frames[@]}" --model "$wan" --steps 600)
+goes_on cached-half KILL generate --prompt x --model "$golden/mochi" "${size[@]}" --frames 7 --steps 20 --cache block:0.3,warm=0 --guidance-until 0.6
+longer=("${frames[@]}" --model "$wan" --steps 20)
 goes_on ranks KILL on_two "${longer[@]}"
 goes_on ranks-int INT on_two "${longer[@]}" --sampler dpmpp
 goes_on cached-ranks KILL on_two "${longer[@]}" --cache attention:3 --parallel cfg=2
@@ -70,7 +59,7 @@ stopped INT cached-one generate "${long[@]}" --cache attention:2
 rm cached-one.walk.cache-*
 "$WEFT" generate "${long[@]}" --cache attention:2 --resume --out cached-one.mp4 >refused.log 2>&1 && fail "a walk without its caches was taken"
 grep -q 'cached-one.walk.cache-0-of-1-[0-9]*.safetensors: there is no such file: .* remove cached-one.walk.safetensors' refused.log || { cat refused.log; fail "caches that are gone"; }
-grep -q 'stopped after step [1-9][0-9]* of 120 of prompt 1.*--resume' unipc.stop || { cat unipc.stop; fail "how to go on is not said"; }
+grep -q 'stopped after step [1-9][0-9]* of 20 of prompt 1.*--resume' unipc.stop || { cat unipc.stop; fail "how to go on is not said"; }
 
 # pictures on the way: nothing else changes
 generate "${long[@]}" --preview 7 --raw --out seen.mp4 >seen.log 2>&1 || { cat seen.log; fail "--preview"; }
@@ -110,7 +99,7 @@ for part in transformer vae; do # another one of either
     rm -f model-*/*/*.safetensors.*
 done
 rm -f model/*/*.safetensors.*
-other 'made with another model than this model folder has' "${frames[@]}" --steps 120 --seed 3 --model model-transformer
+other 'made with another model than this model folder has' "${frames[@]}" --steps 20 --seed 3 --model model-transformer
 generate "${frames[@]}" --model "$wan" --steps 3 --keep-latents --raw --out kept.mp4 >kept.log 2>&1 || { cat kept.log; fail "--keep-latents"; }
 decode() { "$WEFT" generate --decode kept.latents.safetensors "$@"; }
 decode --model "$wan" --raw --out decoded.mp4 --sheet decoded.png >decoded.log 2>&1 && cmp decoded.npy kept.npy && [ -s decoded.png ] ||
@@ -123,7 +112,7 @@ grep -q 'kept.latents.safetensors: made for another VAE (.*) than the one in mod
 "$WEFT" generate --decode seen.mp4 --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a video was decoded"
 grep -q "seen.mp4.*; kept latents are in .latents.safetensors" refused.log || { cat refused.log; fail "not told: what is decoded"; }
 "$WEFT" generate --decode other.walk.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"
-grep -q 'a walk after step [0-9]* of 120, not yet denoised' refused.log || { cat refused.log; fail "a walk"; }
+grep -q 'a walk after step [0-9]* of 20, not yet denoised' refused.log || { cat refused.log; fail "a walk"; }
 head -c -40 kept.latents.safetensors >cut.safetensors
 "$WEFT" generate --decode cut.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a cut file was decoded"
 "$WEFT" generate --decode "$wan/vae/diffusion_pytorch_model.safetensors" --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "weights were decoded"
