@@ -164,8 +164,10 @@ static bool is_trained(const weft_node *node)
     return node->op == WEFT_OP_PARAM && !((const weft_attr_source *)node->attr)->frozen;
 }
 
-/* A scalar cannot be split over the axis, as what one stage has is: each device has it. */
-static weft_status mark_shared(const weft_stages *s, bool *shared)
+/* Marks trained parameters of several devices in `shared`, and parameters that no node reads in
+ * `unread`. A scalar cannot be split over the axis like a parameter of one stage: each device has
+ * it. */
+static weft_status mark_params(const weft_stages *s, bool *shared, bool *unread)
 {
     const weft_graph *g = s->graph;
     const int32_t nodes = weft_graph_node_count(g);
@@ -177,6 +179,7 @@ static weft_status mark_shared(const weft_stages *s, bool *shared)
         const weft_node *node = weft_graph_node(g, n);
         shared[n] = is_trained(node) && device[n] != -1 &&
                     (device[n] == -2 || weft_value_get(g, node->out[0])->shape.rank == 0);
+        unread[n] = node->op == WEFT_OP_PARAM && device[n] == -1;
     }
     weft_free(device);
     return status;
@@ -189,6 +192,7 @@ typedef struct cutter {
     int stage;
     weft_rewrite r;
     bool *has, *shared;
+    bool *unread; /* parameters that no stage reads; the last stage keeps them for the model */
     weft_stage_graph *out;
 } cutter;
 
@@ -296,12 +300,13 @@ weft_status weft_stage_cut(const weft_stages *s, int stage, bool shares, weft_st
     WEFT_TRY(weft_rewrite_begin(s->graph, &c.r));
     c.has = weft_alloc(nodes + 1);
     c.shared = weft_alloc(nodes + 1);
-    if (!c.has || !c.shared)
+    c.unread = weft_alloc(nodes + 1);
+    if (!c.has || !c.shared || !c.unread)
         WEFT_GO(no_memory(s->graph));
-    WEFT_GO(mark_shared(s, c.shared));
+    WEFT_GO(mark_params(s, c.shared, c.unread));
     WEFT_GO(reserve(&c));
-    for (int64_t n = 0; n < nodes && shares; n++)
-        c.has[n] = c.shared[n];
+    for (int64_t n = 0; n < nodes; n++)
+        c.has[n] = (shares && c.shared[n]) || (stage == s->count - 1 && c.unread[n]);
     mark_outputs(&c);
     mark_stage(s, stage, c.has);
     add_received(&c);
@@ -315,6 +320,7 @@ weft_status weft_stage_cut(const weft_stages *s, int stage, bool shares, weft_st
 out:
     weft_free(c.has);
     weft_free(c.shared);
+    weft_free(c.unread);
     weft_rewrite_abandon(&c.r);
     return status;
 }

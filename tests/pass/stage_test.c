@@ -37,6 +37,7 @@ static weft_graph *network(void)
         first = i == 0 ? x : first;
         weft_graph_pop(g);
     }
+    weft_param(g, "unread.weight", WEFT_F32, square, init); /* of a published model's last block */
     weft_graph_push(g, "head");
     x = weft_matmul(g, x, weft_param(g, "weight", WEFT_F32, square, init), false, true);
     weft_graph_pop(g);
@@ -114,6 +115,18 @@ static weft_graph *differentiated(weft_graph *g, int stage)
     return made.graph;
 }
 
+/* A model's file has parameters that its forward does not read: one stage keeps them. */
+Test(stage, last_stage_keeps_parameters_that_no_stage_reads)
+{
+    for (int stage = 0; stage < 2; stage++) {
+        weft_graph *g = network(), *of_stage = differentiated(g, stage);
+        cr_expect_eq(weft_value_ok(weft_graph_find(of_stage, "net.unread.weight")), stage == 1,
+                     "stage %d", stage);
+        weft_graph_free(of_stage);
+        weft_graph_free(g);
+    }
+}
+
 /* What a program hands over is made in its record: nothing of it is copied. */
 static void expect_in_place(const weft_graph *g)
 {
@@ -146,7 +159,7 @@ Test(stage, programs_hand_over_in_records)
     weft_graph *g = network();
     for (int stage = 0; stage < 2; stage++) {
         weft_graph *whole = differentiated(g, stage), *part[3];
-        cr_expect_eq(params_of(whole), 4, "its own three and the conditioning's");
+        cr_expect_eq(params_of(whole), 4 + stage, "its own three, the conditioning's, and the one that no stage reads");
         for (int apart = 0; apart < 2; apart++) {
             for (int k = 0; k < 2 + apart; k++) {
                 cr_assert_eq(weft_stage_split(whole, apart, false, (weft_stage_kind)k, &part[k]),

@@ -94,3 +94,44 @@ for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
                                     part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
 PY
 }
+# each_family BASE.yaml COMMAND: writes CLASS.yaml, BASE.yaml with that transformer, and runs COMMAND CLASS [OPTIONS...], for
+# every family that needs no more than latents, a time and text (write_configs' WanTransformer3DModel is that of BASE).
+each_family() {
+    local base=$1 command=$2
+    family() { # CLASS CONFIG [OPTIONS...]
+        local class=$1 config=$2
+        shift 2
+        sed "s/class: WanTransformer3DModel/class: $class/; s/  config: {num_layers: 2, num_att.*/  config: $config/" "$base" >"$class.yaml"
+        "$command" "$class" "$@"
+    }
+    family CogVideoXTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, time_embed_dim: 32, max_text_seq_length: 32}'
+    family CosmosTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, adaln_lora_dim: 8}' --set process=edm
+    family LTXVideoTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
+    family MochiTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, pooled_projection_dim: 24}'
+    family LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
+    family OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
+    family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
+    # two encoders, of which the second gives one vector; the embedded guidance scale is an input
+    sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml
+    base=two_encoders.yaml
+    family HunyuanVideoTransformer3DModel '{num_layers: 1, num_single_layers: 1, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 12}'
+}
+# write_update_config: update.yaml, dit.yaml for the runs that same_updates compares.
+write_update_config() {
+    sed 's/^checkpoint:.*/checkpoint: {every: 0}/; s/^optimizer:.*/optimizer: {eps: 1e-3, ema_decay: 0.5}/; /^stages:/,$d' dit.yaml >update.yaml
+    echo 'stages: [{steps: 3, batch: 4, frames: 9, height: 32, width: 32, lr: 1e-2, warmup: 0, schedule: constant}]' >>update.yaml
+}
+# one_rank CONFIG [OPTIONS...]: the run that layouts are compared with, and the initial weights.
+one_rank() {
+    local config=$1
+    shift
+    "$WEFT" train "$config.yaml" --set "out=runs/$config.one" "$@" >one.log 2>&1 || { cat one.log; fail "$config"; }
+    "$WEFT" train "$config.yaml" --set "out=runs/$config.begun" --set stages.0.lr=0 "$@" >one.log 2>&1 || { cat one.log; fail "$config"; }
+}
+# same_updates CONFIG RANKS NAME [OPTIONS...]: every tensor is updated as on one rank (same_updates.py).
+same_updates() {
+    local config=$1 n=$2 name=$3
+    shift 3
+    ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/$config.$name" "$@" >layout.log 2>&1 || { cat layout.log; fail "$config $name"; }
+    python3 "$SRC/tests/train/same_updates.py" "runs/$config.begun" "runs/$config.one" "runs/$config.$name" || fail "$config $name: other weights"
+}

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Stages of a pipeline cannot change the numbers: every schedule, by itself and beside other axes, has the losses and gradient
-# norms of one rank to 1e-5 and leaves a model of the same tensors; twice the same is the same bits. A run goes on from two
+# norms of one rank to 1e-5 and leaves a model of the same tensors; twice the same is the same bits. Two stages update every
+# tensor of every family as one rank does (same_updates.py). A run goes on from two
 # stages on one rank, and back. What cannot be is refused with what could.
 source "$SRC/tests/train/common.sh"
 make_shards
@@ -97,4 +98,14 @@ refused "blocks and layers to cut between: virtual_stages of at most [2-9]" 2 pi
 refused "an autoencoder has no blocks" 2 vae.yaml --set parallel.pp=2
 printf '0F0,0B0\n1F0,1F1,1B0,1B1\n' >short.csv
 refused "5\|6 entries" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv
+# the weights of every family, and with schedules and other axes
+write_update_config
+stages_of() { # CONFIG [OPTIONS...]
+    one_rank "$@"
+    same_updates "$1" 2 pp "${@:2}" --set parallel.pp=2
+}
+stages_of update
+same_updates update 4 zero --set parallel.pp=2 --set parallel.zero=2 --set parallel.schedule=wave --set transformer.config.num_layers=2
+same_updates update 4 tp --set parallel.pp=2 --set parallel.tp=2
+each_family update.yaml stages_of
 exit 0
