@@ -159,7 +159,8 @@ Test(stage, programs_hand_over_in_records)
     weft_graph *g = network();
     for (int stage = 0; stage < 2; stage++) {
         weft_graph *whole = differentiated(g, stage), *part[3];
-        cr_expect_eq(params_of(whole), 4 + stage, "its own three, the conditioning's, and the one that no stage reads");
+        cr_expect_eq(params_of(whole), 4 + stage,
+                     "its own three, the conditioning's, and the one that no stage reads");
         for (int apart = 0; apart < 2; apart++) {
             for (int k = 0; k < 2 + apart; k++) {
                 cr_assert_eq(weft_stage_split(whole, apart, false, (weft_stage_kind)k, &part[k]),
