@@ -58,6 +58,16 @@ weft_status_code weft_fail_context(weft_status_code code, const char *fmt, ...)
     return weft_fail(code, "%s: %s", text, message);
 }
 
+weft_status_code weft_fail_remedy(weft_status_code code, const char *fmt, ...)
+{
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return weft_fail(code, "%s. %s", message, text);
+}
+
 const char *weft_error_message(void)
 {
     return message;

@@ -45,6 +45,9 @@ weft_status_code weft_fail_errno(const char *fmt, ...) __attribute__((format(pri
 /* Puts "<context>: " before the recorded message; returns `code` unchanged. */
 weft_status_code weft_fail_context(weft_status_code code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Puts ". <remedy>" after the recorded message; returns `code` unchanged. */
+weft_status_code weft_fail_remedy(weft_status_code code, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* The message of this thread's last failure; "" if none. Valid until the next failure. */
 const char *weft_error_message(void);

@@ -26,8 +26,7 @@ static weft_status ranks_of(const weft_run *run, int *ranks)
         weft_arena_free(arena);
         return *ranks ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
     }
-    const weft_status_code status =
-        weft_run_cluster(arena, run, run->cascades.cluster, &cluster, name);
+    const weft_status_code status = weft_cascade_cluster(arena, run, &cluster, name);
     if (status == WEFT_OK)
         *ranks = (int)weft_cluster_devices(&cluster);
     weft_arena_free(arena);

@@ -433,7 +433,7 @@ static weft_status open_record(weft_cascade_train *t)
 static weft_status open_planner(weft_cascade_train *t)
 {
     const weft_cascade_config *config = &t->run->cascades;
-    WEFT_TRY(weft_run_cluster(t->arena, t->run, config->cluster, &t->cluster, t->cluster_name));
+    WEFT_TRY(weft_cascade_cluster(t->arena, t->run, &t->cluster, t->cluster_name));
     weft_ahead_cluster(&t->cluster, config, t->ranks, &t->memory);
     if (t->run->memory.limit)
         t->memory = fmin(t->memory, (double)t->run->memory.limit);

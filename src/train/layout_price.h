@@ -53,5 +53,8 @@ weft_status weft_layout_price_of(const weft_pricer *pricer, const weft_parallel 
  * is there. `name` (512 bytes) gets what was loaded. */
 weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,
                              weft_cluster *cluster, char name[512]);
+/* That of parallel.cascades.cluster; errors name the key. */
+weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, weft_cluster *cluster,
+                                 char name[512]);
 
 #endif

@@ -1,6 +1,8 @@
 #include "train/objective.h"
 
 #include "model/tiling.h"
+#include "pass/pass.h"
+
 #include <stdio.h>
 
 static const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE},
@@ -237,6 +239,23 @@ static weft_status tune(const weft_run *run, const weft_run_models *models, weft
     return status;
 }
 
+/* A pattern that chooses nothing is a spelling mistake. */
+static weft_status check_recompute(const weft_run *run, const weft_graph *g)
+{
+    bool chosen;
+    const weft_string_list *list = weft_run_recomputes(run, &chosen);
+    const char *key = list == &run->recompute ? "recompute" : "memory.recompute";
+    for (int64_t i = 0; i < list->count; i++)
+        if (!weft_recompute_chooses(g, list->item[i]))
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: \"%s\" matches no scope (such as \"%s\") and no op (such as "
+                             "\"attention\") of the model. `weft inspect graph CONFIG --graph` "
+                             "prints its scopes and ops",
+                             key, list->item[i],
+                             weft_graph_node(g, weft_graph_node_count(g) / 2)->scope);
+    return WEFT_OK;
+}
+
 weft_status weft_objective_make(const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size, weft_graph **graph)
 {
@@ -247,6 +266,8 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     weft_status_code status = weft_graph_check(g);
     if (status == WEFT_OK)
         status = tune(run, models, &g);
+    if (status == WEFT_OK)
+        status = check_recompute(run, g);
     if (status == WEFT_OK)
         *graph = g;
     else

@@ -114,8 +114,13 @@ static weft_status finish(csv *c, weft_schedule *table)
                           "%s: %lld entries; %lld stages and %lld microbatches have %lld", c->path,
                           (long long)c->count, (long long)c->stages, (long long)c->microbatches,
                           (long long)((c->split ? 3 : 2) * c->stages * c->microbatches)));
-    WEFT_GO(weft_schedule_from_order("loaded", device_of, c->stages, c->devices, c->microbatches,
-                                     c->split, c->task, c->count, table));
+    status = weft_schedule_from_order("loaded", device_of, c->stages, c->devices, c->microbatches,
+                                      c->split, c->task, c->count, table);
+    if (status == WEFT_E_INTERNAL) { /* the order is the file's */
+        status = weft_fail_context(WEFT_E_FORMAT, "%s", c->path);
+        status =
+            weft_fail_remedy(status, "Write each task of a line after the tasks that it needs");
+    }
 out:
     weft_free(device_of);
     return status;

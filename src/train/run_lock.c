@@ -9,12 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 struct weft_run_lock {
     int fd;
     char path[640];
+    size_t folder; /* length of the folder's path */
+    size_t there;  /* length of the part that was there before */
+    bool made;     /* the lock's file was not there before */
 };
 
 /* Who holds the lock, as the file says: "pid 123 on host, since 2026-01-01 12:00:00". */
@@ -77,20 +81,59 @@ static int try_lock(int fd)
     return !may_live(&h);
 }
 
+/* Length of the longest leading part of a path that exists. */
+static size_t existing_part(const char *path)
+{
+    char part[640];
+    size_t length = (size_t)snprintf(part, sizeof part, "%s", path);
+    if (length >= sizeof part)
+        return length;
+    while (length > 0 && !weft_path_exists(part)) {
+        while (length > 0 && part[length - 1] == '/')
+            length--;
+        while (length > 0 && part[length - 1] != '/')
+            length--;
+        part[length] = 0;
+    }
+    return length;
+}
+
+static weft_status open_lock(weft_run_lock *lock, const char *folder)
+{
+    WEFT_TRY(weft_make_dirs(folder));
+    lock->fd = open(lock->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    lock->made = lock->fd >= 0;
+    if (!lock->made && errno == EEXIST)
+        lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    return lock->fd < 0 ? weft_fail_errno("%s", lock->path) : WEFT_OK;
+}
+
+/* False: a run that failed has removed the file since it was opened. */
+static bool is_there(const weft_run_lock *lock)
+{
+    struct stat own, named;
+    return fstat(lock->fd, &own) == 0 && stat(lock->path, &named) == 0 &&
+           own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+}
+
 weft_status weft_run_lock_take(const char *folder, double patience, weft_run_lock **out)
 {
     weft_run_lock *lock = weft_alloc(sizeof *lock);
     if (!lock)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
+    *lock = (weft_run_lock){.fd = -1, .folder = strlen(folder), .there = existing_part(folder)};
     snprintf(lock->path, sizeof lock->path, "%s/.lock", folder);
-    lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     weft_status_code status = WEFT_OK;
-    if (lock->fd < 0)
-        WEFT_GO(weft_fail_errno("%s", lock->path));
+    WEFT_GO(open_lock(lock, folder));
     const double began = weft_now();
     int taken;
     while ((taken = try_lock(lock->fd)) == 0 && weft_now() - began < patience)
         nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+    if (taken > 0 && !is_there(lock)) {
+        close(lock->fd);
+        weft_free(lock);
+        return weft_run_lock_take(folder, patience, out);
+    }
     if (taken < 0)
         WEFT_GO(weft_fail_errno("%s: cannot be locked", lock->path));
     if (!taken) {
@@ -113,11 +156,43 @@ out:
     return status;
 }
 
-void weft_run_lock_release(weft_run_lock *lock)
+/* Whether the lock is all that the folder has. */
+static bool is_bare(const weft_run_lock *lock)
+{
+    char folder[640];
+    snprintf(folder, sizeof folder, "%.*s", (int)lock->folder, lock->path);
+    weft_names names = {0};
+    if (weft_list_dir(folder, false, &names) != WEFT_OK)
+        return false;
+    const bool bare = names.count == 1 && !strcmp(names.name[0], ".lock");
+    weft_names_free(&names);
+    return bare;
+}
+
+/* Removes the file and the folders that were made for it, while the lock is held. */
+static void remove_made(const weft_run_lock *lock)
+{
+    char folder[640];
+    size_t length = lock->folder;
+    snprintf(folder, sizeof folder, "%.*s", (int)length, lock->path);
+    if (unlink(lock->path) != 0)
+        return;
+    while (length > lock->there && rmdir(folder) == 0) {
+        while (length > lock->there && folder[length - 1] == '/')
+            length--;
+        while (length > lock->there && folder[length - 1] != '/')
+            length--;
+        folder[length] = 0;
+    }
+}
+
+void weft_run_lock_release(weft_run_lock *lock, bool discard)
 {
     if (!lock)
         return;
-    if (ftruncate(lock->fd, 0) != 0) /* nobody holds it; the file stays, others may have it open */
+    if (discard && lock->made && is_bare(lock))
+        remove_made(lock);
+    else if (ftruncate(lock->fd, 0) != 0) /* the file stays: other processes may have it open */
         weft_warn("%s: %s", lock->path, strerror(errno));
     close(lock->fd);
     weft_free(lock);

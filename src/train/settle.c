@@ -121,7 +121,12 @@ weft_status weft_run_settle(weft_run *run, const weft_run_models *models, const 
                              "%s: parallel: plan stands instead of all other keys, and %s is given "
                              "beside it: leave one of them out",
                              path, given);
-        WEFT_TRY(weft_layout_load(arena, file, path, ranks, models, run));
+        const weft_status_code status = weft_layout_load(arena, file, path, ranks, models, run);
+        if (status != WEFT_OK)
+            return weft_fail_remedy(weft_fail_context(status, "%s: parallel.plan", path),
+                                    "Write the plan with `weft plan layout --for %s --devices %d "
+                                    "--out %s`, or remove the key",
+                                    path, ranks, file);
         weft_buf_printf(told, "layout by %s: ", file);
         weft_parallel_name(p, told);
         return weft_buf_check(told);

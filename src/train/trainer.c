@@ -19,6 +19,7 @@
 #include "train/guard.h"
 #include "train/inputs.h"
 #include "train/latents.h"
+#include "train/layout_price.h"
 #include "train/made_of.h"
 #include "train/memory_start.h"
 #include "train/meter.h"
@@ -196,7 +197,6 @@ static weft_status open_ranks(trainer *t)
 static weft_status take_folder(trainer *t)
 {
     enum { PATIENCE = 5 }; /* seconds that the processes of a killed run may take to die */
-    WEFT_TRY(weft_make_dirs(t->run->out));
     WEFT_TRY(weft_run_lock_take(t->run->out, PATIENCE, &t->lock));
     return weft_remove_leftovers(t->run->out, true);
 }
@@ -211,6 +211,15 @@ static weft_status look_at_data(trainer *t)
         status = weft_made_of(t->run, &t->models, fingerprint, &t->made_of);
     weft_comm_busy(t->comm, NULL);
     return status;
+}
+
+/* The cluster of cascades is read again where they are planned, after the latents are made. */
+static weft_status check_cluster(const trainer *t)
+{
+    weft_cluster cluster;
+    char name[512];
+    return weft_run_cascades(t->run) ? weft_cascade_cluster(t->arena, t->run, &cluster, name)
+                                     : WEFT_OK;
 }
 
 /* What is no error and hardly meant. */
@@ -229,6 +238,7 @@ static weft_status begin(trainer *t)
     WEFT_TRY(weft_run_check(t->run, t->path));
     WEFT_TRY(open_ranks(t));
     WEFT_TRY(read_models(t));
+    WEFT_TRY(check_cluster(t));
     weft_config_dump(&weft_run_section, t->run, &t->yaml);
     WEFT_TRY(weft_buf_check(&t->yaml));
     if (t->leader)
@@ -1484,7 +1494,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_run_fates_free(t.fates, t.run->stages.count);
     weft_free(t.encoded);
     weft_arena_free(t.arena);
-    weft_run_lock_release(t.lock);
+    weft_run_lock_release(t.lock, status != WEFT_OK);
     if (status != WEFT_OK && !t.stopped_together)
         weft_comm_give_up(t.comm); /* the others need not wait for this rank */
     weft_comm_free(t.comm);

@@ -84,6 +84,31 @@ done
 # a folder of several models where one is asked for
 mkdir -p several && echo '{}' >several/model_index.json
 refuse "several holds several models; give one of its folders, as several/transformer or several/vae" dit.yaml --set autoencoder.weights=several
+# errors of `parallel` and `recompute` name the key and the remedy; a start that fails leaves no folder, and removes no other
+two() { # PATTERN ARGUMENTS...: refused by two ranks
+    local pattern=$1
+    shift
+    ranks 2 "$WEFT" train "$@" >out.log 2>&1 && fail "weft train $* on two ranks"
+    grep -qE -- "$pattern" out.log || { cat out.log; fail "weft train $* on two ranks: expected '$pattern'"; }
+}
+for key in recompute memory.recompute; do
+    refuse "weft train: $key: \"blocs.\\*\" matches no scope .* and no op .* \`weft inspect graph CONFIG --graph\`" vae.yaml --set out=runs/new/none --set "$key=[blocs.*]"
+done
+refuse "vae.yaml: parallel.plan: .*none.json: .*weft plan layout --for vae.yaml" vae.yaml --set out=runs/new/none --set parallel.plan=none.json
+echo '{' >torn.json
+"$WEFT" train vae.yaml --set stages.0.steps=1 >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+refuse "parallel.cascades.cluster: torn.json:.* Give local, a preset, or a file that \`weft profile\` wrote" dit.yaml --dry-run \
+    --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none --set 'parallel.cascades={plan: every-iteration, cluster: torn.json}'
+printf '0F0,0B0,0F1,0B1\n1B0,1F0,1F1,1B1\n' >deadlock.csv
+two "deadlock.csv: schedule .* deadlocks .* Write each task" dit.yaml --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none \
+    --set transformer.config.num_layers=4 --set parallel.pp=2 --set parallel.schedule=deadlock.csv
+two "parallel.cascades.cluster: torn.json:" dit.yaml --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none \
+    --set 'parallel.cascades={plan: every-iteration, cluster: torn.json}'
+refuse "nowhere" vae.yaml --set out=runs/new/none --set data.path=nowhere
+[ ! -e runs/new ] || { find runs/new; fail "a start that failed left a folder"; }
+mkdir -p runs/mine && echo mine >runs/mine/note
+refuse "nowhere" vae.yaml --set out=runs/mine --set data.path=nowhere
+[ "$(cat runs/mine/note)" = mine ] || fail "a start that failed removed what was there"
 # every step an outlier: stops after guard.patience and says so
 refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
 # a full disk, met by checkpoints and by latents: clear message, nothing half-written under a final name
