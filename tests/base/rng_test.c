@@ -19,6 +19,20 @@ Test(rng, philox_known_answers)
     cr_assert_eq(out[3], 0x6d5451fdu);
 }
 
+/* Pairs of the Box-Muller transform: the cosine at even places, the sine at odd ones. Runs are
+ * resumed and compared by these numbers, so they may never change. */
+Test(rng, normals_are_those_of_the_transform)
+{
+    for (uint64_t i = 0; i < 64; i++) {
+        uint32_t block[4];
+        weft_philox(11, (uint64_t)WEFT_RNG_NOISE | (uint64_t)1 << 32, i / 2, block);
+        const double radius = sqrt(-2 * log((block[0] + 0.5) / 4294967296.0)),
+                     angle = 2 * 3.14159265358979323846 * (block[1] + 0.5) / 4294967296.0;
+        cr_expect_float_eq(weft_random_normal(11, WEFT_RNG_NOISE, i),
+                           radius * (i % 2 ? sin(angle) : cos(angle)), 1e-6, "normal %d", (int)i);
+    }
+}
+
 Test(rng, moments)
 {
     double sum = 0, square = 0;

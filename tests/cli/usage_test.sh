@@ -42,6 +42,11 @@ if command -v mpirun >/dev/null; then
     mpirun -n 1 "$WEFT" generate --bogus : -n 2 "$WEFT" generate --other >out 2>&1
     [ "$(grep -c "unknown option '--bogus'" out) $(grep -c "unknown option '--other'" out)" = "1 1" ] || { cat out; failures=$((failures + 1)); }
 fi
+expect 2 "unknown option '--ranke'" train x.yaml --ranke 2
+expect 2 "unknown option '--mode'" generate --mode x
+for number in -1 65537 x 1.5 ""; do
+    expect 2 "--ranks: '$number' is not an integer from 0 to 65536" train "$SRC/examples/demo/vae.yaml" --dry-run --ranks "$number"
+done
 for verb in $("$WEFT" help --verbs); do
     expect 0 "^usage: weft $verb" "$verb" --help
     expect 2 "unknown option '--no-such-option'" "$verb" --no-such-option

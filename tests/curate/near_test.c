@@ -216,3 +216,40 @@ Test(near, hashes_are_text_and_mirrors)
     cr_assert_not(weft_phash_parse("12", &back));
     cr_assert_not(weft_phash_parse(NULL, &back));
 }
+
+/* Means of a grid of 4 x 4 cells, of planes whose rows are longer than the picture. */
+Test(near, colours_are_means_of_cells)
+{
+    enum { WIDTH = 72, HEIGHT = 44, STRIDE = 90 };
+    static uint8_t plane[HEIGHT][STRIDE];
+    const uint8_t *const planes[3] = {plane[0], plane[0], plane[0]};
+    const int64_t stride[3] = {STRIDE, STRIDE, STRIDE};
+    weft_phash h;
+    for (int y = 0; y < HEIGHT; y++)
+        for (int x = 0; x < STRIDE; x++)
+            plane[y][x] = (uint8_t)(x < WIDTH ? (x * x / 40 + 3 * y) % 251 : 255);
+    weft_phash_make(planes, stride, WIDTH, HEIGHT, &h);
+    for (int v = 0; v < 4; v++)
+        for (int u = 0; u < 4; u++) {
+            double sum = 0;
+            for (int y = v * HEIGHT / 4; y < (v + 1) * HEIGHT / 4; y++)
+                for (int x = u * WIDTH / 4; x < (u + 1) * WIDTH / 4; x++)
+                    sum += plane[y][x];
+            const int expected = (int)(sum / (WIDTH / 4 * HEIGHT / 4) + 0.5);
+            cr_expect(abs(h.cb[4 * v + u] - expected) <= 1 && abs(h.cr[4 * v + u] - expected) <= 1,
+                      "cell %d, %d: %d and %d, not %d", v, u, h.cb[4 * v + u], h.cr[4 * v + u],
+                      expected);
+        }
+}
+
+Test(near, each_colour_of_each_cell_has_a_limit)
+{
+    const weft_phash_limits limits = {.bits = 10, .colour = 5};
+    const weft_phash a = {0};
+    for (int i = 0; i < 2 * WEFT_PHASH_CELLS; i++)
+        for (int by = 5; by <= 6; by++) {
+            weft_phash b = a;
+            (i < WEFT_PHASH_CELLS ? b.cb : b.cr)[i % WEFT_PHASH_CELLS] = (uint8_t)by;
+            cr_expect_eq(weft_phash_same(&a, &b, limits), by == 5, "cell %d differs by %d", i, by);
+        }
+}

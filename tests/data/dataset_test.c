@@ -279,6 +279,8 @@ Test(loader_reading, changed_bytes_are_found, .init = setup, .fini = teardown)
 {
     make_clips(1000);
     weft_dataset *ds;
+    cr_assert_eq(weft_dataset_open(shards, "trai", false, &ds), WEFT_E_NOT_FOUND,
+                 "a part of a name");
     cr_assert_eq(weft_dataset_open(shards, "train", true, &ds), WEFT_OK);
     const weft_part_data *video = weft_sample_video(weft_dataset_at(ds, 2));
     const int64_t at = video->at + video->bytes / 2;
@@ -420,6 +422,11 @@ Test(order, shards_and_a_window)
             cr_assert(last[i] - first[i] < 10 + 2 * WINDOW, "shard %d: %d .. %d", i, first[i],
                       last[i]);
         cr_assert_gt(moved, COUNT * 8 / 10);
+        /* ten samples of a shard, each moved by 0 to WINDOW places */
+        double spread = 0;
+        for (int i = 0; i < COUNT / 10; i++)
+            spread += (double)(last[i] - first[i]) / (COUNT / 10);
+        cr_assert(spread > 0.7 * WINDOW && spread < 1.3 * WINDOW, "%g places", spread);
     }
     int same = 0;
     for (int i = 0; i < COUNT; i++)

@@ -74,3 +74,39 @@ Test(guidance, apg_is_orthogonal)
     guide("apg", (weft_guiding){.scale = 2, .eta = 0}, a);
     cr_assert_float_eq((a[0] - 0) * 1 + (a[1] - 2) * -2, 0, 1e-5);
 }
+
+/* The average of differences goes on from call to call: the difference, and the momentum (-0.5 as a
+ * rule) times the average before (Sadat et al., 2024). The step is cut to the norm `most`. */
+Test(guidance, apg_averages_differences)
+{
+    const double c[3][2] = {{1, -2}, {0.5, 1}, {-1, 2}}, u[3][2] = {{0, 2}, {0.25, -1}, {1, 1}},
+                 scale = 2, eta = 0.25, momentum = -0.5, most = 3;
+    float average[2] = {0};
+    double expected[2] = {0};
+    for (int step = 0; step < 3; step++) {
+        float made[2] = {(float)c[step][0], (float)c[step][1]};
+        const float without[2] = {(float)u[step][0], (float)u[step][1]};
+        const weft_guiding g = {.scale = scale,
+                                .eta = eta,
+                                .momentum = momentum,
+                                .most = most,
+                                .average = average,
+                                .each = 2};
+        weft_guidance_find("apg")->combine(&g, made, without, 2);
+        double norm = 0, along = 0, own = 0;
+        for (int i = 0; i < 2; i++) {
+            expected[i] = c[step][i] - u[step][i] + momentum * expected[i];
+            norm += expected[i] * expected[i];
+            along += expected[i] * c[step][i];
+            own += c[step][i] * c[step][i];
+        }
+        const double cut = fmin(1, most / sqrt(norm));
+        for (int i = 0; i < 2; i++) {
+            const double parallel = along / own * c[step][i],
+                         d = cut * (expected[i] - parallel + eta * parallel);
+            cr_expect_float_eq(average[i], expected[i], 1e-6, "average of step %d", step);
+            cr_expect_float_eq(made[i], u[step][i] + scale * d, 1e-5, "step %d: %g, not %g", step,
+                               (double)made[i], u[step][i] + scale * d);
+        }
+    }
+}

@@ -35,6 +35,8 @@ Test(report, crc32c_known_answers)
     cr_assert_eq(weft_crc32c("123456789", 9), 0xe3069283u);
     cr_assert_eq(weft_crc32c(zero, 32), 0x8a9136aau);
     cr_assert_eq(weft_crc32c(count, 32), 0x46dd794eu);
+    /* rotated right by 15, plus 0xa282ead8 (TFRecord) */
+    cr_assert_eq(weft_crc32c_masked("123456789", 9), 0xc78ab0e5u);
 }
 
 /* Little-endian number at p. */

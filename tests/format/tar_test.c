@@ -148,6 +148,35 @@ Test(tar, damaged_header)
     close_archive(&map, &index);
 }
 
+/* GNU tar writes sizes that need more than 11 octal digits in base 256; any size may be. */
+Test(tar, sizes_in_base_256)
+{
+    unsigned char header[512];
+    unsigned sum = 0;
+    weft_map map;
+    weft_tar_index index;
+    write_archive();
+    FILE *f = fopen(path, "r+b");
+    fseek(f, 1024, SEEK_SET); /* of b/c.bin, 1,024 bytes */
+    cr_assert_eq(fread(header, 1, sizeof header, f), sizeof header);
+    memset(header + 124, 0, 12);
+    header[124] = 0x80;
+    header[134] = 1024 >> 8;
+    memset(header + 148, ' ', 8);
+    for (size_t i = 0; i < sizeof header; i++)
+        sum += header[i];
+    snprintf((char *)header + 148, 8, "%06o", sum);
+    fseek(f, 1024, SEEK_SET);
+    cr_assert_eq(fwrite(header, 1, sizeof header, f), sizeof header);
+    fclose(f);
+    open_archive(&map, &index);
+    cr_assert_null(index.damage);
+    cr_assert_eq(index.count, 4);
+    cr_assert_eq(index.member[1].bytes, 1024);
+    cr_assert_str_eq(index.member[2].name, long_name);
+    close_archive(&map, &index);
+}
+
 /* A lost block reads as zeros and looks like the end of the archive: it costs its member, not those
  * behind it, and is told. So is a file that is zeros from end to end; an empty archive is none. */
 Test(tar, lost_blocks)

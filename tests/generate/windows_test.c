@@ -38,3 +38,15 @@ Test(windows, a_window_fades_in_while_the_one_before_fades_out)
     cr_assert_float_eq(weft_windows_share(&w, 0, 5), 1.0 / 3, 1e-12);
     cr_assert_eq(weft_windows_share(&w, 1, 6), 1);
 }
+
+/* The first window does not fade in: 7, the overlap and one, at its first frames, less towards its
+ * end. */
+Test(windows, the_first_and_the_last_window_fade_on_one_side)
+{
+    const weft_windows w = weft_windows_lay(20, 8, 6);
+    cr_assert_eq(w.count, 7);
+    cr_assert_float_eq(weft_windows_share(&w, 0, 2), 6.0 / (6 + 1), 1e-12);
+    cr_assert_float_eq(weft_windows_share(&w, 0, 3), 5.0 / (5 + 2), 1e-12);
+    cr_assert_float_eq(weft_windows_share(&w, 6, 17), 6.0 / (6 + 1), 1e-12);
+    cr_assert_float_eq(weft_windows_share(&w, 6, 16), 5.0 / (5 + 2), 1e-12);
+}
