@@ -11,6 +11,11 @@ format-check:
 	@command -v $(CLANG_FORMAT) >/dev/null || { echo "format-check needs clang-format: make test-deps"; exit 1; }
 	@$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED) && echo "format: $(words $(FORMATTED)) files as clang-format leaves them"
 
+# ---- mutants: errors planted in a copy of the tree, which the tests must detect (docs/testing.md); M=pattern a part
+.PHONY: mutants
+mutants:
+	tools/mutants.py $(M:%=--only %)
+
 # ---- sanitizers: addresses and undefined behaviour, data races ---------------------------------
 # asan runs everything; asan-fast, which `make test` includes, the programs of tests that take seconds.
 ASAN_FAST ?= base diffusion format fuzz graph pass
