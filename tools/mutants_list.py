@@ -51,11 +51,11 @@ MUTANTS = [
     ("generate-window-fade", "src/generate/windows.c", "if (i > 0 && at + 1 < least)", "if (at + 1 < least)", "generate:windows/*"),
     ("generate-cache-last", "src/generate/cache_rule.c", "rule->last = (int64_t)value;", "rule->last = 1;", "generate:cache/*"),
     # ---- graph
-    ("graph-part-last", "src/graph/mesh.c", "*len = n - begin < chunk ? n - begin : chunk;", "*len = chunk;", "graph:shard/* parallel:equality/one_axis_of_two"),
+    ("graph-part-last", "src/graph/mesh.c", "*len = n - begin < chunk ? n - begin : chunk;", "*len = chunk;", "graph:shard/every_op_under_every_layout_on_3_ranks"),
     ("graph-cost-attention", "src/graph/cost.c", "pair * (node->op == WEFT_OP_ATTENTION ? 2 : 5)", "pair * (node->op == WEFT_OP_ATTENTION ? 2 : 4)",
-     "plan:graph_list/* graph:*"),
+     "graph:cost/* plan:graph_list/*"),
     ("graph-cost-all-reduce", "src/graph/cost.c", "        wire *= 2;\n", "        wire *= 1;\n", "graph:model_shard/* parallel:equality/one_axis_of_two"),
-    ("graph-cost-ring", "src/graph/cost.c", "wire = k > 1 ? bytes : 0;", "wire = k > 1 ? 2 * bytes : 0;", "parallel:equality/one_axis_of_two graph:*"),
+    ("graph-cost-ring", "src/graph/cost.c", "wire = k > 1 ? bytes : 0;", "wire = k > 1 ? 2 * bytes : 0;", "graph:model_shard/ring_context_parallel"),
     # ---- kernel
     ("kernel-adamw-correction", "src/kernel/cpu/optim.c", "(float)(1 / sqrt(1 - pow(a->beta2, step))),", "(float)(1 / (1 - pow(a->beta2, step))),",
      "kernel:kernel/optimizer"),

@@ -365,3 +365,19 @@ Test(part, boxes_meet_where_both_are)
         cr_assert_eq(memcmp(to, expected, sizeof to), 0);
     }
 }
+
+Test(part, a_box_is_inside_when_both_of_its_ends_are)
+{
+    const weft_shape whole = WEFT_SHAPE(6, 4);
+    const struct {
+        int64_t start, length;
+        bool inside;
+    } rows[] = {{0, 6, true},  {2, 4, true},   {6, 0, true},   {2, 5, false},
+                {6, 1, false}, {-1, 3, false}, {0, -1, false}, {0, 7, false}};
+    for (int i = 0; i < 8; i++) {
+        const weft_box box = {.start = {rows[i].start, 1}, .shape = WEFT_SHAPE(rows[i].length, 3)};
+        cr_expect_eq(weft_box_inside(&box, &whole), rows[i].inside, "row %d", i);
+    }
+    const weft_box flat = {.shape = WEFT_SHAPE(6)};
+    cr_expect_not(weft_box_inside(&flat, &whole), "another rank");
+}

@@ -1,0 +1,43 @@
+/* FLOPs and bytes of operations against their formulas. */
+#include "graph/graph.h"
+
+#include <criterion/criterion.h>
+
+/* The sum of the FLOPs of nodes of an op, and their number. */
+static int64_t flops_of(const weft_graph *g, weft_op op, int *count)
+{
+    int64_t sum = 0;
+    *count = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        if (weft_graph_node(g, n)->op == op) {
+            sum += weft_node_cost(g, n).flops;
+            (*count)++;
+        }
+    return sum;
+}
+
+/* QK^T and PV; backward dV, dP, dQ, dK and QK^T again: each 2 x queries x keys x width. */
+Test(cost, attention_and_its_backward)
+{
+    enum { BATCH = 2, QUERIES = 6, KEYS = 10, HEADS = 3, WIDTH = 4 };
+    const weft_shape q_shape = WEFT_SHAPE(BATCH, QUERIES, HEADS, WIDTH),
+                     k_shape = WEFT_SHAPE(BATCH, KEYS, HEADS, WIDTH);
+    const weft_init init = {WEFT_INIT_NORMAL, 1};
+    weft_graph *g = weft_graph_create();
+    weft_value param[3] = {weft_param(g, "q", WEFT_F32, q_shape, init),
+                           weft_param(g, "k", WEFT_F32, k_shape, init),
+                           weft_param(g, "v", WEFT_F32, k_shape, init)},
+               grad[3];
+    const weft_attr_attention attr = {.scale = 0.5};
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_ATTENTION, param, 3, &attr, out);
+    weft_autodiff(g, weft_mean_all(g, out[0]), param, 3, grad);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    const int64_t product = 2 * BATCH * HEADS * QUERIES * KEYS * WIDTH;
+    int count;
+    cr_expect_eq(flops_of(g, WEFT_OP_ATTENTION, &count), 2 * product);
+    cr_expect_eq(count, 1);
+    cr_expect_eq(flops_of(g, WEFT_OP_ATTENTION_GRAD, &count), 5 * product);
+    cr_expect_eq(count, 1);
+    weft_graph_free(g);
+}
