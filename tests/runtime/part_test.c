@@ -372,11 +372,12 @@ Test(part, a_box_is_inside_when_both_of_its_ends_are)
     const struct {
         int64_t start, length;
         bool inside;
-    } rows[] = {{0, 6, true},  {2, 4, true},   {6, 0, true},   {2, 5, false},
-                {6, 1, false}, {-1, 3, false}, {0, -1, false}, {0, 7, false}};
+    } cases[] = {{0, 6, true},  {2, 4, true},   {6, 0, true},   {2, 5, false},
+                 {6, 1, false}, {-1, 3, false}, {0, -1, false}, {0, 7, false}};
     for (int i = 0; i < 8; i++) {
-        const weft_box box = {.start = {rows[i].start, 1}, .shape = WEFT_SHAPE(rows[i].length, 3)};
-        cr_expect_eq(weft_box_inside(&box, &whole), rows[i].inside, "row %d", i);
+        const weft_box box = {.start = {cases[i].start, 1},
+                              .shape = WEFT_SHAPE(cases[i].length, 3)};
+        cr_expect_eq(weft_box_inside(&box, &whole), cases[i].inside, "row %d", i);
     }
     const weft_box flat = {.shape = WEFT_SHAPE(6)};
     cr_expect_not(weft_box_inside(&flat, &whole), "another rank");
