@@ -121,7 +121,7 @@ MUTANTS = [
     ("runtime-peak-shared-cores", "src/runtime/measure.c", "all += best * (double)(threads < online ? threads : online);", "all += best * (double)threads;",
      "runtime:measure/peak_is_the_fastest_core_times_the_cores_in_use"),
     # ---- text
-    ("text-wordpiece-mark", "src/text/wordpiece.c", "const int64_t front = goes_on ? 2 : 0;", "const int64_t front = 0;", "text/tokenizers_test.sh"),
+    ("text-wordpiece-mark", "src/text/wordpiece.c", "const int64_t front = goes_on ? 2 : 0;", "const int64_t front = goes_on ? 0 : 2;", "text/tokenizers_test.sh"),
     ("text-sign-range", "src/text/normalise.c", "c > ' ' && c < 0x7f && !weft_is_letter(c)", "c > ' ' && c < 0x7e && !weft_is_letter(c)", "text/tokenizers_test.sh"),
     ("text-clean-1252", "src/text/clean.c", "value = value > 0x10ffff ? value : value * (hexadecimal ? 16 : 10) + digit;",
      "value = value * (hexadecimal ? 16 : 10) + digit;", "text:clean/*"),
@@ -142,5 +142,5 @@ MUTANTS = [
     ("video-comb-field", "src/video/deinterlace.c", "from->top_field_first ? 1 : 0; y < height; y += 2", "from->top_field_first ? 0 : 1; y < height; y += 2", "video:interlace/*"),
     ("video-comb-depth", "src/video/deinterlace.c", "(desc->comp[0].depth + desc->comp[0].shift - 8)", "(desc->comp[0].depth - 8)", "video:interlace/*"),
     ("video-rate-half", "src/video/rate.c", "agree(rate, usual / 2, 0.01) ? usual / 2 : rate;", "agree(rate, usual / 2, 0.01) ? usual : rate;", "video:*"),
-    ("video-resize-edge", "src/video/image.c", "v < 0 ? 0 : v >= from_h ? from_h - 1 : v;", "v < 0 ? 0 : v >= from_h ? from_h - 2 : v;", "video:* curate:shapes/*"),
+    ("video-resize-edge", "src/video/image.c", "v < 0 ? 0 : v >= from_h ? from_h - 1 : v;", "v < 0 ? 0 : v >= from_h ? from_h - 2 : v;", "video:image/*"),
 ]

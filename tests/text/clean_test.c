@@ -20,6 +20,8 @@ Test(clean, white_space_and_entities)
     becomes("&ampx &notit; &#65;&#x42;&bogus;", false, "&x \u00acit; AB&bogus;");
     becomes("&#x80; &#0; &#xd800;", false, "\u20ac \ufffd \ufffd");
     becomes("5 < 6 & 7", true, "5 < 6 & 7");
+    becomes("&#18446744073709551681; &#4294967361;", false,
+            "\ufffd \ufffd"); /* 2^64 + 65, 2^32 + 65 */
 }
 
 Test(clean, damage)

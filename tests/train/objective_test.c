@@ -199,3 +199,55 @@ Test(objective, autoencoder_loss_is_the_weighted_sum)
         weft_store_free(store);
     }
 }
+
+/* ---- a discriminator ------------------------------------------------------------------------- */
+
+/* Values of the two parameters after a step with these decays, at rates of 0.5 and 0.25. */
+static void step_apart(double decay, double decay_apart, float value[2])
+{
+    static const char *const names[] = {"net.w", WEFT_DISCRIMINATOR_SCOPE ".w"};
+    const weft_optimizer_config config = {
+        .beta1 = 0.9,
+        .beta2 = 0.99,
+        .eps = 1e-8,
+        .weight_decay = decay,
+        .clip_norm = 1,
+        .discriminator = {
+            .lr = 0.5, .beta1 = 0.5, .beta2 = 0.9, .weight_decay = decay_apart, .clip_norm = 1}};
+    weft_graph *g = weft_graph_create();
+    weft_store *store = weft_store_create();
+    weft_value sum = WEFT_NONE;
+    weft_step step;
+    for (int i = 0; i < 2; i++) {
+        const weft_value w = weft_param(g, names[i], WEFT_F32, WEFT_SHAPE(2, 2),
+                                        (weft_init){.kind = WEFT_INIT_FILL, .value = 2}),
+                         square = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, w));
+        sum = i ? weft_add(g, sum, square) : square;
+    }
+    weft_output(g, "objective", sum);
+    cr_assert_eq(weft_step_make(g, &config, &place, store, 7, &step), WEFT_OK, "%s",
+                 weft_error_message());
+    set(&step, "optimizer.lr", 0.5);
+    set(&step, "optimizer.step", 1);
+    set(&step, "optimizer.loss_limit", INFINITY);
+    set(&step, "optimizer.norm_limit", INFINITY);
+    set(&step, "optimizer.discriminator_step", 1);
+    set(&step, "optimizer.discriminator_limit", INFINITY);
+    cr_assert_eq(weft_program_run(step.program), WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < 2; i++)
+        value[i] = *(float *)weft_store_find(store, names[i])->data;
+    weft_step_free(&step);
+    weft_store_free(store);
+}
+
+Test(objective, a_discriminator_has_its_own_weight_decay)
+{
+    float none[2], own[2], apart[2];
+    step_apart(0, 0, none);
+    step_apart(0.25, 0, own);
+    step_apart(0, 0.125, apart);
+    cr_expect_float_eq(none[0] - own[0], 0.5 * 0.25 * 2, 1e-6);
+    cr_expect_eq(none[1], own[1]);
+    cr_expect_eq(none[0], apart[0]);
+    cr_expect_float_eq(none[1] - apart[1], 0.25 * 0.125 * 2, 1e-6);
+}
