@@ -1,0 +1,88 @@
+/* Blended tiles against the rule written down with whole tiles: each fades in over the one above and
+ * then over the one to its left, as these are after their own fading. */
+#include "latent/mosaic.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+enum { SIDE = 10, SIZE = 6, STEP = 4, BLEND = SIZE - STEP, TILES = 3, CHANNELS = 2 };
+
+typedef float tile[SIZE][SIZE][CHANNELS];
+
+static int length_of(int index)
+{
+    return SIDE - index * STEP < SIZE ? SIDE - index * STEP : SIZE;
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static float value_of(int row, int column, int y, int x, int c)
+{
+    return (float)sin(1 + 97 * row + 31 * column + 7 * y + 3 * x + c);
+}
+
+/* Tile (row, column), faded over those of `made` before it. */
+static void fade(tile made[TILES][TILES], int row, int column)
+{
+    const int rows = length_of(row), columns = length_of(column);
+    for (int y = 0; y < rows; y++)
+        for (int x = 0; x < columns; x++)
+            for (int c = 0; c < CHANNELS; c++)
+                made[row][column][y][x][c] = value_of(row, column, y, x, c);
+    const int up = row ? length_of(row - 1) : 0, left = column ? length_of(column - 1) : 0,
+              high = least(BLEND, least(up, rows)), wide = least(BLEND, least(left, columns));
+    for (int y = 0; y < high; y++)
+        for (int x = 0; x < columns; x++)
+            for (int c = 0; c < CHANNELS; c++) {
+                const float w = (float)y / (float)high,
+                            before = made[row - 1][column][up - high + y][x][c];
+                made[row][column][y][x][c] = before * (1 - w) + made[row][column][y][x][c] * w;
+            }
+    for (int y = 0; y < rows; y++)
+        for (int x = 0; x < wide; x++)
+            for (int c = 0; c < CHANNELS; c++) {
+                const float w = (float)x / (float)wide,
+                            before = made[row][column - 1][y][left - wide + x][c];
+                made[row][column][y][x][c] = before * (1 - w) + made[row][column][y][x][c] * w;
+            }
+}
+
+Test(mosaic, tiles_fade_over_those_before)
+{
+    static tile made[TILES][TILES];
+    const weft_tile_side side = {.size = SIZE, .step = STEP, .blend = BLEND, .keep = STEP};
+    const weft_tiling t = {.in_space = true,
+                           .side = {{1, 1, 0, 1}, side, side},
+                           .cell = 1,
+                           .in = {1, SIDE, SIDE},
+                           .out = {1, SIDE, SIDE},
+                           .up = {1, 1, 1},
+                           .down = {1, 1, 1}};
+    weft_mosaic m;
+    cr_assert_eq(weft_tiling_count(&t, 1), TILES);
+    cr_assert_eq(weft_mosaic_create(&t, 1, CHANNELS, &m), WEFT_OK);
+    for (int row = 0; row < TILES; row++)
+        for (int column = 0; column < TILES; column++) {
+            const int rows = length_of(row), columns = length_of(column);
+            float plain[SIZE * SIZE * CHANNELS];
+            for (int y = 0; y < rows; y++)
+                for (int x = 0; x < columns; x++)
+                    for (int c = 0; c < CHANNELS; c++)
+                        plain[(y * columns + x) * CHANNELS + c] = value_of(row, column, y, x, c);
+            weft_mosaic_lay(&m, row, column, 0, 1, plain);
+            fade(made, row, column);
+        }
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++)
+            for (int c = 0; c < CHANNELS; c++) {
+                const int row = y / STEP, column = x / STEP;
+                cr_expect_float_eq(m.to[(y * SIDE + x) * CHANNELS + c],
+                                   made[row][column][y - row * STEP][x - column * STEP][c], 1e-6,
+                                   "row %d, column %d, channel %d", y, x, c);
+            }
+    weft_mosaic_free(&m);
+}
