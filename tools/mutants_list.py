@@ -65,7 +65,7 @@ MUTANTS = [
     ("kernel-clip-limit", "src/kernel/cpu/optim.c", "norm <= norm_limit && loss <= loss_limit;", "norm <= norm_limit || loss <= loss_limit;",
      "kernel:kernel_rules/nan_stays_and_limits_hold kernel:kernel/optimizer"),
     ("kernel-embed-bound", "src/kernel/view.c", "if (id < 0 || id >= rows)", "if (id < 0 || id > rows)", "kernel:kernel_rules/bad_data_is_an_error"),
-    ("kernel-sum-tree", "src/kernel/sums.c", "return v < extras ? 2 * v : v + extras;", "return v <= extras ? 2 * v : v + extras;",
+    ("kernel-sum-tree", "src/kernel/sums.c", "return v < extras ? 2 * v : v + extras;", "return v < extras ? 2 * v + 1 : v + extras;",
      "runtime:comm/every_collective_gives_what_it_says runtime:moves/every_algorithm_gives_the_same_bits"),
     # ---- latent
     ("latent-fade-swapped", "src/latent/mosaic.c", "b[i] = a[i] * (1 - w) + b[i] * w;", "b[i] = a[i] * w + b[i] * (1 - w);", "generate:mosaic/*"),

@@ -49,7 +49,7 @@ Test(cost, collectives_by_their_closed_forms)
     weft_graph *g = weft_graph_create();
     cr_assert_eq(weft_mesh_parse("dp=4", &mesh), WEFT_OK);
     weft_graph_set_mesh(g, &mesh, 0);
-    const weft_attr_comm axis = {.axis = 0};
+    const weft_attr_comm axis = {.axis = 0}, round = {.axis = 0, .dim = 0, .global = 24};
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(6, 8));
     weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_P, 0}});
     const weft_value sum = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &axis);
@@ -58,7 +58,7 @@ Test(cost, collectives_by_their_closed_forms)
     cr_expect_eq(weft_node_cost(g, node).wire_bytes, 2 * (6 * 8 * 4 * 3 / 4));
     const weft_value y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(6, 8));
     weft_graph_set_layout(g, y, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 0}});
-    const weft_value next = weft_emit(g, WEFT_OP_RING_SHIFT, &y, 1, &axis);
+    const weft_value next = weft_emit(g, WEFT_OP_RING_SHIFT, &y, 1, &round);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(weft_node_cost(g, weft_value_get(g, next)->node).wire_bytes, 6 * 8 * 4);
     weft_graph_free(g);

@@ -60,6 +60,10 @@ Test(tiling, of_time)
     cr_expect_eq(weft_tiling_length(&t, 0, 0), 5);
     cr_expect_eq(weft_tiling_length(&t, 0, 2), 2);
     cr_expect_eq(weft_tiling_made(&t, 0, 5), 17);
+    const weft_tiling e = tiling_of(hunyuan, (weft_tile){0}, false, 29, 64, 64);
+    cr_expect_eq(weft_tiling_count(&e, 0), 3);
+    cr_expect_eq(weft_tiling_length(&e, 0, 0), 17);
+    cr_expect_eq(weft_tiling_made(&e, 0, 17), 5);
 }
 
 static void refused(const char *config, weft_tile tile, bool decoder, const char *words)
