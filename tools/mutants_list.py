@@ -6,7 +6,7 @@ MUTANTS = [
     ("base-philox-rounds", "src/base/rng.c", "round < 10", "round < 9", "base:rng/*"),
     ("base-normal-pair", "src/base/rng.c", "index % 2 ? sin(angle) : cos(angle)", "index % 2 ? cos(angle) : sin(angle)", "base:rng/*"),
     ("base-convert-stride", "src/base/convert.c", "from + at * weft_dtype_bytes(from_dtype), from_dtype, n)",
-     "from + at * weft_dtype_bytes(to_dtype), from_dtype, n)", "runtime:part/* kernel:kernel/*"),
+     "from + at * weft_dtype_bytes(to_dtype), from_dtype, n)", "base:convert/* runtime:part/*"),
     ("base-utf8-overlong", "src/base/utf8.c", "p[0] == 0xe0 && p[1] < 0xa0", "p[0] == 0xe0 && p[1] < 0x90", "base:* text:*"),
     # ---- cli
     ("cli-option-prefix", "src/cli/args.c", "if (strlen(own) == length && !memcmp(own, name, length))",
@@ -91,15 +91,15 @@ MUTANTS = [
     # ---- pass
     ("pass-lifetime-wait", "src/pass/lifetime.c", "plan->wait[n] > n + 1 ? plan->wait[n] - 1 : n;", "n;", "pass:lifetime/* graph:program_shard/*"),
     ("pass-offsets-gap", "src/pass/offsets.c", "end = at[i].high > end ? at[i].high : end;", "end = at[i].high;", "pass:offsets/* pass:lifetime/*"),
-    ("pass-fuse-reads", "src/pass/fuse.c", "return reads[node->in[0].id] == 1 ? producer : -1;", "return producer;", "pass:rewrite/* pass:passes/*"),
+    ("pass-fuse-reads", "src/pass/fuse.c", "return reads[node->in[0].id] == 1 ? producer : -1;", "return reads[node->in[0].id] <= 2 ? producer : -1;", "pass:rewrite/* pass:passes/*"),
     ("pass-stage-shares", "src/pass/stage.c", "(device[n] == -2 || weft_value_get(g, node->out[0])->shape.rank == 0);",
      "(device[n] == -2 && weft_value_get(g, node->out[0])->shape.rank != 0);", "pass:stage/* parallel:pipe/schedules_of_two"),
     ("pass-stage-unread", "src/pass/stage.c", "unread[n] = node->op == WEFT_OP_PARAM && device[n] == -1;", "unread[n] = false;", "pass:stage/*"),
     ("pass-recompute-pattern", "src/pass/recompute.c", "        if (!weft_recompute_chooses(c->from, patterns[p]))", "        if (0)", "pass:rewrite/*"),
     # ---- plan
-    ("plan-energy-window", "src/plan/cascade/bound.c", "sum[f] > b->whole[f] * limit", "sum[f] > 2 * b->whole[f] * limit", "plan:cascade/*"),
+    ("plan-energy-window", "src/plan/cascade/bound.c", "sum[f] > b->whole[f] * limit", "sum[f] > 2 * b->whole[f] * limit", "plan:bound/* plan:cascade/*"),
     ("plan-critical-path", "src/plan/cascade/bound.c", "b->tail[c] = fmax(b->tail[c], b->tail[q] + p->seconds[p->first_option[q + 1] - 1]);",
-     "b->tail[c] = fmax(b->tail[c], b->tail[q]);", "plan:cascade/* plan:policy/*"),
+     "b->tail[c] = fmax(b->tail[c], b->tail[q]);", "plan:bound/* plan:cascade/*"),
     ("plan-one-node", "src/plan/cascade/assign.c", "best < 0 || x->room[n] < x->room[best] ||", "best < 0 || x->room[n] > x->room[best] ||", "plan:cascade/*"),
     ("plan-fabric-share", "src/plan/cluster/fabric.c", "((double)ranks - 1) / (double)ranks / f->intra", "(double)ranks / f->intra", "pipeline:tune/*"),
     ("plan-fit-quadratic", "src/plan/cost/fit.c", "b[i] = a[i] * s[i].tokens;", "b[i] = a[i] * a[i];", "plan:fit/*"),
