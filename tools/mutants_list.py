@@ -62,7 +62,7 @@ MUTANTS = [
     ("kernel-adamw-scale", "src/kernel/cpu/optim.c", "(1 - a->beta2) * scale * scale)", "(1 - a->beta2) * scale)", "kernel:kernel/optimizer"),
     ("kernel-ema-skipped", "src/kernel/cpu/optim.c", "isa->ema(e + at, p + at, out + at, piece_len(count, at), (float)(1 - decay));",
      "isa->ema(e + at, p + at, out + at, piece_len(count, at), (float)decay);", "kernel:kernel/optimizer"),
-    ("kernel-clip-limit", "src/kernel/cpu/optim.c", "norm <= norm_limit && loss <= loss_limit;", "norm <= norm_limit || loss <= loss_limit;",
+    ("kernel-clip-limit", "src/kernel/cpu/optim.c", "norm <= norm_limit && loss <= loss_limit;", "norm <= loss_limit && loss <= norm_limit;",
      "kernel:kernel_rules/nan_stays_and_limits_hold kernel:kernel/optimizer"),
     ("kernel-embed-bound", "src/kernel/view.c", "if (id < 0 || id >= rows)", "if (id < 0 || id > rows)", "kernel:kernel_rules/bad_data_is_an_error"),
     ("kernel-sum-tree", "src/kernel/sums.c", "return v < extras ? 2 * v : v + extras;", "return v < extras ? 2 * v + 1 : v + extras;",
