@@ -102,7 +102,6 @@ MUTANTS = [
      "b->tail[c] = fmax(b->tail[c], b->tail[q]);", "plan:bound/* plan:cascade/*"),
     ("plan-one-node", "src/plan/cascade/assign.c", "best < 0 || x->room[n] < x->room[best] ||", "best < 0 || x->room[n] > x->room[best] ||", "plan:cascade/*"),
     ("plan-fabric-share", "src/plan/cluster/fabric.c", "((double)ranks - 1) / (double)ranks / f->intra", "(double)ranks / f->intra", "pipeline:tune/*"),
-    ("plan-fit-quadratic", "src/plan/cost/fit.c", "b[i] = a[i] * s[i].tokens;", "b[i] = a[i] * a[i];", "plan:fit/*"),
     ("plan-heap-order", "src/plan/simulate/simulator.c", "return a->time != b->time ? a->time < b->time : a->order < b->order;",
      "return a->time < b->time;", "plan:simulate/* pipeline:simulate/*"),
     # ---- prompt

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 
 typedef struct weft_run_lock weft_run_lock;
-/* Makes `folder` and locks it. Waits up to `patience` seconds: the processes of a run that was just killed may be dying still.
- * WEFT_E_PERMISSION names the holder. */
+/* Makes `folder` and locks it. Waits up to `patience` seconds: the processes of a run that was just
+ * killed may be dying still. WEFT_E_PERMISSION names the holder. */
 weft_status weft_run_lock_take(const char *folder, double patience, weft_run_lock **lock);
 /* `discard`: the run failed. Removes the folders that taking the lock has made if the run has left
  * nothing in them. Accepts NULL. */
