@@ -37,7 +37,9 @@ static int exit_code(const weft_verb *verb, const weft_args *args, weft_status_c
 {
     if (status == WEFT_OK)
         return EXIT_DONE;
-    if (weft_error_message()[0]) /* else another rank prints it */
+    if (status == WEFT_E_COMM) /* what each rank knows of the one that failed */
+        weft_print_own(verb->name, weft_error_message());
+    else if (weft_error_message()[0]) /* else another rank prints it */
         weft_print_once(verb->name, weft_error_message(),
                         status == WEFT_E_ARG || status == WEFT_E_CONFIG);
     if (status == WEFT_E_CANCELLED)

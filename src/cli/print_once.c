@@ -102,7 +102,7 @@ static bool was_printed(const struct sockaddr_un *address, socklen_t length, uin
     return false;
 }
 
-static void print(const char *verb, const char *message)
+void weft_print_own(const char *verb, const char *message)
 {
     weft_buf line = {0};
     weft_buf_printf(&line, "weft %s: %s", verb, message);
@@ -121,7 +121,7 @@ void weft_print_once(const char *verb, const char *message, bool shared)
                        bind(listening, (const struct sockaddr *)&address, length) == 0 &&
                        listen(listening, MOST_RANKS) == 0;
     if (first || ranks == 1 || !was_printed(&address, length, hash))
-        print(verb, message);
+        weft_print_own(verb, message);
     if (first)
         answer(listening, hash, ranks - 1, shared ? 20 : 2);
     if (listening >= 0)
