@@ -33,8 +33,8 @@ weft_status weft_remove_leftovers_of(const char *path);
  * dog.mp4. */
 weft_status weft_remove_leftovers_beside(const char *path);
 
-/* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT, and so
- * is a Git LFS pointer. */
+/* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT, and
+ * so is a Git LFS pointer. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);
 
 /* Atomic writing: bytes go to "<path>.tmp.<pid>", which is locked (flock) while it is written;

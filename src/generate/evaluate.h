@@ -21,8 +21,8 @@ typedef struct weft_vae_eval_options {
 
 /* {"clips", "skipped", "psnr", "ssim", "box_psnr", "box_ssim", "worst": [...], "each":
  * [{"key","psnr","ssim"}], "identical", "box_identical"}: mean over clips; box_* is the clip
- * averaged over boxes of the VAE's compression. PSNR as below. The same on any number of ranks, to the bit. New reference; NULL on ranks other than
- * 0, which writes the sheet. Collective. */
+ * averaged over boxes of the VAE's compression. PSNR as below. Bitwise the same on any number of
+ * ranks. New reference; NULL on ranks other than 0, which writes the sheet. Collective. */
 weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result);
 
 typedef struct weft_prompt_eval_options {
@@ -63,8 +63,9 @@ typedef struct weft_saving_eval_options {
 /* {"seconds", "each": [{"name","seconds","speedup","reused","predicted","psnr","psnr_least",
  * "identical","ssim","lpips"}]}: seconds of denoising a video; scores of the decoded videos against
  * the plain ones, means over prompts. PSNR is over 8-bit RGB frames, the mean over the videos that
- * differ, null if all are identical; SSIM is of the luma. "reused" and "predicted" where there is a cache, the share of its runs and
- * the gain that its FLOPs promise; "lpips" where it is measured. New reference. One rank. */
+ * differ, null if all are identical; SSIM is of the luma. With a cache "reused" is the share of its
+ * runs and "predicted" the gain that its FLOPs promise; "lpips" where it is measured. New
+ * reference. One rank. */
 weft_status weft_evaluate_savings(const weft_saving_eval_options *options, json_t **result);
 
 #endif

@@ -353,8 +353,8 @@ enum {
 enum {
     WEFT_MIXED_f32        = 0, /* logarithms, angles, scores that choose, the optimizer */
     WEFT_MIXED_bf16       = WEFT_MIXED_COMPUTES,
-    WEFT_MIXED_bf16_bias  = WEFT_MIXED_COMPUTES | 1 << 2, /* the gradient of a bias is a sum */
-    WEFT_MIXED_bf16_first = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~1), /* gamma, beta, angles */
+    WEFT_MIXED_bf16_bias  = WEFT_MIXED_COMPUTES | 1 << 2, /* a bias gradient is a sum */
+    WEFT_MIXED_bf16_first = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~1), /* norms, angles */
     WEFT_MIXED_bf16_qkv   = WEFT_MIXED_COMPUTES | (WEFT_MIXED_INPUTS & ~7), /* masks */
     WEFT_MIXED_bf16_parts = WEFT_MIXED_COMPUTES | 1 << 1 | 1 << 3, /* logarithms of sums */
     WEFT_MIXED_passes     = WEFT_MIXED_COMPUTES | WEFT_MIXED_PASSES_ON

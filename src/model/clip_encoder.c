@@ -314,7 +314,7 @@ static const weft_unused_field unused[] = {
         .class_name = class_, .role = role_, .scope = scope_, .stem = "model",                    \
         .library = "transformers", .config_bytes = sizeof(weft_clip),                          \
         .field = kind##_fields, .fields = sizeof kind##_fields / sizeof *kind##_fields,           \
-        .check = check, .unused = unused,                                                                           \
+        .check = check, .unused = unused,                                                         \
         .port = stem_##_ports, .ports = sizeof stem_##_ports / sizeof *stem_##_ports,             \
         .shape = shape, .build = build_##stem_,                                                   \
         .dialect = stem_##_dialects,                                                              \

@@ -259,7 +259,7 @@ static const weft_dialect llama_dialects[] = {DIALECTS("layers.0.self_attn.q_pro
         .model_type = type_,                                                                      \
         .config_bytes = sizeof(weft_llama),                                                       \
         .field = stem_##_fields, .fields = sizeof stem_##_fields / sizeof *stem_##_fields,        \
-        .check = check, .unused = unused, .sizes = stem_##_sizes,                                                   \
+        .check = check, .unused = unused, .sizes = stem_##_sizes,                                 \
         .port = ports, .ports = sizeof ports / sizeof *ports, \
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \

@@ -53,8 +53,9 @@ static const weft_recipe_row ring_rows[] = {
     {"*attn*:attention",            "ring", TOKENS},
 };
 
-/* Attention to the tokens of several streams at once: the longest stream's keys and values go round,
- * the others' are on every rank (pass/shard.c). The text's own blocks are as short. */
+/* Attention to the tokens of several streams at once: keys and values of the longest stream
+ * go round, those of the others are on every rank (pass/shard.c). The text's own blocks are as
+ * short. */
 static const weft_recipe_row joint_ring_rows[] = {
     SEQUENCE("ring"),
     {"*refiner_blocks.*attn*:attention", "ring", TOKENS, .optional = true},

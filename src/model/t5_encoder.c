@@ -268,7 +268,7 @@ static const weft_dialect t5_dialects[] = {
         .model_type = type_,                                                                      \
         .config_bytes = sizeof(t5),                                                               \
         .field = stem_##_fields, .fields = sizeof stem_##_fields / sizeof *stem_##_fields,        \
-        .check = check, .unused = unused, .sizes = stem_##_sizes,                                                   \
+        .check = check, .unused = unused, .sizes = stem_##_sizes,                                 \
         .port = ports, .ports = sizeof ports / sizeof *ports, \
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \

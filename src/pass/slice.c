@@ -31,7 +31,7 @@
  * exchanged alone, in both directions, while the slices after it are computed.
  *
  *   folded     spatial layer   q_j, k_j, v_j | k, v joined | attention(q_j, k, v), ... -> y_j
- *   between    piece j = y_j                                                                      */
+ *   between    piece j = y_j */
 #include "pass/pass.h"
 #include "pass/rewrite.h"
 

@@ -1,4 +1,4 @@
-/* Slices of layers (pass/slice.c): their defaults, how many a graph has, and messages about them. */
+/* Slices of layers (pass/slice.c): defaults, numbers in a graph, and messages. */
 #include "pass/pass.h"
 
 #include <stdio.h>

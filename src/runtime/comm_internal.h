@@ -74,8 +74,8 @@ struct weft_exchange {
     bool flat;
     int64_t count;                    /* flat: elements */
     weft_block *in_block, *out_block; /* else by chunk (weft_exchange_in) */
-    bool
-        sparse; /* only chunks in_at and out_at have a block, the only ones of in_block, out_block */
+    /* only chunks in_at and out_at have a block: the only ones of in_block and out_block */
+    bool sparse;
     int in_at, out_at;
     int64_t bytes; /* that the algorithm is chosen by */
     weft_plan plan;

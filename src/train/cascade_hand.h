@@ -39,9 +39,9 @@ weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_ite
 weft_status weft_hands_make(weft_hands *hands, int32_t index, float **row);
 /* Sends them to those that need them, and keeps what this rank needs. */
 weft_status weft_hands_give(weft_hands *hands, int32_t index, weft_cascade_done *done);
-/* With `order` NULL, once the ranks of cascade `index`, which are its plan's now, are decided. Sends
- * this rank's rows to them, on any thread. `when`: the modelled time of the decision, which outlives
- * the iteration. done[] is that of the iteration. */
+/* With `order` NULL, once the ranks of cascade `index`, which are its plan's now, are decided.
+ * Sends this rank's rows to them, on any thread. `when`: the modelled time of the decision, which
+ * outlives the iteration. done[] is that of the iteration. */
 weft_status weft_hands_direct(weft_hands *hands, int32_t index, double *when,
                               weft_cascade_done *done);
 /* Then, on the thread that runs cascade `index`: posts its receives. */

@@ -12,8 +12,8 @@
  *
  * On a device with a modelled clock the dispatcher waits until the end of all running cascades is
  * known before it decides, and takes the ends in the order of the clock: decisions do not depend on
- * which thread runs first. Elsewhere it decides when the report of an end arrives, by the clock that
- * all ranks share. */
+ * which thread runs first. Elsewhere it decides when the report of an end arrives, by the clock
+ * that all ranks share. */
 #ifndef WEFT_TRAIN_CASCADE_LATE_H
 #define WEFT_TRAIN_CASCADE_LATE_H
 
@@ -38,7 +38,8 @@ typedef struct weft_late_task {
 } weft_late_task;
 
 typedef struct weft_late weft_late;
-/* A copy of `plan` that receives decisions, without `late`: it is executed as it is. Freed with weft_late_plan_free. */
+/* A copy of `plan` that receives decisions, without `late`: it is executed as it is. Freed with
+ * weft_late_plan_free. */
 weft_status weft_late_plan(const weft_placed_iteration *plan, int ranks,
                            weft_placed_iteration *out);
 void weft_late_plan_free(weft_placed_iteration *plan);

@@ -251,3 +251,18 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
     weft_buf_free(&changes);
     return status;
 }
+
+void weft_made_of_log_changes(const char *folder, const char *yaml)
+{
+    char path[560], *before = NULL;
+    int64_t bytes;
+    weft_buf changes = {0};
+    snprintf(path, sizeof path, "%s/config.yaml", folder);
+    if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK ||
+        weft_config_changes(before, yaml, &changes) != WEFT_OK)
+        weft_warn("%s: not compared with the config: %s", path, weft_error_message());
+    for (char *line = changes.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        weft_info("changed since the checkpoint: %.*s", (int)(end - line), line);
+    weft_buf_free(&changes);
+    weft_free(before);
+}

@@ -21,5 +21,7 @@ json_t *weft_hash_text(uint64_t hash);
  * changes are allowed, warnings. Stages may have been added. `where` names the checkpoint. */
 weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,
                                  const char *where);
+/* Logs the keys of the config `yaml` that differ from <folder>/config.yaml, a line each. */
+void weft_made_of_log_changes(const char *folder, const char *yaml);
 
 #endif

@@ -214,12 +214,18 @@ static weft_status look_at_data(trainer *t)
 }
 
 /* The cluster of cascades is read again where they are planned, after the latents are made. */
-static weft_status check_cluster(const trainer *t)
+static weft_status check_cluster(const weft_run *run)
 {
     weft_cluster cluster;
     char name[512];
-    return weft_run_cascades(t->run) ? weft_cascade_cluster(t->arena, t->run, &cluster, name)
-                                     : WEFT_OK;
+    if (!weft_run_cascades(run))
+        return WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    const weft_status_code status = weft_cascade_cluster(arena, run, &cluster, name);
+    weft_arena_free(arena);
+    return status;
 }
 
 /* What is no error and hardly meant. */
@@ -238,7 +244,7 @@ static weft_status begin(trainer *t)
     WEFT_TRY(weft_run_check(t->run, t->path));
     WEFT_TRY(open_ranks(t));
     WEFT_TRY(read_models(t));
-    WEFT_TRY(check_cluster(t));
+    WEFT_TRY(check_cluster(t->run));
     weft_config_dump(&weft_run_section, t->run, &t->yaml);
     WEFT_TRY(weft_buf_check(&t->yaml));
     if (t->leader)
@@ -1156,21 +1162,6 @@ static weft_status run_steps(trainer *t)
 /* ---- resuming ------------------------------------------------------------------------------ */
 
 /* Whoever changes a config in the middle of a run ought to see that it was noticed. */
-static void tell_changes(const trainer *t, const char *folder)
-{
-    char path[560], *before = NULL;
-    int64_t bytes;
-    weft_buf changes = {0};
-    snprintf(path, sizeof path, "%s/config.yaml", folder);
-    if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK ||
-        weft_config_changes(before, t->yaml.data, &changes) != WEFT_OK)
-        weft_warn("%s: not compared with the config: %s", path, weft_error_message());
-    for (char *line = changes.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
-        weft_info("changed since the checkpoint: %.*s", (int)(end - line), line);
-    weft_buf_free(&changes);
-    weft_free(before);
-}
-
 /* What stands beside the guard in a state, and what it must come to. */
 static weft_status read_rest(trainer *t, const json_t *state, const char *where)
 {
@@ -1210,7 +1201,7 @@ static weft_status resume(trainer *t)
     WEFT_TRY(read_rest(t, state, folder));
     if (t->leader) {
         weft_info("going on from %s", folder);
-        tell_changes(t, folder);
+        weft_made_of_log_changes(folder, t->yaml.data);
     }
     WEFT_TRY(weft_comm_barrier(t->comm));
     const int64_t total = weft_run_first_step(t->run, t->run->stages.count);

@@ -9,8 +9,8 @@
  *                 device 1   [s1.dit  ][s2.dit   ]
  *
  * A cascade keeps its planned devices where they are idle, else it moves to idle devices: of one
- * node where the degree fits a node, else of the fewest nodes in equal parts. Devices that are known
- * to be slow are used last, and only where waiting for others would take longer. The rank that
+ * node where the degree fits a node, else of the fewest nodes in equal parts. Devices known to be
+ * slow are used last, and only where waiting for others would take longer. The rank that
  * dispatches a run (train/cascade_late.h) and the planner (plan/cascade/expect.h) use this code, so
  * the planner predicts the decisions of the run. Equal inputs give equal decisions. */
 #ifndef WEFT_PLAN_DISPATCH_H
@@ -24,8 +24,8 @@ typedef struct weft_dispatch_hand {
 } weft_dispatch_hand;
 
 typedef struct weft_dispatch_setup {
-    const weft_assigned
-        *item; /* [count]; device NULL: no planned devices; borrowed like the rest */
+    /* [count]; device NULL: no planned devices; borrowed like the rest */
+    const weft_assigned *item;
     int64_t count, devices;
     int64_t per_node;               /* devices of a node; 0: one node */
     const double *slow;             /* [devices] factor on seconds; NULL: 1 */

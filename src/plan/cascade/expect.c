@@ -215,8 +215,8 @@ static bool over(const searcher *x)
     return x->spent >= most || (x->s->stop && x->s->stop(x->s->user));
 }
 
-/* Every cascade on the degree that takes least of all devices' seconds among those that take at most
- * `tau`, or on its fastest. */
+/* Every cascade on the degree that takes least of all devices' seconds among those that take at
+ * most `tau`, or on its fastest. */
 static void by_threshold(const weft_cascade_problem *p, double tau, genome *g)
 {
     for (int32_t c = 0; c < p->count; c++) {
