@@ -862,10 +862,34 @@ weft_status weft_parity_open_graph(parity *p)
     return p->graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
 }
 
+/* Fields of a golden file that describe the recording. The model's config does not have them. */
+static const char *const recording_fields[] = {
+    "golden",
+    "notes",
+    "loss",
+    "params_without_gradient_in_reference",
+    "gradients_mostly_rounding",
+    "rule",
+    "temporal_rule",
+    "tile_sample_min_num_frames",
+    "tile_sample_min_height",
+    "tile_sample_min_width",
+    "tile_sample_stride_num_frames",
+    "tile_sample_stride_height",
+    "tile_sample_stride_width",
+};
+
 weft_status weft_parity_open_model(parity *p)
 {
     const json_t *nested = json_object_get(p->json, "config");
-    WEFT_TRY(weft_model_read(nested ? nested : p->json, p->config_file, &p->model));
+    json_t *config = json_copy((json_t *)(nested ? nested : p->json));
+    if (!config)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int i = 0; i < WEFT_COUNT(recording_fields); i++)
+        json_object_del(config, recording_fields[i]);
+    const weft_status_code status = weft_model_read(config, p->config_file, &p->model);
+    json_decref(config);
+    WEFT_TRY(status);
     return weft_parity_open_graph(p);
 }
 
