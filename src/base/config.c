@@ -109,6 +109,9 @@ const char *weft_nearest_name(const char *word, const char *const *names, int co
         /* "frame" for "frames_per_clip": what was typed begins the name */
         if (length >= 3 && !strncasecmp(word, names[i], (size_t)length) && distance > best)
             distance = best;
+        /* "shift" for "flow_shift": the name is a part of the word */
+        if (strlen(names[i]) >= 4 && strcasestr(word, names[i]) && distance > best)
+            distance = best;
         if (distance < best || (distance == best && !nearest)) {
             best = distance;
             nearest = names[i];

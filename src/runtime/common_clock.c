@@ -60,19 +60,28 @@ static weft_status ask(weft_comm *comm, weft_common_clock *clock, int parent)
 
 /* Pairs that are far apart measure first, so that a parent knows its own offset before it answers:
  * rank 4 from 0; then 2 from 0 and 6 from 4; then 1 from 0, 3 from 2, 5 from 4 and 7 from 6. */
-weft_status weft_common_clock_measure(weft_comm *comm, weft_common_clock *clock)
+static weft_status measure(weft_comm *comm, weft_common_clock *c)
 {
-    weft_common_clock c = {.own = clock->own, .measured = true};
     int64_t apart = 1;
     while (apart < comm->ranks)
         apart *= 2;
     for (apart /= 2; apart > 0; apart /= 2) {
         const int64_t child = comm->rank + apart;
         if (comm->rank % (2 * apart) == apart)
-            WEFT_TRY(ask(comm, &c, (int)(comm->rank - apart)));
+            WEFT_TRY(ask(comm, c, (int)(comm->rank - apart)));
         else if (comm->rank % (2 * apart) == 0 && child < comm->ranks)
-            WEFT_TRY(serve(comm, &c, (int)child));
+            WEFT_TRY(serve(comm, c, (int)child));
     }
+    return WEFT_OK;
+}
+
+weft_status weft_common_clock_measure(weft_comm *comm, weft_common_clock *clock)
+{
+    weft_common_clock c = {.own = clock->own, .measured = true};
+    const weft_status_code status = measure(comm, &c);
+    if (status != WEFT_OK)
+        weft_comm_give_up(comm); /* another rank may wait for this one, and learns who is lost */
+    WEFT_TRY(status);
     c.measured_at = own_now(&c.own);
     *clock = c;
     return WEFT_OK;

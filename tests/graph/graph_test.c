@@ -295,7 +295,7 @@ static const attr_member members[] = {
     MEMBER(PAD, pad, after),
     MEMBER(CONCAT, concat, dim),
     MEMBER(MATMUL, matmul, trans_a),   MEMBER(MATMUL, matmul, trans_b),
-    MEMBER(LINEAR, linear, act),
+    MEMBER(LINEAR, linear, act),       MEMBER(LINEAR, linear, round),
     MEMBER(CONV3D, conv, stride),      MEMBER(CONV3D, conv, before),
     MEMBER(CONV3D, conv, after),       SHAPE_MEMBER(CONV3D_DX, conv, x_shape),
     MEMBER(CONV3D_DW, conv, kernel),
