@@ -745,10 +745,13 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_hands *hands, weft_i
     weft_late *late = NULL;
     WEFT_TRY(weft_late_open(&setup, &r->decided, hands, done->begin, done->cascade, &late));
     const weft_status_code status = take_dispatched(r, late, hands, done);
-    if (status != WEFT_OK)
+    char first[1024] = "";
+    if (status != WEFT_OK) {
+        snprintf(first, sizeof first, "%s", weft_error_message());
         weft_comm_give_up(r->setup.comm);
+    }
     const weft_status_code closed = weft_late_close(late);
-    return status == WEFT_OK ? closed : status;
+    return status == WEFT_OK ? closed : weft_fail(status, "%s", first); /* not what followed */
 }
 
 static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *plan)
