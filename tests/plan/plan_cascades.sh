@@ -151,7 +151,7 @@ edit 'not as it was made' 'p["model"]["id"] = "0123456789abcdef"'
 sed 's/"start": 0.0/"start": 0.001/' plan.json >bad.json && refuse 'not as it was made' "$WEFT" simulate bad.json
 
 # one sample has one colour in the plan and in its simulation, and a degree that is not used one cause
-"$WEFT" plan cascades --set stage=360p --set samples=2 --out h100.json --svg planned.svg --explain >explained.txt
+"$WEFT" plan cascades --set stage=360p --set samples=3 --out h100.json --svg planned.svg --explain >explained.txt
 "$WEFT" simulate h100.json --svg simulated.svg >/dev/null
 python3 - <<'PY'
 import re
