@@ -300,21 +300,6 @@ static weft_status improve(searcher *x)
 
 /* ---- from a plan to a placement -------------------------------------------------------------- */
 
-static weft_status new_placement(weft_arena *arena, int64_t count, int64_t places,
-                                 weft_placement *out)
-{
-    weft_placement p = {.count = count};
-    p.option = weft_arena_alloc(arena, count * (int64_t)sizeof *p.option);
-    p.start = weft_arena_alloc(arena, count * (int64_t)sizeof *p.start);
-    p.end = weft_arena_alloc(arena, count * (int64_t)sizeof *p.end);
-    p.first = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *p.first);
-    p.devices = weft_arena_alloc(arena, (places + 1) * (int64_t)sizeof *p.devices);
-    *out = p;
-    return p.option && p.start && p.end && p.first && p.devices
-               ? WEFT_OK
-               : weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
-}
-
 /* As it would be executed without errors. */
 static weft_status place_best(searcher *x, weft_arena *arena, weft_placement *out)
 {
@@ -327,7 +312,7 @@ static weft_status place_best(searcher *x, weft_arena *arena, weft_placement *ou
     WEFT_TRY(place(x, arena, x->s->late, &first, &devices));
     for (int64_t c = 0; c < p->count; c++)
         places += x->item[c].degree;
-    WEFT_TRY(new_placement(arena, p->count, places, out));
+    WEFT_TRY(weft_placement_create(arena, p->count, places, out));
     const weft_dispatch_played played = {out->start, out->end, out->devices};
     const weft_dispatch_times t = x->s->late
                                       ? weft_dispatch_play(x->dispatch, NULL, &played)

@@ -204,8 +204,8 @@ static weft_status does_not_fit(weft_policy policy, const weft_policy_request *r
                      weft_format_bytes((int64_t)r->memory, text[1]));
 }
 
-static weft_status new_placement(weft_arena *arena, int64_t count, int64_t places,
-                                 weft_placement *out)
+weft_status weft_placement_create(weft_arena *arena, int64_t count, int64_t places,
+                                  weft_placement *out)
 {
     weft_placement p = {.count = count};
     p.option = weft_arena_alloc(arena, count * (int64_t)sizeof *p.option);
@@ -240,7 +240,7 @@ static weft_status lay_out(const weft_policy_request *r, const weft_grouping *g,
         begins[i + 1] = begins[i] + (int32_t)g->width[i];
     for (int64_t c = 0; c < r->list->count; c++)
         places += g->width[g->of[r->sample[c]]];
-    WEFT_TRY(new_placement(arena, r->list->count, places, out));
+    WEFT_TRY(weft_placement_create(arena, r->list->count, places, out));
     for (int64_t c = 0; c < r->list->count; c++) {
         const int32_t group = g->of[r->sample[c]];
         out->option[c] = option_in(r, c, g->width[group]);
@@ -284,7 +284,7 @@ weft_status weft_placement_of(const weft_cascade_problem *p, const weft_cascade_
                               int32_t *first, int32_t *devices, weft_arena *arena,
                               weft_placement *out)
 {
-    WEFT_TRY(new_placement(arena, p->count, 0, out));
+    WEFT_TRY(weft_placement_create(arena, p->count, 0, out));
     for (int64_t c = 0; c < p->count; c++) {
         out->option[c] = p->source[s->option[c]];
         out->start[c] = s->start[c];

@@ -45,6 +45,9 @@ typedef struct weft_placement {
     double makespan, idle;    /* idle: share of the devices' seconds until then */
     int64_t degree;           /* of equal groups; 0: they differ */
 } weft_placement;
+/* Arrays of `count` cascades on `places` devices in all, zero, owned by the arena. */
+weft_status weft_placement_create(weft_arena *arena, int64_t count, int64_t places,
+                                  weft_placement *out);
 
 /* Not of ARACHNE. WEFT_E_INFEASIBLE: a sample fits on no group, named with the bytes it takes;
  * no degree makes equal groups. */
