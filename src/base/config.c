@@ -1,6 +1,9 @@
 #include "base/config.h"
 
+#include "base/config_text.h"
 #include "base/fs.h"
+#include "base/launcher.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "base/yaml_tree.h"
 
@@ -63,7 +66,7 @@ bool weft_parse_i64(const char *text, int64_t *out)
     double value = strtod(text, &end);
     double factor = end == text ? 0 : suffix_factor(*end == ' ' ? end + 1 : end);
     value *= factor;
-    if (factor > 1) /* "77.3MiB": as sizes are told */
+    if (factor > 1) /* "77.3MiB": as reports print sizes */
         value = trunc(value);
     if (factor == 0 || !isfinite(value) || value != floor(value) || fabs(value) >= 0x1p63)
         return false;
@@ -106,7 +109,7 @@ const char *weft_nearest_name(const char *word, const char *const *names, int co
     int length = (int)strlen(word), best = (length + 2) / 4; /* farther is not "near" */
     for (int i = 0; i < count; i++) {
         int distance = edit_distance(word, names[i]);
-        /* "frame" for "frames_per_clip": what was typed begins the name */
+        /* "frame" for "frames_per_clip": the typed word is a prefix of the name */
         if (length >= 3 && !strncasecmp(word, names[i], (size_t)length) && distance > best)
             distance = best;
         /* "shift" for "flow_shift": the name is a part of the word */
@@ -122,35 +125,52 @@ const char *weft_nearest_name(const char *word, const char *const *names, int co
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-static const weft_key *find_key(const weft_section *section, const char *name, size_t length)
+/* Whether `name` is one of the words of `list`, which NULL has none of. */
+static bool has_word(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; at && *at && length; at += strspn(at, " ")) {
+        const size_t word = strcspn(at, " ");
+        if (word == length && !memcmp(at, name, length))
+            return true;
+        at += word;
+    }
+    return false;
+}
+
+static const weft_key *find_key(const weft_section *section, const char *name)
 {
     for (int i = 0; i < section->key_count; i++) {
-        const char *key = section->keys[i].name;
-        const char *also = section->keys[i].also;
-        if ((strlen(key) == length && !memcmp(key, name, length)) ||
-            (also && strlen(also) == length && !memcmp(also, name, length)))
-            return &section->keys[i];
+        const weft_key *key = &section->keys[i];
+        if (!strcmp(key->name, name) || has_word(key->also, name) || has_word(key->earlier, name))
+            return key;
     }
     return NULL;
 }
 
-/* Writes the dotted path of the first key with this name anywhere below; true if there is one. */
-static bool find_elsewhere(const weft_section *section, const char *name, const char *prefix,
-                           char path[256])
+static bool is_listed(const weft_key *key)
+{
+    return key->type != WEFT_KEY_GONE && key->type != WEFT_KEY_MOVED;
+}
+
+/* Writes the dotted path of the first key with this name, now or earlier, anywhere below; true if
+ * there is one. */
+static bool find_at_other_level(const weft_section *section, const char *name, const char *prefix,
+                                char path[256])
 {
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
         char here[256];
-        if (key->type == WEFT_KEY_GONE)
+        if (!is_listed(key))
             continue;
         snprintf(here, sizeof here, "%s%s", prefix, key->name);
-        if (!strcmp(key->name, name)) {
+        if (!strcmp(key->name, name) || has_word(key->earlier, name)) {
             memcpy(path, here, sizeof here);
             return true;
         }
         if (key->section && strlen(here) < sizeof here - 8) {
             strcat(here, key->type == WEFT_KEY_SECTION_LIST ? ".0." : ".");
-            if (find_elsewhere(key->section, name, here, path))
+            if (find_at_other_level(key->section, name, here, path))
                 return true;
         }
     }
@@ -163,23 +183,24 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
     const char *names[256];
     int count = 0;
     for (int i = 0; i < section->key_count && count < 256; i++)
-        if (section->keys[i].type != WEFT_KEY_GONE)
+        if (is_listed(&section->keys[i]))
             names[count++] = section->keys[i].name;
-    char place[320] = "at the top level";
+    char location[320] = "at the top level";
     if (path[0])
-        snprintf(place, sizeof place, "in '%s'", path);
-    char elsewhere[256]; /* the right name at the wrong level beats a similar one */
-    const char *near = elsewhere;
-    if (!find_elsewhere(root, name, "", elsewhere))
+        snprintf(location, sizeof location, "in '%s'", path);
+    char other_path[256]; /* the right name at the wrong level beats a similar one */
+    const char *near = other_path;
+    if (!find_at_other_level(root, name, "", other_path))
         near = weft_nearest_name(name, names, count);
     if (near)
-        return weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (did you mean '%s'?)", where,
-                         name, place, near);
+        return weft_error(WEFT_MSG_CONFIG_UNKNOWN_KEY, WEFT_AT(.file = where, .key = name),
+                          "unknown key %s; did you mean '%s'?", location, near);
     weft_buf known = {0};
     for (int i = 0; i < count; i++)
         weft_buf_printf(&known, "%s%s", i ? ", " : "", names[i]);
-    weft_status_code status = weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (known: %s)",
-                                        where, name, place, known.data ? known.data : "none");
+    weft_status_code status =
+        weft_error(WEFT_MSG_CONFIG_UNKNOWN_KEY, WEFT_AT(.file = where, .key = name),
+                   "unknown key %s; known: %s", location, known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;
 }
@@ -187,25 +208,72 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
 /* An old key. */
 static weft_status gone_key(const char *where, const char *path, const weft_key *key)
 {
-    return weft_fail(WEFT_E_CONFIG, "%s: '%s%s%s' is no key any more: %s", where, path,
-                     path[0] ? "." : "", key->name, key->help);
+    char full[320];
+    snprintf(full, sizeof full, "%s%s%s", path, path[0] ? "." : "", key->name);
+    return weft_error(WEFT_MSG_CONFIG_REMOVED_KEY, WEFT_AT(.file = where, .key = full),
+                      "this key was removed: %s", key->help);
 }
 
 /* ---- values -------------------------------------------------------------------------------- */
 
+typedef struct renamed { /* a key that was written by an earlier name */
+    const weft_key *key;
+    const char *where, *before, *now; /* paths of the key */
+} renamed;
+
+enum { MAX_RENAMED = 256 };
+
 typedef struct loader {
-    weft_arena *arena;   /* of the caller: what the struct points at */
+    weft_arena *arena;   /* borrowed; the struct points into it */
     weft_arena *scratch; /* the trees */
-    const char *name;    /* of the file */
+    const char *name;    /* the file's path in messages */
     const weft_section *root;
+    int renamed_count;
+    renamed renamed[MAX_RENAMED];
 } loader;
+
+static weft_status join_path(loader *l, const char *path, const char *name, const char **joined)
+{
+    *joined = weft_arena_printf(l->scratch, "%s%s%s", path, path[0] ? "." : "", name);
+    return WEFT_ALLOCATED(*joined, "%s: the config", name);
+}
+
+/* Remembers for a notice that `key` of the section at `path` was written as `name`. One notice per
+ * key is enough, however many items of a list have it. */
+static weft_status note_renamed(loader *l, const weft_key *key, const char *where, const char *path,
+                                const char *name)
+{
+    if (key->type != WEFT_KEY_MOVED && !has_word(key->earlier, name))
+        return WEFT_OK;
+    for (int i = 0; i < l->renamed_count; i++)
+        if (l->renamed[i].key == key)
+            return WEFT_OK;
+    if (l->renamed_count == MAX_RENAMED)
+        return WEFT_OK;
+    renamed *r = &l->renamed[l->renamed_count];
+    *r = (renamed){.key = key, .where = where, .now = key->moved};
+    WEFT_TRY(join_path(l, path, name, &r->before));
+    if (!key->moved)
+        WEFT_TRY(join_path(l, path, key->name, &r->now));
+    l->renamed_count++;
+    return WEFT_OK;
+}
+
+static void print_renamed(const loader *l)
+{
+    for (int i = 0; i < l->renamed_count && weft_launcher_rank() <= 0; i++)
+        weft_notice(WEFT_MSG_CONFIG_RENAMED_KEY,
+                    WEFT_AT(.file = l->renamed[i].where, .key = l->renamed[i].before),
+                    "this key is now %s", l->renamed[i].now);
+}
 
 static bool is_list_type(weft_key_type type)
 {
     return type == WEFT_KEY_I64_LIST || type == WEFT_KEY_F64_LIST || type == WEFT_KEY_STRING_LIST;
 }
 
-/* What a scalar of this key (or one item of its list) may be: "an integer from 1 to 9 (steps)". */
+/* Appends the legal values of a scalar of this key (or of one item of its list): "an integer from 1
+ * to 9 (steps)". */
 static void describe_expected(const weft_key *key, weft_buf *out)
 {
     switch (key->type) {
@@ -220,7 +288,8 @@ static void describe_expected(const weft_key *key, weft_buf *out)
     case WEFT_KEY_SECTION:
     case WEFT_KEY_SECTION_LIST:
     case WEFT_KEY_TREE:
-    case WEFT_KEY_GONE: weft_buf_printf(out, "a mapping of keys to values"); return;
+    case WEFT_KEY_GONE:
+    case WEFT_KEY_MOVED: weft_buf_printf(out, "a mapping of keys to values"); return;
     case WEFT_KEY_I64:
     case WEFT_KEY_I64_LIST: weft_buf_printf(out, "an integer"); break;
     case WEFT_KEY_F64:
@@ -247,15 +316,19 @@ static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, co
         weft_buf_printf(&expected, ", such as 6GiB or 500MB");
     const char *text = expected.data ? expected.data : "another type";
     weft_status_code status;
+    const bool wants_list = !item && (is_list_type(key->type) || key->section);
+    const weft_message_class kind = wants_list                   ? WEFT_MSG_CONFIG_TYPE
+                                    : key->type == WEFT_KEY_ENUM ? WEFT_MSG_CONFIG_CHOICE
+                                                                 : WEFT_MSG_CONFIG_VALUE;
     if (node->kind == WEFT_YAML_SCALAR)
-        status = weft_fail(WEFT_E_CONFIG, "%s: %s: '%.80s' is not %s", node->where, path,
-                           node->text, text);
+        status = weft_error(kind, WEFT_AT(.file = node->where, .key = path, .value = node->text),
+                            "'%.80s' is not %s", node->text, text);
     else
-        status = weft_fail(WEFT_E_CONFIG, "%s: %s: %s is given, expected is %s", node->where, path,
-                           node->kind == WEFT_YAML_LIST  ? "a list"
-                           : node->kind == WEFT_YAML_MAP ? "a mapping"
-                                                         : "nothing",
-                           text);
+        status = weft_error(WEFT_MSG_CONFIG_TYPE, WEFT_AT(.file = node->where, .key = path),
+                            "expected %s; this is %s", text,
+                            node->kind == WEFT_YAML_LIST  ? "a list"
+                            : node->kind == WEFT_YAML_MAP ? "a mapping"
+                                                          : "empty");
     weft_buf_free(&expected);
     return status;
 }
@@ -273,6 +346,29 @@ static bool parse_bool(const char *text, bool *out)
     for (int i = 0; i < 3; i++) {
         if (!strcasecmp(text, yes[i]) || !strcasecmp(text, no[i])) {
             *out = !strcasecmp(text, yes[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Finds the choice that a text of the config names, by its name or by a further name. */
+static bool find_choice(const weft_key *key, const char *text, int *choice)
+{
+    const size_t length = strlen(text);
+    const char *word = text;
+    size_t word_length = length;
+    for (const char *at = key->also_values; at && *at; at += strspn(at, " ")) {
+        const size_t end = strcspn(at, " ");
+        if (length && end > length && at[length] == '=' && !memcmp(at, text, length)) {
+            word = at + length + 1;
+            word_length = end - length - 1;
+        }
+        at += end;
+    }
+    for (int i = 0; key->choices[i]; i++) {
+        if (strlen(key->choices[i]) == word_length && !memcmp(key->choices[i], word, word_length)) {
+            *choice = i;
             return true;
         }
     }
@@ -303,19 +399,11 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
         *(double *)slot = value;
         break;
     }
-    case WEFT_KEY_ENUM:
-        for (int i = 0; key->choices[i]; i++) {
-            if (!strcmp(node->text, key->choices[i])) {
-                *(int *)slot = i;
-                good = true;
-            }
-        }
-        break;
+    case WEFT_KEY_ENUM: good = find_choice(key, node->text, slot); break;
     case WEFT_KEY_STRING:
     case WEFT_KEY_STRING_LIST: {
         const char *copy = weft_arena_strdup(l->arena, node->text);
-        if (!copy)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+        WEFT_TRY(WEFT_ALLOCATED(copy, "%s: the config", node->where));
         *(const char **)slot = copy;
         good = true;
         break;
@@ -323,7 +411,8 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
     case WEFT_KEY_SECTION:
     case WEFT_KEY_SECTION_LIST:
     case WEFT_KEY_TREE:
-    case WEFT_KEY_GONE: break;
+    case WEFT_KEY_GONE:
+    case WEFT_KEY_MOVED: break;
     }
     return good ? WEFT_OK : bad_value(node, key, path, true);
 }
@@ -349,20 +438,17 @@ static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_k
     if (node->kind == WEFT_YAML_SCALAR && key->type == WEFT_KEY_STRING_LIST) { /* a list of one */
         weft_string_list *one = slot;
         one->item = weft_arena_alloc(l->arena, size);
-        if (!one->item)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+        WEFT_TRY(WEFT_ALLOCATED(one->item, "%s: the config", node->where));
         one->count = 1;
         return read_scalar(l, node, key, path, (void *)one->item);
     }
     if (node->kind != WEFT_YAML_LIST)
         return bad_value(node, key, path, false);
     char *items = weft_arena_alloc(l->arena, (node->count + 1) * size);
-    if (!items)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+    WEFT_TRY(WEFT_ALLOCATED(items, "%s: the config", node->where));
     for (int64_t i = 0; i < node->count; i++) {
-        const char *item_path = weft_arena_printf(l->scratch, "%s.%lld", path, (long long)i);
-        if (!item_path)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+        const char *item_path = weft_arena_printf(l->scratch, "%s.%" PRId64, path, i);
+        WEFT_TRY(WEFT_ALLOCATED(item_path, "%s: the config", node->where));
         if (key->type == WEFT_KEY_SECTION_LIST) {
             if (node->child[i]->kind != WEFT_YAML_MAP)
                 return bad_value(node->child[i], key, item_path, true);
@@ -386,7 +472,7 @@ static void put_json(const weft_yaml_node *node, weft_buf *out)
     case WEFT_YAML_NULL: weft_buf_printf(out, "null"); return;
     case WEFT_YAML_SCALAR:
         if (!node->quoted && weft_parse_i64(node->text, &whole))
-            weft_buf_printf(out, "%lld", (long long)whole);
+            weft_buf_printf(out, "%" PRId64, whole);
         else if (!node->quoted && weft_parse_f64(node->text, &number))
             weft_buf_printf(out, "%.17g", number);
         else if (!node->quoted && (!strcmp(node->text, "true") || !strcmp(node->text, "false")))
@@ -435,7 +521,7 @@ static weft_status read_tree(loader *l, const weft_yaml_node *node, const weft_k
             tree->json = NULL;
     }
     if (!tree->json || !tree->where || !keys || !wheres)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+        return weft_no_memory("%s: the config", node->where);
     return WEFT_OK;
 }
 
@@ -473,15 +559,17 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
             return bad_value(node, key, path, false);
         return read_section(l, node, key->section, path, slot);
     }
-    if (key->type == WEFT_KEY_GONE)
+    if (!is_listed(key))
         return WEFT_OK;
     if (!node && (key->type == WEFT_KEY_SECTION_LIST || key->type == WEFT_KEY_TREE))
         return WEFT_OK; /* zeroed: none */
     if (key->type == WEFT_KEY_TREE)
         return read_tree(l, node, key, path, slot);
     if (!node && !key->fallback)
-        return weft_fail(WEFT_E_CONFIG, "%s: missing key '%s': %s",
-                         section_node ? section_node->where : l->name, path, key->help);
+        return weft_error(
+            WEFT_MSG_CONFIG_MISSING_KEY,
+            WEFT_AT(.file = section_node ? section_node->where : l->name, .key = path),
+            "this required key is missing: %s", key->help);
     if (!node)
         WEFT_TRY(fallback_node(l, key, &node));
     if (is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST)
@@ -489,16 +577,35 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
     return read_scalar(l, node, key, path, slot);
 }
 
-/* Keys that were written by their other names get those of the table. */
-static weft_status rename_keys(const weft_section *section, weft_yaml_node *map)
+/* Returns the place where a map sets this key; NULL: the map does not set the key. */
+static const char *where_set(const weft_yaml_node *map, const char *key)
+{
+    for (int64_t i = 0; i < map->count; i++)
+        if (!strcmp(map->key[i], key))
+            return map->key_where[i];
+    return NULL;
+}
+
+static weft_status two_names(const char *where, const char *before, const char *now,
+                             const char *elsewhere)
+{
+    return weft_error(WEFT_MSG_CONFIG_DUPLICATE_KEY, WEFT_AT(.file = where, .key = before),
+                      "'%s' and '%s' are two names of one key, which %s sets, too; keep '%s'",
+                      before, now, elsewhere, now);
+}
+
+/* Replaces other and earlier names of keys by the names of the table. */
+static weft_status rename_keys(loader *l, const weft_section *section, weft_yaml_node *map,
+                               const char *path)
 {
     for (int64_t i = 0; i < map->count; i++) {
-        const weft_key *key = find_key(section, map->key[i], strlen(map->key[i]));
+        const weft_key *key = find_key(section, map->key[i]);
         if (!key || !strcmp(key->name, map->key[i]))
             continue;
-        if (weft_yaml_find(map, key->name))
-            return weft_fail(WEFT_E_CONFIG, "%s: '%s' and '%s' are two names of one key: write one",
-                             map->key_where[i], key->also, key->name);
+        const char *elsewhere = where_set(map, key->name);
+        if (elsewhere)
+            return two_names(map->key_where[i], map->key[i], key->name, elsewhere);
+        WEFT_TRY(note_renamed(l, key, map->key_where[i], path, map->key[i]));
         map->key[i] = key->name;
     }
     return WEFT_OK;
@@ -509,9 +616,9 @@ static weft_status read_section(loader *l, weft_yaml_node *node, const weft_sect
                                 const char *path, char *out)
 {
     if (node)
-        WEFT_TRY(rename_keys(section, node));
+        WEFT_TRY(rename_keys(l, section, node, path));
     for (int64_t i = 0; node && i < node->count; i++) {
-        const weft_key *key = find_key(section, node->key[i], strlen(node->key[i]));
+        const weft_key *key = find_key(section, node->key[i]);
         if (!key)
             return unknown_key(l->root, section, node->key_where[i], path, node->key[i]);
         if (key->type == WEFT_KEY_GONE)
@@ -519,10 +626,8 @@ static weft_status read_section(loader *l, weft_yaml_node *node, const weft_sect
     }
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
-        const char *key_path =
-            weft_arena_printf(l->scratch, "%s%s%s", path, path[0] ? "." : "", key->name);
-        if (!key_path)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", key->name);
+        const char *key_path;
+        WEFT_TRY(join_path(l, path, key->name, &key_path));
         WEFT_TRY(read_key(l, node, key, key_path, out + key->offset));
     }
     return WEFT_OK;
@@ -530,7 +635,7 @@ static weft_status read_section(loader *l, weft_yaml_node *node, const weft_sect
 
 /* ---- overrides ----------------------------------------------------------------------------- */
 
-/* Sets parent[key] (a map) to `child`, in place of what is there. */
+/* Sets parent[key] (a map) to `child`, which replaces an earlier value. */
 static weft_status set_member(loader *l, weft_yaml_node *map, const char *key,
                               weft_yaml_node *child)
 {
@@ -572,11 +677,12 @@ static weft_status list_index(const weft_yaml_node *list, const char *where, con
     char *end;
     long long value = strtoll(word, &end, 10);
     if (!isdigit((unsigned char)word[0]) || *end)
-        return weft_fail(WEFT_E_CONFIG, "%s: '%s' is a list: '%s' must be an index from 0", where,
-                         path, word);
+        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+                          "'%s' is a list; '%s' must be an index from 0", path, word);
     if (value > list->count)
-        return weft_fail(WEFT_E_CONFIG, "%s: index %lld is past the end of '%s', which has %lld",
-                         where, value, path, (long long)list->count);
+        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+                          "index %lld is past the end of '%s', which has %" PRId64 " elements",
+                          value, path, list->count);
     *index = value;
     return WEFT_OK;
 }
@@ -589,7 +695,8 @@ static weft_status set_item(loader *l, weft_yaml_node *list, int64_t index, weft
     return WEFT_OK;
 }
 
-/* The value of an override. A text is taken as it stands: "--set prompt=a: b" is no mapping. */
+/* The value of an override. A string key takes the text unchanged: "--set prompt=a: b" is not a
+ * mapping. */
 static weft_status override_value(loader *l, const weft_key *key, bool item, const char *where,
                                   const char *text, weft_yaml_node **value)
 {
@@ -600,8 +707,8 @@ static weft_status override_value(loader *l, const weft_key *key, bool item, con
     return WEFT_OK;
 }
 
-/* The rest of a path, "word.more", below map[name], which no table describes: maps are made where
- * there are none, items of lists can be set. */
+/* Sets the rest of a path, "word.more", below map[name], which no table describes. Creates missing
+ * maps and can set items of lists. */
 static weft_status set_in_tree(loader *l, weft_yaml_node *map, const char *name, char *word,
                                char **save, const char *where, const char *text)
 {
@@ -617,8 +724,8 @@ static weft_status set_in_tree(loader *l, weft_yaml_node *map, const char *name,
         if (node->kind == WEFT_YAML_LIST)
             WEFT_TRY(list_index(node, where, name, word, &index));
         else if (node->kind != WEFT_YAML_MAP)
-            return weft_fail(WEFT_E_CONFIG, "%s: '%s' is a single value, it has no '%.80s'", where,
-                             name, word);
+            return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+                              "'%s' is a single value and has no '%.80s'", name, word);
         if (!next) {
             WEFT_TRY(weft_yaml_parse(l->scratch, text, (int64_t)strlen(text), where, true, &value));
             return node->kind == WEFT_YAML_LIST ? set_item(l, node, index, value)
@@ -647,12 +754,13 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
     const weft_section *section = l->root;
     char done[320] = "";
     for (char *save, *word = strtok_r(path, ".", &save);;) {
-        WEFT_TRY(rename_keys(section, node));
-        const weft_key *key = find_key(section, word, strlen(word));
+        WEFT_TRY(rename_keys(l, section, node, done));
+        const weft_key *key = find_key(section, word);
         if (!key)
             return unknown_key(l->root, section, where, done, word);
         if (key->type == WEFT_KEY_GONE)
             return gone_key(where, done, key);
+        WEFT_TRY(note_renamed(l, key, where, done, word));
         snprintf(done + strlen(done), sizeof done - strlen(done), "%s%s", done[0] ? "." : "", word);
         word = strtok_r(NULL, ".", &save);
         if (!word) {
@@ -661,10 +769,11 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
         }
         if (key->type == WEFT_KEY_TREE)
             return set_in_tree(l, node, key->name, word, &save, where, text);
-        bool list = is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST;
+        bool list = is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST ||
+                    key->type == WEFT_KEY_MOVED;
         if (!list && key->type != WEFT_KEY_SECTION)
-            return weft_fail(WEFT_E_CONFIG, "%s: '%s' is a single value, it has no '%.80s'", where,
-                             done, word);
+            return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+                              "'%s' is a single value and has no '%.80s'", done, word);
         WEFT_TRY(open_member(l, node, key, where, &node));
         section = key->section;
         if (!list)
@@ -678,8 +787,8 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
             return set_item(l, node, index, value);
         }
         if (!section)
-            return weft_fail(WEFT_E_CONFIG, "%s: '%s' is a single value, it has no '%.80s'", where,
-                             done, word);
+            return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+                              "'%s' is a single value and has no '%.80s'", done, word);
         if (index == node->count) {
             weft_yaml_node *item;
             WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, where, &item));
@@ -697,48 +806,122 @@ static weft_status apply_override(loader *l, weft_yaml_node *root, const char *t
     const char *option = strncmp(l->name, "--", 2) ? "--set" : l->name;
     const char *where = weft_arena_printf(l->scratch, "%s %.120s", option, text);
     char *path = weft_arena_strdup(l->scratch, text);
-    if (!where || !path)
-        return weft_fail(WEFT_E_MEMORY, "%s %.120s: out of memory", option, text);
+    WEFT_TRY(WEFT_ALLOCATED(where && path, "%s %.120s", option, text));
     if (!equals || equals == text || text[0] == '.' || equals[-1] == '.' || strlen(text) > 4000)
-        return weft_fail(WEFT_E_CONFIG, "%s: expected is KEY=VALUE", where);
+        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where), "expected KEY=VALUE");
     if (!weft_utf8_valid(text))
-        return weft_fail(WEFT_E_CONFIG, "%s: not UTF-8, as configs are", where);
+        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where), "the text is not UTF-8");
     path[equals - text] = 0;
     if (strstr(path, ".."))
-        return weft_fail(WEFT_E_CONFIG, "%s: an empty name between two dots", where);
+        return weft_error(WEFT_MSG_CONFIG_SET, WEFT_AT(.key = where),
+                          "there is an empty name between two dots");
     return set_path(l, root, path, where, equals + 1);
+}
+
+/* ---- keys of other sections ---------------------------------------------------------------- */
+
+/* A list, or a single value as a list of one, at the end of `list`. */
+static weft_status append_items(loader *l, weft_yaml_node *list, weft_yaml_node *from)
+{
+    if (from->kind == WEFT_YAML_SCALAR)
+        return weft_yaml_append(l->scratch, list, NULL, NULL, from);
+    for (int64_t i = 0; i < from->count; i++)
+        WEFT_TRY(weft_yaml_append(l->scratch, list, NULL, NULL, from->child[i]));
+    return WEFT_OK;
+}
+
+/* Whether the list has one item only, and that is one of `choices`. */
+static bool is_choice_alone(const weft_yaml_node *node, const char *const *choices)
+{
+    if (node->kind == WEFT_YAML_LIST)
+        node = node->count == 1 ? node->child[0] : NULL;
+    for (int i = 0; node && node->kind == WEFT_YAML_SCALAR && choices[i]; i++)
+        if (!strcmp(node->text, choices[i]))
+            return true;
+    return false;
+}
+
+/* The list that `map` has under the MOVED key, to where it belongs now. An empty one, as dumps have
+ * it, is the default. */
+static weft_status move_key(loader *l, weft_yaml_node *map, const weft_key *key,
+                            weft_yaml_node *node, const char *where)
+{
+    const size_t length = strcspn(key->moved, ".");
+    const char *name = weft_arena_printf(l->scratch, "%.*s", (int)length, key->moved);
+    WEFT_TRY(WEFT_ALLOCATED(name, "%s: the config", where));
+    const weft_key *section = find_key(l->root, name),
+                   *target = find_key(section->section, key->moved + length + 1);
+    weft_yaml_node *inside, *list;
+    if (node->kind == WEFT_YAML_NULL || (node->kind == WEFT_YAML_LIST && !node->count))
+        return WEFT_OK;
+    if (node->kind == WEFT_YAML_MAP)
+        return bad_value(node, target, key->name, false);
+    WEFT_TRY(open_member(l, map, section, where, &inside));
+    WEFT_TRY(rename_keys(l, section->section, inside, name));
+    weft_yaml_node *there = weft_yaml_find(inside, target->name);
+    if (!there || there->kind == WEFT_YAML_NULL)
+        WEFT_TRY(fallback_node(l, target, &there));
+    else if (!is_choice_alone(there, key->choices))
+        return two_names(where, key->name, key->moved, where_set(inside, target->name));
+    WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_LIST, where, &list));
+    WEFT_TRY(append_items(l, list, there));
+    WEFT_TRY(append_items(l, list, node));
+    return set_member(l, inside, target->name, list);
+}
+
+static weft_status move_keys(loader *l, weft_yaml_node *map)
+{
+    for (int64_t i = 0; i < map->count; i++) {
+        const weft_key *key = find_key(l->root, map->key[i]);
+        if (!key || key->type != WEFT_KEY_MOVED)
+            continue;
+        WEFT_TRY(note_renamed(l, key, map->key_where[i], "", key->name));
+        WEFT_TRY(move_key(l, map, key, map->child[i], map->key_where[i]));
+    }
+    return WEFT_OK;
 }
 
 /* ---- entry points -------------------------------------------------------------------------- */
 
-weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
-                              const char *const *overrides, int override_count,
-                              const weft_section *root, void *out)
+static weft_status parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
+                         const char *const *overrides, int override_count, const weft_section *root,
+                         bool notices, void *out)
 {
     weft_status_code status = WEFT_OK;
     loader l = {.arena = arena, .scratch = weft_arena_create(), .name = name, .root = root};
     void *made = weft_alloc((int64_t)root->bytes);
     weft_yaml_node *tree;
-    if (!l.scratch || !made) {
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", name);
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(l.scratch && made, "%s: the config", name));
     WEFT_GO(weft_yaml_parse(l.scratch, text, bytes, name, false, &tree));
     if (tree->kind == WEFT_YAML_NULL)
         tree->kind = WEFT_YAML_MAP;
-    if (tree->kind != WEFT_YAML_MAP) {
-        status = weft_fail(WEFT_E_CONFIG, "%s: not a config: expected are lines like 'key: value'",
-                           tree->where);
-        goto out;
-    }
+    if (tree->kind != WEFT_YAML_MAP)
+        WEFT_GO(weft_error(WEFT_MSG_CONFIG_SYNTAX, WEFT_AT(.file = tree->where),
+                           "this is not a config; write lines like 'key: value'"));
     for (int i = 0; i < override_count; i++)
         WEFT_GO(apply_override(&l, tree, overrides[i]));
+    WEFT_GO(move_keys(&l, tree));
     WEFT_GO(read_section(&l, tree, root, "", made));
+    if (notices)
+        print_renamed(&l);
     memcpy(out, made, root->bytes);
 out:
     weft_free(made);
     weft_arena_free(l.scratch);
     return status;
+}
+
+weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
+                              const char *const *overrides, int override_count,
+                              const weft_section *root, void *out)
+{
+    return parse(arena, text, bytes, name, overrides, override_count, root, true, out);
+}
+
+weft_status weft_config_parse_dump(weft_arena *arena, const char *text, int64_t bytes,
+                                   const char *name, const weft_section *root, void *out)
+{
+    return parse(arena, text, bytes, name, NULL, 0, root, false, out);
 }
 
 weft_status weft_config_load(weft_arena *arena, const char *path, const char *const *overrides,

@@ -30,7 +30,8 @@ typedef enum weft_key_type {
     WEFT_KEY_SECTION,      /* a nested struct, described by `section` */
     WEFT_KEY_SECTION_LIST, /* weft_section_list of structs described by `section` */
     WEFT_KEY_TREE,         /* weft_config_tree: a mapping that another table reads */
-    WEFT_KEY_GONE,         /* none: an old key; `help` says what stands in its place */
+    WEFT_KEY_GONE,         /* none: a removed key; `help` names its replacement */
+    WEFT_KEY_MOVED,        /* none: an old list of the top level; see `moved` */
 } weft_key_type;
 
 typedef struct weft_i64_list {
@@ -64,7 +65,7 @@ typedef struct weft_section weft_section;
 typedef struct weft_key {
     const char *name;
     weft_key_type type;
-    size_t offset; /* in the section's struct */
+    size_t offset; /* offset in the section's struct */
     /* default: the text of a number, string or choice as it is, a list as YAML ("[1, 2]"); NULL:
      * the key must be given. Unused for sections: an absent one has its defaults, an absent list
      * none. */
@@ -74,46 +75,47 @@ typedef struct weft_key {
     double min, max;            /* numbers (and items of lists); both 0: no limit */
     const char *const *choices; /* ENUM: NULL-terminated */
     const weft_section *section;
-    const char *also; /* another name that is understood; NULL: none */
     const char *zero; /* I64: a word for 0; NULL: none */
+    /* Further names, separated by spaces; NULL: none. Each is accepted. Names of other projects
+     * print nothing; for an earlier name of this key a notice prints the new one. */
+    const char *also, *earlier;
+    /* ENUM: other spellings of choices, "OLD=NEW" separated by spaces; NULL: none */
+    const char *also_values;
+    /* MOVED: "SECTION.KEY" of the list that the items now belong to. They are appended to its
+     * default, or to one of `choices` where that is its only item. */
+    const char *moved;
 } weft_key;
 struct weft_section {
     const char *name;
     const char *help;
-    size_t bytes; /* of the struct */
+    size_t bytes; /* size of the struct */
     const weft_key *keys;
     int key_count;
-    /* A single value in the place of the mapping is that of this key: "context: ring" is "context:
-     * {kind: ring}"; NULL: it must be a mapping. */
+    /* The key that a single value sets: "context: ring" means "context: {kind: ring}". NULL: the
+     * value must be a mapping. */
     const char *single;
 };
 
 /* Reads `path` (NULL: defaults only), then applies `--set a.b=value` overrides in order
  * ("buckets.0.frames=9" reaches into lists, an index one past the end appends), checks everything
- * and fills *out. Strings and lists live in `arena`. A null value ("key:", "key: null") stands for
- * the default. Errors are WEFT_E_CONFIG and begin with "file:line: " or "--set text: ". */
+ * and fills *out. Strings and lists live in `arena`. A null value ("key:", "key: null") selects the
+ * default. Errors are WEFT_E_CONFIG and begin with "file:line: " or "--set text: ". */
 weft_status weft_config_load(weft_arena *arena, const char *path, const char *const *overrides,
                              int override_count, const weft_section *root, void *out);
-/* The same from text in memory; `name` stands for the path in messages, and for --set where it is
- * an option ("--parallel") whose values the overrides are. */
+/* Reads a config from text in memory. Messages print `name` in place of the path, and in place of
+ * --set if it is an option ("--parallel") whose values the overrides are. */
 weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
                               const char *const *overrides, int override_count,
                               const weft_section *root, void *out);
-/* The resolved config as YAML that loads back to the same values. */
-void weft_config_dump(const weft_section *root, const void *config, weft_buf *out);
-/* A text in quotes, as YAML and JSON both read it. */
-void weft_config_put_string(weft_buf *out, const char *text);
-/* What differs between two dumps, a line each: "optimizer.beta2: 0.9, was 0.95". WEFT_E_CONFIG:
- * `before` is no YAML. */
-weft_status weft_config_changes(const char *before, const char *now, weft_buf *out);
-/* Every key with type, unit, default, range and help: plain text, or a Markdown table. */
-void weft_config_help(const weft_section *root, bool markdown, weft_buf *out);
+/* Reads a dump that weft wrote: earlier names of keys print nothing. */
+weft_status weft_config_parse_dump(weft_arena *arena, const char *text, int64_t bytes,
+                                   const char *name, const weft_section *root, void *out);
 
-/* "4096", "4k", "1.5M", "1e9", "80GiB": k M G T are powers of 1000, Ki Mi Gi Ti of 1024, a "B"
- * behind them changes nothing; what is left of a unit's fraction ("77.3MiB") is dropped. False if
- * `text` is none of these, or has a fraction and no unit, or leaves int64_t. */
+/* Parses "4096", "4k", "1.5M", "1e9", "80GiB": k M G T are powers of 1000, Ki Mi Gi Ti of 1024, and
+ * a following "B" changes nothing. A fraction of a unit ("77.3MiB") is rounded down to a whole
+ * number. False if `text` has another form, has a fraction without a unit, or exceeds int64_t. */
 bool weft_parse_i64(const char *text, int64_t *out);
-bool weft_parse_f64(const char *text, double *out); /* a finite number and nothing behind it */
+bool weft_parse_f64(const char *text, double *out); /* the whole text is one finite number */
 
 /* The nearest of `names` to `word` by edit distance, or NULL when none is near. */
 const char *weft_nearest_name(const char *word, const char *const *names, int count);

@@ -1,6 +1,8 @@
 /* Configs as text: the dump that loads back, and help from the tables. */
-#include "base/config.h"
+#include "base/config_text.h"
 
+#include "base/config.h"
+#include "base/wrap.h"
 #include "base/yaml_tree.h"
 
 #include <math.h>
@@ -44,7 +46,7 @@ static void put_changes(const weft_yaml_node *was, const weft_yaml_node *now, co
             if (map)
                 snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", now->key[i]);
             else
-                snprintf(below, sizeof below, "%s.%lld", path, (long long)i);
+                snprintf(below, sizeof below, "%s.%" PRId64, path, i);
             put_changes(map              ? weft_yaml_find(was, now->key[i])
                         : i < was->count ? was->child[i]
                                          : NULL,
@@ -65,8 +67,7 @@ weft_status weft_config_changes(const char *before, const char *now, weft_buf *o
 {
     weft_arena *arena = weft_arena_create();
     weft_yaml_node *was, *is;
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the config"));
     weft_status_code status =
         weft_yaml_parse(arena, before, (int64_t)strlen(before), "the config before", false, &was);
     if (status == WEFT_OK)
@@ -84,7 +85,7 @@ static void put_indent(weft_buf *out, int depth)
     weft_buf_printf(out, "%*s", 2 * depth, "");
 }
 
-/* The shortest text that strtod reads back to the same bits. */
+/* Appends the shortest text that strtod reads back to exactly `value`. */
 static void put_f64(weft_buf *out, double value)
 {
     char text[40];
@@ -123,7 +124,7 @@ static void put_scalar_list(weft_buf *out, const weft_key *key, const void *slot
     for (int64_t i = 0; i < integers->count; i++) {
         weft_buf_printf(out, i ? ", " : "");
         if (key->type == WEFT_KEY_I64_LIST)
-            weft_buf_printf(out, "%lld", (long long)integers->item[i]);
+            weft_buf_printf(out, "%" PRId64, integers->item[i]);
         else if (key->type == WEFT_KEY_F64_LIST)
             put_f64(out, reals->item[i]);
         else
@@ -133,10 +134,10 @@ static void put_scalar_list(weft_buf *out, const weft_key *key, const void *slot
 }
 
 static void dump_section(const weft_section *section, const char *config, int depth, bool in_item,
-                         weft_buf *out);
+                         bool earlier, weft_buf *out);
 
 static void dump_section_list(const weft_key *key, const weft_section_list *list, int depth,
-                              weft_buf *out)
+                              bool earlier, weft_buf *out)
 {
     if (list->count == 0) {
         weft_buf_printf(out, " []\n");
@@ -147,31 +148,32 @@ static void dump_section_list(const weft_key *key, const weft_section_list *list
         put_indent(out, depth + 1);
         weft_buf_printf(out, "- ");
         const char *item = (const char *)list->item + i * (int64_t)key->section->bytes;
-        dump_section(key->section, item, depth + 2, true, out);
+        dump_section(key->section, item, depth + 2, true, earlier, out);
     }
 }
 
-/* `in_item`: the first line goes on behind "- ". */
+/* `in_item`: the first line continues after "- ". */
 static void dump_section(const weft_section *section, const char *config, int depth, bool in_item,
-                         weft_buf *out)
+                         bool earlier, weft_buf *out)
 {
     if (section->key_count == 0)
         weft_buf_printf(out, "{}\n");
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
         const void *slot = config + key->offset;
-        if (key->type == WEFT_KEY_GONE)
+        if (key->type == WEFT_KEY_GONE || key->type == WEFT_KEY_MOVED)
             continue;
         if (!in_item || i > 0)
             put_indent(out, depth);
-        weft_buf_printf(out, "%s:", key->name);
+        const char *name = earlier && key->earlier ? key->earlier : key->name;
+        weft_buf_printf(out, "%.*s:", (int)strcspn(name, " "), name);
         if (key->type == WEFT_KEY_SECTION) {
             weft_buf_printf(out, "\n");
-            dump_section(key->section, slot, depth + 1, false, out);
+            dump_section(key->section, slot, depth + 1, false, earlier, out);
             continue;
         }
         if (key->type == WEFT_KEY_SECTION_LIST) {
-            dump_section_list(key, slot, depth, out);
+            dump_section_list(key, slot, depth, earlier, out);
             continue;
         }
         weft_buf_printf(out, " ");
@@ -179,7 +181,7 @@ static void dump_section(const weft_section *section, const char *config, int de
         case WEFT_KEY_BOOL:
             weft_buf_printf(out, "%s", *(const bool *)slot ? "true" : "false");
             break;
-        case WEFT_KEY_I64: weft_buf_printf(out, "%lld", (long long)*(const int64_t *)slot); break;
+        case WEFT_KEY_I64: weft_buf_printf(out, "%" PRId64, *(const int64_t *)slot); break;
         case WEFT_KEY_F64: put_f64(out, *(const double *)slot); break;
         case WEFT_KEY_STRING: weft_config_put_string(out, *(const char *const *)slot); break;
         case WEFT_KEY_ENUM: weft_config_put_string(out, key->choices[*(const int *)slot]); break;
@@ -196,7 +198,12 @@ static void dump_section(const weft_section *section, const char *config, int de
 
 void weft_config_dump(const weft_section *root, const void *config, weft_buf *out)
 {
-    dump_section(root, config, 0, false, out);
+    dump_section(root, config, 0, false, false, out);
+}
+
+void weft_config_dump_earlier(const weft_section *root, const void *config, weft_buf *out)
+{
+    dump_section(root, config, 0, false, true, out);
 }
 
 /* ---- help ---------------------------------------------------------------------------------- */
@@ -210,6 +217,7 @@ static const char *type_word(weft_key_type type)
         [WEFT_KEY_F64_LIST] = "numbers", [WEFT_KEY_STRING_LIST] = "texts",
         [WEFT_KEY_SECTION] = "section",  [WEFT_KEY_SECTION_LIST] = "list of sections",
         [WEFT_KEY_TREE] = "mapping",     [WEFT_KEY_GONE] = "",
+        [WEFT_KEY_MOVED] = "",
     };
     return words[type];
 }
@@ -248,30 +256,85 @@ static void put_cell(weft_buf *out, const char *text)
     }
 }
 
-static void help_text(const weft_section *section, const char *prefix, weft_buf *out)
+/* The further names of a key, each in quotes, after `before` or a comma. */
+static void put_names(weft_buf *out, const weft_key *key, const char *before, const char *quote)
+{
+    const char *const lists[] = {key->also, key->earlier};
+    for (int k = 0; k < 2; k++)
+        for (const char *at = lists[k]; at && *at; at += *at == ' ') {
+            const int length = (int)strcspn(at, " ");
+            weft_buf_printf(out, "%s%s%.*s%s", before, quote, length, at, quote);
+            before = ", ";
+            at += length;
+        }
+}
+
+/* The path of a key's section for its keys: "data." or "stages.N.". */
+static void section_prefix(const weft_key *key, const char *prefix, char out[256])
+{
+    snprintf(out, 256, "%s%s%s", prefix, key->name,
+             key->type == WEFT_KEY_SECTION_LIST ? ".N." : ".");
+}
+
+static const char *section_help(const weft_key *key)
+{
+    return key->help && key->help[0] ? key->help : key->section->help;
+}
+
+enum { HELP_COLUMN = 31 };
+
+static void help_key(const weft_key *key, const char *prefix, weft_buf *out)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s%s", prefix, key->name);
+    weft_buf_printf(out, "  %-28s", name);
+    if (strlen(name) > 28)
+        weft_buf_printf(out, "\n%*s", HELP_COLUMN, "");
+    else
+        weft_buf_printf(out, " ");
+    weft_buf_wrap(out, HELP_COLUMN, key->help);
+    if (key->also || key->earlier) {
+        weft_buf names = {0};
+        put_names(&names, key, "(also: ", "");
+        weft_buf_printf(out, "\n%*s", HELP_COLUMN, "");
+        weft_buf_wrap(out, HELP_COLUMN + 1, names.data ? names.data : "");
+        weft_buf_printf(out, ")");
+        weft_buf_free(&names);
+    }
+    weft_buf type = {0};
+    put_type(&type, key, " | ");
+    if (key->fallback || key->type == WEFT_KEY_TREE)
+        weft_buf_printf(&type, "; default %s]\n", default_text(key));
+    else
+        weft_buf_printf(&type, "; required]\n");
+    weft_buf_printf(out, "\n%*s[", HELP_COLUMN, "");
+    weft_buf_wrap(out, HELP_COLUMN + 1, type.data ? type.data : "");
+    weft_buf_printf(out, "\n");
+    weft_buf_free(&type);
+}
+
+/* Writes the keys of `section`, then, with `nested`, its sections. */
+static void help_text(const weft_section *section, const char *prefix, bool nested, weft_buf *out)
 {
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
+        if (!key->section && key->type != WEFT_KEY_GONE && key->type != WEFT_KEY_MOVED)
+            help_key(key, prefix, out);
+    }
+    for (int i = 0; nested && i < section->key_count; i++) {
+        const weft_key *key = &section->keys[i];
+        if (!key->section)
+            continue;
         char name[256];
-        if (key->type == WEFT_KEY_GONE)
-            continue;
-        snprintf(name, sizeof name, "%s%s", prefix, key->name);
-        if (key->section) {
-            bool list = key->type == WEFT_KEY_SECTION_LIST;
-            const char *help = key->help && key->help[0] ? key->help : key->section->help;
-            weft_buf_printf(out, "  %s%s: %s\n", name, list ? ".N" : "", help);
-            snprintf(name, sizeof name, "%s%s%s", prefix, key->name, list ? ".N." : ".");
-            help_text(key->section, name, out);
-            continue;
+        section_prefix(key, prefix, name);
+        weft_buf_printf(out, "\n%.*s: ", (int)strlen(name) - 1, name);
+        weft_buf_wrap(out, 2, section_help(key));
+        weft_buf_printf(out, "\n");
+        if (key->also || key->earlier) {
+            put_names(out, key, "  (also: ", "");
+            weft_buf_printf(out, ")\n");
         }
-        weft_buf_printf(out, "  %-28s %s%s%s%s\n", name, key->help, key->also ? " (also: " : "",
-                        key->also ? key->also : "", key->also ? ")" : "");
-        weft_buf_printf(out, "  %-28s [", "");
-        put_type(out, key, " | ");
-        if (key->fallback || key->type == WEFT_KEY_TREE)
-            weft_buf_printf(out, "; default %s]\n", default_text(key));
-        else
-            weft_buf_printf(out, "; required]\n");
+        help_text(key->section, name, true, out);
     }
 }
 
@@ -280,7 +343,7 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
     bool open = false;
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
-        if (key->section || key->type == WEFT_KEY_GONE)
+        if (key->section || key->type == WEFT_KEY_GONE || key->type == WEFT_KEY_MOVED)
             continue;
         const bool optional = key->fallback || key->type == WEFT_KEY_TREE;
         if (!open)
@@ -292,8 +355,7 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
         put_cell(out, default_text(key));
         weft_buf_printf(out, optional ? "` | " : " | ");
         put_cell(out, key->help);
-        if (key->also)
-            weft_buf_printf(out, "; also written `%s`", key->also);
+        put_names(out, key, "; also written ", "`");
         weft_buf_printf(out, " |\n");
     }
     for (int i = 0; i < section->key_count; i++) {
@@ -301,11 +363,12 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
         if (!key->section)
             continue;
         bool list = key->type == WEFT_KEY_SECTION_LIST;
-        const char *help = key->help && key->help[0] ? key->help : key->section->help;
-        weft_buf_printf(out, "\n`%s%s`%s: %s\n\n", prefix, key->name, list ? " (a list)" : "",
-                        help);
+        weft_buf_printf(out, "\n`%s%s`%s: %s", prefix, key->name, list ? " (a list)" : "",
+                        section_help(key));
+        put_names(out, key, "; also written ", "`");
+        weft_buf_printf(out, "\n\n");
         char name[256];
-        snprintf(name, sizeof name, "%s%s%s", prefix, key->name, list ? ".N." : ".");
+        section_prefix(key, prefix, name);
         help_markdown(key->section, name, out);
     }
 }
@@ -315,5 +378,46 @@ void weft_config_help(const weft_section *root, bool markdown, weft_buf *out)
     if (markdown)
         help_markdown(root, "", out);
     else
-        help_text(root, "", out);
+        help_text(root, "", true, out);
+}
+
+void weft_config_help_keys(const weft_section *root, weft_buf *out)
+{
+    help_text(root, "", false, out);
+}
+
+/* Returns the key of `section` that is a section named by the first `length` bytes of `name`. */
+static const weft_key *find_section(const weft_section *section, const char *name, size_t length)
+{
+    for (int i = 0; i < section->key_count; i++) {
+        const weft_key *key = &section->keys[i];
+        if (key->section && strlen(key->name) == length && !memcmp(key->name, name, length))
+            return key;
+    }
+    return NULL;
+}
+
+bool weft_config_help_section(const weft_section *root, const char *path, weft_buf *out)
+{
+    char prefix[256] = "";
+    const weft_key *key = NULL;
+    for (const weft_section *section = root; *path; section = key->section) {
+        const size_t length = strcspn(path, ".");
+        char longer[256];
+        if (!(key = find_section(section, path, length)))
+            return false;
+        section_prefix(key, prefix, longer);
+        snprintf(prefix, sizeof prefix, "%s", longer);
+        path += length;
+        if (!strncmp(path, ".N", 2) && (path[2] == '.' || !path[2]))
+            path += 2;
+        path += *path == '.';
+    }
+    if (!key)
+        return false;
+    weft_buf_printf(out, "%.*s: ", (int)strlen(prefix) - 1, prefix);
+    weft_buf_wrap(out, 2, section_help(key));
+    weft_buf_printf(out, "\n\n");
+    help_text(key->section, prefix, true, out);
+    return true;
 }

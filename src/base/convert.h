@@ -4,8 +4,8 @@
 
 #include "base/dtype.h"
 
-/* A value within what F8E4M3 reaches, 448: a weight beyond it is stored as that, not as the NaN
- * that weft_f32_to_f8e4m3 makes of it; a NaN stays one. */
+/* Clamps `x` to the range of F8E4M3, -448 to 448, so that a larger weight is stored as 448 and not
+ * as the NaN that weft_f32_to_f8e4m3 returns. NaN stays NaN. */
 static inline float weft_f8e4m3_clamp(float x)
 {
     return x > 448 ? 448 : x < -448 ? -448 : x;

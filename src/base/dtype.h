@@ -2,21 +2,10 @@
 #ifndef WEFT_BASE_DTYPE_H
 #define WEFT_BASE_DTYPE_H
 
+#include "weft/types.h"
+
 #include <stdint.h>
 #include <string.h>
-
-/* Append only: the numbers are in caches and traces. */
-typedef enum weft_dtype {
-    WEFT_F32,
-    WEFT_BF16,
-    WEFT_F16,
-    WEFT_F8E4M3,
-    WEFT_I32,
-    WEFT_I64,
-    WEFT_U8,
-    WEFT_F64, /* reference backend only */
-    WEFT_DTYPE_COUNT
-} weft_dtype;
 
 /* Bytes of one element. */
 static inline int64_t weft_dtype_bytes(weft_dtype dtype)

@@ -52,26 +52,24 @@ bool weft_path_is_dir(const char *path)
 weft_status weft_make_dirs(const char *path)
 {
     if (!*path)
-        return weft_fail(WEFT_E_ARG, "the name of a folder is empty");
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_NOWHERE, "the name of a folder is empty");
     char *copy = weft_strdup(path);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    WEFT_TRY(WEFT_ALLOCATED(copy, "path %s", path));
     weft_status_code status = WEFT_OK;
     for (char *p = copy + 1; status == WEFT_OK; p++) {
         if (*p != '/' && *p != '\0')
             continue;
-        const char kept = *p;
+        const char saved = *p;
         *p = '\0';
         const bool made = mkdir(copy, 0777) == 0;
         if (!made && errno != EEXIST)
-            status = weft_fail_errno("cannot make folder %s", copy);
+            status = weft_error_errno(WEFT_AT(.file = copy), "cannot make this folder");
         else if (!made && !weft_path_is_dir(copy))
-            status = weft_fail(WEFT_E_IO,
-                               "%s is a file, and a folder is wanted there: move it away, or name "
-                               "another folder",
-                               copy);
-        *p = kept;
-        if (kept == '\0')
+            status = weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = copy),
+                                "a folder is needed here, but this is a file. Move the file, or "
+                                "name another folder.");
+        *p = saved;
+        if (saved == '\0')
             break;
     }
     weft_free(copy);
@@ -84,8 +82,7 @@ weft_status weft_make_parent(const char *path)
     if (length <= 1)
         return WEFT_OK; /* here, or the root */
     char *folder = weft_strdup(path);
-    if (!folder)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    WEFT_TRY(WEFT_ALLOCATED(folder, "path %s", path));
     folder[length - 1] = '\0';
     const weft_status_code status = weft_make_dirs(folder);
     weft_free(folder);
@@ -96,21 +93,25 @@ weft_status weft_remove_tree(const char *path)
 {
     struct stat st;
     if (lstat(path, &st) != 0)
-        return errno == ENOENT ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
+        return errno == ENOENT ? WEFT_OK
+                               : weft_error_errno(WEFT_AT(.file = path), "cannot remove it");
     if (S_ISDIR(st.st_mode)) {
         weft_names names = {0};
         WEFT_TRY(weft_list_dir(path, false, &names));
         weft_status_code status = WEFT_OK;
         for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
             char *child = weft_path_join(path, names.name[i]);
-            status = child ? weft_remove_tree(child) : weft_fail(WEFT_E_MEMORY, "out of memory");
+            status = child ? weft_remove_tree(child) : weft_no_memory("a path");
             weft_free(child);
         }
         weft_names_free(&names);
         WEFT_TRY(status);
-        return rmdir(path) == 0 ? WEFT_OK : weft_fail_errno("cannot remove folder %s", path);
+        return rmdir(path) == 0
+                   ? WEFT_OK
+                   : weft_error_errno(WEFT_AT(.file = path), "cannot remove the folder");
     }
-    return unlink(path) == 0 ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
+    return unlink(path) == 0 ? WEFT_OK
+                             : weft_error_errno(WEFT_AT(.file = path), "cannot remove the file");
 }
 
 static weft_status remove_files(const char *dir, bool deep,
@@ -125,8 +126,8 @@ static weft_status remove_files(const char *dir, bool deep,
         char *path = weft_path_join(dir, names.name[i]);
         const bool gone = path && (unlink(path) == 0 || errno == ENOENT);
         if (!gone && status == WEFT_OK)
-            status = path ? weft_fail_errno("cannot remove %s", path)
-                          : weft_fail(WEFT_E_MEMORY, "%s: out of memory", dir);
+            status = path ? weft_error_errno(WEFT_AT(.file = path), "cannot remove the file")
+                          : weft_no_memory("%s", dir);
         weft_free(path);
     }
     weft_names_free(&names);
@@ -139,7 +140,7 @@ weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name
     return remove_files(dir, false, unwanted, user);
 }
 
-/* The number behind ".tmp." at the end of a name; -1: none is there. */
+/* The process id after ".tmp." at the end of a name; -1: the name has none. */
 static long temporary_writer(const char *name)
 {
     const char *mark = NULL, *next = name;
@@ -191,7 +192,7 @@ static bool writer_is_gone(const char *dir, const char *name)
 
 typedef struct leftovers {
     const char *dir, *of; /* name of the file that they were to become; NULL: any */
-    bool stem;            /* of: what such names begin with */
+    bool stem;            /* `of` is a prefix of such names */
 } leftovers;
 
 static bool is_leftover(const char *name, void *user)
@@ -210,14 +211,15 @@ weft_status weft_remove_leftovers(const char *dir, bool deep)
     return remove_files(dir, deep, is_leftover, &all);
 }
 
-/* Those of names that are, or begin with, the first `length` letters of the path's. */
+/* Removes leftovers whose name equals the first `length` letters of the path's name, or with `stem`
+ * begins with them. */
 static weft_status remove_named(const char *path, size_t length, bool stem)
 {
     const char *base = weft_path_base(path);
     char *copy = weft_strdup(path), *name = weft_strdup(base);
     weft_status_code status = WEFT_OK;
     if (!copy || !name) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+        status = weft_no_memory("path %s", path);
     } else {
         copy[base - path] = '\0';
         name[length] = '\0';
@@ -247,9 +249,10 @@ static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return weft_fail_errno("cannot read %s", path);
+            return weft_error_errno(WEFT_AT(.file = path), "cannot read the file");
         if (n == 0)
-            return weft_fail(WEFT_E_IO, "%s: shrank while it was read", path);
+            return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = path),
+                              "the file became shorter while it was read");
         done += n;
     }
     return WEFT_OK;
@@ -262,40 +265,30 @@ static weft_status refuse_lfs_pointer(const char *path, const void *data, int64_
     const int64_t length = (int64_t)sizeof begin - 1;
     if (bytes < length || bytes > 1024 || memcmp(data, begin, (size_t)length) != 0)
         return WEFT_OK;
-    return weft_fail(WEFT_E_FORMAT,
-                     "%s: this is a Git LFS pointer and not the file itself. Run `git lfs pull` in "
-                     "its repository, or download the file.",
-                     path);
+    return weft_error(WEFT_MSG_GIT_LFS_POINTER, WEFT_AT(.file = path),
+                      "this is a Git LFS pointer and not the file itself. Run `git lfs pull` in "
+                      "its repository, or download the file.");
 }
 
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return weft_fail_errno("cannot open %s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     weft_status_code status = WEFT_OK;
     char *buffer = NULL;
     struct stat st;
-    if (fstat(fd, &st) != 0) {
-        status = weft_fail_errno("cannot stat %s", path);
-        goto out;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        status = weft_fail(WEFT_E_FORMAT, "%s: not a regular file", path);
-        goto out;
-    }
-    if (st.st_size > limit) {
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: %lld bytes, more than the %lld this kind of file may have", path,
-                           (long long)st.st_size, (long long)limit);
-        goto out;
-    }
+    if (fstat(fd, &st) != 0)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = path), "cannot read the file's size"));
+    if (!S_ISREG(st.st_mode))
+        WEFT_GO(
+            weft_error(WEFT_MSG_FILE_KIND, WEFT_AT(.file = path), "this is not a regular file"));
+    if (st.st_size > limit)
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, WEFT_NUMBER(st.st_size)),
+                           "the file has %lld bytes; files of this kind have at most %" PRId64,
+                           (long long)st.st_size, limit));
     buffer = weft_alloc((int64_t)st.st_size + 1);
-    if (!buffer) {
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld bytes", path,
-                           (long long)st.st_size);
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(buffer, "%s: %lld bytes", path, (long long)st.st_size));
     WEFT_GO(read_all(fd, path, buffer, st.st_size));
     WEFT_GO(refuse_lfs_pointer(path, buffer, st.st_size));
     *data = buffer;
@@ -316,15 +309,16 @@ weft_status weft_file_begin(weft_file_writer *writer, const char *path)
     writer->temporary = temporary.data;
     if (temporary.failed || !writer->path) {
         weft_file_abort(writer);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+        return weft_no_memory("path %s", path);
     }
     writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (writer->fd < 0) {
-        const weft_status_code status = weft_fail_errno("cannot write %s", path);
+        const weft_status_code status =
+            weft_error_errno(WEFT_AT(.file = path), "cannot write the file");
         weft_file_abort(writer);
         return status;
     }
-    (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* tells others that it is being written */
+    (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* marks the file as being written */
     return WEFT_OK;
 }
 
@@ -336,8 +330,9 @@ weft_status weft_file_write(weft_file_writer *writer, const void *data, int64_t 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return weft_fail_errno("cannot write %s (%lld bytes in)", writer->path,
-                                   (long long)(writer->bytes + done));
+            return weft_error_errno(WEFT_AT(.file = writer->path),
+                                    "cannot write the file after %" PRId64 " bytes",
+                                    writer->bytes + done);
         done += n;
     }
     writer->bytes += bytes;
@@ -347,8 +342,7 @@ weft_status weft_file_write(weft_file_writer *writer, const void *data, int64_t 
 static weft_status sync_folder_of(const char *path)
 {
     char *copy = weft_strdup(path);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    WEFT_TRY(WEFT_ALLOCATED(copy, "path %s", path));
     char *slash = strrchr(copy, '/');
     if (slash == copy)
         slash[1] = '\0';
@@ -357,22 +351,25 @@ static weft_status sync_folder_of(const char *path)
     const int fd = open(slash ? copy : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     weft_free(copy);
     if (fd < 0)
-        return weft_fail_errno("cannot open the folder of %s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the folder of the file");
     const int failed = fsync(fd) != 0 && errno != EINVAL; /* some file systems cannot */
     close(fd);
-    return failed ? weft_fail_errno("cannot sync the folder of %s", path) : WEFT_OK;
+    return failed ? weft_error_errno(WEFT_AT(.file = path),
+                                     "cannot write the folder of the file to disk")
+                  : WEFT_OK;
 }
 
 weft_status weft_file_commit(weft_file_writer *writer)
 {
     if (!writer->hasty && fsync(writer->fd) != 0)
-        return weft_fail_errno("cannot write %s to disk", writer->path);
+        return weft_error_errno(WEFT_AT(.file = writer->path), "cannot write the file to disk");
     const int closed = close(writer->fd);
     writer->fd = -1;
     if (closed != 0)
-        return weft_fail_errno("cannot close %s", writer->path);
+        return weft_error_errno(WEFT_AT(.file = writer->path), "cannot close the file");
     if (rename(writer->temporary, writer->path) != 0)
-        return weft_fail_errno("cannot rename %s to its final name", writer->temporary);
+        return weft_error_errno(WEFT_AT(.file = writer->temporary), "cannot rename the file to %s",
+                                writer->path);
     weft_free(writer->temporary);
     writer->temporary = NULL;
     if (!writer->hasty)
@@ -416,18 +413,20 @@ weft_status weft_map_open(const char *path, weft_map *map)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return weft_fail_errno("cannot open %s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     struct stat st;
     void *data = NULL;
     weft_status_code status = WEFT_OK;
     if (fstat(fd, &st) != 0)
-        status = weft_fail_errno("cannot stat %s", path);
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the file's size");
     else if (!S_ISREG(st.st_mode))
-        status = weft_fail(WEFT_E_FORMAT, "%s: not a regular file", path);
+        status =
+            weft_error(WEFT_MSG_FILE_KIND, WEFT_AT(.file = path), "this is not a regular file");
     else if (st.st_size > 0) {
         data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
-            status = weft_fail_errno("cannot map %s (%lld bytes)", path, (long long)st.st_size);
+            status = weft_error_errno(WEFT_AT(.file = path), "cannot map the file (%lld bytes)",
+                                      (long long)st.st_size);
         else if ((status = refuse_lfs_pointer(path, data, st.st_size)) != WEFT_OK)
             munmap(data, (size_t)st.st_size);
     }
@@ -457,8 +456,7 @@ static weft_status add_name(weft_names *names, const char *prefix, const char *n
 {
     WEFT_TRY(weft_grow((void **)&names->name, names->count, &names->capacity, sizeof *names->name));
     char *copy = *prefix ? weft_path_join(prefix, name) : weft_strdup(name);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory listing a folder");
+    WEFT_TRY(WEFT_ALLOCATED(copy, "listing a folder"));
     names->name[names->count++] = copy;
     return WEFT_OK;
 }
@@ -485,7 +483,7 @@ static void walk_free(walk *w)
     weft_free(w->seen);
 }
 
-/* Where the folder stands, or would. */
+/* The folder's slot in the hash table, or the empty slot for it. */
 static folder_id *find_folder(folder_id *table, int64_t slots, dev_t device, ino_t inode)
 {
     uint64_t at = ((uint64_t)inode ^ (uint64_t)device << 40) * 0x9E3779B97F4A7C15u >> 20;
@@ -495,14 +493,13 @@ static folder_id *find_folder(folder_id *table, int64_t slots, dev_t device, ino
     return &table[at];
 }
 
-/* *state: what was known of the folder before; afterwards it is known. */
+/* Enters the folder as visited in state `as`. *state: its state before. */
 static weft_status meet_folder(walk *w, const struct stat *st, int as, int *state)
 {
     if (2 * w->seen_count >= w->seen_slots) {
         const int64_t slots = w->seen_slots ? 2 * w->seen_slots : 64;
-        folder_id *table = weft_alloc(slots * (int64_t)sizeof *table);
-        if (!table)
-            return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
+        folder_id *table;
+        WEFT_TRY(WEFT_NEW(table, slots, "listing %s", w->dir));
         for (int64_t i = 0; i < w->seen_slots; i++)
             if (w->seen[i].state != FOLDER_NONE)
                 *find_folder(table, slots, w->seen[i].device, w->seen[i].inode) = w->seen[i];
@@ -532,8 +529,7 @@ static weft_status list_entry(walk *w, const char *prefix, int folder, const cha
     if (there && S_ISDIR(own.st_mode)) {
         char *below = *prefix ? weft_path_join(prefix, name) : weft_strdup(name);
         const weft_status_code status =
-            below ? list_into(w, below)
-                  : weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
+            below ? list_into(w, below) : weft_no_memory("listing %s", w->dir);
         weft_free(below);
         return status;
     }
@@ -550,19 +546,16 @@ static weft_status list_into(walk *w, const char *prefix)
 {
     weft_status_code status = WEFT_OK;
     char *here = *prefix ? weft_path_join(w->dir, prefix) : weft_strdup(w->dir);
-    if (!here)
-        return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
+    WEFT_TRY(WEFT_ALLOCATED(here, "listing %s", w->dir));
     DIR *stream = opendir(here);
     struct stat st;
     if (!stream && *prefix &&
-        errno == EACCES) { /* its name stands for what is in it: whoever opens it says why */
+        errno == EACCES) { /* list the folder's own name: opening it reports the error */
         status = add_name(&w->names, "", prefix);
         goto out;
     }
-    if (!stream || fstat(dirfd(stream), &st) != 0) {
-        status = weft_fail_errno("cannot read folder %s", here);
-        goto out;
-    }
+    if (!stream || fstat(dirfd(stream), &st) != 0)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = here), "cannot read the folder"));
     if (w->follow) {
         int known;
         WEFT_GO(meet_folder(w, &st, FOLDER_SEEN, &known));
@@ -610,8 +603,8 @@ weft_status weft_list_tree(const char *dir, const char *except, weft_names *file
     if (except && stat(except, &st) == 0)
         WEFT_GO(meet_folder(&w, &st, FOLDER_EXCEPT, &known));
     WEFT_GO(list_into(&w, ""));
-    /* Links after the folders themselves, and by name: what a file is called does not depend on the
-     * order in which the disk tells the entries. */
+    /* Links come after the folders, sorted by name: a file's path must not depend on the order in
+     * which the file system lists entries. */
     while (w.links.count > 0) {
         int64_t first = 0;
         for (int64_t i = 1; i < w.links.count; i++)

@@ -12,7 +12,7 @@ bool weft_path_exists(const char *path);
 bool weft_path_is_dir(const char *path);
 
 weft_status weft_make_dirs(const char *path);   /* like mkdir -p */
-weft_status weft_make_parent(const char *path); /* the folder that `path` lies in */
+weft_status weft_make_parent(const char *path); /* the folder that contains `path` */
 weft_status weft_remove_tree(const char *path);
 /* Removes the files of `dir` (not below it) for whose name `unwanted` is true. The first that
  * cannot be removed is the error; the others are removed all the same. */
@@ -20,17 +20,17 @@ weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name
                               void *user);
 /* Whether the name is one of weft_file_begin's: "<...>.tmp.<pid>". */
 bool weft_is_temporary(const char *name);
-/* Whether a process of this machine has the number and can still write: one that ended is dead also
- * while nobody has asked how it ended (ranks whose launcher was killed may stay so for ever). */
+/* Whether a process of this machine has this id and can still write. A zombie process counts as
+ * dead: ranks whose launcher was killed may stay zombies for ever. */
 bool weft_process_lives(long pid);
-/* Removes the temporary files of `dir`, or (`deep`) also below it, whose writers were killed. Proof
- * is that the lock which a writer holds on its file is free, and that no process of this machine
- * has its number; a file of which this cannot be said stays. */
+/* Removes the temporary files in `dir`, or (`deep`) also below it, whose writers were killed. A
+ * file is removed only if the writer's lock on it is free and no process of this machine has the
+ * writer's id. Any other file stays. */
 weft_status weft_remove_leftovers(const char *dir, bool deep);
-/* The same of the one file `path`, whose folder others may use; */
+/* Removes the temporary files of the file `path` only; other processes may use its folder. */
 weft_status weft_remove_leftovers_of(const char *path);
-/* of it and of all files beside it that are named after it: dog.npy and dog.walk.safetensors of
- * dog.mp4. */
+/* Removes the temporary files of `path` and of the files of its folder that are named after it:
+ * dog.npy and dog.sampling.safetensors for dog.mp4. */
 weft_status weft_remove_leftovers_beside(const char *path);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT, and
@@ -44,8 +44,8 @@ typedef struct weft_file_writer {
     int fd;
     char *path, *temporary; /* owned */
     int64_t bytes;          /* written so far */
-    /* Set after weft_file_begin: commit waits for no disk. A machine that fails may leave a file of
-     * this name with other bytes: for what is checked when it is read and can be made again. */
+    /* Set after weft_file_begin: commit does not wait for the disk. After a crash of the machine
+     * the file may have wrong bytes. For files with checksums that weft can write again. */
     bool hasty;
 } weft_file_writer;
 weft_status weft_file_begin(weft_file_writer *writer, const char *path);
@@ -63,8 +63,8 @@ typedef struct weft_map {
 } weft_map;
 weft_status weft_map_open(const char *path, weft_map *map);
 void weft_map_close(weft_map *map);
-/* Part of a file's map that will hardly be looked at again: its whole pages count no longer as
- * memory of this process, and come back from the file when they are; what was written stays. */
+/* Drops the whole pages of a part of a mapped file from the resident memory of this process. A
+ * later access reads them from the file again. Written data is kept. */
 void weft_map_forget(const void *data, int64_t bytes);
 
 /* Names in a folder, sorted by bytes, without "." and ".."; recursive gives paths relative to
@@ -75,11 +75,11 @@ typedef struct weft_names {
     int64_t count, capacity;
 } weft_names;
 weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names);
-/* All regular files below `dir`, through symbolic links to files and to folders. Every folder is
- * walked once, so that links may go round in circles: under its own path where it lies below `dir`
- * itself, else under the first link by name. The folder `except` (NULL: none) is left out wherever
- * it is met. `others` is what gave no file: links to nothing or to a folder that was walked
- * already, sockets, pipes, devices. Both sorted by bytes. */
+/* Lists all regular files below `dir`, through symbolic links to files and to folders. Every folder
+ * is visited once, so that cycles of links are harmless: under its own path if it is below `dir`
+ * itself, else under the first link by name. The folder `except` (NULL: none) is skipped. `others`
+ * lists all other entries: dangling links, links to a visited folder, sockets, pipes, devices.
+ * Both are sorted by bytes. */
 weft_status weft_list_tree(const char *dir, const char *except, weft_names *files,
                            weft_names *others);
 void weft_names_free(weft_names *names);

@@ -4,10 +4,10 @@
 #ifndef WEFT_HASH_H
 #define WEFT_HASH_H
 
-#define XXH_STATIC_LINKING_ONLY /* a state may stand on the stack */
+#define XXH_STATIC_LINKING_ONLY /* allows a state on the stack */
 #include <xxhash.h>
 #ifdef __x86_64__
-#include <xxh_x86dispatch.h> /* of libxxhash too: its macros choose when they run */
+#include <xxh_x86dispatch.h> /* libxxhash's choice of the instruction set at run time */
 #endif
 
 #include "base/memory.h"

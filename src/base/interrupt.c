@@ -19,7 +19,7 @@ static void on_signal(int number)
     }
     interrupted = 1;
     if (write(STDERR_FILENO, message, sizeof message - 1) < 0)
-        return; /* nobody is reading; the flag is what counts */
+        return; /* the pipe has no reader; the flag is enough */
 }
 
 static sigset_t stopping(void)
@@ -40,9 +40,9 @@ static void *listen(void *unused)
     return unused;
 }
 
-/* No thread that computes may be interrupted: oneDNN 2.6's SGEMM packs into a buffer on the heap
- * that it has made its stack pointer, and the kernel writes a handler's frame below that pointer,
- * over whatever the heap keeps there. All threads that are made from here on inherit the mask. */
+/* Blocks the signals in all threads that compute. The SGEMM of oneDNN 2.6 points the stack pointer
+  * at a packing buffer on the heap. The kernel would write a handler's frame below that pointer,
+  * over other data of the heap. Threads that are created after this call inherit the mask. */
 void weft_interrupt_catch(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -51,7 +51,9 @@ void weft_interrupt_catch(void)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, listen, NULL) != 0) {
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-        weft_warn("no thread to listen for Ctrl-C: it stops at once, without a checkpoint");
+        weft_warning(WEFT_MSG_ENVIRONMENT_IGNORED, WEFT_NOWHERE,
+                     "no thread can be started to receive Ctrl-C; it will stop the command at "
+                     "once, without a checkpoint");
         return;
     }
     pthread_detach(thread);
@@ -77,5 +79,5 @@ weft_status weft_interrupt_check(void)
 {
     if (!interrupted)
         return WEFT_OK;
-    return weft_fail(WEFT_E_CANCELLED, "stopped by the user");
+    return weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE, "stopped by the user");
 }

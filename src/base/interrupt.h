@@ -10,7 +10,7 @@
 /* Called once by the program, before it makes threads, for verbs that ask weft_interrupted() often
  * (twice a second or more). A thread that does nothing else takes the signals. */
 void weft_interrupt_catch(void);
-/* In a forked child: Ctrl-C is left to the parent, SIGTERM ends it. */
+/* Call in a forked child: the parent handles Ctrl-C, SIGTERM ends the child. */
 void weft_interrupt_leave_to_parent(void);
 bool weft_interrupted(void);
 /* WEFT_E_CANCELLED with a message when interrupted, for WEFT_TRY in loops. */

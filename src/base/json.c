@@ -20,8 +20,9 @@ weft_status weft_json_parse_at(const char *text, int64_t bytes, const char *name
     json_error_t error;
     json_t *parsed = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!parsed)
-        return weft_fail(WEFT_E_FORMAT, "%s:%lld:%d: not valid JSON: %s", name,
-                         (long long)line + error.line - 1, error.column, error.text);
+        return weft_error(WEFT_MSG_JSON_SYNTAX,
+                          WEFT_AT(.file = name, .line = line + error.line - 1),
+                          "not valid JSON at column %d: %s", error.column, error.text);
     *json = parsed;
     return WEFT_OK;
 }
@@ -74,8 +75,8 @@ weft_status weft_json_save(const char *path, const json_t *json)
 {
     char *text = json_dumps(json, JSON_INDENT(1));
     if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory, or a number that JSON cannot hold",
-                         path);
+        return weft_error(WEFT_MSG_OUT_OF_MEMORY, WEFT_AT(.file = path),
+                          "out of memory, or a number that JSON cannot express");
     const size_t len = strlen(text);
     text[len] = '\n'; /* over the NUL: the length is passed on */
     const weft_status_code status = weft_file_write_atomic(path, text, (int64_t)len + 1);
@@ -104,8 +105,9 @@ weft_status weft_json_only(const json_t *object, const char *where, const char *
         if (is_known)
             continue;
         const char *near = weft_nearest_name(key, known, count);
-        return weft_fail(WEFT_E_FORMAT, "%s: there is no key \"%.60s\"%s%s%s", where, key,
-                         near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+        return weft_error(WEFT_MSG_JSON_UNKNOWN_KEY, WEFT_AT(.file = where, .key = key),
+                          "unknown key%s%s%s", near ? "; did you mean \"" : "", near ? near : "",
+                          near ? "\"?" : "");
     }
     return WEFT_OK;
 }
@@ -121,11 +123,12 @@ static weft_status wrong(const char *where, const char *key, const char *wanted,
                          const json_t *value)
 {
     if (!value)
-        return weft_fail(WEFT_E_FORMAT, "%s: key \"%s\" is missing; %s is needed", where, key,
-                         wanted);
+        return weft_error(WEFT_MSG_JSON_MISSING_KEY, WEFT_AT(.file = where, .key = key),
+                          "this key is missing; expected %s", wanted);
     char *text = weft_json_line(value);
-    const weft_status_code code = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not %s", where,
-                                            key, text ? text : "?", wanted);
+    const weft_status_code code =
+        weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where, .key = key, .value = text),
+                   "%.80s is not %s", text ? text : "this value", wanted);
     weft_free(text);
     return code;
 }

@@ -11,7 +11,7 @@
 /* The caller owns *json (json_decref). Duplicate keys are errors. */
 weft_status weft_json_load(const char *path, json_t **json);
 weft_status weft_json_parse(const char *text, int64_t bytes, const char *name, json_t **json);
-/* The same of text that begins in line `line` of `name`. */
+/* Parses text that begins in line `line` of `name`. */
 weft_status weft_json_parse_at(const char *text, int64_t bytes, const char *name, int64_t line,
                                json_t **json);
 /* A file of one JSON value a line, in order; empty lines are passed over, and the last one need not
@@ -19,8 +19,8 @@ weft_status weft_json_parse_at(const char *text, int64_t bytes, const char *name
  * it. */
 weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *user, json_t *value),
                             void *user);
-/* The same of what a run appends to: a last line that does not end is being written, or a kill or a
- * full disk cut it, and is none. */
+/* Reads a log that a run appends to. A last line without its end is ignored: it is being written,
+ * or a kill or a full disk truncated it. */
 weft_status weft_json_log_lines(const char *path,
                                 weft_status_code (*each)(void *user, json_t *value), void *user);
 /* Atomic; indent 1, keys in insertion order, newline at the end. */
@@ -32,9 +32,9 @@ char *weft_json_line(const json_t *json);
 weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,
                            int count);
 
-/* Typed members of `object`; `where` (a file or path in it) begins the message. Missing is an error
- * in the plain forms; the _or forms give the fallback when missing or null. Integers accept a real
- * with an integral value. */
+/* Typed members of `object`; `where` (a file, or a path inside a file) begins the message. A
+ * missing member is an error in the plain forms; the _or forms return the fallback for a missing
+ * member or null. Integers accept a real with an integral value. */
 weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where,
                               int64_t *out);
 weft_status weft_json_get_f64(const json_t *object, const char *key, const char *where,

@@ -1,4 +1,4 @@
-/* A list of names in a message: the first of them, then "...", and how many there were. */
+/* A list of names in a message: the first names, then "...", and the number of all names. */
 #ifndef WEFT_BASE_LISTING_H
 #define WEFT_BASE_LISTING_H
 
@@ -10,7 +10,7 @@ typedef struct weft_listing {
 } weft_listing; /* zero-initialise */
 
 void weft_listing_add(weft_listing *listing, const char *name);
-/* "a, b, ..."; "" when there are none. */
+/* "a, b, ..."; "" without names. */
 const char *weft_listing_text(const weft_listing *listing);
 void weft_listing_free(weft_listing *listing);
 

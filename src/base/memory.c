@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,30 +31,84 @@ int64_t weft_alloc_count(void)
     return allocation_count;
 }
 
+/* ---- the source of memory -------------------------------------------------------------------- */
+
+static weft_memory_source source; /* alloc NULL: the C library */
+static atomic_llong blocks;       /* allocated and not freed */
+
+static void *counted(void *ptr)
+{
+    if (ptr)
+        atomic_fetch_add_explicit(&blocks, 1, memory_order_relaxed);
+    return ptr;
+}
+
+weft_status weft_memory_set_source(const weft_memory_source *replacement)
+{
+    const long long used = atomic_load(&blocks);
+    if (used != 0)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(used)),
+                          "the allocator cannot be replaced while weft has %lld blocks of memory; "
+                          "set it before other calls",
+                          used);
+    source = replacement ? *replacement : (weft_memory_source){0};
+    return WEFT_OK;
+}
+
+enum { HEAP_ALIGNMENT = 16 };
+
 void *weft_alloc(int64_t bytes)
 {
     if (!allocation_allowed(bytes))
         return NULL;
-    return calloc(1, bytes ? (size_t)bytes : 1);
+    const size_t size = bytes ? (size_t)bytes : 1;
+    if (!source.alloc)
+        return counted(calloc(1, size));
+    void *ptr = source.alloc(source.user, size, HEAP_ALIGNMENT);
+    return counted(ptr ? memset(ptr, 0, size) : NULL);
+}
+
+/* -1 if the product is too large, which every allocator below refuses. */
+static int64_t array_bytes(int64_t count, size_t size)
+{
+    int64_t bytes = 0;
+    return __builtin_mul_overflow(count, size, &bytes) ? -1 : bytes;
+}
+
+void *weft_calloc(int64_t count, size_t size)
+{
+    return weft_alloc(array_bytes(count, size));
 }
 
 void *weft_realloc(void *ptr, int64_t bytes)
 {
     if (!allocation_allowed(bytes))
         return NULL;
-    return realloc(ptr, bytes ? (size_t)bytes : 1);
+    const size_t size = bytes ? (size_t)bytes : 1;
+    if (source.alloc && !ptr)
+        return counted(source.alloc(source.user, size, HEAP_ALIGNMENT));
+    void *grown = source.alloc ? source.realloc(source.user, ptr, size) : realloc(ptr, size);
+    return ptr ? grown : counted(grown);
 }
 
 void weft_free(void *ptr)
 {
-    free(ptr);
+    if (!ptr)
+        return;
+    atomic_fetch_sub_explicit(&blocks, 1, memory_order_relaxed);
+    if (source.alloc)
+        source.free(source.user, ptr);
+    else
+        free(ptr);
 }
 
 void *weft_alloc_aligned(int64_t bytes)
 {
     if (!allocation_allowed(bytes) || bytes > INT64_MAX - WEFT_ALIGNMENT)
         return NULL;
-    return aligned_alloc(WEFT_ALIGNMENT, (size_t)weft_aligned(bytes ? bytes : 1));
+    const size_t size = (size_t)weft_aligned(bytes ? bytes : 1);
+    return counted(source.alloc ? source.alloc(source.user, size, WEFT_ALIGNMENT)
+                                : aligned_alloc(WEFT_ALIGNMENT, size));
 }
 
 char *weft_strdup(const char *text)
@@ -110,7 +165,7 @@ void *weft_arena_alloc(weft_arena *arena, int64_t bytes)
         if (!b)
             return NULL;
         b->capacity = capacity;
-        /* a large one stands behind the head, whose room small ones go on to use */
+        /* a large block follows the head, so that small allocations still fill the head */
         block **link = large && arena->head ? &arena->head->next : &arena->head;
         b->next = *link;
         *link = b;
@@ -119,6 +174,11 @@ void *weft_arena_alloc(weft_arena *arena, int64_t bytes)
     void *result = b->data + b->used;
     b->used += rounded;
     return result;
+}
+
+void *weft_arena_calloc(weft_arena *arena, int64_t count, size_t size)
+{
+    return weft_arena_alloc(arena, array_bytes(count, size));
 }
 
 char *weft_arena_strdup(weft_arena *arena, const char *text)
@@ -130,15 +190,15 @@ char *weft_arena_strdup(weft_arena *arena, const char *text)
 
 char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args, args_copy;
     va_start(args, fmt);
-    va_copy(again, args);
+    va_copy(args_copy, args);
     const int len = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     char *text = len < 0 ? NULL : weft_arena_alloc(arena, len + 1);
     if (text)
-        vsnprintf(text, (size_t)len + 1, fmt, again);
-    va_end(again);
+        vsnprintf(text, (size_t)len + 1, fmt, args_copy);
+    va_end(args_copy);
     return text;
 }
 
@@ -181,16 +241,16 @@ void weft_buf_append(weft_buf *buf, const void *bytes, int64_t len)
 
 void weft_buf_vprintf(weft_buf *buf, const char *fmt, va_list args)
 {
-    va_list again;
-    va_copy(again, args);
+    va_list args_copy;
+    va_copy(args_copy, args);
     const int len = vsnprintf(NULL, 0, fmt, args);
     if (len >= 0 && buf_reserve(buf, len)) {
-        vsnprintf(buf->data + buf->len, (size_t)len + 1, fmt, again);
+        vsnprintf(buf->data + buf->len, (size_t)len + 1, fmt, args_copy);
         buf->len += len;
     } else {
         buf->failed = true;
     }
-    va_end(again);
+    va_end(args_copy);
 }
 
 void weft_buf_printf(weft_buf *buf, const char *fmt, ...)
@@ -204,8 +264,7 @@ void weft_buf_printf(weft_buf *buf, const char *fmt, ...)
 weft_status weft_buf_check(const weft_buf *buf)
 {
     if (buf->failed)
-        return weft_fail(WEFT_E_MEMORY, "out of memory after %lld bytes of text",
-                         (long long)buf->len);
+        return weft_no_memory("more than %" PRId64 " bytes of text", buf->len);
     return WEFT_OK;
 }
 
@@ -223,9 +282,8 @@ weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t el
     void *grown =
         larger > INT64_MAX / element_bytes ? NULL : weft_realloc(*array, larger * element_bytes);
     if (!grown)
-        return weft_fail(WEFT_E_MEMORY,
-                         "out of memory growing a list to %lld elements of %lld bytes",
-                         (long long)larger, (long long)element_bytes);
+        return weft_no_memory("growing a list to %" PRId64 " elements of %" PRId64 " bytes", larger,
+                              element_bytes);
     *array = grown;
     *capacity = larger;
     return WEFT_OK;
@@ -244,7 +302,7 @@ const char *weft_format_bytes(int64_t bytes, char text[32])
     return text;
 }
 
-/* The number behind `key` in the file, times `unit`; -1: none. */
+/* The number after `key` in the file, times `unit`; -1: none. */
 static int64_t number_in(const char *path, const char *key, int64_t unit)
 {
     char line[256];
@@ -307,9 +365,9 @@ weft_status weft_memory_check(int64_t bytes, const char *what)
     if ((double)bytes <= most)
         return WEFT_OK;
     char need[32], has[32];
-    return weft_fail(WEFT_E_MEMORY,
-                     "%s: %s are needed, this machine has %s; make the model or the batch smaller",
-                     what, weft_format_bytes(bytes, need), weft_format_bytes((int64_t)most, has));
+    return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_NOWHERE,
+                      "%s: %s are needed, and this machine has %s. Use a smaller model or batch.",
+                      what, weft_format_bytes(bytes, need), weft_format_bytes((int64_t)most, has));
 }
 
 const char *weft_format_seconds(double seconds, char text[32])

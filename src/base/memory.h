@@ -11,6 +11,8 @@
 
 /* Heap. NULL on failure (no message: the caller says what it was for). Memory is zeroed. */
 void *weft_alloc(int64_t bytes);
+/* `count` elements of `size` bytes each. NULL also if the product is more than an int64_t. */
+void *weft_calloc(int64_t count, size_t size);
 void *weft_realloc(void *ptr, int64_t bytes); /* new bytes are not zeroed */
 void weft_free(void *ptr);                    /* accepts NULL */
 char *weft_strdup(const char *text);
@@ -23,6 +25,21 @@ static inline int64_t weft_aligned(int64_t bytes) /* rounded up to one */
 /* So aligned, not zeroed; free with weft_free. */
 void *weft_alloc_aligned(int64_t bytes);
 
+/* Source of the process's memory: functions that replace malloc, realloc and free. Several threads
+ * may call them at a time. */
+typedef struct weft_memory_source {
+    /* `alignment` is a power of two, 16 or more. The content is undefined. NULL: out of memory. */
+    void *(*alloc)(void *user, size_t bytes, size_t alignment);
+    /* Same contract as realloc, with an alignment of 16. NULL: out of memory, and `ptr` is
+     * unchanged. */
+    void *(*realloc)(void *user, void *ptr, size_t bytes);
+    void (*free)(void *user, void *ptr); /* `ptr` is not NULL */
+    void *user;
+} weft_memory_source;
+/* Replaces the source of memory (copied; NULL: the C library). Returns WEFT_E_ARG while memory of
+ * the earlier source is in use. No other thread may call weft meanwhile. */
+weft_status weft_memory_set_source(const weft_memory_source *source);
+
 /* Tests: the n-th allocation of this thread from now (1 = the next) fails, once; 0 switches off.
  * weft_alloc_count() counts this thread's allocations, to find where the loop over n ends. */
 void weft_alloc_fail_at(int64_t n);
@@ -34,10 +51,19 @@ weft_arena *weft_arena_create(void); /* NULL: out of memory */
 void weft_arena_free(weft_arena *arena);
 /* Zeroed, 16-byte aligned; NULL: out of memory. */
 void *weft_arena_alloc(weft_arena *arena, int64_t bytes);
+void *weft_arena_calloc(weft_arena *arena, int64_t count, size_t size);
 char *weft_arena_strdup(weft_arena *arena, const char *text);
 char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 int64_t weft_arena_bytes(const weft_arena *arena); /* reserved in all */
+
+/* Sets the pointer `ptr` to `count` zeroed elements on the heap or in an arena, or to NULL, and
+ * checks it with WEFT_ALLOCATED (base/status.h):
+ *   WEFT_TRY(WEFT_NEW(order, count, "the order of %" PRId64 " tasks", count)); */
+#define WEFT_NEW(ptr, count, ...)                                                                  \
+    WEFT_ALLOCATED((ptr) = weft_calloc((count), sizeof *(ptr)), __VA_ARGS__)
+#define WEFT_ARENA_NEW(arena, ptr, count, ...)                                                     \
+    WEFT_ALLOCATED((ptr) = weft_arena_calloc((arena), (count), sizeof *(ptr)), __VA_ARGS__)
 
 /* Growable byte buffer and string builder. Zero-initialise; `data` is always NUL-terminated once
  * something was appended. Sticky failure: after an allocation fails `failed` is set, further
@@ -59,22 +85,23 @@ void weft_buf_free(weft_buf *buf);
  *   WEFT_TRY(weft_grow((void **)&list, count, &capacity, sizeof *list)); list[count++] = ...; */
 weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t element_bytes);
 
-/* Gives back to the machine what was freed: behind a phase that needed much for a while, and whose
- * holes the next one would stand beside. */
+/* Returns freed memory to the system. Call after a phase with a high peak: its freed blocks would
+ * otherwise stay resident next to the blocks of the next phase. */
 void weft_memory_trim(void);
 /* Bytes of this process that are in memory now; 0: not known. */
 int64_t weft_memory_resident(void);
-/* The most that were so far. */
+/* Peak of the resident bytes so far. */
 int64_t weft_memory_peak(void);
 
-/* Bytes that this process can still take without another one's giving way: what the machine has
- * free and its control group leaves. INT64_MAX: not known. */
+/* Bytes that this process can still allocate without taking memory from another process: the
+ * minimum of the machine's available memory and the limit of the control group. INT64_MAX:
+ * unknown. */
 int64_t weft_memory_available(void);
 /* Bytes of memory of the machine, or of this process's control group if that has less. INT64_MAX:
  * unknown. */
 int64_t weft_memory_machine(void);
-/* From now on this process can reserve at most `bytes` more of private memory: further allocations
- * fail, also those of libraries. 0: no limit. False: the system does not limit it. */
+/* Limits this process to `bytes` more of private memory from now on. Allocations above the limit
+ * fail, also in libraries. 0: no limit. False: the system does not support a limit. */
 bool weft_memory_limit(int64_t bytes);
 
 /* WEFT_E_MEMORY when `bytes` are more than the machine's memory and swap together: Linux promises

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Purposes keep streams of one seed apart. Append only: the numbers are in checkpoints. */
+/* Purposes keep streams of one seed apart. Append only: checkpoints store these values. */
 typedef enum weft_rng_purpose {
     WEFT_RNG_INIT = 1,     /* parameter initialisation */
     WEFT_RNG_NOISE = 2,    /* diffusion noise */
@@ -20,7 +20,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_SYNTH = 9,    /* synthetic footage */
     WEFT_RNG_PLAN = 10,    /* planner searches */
     WEFT_RNG_TEST = 11,
-    WEFT_RNG_IDENTITY = 12, /* pictures of an identity that are left away */
+    WEFT_RNG_IDENTITY = 12, /* dropout of identity images */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

@@ -1,7 +1,7 @@
-/* The file is reached through its mapping alone: pages that were copied to or from are dropped from
- * the process at once (they stay in the page cache as long as the machine has room for them, and go
- * to the disk when the system likes). All of its room is reserved and nobody else can open it: a
- * write finds no full disk and no shorter file. */
+/* The file is accessed only through its mapping. Pages are dropped from the process right after
+ * they are copied; they stay in the page cache while the machine has free memory. All blocks of the
+ * file are reserved and no other process can open it, so a write cannot hit a full disk or a
+ * truncated file. */
 #include "base/scratch_map.h"
 
 #include "base/fs.h"
@@ -29,17 +29,18 @@ static int open_nameless(const char *dir)
     return named;
 }
 
-static weft_status no_room(const char *dir, int64_t bytes, const char *remedy, int error)
+static weft_status no_space(const char *dir, int64_t bytes, const char *remedy, int error)
 {
     char text[2][32];
     struct statvfs fs;
     if (error != ENOSPC && error != EDQUOT && error != EFBIG)
-        return weft_fail(WEFT_E_IO, "%s: cannot keep a file of %s there: %s", dir,
-                         weft_format_bytes(bytes, text[0]), strerror(error));
+        return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = dir),
+                          "cannot create a file of %s in this folder: %s",
+                          weft_format_bytes(bytes, text[0]), strerror(error));
     const int64_t left = statvfs(dir, &fs) ? 0 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
-    return weft_fail(WEFT_E_IO,
-                     "%s: there is no room for the %s that are moved there: %s are free. %s", dir,
-                     weft_format_bytes(bytes, text[0]), weft_format_bytes(left, text[1]), remedy);
+    return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = dir, WEFT_NUMBER(left)),
+                      "offloading needs %s in this folder, and %s are free. %s",
+                      weft_format_bytes(bytes, text[0]), weft_format_bytes(left, text[1]), remedy);
 }
 
 weft_status weft_scratch_map(const char *dir, int64_t bytes, const char *remedy, void **data)
@@ -47,17 +48,18 @@ weft_status weft_scratch_map(const char *dir, int64_t bytes, const char *remedy,
     WEFT_TRY(weft_make_dirs(dir));
     const int fd = open_nameless(dir);
     if (fd < 0)
-        return weft_fail(WEFT_E_IO, "%s: cannot keep a file there: %s", dir, strerror(errno));
+        return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = dir),
+                          "cannot create a file in this folder: %s", strerror(errno));
     const int error = posix_fallocate(fd, 0, bytes);
     if (error) {
         close(fd);
-        return no_room(dir, bytes, remedy, error);
+        return no_space(dir, bytes, remedy, error);
     }
     void *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     const int failed = errno;
     close(fd);
     if (map == MAP_FAILED)
-        return no_room(dir, bytes, remedy, failed);
+        return no_space(dir, bytes, remedy, failed);
     *data = map;
     return WEFT_OK;
 }
@@ -79,8 +81,7 @@ weft_status weft_scratch_reserve(const char *dir, int64_t bytes, const char *rem
         return WEFT_OK;
     }
     out->data = weft_alloc_aligned(bytes + !bytes);
-    if (!out->data)
-        return weft_fail(WEFT_E_MEMORY, "no memory for %s", weft_format_bytes(bytes, text));
+    WEFT_TRY(WEFT_ALLOCATED(out->data, "%s", weft_format_bytes(bytes, text)));
     memset(out->data, 0, (size_t)bytes);
     return WEFT_OK;
 }

@@ -1,76 +1,215 @@
 #include "base/status.h"
 
+#include "base/memory.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 4096 };
-static _Thread_local char message[MESSAGE_BYTES];
+enum { TEXT_BYTES = 4096, LOCATION_BYTES = 1024, MESSAGE_BYTES = TEXT_BYTES + LOCATION_BYTES };
 
-weft_status_code weft_fail(weft_status_code code, const char *fmt, ...)
+/* An error as its thread keeps it; `at` points into the text members. */
+struct weft_error_copy {
+    weft_status_code code;
+    weft_message_class kind;
+    weft_message_fields at;
+    char file[LOCATION_BYTES], key[512], value[512];
+    char context[LOCATION_BYTES]; /* further places, printed before the place of `at` */
+    char text[TEXT_BYTES];
+    char message[MESSAGE_BYTES + LOCATION_BYTES]; /* context, place and text */
+};
+static _Thread_local weft_error_copy last;
+
+static void copy_text(char *to, size_t size, const char *from)
 {
-    char text[MESSAGE_BYTES]; /* the arguments may point into `message` */
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    memcpy(message, text, sizeof text);
+    snprintf(to, size, "%s", from ? from : "");
+}
+
+/* `at` may point into `last`. */
+static void copy_fields(const weft_message_fields *at)
+{
+    const weft_message_fields from = at ? *at : (weft_message_fields){0};
+    char file[sizeof last.file], key[sizeof last.key], value[sizeof last.value];
+    copy_text(file, sizeof file, from.file);
+    copy_text(key, sizeof key, from.key);
+    copy_text(value, sizeof value, from.value);
+    memcpy(last.file, file, sizeof file);
+    memcpy(last.key, key, sizeof key);
+    memcpy(last.value, value, sizeof value);
+    last.at = from;
+    last.at.file = file[0] ? last.file : NULL;
+    last.at.key = key[0] ? last.key : NULL;
+    last.at.value = from.value ? last.value : NULL;
+}
+
+static void render(void)
+{
+    char location[LOCATION_BYTES + 600];
+    snprintf(last.message, sizeof last.message, "%s%s%s", last.context,
+             weft_message_place(&last.at, location, sizeof location), last.text);
+}
+
+static weft_status_code record(weft_status_code code, weft_message_class kind,
+                               const weft_message_fields *at, const char *text)
+{
+    copy_fields(at);
+    last.code = code;
+    last.kind = kind;
+    last.context[0] = '\0';
+    copy_text(last.text, sizeof last.text, text);
+    render();
     return code;
 }
 
-weft_status_code weft_fail_errno(const char *fmt, ...)
+weft_status_code weft_error(weft_message_class kind, const weft_message_fields *at, const char *fmt,
+                            ...)
 {
-    const int error = errno;
-    char text[MESSAGE_BYTES];
+    char text[TEXT_BYTES]; /* the arguments may point into `last` */
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    weft_status_code code = WEFT_E_IO;
-    const char *remedy = "";
+    return record((weft_status_code)weft_message_status(kind), kind, at, text);
+}
+
+static weft_message_class class_of_errno(int error)
+{
     switch (error) {
     case ENOSPC:
-    case EDQUOT:
-        code = WEFT_E_SPACE;
-        remedy = "; free some space there or choose another folder";
-        break;
+    case EDQUOT: return WEFT_MSG_DISK_FULL;
     case EACCES:
     case EPERM:
-    case EROFS:
-        code = WEFT_E_PERMISSION;
-        remedy = "; check the owner and mode of the file and its folder";
-        break;
-    case ENOENT: code = WEFT_E_NOT_FOUND; break;
-    case ENOMEM: code = WEFT_E_MEMORY; break;
-    default: break;
+    case EROFS: return WEFT_MSG_PERMISSION_DENIED;
+    case ENOENT: return WEFT_MSG_FILE_NOT_FOUND;
+    case ENOMEM: return WEFT_MSG_OUT_OF_MEMORY;
+    default: return WEFT_MSG_FILE_IO;
     }
-    return weft_fail(code, "%s: %s%s", text, strerror(error), remedy);
 }
 
-weft_status_code weft_fail_context(weft_status_code code, const char *fmt, ...)
+static weft_status_code record_errno(int error, const weft_message_fields *at, const char *text)
 {
-    char text[MESSAGE_BYTES];
+    const weft_message_class kind = class_of_errno(error);
+    const char *remedy = "";
+    if (kind == WEFT_MSG_DISK_FULL)
+        remedy = "; free some space there or choose another folder";
+    else if (kind == WEFT_MSG_PERMISSION_DENIED)
+        remedy = "; check the owner and mode of the file and its folder";
+    char whole[TEXT_BYTES];
+    snprintf(whole, sizeof whole, "%s: %s%s", text, strerror(error), remedy);
+    return record((weft_status_code)weft_message_status(kind), kind, at, whole);
+}
+
+weft_status_code weft_error_errno(const weft_message_fields *at, const char *fmt, ...)
+{
+    const int error = errno;
+    char text[TEXT_BYTES - 256];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return weft_fail(code, "%s: %s", text, message);
+    return record_errno(error, at, text);
 }
 
-weft_status_code weft_fail_remedy(weft_status_code code, const char *fmt, ...)
+weft_status_code weft_no_memory(const char *fmt, ...)
 {
-    char text[MESSAGE_BYTES];
+    char text[TEXT_BYTES] = "out of memory for ";
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text + used, sizeof text - used, fmt, args);
+    va_end(args);
+    return record(WEFT_E_MEMORY, WEFT_MSG_OUT_OF_MEMORY, NULL, text);
+}
+
+static void prepend_context(const char *location)
+{
+    char before[sizeof last.context];
+    copy_text(before, sizeof before, last.context);
+    snprintf(last.context, sizeof last.context, "%.400s%.600s", location, before);
+}
+
+weft_status_code weft_error_at(weft_status_code code, const weft_message_fields *at)
+{
+    weft_message_fields both = last.at;
+    if (last.at.file && at->file && strcmp(last.at.file, at->file) != 0) {
+        char location[LOCATION_BYTES + 600];
+        prepend_context(weft_message_place(at, location, sizeof location));
+    } else {
+        both.file = both.file ? both.file : at->file;
+        both.line = both.line ? both.line : at->line;
+        both.key = both.key ? both.key : at->key;
+        both.value = both.value ? both.value : at->value;
+    }
+    if (!both.has_rank && at->has_rank) {
+        both.has_rank = true;
+        both.rank = at->rank;
+    }
+    copy_fields(&both);
+    render();
+    return code;
+}
+
+weft_status_code weft_error_add(weft_status_code code, const char *fmt, ...)
+{
+    char text[TEXT_BYTES / 2], whole[TEXT_BYTES];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return weft_fail(code, "%s. %s", message, text);
+    const size_t length = strlen(last.text);
+    const bool period = length > 0 && last.text[length - 1] == '.';
+    snprintf(whole, sizeof whole, "%.*s%s %s", TEXT_BYTES / 2 - 8, last.text, period ? "" : ".",
+             text);
+    copy_text(last.text, sizeof last.text, whole);
+    render();
+    return code;
 }
 
 const char *weft_error_message(void)
 {
-    return message;
+    return last.message;
+}
+
+const char *weft_error_text(void)
+{
+    return last.text;
+}
+
+weft_message_class weft_error_class(void)
+{
+    return last.kind;
+}
+
+const weft_message_fields *weft_error_fields(void)
+{
+    return &last.at;
+}
+
+void weft_error_clear(void)
+{
+    record(WEFT_OK, WEFT_MSG_NONE, NULL, "");
+}
+
+weft_error_copy *weft_error_save(void)
+{
+    weft_error_copy *copy = weft_alloc((int64_t)sizeof *copy);
+    if (copy)
+        *copy = last;
+    return copy;
+}
+
+weft_status_code weft_error_restore(const weft_error_copy *error)
+{
+    WEFT_TRY(WEFT_ALLOCATED(error, "an error message"));
+    weft_message_fields at = error->at;
+    at.file = at.file ? error->file : NULL;
+    at.key = at.key ? error->key : NULL;
+    at.value = at.value ? error->value : NULL;
+    record(error->code, error->kind, &at, error->text);
+    copy_text(last.context, sizeof last.context, error->context);
+    render();
+    return error->code;
 }
 
 const char *weft_status_name(weft_status_code code)

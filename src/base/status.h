@@ -1,58 +1,60 @@
-/* The one status type of weft.
+/* The status type of weft, and the error of the calling thread.
  *
- * A function that can fail returns weft_status and sets its outputs only on success. Who decides
- * the error calls weft_fail() once, with the values; callers propagate with WEFT_TRY and may add
- * where they were with weft_fail_context(). The message is kept per thread, like errno. */
+ * A function that can fail returns weft_status and sets its outputs only on success. The function
+ * that detects the error calls weft_error() once, with its class, the place and the values; callers
+ * propagate with WEFT_TRY and may add a place with weft_error_at(). The error is kept per thread,
+ * like errno. */
 #ifndef WEFT_BASE_STATUS_H
 #define WEFT_BASE_STATUS_H
 
-/* Grouped by what must be rebuilt before trying again. */
-typedef enum weft_status_code {
-    WEFT_OK = 0,
-    /* the call or its input: fix the argument, the file or the config */
-    WEFT_E_ARG,         /* a value outside its range, an unknown name */
-    WEFT_E_CONFIG,      /* config file or --set: unknown key, wrong type */
-    WEFT_E_FORMAT,      /* a file's content is damaged or not what it says it is */
-    WEFT_E_TOO_LARGE,   /* a file asks for more memory than it may have */
-    WEFT_E_SHAPE,       /* tensor shapes or dtypes do not fit */
-    WEFT_E_UNSUPPORTED, /* legal, but not built in */
-    WEFT_E_NOT_FOUND,
-    WEFT_E_INFEASIBLE, /* no plan satisfies the limits */
-    /* the environment: free room, rights */
-    WEFT_E_IO,
-    WEFT_E_SPACE, /* disk full */
-    WEFT_E_PERMISSION,
-    WEFT_E_MEMORY,
-    /* the op */
-    WEFT_E_NUMERIC, /* NaN, Inf, a loss that left its range */
-    /* the communicator: it must be made anew */
-    WEFT_E_COMM, /* a rank is gone or a deadline passed */
-    /* the job */
-    WEFT_E_CANCELLED, /* interrupted by the user */
-    WEFT_E_INTERNAL,  /* a bug in weft */
-} weft_status_code;
+#include "base/message.h"
+#include "weft/types.h"
 
 /* The return type: as an attribute of the function, because gcc has none for enum types. Locals
  * that hold a status are weft_status_code. */
 #define weft_status __attribute__((warn_unused_result)) weft_status_code
 
-/* Records the message for this thread and returns `code`. printf-style; no trailing newline.
- * Messages name the file, line, value and what to do. */
-weft_status_code weft_fail(weft_status_code code, const char *fmt, ...)
+/* Records an error of this thread and returns the status code of its class. The text is
+ * printf-style, names the value and what to do, and has no trailing newline. Its place (file, line,
+ * key) is printed before it and belongs into `at` alone:
+ *   return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = path, .key = "data.fps"),
+ *                     "%g is not above 0", fps); */
+weft_status_code weft_error(weft_message_class kind, const weft_message_fields *at, const char *fmt,
+                            ...) __attribute__((format(printf, 3, 4)));
+/* Reports a failed call of the C library. The class follows from errno (file-not-found, disk-full,
+ * permission-denied, out-of-memory, else file-io), and the text ends with strerror. */
+weft_status_code weft_error_errno(const weft_message_fields *at, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Records "<strerror>" after the formatted text, and maps errno to IO, SPACE, PERMISSION, ... */
-weft_status_code weft_fail_errno(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Puts "<context>: " before the recorded message; returns `code` unchanged. */
-weft_status_code weft_fail_context(weft_status_code code, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-/* Puts ". <remedy>" after the recorded message; returns `code` unchanged. */
-weft_status_code weft_fail_remedy(weft_status_code code, const char *fmt, ...)
+/* Records "out of memory for <text>". The text names the object, as in "the graph". */
+weft_status_code weft_no_memory(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Complete the last error in callers that know its place or remedy. Both return `code` unchanged.
+ * weft_error_at completes the place: members that the error has already are kept, and another file
+ * is printed before it. weft_error_add appends ". <text>". */
+weft_status_code weft_error_at(weft_status_code code, const weft_message_fields *at);
+weft_status_code weft_error_add(weft_status_code code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The message of this thread's last failure; "" if none. Valid until the next failure. */
-const char *weft_error_message(void);
+/* This thread's last error. Before the first error messages are "" and classes WEFT_MSG_NONE. The
+ * returned pointer is valid until the next error. */
+const char *weft_error_message(void); /* place and message: "run.yaml:12: data.fps: 0 is not ..." */
+const char *weft_error_text(void);    /* the message without its place */
+weft_message_class weft_error_class(void);
+const weft_message_fields *weft_error_fields(void);
+/* Forgets it. */
+void weft_error_clear(void);
+/* A copy for another thread (heap, free with weft_free; NULL: out of memory), and the same error as
+ * this thread's last one. Returns its status; WEFT_E_MEMORY for NULL. */
+typedef struct weft_error_copy weft_error_copy;
+weft_error_copy *weft_error_save(void);
+weft_status_code weft_error_restore(const weft_error_copy *error);
+
 const char *weft_status_name(weft_status_code code);
 
+/* One idiom for errors. A function that has nothing to release propagates with WEFT_TRY. A function
+ * that has declares `weft_status_code status = WEFT_OK;`, propagates with WEFT_GO and releases
+ * everything after the label `out`, which success reaches, too. `if (status == WEFT_OK)` is for
+ * the few places where more must happen after a failure than to release. */
 #define WEFT_TRY(expr)                                                                             \
     do {                                                                                           \
         weft_status_code weft_try_status_ = (expr);                                                \
@@ -60,12 +62,17 @@ const char *weft_status_name(weft_status_code code);
             return weft_try_status_;                                                               \
     } while (0)
 
-/* With a cleanup label: keeps the first error in a local `status`. */
 #define WEFT_GO(expr)                                                                              \
     do {                                                                                           \
         status = (expr);                                                                           \
         if (status != WEFT_OK)                                                                     \
             goto out;                                                                              \
     } while (0)
+
+/* WEFT_OK if the pointers were allocated, else WEFT_E_MEMORY after weft_no_memory() with the text,
+ * which is printf-style and names the object. Its values are evaluated only then.
+ *   WEFT_TRY(WEFT_ALLOCATED(from && to, "the order of %" PRId64 " tasks", count)); */
+#define WEFT_ALLOCATED(pointers, ...)                                                              \
+    ((pointers) ? WEFT_OK : ((void)weft_no_memory(__VA_ARGS__), WEFT_E_MEMORY))
 
 #endif

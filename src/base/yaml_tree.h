@@ -23,11 +23,11 @@ struct weft_yaml_node {
     const char **key_where; /* MAP: [count] */
 };
 
-/* Parses one document. `name` stands for the file in messages; with `fixed_place` every node's
+/* Parses one document. Messages print `name` as the file; with `fixed_place` every node's
  * `where` is `name` alone (an override has no lines). Aliases are copied, within limits on depth
  * and node count, so that neither a cycle nor an alias bomb takes memory. An empty text is NULL. */
 weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
-                            bool fixed_place, weft_yaml_node **root);
+                            bool fixed_location, weft_yaml_node **root);
 
 /* The child of a map, or NULL. */
 weft_yaml_node *weft_yaml_find(const weft_yaml_node *map, const char *key);

@@ -2,33 +2,36 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "cli/verb.h"
+#include "cli/options/args.h"
+#include "cli/options/verb.h"
+#include "curate/curate_config.h"
 
 #include <stdio.h>
 
 static const weft_option options[] = {
-    {"--in", "DIR", NULL, "folder of raw footage, with all its folders", .required = true},
-    {"--out", "DIR", NULL, "folder of the clips; a run that was stopped goes on there",
-     .required = true},
-    {"--forget", NULL, NULL, "remove also clips whose source's folder is gone or empty"},
+    {"--in", "DIR", NULL, "folder of source videos, with its subfolders", .required = true},
+    {"--out", "DIR", NULL, "folder of the clips; a stopped run continues there", .required = true},
+    {"--prune-missing", NULL, NULL, "also remove clips whose source folder is missing or empty",
+     WEFT_ALSO("--forget")},
 };
 
 static void print_report(const char *out, const weft_curate_report *r)
 {
-    printf("files            %8lld  (%lld videos, %lld sidecars, %lld others)\n",
-           (long long)r->files, (long long)r->videos, (long long)r->sidecars,
-           (long long)r->other_files);
+    printf("files            %8" PRId64 "  (%" PRId64 " videos, %" PRId64 " sidecars, %" PRId64
+           " others)\n",
+           r->files, r->videos, r->sidecars, r->other_files);
     if (r->sidecars_unused > 0)
-        printf("sidecars unused  %8lld\n", (long long)r->sidecars_unused);
-    printf("videos rejected  %8lld\n", (long long)r->videos_rejected);
-    printf("shots            %8lld\n", (long long)r->shots);
-    printf("shots rejected   %8lld\n", (long long)r->shots_rejected);
-    printf("clips            %8lld  (%.1f s of %.1f s)\n", (long long)r->clips, r->seconds_out,
+        printf("sidecars unused  %8" PRId64 "\n", r->sidecars_unused);
+    printf("videos rejected  %8" PRId64 "\n", r->videos_rejected);
+    printf("shots            %8" PRId64 "\n", r->shots);
+    printf("shots rejected   %8" PRId64 "\n", r->shots_rejected);
+    printf("clips            %8" PRId64 "  (%.1f s of %.1f s)\n", r->clips, r->seconds_out,
            r->seconds_in);
     if (r->clips_without_caption > 0)
-        printf("without caption  %8lld  clips; a caption is VIDEO.txt or VIDEO.json beside the "
+        printf("without caption  %8" PRId64
+               "  clips; a caption is VIDEO.txt or VIDEO.json next to the "
                "video\n",
-               (long long)r->clips_without_caption);
+               r->clips_without_caption);
     if (r->rejects[0])
         printf("rejects.jsonl             %s\n", r->rejects);
     printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
@@ -39,69 +42,72 @@ static weft_status run(const weft_args *args)
     int count;
     const char *const *paths = weft_args_positional(args, &count);
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the curation"));
     weft_curate_config config;
     weft_curate_report report;
     const char *out = weft_args_string(args, "--out");
     weft_status_code status = weft_args_config(args, arena, count ? paths[0] : NULL, &config);
     weft_interrupt_catch();
-    config.forget = weft_args_flag(args, "--forget");
+    config.forget = weft_args_flag(args, "--prune-missing");
     if (status == WEFT_OK)
         status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
     if (status == WEFT_OK)
         print_report(out, &report);
     if (status == WEFT_OK && report.videos == 0)
-        weft_warn("%s: no video in it; each of its files is a line of rejects.jsonl",
-                  weft_args_string(args, "--in"));
+        weft_warning(WEFT_MSG_FOOTAGE_SKIPPED, WEFT_AT(.file = weft_args_string(args, "--in")),
+                     "no video found; rejects.jsonl lists each file");
     weft_arena_free(arena);
     return status;
 }
 
 const weft_verb weft_verb_curate = {
     .name = "curate",
-    .summary = "turn raw footage into clips with metadata",
-    .usage = "--in DIR --out DIR [CONFIG] [options]",
+    .summary = "turn source videos into clips with metadata",
+    .usage = "--in DIR --out DIR [CONFIG] [--set KEY=VALUE]...",
     .details =
-        "Cuts every video below --in into shots, drops what is damaged, too small, too short,\n"
-        "still, too fast, blurred, too dark or bright, or shown already, cuts off bars of one\n"
-        "colour, and writes the rest as H.264:\n"
+        "Cuts each video into shots, rejects shots that are damaged, small, short, still,\n"
+        "fast, blurred, dark, bright or near-duplicates, crops borders of one colour, and\n"
+        "writes the rest as H.264 without sound. The same command continues a stopped\n"
+        "run.\n"
+        "\n"
+        "Files in --out:\n"
         "  clips/ID.mp4     one clip\n"
-        "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores,\n"
+        "  metas/ID.json    source, span (frames, inclusive, and seconds), sizes, scores,\n"
         "                   caption\n"
         "  manifest.jsonl   all clips\n"
-        "  rejects.jsonl    every video, shot and transition that was left out: operator, value,\n"
-        "                   threshold, reason; also the missing end of a file that is cut off\n"
-        "                   (truncated), what is missing amid it (missing), further video streams\n"
-        "                   of a file (stream), and caption files of no video or that cannot be\n"
-        "                   read (sidecar)\n"
-        "  summary.json     the counts; files = videos + sidecars + others, and shots = clips +\n"
-        "                   rejected shots\n"
+        "  rejects.jsonl    each rejected video, shot and transition: operator (the\n"
+        "                   filter), value, threshold, reason; also missing ends\n"
+        "                   (truncated) or gaps (missing), further video streams\n"
+        "                   (stream), and caption files without a video or that cannot\n"
+        "                   be read (sidecar)\n"
+        "  summary.json     counts; files = videos + sidecars + others, and shots =\n"
+        "                   clips + rejected shots\n"
         "\n"
-        "Symbolic links below --in are followed, to files and to folders, wherever they lead;\n"
-        "every folder is taken once, so links may go round in circles. Links that lead to nothing\n"
-        "or to a folder that is taken already stand in rejects.jsonl (operator type), as does all\n"
-        "that is no file.\n"
+        "Symbolic links to files and folders are followed, wherever they lead. Each\n"
+        "folder is read once, so links may form cycles. A link to nothing or to a folder\n"
+        "that was already read is in rejects.jsonl (operator type), and so is everything\n"
+        "that is not a file.\n"
         "\n"
-        "Clips have no sound.\n"
+        "The caption of a video is NAME.txt, or NAME.json with \"caption\" or with \"shots\":\n"
+        "[{\"start\", \"end\", \"caption\"}] in frames. A shot gets the caption that covers\n"
+        "most of its frames.\n"
         "\n"
-        "Captions come from a file beside the video: name.txt, or name.json with \"caption\" or\n"
-        "with \"shots\": [{\"start\",\"end\",\"caption\"}] in frames, of which the one that\n"
-        "covers most of a shot is taken. Of near-duplicates the one with most pixels in all its\n"
-        "frames is kept, then the one with more bits, then the first by name, whatever the order\n"
-        "of work; a long shot is not left out for a short excerpt of it.\n"
+        "Of near-duplicates the one with the highest product of pixels per frame, bit\n"
+        "rate^0.3 and duration^0.5 is kept, then the first by name. The order of work\n"
+        "does not matter. A long shot is not rejected because of a short excerpt.\n"
         "\n"
-        "Each video is decoded by a process of its own, so that one that crashes or stalls the\n"
-        "decoder is a line in rejects.jsonl. A run that was killed goes on when the same command\n"
-        "is given again, and ends with the same files. With other settings it asks for another\n"
-        "folder.\n"
+        "Each video is decoded by a separate process. A crash or a stall of the decoder\n"
+        "gives a line in rejects.jsonl. A run that was killed continues with the same\n"
+        "command and ends with the same files. Other values of `video`, `shots` and\n"
+        "clips.max_seconds need another folder; other keys may change.\n"
         "\n"
-        "Clips of an earlier run go when their source was removed or a better copy came. Files\n"
-        "that no run of this folder wrote stay, and so do clips whose source's folder is gone or\n"
-        "empty (a disk that is not mounted), unless --forget is given.",
-    .examples =
-        "weft curate --in footage --out clips\n"
-        "weft curate --in footage --out clips --set clips.max_side=256 --set clips.min_frames=33",
+        "A clip of an earlier run is removed when its source was removed or a better copy\n"
+        "exists. Files that no run of this folder wrote are kept. So are clips whose\n"
+        "source folder is missing or empty (a disk that is not mounted), without\n"
+        "--prune-missing.\n",
+    .see = "docs/how-to/curate.md, docs/explanation/curation.md",
+    .examples = "weft curate --in footage --out curated\n"
+                "weft curate --in footage --out curated --set clips.max_side=256\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .config = &weft_curate_section,

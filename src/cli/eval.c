@@ -1,13 +1,18 @@
 #include "base/fs.h"
-#include "cli/eval_savings.h"
-#include "cli/guided_option.h"
-#include "cli/lora_option.h"
-#include "cli/parallel_choice.h"
-#include "cli/tile_option.h"
-#include "cli/weights_option.h"
-#include "generate/evaluate.h"
-#include "generate/gallery.h"
-#include "generate/quality.h"
+#include "cli/options/args.h"
+#include "cli/options/eval_options.h"
+#include "cli/options/guidance_range_option.h"
+#include "cli/options/lora_option.h"
+#include "cli/options/parallel_choice.h"
+#include "cli/options/tile_option.h"
+#include "cli/options/weights_option.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_world.h"
+#include "evaluate/cache_comparison.h"
+#include "evaluate/eval_print.h"
+#include "evaluate/evaluate.h"
+#include "evaluate/image_metrics.h"
+#include "generate/jobs/video_outputs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,25 +25,6 @@ static weft_status finish(const weft_args *args, json_t *result)
     return status;
 }
 
-static double number(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
-static void print_vae(const json_t *r)
-{
-    char psnr[2][32];
-    printf("VAE over %lld clips (%lld left out): PSNR %s dB, SSIM %.4f; box averages of the same "
-           "size: %s dB, %.4f\n",
-           (long long)number(r, "clips"), (long long)number(r, "skipped"),
-           weft_psnr_text(json_object_get(r, "psnr"), psnr[0]), number(r, "ssim"),
-           weft_psnr_text(json_object_get(r, "box_psnr"), psnr[1]), number(r, "box_ssim"));
-    if (number(r, "identical") > 0)
-        printf("%lld clips are identical to their reconstruction and are not in the mean PSNR\n",
-               (long long)number(r, "identical"));
-}
-
-/* Ranks take clips of their own; rank 0 has the figures of all. */
 static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_vae_eval_options *o)
 {
     weft_parallel parallel;
@@ -50,24 +36,23 @@ static weft_status eval_vae_over(const weft_args *args, weft_arena *arena, weft_
     WEFT_TRY(weft_comm_open_mpi(&o->comm));
     WEFT_GO(weft_evaluate_vae(o, &r));
     if (r) {
-        print_vae(r);
+        weft_eval_print_vae(r);
         WEFT_GO(finish(args, r));
     }
     status = weft_comm_barrier(o->comm);
 out:
     if (status != WEFT_OK)
-        weft_comm_give_up(o->comm);
+        weft_comm_abort(o->comm);
     weft_comm_free(o->comm);
     return status;
 }
 
-/* The folder's vae/ if the folder is a whole model. */
+/* Sets *model to the folder's vae/ if the folder is a whole model. */
 static weft_status find_vae(weft_arena *arena, const char **model)
 {
     char *config = weft_arena_printf(arena, "%s/config.json", *model),
          *inside = weft_arena_printf(arena, "%s/vae", *model);
-    if (!config || !inside)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(config && inside, "the evaluation"));
     if (weft_path_is_dir(inside) && !weft_path_exists(config))
         *model = inside;
     return WEFT_OK;
@@ -80,11 +65,12 @@ static weft_status eval_vae(const weft_args *args)
                                .split = weft_args_string(args, "--split"),
                                .sheet = weft_args_string(args, "--sheet")};
     if (!o.shards)
-        return weft_fail(WEFT_E_ARG, "eval vae needs --shards DIR, the clips to reconstruct");
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--shards"),
+                          "weft eval vae needs --shards DIR, the clips to reconstruct");
     if (o.split && !*o.split)
         o.split = NULL;
     if (o.sheet)
-        WEFT_TRY(weft_gallery_check_sheet(o.sheet));
+        WEFT_TRY(weft_video_outputs_check_sheet(o.sheet));
     WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o.frames));
     WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o.height));
     WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.width));
@@ -93,8 +79,7 @@ static weft_status eval_vae(const weft_args *args)
     weft_tile tile;
     WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory));
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the evaluation"));
     weft_status_code status = find_vae(arena, &o.vae);
     if (status == WEFT_OK)
         status = eval_vae_over(args, arena, &o);
@@ -102,52 +87,29 @@ static weft_status eval_vae(const weft_args *args)
     return status;
 }
 
-static void print_shares(const json_t *result, const char *key, const char *title)
-{
-    static const char *const shares[] = {"colour", "shape", "direction", "all"};
-    const json_t *s = json_object_get(result, key), *prompts = json_object_get(s, "prompts");
-    printf(prompts ? "%-10s %4lld" : "%-10s     ", title, (long long)json_integer_value(prompts));
-    for (int i = 0; i < WEFT_COUNT(shares); i++)
-        if (json_is_number(json_object_get(s, shares[i])))
-            printf(" %8.1f %%", 100 * number(s, shares[i]));
-        else
-            printf(" %10s", "-"); /* pictures have no direction */
-    printf("\n");
-}
-
-static void print_prompts(const json_t *r)
-{
-    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction", "all");
-    print_shares(r, "held_out", "held out");
-    print_shares(r, "seen", "seen");
-    print_shares(r, "chance", "chance");
-}
-
-/* All ranks make the videos; rank 0 judges them. */
 static weft_status eval_prompts(const weft_args *args)
 {
     weft_prompt_eval_options o = {.model = weft_args_string(args, "--model"),
                                   .heldout = weft_args_string(args, "--heldout"),
                                   .out = weft_args_string(args, "--out")};
     if (!o.heldout)
-        return weft_fail(WEFT_E_ARG,
-                         "eval prompts needs --heldout FILE, the heldout.json of weft synth");
-    WEFT_TRY(weft_args_i64(args, "--repeats", 0, 1000, &o.repeats));
-    WEFT_TRY(weft_args_i64(args, "--seen", 0, 100000, &o.seen));
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--heldout"),
+                          "weft eval prompts needs --heldout FILE, the heldout.json of weft synth");
+    WEFT_TRY(weft_args_i64(args, "--seeds", 0, 1000, &o.repeats));
+    WEFT_TRY(weft_args_i64(args, "--training-combinations", 0, 100000, &o.seen));
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.generator.steps));
-    WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o.generator.batch));
-    WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o.generator.guidance));
+    WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 4096, &o.generator.batch));
+    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o.generator.guidance));
     WEFT_TRY(weft_args_guided(args, o.generator.guided));
     WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), &o.generator));
-    o.generator.away = o.out;
+    o.generator.offload_dir = o.out;
     weft_parallel parallel;
     bool choose;
     json_t *r = NULL;
     weft_status_code status = WEFT_OK;
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the evaluation"));
     WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     o.generator.parallel = &parallel;
     WEFT_GO(weft_args_lora(args, arena, &o.generator.adapters, &o.generator.adapter_count));
@@ -159,13 +121,13 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(weft_args_choose_slices(args, arena, o.model, o.comm, &o.generator, &parallel));
     WEFT_GO(weft_evaluate_prompts(&o, &r));
     if (r) {
-        print_prompts(r);
+        weft_eval_print_prompts(r);
         WEFT_GO(finish(args, r));
     }
     status = weft_comm_barrier(o.comm);
 out:
     if (status != WEFT_OK)
-        weft_comm_give_up(o.comm);
+        weft_comm_abort(o.comm);
     weft_comm_free(o.comm);
     weft_arena_free(arena);
     return status;
@@ -184,128 +146,42 @@ static weft_status run_eval(const weft_args *args)
         WEFT_TRY(weft_eval_savings(args, &r));
         return finish(args, r);
     }
-    return weft_fail(WEFT_E_ARG, "eval %s: known are vae, prompts and cache", what);
+    return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = what),
+                      "unknown evaluation '%.80s'; use vae, prompts or cache", what);
 }
-
-static const weft_option options[] = {
-    {.name = "--model",
-     .value_name = "DIR",
-     .help = "model folder; vae: also the folder of the VAE alone",
-     .required = true},
-    {.name = "--json",
-     .value_name = "FILE",
-     .help = "also write every figure, and each clip's or prompt's, as JSON"},
-    {.name = "--shards", .value_name = "DIR", .help = "vae: shards of the clips"},
-    {.name = "--split",
-     .value_name = "NAME",
-     .fallback = "heldout",
-     .help = "vae: shards named <split>-*.tar; \"\" for all"},
-    {.name = "--frames",
-     .value_name = "N",
-     .fallback = "17",
-     .help = "vae: clip length that the autoencoder takes; cache: of folders without weft.json"},
-    {.name = "--height",
-     .value_name = "N",
-     .fallback = "64",
-     .help = "the same: pixels, a multiple of what a latent covers"},
-    {.name = "--width",
-     .value_name = "N",
-     .fallback = "64",
-     .help = "the same: pixels, a multiple of what a latent covers"},
-    {.name = "--fps",
-     .value_name = "F",
-     .fallback = "0",
-     .help = "vae: frame rate of the clips; 0: each video's own"},
-    {.name = "--limit", .value_name = "N", .fallback = "0", .help = "vae: clips at most; 0: all"},
-    {.name = "--sheet", .value_name = "FILE.png", .help = "vae: originals over reconstructions"},
-    {.name = "--heldout", .value_name = "FILE", .help = "prompts: heldout.json of weft synth"},
-    {.name = "--repeats",
-     .value_name = "N",
-     .fallback = "4",
-     .help = "prompts: seeds for each held-out combination"},
-    {.name = "--seen",
-     .value_name = "N",
-     .fallback = "16",
-     .help = "prompts: combinations that training shows, for comparison"},
-    {.name = "--seed",
-     .value_name = "N",
-     .fallback = "1000",
-     .help = "prompts, cache: of the first video"},
-    {.name = "--steps",
-     .value_name = "N",
-     .fallback = "20",
-     .help = "prompts, cache: denoising steps"},
-    {.name = "--guidance",
-     .value_name = "G",
-     .fallback = "4",
-     .help = "prompts, cache: guidance scale"},
-    WEFT_GUIDED_OPTIONS,
-    {.name = "--prompts", .value_name = "FILE", .help = "cache: prompts, one a line"},
-    {.name = "--try",
-     .value_name = "TEXT",
-     .help = "cache: what to change, as in \"cache=fast\", \"guidance-until=0.6\" or "
-             "\"sampler=unipc steps=15\"; none: fourteen usual ones",
-     .repeated = true},
-    {.name = "--least",
-     .value_name = "N",
-     .fallback = "1",
-     .help = "cache: runs of each, by turns, of which the least seconds count"},
-    {.name = "--lpips",
-     .value_name = "TRUNK,HEADS",
-     .help = "cache: LPIPS too, by torchvision's AlexNet or VGG16 and lpips' heads for it"},
-    {.name = "--batch",
-     .value_name = "N",
-     .fallback = "8",
-     .help = "prompts: videos denoised together"},
-    {.name = "--lora",
-     .value_name = "FILE[:WEIGHT]",
-     .help = "prompts: an adapter, as for weft generate",
-     .repeated = true},
-    {.name = "--parallel",
-     .value_name = "KEY=VALUE",
-     .help = "how ranks split the work: prompts: as for weft generate; vae: clips, over dp",
-     .repeated = true},
-    WEFT_LAYOUT_OPTIONS,
-    WEFT_WEIGHTS_OPTION,
-    {.name = "--out",
-     .value_name = "DIR",
-     .fallback = "evaluated",
-     .help = "prompts: folder for the videos and sheet.png"},
-    WEFT_TILE_OPTIONS,
-};
 
 const weft_verb weft_verb_eval = {
     .name = "eval",
-    .summary = "judge a VAE by its reconstructions, a model by how it follows prompts, cheaper "
-               "steps by what they lose",
-    .usage = "vae|prompts|cache --model DIR [options]",
-    .details = "vae: encodes and decodes the clips of a split and prints the mean PSNR and SSIM, "
-               "beside those of the same clips\n"
-               "averaged over boxes of the VAE's compression (4x8x8), which a VAE must beat to be "
-               "worth its weights. Under mpirun\n"
-               "each rank takes clips of its own; the figures are those of one rank.\n"
-               "PSNR compares 8-bit RGB frames, SSIM their luma. Identical videos are not in the "
-               "mean PSNR; they are counted.\n\n"
-               "prompts: generates videos of moving shapes (the world of weft synth) for "
-               "combinations of words that training\n"
-               "never showed, and for some that it did, and reads colour, shape and direction of "
-               "motion from the pixels by\n"
-               "ordinary image analysis: a plane is fitted to the background, what stands out is "
-               "the object, its hue, outline\n"
-               "and course are the answers. Prints the share of prompts that each was right in, "
-               "beside chance. Under mpirun all ranks generate, split as --parallel says; the "
-               "videos are those of one rank to 1e-5.\n\n"
-               "cache: makes videos with all steps and then sooner, by caches between steps, "
-               "guidance in a part of them or other\n"
-               "samplers in fewer, and prints seconds of denoising a video, the gain, and PSNR, "
-               "SSIM and LPIPS between both, and the number of identical videos.",
+    .summary = "measure a VAE, how a model follows prompts, or faster sampling",
+    .usage = "vae --model DIR --shards DIR [options]\n"
+             "prompts --model DIR --heldout FILE [options]\n"
+             "cache --model DIR --prompts FILE [options]",
+    .details = "vae: PSNR and SSIM of reconstructions of a split. prompts: accuracy of colour,\n"
+               "shape and direction in generated videos. cache: seconds and quality of feature\n"
+               "caches, shorter guidance and other samplers.\n"
+               "\n"
+               "vae prints the mean PSNR and SSIM next to those of the clips averaged over boxes\n"
+               "of the VAE's compression (4x8x8). A useful VAE is better. PSNR compares 8-bit\n"
+               "RGB frames, SSIM their luma. Identical videos are counted and are not in the\n"
+               "mean PSNR. Under mpirun each rank evaluates other clips; the figures are those\n"
+               "of one rank.\n"
+               "\n"
+               "prompts generates videos of moving shapes, as `weft synth` writes them, for word\n"
+               "combinations that training lacks and for some that it has. Image analysis fits a\n"
+               "plane to the background and reads hue, outline and course of the remaining\n"
+               "object. The share of correct prompts is printed next to chance. Under mpirun the\n"
+               "ranks split the work by --parallel; values agree with those of one rank within\n"
+               "1e-5.\n"
+               "\n"
+               "cache generates videos with all steps, then with each setting. It prints the\n"
+               "denoising seconds of a video, the gain, PSNR, SSIM and LPIPS between both, and\n"
+               "the number of identical videos.\n",
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
-                "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json --out "
-                "demo/eval --json demo/eval.json\n"
-                "weft eval cache --model demo/dit/model --prompts prompts.txt --steps 30 --try "
-                "cache=fast --try \"sampler=unipc steps=15\"\n",
-    .options = options,
-    .option_count = WEFT_COUNT(options),
+                "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json\n"
+                "weft eval cache --model DIR --prompts FILE --setting feature-cache=fast\n",
+    .groups = weft_eval_groups,
+    .options = weft_eval_options,
+    .option_count = WEFT_EVAL_OPTIONS,
     .min_positional = 1,
     .max_positional = 1,
     .run = run_eval,

@@ -1,8 +1,10 @@
 /* weft: finds the verb, reads its arguments, runs it, and turns its status into an exit status:
  * 0 done, 1 failed, 2 wrong usage, 130 stopped by the user. */
 #include "base/interrupt.h"
-#include "cli/print_once.h"
-#include "cli/verb.h"
+#include "cli/options/args.h"
+#include "cli/options/help.h"
+#include "cli/options/print_once.h"
+#include "cli/options/verb.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +28,10 @@ static int unknown_verb(const char *word)
             names[count++] = weft_verbs[i]->name;
     }
     const char *near = weft_nearest_name(word, names, count);
-    if (near)
-        fprintf(stderr, "weft: unknown verb '%.80s' (did you mean '%s'?)\n", word, near);
-    else
-        fprintf(stderr, "weft: unknown verb '%.80s' (weft --help lists them)\n", word);
+    (void)weft_error(WEFT_MSG_VERB_UNKNOWN, WEFT_AT(.value = word), "unknown verb '%.80s'%s%s%s",
+                     word, near ? "; did you mean '" : "", near ? near : "",
+                     near ? "'?" : "; `weft --help` lists the verbs");
+    weft_print_own(NULL);
     return EXIT_USAGE;
 }
 
@@ -37,11 +39,10 @@ static int exit_code(const weft_verb *verb, const weft_args *args, weft_status_c
 {
     if (status == WEFT_OK)
         return EXIT_DONE;
-    if (status == WEFT_E_COMM) /* what each rank knows of the one that failed */
-        weft_print_own(verb->name, weft_error_message());
+    if (status == WEFT_E_COMM) /* each rank reports the failed rank */
+        weft_print_own(verb->name);
     else if (weft_error_message()[0]) /* else another rank prints it */
-        weft_print_once(verb->name, weft_error_message(),
-                        status == WEFT_E_ARG || status == WEFT_E_CONFIG);
+        weft_print_once(verb->name, status == WEFT_E_ARG || status == WEFT_E_CONFIG);
     if (status == WEFT_E_CANCELLED)
         return EXIT_STOPPED;
     return !args || weft_args_refused(args) ? EXIT_USAGE : EXIT_FAILED;
@@ -54,17 +55,18 @@ static int run_verb(const weft_verb *verb, int argc, char *const *argv)
     if (status != WEFT_OK)
         return exit_code(verb, NULL, status);
     int code;
-    if (weft_args_wants_help(args)) {
+    if (weft_args_help(args)) {
         weft_buf text = {0};
-        weft_help_verb(verb, &text);
-        code = print_and_free(&text);
+        status = weft_help_write(verb, weft_args_help(args), &text);
+        code = status == WEFT_OK ? print_and_free(&text) : exit_code(verb, NULL, status);
+        weft_buf_free(&text);
     } else {
         if (verb->stops_cleanly)
             weft_interrupt_catch();
         status = verb->run(args);
-        /* a full disk or a closed pipe behind standard output is a failure too */
+        /* a full disk or a closed pipe of standard output is a failure too */
         if (fflush(stdout) != 0 && status == WEFT_OK)
-            status = weft_fail_errno("standard output");
+            status = weft_error_errno(WEFT_NOWHERE, "cannot write standard output");
         code = exit_code(verb, args, status);
     }
     weft_args_free(args);
@@ -85,7 +87,9 @@ int main(int argc, char **argv)
         return argc > 1 ? code : EXIT_USAGE;
     }
     if (word[0] == '-') {
-        fprintf(stderr, "weft: unknown option '%.80s' (weft --help)\n", word);
+        (void)weft_error(WEFT_MSG_OPTION_UNKNOWN, WEFT_AT(.key = word),
+                         "unknown option; see `weft --help`");
+        weft_print_own(NULL);
         return EXIT_USAGE;
     }
     const weft_verb *verb = weft_verb_find(word);

@@ -1,56 +1,27 @@
-/* weft parity: what we compute against the numbers of the reference implementation. */
-#include "cli/parity.h"
+/* weft parity: compares results of weft with results of a reference implementation. */
+#include "parity/parity.h"
 
 #include "base/fs.h"
-#include "cli/verb.h"
+#include "cli/options/args.h"
+#include "cli/options/verb.h"
+#include "kernel/registry/backend.h"
+#include "parity/parity_dialect.h"
+#include "parity/parity_formulas.h"
+#include "parity/parity_losses.h"
+#include "parity/parity_model.h"
+#include "parity/parity_sampler.h"
+#include "parity/parity_shots.h"
+#include "parity/parity_tiled.h"
+#include "parity/parity_tokenizer.h"
+#include "parity/parity_training.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t)
-{
-    *t = weft_tensors_find(p->golden, name);
-    return *t ? WEFT_OK : weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" is missing", p->file, name);
-}
-
-double weft_parity_norm(const float *x, int64_t count)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += (double)x[i] * (double)x[i];
-    return sqrt(sum);
-}
-
-double weft_parity_error(const float *ours, const float *theirs, int64_t count, double scale)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (!isfinite(ours[i]) || !isfinite(theirs[i]))
-            return NAN;
-        const double d = (double)ours[i] - (double)theirs[i];
-        sum += d * d;
-    }
-    return scale > 0 ? sqrt(sum) / scale : sqrt(sum);
-}
-
-void weft_parity_judge(weft_parity *p, const char *what, const char *name, const float *ours,
-                       const float *theirs, int64_t count, double scale, double tolerance,
-                       double *worst)
-{
-    const double error = weft_parity_error(ours, theirs, count, scale);
-    const bool bad = !(error <= tolerance);
-    p->compared++;
-    p->failures += bad;
-    if (!(error <= *worst))
-        *worst = error;
-    if (bad || p->verbose)
-        printf("  %-8s %-60s %.2e%s\n", what, name, error, bad ? "  FAIL" : "");
-}
-
 /* ---- the verb ------------------------------------------------------------------------------ */
 
-/* The first kind that knows a file takes it. */
+/* The first kind that recognizes a file is used. */
 static const weft_parity_kind *const kinds[] = {
     &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
     &weft_parity_shots,     &weft_parity_blocks,   &weft_parity_dialect,  &weft_parity_training,
@@ -58,7 +29,7 @@ static const weft_parity_kind *const kinds[] = {
     &weft_parity_model,
 };
 
-static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */
+static weft_status load_json(weft_parity *p) /* texts of tokenizers may contain NUL */
 {
     json_error_t error;
     char *text;
@@ -67,8 +38,9 @@ static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL
     p->json = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     weft_free(text);
     return p->json ? WEFT_OK
-                   : weft_fail(WEFT_E_FORMAT, "%s:%d:%d: not valid JSON: %s", p->config_file,
-                               error.line, error.column, error.text);
+                   : weft_error(WEFT_MSG_JSON_SYNTAX,
+                                WEFT_AT(.file = p->config_file, .line = error.line),
+                                "not valid JSON at column %d: %s", error.column, error.text);
 }
 
 static weft_status run_all(weft_parity *p)
@@ -78,35 +50,41 @@ static weft_status run_all(weft_parity *p)
     while (kind < WEFT_COUNT(kinds) && !kinds[kind]->is(p->json))
         kind++;
     if (kind == WEFT_COUNT(kinds))
-        return weft_fail(WEFT_E_FORMAT, "%s: no \"_class_name\" that says what the numbers are of",
-                         p->config_file);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                          WEFT_AT(.file = p->config_file, .key = "_class_name"),
+                          "the member is missing or unknown; it names the model or the computation "
+                          "of the reference results");
     if (!kinds[kind]->alone)
         WEFT_TRY(weft_tensors_open(p->file, &p->golden));
     WEFT_TRY(kinds[kind]->run(p));
     if (p->failures)
-        return weft_fail(WEFT_E_NUMERIC, "%s: %d of %d comparisons failed", p->file, p->failures,
-                         p->compared);
+        return weft_error(WEFT_MSG_PARITY_FAILED,
+                          WEFT_AT(.file = p->file, WEFT_NUMBER(p->failures)),
+                          "%d of %d comparisons failed", p->failures, p->compared);
     return WEFT_OK;
 }
 
 static weft_status run_parity(const weft_args *args)
 {
     int count;
-    char beside[1024];
+    char golden_path[1024];
     const char *const *files = weft_args_positional(args, &count);
     const char *json = files[count - 1];
     if (strlen(json) > 1000 || strcmp(weft_path_extension(json), "json"))
-        return weft_fail(WEFT_E_ARG, "%s: not a .json file", json);
-    snprintf(beside, sizeof beside, "%.*s.safetensors", (int)(strlen(json) - strlen(".json")),
-             json);
-    weft_parity p = {.file = count > 1 ? files[0] : beside,
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = json),
+                          "this argument must be a .json file");
+    snprintf(golden_path, sizeof golden_path, "%.*s.safetensors",
+             (int)(strlen(json) - strlen(".json")), json);
+    weft_parity p = {.file = count > 1 ? files[0] : golden_path,
                      .config_file = json,
                      .weights_file = weft_args_string(args, "--weights"),
                      .verbose = weft_args_flag(args, "--verbose"),
                      .backend = weft_backend_find(weft_args_string(args, "--backend"))};
     if (!p.backend)
-        return weft_fail(WEFT_E_ARG, "--backend %s: known are cpu and ref",
-                         weft_args_string(args, "--backend"));
+        return weft_error(WEFT_MSG_BACKEND_UNKNOWN,
+                          WEFT_AT(.key = "--backend", .value = weft_args_string(args, "--backend")),
+                          "unknown backend '%.80s'; use one of %s",
+                          weft_args_string(args, "--backend"), weft_backend_names());
     const weft_status_code status = run_all(&p);
     weft_program_free(p.program);
     weft_store_free(p.store);
@@ -117,44 +95,41 @@ static weft_status run_parity(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {.name = "--backend",
-     .value_name = "NAME",
-     .fallback = "cpu",
-     .help = "kernels to run: cpu, or ref (f64, slow)"},
-    {.name = "--weights",
-     .value_name = "FILE",
-     .help =
-         "of a shot detector whose weights are not in the file: TransNetV2's .pth or safetensors"},
-    {.name = "--verbose", .help = "print every comparison, not only those that fail"},
+    {"--backend", "NAME", "cpu", "kernels to run; cpu, or ref (f64, slow)"},
+    {"--weights", "FILE", NULL,
+     "weights of a shot detector that the file lacks; .pth or safetensors of TransNetV2"},
+    {"--verbose", NULL, NULL, "print every comparison, not only failures"},
 };
 
 const weft_verb weft_verb_parity = {
     .name = "parity",
-    .summary = "compare numbers of ours with those of the reference implementation",
+    .summary = "compare results of weft with a reference implementation",
     .usage = "[FILE.safetensors] FILE.json [--backend NAME] [--verbose]",
     .details =
-        "The JSON file holds the model's config in the public config.json fields; the safetensors\n"
-        "file (left out: the one of the same name beside it) its weights (param.*), inputs\n"
-        "(in.*), outputs (out.*) and gradients (grad.*). weft builds the model, runs it forward\n"
-        "and backward and prints the worst relative error ||a-b||/||b|| of outputs (limit 1e-5)\n"
-        "and gradients (limit 1e-4), or the file's own \"suggested_tolerance\" where that is\n"
-        "larger. A gradient that is zero in exact arithmetic (settled by the f64 backend) is held\n"
-        "against the largest gradient norm instead. With \"losses\" in the JSON file the tensors\n"
-        "are those of a training (data, noise, t or sigma, what the model is told; final.*):\n"
-        "every loss, gradient norm and final weight must agree within 1e-4 relative. With the\n"
-        "class of a scheduler in the JSON file every noise level, model call and step of its\n"
-        "walks is held against the file's; with the class \"formulas\" every tensor is computed\n"
-        "by the formula of its name (limit 1e-5 both).\n"
+        "Builds the model of the JSON file, runs it forward and backward, and prints the\n"
+        "largest relative error ||a-b||/||b|| of outputs (limit 1e-5) and gradients\n"
+        "(1e-4). Exit status 1: an error is above its limit, or a file is damaged.\n"
         "\n"
-        "With \"tile_sample_min_height\" in the JSON file an autoencoder encodes and decodes in\n"
-        "such tiles of the picture and of time.\n"
+        "The JSON file has the model's config with the public names of config.json. The\n"
+        "safetensors file has weights (param.*), inputs (in.*), outputs (out.*) and\n"
+        "gradients (grad.*). By default it has the same name as the JSON file. A larger\n"
+        "\"suggested_tolerance\" in the JSON file replaces a limit. A gradient that is zero\n"
+        "in exact arithmetic, by the f64 backend, is compared with the largest gradient\n"
+        "norm.\n"
         "\n"
-        "Of block formats every number must be the same, of dialects (files in the folder of that\n"
-        "name) every parameter. Of a tokenizer (\"files\" beside the JSON file) the ids of every\n"
-        "text must be the same. Of the shot detector TransNetV2 probabilities must agree within\n"
-        "1e-4 and the shots be the same.\n"
+        "Other keys of the JSON file select other comparisons:\n"
+        "  losses       the tensors are a training run (data, noise, t or sigma,\n"
+        "               conditioning; final.*): losses, gradient norms and final\n"
+        "               weights agree within 1e-4\n"
+        "  class of a scheduler   noise levels, model calls and steps (limit 1e-5)\n"
+        "  class formulas         each tensor, by the formula of its name (limit 1e-5)\n"
+        "  tile_sample_min_height an autoencoder with tiles in space and time\n"
+        "  files        a tokenizer: the ids of all texts are equal\n"
         "\n"
-        "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
+        "Values of quantized block formats are equal, and so are all parameters of a key\n"
+        "mapping (files in the folder dialects). For the shot detector TransNetV2\n"
+        "probabilities agree within 1e-4 and the shots are equal.\n",
+    .see = "docs/reference/verbs/parity.md, docs/how-to/test.md",
     .examples = "weft parity tests/golden/FILE.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),

@@ -1,5 +1,8 @@
+#include "cli/plan_config.h"
+
+#include "cli/options/args.h"
 #include "cli/plan.h"
-#include "train/run.h"
+#include "train/config/train_config.h"
 
 #include <string.h>
 
@@ -12,7 +15,7 @@ static const weft_key keys[] = {
     {"model", WEFT_KEY_STRING, AT(model_name), "hunyuanvideo-13b", "",
      "wan-1.3b, wan-14b, cogvideox-2b, cogvideox-5b, hunyuanvideo-13b, st-dit-7b, st-dit-12b, or "
      "the folder or config.json of a model that weft has"},
-    {"stage", WEFT_KEY_STRING, AT(stage), "720p", "",
+    {"stage", WEFT_KEY_STRING, AT(train_stage), "720p", "",
      "buckets of a training stage: 360p, 720p, 1080p; unused with `buckets`"},
     {"max_frames", WEFT_KEY_I64, AT(max_frames), "0", "",
      "longest clips of `stage` or `buckets`; 0 (default): no limit", .min = 0, .max = 1e6},
@@ -21,7 +24,7 @@ static const weft_key keys[] = {
     {"samples", WEFT_KEY_I64, AT(samples), "0", "",
      "bucket batches per iteration; 0: one per 4 devices", .min = 0, .max = 1e6},
     {"zero", WEFT_KEY_I64, AT(zero), "2", "", "ZeRO stage of the model states", .min = 0, .max = 3},
-    {"max_degree", WEFT_KEY_I64, AT(max_degree), "0", "", "widest cascade; 0: all devices",
+    {"max_degree", WEFT_KEY_I64, AT(max_degree), "0", "", "widest cascade. 0: all devices",
      .min = 0, .max = 1 << 20},
     {"degrees", WEFT_KEY_I64_LIST, AT(degrees), "[]", "",
      "degrees to choose from; empty: every integer", .min = 1, .max = 1 << 20},
@@ -32,23 +35,28 @@ static const weft_key keys[] = {
     {"iterations", WEFT_KEY_I64, AT(iterations), "50", "",
      "compare: iterations with seeds from --seed on", .min = 1, .max = 1e5},
 };
-const weft_section weft_plan_config_section = {"plan", "what is trained, on what",
+const weft_section weft_plan_config_section = {"plan", "model, training stage, cluster and search",
                                                sizeof(weft_plan_config), keys, WEFT_COUNT(keys)};
 
 weft_status weft_plan_not_of_run(weft_arena *arena, const char *path, weft_status_code status)
 {
-    const char *why = weft_arena_strdup(arena, weft_error_message());
+    weft_error_copy *error = weft_error_save();
     weft_run run;
-    if (!path || status != WEFT_E_CONFIG || !why ||
-        weft_config_load(arena, path, NULL, 0, &weft_run_section, &run) != WEFT_OK)
-        return weft_fail(status, "%s", why ? why : "");
-    return weft_fail(WEFT_E_CONFIG,
-                     "%s is a config of weft train: `weft train %s --dry-run` plans iterations of "
-                     "its cascades, `weft plan layout --for %s` its layout",
-                     path, path, path);
+    if (path && status == WEFT_E_CONFIG &&
+        weft_config_load(arena, path, NULL, 0, &weft_run_section, &run) == WEFT_OK)
+        status =
+            weft_error(WEFT_MSG_CONFIG_SYNTAX, WEFT_AT(.file = path),
+                       "this is a config of weft train: use `weft train %s --dry-run` to plan "
+                       "iterations of its cascades, and `weft plan layout --run-config %s` to plan "
+                       "its layout",
+                       path, path);
+    else
+        status = weft_error_restore(error);
+    weft_free(error);
+    return status;
 }
 
-/* Drops the buckets of clips with more than `most` frames. */
+/* Drops the buckets with more than `most` frames. */
 static weft_status limit_frames(int64_t most, weft_workload *w)
 {
     int64_t kept = 0, shortest = INT64_MAX;
@@ -58,10 +66,10 @@ static weft_status limit_frames(int64_t most, weft_workload *w)
             w->bucket[kept++] = w->bucket[i];
     }
     if (!kept)
-        return weft_fail(WEFT_E_CONFIG,
-                         "max_frames: %lld drops every bucket. The shortest clips have %lld "
-                         "frames; use at least that.",
-                         (long long)most, (long long)shortest);
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "max_frames", WEFT_NUMBER(most)),
+                          "%" PRId64 " drops every bucket. The shortest clips have %" PRId64
+                          " frames; use at least that.",
+                          most, shortest);
     w->count = kept;
     return WEFT_OK;
 }
@@ -79,7 +87,7 @@ weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_a
     if (s->config.buckets.count)
         s->buckets = (weft_workload){s->config.buckets.item, s->config.buckets.count};
     else
-        WEFT_TRY(weft_workload_stage(arena, s->config.stage, &s->buckets));
+        WEFT_TRY(weft_workload_stage(arena, s->config.train_stage, &s->buckets));
     if (s->config.max_frames)
         WEFT_TRY(limit_frames(s->config.max_frames, &s->buckets));
     s->samples =

@@ -1,9 +1,13 @@
-/* weft plan memory: what to keep, recompute and offload. */
+/* weft plan memory: plans which activations to keep, recompute and offload. */
+#include "cli/plan_memory.h"
+
+#include "cli/options/args.h"
 #include "cli/plan.h"
-#include "cli/published/block_items.h"
 #include "plan/cluster/cluster.h"
-#include "plan/pipeline/keep_report.h"
-#include "plan/seal_file.h"
+#include "plan/pipeline/activation_report.h"
+#include "plan/pipeline/bars_svg.h"
+#include "plan/plan_checksum.h"
+#include "plan/published/block_items.h"
 
 #include <stdio.h>
 
@@ -29,15 +33,16 @@ static const weft_key keys[] = {
     {"tp", WEFT_KEY_I64, offsetof(memory_config, tp), "8", "",
      "tensor and sequence parallel degree", .min = 1, .max = 4096},
     {"limit", WEFT_KEY_I64, offsetof(memory_config, limit), NULL, "bytes",
-     "room for activations per device", .min = 0, .max = 9e18},
+     "memory for activations per device", .min = 0, .max = 9e18},
     {"offload", WEFT_KEY_BOOL, offsetof(memory_config, offload), "true", "",
-     "activations may go to the host"},
+     "allow offload of activations to the host"},
 };
 const weft_section weft_plan_memory_section = {"memory", "activations of a transformer",
                                                sizeof(memory_config), keys, WEFT_COUNT(keys)};
 
 static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
-                               weft_keep_item **item, int64_t *items, double *window, double *limit)
+                               weft_activation_item **item, int64_t *items, double *window,
+                               double *limit)
 {
     int count;
     const char *const *set = weft_args_list(args, "--set", &count);
@@ -57,12 +62,10 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
                                     .memory = d->memory_bandwidth * d->memory_fraction,
                                     .link = cluster.link.bandwidth,
                                     .host = c.offload ? cluster.host.bandwidth : 0};
-    *item = weft_arena_alloc(arena, WEFT_BLOCK_PIECES * (int64_t)sizeof **item);
-    if (!*item)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ARENA_NEW(arena, *item, WEFT_BLOCK_PIECES, "the memory plan"));
     weft_block_items(&shape, &rates, *item);
     *items = WEFT_BLOCK_PIECES;
-    /* transfers hide behind the forward pass on the way out, the backward pass on the way back */
+    /* the forward pass hides offloads, the backward pass hides fetches */
     *window = 0;
     for (int64_t i = 0; i < *items; i++)
         *window += 3 * (*item)[i].recompute * (double)(*item)[i].count;
@@ -71,10 +74,11 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
 }
 
 static weft_status load_bare(const weft_args *args, weft_arena *arena, const char *path,
-                             weft_keep_item **item, int64_t *items, double *window, double *limit)
+                             weft_activation_item **item, int64_t *items, double *window,
+                             double *limit)
 {
     int64_t bytes;
-    WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &bytes));
+    WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &bytes));
     *limit = (double)bytes;
     json_t *json;
     WEFT_TRY(weft_json_load(path, &json));
@@ -84,16 +88,16 @@ static weft_status load_bare(const weft_args *args, weft_arena *arena, const cha
     return status;
 }
 
-static weft_status output(const weft_args *args, const weft_keep_item *item, int64_t items,
-                          double limit, const weft_keep_choice *greedy,
-                          const weft_keep_choice *exact)
+static weft_status output(const weft_args *args, const weft_activation_item *item, int64_t items,
+                          double limit, const weft_activation_choice *greedy,
+                          const weft_activation_choice *exact)
 {
     weft_buf text = {0}, svg = {0};
-    weft_keep_choice_print(item, items, limit, greedy, exact, &text);
+    weft_activation_choice_print(item, items, limit, greedy, exact, &text);
     if (weft_args_string(args, "--svg"))
-        weft_keep_choice_draw(item, items, exact, &svg);
-    json_t *json = weft_keep_choice_json(item, items, limit, greedy, exact);
-    if (json && weft_plan_seal(json, WEFT_MEMORY_FORMAT) != WEFT_OK) {
+        weft_activation_choice_draw(item, items, exact, &svg);
+    json_t *json = weft_activation_choice_json(item, items, limit, greedy, exact);
+    if (json && weft_plan_add_checksum(json, WEFT_MEMORY_FORMAT) != WEFT_OK) {
         json_decref(json);
         json = NULL;
     }
@@ -105,25 +109,25 @@ weft_status weft_plan_memory_run(const weft_args *args)
     int count;
     const char *const *words = weft_args_positional(args, &count);
     const char *bare = weft_args_string(args, "--costs");
-    weft_keep_choice greedy = {0}, exact = {0};
-    weft_keep_item *item = NULL;
+    weft_activation_choice greedy = {0}, exact = {0};
+    weft_activation_item *item = NULL;
     int64_t items = 0;
     double window = 0, limit = 0;
     weft_status_code status = WEFT_OK;
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(WEFT_ALLOCATED(arena, "the memory plan"));
     if (bare ? count > 1 : count < 2)
-        WEFT_GO(weft_fail(WEFT_E_ARG,
-                          "give either a config, or --costs FILE.json with --memory BYTES"));
+        WEFT_GO(weft_error(bare ? WEFT_MSG_OPTION_CONFLICT : WEFT_MSG_ARGUMENT_MISSING,
+                           bare ? WEFT_AT(.key = "--costs") : WEFT_NOWHERE,
+                           "give either a config, or --costs FILE.json with --memory-limit BYTES"));
     WEFT_GO(bare ? load_bare(args, arena, bare, &item, &items, &window, &limit)
                  : load_config(args, arena, words[1], &item, &items, &window, &limit));
-    WEFT_GO(weft_keep_greedy(item, items, (weft_keep_copies){.window = window}, limit, &greedy));
-    WEFT_GO(weft_keep_exact(item, items, (weft_keep_copies){.window = window}, limit, 0, &exact));
+    WEFT_GO(weft_keep_greedy(item, items, (weft_offload_rates){.window = window}, limit, &greedy));
+    WEFT_GO(weft_keep_exact(item, items, (weft_offload_rates){.window = window}, limit, 0, &exact));
     WEFT_GO(output(args, item, items, limit, &greedy, &exact));
 out:
-    weft_keep_choice_free(&greedy);
-    weft_keep_choice_free(&exact);
+    weft_activation_choice_free(&greedy);
+    weft_activation_choice_free(&exact);
     weft_arena_free(arena);
     return status;
 }

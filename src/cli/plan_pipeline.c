@@ -1,15 +1,24 @@
-/* weft plan pipeline: bare numbers with --costs, or a model on a cluster from a config. */
+/* weft plan pipeline: plans from bare numbers with --costs, or a model on a cluster from a
+ * config. */
+#include "cli/plan_pipeline.h"
+
+#include "cli/options/args.h"
 #include "cli/plan.h"
+#include "estimate/plan_models.h"
+#include "estimate/plan_target.h"
 #include "plan/cluster/fabric.h"
+#include "plan/pipeline/pipeline_json.h"
+#include "plan/pipeline/pipeline_print.h"
 #include "plan/pipeline/pipeline_report.h"
-#include "plan/seal_file.h"
+#include "plan/pipeline/pipeline_svg.h"
+#include "plan/plan_checksum.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct pipeline_config {
     weft_plan_target target;
-    int64_t stages, devices, microbatch, microbatches;
+    int64_t pp_stages, devices, microbatch, microbatches;
     double lambda;
 } pipeline_config;
 
@@ -17,16 +26,16 @@ static const weft_key keys[] = {
     WEFT_PLAN_TARGET_KEYS(NULL,
                           "wan-14b, hunyuanvideo-13b, ...; uvit-2.7b, sdv2-1.7b, hunyuan-dit-3b, "
                           "...; dit-7b-74k, ... "
-                          "(a wrong name lists them)",
+                          "(an unknown name lists them)",
                           "v100:2"),
-    {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "",
-     "stages; 0: two per device for skips, else one", .min = 0, .max = 4096},
+    {"stages", WEFT_KEY_I64, offsetof(pipeline_config, pp_stages), "0", "",
+     "pipeline stages; 0: two per device for skips, otherwise one", .min = 0, .max = 4096},
     {"devices", WEFT_KEY_I64, offsetof(pipeline_config, devices), "8", "",
      "devices of one pipeline", .min = 1, .max = 4096},
     {"microbatch", WEFT_KEY_I64, offsetof(pipeline_config, microbatch), "1", "samples",
      "samples per microbatch", .min = 1, .max = 65536},
     {"microbatches", WEFT_KEY_I64, offsetof(pipeline_config, microbatches), "0", "",
-     "per iteration; 0: as many as devices", .min = 0, .max = 65536},
+     "microbatches per iteration. 0: as many as devices", .min = 0, .max = 65536},
     {"lambda", WEFT_KEY_F64, offsetof(pipeline_config, lambda), "1", "",
      "weight of communication in the partition (Eq. 1)", .min = 0, .max = 1e6},
 };
@@ -45,8 +54,9 @@ static weft_status choose(const weft_args *args, const char *option, const char 
     weft_buf list = {0};
     for (int i = 0; i < count; i++)
         weft_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
-    const weft_status_code status = weft_fail(WEFT_E_ARG, "%s %s: it must be one of %s", option,
-                                              word, list.data ? list.data : "?");
+    const weft_status_code status =
+        weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = option, .value = word),
+                   "'%.80s' is unknown; use one of %s", word, list.data ? list.data : "?");
     weft_buf_free(&list);
     return status;
 }
@@ -54,34 +64,34 @@ static weft_status choose(const weft_args *args, const char *option, const char 
 static weft_status read_options(const weft_args *args, weft_pipeline_options *o)
 {
     static const char *const skips[] = {"auto", "collocate", "price", "ignore"};
-    const char *schedules[WEFT_SCHEDULE_KIND_COUNT + 1] = {"auto"};
-    for (int k = 0; k < WEFT_SCHEDULE_KIND_COUNT; k++)
-        schedules[k + 1] = weft_schedule_kind_name((weft_schedule_kind)k);
+    const char *schedules[WEFT_PP_SCHEDULE_KIND_COUNT + 1] = {"auto"};
+    for (int k = 0; k < WEFT_PP_SCHEDULE_KIND_COUNT; k++)
+        schedules[k + 1] = weft_pp_schedule_kind_name((weft_pp_schedule_kind)k);
     int mode, schedule;
     int64_t memory;
-    WEFT_TRY(weft_args_i64(args, "--stages", 0, INT64_MAX, &o->stages));
+    WEFT_TRY(weft_args_i64(args, "--stages", 0, INT64_MAX, &o->pp_stages));
     WEFT_TRY(weft_args_i64(args, "--devices", 0, INT64_MAX, &o->devices));
     WEFT_TRY(weft_args_i64(args, "--microbatches", 0, INT64_MAX, &o->microbatches));
-    WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &memory));
+    WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &memory));
     WEFT_TRY(choose(args, "--skips", skips, 4, &mode));
-    WEFT_TRY(choose(args, "--schedule", schedules, WEFT_SCHEDULE_KIND_COUNT + 1, &schedule));
+    WEFT_TRY(choose(args, "--schedule", schedules, WEFT_PP_SCHEDULE_KIND_COUNT + 1, &schedule));
     o->memory = (double)memory;
     o->skips = (weft_collocation)mode;
     o->schedule = schedule - 1;
-    o->blocking = weft_args_flag(args, "--blocking");
+    o->blocking = weft_args_flag(args, "--blocking-sends");
     return WEFT_OK;
 }
 
-/* What a plan is made for goes into its file. */
+/* Inputs of a plan, written into its file. */
 typedef struct made_for {
     weft_plan_target target; /* cluster NULL: bare costs */
     weft_cluster cluster;
     weft_op_list model;
-    const char *source; /* of the model's costs */
+    const char *source; /* source of the model's costs */
 } made_for;
 
 static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
-                               weft_pipeline_options *o, weft_pipe_costs *costs, made_for *where)
+                               weft_pipeline_options *o, weft_pp_costs *costs, made_for *where)
 {
     int count;
     const char *const *set = weft_args_list(args, "--set", &count);
@@ -95,10 +105,13 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
                                   model, &where->source));
     where->target = config.target;
     if (config.devices > weft_cluster_devices(cluster))
-        return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld",
-                         path, (long long)config.devices, (long long)weft_cluster_devices(cluster));
-    WEFT_TRY(weft_pipe_costs_from_list(arena, model, &cluster->device, (double)config.microbatch,
-                                       costs));
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
+                          WEFT_AT(.file = path, .key = "devices", WEFT_NUMBER(config.devices)),
+                          "a pipeline of %" PRId64
+                          " devices does not fit the cluster, which has %" PRId64,
+                          config.devices, weft_cluster_devices(cluster));
+    WEFT_TRY(
+        weft_pp_costs_from_list(arena, model, &cluster->device, (double)config.microbatch, costs));
     const weft_fabric f = weft_fabric_from_cluster(cluster);
     const bool inside = config.devices <= cluster->devices;
     costs->bandwidth = inside ? f.intra : f.inter * (double)cluster->devices;
@@ -106,10 +119,10 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     costs->lambda = config.lambda;
     o->devices = o->devices > 0 ? o->devices : config.devices;
     o->microbatches = o->microbatches > 0 ? o->microbatches : config.microbatches;
-    if (o->stages == 0)
-        o->stages = config.stages > 0       ? config.stages
-                    : costs->skip_count > 0 ? 2 * o->devices
-                                            : o->devices;
+    if (o->pp_stages == 0)
+        o->pp_stages = config.pp_stages > 0    ? config.pp_stages
+                       : costs->skip_count > 0 ? 2 * o->devices
+                                               : o->devices;
     if (o->memory <= 0)
         o->memory = weft_fabric_usable(&f);
     const weft_state_bytes states = weft_state_bytes_of(model->dtype_bytes);
@@ -118,7 +131,7 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     return WEFT_OK;
 }
 
-static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
+static weft_status output(const weft_args *args, const weft_pp_costs *costs,
                           const weft_pipeline_plan *plan, const made_for *where)
 {
     json_t *json = weft_pipeline_plan_json(costs, plan);
@@ -128,7 +141,7 @@ static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
             where->target.cluster
                 ? weft_plan_target_seal(json, WEFT_PIPELINE_FORMAT, &where->target, &where->cluster,
                                         &where->model, where->source)
-                : weft_plan_seal(json, WEFT_PIPELINE_FORMAT);
+                : weft_plan_add_checksum(json, WEFT_PIPELINE_FORMAT);
         if (status != WEFT_OK) {
             json_decref(json);
             return status;
@@ -149,21 +162,23 @@ weft_status weft_plan_pipeline_run(const weft_args *args)
     const char *bare = weft_args_string(args, "--costs");
     weft_pipeline_options options = {0};
     made_for where = {0};
-    weft_pipe_costs costs;
+    weft_pp_costs costs;
     weft_pipeline_plan plan = {0};
     weft_status_code status = WEFT_OK;
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(WEFT_ALLOCATED(arena, "the pipeline plan"));
     WEFT_GO(read_options(args, &options));
     if (bare && count > 1)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "give either a config (%s) or --costs", words[1]));
+        WEFT_GO(weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--costs"),
+                           "this option replaces a config; remove it or %s", words[1]));
     if (!bare && count < 2)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "give a config, or --costs FILE.json with --stages P"));
+        WEFT_GO(weft_error(WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
+                           "give a config, or --costs FILE.json with --stages P"));
     if (bare) {
-        if (options.stages < 1)
-            WEFT_GO(weft_fail(WEFT_E_ARG, "--costs needs --stages P, at least 1"));
-        WEFT_GO(weft_pipe_costs_load(arena, bare, &costs));
+        if (options.pp_stages < 1)
+            WEFT_GO(weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--stages"),
+                               "--costs needs --stages P, at least 1"));
+        WEFT_GO(weft_pp_costs_load(arena, bare, &costs));
     } else {
         WEFT_GO(load_config(args, arena, words[1], &options, &costs, &where));
     }

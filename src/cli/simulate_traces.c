@@ -1,6 +1,9 @@
-#include "cli/simulate_trace.h"
+#include "cli/simulate_traces.h"
 
-#include "runtime/runtime.h"
+#include "cli/options/args.h"
+#include "exec/trace/run_trace.h"
+#include "exec/trace/timeline_file.h"
+#include "exec/trace/timeline_merge.h"
 
 bool weft_simulate_is_trace(const json_t *json)
 {
@@ -12,13 +15,14 @@ weft_status weft_simulate_traces(const weft_args *args, const char *const *paths
                                  double *executed)
 {
     const char *spec = weft_args_string(args, "--cluster");
-    weft_timeline *timeline = weft_alloc(count * (int64_t)sizeof *timeline);
+    weft_timeline *timeline = weft_calloc(count, sizeof *timeline);
     weft_status_code status = WEFT_OK;
-    if (!timeline)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %d timelines", count));
+    WEFT_GO(WEFT_ALLOCATED(timeline, "%d timelines", count));
     if (!spec)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "%s: over which links? Give --cluster PRESET or FILE.yaml",
-                          paths[0]));
+        WEFT_GO(weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--cluster"),
+                           "the trace %s is simulated over the links of a cluster; give --cluster "
+                           "PRESET or FILE.yaml",
+                           paths[0]));
     WEFT_GO(weft_cluster_load(arena, spec, cluster));
     for (int i = 0; i < count; i++)
         WEFT_GO(weft_timeline_read(paths[i], &timeline[i]));

@@ -1,11 +1,13 @@
-/* Which algorithm a collective takes: the cheapest of those that fit, its cost read off the
- * schedule itself, so that there is no second description of it that could disagree. */
-#include "runtime/moves.h"
+/* Chooses the algorithm of a collective: the cheapest that fits. Its cost is computed from the
+ * collective schedule itself, so that the two cannot disagree. */
+#include "comm/coll_algorithms.h"
+
+#include "comm/coll_schedule.h"
 
 #include <string.h>
 
-/* Two ranks of one machine through shared memory, 10 Gbit/s Ethernet between machines, sums of one
- * core (`weft doctor --collectives` under mpirun measures them). */
+/* Two ranks of one machine through shared memory, 10 Gbit/s Ethernet between machines, additions on
+ * one core. Measured by `weft doctor --collectives` under mpirun. */
 const weft_link_costs weft_link_costs_default = {
     .message = {6e-6, 30e-6}, .byte = {1 / 5e9, 1 / 1.1e9}, .add = 1 / 8e9};
 
@@ -22,7 +24,7 @@ static bool between_nodes(const weft_span *span, int a, int b)
     return !span->per_node || a / span->per_node != b / span->per_node;
 }
 
-/* Ranks of a node whose messages are on its link to another at the same time. */
+/* Returns the number of ranks of a node that use its link to another node at the same time. */
 static double sharing(weft_algorithm algorithm, const weft_span *span)
 {
     const bool one = algorithm == WEFT_ALGORITHM_HIERARCHICAL || algorithm == WEFT_ALGORITHM_RING ||
@@ -30,22 +32,23 @@ static double sharing(weft_algorithm algorithm, const weft_span *span)
     return one || span->nodes < 2 ? 1 : (double)span->ranks / span->nodes;
 }
 
-/* Adds the moves of rank `own` to cost[round], where they are more than another rank's. */
-static void price(const weft_moves *s, const weft_span *span, int own, double chunk, double shared,
-                  const weft_link_costs *costs, double *cost)
+/* Raises cost[round] to the cost of rank `own` where that is larger. */
+static void add_cost(const weft_coll_schedule *s, const weft_span *span, int own, double chunk,
+                     double shared, const weft_link_costs *costs, double *cost)
 {
     for (int64_t i = 0; i < s->count;) {
-        const int round = s->move[i].round;
+        const int round = s->step[i].round;
         round_cost c = {0};
-        for (; i < s->count && s->move[i].round == round; i++) {
-            const weft_move *m = &s->move[i];
+        for (; i < s->count && s->step[i].round == round; i++) {
+            const weft_coll_step *m = &s->step[i];
             const int far = between_nodes(span, own, m->peer);
             const double bytes = m->count * chunk;
-            *(m->kind == WEFT_MOVE_SEND ? &c.send : &c.recv) +=
+            *(m->kind == WEFT_COLL_STEP_SEND ? &c.send : &c.recv) +=
                 bytes * costs->byte[far] * (far ? shared : 1);
-            c.send += m->kind == WEFT_MOVE_SEND ? costs->message[far] : 0;
-            c.recv += m->kind == WEFT_MOVE_SEND ? 0 : costs->message[far];
-            c.add += m->kind == WEFT_MOVE_ADD || m->kind == WEFT_MOVE_TERM ? bytes : 0;
+            c.send += m->kind == WEFT_COLL_STEP_SEND ? costs->message[far] : 0;
+            c.recv += m->kind == WEFT_COLL_STEP_SEND ? 0 : costs->message[far];
+            c.add +=
+                m->kind == WEFT_COLL_STEP_ADD || m->kind == WEFT_COLL_STEP_RECEIVE_TERM ? bytes : 0;
         }
         const double all = (c.send > c.recv ? c.send : c.recv) + c.add * costs->add;
         cost[round] = all > cost[round] ? all : cost[round];
@@ -56,7 +59,7 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
                                 int64_t bytes, const weft_link_costs *costs, double *seconds)
 {
     const int k = span->ranks;
-    /* the first and the last, a pair's second, inner ones, the first of the last node */
+    /* first, last, second of a pair, inner ranks, first of the last node */
     const int rank[LOOKED_AT] = {0,     k - 1, 1,
                                  k / 2, k / 3, span->per_node ? k - span->per_node : 0};
     const bool flat = op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_BROADCAST;
@@ -65,21 +68,22 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
     int rounds = 0, seen = 0;
     *seconds = 0;
     for (int i = 0; i < LOOKED_AT && k > 1; i++) {
-        weft_moves s;
+        weft_coll_schedule s;
         const int argument = op == WEFT_COMM_SEND || op == WEFT_COMM_RECV
                                  ? (rank[i] + 1) % k
                                  : op == WEFT_COMM_RING_SHIFT;
-        weft_status_code status = weft_moves_make(algorithm, op, span, rank[i], argument, &s);
+        weft_status_code status =
+            weft_coll_schedule_make(algorithm, op, span, rank[i], argument, &s);
         if (status == WEFT_OK && !cost) {
             rounds = s.rounds;
-            cost = weft_alloc((rounds + 1) * (int64_t)sizeof *cost);
-            status = cost ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory to choose an algorithm");
+            cost = weft_calloc(rounds + 1, sizeof *cost);
+            status = WEFT_ALLOCATED(cost, "choosing an algorithm");
         }
         if (status == WEFT_OK)
-            price(&s, span, rank[i], (double)bytes / (double)(s.chunks * segments),
-                  sharing(algorithm, span), costs, cost);
+            add_cost(&s, span, rank[i], (double)bytes / (double)(s.chunks * segments),
+                     sharing(algorithm, span), costs, cost);
         const bool pipelined = s.pipelined;
-        weft_moves_free(&s);
+        weft_coll_schedule_free(&s);
         if (status != WEFT_OK) {
             weft_free(cost);
             return status;
@@ -91,7 +95,7 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
             most = cost[r] > most ? cost[r] : most;
             seen += cost[r] > 0;
         }
-        /* rounds in which none of these ranks takes part cost as much as the others */
+        /* rounds without any sampled rank cost as much as the others */
         sum *= seen ? (double)rounds / seen : 0;
         *seconds = pipelined ? sum + (double)(segments - 1) * most : sum * (double)segments;
     }
@@ -100,17 +104,17 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
 }
 
 weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_t bytes,
-                                  bool narrow, const weft_link_costs *costs,
+                                  bool is_16bit, const weft_link_costs *costs,
                                   weft_algorithm *algorithm, double *seconds)
 {
     int fitting = 0;
     for (int a = 0; a < WEFT_ALGORITHM_COUNT; a++)
-        if (weft_algorithm_fits((weft_algorithm)a, op, span, bytes, narrow) && !fitting++)
+        if (weft_algorithm_fits((weft_algorithm)a, op, span, bytes, is_16bit) && !fitting++)
             *algorithm = (weft_algorithm)a;
     double best = -1;
     for (int a = 0; a < WEFT_ALGORITHM_COUNT && fitting > 1; a++) {
         double cost;
-        if (!weft_algorithm_fits((weft_algorithm)a, op, span, bytes, narrow))
+        if (!weft_algorithm_fits((weft_algorithm)a, op, span, bytes, is_16bit))
             continue;
         WEFT_TRY(weft_algorithm_cost((weft_algorithm)a, op, span, bytes, costs, &cost));
         if (best < 0 || cost < best) {
@@ -123,12 +127,13 @@ weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_
     if (seconds)
         *seconds = fitting ? best : 0;
     return fitting ? WEFT_OK
-                   : weft_fail(WEFT_E_INTERNAL, "no algorithm for %s among %d ranks",
-                               weft_comm_op_name(op), span->ranks);
+                   : weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                                "no algorithm fits %s among %d ranks", weft_comm_op_name(op),
+                                span->ranks);
 }
 
-/* The smallest size from which on the choice is not `before`; between lo, where it is, and hi. */
-static weft_status crossover(weft_comm_op op, const weft_span *span, bool narrow,
+/* Finds the smallest size above lo at which the choice is not `before`, by bisection up to hi. */
+static weft_status crossover(weft_comm_op op, const weft_span *span, bool is_16bit,
                              const weft_link_costs *costs, int64_t lo, int64_t hi,
                              weft_algorithm before, int64_t *at)
 {
@@ -136,7 +141,7 @@ static weft_status crossover(weft_comm_op op, const weft_span *span, bool narrow
         const int64_t middle = lo + (hi - lo) / 2;
         weft_algorithm a;
         double seconds;
-        WEFT_TRY(weft_algorithm_choose(op, span, middle, narrow, costs, &a, &seconds));
+        WEFT_TRY(weft_algorithm_choose(op, span, middle, is_16bit, costs, &a, &seconds));
         *(a == before ? &lo : &hi) = middle;
     }
     *at = hi;

@@ -1,5 +1,5 @@
-/* The moves of every algorithm. */
-#include "runtime/moves.h"
+/* Collective schedules of every algorithm. */
+#include "comm/coll_schedule.h"
 
 #include "kernel/sums.h"
 
@@ -24,13 +24,13 @@ weft_span weft_span_of(const int *node, int ranks)
 {
     weft_span l = {.ranks = ranks};
     int run = 0, longest = 0, shortest = ranks;
-    bool again = false;
+    bool interleaved = false;
     for (int i = 0; i < ranks; i++) {
         bool seen = false;
         for (int j = 0; j < i && !seen; j++)
             seen = node[j] == node[i];
         l.nodes += !seen;
-        again = again || (seen && node[i] != node[i - 1]);
+        interleaved = interleaved || (seen && node[i] != node[i - 1]);
         run++;
         if (i + 1 == ranks || node[i + 1] != node[i]) {
             longest = run > longest ? run : longest;
@@ -38,7 +38,7 @@ weft_span weft_span_of(const int *node, int ranks)
             run = 0;
         }
     }
-    l.per_node = !again && longest == shortest ? longest : 0;
+    l.per_node = !interleaved && longest == shortest ? longest : 0;
     return l;
 }
 
@@ -47,48 +47,49 @@ static bool is_power(int n)
     return (n & (n - 1)) == 0;
 }
 
-/* ---- making lists -------------------------------------------------------------------------- */
+/* ---- construction ---------------------------------------------------------------------------- */
 
 typedef struct maker {
-    weft_moves *s;
+    weft_coll_schedule *s;
     int ranks, own, round;
     weft_status_code status;
 } maker;
 
-static void emit(maker *m, weft_move_kind kind, int peer, int first, int count, int stride,
+static void emit(maker *m, weft_coll_step_kind kind, int peer, int first, int count, int stride,
                  bool from_in)
 {
-    weft_moves *s = m->s;
+    weft_coll_schedule *s = m->s;
     if (m->status != WEFT_OK)
         return;
-    m->status = weft_grow((void **)&s->move, s->count, &s->room, sizeof *s->move);
+    m->status = weft_grow((void **)&s->step, s->count, &s->capacity, sizeof *s->step);
     if (m->status == WEFT_OK)
-        s->move[s->count++] = (weft_move){.round = m->round,
-                                          .peer = peer,
-                                          .first = first,
-                                          .count = count,
-                                          .stride = stride,
-                                          .kind = (uint8_t)kind,
-                                          .from_in = from_in};
+        s->step[s->count++] = (weft_coll_step){.round = m->round,
+                                               .peer = peer,
+                                               .first = first,
+                                               .count = count,
+                                               .stride = stride,
+                                               .kind = (uint8_t)kind,
+                                               .from_in = from_in};
 }
 
 static void send(maker *m, int peer, int first, int count, bool from_in)
 {
-    emit(m, WEFT_MOVE_SEND, peer, first, count, 1, from_in);
+    emit(m, WEFT_COLL_STEP_SEND, peer, first, count, 1, from_in);
 }
 
-/* Everybody with everybody, `width` peers a round: chunk of the peer out, kept or placed in.
- * Peers of a round lie as far apart as there are rounds, so that each round has as many of them on
- * other machines as any: with neighbours first some ranks' links would be idle in each.
+/* Every rank with every rank, `width` peers per round: sends the peer's collective chunk; received
+ * chunks are stored or kept as terms. The distances of a round's peers differ by the number of
+ * rounds, so each round has about the same share of peers on other machines. With the nearest peers
+ * first, some ranks' links would be idle in every round.
  *
- *     16 ranks, those of rank 0    round 0: 1 3 5 7 9 11 13 15    round 1: 2 4 6 8 10 12 14 */
-static void pairs(maker *m, int width, weft_move_kind kind, bool own_chunk, bool from_in)
+ *     16 ranks, peers of rank 0    round 0: 1 3 5 7 9 11 13 15    round 1: 2 4 6 8 10 12 14 */
+static void pairs(maker *m, int width, weft_coll_step_kind kind, bool own_chunk, bool from_in)
 {
     const int k = m->ranks, r = m->own, rounds = (k - 1 + width - 1) / width;
     for (int first = 1; first <= rounds; first++, m->round++) {
         for (int d = first; d < k; d += rounds) {
             const int from = (r - d + k) % k;
-            emit(m, kind, from, kind == WEFT_MOVE_TERM ? r : from, 1, 1, false);
+            emit(m, kind, from, kind == WEFT_COLL_STEP_RECEIVE_TERM ? r : from, 1, 1, false);
         }
         for (int d = first; d < k; d += rounds) {
             const int to = (r + d) % k;
@@ -107,7 +108,7 @@ static void reduce_direct(maker *m)
 {
     m->s->chunks = 1;
     for (int d = 1; d < m->ranks; d++)
-        emit(m, WEFT_MOVE_TERM, (m->own - d + m->ranks) % m->ranks, 0, 1, 1, false);
+        emit(m, WEFT_COLL_STEP_RECEIVE_TERM, (m->own - d + m->ranks) % m->ranks, 0, 1, 1, false);
     for (int d = 1; d < m->ranks; d++)
         send(m, (m->own + d) % m->ranks, 0, 1, true);
     m->round++;
@@ -117,12 +118,13 @@ static void reduce_direct(maker *m)
 static void reduce_pairwise(maker *m)
 {
     m->s->chunks = m->ranks;
-    pairs(m, WEFT_DIRECT_RANKS, WEFT_MOVE_TERM, false, true);
+    pairs(m, WEFT_DIRECT_RANKS, WEFT_COLL_STEP_RECEIVE_TERM, false, true);
     sum_terms(m, m->own);
-    pairs(m, WEFT_DIRECT_RANKS, WEFT_MOVE_PLACE, true, false);
+    pairs(m, WEFT_DIRECT_RANKS, WEFT_COLL_STEP_RECEIVE, true, false);
 }
 
-/* The second of a pair gives all it has to the first, and gets the result from it at the end. */
+/* The second rank of a pair sends all its data to the first rank, which sends the result back at
+ * the end. */
 static bool fold(maker *m, int members, int scale, int own, int *v)
 {
     const int p = weft_sum_power(members), extras = members - p;
@@ -132,7 +134,7 @@ static bool fold(maker *m, int members, int scale, int own, int *v)
         if (own % 2)
             send(m, (own - 1) * scale, 0, chunks, false);
         else
-            emit(m, WEFT_MOVE_ADD, (own + 1) * scale, 0, chunks, 1, false);
+            emit(m, WEFT_COLL_STEP_ADD, (own + 1) * scale, 0, chunks, 1, false);
     }
     m->round += extras > 0;
     return own < 2 * extras && own % 2;
@@ -143,14 +145,15 @@ static void unfold(maker *m, int members, int scale, int own)
     const int extras = members - weft_sum_power(members);
     if (own < 2 * extras) {
         if (own % 2)
-            emit(m, WEFT_MOVE_PLACE, (own - 1) * scale, 0, m->s->chunks, 1, false);
+            emit(m, WEFT_COLL_STEP_RECEIVE, (own - 1) * scale, 0, m->s->chunks, 1, false);
         else
             send(m, (own + 1) * scale, 0, m->s->chunks, false);
     }
     m->round += extras > 0;
 }
 
-/* Among members 0, scale, 2 scale, ... of the group; this one is number own of them. */
+/* All-reduce by doubling among members 0, scale, 2 scale, ... of the group; this rank is number
+ * `own` in this sequence. */
 static void double_up(maker *m, int members, int scale, int own)
 {
     const int p = weft_sum_power(members), extras = members - p;
@@ -160,7 +163,7 @@ static void double_up(maker *m, int members, int scale, int own)
         const int peer = weft_sum_stand_in(v ^ distance, extras) * scale;
         if (rests)
             continue;
-        emit(m, WEFT_MOVE_ADD, peer, 0, 1, 1, false);
+        emit(m, WEFT_COLL_STEP_ADD, peer, 0, 1, 1, false);
         send(m, peer, 0, 1, false);
     }
     unfold(m, members, scale, own);
@@ -172,12 +175,12 @@ static void reduce_doubling(maker *m)
     double_up(m, m->ranks, 1, m->own);
 }
 
-/* Near ones first, when the halves are largest. Ranges are halves of halves of the chunks:
+/* Near peers first, when the halves are largest. Ranges are repeated halves of the chunks:
  *
  *   8 chunks   ........        the range of rank 5 = 101b: bit 0 set: upper half,
  *              ....----        bit 1 clear: lower half of it, bit 2 set: upper half of that
- *              ....--          and back the same way
- *              .....-                                                                  */
+ *              ....--          and back in reverse order
+ *              .....- */
 static void reduce_halving(maker *m)
 {
     const int k = m->ranks, p = weft_sum_power(k), extras = k - p;
@@ -190,7 +193,7 @@ static void reduce_halving(maker *m)
         size /= 2;
         const int keep = first + (upper ? size : 0), give = first + (upper ? 0 : size);
         if (!rests) {
-            emit(m, WEFT_MOVE_ADD, peer, keep, size, 1, false);
+            emit(m, WEFT_COLL_STEP_ADD, peer, keep, size, 1, false);
             send(m, peer, give, size, false);
         }
         first = keep;
@@ -199,7 +202,8 @@ static void reduce_halving(maker *m)
         const int peer = weft_sum_stand_in(v ^ distance, extras);
         const bool upper = (v & distance) != 0;
         if (!rests) {
-            emit(m, WEFT_MOVE_PLACE, peer, upper ? first - size : first + size, size, 1, false);
+            emit(m, WEFT_COLL_STEP_RECEIVE, peer, upper ? first - size : first + size, size, 1,
+                 false);
             send(m, peer, first, size, false);
         }
         first -= upper ? size : 0;
@@ -208,7 +212,7 @@ static void reduce_halving(maker *m)
     unfold(m, k, 1, m->own);
 }
 
-/* Up a binomial tree to the first rank of the node, among those, and down again. */
+/* Up a binomial tree to the first rank of the node, among these first ranks, and down again. */
 static void reduce_hierarchical(maker *m, int per_node)
 {
     const int inside = m->own % per_node;
@@ -220,12 +224,12 @@ static void reduce_hierarchical(maker *m, int per_node)
         if (inside & distance)
             send(m, m->own - distance, 0, 1, false);
         else
-            emit(m, WEFT_MOVE_ADD, m->own + distance, 0, 1, 1, false);
+            emit(m, WEFT_COLL_STEP_ADD, m->own + distance, 0, 1, 1, false);
         up = !(inside & distance);
     }
     if (inside == 0) {
         double_up(m, m->ranks / per_node, per_node, m->own / per_node);
-    } else { /* the same number of rounds */
+    } else { /* keeps the number of rounds equal on all ranks */
         const int nodes = m->ranks / per_node, p = weft_sum_power(nodes);
         for (int distance = 1; distance < p; distance *= 2)
             m->round++;
@@ -233,31 +237,32 @@ static void reduce_hierarchical(maker *m, int per_node)
     }
     for (int distance = per_node / 2; distance >= 1; distance /= 2, m->round++) {
         if (inside % (2 * distance) == distance)
-            emit(m, WEFT_MOVE_PLACE, m->own - distance, 0, 1, 1, false);
+            emit(m, WEFT_COLL_STEP_RECEIVE, m->own - distance, 0, 1, 1, false);
         else if (inside % (2 * distance) == 0)
             send(m, m->own + distance, 0, 1, false);
     }
 }
 
-/* Chunk c ends with rank c: at distance 1, 2, 4, ... a rank keeps the chunks that agree with it in
- * one bit more. */
+/* Chunk c ends on rank c. At distance 1, 2, 4, ... a rank keeps the chunks whose index agrees with
+ * its own in one more bit. */
 static void scatter_halving(maker *m)
 {
     const int k = m->ranks;
     for (int distance = 1; distance < k; distance *= 2, m->round++) {
         const int peer = m->own ^ distance, step = 2 * distance;
-        emit(m, WEFT_MOVE_ADD, peer, m->own % step, k / step, step, false);
-        emit(m, WEFT_MOVE_SEND, peer, peer % step, k / step, step, false);
+        emit(m, WEFT_COLL_STEP_ADD, peer, m->own % step, k / step, step, false);
+        emit(m, WEFT_COLL_STEP_SEND, peer, peer % step, k / step, step, false);
     }
 }
 
-/* What a rank has are the chunks from its own on; it doubles with what the rank behind them has. */
+/* A rank has `have` chunks from its own on. Each round doubles them with the chunks of rank own +
+ * have. */
 static void gather_doubling(maker *m)
 {
     const int k = m->ranks;
     for (int have = 1; have < k; have *= 2, m->round++) {
         const int count = have < k - have ? have : k - have;
-        emit(m, WEFT_MOVE_PLACE, (m->own + have) % k, (m->own + have) % k, count, 1, false);
+        emit(m, WEFT_COLL_STEP_RECEIVE, (m->own + have) % k, (m->own + have) % k, count, 1, false);
         send(m, (m->own - have + k) % k, m->own, count, have == 1);
     }
 }
@@ -266,7 +271,8 @@ static void gather_ring(maker *m)
 {
     const int k = m->ranks;
     for (int i = 0; i + 1 < k; i++, m->round++) {
-        emit(m, WEFT_MOVE_PLACE, (m->own + k - 1) % k, (m->own + 2 * k - 1 - i) % k, 1, 1, false);
+        emit(m, WEFT_COLL_STEP_RECEIVE, (m->own + k - 1) % k, (m->own + 2 * k - 1 - i) % k, 1, 1,
+             false);
         send(m, (m->own + 1) % k, (m->own + k - i) % k, 1, i == 0);
     }
 }
@@ -280,7 +286,7 @@ static void broadcast_tree(maker *m, int root)
     m->s->chunks = 1;
     for (int distance = top / 2; distance >= 1; distance /= 2, m->round++) {
         if (v % (2 * distance) == distance)
-            emit(m, WEFT_MOVE_PLACE, (v - distance + root) % k, 0, 1, 1, false);
+            emit(m, WEFT_COLL_STEP_RECEIVE, (v - distance + root) % k, 0, 1, 1, false);
         else if (v % (2 * distance) == 0 && v + distance < k)
             send(m, (v + distance + root) % k, 0, 1, v == 0);
     }
@@ -293,7 +299,7 @@ static void broadcast_ring(maker *m, int root)
     m->s->pipelined = true;
     for (int i = 0; i + 1 < k; i++, m->round++) {
         if (v == i + 1)
-            emit(m, WEFT_MOVE_PLACE, (m->own + k - 1) % k, 0, 1, 1, false);
+            emit(m, WEFT_COLL_STEP_RECEIVE, (m->own + k - 1) % k, 0, 1, 1, false);
         if (v == i)
             send(m, (m->own + 1) % k, 0, 1, v == 0);
     }
@@ -306,16 +312,16 @@ static void shift_ring(maker *m, int shift)
         m->s->copy_own = m->own;
         return;
     }
-    emit(m, WEFT_MOVE_PLACE, from, from, 1, 1, false);
+    emit(m, WEFT_COLL_STEP_RECEIVE, from, from, 1, 1, false);
     send(m, (m->own + by) % k, (m->own + by) % k, 1, true);
     m->round++;
 }
 
-/* As a ring that is open between the last and the first. */
-static void relay(maker *m)
+/* A ring without the link from the last rank to the first. */
+static void open_ring(maker *m)
 {
     if (m->own > 0)
-        emit(m, WEFT_MOVE_PLACE, m->own - 1, m->own - 1, 1, 1, false);
+        emit(m, WEFT_COLL_STEP_RECEIVE, m->own - 1, m->own - 1, 1, 1, false);
     if (m->own + 1 < m->ranks)
         send(m, m->own + 1, m->own + 1, 1, true);
     m->round++;
@@ -347,20 +353,20 @@ static void make(maker *m, weft_algorithm algorithm, weft_comm_op op, const weft
         else if (algorithm == WEFT_ALGORITHM_RING)
             gather_ring(m);
         else
-            pairs(m, width, WEFT_MOVE_PLACE, true, true);
+            pairs(m, width, WEFT_COLL_STEP_RECEIVE, true, true);
         break;
     case WEFT_COMM_REDUCE_SCATTER:
         if (algorithm == WEFT_ALGORITHM_HALVING) {
             m->s->partials = m->s->copy_all = true;
             scatter_halving(m);
         } else {
-            pairs(m, width, WEFT_MOVE_TERM, false, true);
+            pairs(m, width, WEFT_COLL_STEP_RECEIVE_TERM, false, true);
             sum_terms(m, m->own);
         }
         break;
     case WEFT_COMM_ALL_TO_ALL:
         m->s->copy_own = m->own;
-        pairs(m, width, WEFT_MOVE_PLACE, false, true);
+        pairs(m, width, WEFT_COLL_STEP_RECEIVE, false, true);
         break;
     case WEFT_COMM_BROADCAST:
         if (algorithm == WEFT_ALGORITHM_RING)
@@ -369,38 +375,39 @@ static void make(maker *m, weft_algorithm algorithm, weft_comm_op op, const weft
             broadcast_tree(m, argument);
         break;
     case WEFT_COMM_RING_SHIFT: shift_ring(m, argument); break;
-    case WEFT_COMM_RELAY: relay(m); break;
+    case WEFT_COMM_RELAY: open_ring(m); break;
     case WEFT_COMM_SEND:
     case WEFT_COMM_RECV:
         m->s->chunks = 1;
-        emit(m, op == WEFT_COMM_SEND ? WEFT_MOVE_SEND : WEFT_MOVE_PLACE, argument, 0, 1, 1,
-             op == WEFT_COMM_SEND);
+        emit(m, op == WEFT_COMM_SEND ? WEFT_COLL_STEP_SEND : WEFT_COLL_STEP_RECEIVE, argument, 0, 1,
+             1, op == WEFT_COMM_SEND);
         m->round++;
         break;
     default: break;
     }
 }
 
-weft_status weft_moves_make(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
-                            int own, int argument, weft_moves *schedule)
+weft_status weft_coll_schedule_make(weft_algorithm algorithm, weft_comm_op op,
+                                    const weft_span *span, int own, int argument,
+                                    weft_coll_schedule *schedule)
 {
     maker m = {.s = schedule, .ranks = span->ranks, .own = own};
-    *schedule = (weft_moves){.chunks = span->ranks, .copy_own = -1, .sum_after = -1};
+    *schedule = (weft_coll_schedule){.chunks = span->ranks, .copy_own = -1, .sum_after = -1};
     make(&m, algorithm, op, span, argument);
     schedule->rounds = m.round;
     if (m.status != WEFT_OK)
-        weft_moves_free(schedule);
+        weft_coll_schedule_free(schedule);
     return m.status;
 }
 
-void weft_moves_free(weft_moves *schedule)
+void weft_coll_schedule_free(weft_coll_schedule *schedule)
 {
-    weft_free(schedule->move);
-    *schedule = (weft_moves){0};
+    weft_free(schedule->step);
+    *schedule = (weft_coll_schedule){0};
 }
 
 bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
-                         int64_t bytes, bool narrow)
+                         int64_t bytes, bool is_16bit)
 {
     const int k = span->ranks, per_node = span->per_node;
     switch (op) {
@@ -417,7 +424,7 @@ bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_s
                    : algorithm == WEFT_ALGORITHM_DOUBLING || algorithm == WEFT_ALGORITHM_RING;
     case WEFT_COMM_REDUCE_SCATTER:
         if (algorithm == WEFT_ALGORITHM_HALVING)
-            return is_power(k) && !narrow;
+            return is_power(k) && !is_16bit;
         return algorithm ==
                (k <= WEFT_DIRECT_RANKS ? WEFT_ALGORITHM_DIRECT : WEFT_ALGORITHM_PAIRWISE);
     case WEFT_COMM_ALL_TO_ALL:

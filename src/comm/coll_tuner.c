@@ -1,87 +1,93 @@
-/* Which algorithm is the quickest here, by timing all of them; and tables of that in use. */
-#include "runtime/comm_internal.h"
+/* Finds the fastest algorithms by timing all, and applies tuning tables. */
+#include "comm/coll_tuner.h"
+
+#include "comm/comm_internal.h"
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "runtime/measure.h"
+#include "comm/coll_algorithms.h"
+#include "comm/comm_measure.h"
+#include "comm/comm_world.h"
+#include "comm/measure.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- in use ---------------------------------------------------------------------------------- */
+/* ---- applying a table ------------------------------------------------------------------------ */
 
-void weft_comm_choose_by(weft_comm *comm, weft_choices *choices)
+void weft_comm_set_tuning(weft_comm *comm, weft_coll_tuning *tuning)
 {
-    weft_choices_free(&comm->choices);
-    comm->choices = *choices;
-    *choices = (weft_choices){0};
+    weft_coll_tuning_free(&comm->tuning);
+    comm->tuning = *tuning;
+    *tuning = (weft_coll_tuning){0};
 }
 
 static weft_status take_text(weft_comm *comm, const char *text, int64_t bytes, const char *path)
 {
-    weft_choices choices = {0};
-    WEFT_TRY(weft_choices_parse(text, bytes, path, &choices));
-    weft_comm_choose_by(comm, &choices);
+    weft_coll_tuning tuning = {0};
+    WEFT_TRY(weft_coll_tuning_parse(text, bytes, path, &tuning));
+    weft_comm_set_tuning(comm, &tuning);
     return WEFT_OK;
 }
 
-weft_status weft_comm_choose_by_file(weft_comm *comm)
+weft_status weft_comm_set_tuning_file(weft_comm *comm)
 {
     enum { MOST = 1 << 20 };
     const char *path = comm->rank == 0 ? getenv("WEFT_COLLECTIVES") : NULL;
-    int64_t bytes = 0; /* 0: no table; -1: rank 0 says why it cannot be read */
+    int64_t bytes = 0; /* 0: no table; -1: rank 0 prints why it cannot be read */
     char *text = NULL;
     weft_status_code status = WEFT_OK;
     if (path && *path) {
         status = weft_file_read(path, MOST, &text, &bytes);
         if (status == WEFT_OK && bytes == 0)
-            status =
-                weft_fail(WEFT_E_FORMAT, "%s: an empty file, not a table of collectives", path);
+            status = weft_error(WEFT_MSG_FORMAT_UNKNOWN,
+                                WEFT_AT(.file = path, .key = "WEFT_COLLECTIVES"),
+                                "the file is empty; expected a table of collectives");
         bytes = status == WEFT_OK ? bytes : -1;
     }
-    weft_status_code told = weft_comm_broadcast(comm, &bytes, sizeof bytes, 0);
-    if (told == WEFT_OK && bytes > 0 && comm->rank > 0) {
+    weft_status_code sent = weft_comm_broadcast(comm, &bytes, sizeof bytes, 0);
+    if (sent == WEFT_OK && bytes > 0 && comm->rank > 0) {
         text = weft_alloc(bytes + 1);
-        told = text ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for WEFT_COLLECTIVES");
+        sent = WEFT_ALLOCATED(text, "WEFT_COLLECTIVES");
     }
-    if (told == WEFT_OK && bytes > 0)
-        told = weft_comm_broadcast(comm, text, bytes, 0);
+    if (sent == WEFT_OK && bytes > 0)
+        sent = weft_comm_broadcast(comm, text, bytes, 0);
     if (status == WEFT_OK)
-        status = told;
+        status = sent;
     if (status == WEFT_OK && bytes < 0)
-        status = weft_fail(WEFT_E_IO, "rank 0 cannot read its WEFT_COLLECTIVES");
+        status = weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.key = "WEFT_COLLECTIVES", WEFT_RANK(0)),
+                            "rank 0 cannot read the file; see the message of rank 0");
     if (status == WEFT_OK && bytes > 0)
         status = take_text(comm, text, bytes, path ? path : "WEFT_COLLECTIVES");
     weft_free(text);
     return status;
 }
 
-/* ---- measured -------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
-enum { LEAST = 256, MOST = 16 << 20, STEP = 4, HALVINGS = 4, TURNS = 2 };
+enum { LEAST = 256, MOST = 16 << 20, STEP = 4, HALVINGS = 4, ROUNDS = 2 };
 
 typedef struct trial {
     weft_comm *comm;
     const weft_link_costs *costs;
     weft_span span;
     weft_comm_op op;
-    weft_choices *choices;
+    weft_coll_tuning *tuning;
     weft_buf *text;
 } trial;
 
-/* Of the slowest rank; a table of one row has the exchange take that algorithm. */
+/* Returns the seconds of the slowest rank. A table of one row selects the algorithm. */
 static weft_status time_one(const trial *t, weft_algorithm algorithm, int64_t bytes,
                             double *seconds)
 {
-    weft_choice row = {t->op, t->span, bytes / 2, algorithm};
-    const weft_choices before = t->comm->choices;
+    weft_coll_tuning_row row = {t->op, t->span, bytes / 2, algorithm};
+    const weft_coll_tuning before = t->comm->tuning;
     const int ranks = t->comm->ranks;
-    double own = 0, *all = weft_alloc(ranks * (int64_t)sizeof *all);
-    if (!all)
-        return weft_fail(WEFT_E_MEMORY, "no memory to measure exchanges");
-    t->comm->choices = (weft_choices){&row, 1, 1};
+    double own = 0, *all;
+    WEFT_TRY(WEFT_NEW(all, ranks, "measuring collectives"));
+    t->comm->tuning = (weft_coll_tuning){&row, 1, 1};
     weft_status_code status = weft_comm_measure_exchange(t->comm, ranks, t->op, bytes, &own);
-    t->comm->choices = before;
+    t->comm->tuning = before;
     if (status == WEFT_OK)
         status = weft_comm_all_gather(t->comm, &own, sizeof own, all);
     *seconds = 0;
@@ -110,10 +116,11 @@ static weft_status find_crossing(const trial *t, int64_t lo, int64_t hi, weft_al
     return WEFT_OK;
 }
 
-/* Of this size: seconds of each that can, by turns, the least; 0: it cannot. */
-static weft_status take_turns(const trial *t, int64_t bytes, double took[WEFT_ALGORITHM_COUNT])
+/* Times each algorithm that fits at this size, in turn. took: the smallest seconds. 0: does not
+ * fit. */
+static weft_status time_algorithms(const trial *t, int64_t bytes, double took[WEFT_ALGORITHM_COUNT])
 {
-    for (int i = 0; i < TURNS * WEFT_ALGORITHM_COUNT; i++) {
+    for (int i = 0; i < ROUNDS * WEFT_ALGORITHM_COUNT; i++) {
         const weft_algorithm a = (weft_algorithm)(i % WEFT_ALGORITHM_COUNT);
         double seconds;
         if (!weft_algorithm_fits(a, t->op, &t->span, bytes, false))
@@ -124,9 +131,9 @@ static weft_status take_turns(const trial *t, int64_t bytes, double took[WEFT_AL
     return WEFT_OK;
 }
 
-/* The quickest; the one before it, at first that of the costs built in, keeps its place where it is
- * within a tenth, which is what repeated measurements differ by (and some are alike among few
- * ranks). */
+/* Returns the fastest algorithm. `before` (at first the choice of the default costs) is kept if it
+ * is within 10 % of the fastest. Repeated measurements differ by about 10 %, and some algorithms
+ * are equal among few ranks. */
 static weft_status time_all(const trial *t, int64_t bytes, weft_algorithm before,
                             weft_algorithm *quickest)
 {
@@ -135,7 +142,7 @@ static weft_status time_all(const trial *t, int64_t bytes, weft_algorithm before
     weft_algorithm model[2];
     double cost[2];
     char text[32];
-    WEFT_TRY(take_turns(t, bytes, took));
+    WEFT_TRY(time_algorithms(t, bytes, took));
     for (int a = 0; a < WEFT_ALGORITHM_COUNT; a++)
         if (took[a] > 0 && (best == WEFT_ALGORITHM_COUNT || took[a] < took[best]))
             best = a;
@@ -171,7 +178,7 @@ static weft_status measure_op(const trial *t)
     weft_algorithm before = WEFT_ALGORITHM_COUNT, now;
     char text[32];
     for (int64_t bytes = LEAST; bytes <= MOST && count_fitting(t) > 1; bytes *= STEP) {
-        weft_choice row = {t->op, t->span, 0, 0};
+        weft_coll_tuning_row row = {t->op, t->span, 0, 0};
         WEFT_TRY(time_all(t, bytes, before, &now));
         if (now == before)
             continue;
@@ -181,17 +188,17 @@ static weft_status measure_op(const trial *t)
                             weft_format_bytes(row.from, text), weft_algorithm_name(now));
         }
         row.algorithm = before = now;
-        WEFT_TRY(weft_choices_add(t->choices, &row));
+        WEFT_TRY(weft_coll_tuning_add(t->tuning, &row));
     }
     return WEFT_OK;
 }
 
 weft_status weft_comm_measure_choices(weft_comm *comm, const weft_link_costs *costs,
-                                      weft_choices *choices, weft_buf *text)
+                                      weft_coll_tuning *tuning, weft_buf *text)
 {
     weft_group *world;
     WEFT_TRY(weft_comm_world(comm, &world));
-    trial t = {.comm = comm, .costs = costs, .span = world->span, .choices = choices, .text = text};
+    trial t = {.comm = comm, .costs = costs, .span = world->span, .tuning = tuning, .text = text};
     weft_buf_printf(text,
                     "collectives of %d ranks on %d node%s, f32, each algorithm timed\n"
                     "%-16s %10s  %-12s %-12s %-12s  seconds of each\n",

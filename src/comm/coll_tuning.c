@@ -1,4 +1,4 @@
-#include "runtime/choices.h"
+#include "comm/coll_tuning.h"
 
 #include "base/config.h"
 #include "base/json.h"
@@ -8,40 +8,40 @@
 
 static const char format[] = "weft.collectives/1";
 
-void weft_choices_free(weft_choices *c)
+void weft_coll_tuning_free(weft_coll_tuning *c)
 {
     weft_free(c->row);
-    *c = (weft_choices){0};
+    *c = (weft_coll_tuning){0};
 }
 
-weft_status weft_choices_add(weft_choices *c, const weft_choice *row)
+weft_status weft_coll_tuning_add(weft_coll_tuning *c, const weft_coll_tuning_row *row)
 {
-    WEFT_TRY(weft_grow((void **)&c->row, c->count, &c->room, sizeof *c->row));
+    WEFT_TRY(weft_grow((void **)&c->row, c->count, &c->capacity, sizeof *c->row));
     c->row[c->count++] = *row;
     return WEFT_OK;
 }
 
-bool weft_choices_find(const weft_choices *c, weft_comm_op op, const weft_span *span, int64_t bytes,
-                       bool narrow, weft_algorithm *algorithm)
+bool weft_coll_tuning_find(const weft_coll_tuning *c, weft_comm_op op, const weft_span *span,
+                           int64_t bytes, bool is_16bit, weft_algorithm *algorithm)
 {
-    const weft_choice *found = NULL;
+    const weft_coll_tuning_row *found = NULL;
     for (int64_t i = 0; i < c->count; i++) {
-        const weft_choice *row = &c->row[i];
+        const weft_coll_tuning_row *row = &c->row[i];
         if (row->op == op && row->from <= bytes && weft_span_equal(&row->span, span) &&
             (!found || row->from >= found->from))
             found = row;
     }
-    if (!found || !weft_algorithm_fits(found->algorithm, op, span, bytes, narrow))
+    if (!found || !weft_algorithm_fits(found->algorithm, op, span, bytes, is_16bit))
         return false;
     *algorithm = found->algorithm;
     return true;
 }
 
-weft_status weft_choices_save(const weft_choices *c, const char *path)
+weft_status weft_coll_tuning_save(const weft_coll_tuning *c, const char *path)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < c->count && list; i++) {
-        const weft_choice *row = &c->row[i];
+        const weft_coll_tuning_row *row = &c->row[i];
         json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:I, s:s}", "op",
                                               weft_comm_op_name(row->op), "ranks", row->span.ranks,
                                               "nodes", row->span.nodes, "per_node",
@@ -50,8 +50,7 @@ weft_status weft_choices_save(const weft_choices *c, const char *path)
     }
     json_t *json = list ? json_pack("{s:s, s:o}", "format", format, "choices", list) : NULL;
     const weft_status_code status =
-        json ? weft_json_save(path, json)
-             : weft_fail(WEFT_E_MEMORY, "out of memory for a table of collectives");
+        json ? weft_json_save(path, json) : weft_no_memory("a table of collectives");
     json_decref(json);
     return status;
 }
@@ -74,7 +73,8 @@ static const char *algorithm_name(int algorithm)
     return weft_algorithm_name((weft_algorithm)algorithm);
 }
 
-static weft_status parse_row(const json_t *json, const char *name, size_t index, weft_choice *row)
+static weft_status parse_row(const json_t *json, const char *name, size_t index,
+                             weft_coll_tuning_row *row)
 {
     static const char *const known[] = {"op",   "ranks",     "nodes", "per_node",
                                         "from", "algorithm", NULL};
@@ -92,41 +92,49 @@ static weft_status parse_row(const json_t *json, const char *name, size_t index,
     const int o = find_name(op, WEFT_COMM_OP_COUNT, op_name),
               a = find_name(algorithm, WEFT_ALGORITHM_COUNT, algorithm_name);
     if (o < 0 || a < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: no %s \"%s\"", where,
-                         o < 0 ? "collective" : "algorithm", o < 0 ? op : algorithm);
+        return weft_error(WEFT_MSG_JSON_VALUE,
+                          WEFT_AT(.file = where, .key = o < 0 ? "op" : "algorithm",
+                                  .value = o < 0 ? op : algorithm),
+                          "\"%s\" is not a known %s", o < 0 ? op : algorithm,
+                          o < 0 ? "collective" : "algorithm");
     if (ranks < 1 || ranks > 1 << 20 || nodes < 1 || nodes > ranks || per_node < 0 ||
         per_node > ranks || row->from < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld ranks on %lld nodes of %lld, from %lld bytes",
-                         where, (long long)ranks, (long long)nodes, (long long)per_node,
-                         (long long)row->from);
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where),
+                          "%" PRId64 " ranks on %" PRId64 " nodes of %" PRId64 ", from %" PRId64
+                          " bytes, are outside their "
+                          "range; 1 <= nodes <= ranks, 0 <= per_node <= ranks and from >= 0",
+                          ranks, nodes, per_node, row->from);
     row->op = (weft_comm_op)o;
     row->algorithm = (weft_algorithm)a;
     row->span = (weft_span){(int)ranks, (int)nodes, (int)per_node};
     return WEFT_OK;
 }
 
-weft_status weft_choices_parse(const char *text, int64_t bytes, const char *name,
-                               weft_choices *choices)
+weft_status weft_coll_tuning_parse(const char *text, int64_t bytes, const char *name,
+                                   weft_coll_tuning *tuning)
 {
-    weft_choices found = {0};
-    weft_choice row;
+    weft_coll_tuning found = {0};
+    weft_coll_tuning_row row;
     json_t *json = NULL;
     const char *of;
     WEFT_TRY(weft_json_parse(text, bytes, name, &json));
     weft_status_code status = weft_json_get_string(json, "format", name, &of);
     if (status == WEFT_OK && strcmp(of, format))
-        status = weft_fail(WEFT_E_FORMAT, "%s: a file of %s, not of %s", name, of, format);
+        status =
+            weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = name, .key = "format", .value = of),
+                       "the file is of format \"%s\"; expected %s", of, format);
     const json_t *list = json_object_get(json, "choices");
     if (status == WEFT_OK && !json_is_array(list))
-        status = weft_fail(WEFT_E_FORMAT, "%s: \"choices\" is not a list", name);
+        status = weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = name, .key = "choices"),
+                            "expected a list");
     for (size_t i = 0; i < json_array_size(list) && status == WEFT_OK; i++) {
         status = parse_row(json_array_get(list, i), name, i, &row);
         if (status == WEFT_OK)
-            status = weft_choices_add(&found, &row);
+            status = weft_coll_tuning_add(&found, &row);
     }
     json_decref(json);
-    weft_choices_free(status == WEFT_OK ? choices : &found);
+    weft_coll_tuning_free(status == WEFT_OK ? tuning : &found);
     if (status == WEFT_OK)
-        *choices = found;
+        *tuning = found;
     return status;
 }

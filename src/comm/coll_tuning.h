@@ -1,39 +1,40 @@
-/* Which algorithm a collective takes where that was measured: rows beside the costs of moves.h,
- * which decide what no row is for. `weft doctor --collectives` makes them on the ranks at hand;
- * WEFT_COLLECTIVES=FILE has jobs of as many ranks that lie in the same way take them.
+/* Measured algorithm of each collective. The costs of coll_schedule.h decide where no row applies.
+ * `weft doctor --collectives` measures the rows on the available ranks. WEFT_COLLECTIVES=FILE
+ * applies them to jobs with the same number of ranks on the same arrangement of nodes.
  *
  *     {"format": "weft.collectives/1", "choices": [
  *       {"op": "all_reduce", "ranks": 2, "nodes": 1, "per_node": 2, "from": 65536,
  *        "algorithm": "halving"}, ...]}
  *
- * Sums have the same bits by every algorithm, so a table changes times only. */
-#ifndef WEFT_RUNTIME_CHOICES_H
-#define WEFT_RUNTIME_CHOICES_H
+ * Sums are bitwise identical with every algorithm, so a table changes times only. */
+#ifndef WEFT_COMM_COLL_TUNING_H
+#define WEFT_COMM_COLL_TUNING_H
 
-#include "runtime/moves.h"
+#include "comm/coll_schedule.h"
 
-/* Of collectives `op` among ranks that lie so: those of `from` bytes on, as weft_algorithm_cost
- * counts them, up to the next row's. */
-typedef struct weft_choice {
+/* Algorithm of collectives `op` on `span` of at least `from` bytes (counted as in
+ * weft_algorithm_cost), up to the next row's `from`. */
+typedef struct weft_coll_tuning_row {
     weft_comm_op op;
     weft_span span;
     int64_t from;
     weft_algorithm algorithm;
-} weft_choice;
+} weft_coll_tuning_row;
 
-typedef struct weft_choices {
-    weft_choice *row; /* of one op and span by `from`, upwards. Owned: heap */
-    int64_t count, room;
-} weft_choices;
+typedef struct weft_coll_tuning {
+    /* rows of one op and span in ascending order of `from`. Owned: heap */
+    weft_coll_tuning_row *row;
+    int64_t count, capacity;
+} weft_coll_tuning;
 
-void weft_choices_free(weft_choices *choices);
-weft_status weft_choices_add(weft_choices *choices, const weft_choice *row);
-/* True: a row says which, and it can. */
-bool weft_choices_find(const weft_choices *choices, weft_comm_op op, const weft_span *span,
-                       int64_t bytes, bool narrow, weft_algorithm *algorithm);
-weft_status weft_choices_save(const weft_choices *choices, const char *path);
-/* `name`: of the file, for messages. */
-weft_status weft_choices_parse(const char *text, int64_t bytes, const char *name,
-                               weft_choices *choices);
+void weft_coll_tuning_free(weft_coll_tuning *tuning);
+weft_status weft_coll_tuning_add(weft_coll_tuning *tuning, const weft_coll_tuning_row *row);
+/* Returns true and sets *algorithm if a row applies and its algorithm fits. */
+bool weft_coll_tuning_find(const weft_coll_tuning *tuning, weft_comm_op op, const weft_span *span,
+                           int64_t bytes, bool is_16bit, weft_algorithm *algorithm);
+weft_status weft_coll_tuning_save(const weft_coll_tuning *tuning, const char *path);
+/* `name`: file name for error messages. */
+weft_status weft_coll_tuning_parse(const char *text, int64_t bytes, const char *name,
+                                   weft_coll_tuning *tuning);
 
 #endif

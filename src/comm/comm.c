@@ -1,13 +1,21 @@
-/* The communicator: queues of exchanges, one thread that advances the first of each, waits with a
- * deadline.
+/* The communicator: queues of requests, a thread that advances the first request of each queue, and
+ * waits with a deadline.
  *
- * Only the progress thread calls the transport (but to wake it). It sleeps on a condition while
- * there is nothing to do. While messages are under way it sleeps in the transport where that knows
- * when something comes; else it polls: often while a caller waits, and while the caller computes
- * the rarer the longer nothing has come, as each look takes a processor from what is computed. */
-#include "runtime/comm_internal.h"
+ * Only the progress thread calls the transport, except to wake it. The thread sleeps on a condition
+ * while no queue has requests. While messages are in flight it sleeps in the transport if the
+ * transport can wake it, and polls otherwise. It polls often while a caller waits. While the caller
+ * computes, it polls less often the longer nothing arrives, because each poll takes a core from the
+ * computation. */
+#include "comm/comm.h"
+
+#include "comm/comm_internal.h"
 
 #include "base/log.h"
+#include "comm/coll_algorithms.h"
+#include "comm/comm_segment.h"
+#include "comm/comm_world.h"
+#include "comm/short_tags.h"
+#include "comm/simulated_links.h"
 
 #include <errno.h>
 #include <math.h>
@@ -36,10 +44,10 @@ static void timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double seco
     pthread_cond_timedwait(cond, mutex, &t);
 }
 
-/* While the caller computes: eight looks 0.12 ms apart, eight 0.24 ms apart, ... up to 1.9 ms, so
- * that what comes after t seconds is seen within t / 8 (hand-offs of an iteration are received from
- * its begin on, and come when another rank has made them). Ends at once when somebody waits, or
- * there is an exchange that was not seen. */
+/* Sleeps between polls while the caller computes: eight times 0.12 ms, eight times 0.24 ms, ... up
+ * to 1.9 ms. A message that arrives after t seconds is seen within t / 8, for example a latent
+ * transfer that is received from the start of an iteration. Returns at once if a caller waits or a
+ * new request is queued. */
 static void doze(weft_comm *comm, int64_t idle, double most)
 {
     enum { LOOKS = 8, MOST_DOUBLINGS = 4 };
@@ -50,7 +58,8 @@ static void doze(weft_comm *comm, int64_t idle, double most)
     pthread_mutex_unlock(&comm->mutex);
 }
 
-/* No longer than until a message may be taken that a link model holds back. */
+/* Sleeps or polls until an event may have arrived, at most until a message that a link model holds
+ * back may be taken. */
 static void relax(weft_comm *comm, int64_t idle)
 {
     const double *due = comm->transport.due;
@@ -65,7 +74,7 @@ static void relax(weft_comm *comm, int64_t idle)
         nap((long)fmin(1e9 * left, 30000));
 }
 
-/* ---- who is missing ------------------------------------------------------------------------ */
+/* ---- missing ranks --------------------------------------------------------------------------- */
 
 static void append(char *text, size_t size, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -81,14 +90,15 @@ static void append(char *text, size_t size, const char *fmt, ...)
 
 enum { MISSING = 2 * WEFT_LANES * WEFT_DIRECT_RANKS };
 
-/* Peers whose message has not come; when all have, those that have not taken ours. Each once. */
-static int missing_peers(const weft_exchange *x, int peers[MISSING])
+/* Returns the peers whose message has not arrived, each once. If all have arrived, returns the
+ * peers that have not received this rank's messages. */
+static int missing_peers(const weft_comm_request *x, int peers[MISSING])
 {
     int count = 0;
     for (int receiving = 1; receiving >= 0 && count == 0; receiving--)
-        for (int l = 0; l < x->lanes && x->begun; l++)
-            for (int i = 0; i < x->lane[l].count; i++) {
-                const weft_message *m = &x->lane[l].message[i];
+        for (int l = 0; l < x->segments && x->begun; l++)
+            for (int i = 0; i < x->segment[l].count; i++) {
+                const weft_message *m = &x->segment[l].message[i];
                 bool known = m->taken || m->receiving != receiving;
                 for (int j = 0; j < count && !known; j++)
                     known = peers[j] == m->peer;
@@ -98,7 +108,7 @@ static int missing_peers(const weft_exchange *x, int peers[MISSING])
     return count;
 }
 
-static weft_status fail_missing(weft_comm *comm, const weft_exchange *x, double since,
+static weft_status fail_missing(weft_comm *comm, const weft_comm_request *x, double since,
                                 double waited)
 {
     char who[640] = "";
@@ -107,22 +117,24 @@ static weft_status fail_missing(weft_comm *comm, const weft_exchange *x, double 
     for (int i = 0; i < count && i < 16; i++) {
         const int peer = peers[i];
         append(who, sizeof who, "%s rank %d", i ? "," : "", peer);
-        if (comm->answer[peer].asked >= since)
+        if (comm->peer_status[peer].asked >= since)
             append(who, sizeof who, " (%s)",
-                   comm->answer[peer].text[0] ? comm->answer[peer].text : "gives no answer");
+                   comm->peer_status[peer].text[0] ? comm->peer_status[peer].text
+                                                   : "gives no answer");
     }
     if (count > 16)
         append(who, sizeof who, " and %d more", count - 16);
-    return weft_fail(
-        WEFT_E_COMM,
-        "rank %d waited %.1f s in %s for%s; the job must be started again from its last checkpoint",
-        comm->rank, waited, x->what, who[0] ? who : " nobody: the transport stands still");
+    return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(count ? peers[0] : comm->rank)),
+                      "rank %d waited %.1f s in %s for%s. Start the job again; it resumes from the "
+                      "last checkpoint.",
+                      comm->rank, waited, x->what,
+                      who[0] ? who : " its own messages, which made no progress");
 }
 
-/* What this rank is in: an exchange that is waited for, or else one that runs. */
-static const weft_exchange *running(const weft_comm *comm)
+/* Returns the request that is waited for, otherwise any running request. */
+static const weft_comm_request *running(const weft_comm *comm)
 {
-    const weft_exchange *any = NULL;
+    const weft_comm_request *any = NULL;
     for (const weft_queue *q = comm->active; q; q = q->next) {
         if (atomic_load(&q->waiters))
             return q->head;
@@ -131,10 +143,10 @@ static const weft_exchange *running(const weft_comm *comm)
     return any;
 }
 
-static void answer(weft_comm *comm, int peer)
+static void send_status(weft_comm *comm, int peer)
 {
     char text[WEFT_COMM_NOTE] = ":alive, not in a collective";
-    const weft_exchange *x = running(comm);
+    const weft_comm_request *x = running(comm);
     if (x) {
         int peers[MISSING];
         const int count = missing_peers(x, peers);
@@ -146,10 +158,10 @@ static void answer(weft_comm *comm, int peer)
     comm->transport.note(comm->transport.self, peer, text);
 }
 
-/* ---- busy ranks ---------------------------------------------------------------------------- */
+/* ---- busy ranks ------------------------------------------------------------------------------ */
 
-/* "*ROOT what it does", down a binomial tree from the rank that is busy, so that nobody sends many.
- */
+/* Sends "*ROOT activity" to this rank's children in a binomial tree from the busy rank, so that no
+ * rank sends to all. */
 static void pass_on(weft_comm *comm, int root, const char text[WEFT_COMM_NOTE])
 {
     const int k = comm->ranks, v = (comm->rank - root + k) % k;
@@ -163,21 +175,21 @@ static void pass_on(weft_comm *comm, int root, const char text[WEFT_COMM_NOTE])
             comm->transport.note(comm->transport.self, (v + distance + root) % k, text);
 }
 
-static void tell_busy(weft_comm *comm, double now)
+static void report_busy(weft_comm *comm, double now)
 {
     char text[WEFT_COMM_NOTE] = "";
     const double period = atomic_load(&comm->deadline) / 4;
-    if (!atomic_load(&comm->is_busy) || now - comm->told < (period < 5 ? period : 5))
+    if (!atomic_load(&comm->is_busy) || now - comm->busy_sent < (period < 5 ? period : 5))
         return;
     pthread_mutex_lock(&comm->mutex);
     snprintf(text, sizeof text, "*%d %.180s", comm->rank, comm->busy);
     pthread_mutex_unlock(&comm->mutex);
-    comm->told = now;
+    comm->busy_sent = now;
     pass_on(comm, comm->rank, text);
 }
 
-/* Reads control messages: another rank that gives up ends this one's waits, a question is answered.
- */
+/* Reads control messages: a failed rank ends this rank's waits, and a status question is
+ * answered. */
 static weft_status read_notes(weft_comm *comm)
 {
     char text[WEFT_COMM_NOTE];
@@ -188,13 +200,14 @@ static weft_status read_notes(weft_comm *comm)
             return WEFT_OK;
         text[WEFT_COMM_NOTE - 1] = 0;
         if (text[0] == '!') {
-            comm->told_all = true;
-            return weft_fail(WEFT_E_COMM, "rank %d gave up: %s", peer, text + 1);
+            comm->notified_all = true;
+            return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(peer)), "rank %d failed: %s",
+                              peer, text + 1);
         }
         if (text[0] == '?')
-            answer(comm, peer);
+            send_status(comm, peer);
         else if (text[0] == ':')
-            memcpy(comm->answer[peer].text, text + 1, WEFT_COMM_NOTE - 1);
+            memcpy(comm->peer_status[peer].text, text + 1, WEFT_COMM_NOTE - 1);
         else if (text[0] == '*') {
             const int root = atoi(text + 1);
             comm->busy_heard = weft_now();
@@ -204,27 +217,27 @@ static weft_status read_notes(weft_comm *comm)
     }
 }
 
-/* `ask`: those that were not asked since then; 0: nobody. A rank that gave up because another is
- * gone said so before it went: it counts as gone when it is so a second time, with notes read in
- * between. */
-static weft_status check_alive(weft_comm *comm, const weft_exchange *x, double ask)
+/* Checks that the missing peers are alive, and asks for the status of peers not asked since `ask`
+ * (0: asks none). A rank that failed because of another rank sends a note before it exits.
+ * Therefore a peer counts as exited only at the second check, after notes have been read. */
+static weft_status check_alive(weft_comm *comm, const weft_comm_request *x, double ask)
 {
     int peers[MISSING];
     const int count = missing_peers(x, peers);
     for (int i = 0; i < count; i++) {
         char who[WEFT_COMM_NOTE] = "";
         const int peer = peers[i];
-        const bool was_gone = comm->answer[peer].gone;
-        comm->answer[peer].gone = !comm->transport.alive(comm->transport.self, peer, who);
-        if (comm->answer[peer].gone && !was_gone)
+        const bool was_gone = comm->peer_status[peer].gone;
+        comm->peer_status[peer].gone = !comm->transport.alive(comm->transport.self, peer, who);
+        if (comm->peer_status[peer].gone && !was_gone)
             continue;
-        if (comm->answer[peer].gone)
-            return weft_fail(WEFT_E_COMM,
-                             "rank %d is gone (%s) while rank %d waits for it in %s; start the job "
-                             "again from its last checkpoint",
-                             peer, who, comm->rank, x->what);
-        if (ask > 0 && comm->answer[peer].asked < ask) {
-            comm->answer[peer] = (weft_answer){.asked = weft_now()};
+        if (comm->peer_status[peer].gone)
+            return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(peer)),
+                              "rank %d exited (%s) while rank %d waited for it in %s. Start the "
+                              "job again; it resumes from the last checkpoint.",
+                              peer, who, comm->rank, x->what);
+        if (ask > 0 && comm->peer_status[peer].asked < ask) {
+            comm->peer_status[peer] = (weft_peer_status){.asked = weft_now()};
             char question[WEFT_COMM_NOTE] = "?"; /* transports send whole notes */
             comm->transport.note(comm->transport.self, peer, question);
         }
@@ -232,8 +245,8 @@ static weft_status check_alive(weft_comm *comm, const weft_exchange *x, double a
     return WEFT_OK;
 }
 
-/* How long somebody has waited for the queue with nothing coming, and nobody saying that it is
- * busy. */
+/* Returns the seconds that a caller has waited for the queue without an arrival and without a busy
+ * rank. */
 static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
 {
     const double since = atomic_load(&q->waiting_since), last = q->head->last;
@@ -242,14 +255,15 @@ static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
     return since > 0 && now > from ? now - from : 0;
 }
 
-/* Between turns, and while there is nothing to do: notes, dead processes, deadlines. */
-static weft_status look_around(weft_comm *comm)
+/* Reads notes and checks for exited processes and expired deadlines. Called between polls and when
+ * idle. */
+static weft_status check_peers(weft_comm *comm)
 {
     const double now = weft_now(), deadline = atomic_load(&comm->deadline);
     if (now - comm->noted > note_period) {
         comm->noted = now;
         WEFT_TRY(read_notes(comm));
-        tell_busy(comm, now);
+        report_busy(comm, now);
     }
     const bool check = now - comm->checked > alive_period;
     if (check)
@@ -264,17 +278,18 @@ static weft_status look_around(weft_comm *comm)
     return WEFT_OK;
 }
 
-/* ---- the thread and its queues ------------------------------------------------------------- */
+/* ---- the thread and its queues --------------------------------------------------------------- */
 
-static void forget(weft_exchange *x)
+static void forget(weft_comm_request *x)
 {
-    weft_held_release(x->held);
-    weft_moves_free(&x->plan.moves);
+    weft_send_buffer_release(x->held);
+    weft_coll_schedule_free(&x->plan.schedule);
     weft_arena_free(x->plan_arena);
     weft_arena_free(x->arena);
 }
 
-/* Everything under way or queued has failed; the progress thread's, or of who has ended it. */
+/* Fails all running and queued requests. Called by the progress thread, or by the thread that ended
+ * it. */
 static void fail_all(weft_comm *comm)
 {
     pthread_mutex_lock(&comm->mutex);
@@ -282,13 +297,13 @@ static void fail_all(weft_comm *comm)
         weft_queue **queues = list ? &comm->fresh : &comm->active;
         for (weft_queue *q = *queues; q; q = q->next) {
             if (q->head)
-                weft_exchange_cancel(comm, q->head);
-            for (weft_exchange *x = q->head, *next; x; x = next) {
+                weft_comm_request_cancel(comm, q->head);
+            for (weft_comm_request *x = q->head, *next; x; x = next) {
                 next = x->next;
                 if (x->forgotten)
                     forget(x);
                 else
-                    atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
+                    atomic_store(&x->state, WEFT_COMM_REQUEST_FAILED);
             }
             q->head = q->tail = NULL;
             q->active = false;
@@ -303,19 +318,19 @@ static void break_down(weft_comm *comm, weft_status_code status)
 {
     pthread_mutex_lock(&comm->mutex);
     comm->broken = status;
-    snprintf(comm->message, sizeof comm->message, "%s", weft_error_message());
+    comm->error = weft_error_save();
     pthread_mutex_unlock(&comm->mutex);
-    if (comm->transport.turns)
-        weft_turns_break(comm->transport.turns);
+    if (comm->transport.links)
+        weft_simulated_links_break(comm->transport.links);
     fail_all(comm);
 }
 
-/* Takes the finished first exchange out of *at; *at is then the queue behind it in the list of
- * active ones if nothing is left to do in it. True: something is. */
+/* Removes the finished first request from *at. If the queue is then empty, removes it from the
+ * active list and sets *at to the next queue. Returns true if the queue has more requests. */
 static bool take_out(weft_comm *comm, weft_queue **at)
 {
     weft_queue *q = *at;
-    weft_exchange *x = q->head;
+    weft_comm_request *x = q->head;
     pthread_mutex_lock(&comm->mutex);
     q->head = x->next;
     if (!q->head) {
@@ -328,29 +343,29 @@ static bool take_out(weft_comm *comm, weft_queue **at)
     if (x->forgotten)
         forget(x);
     else
-        atomic_store(&x->state, WEFT_EXCHANGE_DONE);
+        atomic_store(&x->state, WEFT_COMM_REQUEST_DONE);
     if (awaited)
         pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
     return more;
 }
 
-/* Every queue a little further. */
-static weft_status turn(weft_comm *comm, bool *moved)
+/* Advances the first request of every queue. */
+static weft_status progress_queues(weft_comm *comm, bool *progressed)
 {
     for (weft_queue **at = &comm->active; *at;) {
-        weft_exchange *x = (*at)->head;
+        weft_comm_request *x = (*at)->head;
         bool finished;
         if (!x->begun)
-            WEFT_TRY(weft_exchange_begin(comm, x));
-        WEFT_TRY(weft_exchange_advance(comm, x, moved, &finished));
+            WEFT_TRY(weft_comm_request_begin(comm, x));
+        WEFT_TRY(weft_comm_request_advance(comm, x, progressed, &finished));
         if (!finished || take_out(comm, at))
             at = &(*at)->next;
     }
     return WEFT_OK;
 }
 
-/* Under the mutex. */
+/* The caller holds the mutex. */
 static void take_fresh(weft_comm *comm)
 {
     while (comm->fresh) {
@@ -363,18 +378,19 @@ static void take_fresh(weft_comm *comm)
 
 static weft_status work(weft_comm *comm, int64_t *idle)
 {
-    bool moved = false;
+    bool progressed = false;
     if (comm->transport.due)
         *comm->transport.due = 0;
-    WEFT_TRY(turn(comm, &moved));
+    WEFT_TRY(progress_queues(comm, &progressed));
     if (atomic_load(&comm->abandoned))
-        return weft_fail(WEFT_E_COMM, "rank %d freed an exchange that was under way", comm->rank);
-    *idle = moved ? 0 : *idle + 1;
-    if (moved)
+        return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
+                          "rank %d freed a request that had not finished", comm->rank);
+    *idle = progressed ? 0 : *idle + 1;
+    if (progressed)
         return WEFT_OK;
     if (*idle % 16 == 0 || comm->transport.sleep ||
         !atomic_load_explicit(&comm->waiters, memory_order_relaxed))
-        WEFT_TRY(look_around(comm));
+        WEFT_TRY(check_peers(comm));
     relax(comm, *idle);
     return WEFT_OK;
 }
@@ -383,7 +399,7 @@ static void *progress(void *argument)
 {
     weft_comm *comm = argument;
     int64_t idle = 0;
-    if (comm->transport.due) /* moments that are known are met to the microsecond, not to 50 */
+    if (comm->transport.due) /* wakes at known times to 1 us instead of 50 us */
         prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&comm->mutex);
     while (!atomic_load(&comm->stop) && comm->broken == WEFT_OK) {
@@ -393,7 +409,7 @@ static void *progress(void *argument)
             take_fresh(comm);
         }
         pthread_mutex_unlock(&comm->mutex);
-        const weft_status_code status = comm->active ? work(comm, &idle) : look_around(comm);
+        const weft_status_code status = comm->active ? work(comm, &idle) : check_peers(comm);
         if (status != WEFT_OK)
             break_down(comm, status);
         pthread_mutex_lock(&comm->mutex);
@@ -402,7 +418,7 @@ static void *progress(void *argument)
     return NULL;
 }
 
-/* On the crew's thread: queues go on as far as they can. */
+/* Advances all queues on the crew's thread until no request progresses. */
 static void drive(void *user, bool idle)
 {
     weft_comm *comm = user;
@@ -412,14 +428,15 @@ static void drive(void *user, bool idle)
     if (works)
         take_fresh(comm);
     pthread_mutex_unlock(&comm->mutex);
-    for (bool moved = works && comm->active && !idle; moved && status == WEFT_OK;) {
-        moved = false;
-        status = turn(comm, &moved);
+    for (bool progressed = works && comm->active && !idle; progressed && status == WEFT_OK;) {
+        progressed = false;
+        status = progress_queues(comm, &progressed);
     }
     if (status == WEFT_OK && atomic_load(&comm->abandoned))
-        status = weft_fail(WEFT_E_COMM, "rank %d freed an exchange that was under way", comm->rank);
+        status = weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
+                            "rank %d freed a request that had not finished", comm->rank);
     if (works && status == WEFT_OK)
-        status = look_around(comm);
+        status = check_peers(comm);
     if (works && status != WEFT_OK)
         break_down(comm, status);
 }
@@ -434,7 +451,7 @@ static weft_status join_crew(weft_comm *comm)
 {
     comm->member = (weft_crew_member){.drive = drive, .user = comm};
     WEFT_TRY(weft_crew_join(comm->transport.crew, &comm->member));
-    comm->transport.hear(comm->transport.core, poke, comm);
+    comm->transport.set_wakeup(comm->transport.core, poke, comm);
     comm->running = true;
     return WEFT_OK;
 }
@@ -447,8 +464,8 @@ static weft_status start_thread(weft_comm *comm)
         return join_crew(comm);
     const int error = pthread_create(&comm->thread, NULL, progress, comm);
     if (error) {
-        errno = error;
-        return weft_fail_errno("cannot start the thread that drives communication");
+        return weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE,
+                          "cannot start the thread that drives communication: %s", strerror(error));
     }
     comm->running = true;
     return WEFT_OK;
@@ -461,7 +478,7 @@ static void end_thread(weft_comm *comm)
     atomic_store(&comm->stop, true);
     comm->running = false;
     if (comm->transport.crew) {
-        comm->transport.hear(comm->transport.core, NULL, NULL);
+        comm->transport.set_wakeup(comm->transport.core, NULL, NULL);
         weft_crew_leave(&comm->member);
         return;
     }
@@ -471,8 +488,8 @@ static void end_thread(weft_comm *comm)
     pthread_join(comm->thread, NULL);
 }
 
-/* False: the communicator is done with. */
-static bool enqueue(weft_exchange *x)
+/* Returns false if the communicator has failed or ended. */
+static bool enqueue(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
     weft_queue *q = x->queue;
@@ -482,7 +499,7 @@ static bool enqueue(weft_exchange *x)
     x->begun = x->awaited = false;
     if (works) {
         const int single = q->key >> 4 ? 1 : 0;
-        atomic_store(&x->state, WEFT_EXCHANGE_QUEUED);
+        atomic_store(&x->state, WEFT_COMM_REQUEST_QUEUED);
         x->tag =
             x->group->tag | single << 11 | (int)x->channel << 8 | (int)(q->sequence++ & 0x7f) << 1;
         x->last = x->started;
@@ -501,13 +518,13 @@ static bool enqueue(weft_exchange *x)
     return works;
 }
 
-/* When the owner asked for it; a send takes its link here, so that links go by the order in which
- * their owner sends, whatever the progress thread sees first. */
-static weft_status tell_time(weft_exchange *x)
+/* Sets the time at which the owner started the request. A send reserves its link here, so that link
+ * order is the owner's order of sends and not that of the progress thread. */
+static weft_status set_start_time(weft_comm_request *x)
 {
     const weft_transport *t = &x->comm->transport;
     const int peer = x->op == WEFT_COMM_SEND ? x->group->rank[x->argument] : -1;
-    x->number = x->queue->sequence; /* this thread's alone to add to */
+    x->number = x->queue->sequence; /* only this thread increments it */
     x->met = false;
     if (x->clock.now) {
         x->asked = *x->clock.now;
@@ -515,15 +532,15 @@ static weft_status tell_time(weft_exchange *x)
             x->asked = t->reserve(t->self, peer, x->bytes, x->asked);
         x->port = x->asked;
     }
-    return t->turns ? weft_turns_begin(t->turns, x->comm->rank, x) : WEFT_OK;
+    return t->links ? weft_simulated_links_begin(t->links, x->comm->rank, x) : WEFT_OK;
 }
 
-/* What it took is over for its owner, too. */
-static weft_status meet(weft_exchange *x)
+/* Adds the request's time to its owner's simulated clock. */
+static weft_status meet(weft_comm_request *x)
 {
-    weft_turns *turns = x->comm ? x->comm->transport.turns : NULL;
-    if (turns && x->ranks > 1 && !x->met)
-        WEFT_TRY(weft_turns_go_on(turns, x->comm->rank, x));
+    weft_simulated_links *links = x->comm ? x->comm->transport.links : NULL;
+    if (links && x->ranks > 1 && !x->met)
+        WEFT_TRY(weft_simulated_links_advance(links, x->comm->rank, x));
     x->met = true;
     if (x->clock.now && x->ranks > 1) {
         x->waited = x->end > *x->clock.now ? x->end - *x->clock.now : 0;
@@ -532,50 +549,64 @@ static weft_status meet(weft_exchange *x)
     return WEFT_OK;
 }
 
-void weft_exchange_start(weft_exchange *x)
+void weft_comm_request_start(weft_comm_request *x)
 {
-    x->started = weft_now(); /* the progress thread puts the time at which its turn came */
+    x->started = weft_now(); /* replaced by the progress thread when the request begins */
     x->waited = 0;
     if (x->ranks == 1) {
-        const weft_status_code status = weft_exchange_copy(x);
+        const weft_status_code status = weft_comm_request_copy(x);
         x->finished = x->started;
-        atomic_store(&x->state, status == WEFT_OK ? WEFT_EXCHANGE_DONE : WEFT_EXCHANGE_FAILED);
+        atomic_store(&x->state,
+                     status == WEFT_OK ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
         return;
     }
-    if (tell_time(x) != WEFT_OK || !enqueue(x))
-        atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
+    if (set_start_time(x) != WEFT_OK || !enqueue(x))
+        atomic_store(&x->state, WEFT_COMM_REQUEST_FAILED);
 }
 
-weft_status weft_exchange_start_forgotten(weft_exchange *x)
+/* Restores the error that ended the communicator. Returns WEFT_E_COMM whatever its class, because
+ * the caller cannot communicate any more. */
+static weft_status broken_error(const weft_comm *comm)
+{
+    if (comm->error)
+        weft_error_restore(comm->error);
+    else
+        weft_error(WEFT_MSG_COMM_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
+                   "communication of rank %d has ended", comm->rank);
+    return WEFT_E_COMM;
+}
+
+weft_status weft_comm_request_start_detached(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
     x->forgotten = true;
-    if (tell_time(x) == WEFT_OK && enqueue(x))
+    if (set_start_time(x) == WEFT_OK && enqueue(x))
         return WEFT_OK;
     forget(x);
-    return weft_fail(WEFT_E_COMM, "%s", comm->message);
+    return broken_error(comm);
 }
 
-weft_status weft_exchange_wait(weft_exchange *x)
+weft_status weft_comm_request_wait(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
-    if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
+    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_DONE)
         return meet(x);
-    if (x->ranks == 1 && atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
-        return weft_fail_context(WEFT_E_COMM, "%s", x->what);
+    if (x->ranks == 1 && atomic_load(&x->state) == WEFT_COMM_REQUEST_FAILED)
+        return weft_error_at(WEFT_E_COMM, WEFT_AT(.key = x->what));
     if (!comm)
-        return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = x->what),
+                          "the request was waited for before it was started");
     weft_queue *q = x->queue;
     const double begin = weft_now();
-    if (comm->transport.turns)
-        weft_turns_wait(comm->transport.turns, comm->rank, x);
+    if (comm->transport.links)
+        weft_simulated_links_wait(comm->transport.links, comm->rank, x);
     pthread_mutex_lock(&comm->mutex);
     if (atomic_fetch_add(&q->waiters, 1) == 0)
         atomic_store(&q->waiting_since, begin);
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
-        pthread_cond_signal(&comm->queued); /* it looks often from now on */
+        pthread_cond_signal(&comm->queued); /* the progress thread polls more often from now on */
     x->awaited = true;
-    while (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED)
+    while (atomic_load(&x->state) == WEFT_COMM_REQUEST_QUEUED)
         timed_wait(&comm->finished, &comm->mutex, 1);
     atomic_fetch_sub(&comm->waiters, 1);
     if (atomic_fetch_sub(&q->waiters, 1) == 1)
@@ -583,39 +614,40 @@ weft_status weft_exchange_wait(weft_exchange *x)
     x->waited = weft_now() - begin;
     comm->waited += x->waited;
     pthread_mutex_unlock(&comm->mutex);
-    if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
+    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_DONE)
         return meet(x);
-    if (atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
-        return weft_fail(WEFT_E_COMM, "%s", comm->message);
-    return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
+    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_FAILED)
+        return broken_error(comm);
+    return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = x->what),
+                      "the request was waited for before it was started");
 }
 
-static bool any_over(weft_exchange *const *exchange, int count)
+static bool any_over(weft_comm_request *const *requests, int count)
 {
     for (int i = 0; i < count; i++)
-        if (atomic_load(&exchange[i]->state) != WEFT_EXCHANGE_QUEUED)
+        if (atomic_load(&requests[i]->state) != WEFT_COMM_REQUEST_QUEUED)
             return true;
     return false;
 }
 
-void weft_exchange_wait_any(weft_comm *comm, weft_exchange *const *exchange, int count,
-                            bool (*also)(void *user), void *user)
+void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *requests, int count,
+                                bool (*also)(void *user), void *user)
 {
     const double begin = weft_now();
     pthread_mutex_lock(&comm->mutex);
     for (int i = 0; i < count; i++) {
-        exchange[i]->awaited = true;
-        if (atomic_fetch_add(&exchange[i]->queue->waiters, 1) == 0)
-            atomic_store(&exchange[i]->queue->waiting_since, begin);
+        requests[i]->awaited = true;
+        if (atomic_fetch_add(&requests[i]->queue->waiters, 1) == 0)
+            atomic_store(&requests[i]->queue->waiting_since, begin);
     }
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
         pthread_cond_signal(&comm->queued);
-    while (!any_over(exchange, count) && !(also && also(user)) && comm->broken == WEFT_OK)
+    while (!any_over(requests, count) && !(also && also(user)) && comm->broken == WEFT_OK)
         timed_wait(&comm->finished, &comm->mutex, 1);
     atomic_fetch_sub(&comm->waiters, 1);
     for (int i = 0; i < count; i++)
-        if (atomic_fetch_sub(&exchange[i]->queue->waiters, 1) == 1)
-            atomic_store(&exchange[i]->queue->waiting_since, 0);
+        if (atomic_fetch_sub(&requests[i]->queue->waiters, 1) == 1)
+            atomic_store(&requests[i]->queue->waiting_since, 0);
     pthread_mutex_unlock(&comm->mutex);
 }
 
@@ -626,41 +658,42 @@ void weft_comm_nudge(weft_comm *comm)
     pthread_mutex_unlock(&comm->mutex);
 }
 
-bool weft_exchange_done(const weft_exchange *x)
+bool weft_comm_request_done(const weft_comm_request *x)
 {
-    if (atomic_load(&x->state) != WEFT_EXCHANGE_DONE)
+    if (atomic_load(&x->state) != WEFT_COMM_REQUEST_DONE)
         return false;
     if (!x->clock.now || x->ranks == 1)
         return true;
-    weft_turns *turns = x->comm->transport.turns;
+    weft_simulated_links *links = x->comm->transport.links;
     const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
-    return turns && single && !x->met ? weft_turns_passed(turns, x->comm->rank, x, *x->clock.now)
-                                      : x->end <= *x->clock.now;
+    return links && single && !x->met
+               ? weft_simulated_links_passed(links, x->comm->rank, x, *x->clock.now)
+               : x->end <= *x->clock.now;
 }
 
-double weft_exchange_seconds(const weft_exchange *x, double *waited)
+double weft_comm_request_seconds(const weft_comm_request *x, double *waited)
 {
     *waited = x->waited;
     return x->clock.now ? x->end - x->begin : x->finished - x->started;
 }
 
-void weft_exchange_free(weft_exchange *x)
+void weft_comm_request_free(weft_comm_request *x)
 {
     if (!x)
         return;
-    if (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED) {
+    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_QUEUED) {
         weft_comm *comm = x->comm;
         pthread_mutex_lock(&comm->mutex);
         atomic_store(&comm->abandoned, true);
         x->awaited = true;
-        while (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED)
+        while (atomic_load(&x->state) == WEFT_COMM_REQUEST_QUEUED)
             timed_wait(&comm->finished, &comm->mutex, 1);
         pthread_mutex_unlock(&comm->mutex);
     }
     forget(x);
 }
 
-/* ---- the communicator ---------------------------------------------------------------------- */
+/* ---- the communicator ------------------------------------------------------------------------ */
 
 weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
 {
@@ -669,7 +702,7 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
     if (!comm) {
         if (transport->free)
             transport->free(transport->self, true);
-        return weft_fail(WEFT_E_MEMORY, "no memory for a communicator");
+        return weft_no_memory("a communicator");
     }
     comm->transport = *transport;
     comm->rank = transport->rank;
@@ -683,12 +716,10 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
     pthread_cond_init(&comm->queued, &monotonic);
     pthread_cond_init(&comm->finished, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    comm->node = weft_alloc(comm->ranks * (int64_t)sizeof *comm->node);
-    comm->answer = weft_alloc(comm->ranks * (int64_t)sizeof *comm->answer);
-    if (!comm->node || !comm->answer) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for a communicator of %d ranks", comm->ranks);
-        goto out;
-    }
+    comm->node = weft_calloc(comm->ranks, sizeof *comm->node);
+    comm->peer_status = weft_calloc(comm->ranks, sizeof *comm->peer_status);
+    WEFT_GO(
+        WEFT_ALLOCATED(comm->node && comm->peer_status, "a communicator of %d ranks", comm->ranks));
     if (comm->ranks > 1)
         WEFT_GO(weft_transport_number(&comm->transport));
     for (int r = 0; transport->node && r < comm->ranks; r++)
@@ -708,14 +739,15 @@ void weft_comm_free(weft_comm *comm)
         return;
     end_thread(comm);
     fail_all(comm);
-    weft_choices_free(&comm->choices);
+    weft_coll_tuning_free(&comm->tuning);
     if (comm->transport.free)
         comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->gave_up);
     pthread_mutex_destroy(&comm->mutex);
     pthread_cond_destroy(&comm->queued);
     pthread_cond_destroy(&comm->finished);
     weft_free(comm->node);
-    weft_free(comm->answer);
+    weft_free(comm->peer_status);
+    weft_free(comm->error);
     weft_groups_free(comm->groups);
     weft_free(comm);
 }
@@ -757,7 +789,7 @@ void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes)
     *bytes = atomic_load(&comm->bytes);
 }
 
-void weft_comm_busy(weft_comm *comm, const char *what)
+void weft_comm_set_busy(weft_comm *comm, const char *what)
 {
     if (weft_comm_ranks(comm) == 1)
         return;
@@ -768,25 +800,25 @@ void weft_comm_busy(weft_comm *comm, const char *what)
     pthread_mutex_unlock(&comm->mutex);
 }
 
-/* Called by the thread that owns the communicator when it leaves a run with an error. The progress
- * thread is stopped first, so that only one thread uses the transport. Notes leave before messages
- * are cancelled: once this returns, nobody calls the transport, and what it was receiving into may
- * be freed even where a message could not be taken back. */
+/* weft_comm_abort is called by the thread that owns the communicator when it leaves a run with an
+ * error. It stops the progress thread first, so that only one thread uses the transport. Notes are
+ * sent before messages are cancelled. After it returns, the transport is not called. The caller may
+ * then free receive buffers, even of messages that could not be cancelled. */
 void weft_comm_leave(weft_comm *comm)
 {
-    if (comm->transport.turns)
-        weft_turns_leave(comm->transport.turns, comm->rank);
+    if (comm->transport.links)
+        weft_simulated_links_leave(comm->transport.links, comm->rank);
 }
 
-void weft_comm_give_up(weft_comm *comm)
+void weft_comm_abort(weft_comm *comm)
 {
     if (!comm || comm->ranks == 1 || comm->gave_up)
         return;
     char text[WEFT_COMM_NOTE];
     snprintf(text, sizeof text, "!%s", weft_error_message());
     comm->gave_up = true;
-    if (comm->transport.turns)
-        weft_turns_break(comm->transport.turns);
+    if (comm->transport.links)
+        weft_simulated_links_break(comm->transport.links);
     pthread_mutex_lock(&comm->mutex);
     const bool broken = comm->broken != WEFT_OK;
     pthread_mutex_unlock(&comm->mutex);
@@ -794,15 +826,17 @@ void weft_comm_give_up(weft_comm *comm)
     if (!broken) {
         pthread_mutex_lock(&comm->mutex);
         comm->broken = WEFT_E_COMM;
-        snprintf(comm->message, sizeof comm->message, "this rank gave up before: %s", text + 1);
+        weft_free(comm->error); /* of the thread, which may have failed before it ended */
+        comm->error = weft_error_save();
         pthread_mutex_unlock(&comm->mutex);
     }
-    /* Also what this rank found out by itself: another may wait for this one only. */
-    const bool told = comm->told_all;
-    for (int peer = 0; peer < comm->ranks && !told; peer++)
+    /* Notifies all ranks, even of an error that this rank detected: another rank may wait for this
+     * one only. */
+    const bool notified = comm->notified_all;
+    for (int peer = 0; peer < comm->ranks && !notified; peer++)
         if (peer != comm->rank)
             comm->transport.note(comm->transport.self, peer, text);
-    if (comm->transport.flush && !told)
+    if (comm->transport.flush && !notified)
         comm->transport.flush(comm->transport.self);
     fail_all(comm);
 }

@@ -1,10 +1,16 @@
-/* Do the ranks of a group exchange the same, in the same order? Asked before a program runs, so
- * that a difference is a message with both lists, and no hang or wrong sum later.
+/* Checks that the ranks of a group start the same collectives in the same order. The check runs
+ * before a program, so that a difference is an error with both lists instead of a hang or a wrong
+ * sum. Sends and receives are not checked.
  *
- *   1. every rank tells the others of the group the hash of its list: one all_gather of 16 bytes
- *   2. if two differ: the first member and the first that differs from it send their lists to all,
- *      and every rank says where they part */
-#include "runtime/comm_internal.h"
+ *   1. every rank sends the hash of its list to the group: one all_gather of 16 bytes
+ *   2. if two hashes differ: the first member and the first member that differs broadcast their
+ *      lists, and every rank reports the first difference */
+#include "comm/comm_check.h"
+
+#include "comm/comm_internal.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "graph/graph.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +18,8 @@
 
 static const char *const channel_name[] = {"layers", "gradients", "stages", "hand-off", "control"};
 
-/* One line; up to the tab it must be equal on all ranks. */
-static void describe(const weft_exchange *x, weft_buf *text)
+/* Writes one line, which must be equal on all ranks up to the tab. */
+static void describe(const weft_comm_request *x, weft_buf *text)
 {
     weft_buf_printf(text, "%s %s on %s", weft_comm_op_name(x->op), weft_dtype_name(x->dtype),
                     channel_name[x->channel]);
@@ -22,7 +28,7 @@ static void describe(const weft_exchange *x, weft_buf *text)
     if (x->op == WEFT_COMM_RING_SHIFT)
         weft_buf_printf(text, " by %d", x->argument);
     else if (x->op != WEFT_COMM_ALL_TO_ALL)
-        weft_buf_printf(text, ", %lld bytes", (long long)x->bytes);
+        weft_buf_printf(text, ", %" PRId64 " bytes", x->bytes);
     if (x->piece_count)
         weft_buf_printf(text, " of %d tensors", x->piece_count);
     weft_buf_printf(text, "\t%s\n", x->what);
@@ -34,8 +40,8 @@ typedef struct list {
     struct {
         uint64_t hash;
         int64_t bytes;
-    } own, *all; /* all: by member */
-    weft_exchange *gather;
+    } own, *all; /* by member */
+    weft_comm_request *gather;
     void *scratch;
 } list;
 
@@ -55,7 +61,7 @@ static uint64_t hash_of(const weft_buf *text)
     return hash;
 }
 
-/* ---- saying what differs ------------------------------------------------------------------- */
+/* ---- reporting a difference ------------------------------------------------------------------ */
 
 static const char *line_at(const char *text, int index)
 {
@@ -72,7 +78,7 @@ static bool same_line(const char *a, const char *b)
     return n == strcspn(b, "\t") && memcmp(a, b, n) == 0;
 }
 
-static void show(const char *name, int rank, const char *text, int at, weft_buf *out)
+static void format_context(const char *name, int rank, const char *text, int at, weft_buf *out)
 {
     weft_buf_printf(out, "%s rank %d:", name, rank);
     for (int i = at > 1 ? at - 2 : 0; i <= at + 2; i++) {
@@ -87,8 +93,8 @@ static void show(const char *name, int rank, const char *text, int at, weft_buf 
     }
 }
 
-/* Member 0 and member `other` tell all what they have. */
-static weft_status tell_difference(list *l, int other)
+/* Broadcasts the lists of member 0 and member `other`. */
+static weft_status report_difference(list *l, int other)
 {
     char *text[2] = {0};
     weft_buf message = {0};
@@ -98,10 +104,7 @@ static weft_status tell_difference(list *l, int other)
         const int member = i ? other : 0;
         const int64_t bytes = l->all[member].bytes;
         text[i] = weft_alloc(bytes + 1);
-        if (!text[i]) {
-            status = weft_fail(WEFT_E_MEMORY, "no memory to compare exchanges");
-            goto out;
-        }
+        WEFT_GO(WEFT_ALLOCATED(text[i], "comparing requests"));
         if (g->own == member && bytes)
             memcpy(text[i], l->text.data, (size_t)bytes);
         WEFT_GO(weft_group_broadcast(l->group, text[i], bytes, member));
@@ -109,13 +112,13 @@ static weft_status tell_difference(list *l, int other)
     int at = 0;
     while (same_line(line_at(text[0], at), line_at(text[1], at)) && line_at(text[0], at))
         at++;
-    show("", g->rank[0], text[0], at, &message);
-    show("", g->rank[other], text[1], at, &message);
+    format_context("", g->rank[0], text[0], at, &message);
+    format_context("", g->rank[other], text[1], at, &message);
     WEFT_GO(weft_buf_check(&message));
-    status = weft_fail(WEFT_E_COMM,
-                       "the ranks of a group of %d would exchange different things; they part at "
-                       "exchange %d:%s",
-                       g->count, at + 1, message.data);
+    status = weft_error(WEFT_MSG_RANKS_DISAGREE, WEFT_AT(WEFT_RANK(g->rank[other])),
+                        "ranks %d and %d of a group of %d would exchange different data. They "
+                        "differ from exchange %d on:%s",
+                        g->rank[0], g->rank[other], g->count, at + 1, message.data);
 out:
     weft_free(text[0]);
     weft_free(text[1]);
@@ -123,7 +126,7 @@ out:
     return status;
 }
 
-/* ---- asking -------------------------------------------------------------------------------- */
+/* ---- comparing hashes ------------------------------------------------------------------------ */
 
 static weft_status begin_list(list *l)
 {
@@ -133,24 +136,24 @@ static weft_status begin_list(list *l)
     WEFT_TRY(weft_buf_check(&l->text));
     l->own.hash = hash_of(&l->text);
     l->own.bytes = l->text.len;
-    l->all = weft_alloc(k * (int64_t)sizeof *l->all);
-    WEFT_TRY(weft_exchange_create(k, l->group->own, WEFT_OP_ALL_GATHER, &(weft_attr_comm){.dim = 0},
-                                  &in, &all, WEFT_U8, "a check of exchanges", &l->gather));
-    l->scratch = weft_alloc_aligned(weft_exchange_scratch(l->gather) + 1);
-    if (!l->all || !l->scratch)
-        return weft_fail(WEFT_E_MEMORY, "no memory to compare exchanges");
-    WEFT_TRY(weft_exchange_attach(l->gather, l->group, WEFT_CHANNEL_CONTROL));
-    weft_exchange_bind(l->gather, &l->own, l->all, l->scratch);
-    weft_exchange_start(l->gather);
+    l->all = weft_calloc(k, sizeof *l->all);
+    WEFT_TRY(weft_comm_request_create(k, l->group->own, WEFT_OP_ALL_GATHER,
+                                      &(weft_attr_comm){.dim = 0}, &in, &all, WEFT_U8,
+                                      "a check of requests", &l->gather));
+    l->scratch = weft_alloc_aligned(weft_comm_request_scratch(l->gather) + 1);
+    WEFT_TRY(WEFT_ALLOCATED(l->all && l->scratch, "comparing requests"));
+    WEFT_TRY(weft_comm_request_attach(l->gather, l->group, WEFT_CHANNEL_CONTROL));
+    weft_comm_request_bind(l->gather, &l->own, l->all, l->scratch);
+    weft_comm_request_start(l->gather);
     return WEFT_OK;
 }
 
 static weft_status end_list(list *l)
 {
-    WEFT_TRY(weft_exchange_wait(l->gather));
+    WEFT_TRY(weft_comm_request_wait(l->gather));
     for (int i = 1; i < l->group->count; i++)
         if (l->all[i].hash != l->all[0].hash)
-            return tell_difference(l, i);
+            return report_difference(l, i);
     return WEFT_OK;
 }
 
@@ -163,30 +166,29 @@ static list *list_of(list *lists, int *count, weft_group *group)
     return &lists[(*count)++];
 }
 
-weft_status weft_exchanges_check(weft_exchange *const *exchange, int count, weft_group *const *also,
-                                 int also_count)
+weft_status weft_exchanges_check(weft_comm_request *const *requests, int count,
+                                 weft_group *const *also, int also_count)
 {
-    list *lists = weft_alloc((count + also_count + 1) * (int64_t)sizeof *lists);
+    list *lists = weft_calloc(count + also_count + 1, sizeof *lists);
     int n = 0;
     weft_status_code status = WEFT_OK;
-    if (!lists)
-        return weft_fail(WEFT_E_MEMORY, "no memory to compare exchanges");
+    WEFT_TRY(WEFT_ALLOCATED(lists, "comparing requests"));
     for (int i = 0; i < also_count; i++)
         if (also[i]->count > 1)
             list_of(lists, &n, also[i]);
     for (int i = 0; i < count; i++) {
-        const weft_exchange *x = exchange[i];
+        const weft_comm_request *x = requests[i];
         const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
         if (x->ranks > 1 && x->group && !single)
             describe(x, &list_of(lists, &n, x->group)->text);
     }
-    /* all at once: ranks may come by their groups in different orders */
+    /* all at the same time: ranks may have their groups in different orders */
     for (int i = 0; i < n && status == WEFT_OK; i++)
         status = begin_list(&lists[i]);
     for (int i = 0; i < n && status == WEFT_OK; i++)
         status = end_list(&lists[i]);
     for (int i = 0; i < n; i++) {
-        weft_exchange_free(lists[i].gather);
+        weft_comm_request_free(lists[i].gather);
         weft_free(lists[i].scratch);
         weft_free(lists[i].all);
         weft_buf_free(&lists[i].text);

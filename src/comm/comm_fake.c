@@ -1,6 +1,9 @@
-/* The transport inside one process: each rank is a thread, messages are copied. Any world size, no
- * MPI; ranks can be "killed" to see what the others do. */
-#include "runtime/comm_internal.h"
+/* The transport inside one process: each rank is a thread, and messages are copied. Any world size
+ * without MPI; ranks can be "killed" to test the reaction of the others. */
+#include "comm/comm_fake.h"
+
+#include "comm/comm_internal.h"
+#include "comm/link_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,17 +16,18 @@ typedef struct fake_rank {
     fake_world *world;
     int rank;
     atomic_bool dead;
-    weft_message *first, **last;             /* without their counterpart yet, oldest first */
-    weft_message *envelope, **last_envelope; /* that its counterpart will find; owned */
+    weft_message *first, **last;             /* unmatched messages, oldest first */
+    weft_message *envelope, **last_envelope; /* sent without a matching receive; owned */
     struct {
         int peer;
         char text[WEFT_COMM_NOTE];
     } note[NOTES];
     int note_count;
-    pthread_mutex_t asleep; /* of what its progress thread sleeps on */
-    pthread_cond_t came;    /* something that it has not seen */
-    bool news;
-    void (*poke)(void *user); /* called instead; NULL: a thread sleeps. Under `asleep` */
+    pthread_mutex_t asleep; /* guards the progress thread's sleep */
+    pthread_cond_t came;    /* an event that the thread has not seen */
+    bool pending;
+    /* called instead of waking a thread; NULL: a thread sleeps. Guarded by `asleep` */
+    void (*poke)(void *user);
     void *poked;
 } fake_rank;
 
@@ -33,14 +37,14 @@ struct fake_world {
     fake_rank rank[];
 };
 
-/* Outside of the world's mutex, which whoever wakes up would run into. */
-static void tell(fake_rank *rank)
+/* Call without the world's mutex, which the woken thread takes. */
+static void wake(fake_rank *rank)
 {
     pthread_mutex_lock(&rank->asleep);
-    const bool first = !rank->news;
-    rank->news = true;
+    const bool first = !rank->pending;
+    rank->pending = true;
     if (rank->poke) {
-        rank->news = false;
+        rank->pending = false;
         rank->poke(rank->poked);
     }
     pthread_mutex_unlock(&rank->asleep);
@@ -48,7 +52,8 @@ static void tell(fake_rank *rank)
         pthread_cond_signal(&rank->came);
 }
 
-/* True: its poster waits for no other message beside it. The poster may free it once it is done. */
+/* Returns true if its poster waits for no other message. The poster may free the message once it is
+ * done. */
 static bool finish(weft_message *m)
 {
     const bool last = !m->together || atomic_fetch_sub(m->together, 1) == 1;
@@ -56,7 +61,7 @@ static bool finish(weft_message *m)
     return last;
 }
 
-/* The oldest message of a list that fits `mine` of rank `me`, taken out of it. */
+/* Removes and returns the oldest message of a list that matches `mine` of rank `me`. */
 static weft_message *take(weft_message **at, weft_message ***last, int me, const weft_message *mine)
 {
     for (; *at; at = &(*at)->next) {
@@ -71,7 +76,7 @@ static weft_message *take(weft_message **at, weft_message ***last, int me, const
     return NULL;
 }
 
-/* The oldest unmatched message of the peer that fits `mine`. */
+/* Removes and returns the peer's oldest unmatched message that matches `mine`. */
 static weft_message *take_match(fake_rank *me, const weft_message *mine)
 {
     fake_rank *other = &me->world->rank[mine->peer];
@@ -81,18 +86,18 @@ static weft_message *take_match(fake_rank *me, const weft_message *mine)
     return m ? m : take(&other->first, &other->last, me->rank, mine);
 }
 
-/* What stands for a timed message without content whose receiver has not asked for it yet: it has
- * left by its sender's clock, whenever the receiver's thread comes. */
+/* Posts a copy of a timed message without content that has no matching receive yet. The message
+ * itself is done at once: it has left by its sender's clock, whenever the receiver's thread posts
+ * its receive. */
 static weft_status post_envelope(fake_rank *me, weft_message *mine)
 {
-    weft_message *m = weft_alloc(sizeof *m);
-    if (!m)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a message to rank %d", mine->peer);
+    weft_message *m;
+    WEFT_TRY(WEFT_NEW(m, 1, "a message to rank %d", mine->peer));
     m->peer = mine->peer;
     m->tag = mine->tag;
     m->bytes = mine->bytes;
     m->there = mine->there;
-    m->hollow = m->envelope = true;
+    m->meta = m->envelope = true;
     *me->last_envelope = m;
     me->last_envelope = &m->next;
     finish(mine);
@@ -106,25 +111,26 @@ static weft_status fake_post(void *self, weft_message *mine)
     bool last = false;
     const int peer = mine->peer;
     if (mine->tag >> me->world->tag_bits)
-        return weft_fail(WEFT_E_INTERNAL, "tag %llx has more than %d bits",
-                         (unsigned long long)mine->tag, me->world->tag_bits);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(WEFT_RANK(me->rank)),
+                          "tag %llx has more than %d bits", (unsigned long long)mine->tag,
+                          me->world->tag_bits);
     pthread_mutex_lock(&me->world->mutex);
     weft_message *other = me->dead ? NULL : take_match(me, mine);
-    if (!other && mine->timed && mine->hollow && !mine->receiving) {
+    if (!other && mine->timed && mine->meta && !mine->receiving) {
         status = post_envelope(me, mine);
     } else if (!other) {
         mine->next = NULL;
         *me->last = mine;
         me->last = &mine->next;
     } else if (other->bytes != mine->bytes) {
-        status =
-            weft_fail(WEFT_E_COMM,
-                      "ranks %d and %d disagree about the size of a message: %lld and %lld bytes",
-                      me->rank, mine->peer, (long long)mine->bytes, (long long)other->bytes);
+        status = weft_error(WEFT_MSG_RANKS_DISAGREE, WEFT_AT(WEFT_RANK(mine->peer)),
+                            "ranks %d and %d disagree about the size of a message: %" PRId64
+                            " and %" PRId64 " bytes",
+                            me->rank, mine->peer, mine->bytes, other->bytes);
     } else {
         weft_message *to = mine->receiving ? mine : other;
         const weft_message *from = mine->receiving ? other : mine;
-        if (!mine->hollow)
+        if (!mine->meta)
             memcpy(to->data, from->data, (size_t)mine->bytes);
         to->there = from->there;
         last = !other->envelope && finish(other);
@@ -134,15 +140,17 @@ static weft_status fake_post(void *self, weft_message *mine)
         weft_free(other);
     pthread_mutex_unlock(&me->world->mutex);
     if (last)
-        tell(&me->world->rank[peer]);
+        wake(&me->world->rank[peer]);
     return status;
 }
 
 static weft_status fake_test(void *self, weft_message *m)
 {
     const fake_rank *me = self;
-    (void)m; /* whoever came second has set it */
-    return me->dead ? weft_fail(WEFT_E_COMM, "rank %d was killed", me->rank) : WEFT_OK;
+    (void)m; /* `done` is set when its counterpart is posted */
+    return me->dead ? weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(me->rank)),
+                                 "rank %d was killed", me->rank)
+                    : WEFT_OK;
 }
 
 static void fake_cancel(void *self, weft_message *m)
@@ -170,7 +178,7 @@ static void fake_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
     }
     pthread_mutex_unlock(&me->world->mutex);
     if (written)
-        tell(other);
+        wake(other);
 }
 
 static void fake_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
@@ -195,18 +203,18 @@ static void fake_sleep(void *self, double seconds)
     until.tv_sec += ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     pthread_mutex_lock(&me->asleep);
-    while (!me->news && pthread_cond_timedwait(&me->came, &me->asleep, &until) == 0)
+    while (!me->pending && pthread_cond_timedwait(&me->came, &me->asleep, &until) == 0)
         ;
-    me->news = false;
+    me->pending = false;
     pthread_mutex_unlock(&me->asleep);
 }
 
 static void fake_wake(void *self)
 {
-    tell(self);
+    wake(self);
 }
 
-static void fake_hear(void *core, void (*poke)(void *user), void *user)
+static void fake_set_wakeup(void *core, void (*poke)(void *user), void *user)
 {
     fake_rank *me = core;
     pthread_mutex_lock(&me->asleep);
@@ -254,7 +262,7 @@ static fake_world *make_world(int ranks, int users, int tag_bits)
     fake_world *world =
         ranks > 0 ? weft_alloc((int64_t)sizeof *world + ranks * (int64_t)sizeof(fake_rank)) : NULL;
     if (!world) {
-        weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks);
+        weft_no_memory("a world of %d ranks", ranks);
         return NULL;
     }
     pthread_condattr_t monotonic;
@@ -291,7 +299,7 @@ static weft_transport transport_of(fake_world *world, int rank)
                             .poll = fake_poll,
                             .sleep = fake_sleep,
                             .wake = fake_wake,
-                            .hear = fake_hear,
+                            .set_wakeup = fake_set_wakeup,
                             .alive = fake_alive,
                             .free = fake_free};
 }
@@ -300,13 +308,12 @@ static weft_status open_world(int ranks, int tag_bits, const weft_link_model *mo
                               weft_comm **comms)
 {
     fake_world *world = make_world(ranks, ranks, tag_bits);
-    weft_transport *transport = world ? weft_alloc(ranks * (int64_t)sizeof *transport) : NULL;
+    weft_transport *transport = world ? weft_calloc(ranks, sizeof *transport) : NULL;
     weft_status_code status = WEFT_OK;
     if (!transport) {
         if (world)
             free_world(world);
-        return world ? weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks)
-                     : WEFT_E_MEMORY;
+        return world ? weft_no_memory("a world of %d ranks", ranks) : WEFT_E_MEMORY;
     }
     for (int r = 0; r < ranks; r++)
         transport[r] = transport_of(world, r);
@@ -316,7 +323,7 @@ static weft_status open_world(int ranks, int tag_bits, const weft_link_model *mo
     for (; r < ranks && status == WEFT_OK; r++)
         status = weft_comm_create(&transport[r], &comms[r]);
     if (status != WEFT_OK) {
-        const int made = r ? r - 1 : 0; /* the one that failed has freed its own */
+        const int made = r ? r - 1 : 0; /* the failed one has freed its own */
         for (int other = r; other < ranks; other++)
             transport[other].free(transport[other].self, true);
         for (int other = 0; other < made; other++) {
@@ -328,15 +335,16 @@ static weft_status open_world(int ranks, int tag_bits, const weft_link_model *mo
     return status;
 }
 
-weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
+weft_status weft_comm_open_threads(int ranks, weft_comm **comms)
 {
     return open_world(ranks, WEFT_TAG_BITS, NULL, comms);
 }
 
-weft_status weft_comm_open_fake_alone(int ranks, int rank, weft_comm **comm)
+weft_status weft_comm_open_single(int ranks, int rank, weft_comm **comm)
 {
     if (rank < 0 || rank >= ranks)
-        return weft_fail(WEFT_E_ARG, "rank %d of a world of %d", rank, ranks);
+        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(rank)),
+                          "rank %d is not in a job of %d ranks", rank, ranks);
     fake_world *world = make_world(ranks, 1, WEFT_TAG_BITS);
     if (!world)
         return WEFT_E_MEMORY;
@@ -344,12 +352,13 @@ weft_status weft_comm_open_fake_alone(int ranks, int rank, weft_comm **comm)
     return weft_comm_create(&transport, comm);
 }
 
-weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms)
+weft_status weft_comm_open_threads_linked(int ranks, const weft_link_model *model,
+                                          weft_comm **comms)
 {
     return open_world(ranks, WEFT_TAG_BITS, model, comms);
 }
 
-weft_status weft_comm_open_fake_narrow(int ranks, int tag_bits, weft_comm **comms)
+weft_status weft_comm_open_threads_narrow(int ranks, int tag_bits, weft_comm **comms)
 {
     return open_world(ranks, tag_bits, NULL, comms);
 }

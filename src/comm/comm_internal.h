@@ -1,17 +1,19 @@
-/* Shared by the files of the communicator. */
-#ifndef WEFT_RUNTIME_COMM_INTERNAL_H
-#define WEFT_RUNTIME_COMM_INTERNAL_H
+/* Types shared by the files of the communicator. */
+#ifndef WEFT_COMM_COMM_INTERNAL_H
+#define WEFT_COMM_COMM_INTERNAL_H
 
+#include "comm/coll_tuning.h"
+#include "comm/comm.h"
+#include "comm/crew.h"
+#include "comm/group.h"
+#include "kernel/kernel.h"
 #include "kernel/sums.h"
-#include "runtime/choices.h"
-#include "runtime/comm.h"
-#include "runtime/crew.h"
 
 #include <pthread.h>
 
-/* ---- an exchange --------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
-/* A tensor of a bundle. */
+/* Tensor of a coalesced all-reduce. */
 typedef struct weft_piece {
     int64_t bytes;
     const void *in;
@@ -20,91 +22,100 @@ typedef struct weft_piece {
 
 enum { WEFT_LANES = 2 };
 
-/* A segment on its way through the rounds.
+/* Segment in flight.
  *
- *   scratch of a lane  | work | terms: one slot per member, temp | staged messages of the round |
+ *   scratch of a segment  | work | terms: one slot per member, temp | staged messages of round |
  *
- * The scratch is the device's like the tensors; nothing else is kept there. */
-typedef struct weft_lane {
+ * The scratch is in the memory of the tensors' device and holds nothing else. */
+typedef struct weft_comm_segment {
     bool running;
-    int64_t step;        /* segment */
-    int64_t first, next; /* moves of the round under way: [first, next) */
-    int count, left;     /* messages of the round, and those that are not done, */
-    atomic_int together; /* as the transport counts them */
+    int64_t step;        /* index of the segment in the tensor */
+    int64_t first, next; /* schedule steps of the current round: [first, next) */
+    int count, left;     /* messages of the round; unfinished messages */
+    atomic_int together; /* unfinished messages, counted by the transport */
     weft_message *message;
-    int32_t *move; /* by message */
-    char **staged; /* by message: its place in the scratch memory; NULL: where the data is */
-    char *work, *term, *stage;
-    void **slot; /* [2 ranks]: by member, its slot in `term` and where its term is */
-    double time; /* modelled: how far it is */
-} weft_lane;
+    int32_t *coll_step; /* step by message */
+    char **staged;      /* by message: address in the scratch memory; NULL: sent from the data */
+    char *work, *term, *staging;
+    void **slot; /* [2 ranks]: by member, its slot in `term` and the address of its term */
+    double time; /* simulated time up to which it has progressed */
+} weft_comm_segment;
 
-/* How one algorithm does it. */
-typedef struct weft_plan {
+/* Collective plan: one algorithm with its schedule and its scratch layout. */
+typedef struct weft_coll_plan {
     weft_algorithm algorithm;
     weft_span span;
-    weft_moves moves;
+    weft_coll_schedule schedule;
     int64_t segment,
-        steps;    /* elements of a segment: the same on every rank; segments of this one */
-    int64_t held; /* elements of a segment that are really there, at most */
-    int widest;   /* messages of a round */
-    int64_t work_bytes, slot_bytes, term_bytes, stage_bytes, lane_bytes;
-} weft_plan;
+        steps;    /* elements of a segment, equal on all ranks; number of segments on this rank */
+    int64_t held; /* largest number of elements of a segment that this rank holds */
+    int widest;   /* messages of the largest round */
+    int64_t work_bytes, slot_bytes, term_bytes, staging_bytes, segment_bytes;
+} weft_coll_plan;
 
-enum { WEFT_EXCHANGE_NEW, WEFT_EXCHANGE_QUEUED, WEFT_EXCHANGE_DONE, WEFT_EXCHANGE_FAILED };
+enum {
+    WEFT_COMM_REQUEST_NEW,
+    WEFT_COMM_REQUEST_QUEUED,
+    WEFT_COMM_REQUEST_DONE,
+    WEFT_COMM_REQUEST_FAILED
+};
 
-/* Flat: a vector that is cut in segments and each of them in chunks (all_reduce, broadcast, send).
- * Others: a block per chunk, cut in segments. */
-struct weft_exchange {
+/* Flat requests (all_reduce, broadcast, send) cut a vector into segments and each segment into
+ * collective chunks. Other requests have one block per collective chunk and cut it into
+ * segments. */
+struct weft_comm_request {
     weft_comm *comm;
     weft_group *group;
     weft_channel channel;
     struct weft_queue *queue;
-    weft_exchange *next; /* in the queue */
+    weft_comm_request *next; /* next in the queue */
     atomic_int state;
-    bool begun;     /* the progress thread has it in its hands */
-    bool forgotten; /* nobody waits: the progress thread frees it */
-    bool awaited;   /* somebody sleeps until it is done; under the communicator's mutex */
-    char what[160]; /* "all_reduce of %12 on axis dp", for messages */
+    bool begun;     /* started by the progress thread */
+    bool forgotten; /* detached: freed by the progress thread */
+    bool awaited;   /* a thread sleeps until it is done; guarded by the communicator's mutex */
+    char what[160]; /* "all_reduce of %12 on axis dp", for error messages */
     weft_comm_op op;
     int argument, ranks, own;
     int64_t tag;
-    weft_dtype dtype, sum_dtype;  /* of partial sums */
+    weft_dtype dtype, sum_dtype;  /* sum_dtype: of partial sums */
     int64_t element, sum_element; /* bytes */
     bool flat;
-    int64_t count;                    /* flat: elements */
-    weft_block *in_block, *out_block; /* else by chunk (weft_exchange_in) */
-    /* only chunks in_at and out_at have a block: the only ones of in_block and out_block */
+    int64_t count; /* elements (flat) */
+    /* blocks by collective chunk (not flat); read with weft_comm_request_in */
+    weft_block *in_block, *out_block;
+    /* only chunks in_at and out_at have blocks; in_block and out_block have one entry */
     bool sparse;
     int in_at, out_at;
-    int64_t bytes; /* that the algorithm is chosen by */
-    weft_plan plan;
-    int64_t scratch_bytes; /* most of all algorithms */
-    int64_t cut;           /* weft_exchange_cut; 0: as usual */
-    weft_lane lane[WEFT_LANES];
-    int lanes;
-    /* Where the buffers are, and the order in which it copies and adds; the progress thread's while
-     * the exchange is under way. */
+    int64_t bytes; /* bytes by which the algorithm is chosen */
+    weft_coll_plan plan;
+    int64_t scratch_bytes; /* maximum over all algorithms */
+    int64_t cut;           /* segment bytes set by weft_comm_request_cut; 0: default */
+    weft_comm_segment segment[WEFT_LANES];
+    int segments;
+    /* Device of the buffers, and the stream of its copies and additions. The progress thread uses
+     * both while the request is in flight. */
     const weft_device *device;
     weft_device_stream *stream;
     const void *in;
     void *out, *scratch;
-    weft_piece *piece; /* of a bundle, whose `in` and `out` are one place in the scratch memory */
+    /* tensors of a coalesced all-reduce; its `in` and `out` are one buffer in the scratch memory */
+    weft_piece *piece;
     int piece_count;
-    int64_t bundle_bytes;
-    /* Modelled time, where the device has a clock (clock.now; NULL: it has none). Lanes take turns
-     * then, round by round, so that what leaves first does not depend on real time. */
+    int64_t coalesced_bytes;
+    /* Simulated time of a device with a clock; clock.now NULL: no clock. Segments then progress
+     * alternately, round by round, so that the order of messages does not depend on real time. */
     weft_device_clock clock;
-    int turn;
-    double asked;    /* when its owner started it; a send: when its link is free */
-    bool met;        /* its owner has waited for what it took */
-    uint32_t number; /* in its queue */
-    double port;     /* when the next of its messages may leave */
+    int next_segment;
+    double asked;    /* time at which its owner started it; for a send: at which its link is free */
+    bool met;        /* its owner's clock includes its time */
+    uint32_t number; /* sequence number in its queue */
+    weft_sent sent;  /* messages and bytes sent by this rank in all runs */
+    double port;     /* time at which its next message may leave */
     double begin, end;
     double started, finished, waited;
-    double last;     /* when something arrived or left */
-    double handled;  /* seconds of copying and adding, beside what travels */
-    weft_held *held; /* what a forgotten send sends; NULL: nothing that it holds */
+    double last;            /* time of the last arrival or departure */
+    double handled;         /* seconds of copying and adding that are not transfers */
+    weft_send_buffer *held; /* buffer of a detached send; NULL: none */
     weft_arena *arena, *plan_arena;
 };
 
@@ -113,31 +124,20 @@ static inline int64_t weft_block_count(const weft_block *block)
     return block->rows * block->row;
 }
 
-/* lane.c, on the progress thread. */
-weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x);
-/* *moved: something arrived or left; *finished: all of it. */
-weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved, bool *finished);
-void weft_exchange_cancel(weft_comm *comm, weft_exchange *x);
-const char *weft_exchange_what(const weft_exchange *exchange);
-/* comm.c: nobody will wait; takes over the exchange, and frees it when it is done. */
-weft_status weft_exchange_start_forgotten(weft_exchange *x);
-/* One rank: what it brings is the result. */
-weft_status weft_exchange_copy(weft_exchange *x);
+/* ---- groups and queues ----------------------------------------------------------------------- */
 
-/* ---- groups and queues --------------------------------------------------------------------- */
-
-/* Exchanges that follow one another: the collectives of a group and channel, or what goes to or
- * comes from one of its members. */
+/* Requests that run one at a time: the collectives of a group and channel, or the messages to or
+ * from one member. */
 typedef struct weft_queue {
-    weft_exchange *head, *tail; /* head runs */
-    struct weft_queue *next;    /* of the queues with something to do */
-    struct weft_queue *also;    /* of the group's queues to and from single members */
+    weft_comm_request *head, *tail; /* head is the running request */
+    struct weft_queue *next;        /* next queue with requests */
+    struct weft_queue *also;        /* next of the group's queues to and from single members */
     bool active;
     uint32_t sequence;
     uint32_t key; /* peer, direction, channel */
     atomic_int waiters;
-    _Atomic double waiting_since; /* seconds; since 0: nobody waits */
-    double end;                   /* modelled: of the last one that is done */
+    _Atomic double waiting_since; /* start of the wait in seconds; 0: no waiter */
+    double end;                   /* simulated end of the last finished request */
 } weft_queue;
 
 struct weft_group {
@@ -152,39 +152,37 @@ struct weft_group {
     weft_queue collective[WEFT_CHANNEL_COUNT];
     weft_queue *single;
 };
-/* Makes the queue if it is not there; under the communicator's mutex. NULL: no memory. */
-weft_queue *weft_group_queue(weft_group *group, weft_channel channel, int peer, bool receiving);
-void weft_groups_free(weft_group *group);
 
-/* ---- the communicator ---------------------------------------------------------------------- */
+/* ---- the communicator ------------------------------------------------------------------------ */
 
-/* What a rank says that it does, when it is asked. */
-typedef struct weft_answer {
-    double asked; /* when; what was said before a wait began is no answer in it */
-    bool gone;    /* its process was, when it was looked at last */
+/* Last reply of a rank to a status question. */
+typedef struct weft_peer_status {
+    double asked; /* time of the question; replies from before a wait do not count */
+    bool gone;    /* its process had exited at the last check */
     char text[WEFT_COMM_NOTE];
-} weft_answer;
+} weft_peer_status;
 
-/* What costs have chosen for exchanges of one kind. */
-typedef struct weft_chosen {
+/* Algorithm chosen by cost for requests of one kind. */
+typedef struct weft_coll_selection {
     weft_comm_op op;
-    weft_span span; /* ranks 0: nothing is here */
+    weft_span span; /* ranks 0: empty entry */
     int64_t bytes;
-    bool narrow;
+    bool is_16bit;
     weft_algorithm algorithm;
-} weft_chosen;
+} weft_coll_selection;
 
-/* Of the kinds of exchanges that were bound last, by their hash: programs go to ever new groups, of
- * few different shapes, and to weigh all algorithms takes longer than everything else of it. */
-enum { WEFT_CHOSEN = 256 };
+/* Entries of the cache of chosen algorithms, by hash of the request kind. Programs bind requests to
+ * new groups of few different shapes, and comparing all algorithms takes longer than the rest of
+ * binding. */
+enum { WEFT_COLL_SELECTION = 256 };
 
-/* The block of chunk `chunk`; a count of 0: nothing. */
-static inline const weft_block *weft_exchange_in(const weft_exchange *x, int chunk)
+/* Returns the block of collective chunk `chunk`; without a block, one of 0 rows. */
+static inline const weft_block *weft_comm_request_in(const weft_comm_request *x, int chunk)
 {
     static const weft_block none = {0};
     return !x->sparse ? &x->in_block[chunk] : chunk == x->in_at ? x->in_block : &none;
 }
-static inline const weft_block *weft_exchange_out(const weft_exchange *x, int chunk)
+static inline const weft_block *weft_comm_request_out(const weft_comm_request *x, int chunk)
 {
     static const weft_block none = {0};
     return !x->sparse ? &x->out_block[chunk] : chunk == x->out_at ? x->out_block : &none;
@@ -193,56 +191,39 @@ static inline const weft_block *weft_exchange_out(const weft_exchange *x, int ch
 struct weft_comm {
     weft_transport transport;
     int rank, ranks;
-    int *node; /* by rank */
+    int *node; /* node by rank */
     weft_link_costs costs;
-    weft_choices choices;            /* before costs; the same on all ranks */
-    weft_chosen chosen[WEFT_CHOSEN]; /* by costs; under the mutex */
+    weft_coll_tuning tuning; /* precedes `costs`; equal on all ranks */
+    /* chosen by `costs`; guarded by the mutex */
+    weft_coll_selection selection[WEFT_COLL_SELECTION];
     _Atomic double deadline;
     atomic_int waiters;
     atomic_bool stop, abandoned;
     bool running, gave_up;
-    bool told_all; /* the progress thread's: one that gave up has told this rank, and so all */
+    /* a failed rank has notified this rank, and so all ranks; progress thread only */
+    bool notified_all;
     pthread_t thread;
-    weft_crew_member member; /* with a crew instead of a thread */
-    pthread_mutex_t mutex;   /* guards queues, fresh, groups, broken, message, busy */
+    weft_crew_member member; /* used with a crew instead of `thread` */
+    pthread_mutex_t mutex;   /* guards queues, fresh, groups, broken, error, busy */
     pthread_cond_t queued, finished;
-    weft_queue *fresh; /* became active, not yet seen by the progress thread */
+    weft_queue *fresh; /* queues that became active and are new to the progress thread */
     weft_group *groups, *world;
     weft_status_code broken;
-    char message[1400];
-    char busy[WEFT_COMM_NOTE]; /* what this rank says that it does; "": nothing */
+    weft_error_copy *error;    /* error that ended communication; NULL: out of memory */
+    char busy[WEFT_COMM_NOTE]; /* activity that this rank reports; "": none */
     atomic_bool is_busy;
     _Atomic int64_t messages, bytes;
-    double waited; /* seconds; under the mutex */
-    /* the progress thread's own */
+    double waited; /* seconds; guarded by the mutex */
+    /* used by the progress thread only */
     weft_queue *active;
-    weft_answer *answer; /* by rank */
-    double noted, checked, told, busy_heard;
+    weft_peer_status *peer_status; /* by rank */
+    double noted, checked, busy_sent, busy_heard;
 };
 
-/* Messages over the links of a cluster, in modelled time (turns.c): rank r is its device r, and the
- * cluster is borrowed. Calls are a rank's own thread's, but `break`. */
-weft_turns *weft_turns_create(int ranks, const weft_cluster *cluster); /* NULL: no memory */
-void weft_turns_free(weft_turns *turns);                               /* accepts NULL */
-/* An exchange begins; is about to be waited for. */
-weft_status weft_turns_begin(weft_turns *turns, int rank, const weft_exchange *x);
-void weft_turns_wait(weft_turns *turns, int rank, const weft_exchange *x);
-/* It is done as far as its threads go: waits until it is by the clocks, too, and puts the times of
- * a send or receive in it. */
-weft_status weft_turns_go_on(weft_turns *turns, int rank, weft_exchange *x);
-/* A send or receive that is not waited for yet has passed by `now`. */
-bool weft_turns_passed(weft_turns *turns, int rank, const weft_exchange *x, double now);
-void weft_turns_leave(weft_turns *turns, int rank);
-/* Nobody waits for turns any more. */
-void weft_turns_break(weft_turns *turns);
-
-/* Tags carry what they belong to, so that what is mixed up never meets:
+/* Message tags identify the group, channel, request and segment, so that unrelated messages never
+ * match:
  *
- *   | group: 50 bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 |
- */
+ *   | group: 50 bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 | */
 enum { WEFT_TAG_LOW = 12 };
-int64_t weft_group_tag(uint64_t id);
-/* number.c: gives a transport of fewer bits tags of WEFT_TAG_BITS. */
-weft_status weft_transport_number(weft_transport *transport);
 
 #endif

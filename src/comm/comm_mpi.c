@@ -1,13 +1,17 @@
 /* The transport over MPI: the only file that calls MPI_*.
  *
- * MPI is initialised when a communicator is opened and a launcher is found in the environment, so
- * that a program on its own pays nothing. The progress thread of comm.c is the only caller
- * afterwards; at the end the opening thread calls MPI_Finalize after that thread is gone. */
-#include "runtime/comm.h"
+ * MPI is initialised when a communicator is opened and the environment has a launcher, so that a
+ * single process pays nothing. Afterwards only the progress thread of comm.c calls MPI. At the end,
+ * the opening thread calls MPI_Finalize after the progress thread has ended. */
+#include "comm/comm_mpi.h"
+
+#include "comm/comm.h"
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "runtime/seat.h"
+#include "comm/coll_tuner.h"
+#include "comm/link_model.h"
+#include "comm/rank_map.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,13 +26,13 @@
 
 enum { NOTE_TAG = 1, NOTES_OUT = 64 };
 
-/* A process that can be looked up by its peers on the same machine. */
+/* Identity of a process, by which peers on the same machine find it. */
 typedef struct identity {
     char host[64];
-    char boot[40];        /* of the kernel that runs it */
-    int64_t space;        /* its namespace of process numbers */
-    int64_t pid, started; /* started: in clock ticks since boot, against reuse of the number */
-    weft_seat seat;
+    char boot[40];        /* boot id of the kernel */
+    int64_t space;        /* process id namespace */
+    int64_t pid, started; /* started: clock ticks since boot; detects a reused pid */
+    weft_rank_location location;
 } identity;
 
 typedef struct mpi_transport {
@@ -48,10 +52,10 @@ static weft_status check(int code, const char *what)
     if (code == MPI_SUCCESS)
         return WEFT_OK;
     MPI_Error_string(code, text, &length);
-    return weft_fail(WEFT_E_COMM, "MPI: %s: %s", what, text);
+    return weft_error(WEFT_MSG_COMM_FAILED, WEFT_NOWHERE, "MPI cannot %s: %s", what, text);
 }
 
-/* A request lies in the message's handle. */
+/* The MPI_Request is stored in the message's handle. */
 _Static_assert(sizeof(MPI_Request) <= sizeof(((weft_message *)NULL)->handle), "MPI_Request");
 
 static MPI_Request *request_of(weft_message *m)
@@ -59,10 +63,10 @@ static MPI_Request *request_of(weft_message *m)
     return (MPI_Request *)(void *)&m->handle;
 }
 
-/* Segments are a few MiB, so a count of bytes fits an int. */
+/* Segments are a few MiB, so the byte count fits an int. */
 static int bytes_of(const weft_message *m)
 {
-    return m->hollow ? 0 : (int)m->bytes;
+    return m->meta ? 0 : (int)m->bytes;
 }
 
 static weft_status mpi_post(void *self, weft_message *m)
@@ -83,20 +87,20 @@ static weft_status mpi_test(void *self, weft_message *m)
     MPI_Status status;
     int flag = 0, count = 0;
     WEFT_TRY(check(MPI_Test(request_of(m), &flag, &status),
-                   m->receiving ? "receive, maybe of more than was expected" : "send"));
+                   m->receiving ? "receive a message (it may be longer than expected)" : "send"));
     if (!flag)
         return WEFT_OK;
     atomic_store(&m->done, true);
     if (m->receiving && MPI_Get_count(&status, MPI_BYTE, &count) == MPI_SUCCESS &&
         count != bytes_of(m))
-        return weft_fail(WEFT_E_COMM,
-                         "ranks %d and %d disagree about the size of a message: %lld and %d bytes",
-                         t->rank, m->peer, (long long)bytes_of(m), count);
+        return weft_error(WEFT_MSG_RANKS_DISAGREE, WEFT_AT(WEFT_RANK(m->peer)),
+                          "ranks %d and %d disagree about the size of a message: %d and %d bytes",
+                          t->rank, m->peer, bytes_of(m), count);
     return WEFT_OK;
 }
 
-/* What has met its counterpart cannot be taken back and would be waited for for ever when that rank
- * is gone; but bytes arrive inside calls of MPI only, and there are none after this. */
+/* A matched message cannot be cancelled, and a wait would block if the peer has exited. Marking the
+ * message as done is safe: bytes arrive only inside MPI calls, and none follow. */
 static void mpi_cancel(void *self, weft_message *m)
 {
     static const MPI_Request never;
@@ -119,7 +123,7 @@ static void mpi_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
     if (t->note_request[slot] != MPI_REQUEST_NULL)
         MPI_Test(&t->note_request[slot], &done, MPI_STATUS_IGNORE);
     if (!done)
-        return; /* nobody takes them: one message less does not matter */
+        return; /* earlier notes were not received: dropping one does not matter */
     memcpy(t->note_text[slot], text, WEFT_COMM_NOTE);
     MPI_Isend(t->note_text[slot], WEFT_COMM_NOTE, MPI_CHAR, peer, NOTE_TAG, t->notes,
               &t->note_request[slot]);
@@ -138,12 +142,12 @@ static void mpi_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
         *peer = status.MPI_SOURCE;
 }
 
-/* Field 22 of /proc/<pid>/stat, counted after the closing parenthesis of the name; false when there
- * is no such process or it is a zombie. */
+/* Reads field 22 of /proc/<pid>/stat, counted after the closing parenthesis of the name. Returns
+ * false if the process does not exist or is a zombie. */
 static bool process_started(int64_t pid, int64_t *started)
 {
     char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
     FILE *file = fopen(path, "r");
     if (!file)
         return false;
@@ -176,7 +180,7 @@ static void who_am_i(identity *me)
     if (stat("/proc/self/ns/pid", &info) == 0)
         me->space = (int64_t)info.st_ino;
     process_started(me->pid, &me->started);
-    me->seat = weft_seat_here();
+    me->location = weft_rank_location_here();
 }
 
 static bool same_machine(const identity *a, const identity *b)
@@ -189,13 +193,13 @@ static bool mpi_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
     mpi_transport *t = self;
     const identity *me = &t->peer[t->rank], *other = &t->peer[peer];
     int64_t started = 0;
-    snprintf(who, WEFT_COMM_NOTE, "process %lld on %s", (long long)other->pid, other->host);
+    snprintf(who, WEFT_COMM_NOTE, "process %" PRId64 " on %s", other->pid, other->host);
     if (!me->boot[0] || strcmp(me->boot, other->boot) != 0 || me->space != other->space)
-        return true; /* on another machine: not known */
+        return true; /* on another machine: unknown */
     return process_started(other->pid, &started) && started == other->started;
 }
 
-/* Until notes have left, half a second at most. */
+/* Waits until notes are sent, at most half a second. */
 static void mpi_flush(void *self)
 {
     mpi_transport *t = self;
@@ -208,7 +212,7 @@ static void mpi_flush(void *self)
     }
 }
 
-/* Tags are below a limit that MPI tells, of the communicator that all others are made from only. */
+/* Returns the bits of a tag. MPI reports its largest tag on MPI_COMM_WORLD only. */
 static int tag_bits(void)
 {
     int *most = NULL, flag = 0, bits = 0;
@@ -218,7 +222,7 @@ static int tag_bits(void)
     return bits;
 }
 
-/* All ranks are at the end, or `seconds` have passed. */
+/* Returns true if all ranks reach the end within `seconds`. */
 static bool all_here(const mpi_transport *t, double seconds)
 {
     MPI_Request request;
@@ -237,20 +241,22 @@ static bool all_here(const mpi_transport *t, double seconds)
 static void mpi_free(void *self, bool broken)
 {
     mpi_transport *t = self;
-    /* With a rank missing MPI_Finalize would wait for it for ever. */
+    /* MPI_Finalize would wait forever for a missing rank. */
     if (!broken && all_here(t, 60)) {
         MPI_Comm_free(&t->data);
         MPI_Comm_free(&t->notes);
         MPI_Finalize();
     } else if (!broken) {
-        weft_warn("the other ranks did not reach the end within a minute; leaving without them");
+        weft_warning(WEFT_MSG_STRAGGLER, WEFT_AT(WEFT_RANK(t->rank)),
+                     "the other ranks did not end within a minute; rank %d ends without them",
+                     t->rank);
     }
     weft_free(t->node);
     weft_free(t->peer);
     weft_free(t);
 }
 
-/* A launcher says in the environment how many ranks there are. */
+/* Returns the number of ranks from the launcher's environment variables. */
 static int launched_ranks(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
@@ -259,7 +265,7 @@ static int launched_ranks(void)
         if (text)
             return atoi(text);
     }
-    return getenv("PMIX_RANK") ? 2 : 1; /* PMIx does not say; MPI will */
+    return getenv("PMIX_RANK") ? 2 : 1; /* PMIx has no such variable; MPI returns the number */
 }
 
 static weft_status open_alone(weft_comm **comm)
@@ -267,18 +273,17 @@ static weft_status open_alone(weft_comm **comm)
     return weft_comm_create(&(weft_transport){.rank = 0, .ranks = 1}, comm);
 }
 
-/* Who everybody is, and the communicators of ranks that are numbered by where they run
- * (runtime/seat.h). */
+/* Gathers the identities of all ranks, and creates the communicators with ranks ordered by location
+ * (comm/rank_map.h). */
 static weft_status open_ranks(mpi_transport *t)
 {
     weft_status_code status = WEFT_OK;
     int own = 0, number = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &own);
-    identity me, *all = weft_alloc(t->ranks * (int64_t)sizeof *all);
-    weft_seat *seat = weft_alloc(t->ranks * (int64_t)sizeof *seat);
-    int *order = weft_alloc(t->ranks * (int64_t)sizeof *order);
-    if (!all || !seat || !order)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory for MPI"));
+    identity me, *all = weft_calloc(t->ranks, sizeof *all);
+    weft_rank_location *location = weft_calloc(t->ranks, sizeof *location);
+    int *order = weft_calloc(t->ranks, sizeof *order);
+    WEFT_GO(WEFT_ALLOCATED(all && location && order, "MPI"));
     who_am_i(&me);
     WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, all, sizeof me, MPI_BYTE, MPI_COMM_WORLD),
                   "exchange identities"));
@@ -286,14 +291,15 @@ static weft_status open_ranks(mpi_transport *t)
         int first = 0;
         while (!same_machine(&all[first], &all[r]))
             first++;
-        seat[r] = all[r].seat;
-        seat[r].machine = first;
+        location[r] = all[r].location;
+        location[r].machine = first;
     }
-    WEFT_GO(weft_seats_order(seat, t->ranks, order));
+    WEFT_GO(weft_rank_order(location, t->ranks, order));
     for (int r = 0; r < t->ranks; r++) {
         t->peer[r] = all[order[r]];
-        t->node[r] =
-            r > 0 && seat[order[r]].machine == seat[order[r - 1]].machine ? t->node[r - 1] : r;
+        t->node[r] = r > 0 && location[order[r]].machine == location[order[r - 1]].machine
+                         ? t->node[r - 1]
+                         : r;
         number = order[r] == own ? r : number;
     }
     t->rank = number;
@@ -303,7 +309,7 @@ static weft_status open_ranks(mpi_transport *t)
     MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
 out:
     weft_free(all);
-    weft_free(seat);
+    weft_free(location);
     weft_free(order);
     return status;
 }
@@ -315,30 +321,27 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         return open_alone(comm);
     MPI_Finalized(&flag);
     if (flag)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "MPI was closed before; it can be started once per process");
+        return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_NOWHERE,
+                          "MPI was closed; it can be started once per process");
     MPI_Initialized(&flag);
     if (flag)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "MPI is in use already; open the communicator once and share it");
+        return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_NOWHERE,
+                          "MPI is in use already; open the communicator once and share it");
     WEFT_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided), "start"));
     if (provided < MPI_THREAD_SERIALIZED)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "this MPI was built without threads (level %d, needed: serialized)",
-                         provided);
-    mpi_transport *t = weft_alloc(sizeof *t);
-    if (!t)
-        return weft_fail(WEFT_E_MEMORY, "no memory for MPI");
+        return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(provided)),
+                          "this MPI was built without threads (level %d; at least "
+                          "MPI_THREAD_SERIALIZED, %d, is needed)",
+                          provided, MPI_THREAD_SERIALIZED);
+    mpi_transport *t;
+    WEFT_TRY(WEFT_NEW(t, 1, "MPI"));
     MPI_Comm_size(MPI_COMM_WORLD, &t->ranks);
     for (int i = 0; i < NOTES_OUT; i++)
         t->note_request[i] = MPI_REQUEST_NULL;
     weft_status_code status = WEFT_OK;
-    t->peer = weft_alloc(t->ranks * (int64_t)sizeof *t->peer);
-    t->node = weft_alloc(t->ranks * (int64_t)sizeof *t->node);
-    if (!t->peer || !t->node) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for MPI");
-        goto out;
-    }
+    t->peer = weft_calloc(t->ranks, sizeof *t->peer);
+    t->node = weft_calloc(t->ranks, sizeof *t->node);
+    WEFT_GO(WEFT_ALLOCATED(t->peer && t->node, "MPI"));
     WEFT_GO(open_ranks(t));
     weft_transport transport = {.rank = t->rank,
                                 .ranks = t->ranks,
@@ -361,12 +364,12 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
     }
     weft_comm *made;
     WEFT_TRY(weft_comm_create(&transport, &made));
-    status = weft_comm_choose_by_file(made);
+    status = weft_comm_set_tuning_file(made);
     if (status == WEFT_OK) {
         *comm = made;
         return WEFT_OK;
     }
-    weft_comm_give_up(made);
+    weft_comm_abort(made);
     weft_comm_free(made);
     return status;
 out:

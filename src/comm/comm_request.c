@@ -1,12 +1,17 @@
-/* What a collective does to its buffers: blocks by chunk, segments, scratch memory for every
- * algorithm that it may take. */
-#include "runtime/comm_internal.h"
+/* Creates and binds requests: blocks by collective chunk, segments, and scratch memory for every
+ * algorithm that may be chosen. */
+#include "comm/comm_request.h"
+
+#include "comm/coll_algorithms.h"
+#include "comm/comm_internal.h"
+#include "graph/graph.h"
+#include "kernel/host.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-/* ---- blocks -------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static int64_t span(const weft_shape *s, int from, int to)
 {
@@ -27,7 +32,8 @@ static weft_block whole(const weft_shape *s)
     return flat(0, span(s, 0, s->rank));
 }
 
-/* Part j of k along `dim` of a tensor of shape s, whose dim is the whole length. */
+/* Returns part j of k along `dim` of a tensor of shape `s`, in which `dim` has its complete
+ * length. */
 static weft_block part_of(const weft_shape *s, int dim, int k, int j)
 {
     int64_t start, len;
@@ -40,136 +46,139 @@ static weft_block part_of(const weft_shape *s, int dim, int k, int j)
     return b.rows == 1 || b.row == b.stride ? flat(b.start, b.rows * b.row) : b;
 }
 
-/* ---- scratch memory of an algorithm -------------------------------------------------------- */
+/* ---- scratch memory of an algorithm ---------------------------------------------------------- */
 
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-/* Elements of a segment: equal on all ranks, so that sender and receiver cut alike. */
-static int64_t segment_of(const weft_exchange *x, const weft_moves *moves)
+/* Returns the elements of a segment. Equal on all ranks, so that sender and receiver cut alike. */
+static int64_t segment_of(const weft_comm_request *x, const weft_coll_schedule *schedule)
 {
     if (x->flat)
         return (x->cut ? x->cut : WEFT_COMM_SEGMENT) / x->sum_element;
     int64_t blocks = 2 * (x->ranks < WEFT_DIRECT_RANKS ? x->ranks : WEFT_DIRECT_RANKS);
-    if (moves->partials)
-        blocks = 2 * x->ranks; /* work, and what is sent and received of it */
-    else if (moves->sum_after >= 0)
+    if (schedule->partials)
+        blocks = 2 * x->ranks; /* work, and its sent and received blocks */
+    else if (schedule->sum_after >= 0)
         blocks += x->ranks;
     else
-        for (int64_t i = 0; i < moves->count; i++)
-            if (moves->move[i].count > 1) /* half of all out, half in */
+        for (int64_t i = 0; i < schedule->count; i++)
+            if (schedule->step[i].count > 1) /* half of all blocks sent, half received */
                 blocks = larger(blocks, x->ranks);
     const int64_t scratch = x->cut ? x->cut : WEFT_COMM_SCRATCH;
     return larger(scratch / (WEFT_LANES * blocks * x->element), 256) / 16 * 16;
 }
 
-/* Elements that a move of so many chunks has at most. */
-static int64_t most_of(const weft_exchange *x, const weft_plan *p, const weft_move *m)
+/* Returns the largest number of elements of a schedule step. */
+static int64_t most_of(const weft_comm_request *x, const weft_coll_plan *p, const weft_coll_step *m)
 {
     if (!x->flat)
         return m->count * p->held;
-    const int64_t chunk = (p->held + p->moves.chunks - 1) / p->moves.chunks;
+    const int64_t chunk = (p->held + p->schedule.chunks - 1) / p->schedule.chunks;
     return m->count * chunk < p->held ? m->count * chunk : p->held;
 }
 
-static bool is_staged(const weft_exchange *x, const weft_move *m)
+static bool is_staged(const weft_comm_request *x, const weft_coll_step *m)
 {
-    if (m->kind == WEFT_MOVE_TERM)
+    if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM)
         return false;
-    if (m->kind == WEFT_MOVE_ADD || (!x->flat && m->count > 1))
+    if (m->kind == WEFT_COLL_STEP_ADD || (!x->flat && m->count > 1))
         return true;
     return !x->flat &&
-           (m->from_in ? weft_exchange_in(x, m->first) : weft_exchange_out(x, m->first))->rows > 1;
+           (m->from_in ? weft_comm_request_in(x, m->first) : weft_comm_request_out(x, m->first))
+                   ->rows > 1;
 }
 
-static void size_up(const weft_exchange *x, weft_plan *p)
+static void size_up(const weft_comm_request *x, weft_coll_plan *p)
 {
-    const weft_moves *s = &p->moves;
+    const weft_coll_schedule *s = &p->schedule;
     int64_t longest = x->flat ? x->count : 0;
     for (int c = 0; c < x->ranks && !x->flat; c++)
-        longest = larger(longest, larger(weft_block_count(weft_exchange_in(x, c)),
-                                         weft_block_count(weft_exchange_out(x, c))));
+        longest = larger(longest, larger(weft_block_count(weft_comm_request_in(x, c)),
+                                         weft_block_count(weft_comm_request_out(x, c))));
     p->segment = segment_of(x, s);
     p->steps = larger((longest + p->segment - 1) / p->segment, 1);
     p->held = longest < p->segment ? longest : p->segment;
-    p->work_bytes = p->slot_bytes = p->term_bytes = p->stage_bytes = 0;
+    p->work_bytes = p->slot_bytes = p->term_bytes = p->staging_bytes = 0;
     p->widest = 0;
     if (s->partials && !x->flat)
         p->work_bytes = weft_aligned(x->ranks * p->held * x->element);
     else if (s->partials && x->sum_dtype != x->dtype)
         p->work_bytes = weft_aligned(larger(p->held, 1) * x->sum_element);
     for (int64_t i = 0; i < s->count;) {
-        const int round = s->move[i].round;
+        const int round = s->step[i].round;
         int64_t staged = 0;
         int messages = 0;
-        for (; i < s->count && s->move[i].round == round; i++, messages++) {
-            const weft_move *m = &s->move[i];
+        for (; i < s->count && s->step[i].round == round; i++, messages++) {
+            const weft_coll_step *m = &s->step[i];
             const int64_t bytes = weft_aligned(most_of(x, p, m) * x->sum_element);
-            if (m->kind == WEFT_MOVE_TERM)
+            if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM)
                 p->slot_bytes = larger(p->slot_bytes, bytes);
             staged += is_staged(x, m) ? bytes : 0;
         }
-        p->stage_bytes = larger(p->stage_bytes, staged);
+        p->staging_bytes = larger(p->staging_bytes, staged);
         p->widest = messages > p->widest ? messages : p->widest;
     }
     if (s->sum_after >= 0)
         p->term_bytes = x->ranks * p->slot_bytes + weft_sum_temp_bytes(x->dtype, x->ranks);
-    p->lane_bytes = p->work_bytes + p->term_bytes + p->stage_bytes;
+    p->segment_bytes = p->work_bytes + p->term_bytes + p->staging_bytes;
 }
 
-static int lanes_of(const weft_plan *p)
+static int segment_count(const weft_coll_plan *p)
 {
     return p->steps < WEFT_LANES ? (int)p->steps : WEFT_LANES;
 }
 
-static weft_status make_plan(const weft_exchange *x, weft_algorithm algorithm,
-                             const weft_span *span, weft_plan *plan)
+static weft_status make_plan(const weft_comm_request *x, weft_algorithm algorithm,
+                             const weft_span *span, weft_coll_plan *plan)
 {
-    *plan = (weft_plan){.algorithm = algorithm, .span = *span};
-    WEFT_TRY(weft_moves_make(algorithm, x->op, span, x->own, x->argument, &plan->moves));
+    *plan = (weft_coll_plan){.algorithm = algorithm, .span = *span};
+    WEFT_TRY(weft_coll_schedule_make(algorithm, x->op, span, x->own, x->argument, &plan->schedule));
     size_up(x, plan);
     return WEFT_OK;
 }
 
-/* Lanes with room for the messages of the widest round. */
-static weft_status take_plan(weft_exchange *x, weft_plan *plan)
+/* Allocates segments with space for the messages of the largest round, and takes over `plan`. */
+static weft_status take_plan(weft_comm_request *x, weft_coll_plan *plan)
 {
     weft_arena *arena = weft_arena_create();
     const int64_t n = plan->widest + 1;
-    const int lanes = lanes_of(plan);
-    weft_lane lane[WEFT_LANES] = {0};
-    for (int i = 0; i < lanes && arena; i++) {
-        lane[i].message = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].message);
-        lane[i].move = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].move);
-        lane[i].staged = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].staged);
-        const int64_t slots = plan->moves.sum_after >= 0 ? 2 * x->ranks : 1;
-        lane[i].slot = weft_arena_alloc(arena, slots * (int64_t)sizeof *lane[i].slot);
-        if (!lane[i].message || !lane[i].move || !lane[i].staged || !lane[i].slot) {
+    const int segments = segment_count(plan);
+    weft_comm_segment segment[WEFT_LANES] = {0};
+    for (int i = 0; i < segments && arena; i++) {
+        segment[i].message = weft_arena_calloc(arena, n, sizeof *segment[i].message);
+        segment[i].coll_step = weft_arena_calloc(arena, n, sizeof *segment[i].coll_step);
+        segment[i].staged = weft_arena_calloc(arena, n, sizeof *segment[i].staged);
+        const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->ranks : 1;
+        segment[i].slot = weft_arena_calloc(arena, slots, sizeof *segment[i].slot);
+        if (!segment[i].message || !segment[i].coll_step || !segment[i].staged ||
+            !segment[i].slot) {
             weft_arena_free(arena);
             arena = NULL;
         }
     }
     if (!arena) {
-        weft_moves_free(&plan->moves);
-        return weft_fail(WEFT_E_MEMORY, "no memory for %s", x->what);
+        weft_coll_schedule_free(&plan->schedule);
+        return weft_no_memory("%s", x->what);
     }
-    weft_moves_free(&x->plan.moves);
+    weft_coll_schedule_free(&x->plan.schedule);
     weft_arena_free(x->plan_arena);
     x->plan = *plan;
     x->plan_arena = arena;
-    x->lanes = lanes;
-    memcpy(x->lane, lane, sizeof lane);
+    x->segments = segments;
+    memcpy(x->segment, segment, sizeof segment);
     if (x->scratch)
-        weft_exchange_bind(x, x->in, x->out, x->scratch);
+        weft_comm_request_bind(x, x->in, x->out, x->scratch);
     return WEFT_OK;
 }
 
-/* Only the hierarchical algorithm asks where the nodes are. */
-static weft_status take_algorithm(weft_exchange *x, const weft_span *span, weft_algorithm algorithm)
+/* Only the hierarchical algorithm depends on the nodes. */
+static weft_status take_algorithm(weft_comm_request *x, const weft_span *span,
+                                  weft_algorithm algorithm)
 {
-    weft_plan plan;
+    weft_coll_plan plan;
     if (x->plan_arena && algorithm == x->plan.algorithm &&
         (algorithm != WEFT_ALGORITHM_HIERARCHICAL || weft_span_equal(&x->plan.span, span)))
         return WEFT_OK;
@@ -177,18 +186,19 @@ static weft_status take_algorithm(weft_exchange *x, const weft_span *span, weft_
     return take_plan(x, &plan);
 }
 
-/* By the communicator's costs, weighed once for exchanges of one kind; under its mutex. */
-static weft_status choose_by_costs(weft_comm *comm, const weft_chosen *kind,
+/* Chooses the algorithm by the communicator's costs, once per kind of request. The caller holds the
+ * communicator's mutex. */
+static weft_status choose_by_costs(weft_comm *comm, const weft_coll_selection *kind,
                                    weft_algorithm *algorithm)
 {
     const uint64_t key[] = {(uint64_t)kind->op,         (uint64_t)kind->span.ranks,
                             (uint64_t)kind->span.nodes, (uint64_t)kind->span.per_node,
-                            (uint64_t)kind->bytes,      kind->narrow};
-    weft_chosen *known = &comm->chosen[XXH64(key, sizeof key, 0) % WEFT_CHOSEN];
+                            (uint64_t)kind->bytes,      kind->is_16bit};
+    weft_coll_selection *known = &comm->selection[XXH64(key, sizeof key, 0) % WEFT_COLL_SELECTION];
     if (known->op != kind->op || !weft_span_equal(&known->span, &kind->span) ||
-        known->bytes != kind->bytes || known->narrow != kind->narrow) {
-        weft_chosen made = *kind;
-        WEFT_TRY(weft_algorithm_choose(kind->op, &kind->span, kind->bytes, kind->narrow,
+        known->bytes != kind->bytes || known->is_16bit != kind->is_16bit) {
+        weft_coll_selection made = *kind;
+        WEFT_TRY(weft_algorithm_choose(kind->op, &kind->span, kind->bytes, kind->is_16bit,
                                        &comm->costs, &made.algorithm, NULL));
         *known = made;
     }
@@ -196,13 +206,13 @@ static weft_status choose_by_costs(weft_comm *comm, const weft_chosen *kind,
     return WEFT_OK;
 }
 
-static weft_status choose(weft_exchange *x, weft_comm *comm, const weft_span *span)
+static weft_status choose(weft_comm_request *x, weft_comm *comm, const weft_span *span)
 {
-    const weft_chosen kind = {
-        .op = x->op, .span = *span, .bytes = x->bytes, .narrow = x->sum_dtype != x->dtype};
+    const weft_coll_selection kind = {
+        .op = x->op, .span = *span, .bytes = x->bytes, .is_16bit = x->sum_dtype != x->dtype};
     weft_algorithm algorithm;
     weft_status_code status = WEFT_OK;
-    if (!weft_choices_find(&comm->choices, x->op, span, x->bytes, kind.narrow, &algorithm)) {
+    if (!weft_coll_tuning_find(&comm->tuning, x->op, span, x->bytes, kind.is_16bit, &algorithm)) {
         pthread_mutex_lock(&comm->mutex);
         status = choose_by_costs(comm, &kind, &algorithm);
         pthread_mutex_unlock(&comm->mutex);
@@ -210,76 +220,76 @@ static weft_status choose(weft_exchange *x, weft_comm *comm, const weft_span *sp
     return status == WEFT_OK ? take_algorithm(x, span, algorithm) : status;
 }
 
-/* Chooses as on one node, and finds the scratch memory that no algorithm leaves: inside nodes and
- * between them sums are in the same places as in doubling. */
-static weft_status finish(weft_exchange *x)
+/* Chooses the algorithm as on one node. The scratch memory is the maximum over all algorithms; the
+ * hierarchical algorithm needs the same scratch memory as doubling. */
+static weft_status finish(weft_comm_request *x)
 {
     const weft_span span = {.ranks = x->ranks, .nodes = 1, .per_node = x->ranks};
-    const bool narrow = x->sum_dtype != x->dtype;
+    const bool is_16bit = x->sum_dtype != x->dtype;
     for (int a = 0; a < WEFT_ALGORITHM_COUNT && x->ranks > 1; a++) {
-        weft_plan plan;
-        if (!weft_algorithm_fits((weft_algorithm)a, x->op, &span, x->bytes, narrow))
+        weft_coll_plan plan;
+        if (!weft_algorithm_fits((weft_algorithm)a, x->op, &span, x->bytes, is_16bit))
             continue;
         WEFT_TRY(make_plan(x, (weft_algorithm)a, &span, &plan));
-        x->scratch_bytes = larger(x->scratch_bytes, lanes_of(&plan) * plan.lane_bytes);
-        weft_moves_free(&plan.moves);
+        x->scratch_bytes = larger(x->scratch_bytes, segment_count(&plan) * plan.segment_bytes);
+        weft_coll_schedule_free(&plan.schedule);
     }
     weft_algorithm algorithm;
     if (x->ranks == 1)
         return WEFT_OK;
-    WEFT_TRY(weft_algorithm_choose(x->op, &span, x->bytes, narrow, &weft_link_costs_default,
+    WEFT_TRY(weft_algorithm_choose(x->op, &span, x->bytes, is_16bit, &weft_link_costs_default,
                                    &algorithm, NULL));
     return take_algorithm(x, &span, algorithm);
 }
 
-/* ---- making -------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, const char *what,
-                         weft_exchange **out)
+                         weft_comm_request **out)
 {
     weft_arena *arena = weft_arena_create();
-    weft_exchange *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
+    weft_comm_request *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
     if (!x)
         goto memory;
-    *x = (weft_exchange){.arena = arena,
-                         .op = op,
-                         .ranks = ranks,
-                         .own = own,
-                         .dtype = dtype,
-                         .sum_dtype = dtype,
-                         .device = &weft_device_host,
-                         .element = weft_dtype_bytes(dtype)};
+    *x = (weft_comm_request){.arena = arena,
+                             .op = op,
+                             .ranks = ranks,
+                             .own = own,
+                             .dtype = dtype,
+                             .sum_dtype = dtype,
+                             .device = &weft_device_host,
+                             .element = weft_dtype_bytes(dtype)};
     if (op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_REDUCE_SCATTER)
         x->sum_dtype = weft_sum_dtype(dtype);
     x->sum_element = weft_dtype_bytes(x->sum_dtype);
     snprintf(x->what, sizeof x->what, "%s of %s", weft_comm_op_name(op), what);
     x->sparse = op == WEFT_COMM_RING_SHIFT || op == WEFT_COMM_RELAY;
     const int64_t blocks = x->sparse ? 1 : ranks;
-    x->in_block = weft_arena_alloc(arena, blocks * (int64_t)sizeof *x->in_block);
-    x->out_block = weft_arena_alloc(arena, blocks * (int64_t)sizeof *x->out_block);
+    x->in_block = weft_arena_calloc(arena, blocks, sizeof *x->in_block);
+    x->out_block = weft_arena_calloc(arena, blocks, sizeof *x->out_block);
     if (!x->in_block || !x->out_block)
         goto memory;
     *out = x;
     return WEFT_OK;
 memory:
     weft_arena_free(arena);
-    return weft_fail(WEFT_E_MEMORY, "no memory for a collective");
+    return weft_no_memory("a collective");
 }
 
-static weft_status refuse(const weft_exchange *x, const char *why)
+static weft_status refuse(const weft_comm_request *x, const char *why)
 {
-    return weft_fail(WEFT_E_SHAPE, "%s: %s", x->what, why);
+    return weft_error(WEFT_MSG_GRAPH_SHAPE, WEFT_AT(.key = x->what), "%s", why);
 }
 
-/* The part of the whole that this rank has along `dim`. */
-static int64_t own_part(const weft_exchange *x, const weft_shape *whole_shape, int dim)
+/* Returns the length of this rank's part along `dim`. */
+static int64_t own_part(const weft_comm_request *x, const weft_shape *whole_shape, int dim)
 {
     int64_t start, len;
     weft_part(whole_shape->dim[dim], x->ranks, x->own, &start, &len);
     return len;
 }
 
-static weft_status lay_out(weft_exchange *x, const weft_attr_comm *attr, const weft_shape *in,
+static weft_status lay_out(weft_comm_request *x, const weft_attr_comm *attr, const weft_shape *in,
                            const weft_shape *out)
 {
     const int k = x->ranks;
@@ -319,7 +329,7 @@ static weft_status lay_out(weft_exchange *x, const weft_attr_comm *attr, const w
         }
         x->bytes = weft_shape_count(in) * e;
         return WEFT_OK;
-    default: { /* what rank r has goes to rank r + shift; blocks may differ in size between ranks */
+    default: { /* rank r sends to rank r + shift; block sizes may differ by rank */
         x->argument = x->op == WEFT_COMM_RELAY ? 1 : attr->shift;
         const int by = (x->argument % k + k) % k;
         x->in_at = (x->own + by) % k;
@@ -345,36 +355,40 @@ static bool find_op(weft_op op, weft_comm_op *found)
     }
 }
 
-weft_status weft_exchange_create(int ranks, int own, weft_op op, const weft_attr_comm *attr,
-                                 const weft_shape *in, const weft_shape *out, weft_dtype dtype,
-                                 const char *what, weft_exchange **exchange)
+weft_status weft_comm_request_create(int ranks, int own, weft_op op, const weft_attr_comm *attr,
+                                     const weft_shape *in, const weft_shape *out, weft_dtype dtype,
+                                     const char *what, weft_comm_request **request)
 {
-    weft_exchange *x;
+    weft_comm_request *x;
     weft_comm_op found;
     weft_status_code status = WEFT_OK;
     const bool reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
     if (!find_op(op, &found))
-        return weft_fail(WEFT_E_INTERNAL, "%s is not a collective", weft_op_get(op)->name);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = what), "%s is not a collective",
+                          weft_op_get(op)->name);
     if (reduces && (dtype == WEFT_U8 || dtype == WEFT_F8E4M3))
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: no sum of %s", what, weft_dtype_name(dtype));
+        return weft_error(WEFT_MSG_DTYPE_UNSUPPORTED,
+                          WEFT_AT(.key = what, .value = weft_dtype_name(dtype)),
+                          "%s values cannot be summed over ranks", weft_dtype_name(dtype));
     WEFT_TRY(begin(ranks, own, found, dtype, what, &x));
     WEFT_GO(lay_out(x, attr, in, out));
     WEFT_GO(finish(x));
-    *exchange = x;
+    *request = x;
     return WEFT_OK;
 out:
-    weft_exchange_free(x);
+    weft_comm_request_free(x);
     return status;
 }
 
-/* A vector that goes to, comes from, or starts at `peer`. */
+/* Creates a request of a vector that is sent to, received from or broadcast by `peer`. */
 static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, int64_t count,
-                                 weft_dtype dtype, const char *what, weft_exchange **exchange)
+                                 weft_dtype dtype, const char *what, weft_comm_request **request)
 {
-    weft_exchange *x;
+    weft_comm_request *x;
     if (peer < 0 || peer >= ranks || (peer == own && op != WEFT_COMM_BROADCAST))
-        return weft_fail(WEFT_E_ARG, "%s of %s: member %d of %d ranks, this is number %d",
-                         weft_comm_op_name(op), what, peer, ranks, own);
+        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = what, WEFT_NUMBER(peer)),
+                          "%s between members %d and %d of %d ranks is not possible",
+                          weft_comm_op_name(op), own, peer, ranks);
     WEFT_TRY(begin(ranks, own, op, dtype, what, &x));
     x->argument = peer;
     x->flat = true;
@@ -382,130 +396,146 @@ static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, 
     x->bytes = count * x->element;
     const weft_status_code status = finish(x);
     if (status == WEFT_OK)
-        *exchange = x;
+        *request = x;
     else
-        weft_exchange_free(x);
+        weft_comm_request_free(x);
     return status;
 }
 
-weft_status weft_exchange_create_send(int ranks, int own, int peer, int64_t count, weft_dtype dtype,
-                                      const char *what, weft_exchange **exchange)
+weft_status weft_comm_request_create_send(int ranks, int own, int peer, int64_t count,
+                                          weft_dtype dtype, const char *what,
+                                          weft_comm_request **request)
 {
-    return create_single(ranks, own, peer, WEFT_COMM_SEND, count, dtype, what, exchange);
+    return create_single(ranks, own, peer, WEFT_COMM_SEND, count, dtype, what, request);
 }
 
-weft_status weft_exchange_create_recv(int ranks, int own, int peer, int64_t count, weft_dtype dtype,
-                                      const char *what, weft_exchange **exchange)
+weft_status weft_comm_request_create_recv(int ranks, int own, int peer, int64_t count,
+                                          weft_dtype dtype, const char *what,
+                                          weft_comm_request **request)
 {
-    return create_single(ranks, own, peer, WEFT_COMM_RECV, count, dtype, what, exchange);
+    return create_single(ranks, own, peer, WEFT_COMM_RECV, count, dtype, what, request);
 }
 
-weft_status weft_exchange_create_broadcast(int ranks, int own, int root, int64_t count,
-                                           weft_dtype dtype, const char *what,
-                                           weft_exchange **exchange)
+weft_status weft_comm_request_create_broadcast(int ranks, int own, int root, int64_t count,
+                                               weft_dtype dtype, const char *what,
+                                               weft_comm_request **request)
 {
-    return create_single(ranks, own, root, WEFT_COMM_BROADCAST, count, dtype, what, exchange);
+    return create_single(ranks, own, root, WEFT_COMM_BROADCAST, count, dtype, what, request);
 }
 
-weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, const int64_t *count,
-                                        int pieces, const char *what, weft_exchange **exchange)
+weft_status weft_comm_request_create_bundle(int ranks, int own, weft_dtype dtype,
+                                            const int64_t *count, int pieces, const char *what,
+                                            weft_comm_request **request)
 {
-    weft_exchange *x;
+    weft_comm_request *x;
     int64_t whole_count = 0;
     for (int i = 0; i < pieces; i++)
         whole_count += count[i];
     const weft_shape shape = WEFT_SHAPE(whole_count);
-    WEFT_TRY(weft_exchange_create(ranks, own, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
-                                  &shape, dtype, what, &x));
-    x->piece = weft_arena_alloc(x->arena, pieces * (int64_t)sizeof *x->piece);
+    WEFT_TRY(weft_comm_request_create(ranks, own, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
+                                      &shape, dtype, what, &x));
+    x->piece = weft_arena_calloc(x->arena, pieces, sizeof *x->piece);
     if (!x->piece) {
-        weft_exchange_free(x);
-        return weft_fail(WEFT_E_MEMORY, "no memory for a collective");
+        weft_comm_request_free(x);
+        return weft_no_memory("a collective");
     }
     x->piece_count = pieces;
     for (int i = 0; i < pieces; i++)
         x->piece[i].bytes = count[i] * x->element;
-    x->bundle_bytes = weft_aligned(whole_count * x->element);
-    *exchange = x;
+    x->coalesced_bytes = weft_aligned(whole_count * x->element);
+    *request = x;
     return WEFT_OK;
 }
 
-weft_status weft_exchange_cut(weft_exchange *x, int64_t bytes)
+weft_status weft_comm_request_cut(weft_comm_request *x, int64_t bytes)
 {
     x->cut = bytes;
     if (x->ranks == 1)
         return WEFT_OK;
-    weft_moves_free(&x->plan.moves);
+    weft_coll_schedule_free(&x->plan.schedule);
     weft_arena_free(x->plan_arena);
     x->plan_arena = NULL;
     x->scratch_bytes = 0;
     return finish(x);
 }
 
-weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_channel channel)
+weft_status weft_comm_request_attach(weft_comm_request *x, weft_group *group, weft_channel channel)
 {
     weft_comm *comm = group->comm;
     const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
     const int state = atomic_load(&x->state);
     if (group->count != x->ranks || group->own != x->own)
-        return weft_fail(WEFT_E_ARG, "%s: made for member %d of %d ranks, bound to member %d of %d",
-                         x->what, x->own, x->ranks, group->own, group->count);
-    if (state == WEFT_EXCHANGE_QUEUED)
-        return weft_fail(WEFT_E_ARG, "%s is under way and cannot go to another group", x->what);
+        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = x->what),
+                          "the request is for member %d of %d ranks, and the group has this rank "
+                          "as member %d of %d",
+                          x->own, x->ranks, group->own, group->count);
+    if (state == WEFT_COMM_REQUEST_QUEUED)
+        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = x->what),
+                          "the request has not finished and cannot be moved to another group");
     if (x->ranks > 1)
         WEFT_TRY(choose(x, comm, &group->span));
     pthread_mutex_lock(&comm->mutex);
     weft_queue *queue =
         weft_group_queue(group, channel, single ? x->argument : -1, x->op == WEFT_COMM_RECV);
     pthread_mutex_unlock(&comm->mutex);
-    if (!queue)
-        return weft_fail(WEFT_E_MEMORY, "no memory for %s", x->what);
+    WEFT_TRY(WEFT_ALLOCATED(queue, "%s", x->what));
     x->comm = comm;
     x->group = group;
     x->channel = channel;
     x->queue = queue;
-    atomic_store(&x->state, WEFT_EXCHANGE_NEW);
+    atomic_store(&x->state, WEFT_COMM_REQUEST_NEW);
     return WEFT_OK;
 }
 
-const char *weft_exchange_what(const weft_exchange *x)
+weft_status weft_comm_request_plan_on(weft_comm_request *x, const weft_span *span)
+{
+    weft_algorithm algorithm;
+    if (x->ranks == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_algorithm_choose(x->op, span, x->bytes, x->sum_dtype != x->dtype,
+                                   &weft_link_costs_default, &algorithm, NULL));
+    return take_algorithm(x, span, algorithm);
+}
+
+const char *weft_comm_request_describe(const weft_comm_request *x)
 {
     return x->what;
 }
 
-int64_t weft_exchange_scratch(const weft_exchange *x)
+int64_t weft_comm_request_scratch(const weft_comm_request *x)
 {
-    return x->ranks == 1 ? 0 : x->bundle_bytes + x->scratch_bytes;
+    return x->ranks == 1 ? 0 : x->coalesced_bytes + x->scratch_bytes;
 }
 
-int64_t weft_exchange_own_bytes(const weft_exchange *x)
+int64_t weft_comm_request_own_bytes(const weft_comm_request *x)
 {
     return weft_arena_bytes(x->arena) + (x->plan_arena ? weft_arena_bytes(x->plan_arena) : 0) +
-           x->plan.moves.room * (int64_t)sizeof *x->plan.moves.move;
+           x->plan.schedule.capacity * (int64_t)sizeof *x->plan.schedule.step;
 }
 
-/* Segments are cut in chunks one by one, but their sizes add up to those of the whole, about. */
-int64_t weft_exchange_wire_bytes(const weft_exchange *x)
+/* Segments are cut into collective chunks one at a time, but their sizes add up to about the size
+ * of the complete tensor. */
+int64_t weft_comm_request_wire_bytes(const weft_comm_request *x)
 {
     int64_t elements = 0;
-    const weft_moves *s = &x->plan.moves;
+    const weft_coll_schedule *s = &x->plan.schedule;
     for (int64_t i = 0; i < s->count && x->ranks > 1; i++) {
-        const weft_move *m = &s->move[i];
-        for (int j = 0; j < m->count && m->kind == WEFT_MOVE_SEND; j++) {
+        const weft_coll_step *m = &s->step[i];
+        for (int j = 0; j < m->count && m->kind == WEFT_COLL_STEP_SEND; j++) {
             const int c = (m->first + j * m->stride) % s->chunks;
             int64_t start, length;
             weft_part(x->count, s->chunks, c, &start, &length);
-            elements += x->flat
-                            ? length
-                            : weft_block_count(s->partials || m->from_in ? weft_exchange_in(x, c)
-                                                                         : weft_exchange_out(x, c));
+            elements +=
+                x->flat ? length
+                        : weft_block_count(s->partials || m->from_in ? weft_comm_request_in(x, c)
+                                                                     : weft_comm_request_out(x, c));
         }
     }
     return elements * (s->partials ? x->sum_element : x->element);
 }
 
-void weft_exchange_set_device(weft_exchange *x, const weft_device *device,
-                              weft_device_stream *stream)
+void weft_comm_request_set_device(weft_comm_request *x, const weft_device *device,
+                                  weft_device_stream *stream)
 {
     x->device = device;
     x->stream = stream;
@@ -513,26 +543,26 @@ void weft_exchange_set_device(weft_exchange *x, const weft_device *device,
         x->clock = (weft_device_clock){0};
 }
 
-/*   scratch   | bundle | lane 0: work | terms | staged | lane 1 ... |   */
-void weft_exchange_bind(weft_exchange *x, const void *in, void *out, void *scratch)
+/*   scratch   | coalesced tensors | segment[0]: work | terms | staged | segment[1] ... |   */
+void weft_comm_request_bind(weft_comm_request *x, const void *in, void *out, void *scratch)
 {
     char *at = scratch;
     x->in = in;
     x->out = out;
     x->scratch = scratch;
-    for (int i = 0; i < x->lanes; i++, at += x->plan.lane_bytes) {
-        x->lane[i].work = at;
-        x->lane[i].term = at + x->plan.work_bytes;
-        x->lane[i].stage = at + x->plan.work_bytes + x->plan.term_bytes;
+    for (int i = 0; i < x->segments; i++, at += x->plan.segment_bytes) {
+        x->segment[i].work = at;
+        x->segment[i].term = at + x->plan.work_bytes;
+        x->segment[i].staging = at + x->plan.work_bytes + x->plan.term_bytes;
     }
 }
 
-void weft_exchange_bind_bundle(weft_exchange *x, void *scratch)
+void weft_comm_request_bind_bundle(weft_comm_request *x, void *scratch)
 {
-    weft_exchange_bind(x, scratch, scratch, (char *)scratch + x->bundle_bytes);
+    weft_comm_request_bind(x, scratch, scratch, (char *)scratch + x->coalesced_bytes);
 }
 
-void weft_exchange_bind_piece(weft_exchange *x, int piece, const void *in, void *out)
+void weft_comm_request_bind_piece(weft_comm_request *x, int piece, const void *in, void *out)
 {
     x->piece[piece].in = in;
     x->piece[piece].out = out;

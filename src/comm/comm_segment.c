@@ -1,64 +1,67 @@
-/* Interprets moves: an exchange's segments on their way through the rounds, on the progress thread.
+/* Executes collective schedules: the segments of a request go through the rounds on the progress
+ * thread.
  *
- *   lane 0   segment 0: round 0, round 1, ...   segment 2: round 0 ...
- *   lane 1      segment 1: round 0, round 1, ...   segment 3 ...
+ *   x->segment[0]   step 0: round 0, round 1, ...   step 2: round 0 ...
+ *   x->segment[1]      step 1: round 0, round 1, ...   step 3 ...
  *
- * Each lane waits for its own messages only, so that one is packed or added up while the other's
- * messages travel. */
-#include "runtime/comm_internal.h"
+ * Each segment waits for its own messages only, so that one is packed or added while the other's
+ * messages are in flight. */
+#include "comm/comm_segment.h"
+
+#include "comm/comm_internal.h"
 
 #include "base/log.h"
 
-/* ---- modelled time ------------------------------------------------------------------------- */
+/* ---- simulated time -------------------------------------------------------------------------- */
 
-/* The stream's work from here on is the lane's; and is done. */
-static void enter(const weft_exchange *x, const weft_lane *lane)
+/* Sets the stream's clock to the segment's time. `leave` sets the segment's time to the clock. */
+static void enter(const weft_comm_request *x, const weft_comm_segment *segment)
 {
     if (x->clock.now)
-        *x->clock.ready = lane->time;
+        *x->clock.ready = segment->time;
 }
 
-static void leave(const weft_exchange *x, weft_lane *lane)
+static void leave(const weft_comm_request *x, weft_comm_segment *segment)
 {
     if (x->clock.now)
-        lane->time = *x->clock.ready;
+        segment->time = *x->clock.ready;
 }
 
-/* By the clock of its copies. */
-static double time_of(const weft_exchange *x)
+/* Returns the time of the stream's clock, or real time without a clock. */
+static double time_of(const weft_comm_request *x)
 {
     return x->clock.now ? *x->clock.ready : weft_now();
 }
 
-static void arrive(const weft_exchange *x, weft_lane *lane, const weft_message *m)
+static void arrive(const weft_comm_request *x, weft_comm_segment *segment, const weft_message *m)
 {
     const double when = m->receiving ? m->there : m->left;
-    if (x->clock.now && lane->time < when)
-        lane->time = when;
+    if (x->clock.now && segment->time < when)
+        segment->time = when;
 }
 
-/* ---- where the bytes are ------------------------------------------------------------------- */
+/* ---- copies between blocks and memory -------------------------------------------------------- */
 
-static void copy(const weft_exchange *x, char *to, const char *from, weft_rows rows)
+static void copy(const weft_comm_request *x, char *to, const char *from, weft_rows rows)
 {
     x->device->copy(x->stream, to, from, rows);
 }
 
-static void copy_dense(const weft_exchange *x, void *to, const void *from, int64_t bytes)
+static void copy_dense(const weft_comm_request *x, void *to, const void *from, int64_t bytes)
 {
     if (bytes)
         copy(x, to, from, (weft_rows){1, bytes, bytes, bytes});
 }
 
-/* Elements [begin, begin + count) of two blocks' row-major sequences, whose rows may differ in
- * length; as few strided copies as there can be: a launch each on a device.
+/* Copies elements [begin, begin + count) between the row-major sequences of two blocks, whose rows
+ * may differ in length. Makes as few strided copies as possible, because each is a launch on a
+ * device.
  *
  *   from  |  begin...|  the rest of a row        to  |..............................|
- *         |..........|  whole rows: one copy,        its pieces lie behind one another there,
+ *         |..........|  whole rows: one copy,        its pieces are contiguous in `to`,
  *         |..........|  or the other way round       or are whole rows of the same length
- *         |...end    |  the beginning of one
- */
-static void copy_between(const weft_exchange *x, const weft_block *from, const char *in,
+ *         |...end    |  the beginning of one */
+static void copy_between(const weft_comm_request *x, const weft_block *from, const char *in,
                          const weft_block *to, char *out, int64_t begin, int64_t count,
                          int64_t element)
 {
@@ -88,62 +91,68 @@ static weft_block dense(int64_t start, int64_t count)
     return (weft_block){.start = start, .rows = 1, .row = count, .stride = count};
 }
 
-/* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory. */
-static void copy_block(const weft_exchange *x, const weft_block *b, int64_t begin, int64_t count,
-                       int64_t element, char *tensor, char *memory, bool pack)
+/* Copies elements [begin, begin + count) of the block's row-major sequence to or from dense
+ * memory. */
+static void copy_block(const weft_comm_request *x, const weft_block *b, int64_t begin,
+                       int64_t count, int64_t element, char *tensor, char *memory, bool pack)
 {
-    const weft_block d = dense(-begin, begin + count); /* its element `begin` is the first there */
+    /* the first element of the memory is `begin` */
+    const weft_block d = dense(-begin, begin + count);
     if (pack)
         copy_between(x, b, tensor, &d, memory, begin, count, element);
     else
         copy_between(x, &d, memory, b, tensor, begin, count, element);
 }
 
-/* Some elements of one chunk in a segment. */
+/* Elements of one collective chunk in a segment. */
 typedef struct span {
     char *base;
     weft_block block;
     int64_t begin, count, element;
 } span;
 
-/* Chunks [first, first + count) of the flat segment of the lane: begin (in the segment), length. */
-static int64_t flat_range(const weft_exchange *x, const weft_lane *lane, int first, int count,
-                          int64_t *start)
+/* Returns the length of collective chunks [first, first + count) of a flat segment. *start: their
+ * first element in the segment. */
+static int64_t flat_range(const weft_comm_request *x, const weft_comm_segment *segment, int first,
+                          int count, int64_t *start)
 {
-    const int64_t from = lane->step * x->plan.segment, left = x->count - from;
+    const int64_t from = segment->step * x->plan.segment, left = x->count - from;
     const int64_t n = left < x->plan.segment ? left : x->plan.segment;
     int64_t last_start, last_length, length;
-    weft_part(n, x->plan.moves.chunks, first, start, &length);
-    weft_part(n, x->plan.moves.chunks, first + count - 1, &last_start, &last_length);
+    weft_part(n, x->plan.schedule.chunks, first, start, &length);
+    weft_part(n, x->plan.schedule.chunks, first + count - 1, &last_start, &last_length);
     return last_start + last_length - *start;
 }
 
-static int64_t block_range(const weft_exchange *x, const weft_lane *lane, const weft_block *block)
+static int64_t block_range(const weft_comm_request *x, const weft_comm_segment *segment,
+                           const weft_block *block)
 {
-    const int64_t left = weft_block_count(block) - lane->step * x->plan.segment;
+    const int64_t left = weft_block_count(block) - segment->step * x->plan.segment;
     return left < 0 ? 0 : left < x->plan.segment ? left : x->plan.segment;
 }
 
-/* The i-th piece of a move: flat ones have one, others one per chunk. */
-static span piece_of(const weft_exchange *x, const weft_lane *lane, const weft_move *m, int i)
+/* Returns the i-th piece of a schedule step. A flat request has one piece, others one per
+ * collective chunk. */
+static span piece_of(const weft_comm_request *x, const weft_comm_segment *segment,
+                     const weft_coll_step *m, int i)
 {
     char *in = (char *)(uintptr_t)x->in;
     const bool in_work = x->plan.work_bytes > 0 && !m->from_in;
     span s = {.base = m->from_in ? in
-                      : in_work  ? lane->work
+                      : in_work  ? segment->work
                                  : x->out,
               .element = in_work ? x->sum_element : x->element};
     if (x->flat) {
         int64_t start;
-        s.count = flat_range(x, lane, m->first, m->count, &start);
-        s.block = dense((in_work ? 0 : lane->step * x->plan.segment) + start, s.count);
+        s.count = flat_range(x, segment, m->first, m->count, &start);
+        s.block = dense((in_work ? 0 : segment->step * x->plan.segment) + start, s.count);
         return s;
     }
-    const int c = (m->first + i * m->stride) % x->plan.moves.chunks;
+    const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
     const weft_block *block =
-        m->from_in || in_work ? weft_exchange_in(x, c) : weft_exchange_out(x, c);
-    s.count = block_range(x, lane, block);
-    s.begin = lane->step * x->plan.segment;
+        m->from_in || in_work ? weft_comm_request_in(x, c) : weft_comm_request_out(x, c);
+    s.count = block_range(x, segment, block);
+    s.begin = segment->step * x->plan.segment;
     s.block = *block;
     if (in_work) {
         s.begin = 0;
@@ -152,20 +161,21 @@ static span piece_of(const weft_exchange *x, const weft_lane *lane, const weft_m
     return s;
 }
 
-static int pieces_of(const weft_exchange *x, const weft_move *m)
+static int pieces_of(const weft_comm_request *x, const weft_coll_step *m)
 {
     return x->flat ? 1 : m->count;
 }
 
-/* Elements of the move; *alone: its only piece, when that is dense where it is. */
-static int64_t measure(const weft_exchange *x, const weft_lane *lane, const weft_move *m,
-                       char **alone, int64_t *element)
+/* Returns the number of elements of a schedule step. *alone: address of its only piece if that is
+ * dense, otherwise NULL. */
+static int64_t measure(const weft_comm_request *x, const weft_comm_segment *segment,
+                       const weft_coll_step *m, char **alone, int64_t *element)
 {
     int64_t count = 0;
     int there = 0;
     *alone = NULL;
     for (int i = 0; i < pieces_of(x, m); i++) {
-        const span s = piece_of(x, lane, m, i);
+        const span s = piece_of(x, segment, m, i);
         *element = s.element;
         if (!s.count)
             continue;
@@ -177,20 +187,22 @@ static int64_t measure(const weft_exchange *x, const weft_lane *lane, const weft
     return count;
 }
 
-static void pack(const weft_exchange *x, const weft_lane *lane, const weft_move *m, char *to)
+static void pack(const weft_comm_request *x, const weft_comm_segment *segment,
+                 const weft_coll_step *m, char *to)
 {
     for (int i = 0; i < pieces_of(x, m); i++) {
-        const span s = piece_of(x, lane, m, i);
+        const span s = piece_of(x, segment, m, i);
         copy_block(x, &s.block, s.begin, s.count, s.element, s.base, to, true);
         to += s.count * s.element;
     }
 }
 
-static void unpack(const weft_exchange *x, const weft_lane *lane, const weft_move *m, char *from)
+static void unpack(const weft_comm_request *x, const weft_comm_segment *segment,
+                   const weft_coll_step *m, char *from)
 {
     for (int i = 0; i < pieces_of(x, m); i++) {
-        const span s = piece_of(x, lane, m, i);
-        if (m->kind == WEFT_MOVE_ADD) { /* partial sums are dense, in `out` or in `work` */
+        const span s = piece_of(x, segment, m, i);
+        if (m->kind == WEFT_COLL_STEP_ADD) { /* partial sums are dense, in `out` or in `work` */
             char *at = s.base + s.block.start * s.element;
             x->device->add(x->stream, x->sum_dtype, at, at, from, s.count);
         } else {
@@ -200,61 +212,61 @@ static void unpack(const weft_exchange *x, const weft_lane *lane, const weft_mov
     }
 }
 
-/* ---- a segment ----------------------------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
-static void begin_segment(weft_exchange *x, weft_lane *lane)
+static void begin_segment(weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_moves *s = &x->plan.moves;
-    lane->first = lane->next = 0;
-    lane->count = lane->left = 0;
+    const weft_coll_schedule *s = &x->plan.schedule;
+    segment->first = segment->next = 0;
+    segment->count = segment->left = 0;
     if (s->copy_all && x->flat) {
         int64_t start;
-        const int64_t at = lane->step * x->plan.segment;
-        const int64_t n = flat_range(x, lane, 0, s->chunks, &start);
+        const int64_t at = segment->step * x->plan.segment;
+        const int64_t n = flat_range(x, segment, 0, s->chunks, &start);
         if (x->plan.work_bytes)
-            x->device->convert(x->stream, lane->work, WEFT_F32,
+            x->device->convert(x->stream, segment->work, WEFT_F32,
                                (const char *)x->in + at * x->element, x->dtype, n);
         else if (x->in != x->out)
             copy_dense(x, (char *)x->out + at * x->element, (const char *)x->in + at * x->element,
                        n * x->element);
     }
     for (int c = 0; s->copy_all && !x->flat && c < s->chunks; c++)
-        copy_block(x, weft_exchange_in(x, c), lane->step * x->plan.segment,
-                   block_range(x, lane, weft_exchange_in(x, c)), x->element,
-                   (char *)(uintptr_t)x->in, lane->work + c * x->plan.held * x->element, true);
+        copy_block(x, weft_comm_request_in(x, c), segment->step * x->plan.segment,
+                   block_range(x, segment, weft_comm_request_in(x, c)), x->element,
+                   (char *)(uintptr_t)x->in, segment->work + c * x->plan.held * x->element, true);
     if (s->copy_own >= 0)
-        copy_between(x, weft_exchange_in(x, s->copy_own), x->in, weft_exchange_out(x, s->copy_own),
-                     x->out, lane->step * x->plan.segment,
-                     block_range(x, lane, weft_exchange_in(x, s->copy_own)), x->element);
+        copy_between(x, weft_comm_request_in(x, s->copy_own), x->in,
+                     weft_comm_request_out(x, s->copy_own), x->out, segment->step * x->plan.segment,
+                     block_range(x, segment, weft_comm_request_in(x, s->copy_own)), x->element);
 }
 
-static void end_segment(weft_exchange *x, weft_lane *lane)
+static void end_segment(weft_comm_request *x, weft_comm_segment *segment)
 {
     if (!x->plan.work_bytes)
         return;
-    const int64_t at = lane->step * x->plan.segment;
+    const int64_t at = segment->step * x->plan.segment;
     if (x->flat) {
         int64_t start;
-        const int64_t n = flat_range(x, lane, 0, x->plan.moves.chunks, &start);
-        x->device->convert(x->stream, (char *)x->out + at * x->element, x->dtype, lane->work,
+        const int64_t n = flat_range(x, segment, 0, x->plan.schedule.chunks, &start);
+        x->device->convert(x->stream, (char *)x->out + at * x->element, x->dtype, segment->work,
                            WEFT_F32, n);
     } else {
-        copy_block(x, weft_exchange_out(x, x->own), at,
-                   block_range(x, lane, weft_exchange_out(x, x->own)), x->element, x->out,
-                   lane->work + x->own * x->plan.held * x->element, false);
+        copy_block(x, weft_comm_request_out(x, x->own), at,
+                   block_range(x, segment, weft_comm_request_out(x, x->own)), x->element, x->out,
+                   segment->work + x->own * x->plan.held * x->element, false);
     }
 }
 
-static void sum_terms(weft_exchange *x, weft_lane *lane)
+static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_move own = {
-        .first = x->plan.moves.sum_chunk, .count = 1, .stride = 1, .from_in = true};
-    const span s = piece_of(x, lane, &own, 0);
-    char *temp = lane->term + x->ranks * x->plan.slot_bytes;
-    void **slots = lane->slot;
-    const void **term = (const void **)lane->slot + x->ranks;
+    const weft_coll_step own = {
+        .first = x->plan.schedule.sum_chunk, .count = 1, .stride = 1, .from_in = true};
+    const span s = piece_of(x, segment, &own, 0);
+    char *temp = segment->term + x->ranks * x->plan.slot_bytes;
+    void **slots = segment->slot;
+    const void **term = (const void **)segment->slot + x->ranks;
     for (int r = 0; r < x->ranks; r++)
-        term[r] = slots[r] = lane->term + r * x->plan.slot_bytes;
+        term[r] = slots[r] = segment->term + r * x->plan.slot_bytes;
     if (s.block.rows > 1)
         copy_block(x, &s.block, s.begin, s.count, s.element, s.base, slots[x->own], true);
     else
@@ -263,59 +275,62 @@ static void sum_terms(weft_exchange *x, weft_lane *lane)
     if (x->flat)
         out += s.block.start * x->element;
     else
-        out += (weft_exchange_out(x, x->own)->start + s.begin) * x->element;
+        out += (weft_comm_request_out(x, x->own)->start + s.begin) * x->element;
     if (s.count)
         x->device->sum(x->stream, x->dtype, x->ranks, term, slots, temp, out, s.count);
 }
 
-/* ---- rounds -------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
-static void add_message(weft_comm *comm, weft_exchange *x, weft_lane *lane, int64_t index,
-                        char **stage)
+static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
+                        int64_t index, char **staging)
 {
-    const weft_move *m = &x->plan.moves.move[index];
+    const weft_coll_step *m = &x->plan.schedule.step[index];
     char *at;
     int64_t element = x->element, count;
-    if (m->kind == WEFT_MOVE_TERM) {
-        const weft_move own = {.first = m->first, .count = 1, .stride = 1, .from_in = true};
-        count = piece_of(x, lane, &own, 0).count;
-        at = lane->term + m->peer * x->plan.slot_bytes;
+    if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM) {
+        const weft_coll_step own = {.first = m->first, .count = 1, .stride = 1, .from_in = true};
+        count = piece_of(x, segment, &own, 0).count;
+        at = segment->term + m->peer * x->plan.slot_bytes;
     } else {
-        count = measure(x, lane, m, &at, &element);
+        count = measure(x, segment, m, &at, &element);
     }
     if (!count)
         return;
     char *staged = NULL;
-    if (!at || m->kind == WEFT_MOVE_ADD) {
-        at = staged = *stage;
-        *stage += weft_aligned(count * element);
-        if (m->kind == WEFT_MOVE_SEND)
-            pack(x, lane, m, staged);
+    if (!at || m->kind == WEFT_COLL_STEP_ADD) {
+        at = staged = *staging;
+        *staging += weft_aligned(count * element);
+        if (m->kind == WEFT_COLL_STEP_SEND)
+            pack(x, segment, m, staged);
     }
-    weft_message *message = &lane->message[lane->count];
+    weft_message *message = &segment->message[segment->count];
     *message = (weft_message){.peer = x->group->rank[m->peer],
-                              .tag = x->tag | (lane->step & 1),
-                              .receiving = m->kind != WEFT_MOVE_SEND,
+                              .tag = x->tag | (segment->step & 1),
+                              .receiving = m->kind != WEFT_COLL_STEP_SEND,
                               .data = at,
                               .bytes = count * element,
-                              .hollow = x->device->hollow};
-    lane->move[lane->count] = (int32_t)index;
-    lane->staged[lane->count++] = staged;
-    lane->left++;
-    if (m->kind == WEFT_MOVE_SEND) {
+                              .meta = x->device->meta};
+    segment->coll_step[segment->count] = (int32_t)index;
+    segment->staged[segment->count++] = staged;
+    segment->left++;
+    if (m->kind == WEFT_COLL_STEP_SEND) {
         atomic_fetch_add_explicit(&comm->messages, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&comm->bytes, count * element, memory_order_relaxed);
+        x->sent.messages++;
+        x->sent.bytes += count * element;
     }
 }
 
-static weft_status post(weft_comm *comm, weft_exchange *x, weft_lane *lane, weft_message *m)
+static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
+                        weft_message *m)
 {
-    if (x->clock.now) /* when it comes is written in it: who waits need not see each at once */
-        m->together = &lane->together;
+    if (x->clock.now) /* a message carries its time, so the poster wakes once */
+        m->together = &segment->together;
     if (x->clock.now && !m->receiving) {
         m->timed = true;
-        m->apart = comm->transport.turns && x->op == WEFT_COMM_SEND;
-        m->from = m->left = m->there = lane->time > x->port ? lane->time : x->port;
+        m->apart = comm->transport.links && x->op == WEFT_COMM_SEND;
+        m->from = m->left = m->there = segment->time > x->port ? segment->time : x->port;
         const weft_status_code status = comm->transport.post(comm->transport.self, m);
         x->port = m->left;
         return status;
@@ -323,48 +338,48 @@ static weft_status post(weft_comm *comm, weft_exchange *x, weft_lane *lane, weft
     return comm->transport.post(comm->transport.self, m);
 }
 
-static weft_status begin_round(weft_comm *comm, weft_exchange *x, weft_lane *lane)
+static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_moves *s = &x->plan.moves;
-    const int round = s->move[lane->next].round;
-    char *stage = lane->stage;
-    lane->first = lane->next;
-    lane->count = lane->left = 0;
-    for (; lane->next < s->count && s->move[lane->next].round == round; lane->next++)
-        add_message(comm, x, lane, lane->next, &stage);
-    /* What is sent is there, and what is received into is read no more. */
+    const weft_coll_schedule *s = &x->plan.schedule;
+    const int round = s->step[segment->next].round;
+    char *staging = segment->staging;
+    segment->first = segment->next;
+    segment->count = segment->left = 0;
+    for (; segment->next < s->count && s->step[segment->next].round == round; segment->next++)
+        add_message(comm, x, segment, segment->next, &staging);
+    /* Sent data must be complete, and receive buffers must not be read any more. */
     if (x->device->wait(x->stream) != WEFT_OK) {
-        lane->count = 0;
-        return weft_fail(WEFT_E_COMM, "%s: the device failed: %s", x->what, weft_error_message());
+        segment->count = 0;
+        return weft_error(WEFT_MSG_COMM_FAILED, WEFT_AT(.key = x->what), "the device failed: %s",
+                          weft_error_message());
     }
-    weft_status_code status = WEFT_OK;
-    const int made = lane->count;
-    leave(x, lane);
-    atomic_store(&lane->together, made);
-    for (lane->count = 0; lane->count < made && status == WEFT_OK; lane->count++)
-        status = post(comm, x, lane, &lane->message[lane->count]);
-    return status;
+    const int made = segment->count;
+    leave(x, segment);
+    atomic_store(&segment->together, made);
+    for (segment->count = 0; segment->count < made; segment->count++)
+        WEFT_TRY(post(comm, x, segment, &segment->message[segment->count]));
+    return WEFT_OK;
 }
 
-static void end_round(weft_exchange *x, weft_lane *lane)
+static void end_round(weft_comm_request *x, weft_comm_segment *segment)
 {
-    const weft_moves *s = &x->plan.moves;
-    for (int i = 0; i < lane->count; i++) {
-        const weft_move *m = &s->move[lane->move[i]];
-        if (lane->staged[i] && m->kind != WEFT_MOVE_SEND)
-            unpack(x, lane, m, lane->staged[i]);
+    const weft_coll_schedule *s = &x->plan.schedule;
+    for (int i = 0; i < segment->count; i++) {
+        const weft_coll_step *m = &s->step[segment->coll_step[i]];
+        if (segment->staged[i] && m->kind != WEFT_COLL_STEP_SEND)
+            unpack(x, segment, m, segment->staged[i]);
     }
-    lane->count = 0;
-    if (lane->next > lane->first && s->move[lane->first].round == s->sum_after)
-        sum_terms(x, lane);
+    segment->count = 0;
+    if (segment->next > segment->first && s->step[segment->first].round == s->sum_after)
+        sum_terms(x, segment);
 }
 
-/* *ended: a round. */
-static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *lane, bool *moved,
-                                bool *ended)
+/* *ended is set to true if a round has ended. */
+static weft_status advance_segment(weft_comm *comm, weft_comm_request *x,
+                                   weft_comm_segment *segment, bool *progressed, bool *ended)
 {
-    for (int i = 0; i < lane->count && lane->left; i++) {
-        weft_message *m = &lane->message[i];
+    for (int i = 0; i < segment->count && segment->left; i++) {
+        weft_message *m = &segment->message[i];
         const weft_transport *t = &comm->transport;
         if (m->taken)
             continue;
@@ -374,42 +389,81 @@ static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *la
             (t->late && t->late(t->self, m)))
             continue;
         m->taken = true;
-        arrive(x, lane, m);
-        lane->left--;
-        *moved = true;
+        arrive(x, segment, m);
+        segment->left--;
+        *progressed = true;
     }
-    enter(x, lane);
-    const bool handles = lane->running && !lane->left;
+    enter(x, segment);
+    const bool handles = segment->running && !segment->left;
     const double before = handles ? time_of(x) : 0;
-    while (lane->running && !lane->left) {
-        end_round(x, lane);
-        *moved = *ended = true;
-        if (lane->next < x->plan.moves.count) {
-            WEFT_TRY(begin_round(comm, x, lane));
+    while (segment->running && !segment->left) {
+        end_round(x, segment);
+        *progressed = *ended = true;
+        if (segment->next < x->plan.schedule.count) {
+            WEFT_TRY(begin_round(comm, x, segment));
             continue;
         }
-        end_segment(x, lane);
-        lane->step += x->lanes;
-        lane->running = lane->step < x->plan.steps;
-        if (lane->running)
-            begin_segment(x, lane);
-        leave(x, lane);
+        end_segment(x, segment);
+        segment->step += x->segments;
+        segment->running = segment->step < x->plan.steps;
+        if (segment->running)
+            begin_segment(x, segment);
+        leave(x, segment);
     }
     if (handles)
         x->handled += time_of(x) - before;
     return WEFT_OK;
 }
 
-/* ---- an exchange --------------------------------------------------------------------------- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
-weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x)
+/* Bytes that a send step transfers in the segment. */
+static int64_t send_bytes(const weft_comm_request *x, const weft_comm_segment *segment,
+                          const weft_coll_step *m)
+{
+    const bool in_work = x->plan.work_bytes > 0 && !m->from_in;
+    int64_t start, count = 0;
+    if (x->flat)
+        count = flat_range(x, segment, m->first, m->count, &start);
+    for (int i = 0; !x->flat && i < m->count; i++) {
+        const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
+        count += block_range(x, segment,
+                             m->from_in || in_work ? weft_comm_request_in(x, c)
+                                                   : weft_comm_request_out(x, c));
+    }
+    return count * (in_work ? x->sum_element : x->element);
+}
+
+weft_sent weft_comm_request_planned(const weft_comm_request *x)
+{
+    weft_sent sent = {0};
+    if (x->ranks == 1)
+        return sent;
+    for (weft_comm_segment segment = {0}; segment.step < x->plan.steps; segment.step++)
+        for (int64_t i = 0; i < x->plan.schedule.count; i++) {
+            const weft_coll_step *m = &x->plan.schedule.step[i];
+            const int64_t bytes = m->kind == WEFT_COLL_STEP_SEND ? send_bytes(x, &segment, m) : 0;
+            sent.messages += bytes > 0;
+            sent.bytes += bytes;
+        }
+    return sent;
+}
+
+weft_sent weft_comm_request_sent(const weft_comm_request *x)
+{
+    return x->sent;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
 {
     x->begun = true;
     x->started = x->last = weft_now();
     char *at = x->out;
-    weft_lane beginning = {.time = x->asked > x->queue->end ? x->asked : x->queue->end};
+    weft_comm_segment beginning = {.time = x->asked > x->queue->end ? x->asked : x->queue->end};
     x->begin = beginning.time;
-    x->turn = 0;
+    x->next_segment = 0;
     x->handled = 0;
     enter(x, &beginning);
     double before = time_of(x);
@@ -417,52 +471,53 @@ weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x)
         copy_dense(x, at, x->piece[i].in, x->piece[i].bytes);
     x->handled += time_of(x) - before;
     leave(x, &beginning);
-    for (int i = 0; i < x->lanes; i++) {
-        x->lane[i].step = i;
-        x->lane[i].running = true;
-        x->lane[i].time = beginning.time;
-        enter(x, &x->lane[i]);
+    for (int i = 0; i < x->segments; i++) {
+        x->segment[i].step = i;
+        x->segment[i].running = true;
+        x->segment[i].time = beginning.time;
+        enter(x, &x->segment[i]);
         before = time_of(x);
-        begin_segment(x, &x->lane[i]);
+        begin_segment(x, &x->segment[i]);
         x->handled += time_of(x) - before;
-        leave(x, &x->lane[i]);
+        leave(x, &x->segment[i]);
     }
     (void)comm;
     return WEFT_OK;
 }
 
-/* With modelled time. */
-static weft_status advance_in_turn(weft_comm *comm, weft_exchange *x, bool *moved)
+/* Advances one segment, in simulated time. */
+static weft_status advance_round_robin(weft_comm *comm, weft_comm_request *x, bool *progressed)
 {
     bool ended = false;
-    for (int i = 0; i < x->lanes && !x->lane[x->turn].running; i++)
-        x->turn = (x->turn + 1) % x->lanes;
-    if (x->lane[x->turn].running)
-        WEFT_TRY(advance_lane(comm, x, &x->lane[x->turn], moved, &ended));
+    for (int i = 0; i < x->segments && !x->segment[x->next_segment].running; i++)
+        x->next_segment = (x->next_segment + 1) % x->segments;
+    if (x->segment[x->next_segment].running)
+        WEFT_TRY(advance_segment(comm, x, &x->segment[x->next_segment], progressed, &ended));
     if (ended)
-        x->turn = (x->turn + 1) % x->lanes;
+        x->next_segment = (x->next_segment + 1) % x->segments;
     return WEFT_OK;
 }
 
-weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved, bool *finished)
+weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, bool *progressed,
+                                      bool *finished)
 {
     bool here = false, ended;
     *finished = true;
     if (x->clock.now)
-        WEFT_TRY(advance_in_turn(comm, x, &here));
-    for (int i = 0; i < x->lanes; i++) {
-        if (x->lane[i].running && !x->clock.now)
-            WEFT_TRY(advance_lane(comm, x, &x->lane[i], &here, &ended));
-        *finished = *finished && !x->lane[i].running;
+        WEFT_TRY(advance_round_robin(comm, x, &here));
+    for (int i = 0; i < x->segments; i++) {
+        if (x->segment[i].running && !x->clock.now)
+            WEFT_TRY(advance_segment(comm, x, &x->segment[i], &here, &ended));
+        *finished = *finished && !x->segment[i].running;
     }
     if (here) {
         x->last = weft_now();
-        *moved = true;
+        *progressed = true;
     }
     char *at = x->out;
-    weft_lane all = {.time = x->begin};
-    for (int i = 0; i < x->lanes; i++)
-        all.time = x->lane[i].time > all.time ? x->lane[i].time : all.time;
+    weft_comm_segment all = {.time = x->begin};
+    for (int i = 0; i < x->segments; i++)
+        all.time = x->segment[i].time > all.time ? x->segment[i].time : all.time;
     if (*finished)
         enter(x, &all);
     for (int i = 0; *finished && i < x->piece_count; at += x->piece[i++].bytes)
@@ -474,26 +529,26 @@ weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved
     return *finished ? x->device->wait(x->stream) : WEFT_OK;
 }
 
-void weft_exchange_cancel(weft_comm *comm, weft_exchange *x)
+void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
 {
-    for (int i = 0; i < x->lanes && x->begun; i++) {
-        weft_lane *lane = &x->lane[i];
-        for (int j = 0; j < lane->count; j++)
-            if (!atomic_load(&lane->message[j].done))
-                comm->transport.cancel(comm->transport.self, &lane->message[j]);
-        lane->count = lane->left = 0;
-        lane->running = false;
+    for (int i = 0; i < x->segments && x->begun; i++) {
+        weft_comm_segment *segment = &x->segment[i];
+        for (int j = 0; j < segment->count; j++)
+            if (!atomic_load(&segment->message[j].done))
+                comm->transport.cancel(comm->transport.self, &segment->message[j]);
+        segment->count = segment->left = 0;
+        segment->running = false;
     }
 }
 
-weft_status weft_exchange_copy(weft_exchange *x)
+weft_status weft_comm_request_copy(weft_comm_request *x)
 {
     if (x->in == x->out)
         return WEFT_OK;
     if (x->flat)
         copy_dense(x, x->out, x->in, x->count * x->element);
     else
-        copy_between(x, weft_exchange_in(x, 0), x->in, weft_exchange_out(x, 0), x->out, 0,
-                     weft_block_count(weft_exchange_in(x, 0)), x->element);
+        copy_between(x, weft_comm_request_in(x, 0), x->in, weft_comm_request_out(x, 0), x->out, 0,
+                     weft_block_count(weft_comm_request_in(x, 0)), x->element);
     return x->device->wait(x->stream);
 }

@@ -1,27 +1,30 @@
-/* Small exchanges of whole groups that are made, run and freed at once. */
-#include "runtime/comm_internal.h"
+/* Small collectives of complete groups that are created, run and freed at once. */
+#include "comm/comm_world.h"
+
+#include "comm/comm_internal.h"
 
 #include "base/interrupt.h"
+#include "comm/comm_request.h"
+#include "graph/graph.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 static const weft_shape number = {.rank = 1, .dim = {1}};
 
-/* Takes over `x`. */
-static weft_status run_now(weft_group *group, weft_channel channel, weft_exchange *x,
+/* Takes ownership of `x`. */
+static weft_status run_now(weft_group *group, weft_channel channel, weft_comm_request *x,
                            const void *in, void *out)
 {
-    void *scratch = weft_alloc_aligned(weft_exchange_scratch(x) + 1);
-    weft_status_code status =
-        scratch ? weft_exchange_attach(x, group, channel)
-                : weft_fail(WEFT_E_MEMORY, "no memory for %s", weft_exchange_what(x));
+    void *scratch = weft_alloc_aligned(weft_comm_request_scratch(x) + 1);
+    weft_status_code status = scratch ? weft_comm_request_attach(x, group, channel)
+                                      : weft_no_memory("%s", weft_comm_request_describe(x));
     if (status == WEFT_OK) {
-        weft_exchange_bind(x, in, out, scratch);
-        weft_exchange_start(x);
-        status = weft_exchange_wait(x);
+        weft_comm_request_bind(x, in, out, scratch);
+        weft_comm_request_start(x);
+        status = weft_comm_request_wait(x);
     }
-    weft_exchange_free(x);
+    weft_comm_request_free(x);
     weft_free(scratch);
     return status;
 }
@@ -30,119 +33,118 @@ weft_status weft_group_barrier(weft_group *group)
 {
     const int32_t one = 1;
     int32_t sum;
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create(group->count, group->own, WEFT_OP_ALL_REDUCE,
-                                  &(weft_attr_comm){0}, &number, &number, WEFT_I32, "a barrier",
-                                  &x));
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_request_create(group->count, group->own, WEFT_OP_ALL_REDUCE,
+                                      &(weft_attr_comm){0}, &number, &number, WEFT_I32, "a barrier",
+                                      &x));
     return run_now(group, WEFT_CHANNEL_CONTROL, x, &one, &sum);
 }
 
 weft_status weft_group_broadcast(weft_group *group, void *data, int64_t bytes, int root)
 {
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_broadcast(group->count, group->own, root, bytes, WEFT_U8,
-                                            "some bytes", &x));
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_request_create_broadcast(group->count, group->own, root, bytes, WEFT_U8,
+                                                "some bytes", &x));
     return run_now(group, WEFT_CHANNEL_CONTROL, x, data, data);
 }
 
 weft_status weft_group_all_gather(weft_group *group, const void *data, int64_t bytes, void *out)
 {
     const weft_shape in = WEFT_SHAPE(1, bytes), all = WEFT_SHAPE(group->count, bytes);
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create(group->count, group->own, WEFT_OP_ALL_GATHER,
-                                  &(weft_attr_comm){.dim = 0}, &in, &all, WEFT_U8, "some bytes",
-                                  &x));
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_request_create(group->count, group->own, WEFT_OP_ALL_GATHER,
+                                      &(weft_attr_comm){.dim = 0}, &in, &all, WEFT_U8, "some bytes",
+                                      &x));
     return run_now(group, WEFT_CHANNEL_CONTROL, x, data, out);
 }
 
 weft_status weft_group_sum(weft_group *group, double *values, int64_t count)
 {
     const weft_shape shape = WEFT_SHAPE(count);
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create(group->count, group->own, WEFT_OP_ALL_REDUCE,
-                                  &(weft_attr_comm){0}, &shape, &shape, WEFT_F64, "some numbers",
-                                  &x));
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_request_create(group->count, group->own, WEFT_OP_ALL_REDUCE,
+                                      &(weft_attr_comm){0}, &shape, &shape, WEFT_F64,
+                                      "some numbers", &x));
     return run_now(group, WEFT_CHANNEL_CONTROL, x, values, values);
 }
 
-struct weft_held {
+struct weft_send_buffer {
     atomic_int holders;
     _Alignas(64) char data[];
 };
 
-weft_status weft_held_create(int64_t bytes, weft_held **held)
+weft_status weft_send_buffer_create(int64_t bytes, weft_send_buffer **held)
 {
-    weft_held *h = weft_alloc_aligned((int64_t)sizeof *h + bytes);
-    if (!h)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a message of %lld bytes", (long long)bytes);
+    weft_send_buffer *h = weft_alloc_aligned((int64_t)sizeof *h + bytes);
+    WEFT_TRY(WEFT_ALLOCATED(h, "a message of %" PRId64 " bytes", bytes));
     atomic_init(&h->holders, 1);
     *held = h;
     return WEFT_OK;
 }
 
-void *weft_held_data(weft_held *held)
+void *weft_send_buffer_data(weft_send_buffer *held)
 {
     return held->data;
 }
 
-void weft_held_release(weft_held *held)
+void weft_send_buffer_release(weft_send_buffer *held)
 {
     if (held && atomic_fetch_sub(&held->holders, 1) == 1)
         weft_free(held);
 }
 
-weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer, weft_held *held,
-                                 const void *data, int64_t bytes, const weft_device *device,
-                                 weft_device_stream *stream)
+weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer,
+                                 weft_send_buffer *held, const void *data, int64_t bytes,
+                                 const weft_device *device, weft_device_stream *stream)
 {
     return weft_group_send_held_at(group, channel, peer, held, data, bytes, device, stream, NULL);
 }
 
 weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int peer,
-                                    weft_held *held, const void *data, int64_t bytes,
+                                    weft_send_buffer *held, const void *data, int64_t bytes,
                                     const weft_device *device, weft_device_stream *stream,
                                     double *when)
 {
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_send(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
-                                       &x));
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_request_create_send(group->count, group->own, peer, bytes, WEFT_U8,
+                                           "some bytes", &x));
     atomic_fetch_add(&held->holders, 1);
     x->held = held;
-    const weft_status_code status = weft_exchange_attach(x, group, channel);
+    const weft_status_code status = weft_comm_request_attach(x, group, channel);
     if (status != WEFT_OK) {
-        weft_exchange_free(x);
+        weft_comm_request_free(x);
         return status;
     }
     if (stream)
-        weft_exchange_set_device(x, device, stream);
+        weft_comm_request_set_device(x, device, stream);
     if (when && x->clock.now)
         x->clock.now = when;
-    weft_exchange_bind(x, data, weft_held_data(held), NULL);
-    return weft_exchange_start_forgotten(x);
+    weft_comm_request_bind(x, data, weft_send_buffer_data(held), NULL);
+    return weft_comm_request_start_detached(x);
 }
 
 weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, const void *data,
                             int64_t bytes)
 {
-    weft_held *copy;
-    WEFT_TRY(weft_held_create(bytes, &copy));
-    memcpy(weft_held_data(copy), data, (size_t)bytes);
+    weft_send_buffer *copy;
+    WEFT_TRY(weft_send_buffer_create(bytes, &copy));
+    memcpy(weft_send_buffer_data(copy), data, (size_t)bytes);
     const weft_status_code status =
         weft_group_send_held(group, channel, peer, copy, copy->data, bytes, NULL, NULL);
-    weft_held_release(copy);
+    weft_send_buffer_release(copy);
     return status;
 }
 
 weft_status weft_group_recv(weft_group *group, weft_channel channel, int peer, void *data,
                             int64_t bytes)
 {
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_recv(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
-                                       &x));
+    weft_comm_request *x;
+    WEFT_TRY(weft_comm_request_create_recv(group->count, group->own, peer, bytes, WEFT_U8,
+                                           "some bytes", &x));
     return run_now(group, channel, x, data, data);
 }
 
-/* ---- of all ranks -------------------------------------------------------------------------- */
+/* ---- collectives of all ranks ---------------------------------------------------------------- */
 
 weft_status weft_comm_barrier(weft_comm *comm)
 {
@@ -186,5 +188,6 @@ weft_status weft_comm_interrupt_check(weft_comm *comm)
 {
     double interrupted = weft_interrupted();
     WEFT_TRY(weft_comm_sum(comm, &interrupted, 1));
-    return interrupted > 0 ? weft_fail(WEFT_E_CANCELLED, "stopped by the user") : WEFT_OK;
+    return interrupted > 0 ? weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE, "stopped by the user")
+                           : WEFT_OK;
 }

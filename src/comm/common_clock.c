@@ -1,16 +1,17 @@
-#include "runtime/common_clock.h"
+#include "comm/common_clock.h"
 
 #include "base/log.h"
-#include "runtime/comm_internal.h"
+#include "comm/comm_internal.h"
+#include "comm/comm_world.h"
 
 #include <math.h>
 
 enum { ROUND_TRIPS = 16 };
 
-/* The answer of a parent. */
-typedef struct answer {
-    double now, offset, error; /* on the common clock, and of the parent */
-} answer;
+/* Reply of a parent. */
+typedef struct clock_reply {
+    double now, offset, error; /* common time, offset and error of the parent, in seconds */
+} clock_reply;
 
 static double own_now(const weft_own_clock *own)
 {
@@ -29,7 +30,7 @@ static weft_status serve(weft_comm *comm, const weft_common_clock *clock, int ch
     for (int i = 0; i < ROUND_TRIPS; i++) {
         char question;
         WEFT_TRY(weft_group_recv(pair, WEFT_CHANNEL_CONTROL, 1, &question, 1));
-        const answer a = {own_now(&clock->own) + clock->offset, clock->offset, clock->error};
+        const clock_reply a = {own_now(&clock->own) + clock->offset, clock->offset, clock->error};
         WEFT_TRY(weft_group_send(pair, WEFT_CHANNEL_CONTROL, 1, &a, sizeof a));
     }
     return WEFT_OK;
@@ -41,7 +42,7 @@ static weft_status ask(weft_comm *comm, weft_common_clock *clock, int parent)
     double quickest = INFINITY;
     WEFT_TRY(pair_with(comm, parent, comm->rank, &pair));
     for (int i = 0; i < ROUND_TRIPS; i++) {
-        answer a;
+        clock_reply a;
         const double asked = own_now(&clock->own);
         WEFT_TRY(weft_group_send(pair, WEFT_CHANNEL_CONTROL, 0, "?", 1));
         WEFT_TRY(weft_group_recv(pair, WEFT_CHANNEL_CONTROL, 0, &a, sizeof a));
@@ -58,8 +59,8 @@ static weft_status ask(weft_comm *comm, weft_common_clock *clock, int parent)
     return WEFT_OK;
 }
 
-/* Pairs that are far apart measure first, so that a parent knows its own offset before it answers:
- * rank 4 from 0; then 2 from 0 and 6 from 4; then 1 from 0, 3 from 2, 5 from 4 and 7 from 6. */
+/* Distant pairs measure first, so that a parent has its own offset before it answers: rank 4 from
+ * 0; then 2 from 0 and 6 from 4; then 1 from 0, 3 from 2, 5 from 4 and 7 from 6. */
 static weft_status measure(weft_comm *comm, weft_common_clock *c)
 {
     int64_t apart = 1;
@@ -80,7 +81,7 @@ weft_status weft_common_clock_measure(weft_comm *comm, weft_common_clock *clock)
     weft_common_clock c = {.own = clock->own, .measured = true};
     const weft_status_code status = measure(comm, &c);
     if (status != WEFT_OK)
-        weft_comm_give_up(comm); /* another rank may wait for this one, and learns who is lost */
+        weft_comm_abort(comm); /* another rank may wait for this one */
     WEFT_TRY(status);
     c.measured_at = own_now(&c.own);
     *clock = c;
@@ -95,17 +96,4 @@ double weft_common_now(const weft_common_clock *clock)
 double weft_common_clock_age(const weft_common_clock *clock)
 {
     return clock->measured ? own_now(&clock->own) - clock->measured_at : INFINITY;
-}
-
-weft_status weft_timeline_open_together(weft_comm *comm, const weft_own_clock *own,
-                                        weft_timeline *timeline)
-{
-    weft_common_clock clock = {.own = own ? *own : (weft_own_clock){0}};
-    weft_timeline t = weft_timeline_open(weft_comm_rank(comm), weft_comm_ranks(comm));
-    WEFT_TRY(weft_common_clock_measure(comm, &clock));
-    double origin = weft_common_now(&clock);
-    WEFT_TRY(weft_comm_broadcast(comm, &origin, sizeof origin, 0));
-    t.origin = origin - clock.offset;
-    *timeline = t;
-    return WEFT_OK;
 }

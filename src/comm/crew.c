@@ -1,12 +1,13 @@
-#include "runtime/crew.h"
+#include "comm/crew.h"
 
 #include "base/memory.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 
-/* Between rounds over all members while nothing is called, which read notes and see deadlines. */
+/* Milliseconds between idle calls of all members, which read notes and check deadlines. */
 enum { IDLE_MS = 50 };
 
 struct weft_crew {
@@ -51,7 +52,7 @@ void weft_crew_free(weft_crew *c)
     weft_free(c);
 }
 
-/* ---- the thread; all under the mutex but the calls of drive ---------------------------------- */
+/* ---- the thread; functions hold the mutex except while calling drive ------------------------- */
 
 static void drive(weft_crew *c, weft_crew_member *m, bool idle)
 {
@@ -87,8 +88,8 @@ static bool sleep_on(weft_crew *c)
     return error == ETIMEDOUT;
 }
 
-/* The member that is driven leaves only afterwards, so its successor is a member. */
-static void look_at_all(weft_crew *c)
+/* The driven member can leave only afterwards, so `next` is a member. */
+static void drive_all(weft_crew *c)
 {
     for (weft_crew_member *m = c->members, *next; m && !c->stop && !c->first_called; m = next) {
         drive(c, m, true);
@@ -104,7 +105,7 @@ static void *work(void *argument)
         if (c->first_called)
             drive(c, take_called(c), false);
         else if (sleep_on(c))
-            look_at_all(c);
+            drive_all(c);
     }
     pthread_mutex_unlock(&c->mutex);
     return NULL;
@@ -119,9 +120,10 @@ weft_status weft_crew_join(weft_crew *c, weft_crew_member *m)
     if (!c->running) {
         const int error = pthread_create(&c->thread, NULL, work, c);
         c->running = error == 0;
-        errno = error;
         if (error)
-            status = weft_fail_errno("cannot start the thread that drives communication");
+            status = weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE,
+                                "cannot start the thread that drives communication: %s",
+                                strerror(error));
     }
     if (status == WEFT_OK) {
         m->crew = c;

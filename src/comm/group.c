@@ -1,5 +1,7 @@
-/* Groups: ordered lists of ranks, made without a message and kept by the communicator. */
-#include "runtime/comm_internal.h"
+/* Groups: ordered lists of ranks, created without messages and owned by the communicator. */
+#include "comm/group.h"
+
+#include "comm/comm_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,16 +11,18 @@ static weft_status check_members(const weft_comm *comm, const int *ranks, int co
 {
     *own = -1;
     if (count < 1)
-        return weft_fail(WEFT_E_ARG, "a group of %d ranks", count);
+        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_NUMBER(count)),
+                          "a group of %d ranks is not possible; a group has at least 1", count);
     bool *seen = weft_alloc(comm->ranks);
-    weft_status_code status = seen ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a group");
+    weft_status_code status = WEFT_ALLOCATED(seen, "a group");
     for (int i = 0; i < count && status == WEFT_OK; i++) {
         if (ranks[i] < 0 || ranks[i] >= comm->ranks)
-            status = weft_fail(WEFT_E_ARG, "rank %d in a group, but the job has ranks 0 to %d",
-                               ranks[i], comm->ranks - 1);
+            status = weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
+                                "rank %d is not in the job, which has ranks 0 to %d", ranks[i],
+                                comm->ranks - 1);
         else if (seen[ranks[i]])
-            status =
-                weft_fail(WEFT_E_ARG, "rank %d is twice in a group of %d ranks", ranks[i], count);
+            status = weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(ranks[i])),
+                                "rank %d is in a group of %d ranks twice", ranks[i], count);
         else
             seen[ranks[i]] = true;
         if (ranks[i] == comm->rank)
@@ -26,8 +30,8 @@ static weft_status check_members(const weft_comm *comm, const int *ranks, int co
     }
     weft_free(seen);
     if (status == WEFT_OK && *own < 0)
-        status = weft_fail(WEFT_E_ARG, "rank %d wants a group of %d ranks in which it is not",
-                           comm->rank, count);
+        status = weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_RANK(comm->rank)),
+                            "rank %d opens a group of %d ranks without itself", comm->rank, count);
     return status;
 }
 
@@ -35,13 +39,13 @@ static weft_group *create(weft_comm *comm, const int *ranks, int count, int own,
 {
     weft_arena *arena = weft_arena_create();
     weft_group *g = arena ? weft_arena_alloc(arena, sizeof *g) : NULL;
-    int *copy = g ? weft_arena_alloc(arena, count * (int64_t)sizeof *copy) : NULL;
+    int *copy = g ? weft_arena_calloc(arena, count, sizeof *copy) : NULL;
     if (!copy) {
         weft_arena_free(arena);
         return NULL;
     }
     memcpy(copy, ranks, (size_t)count * sizeof *copy);
-    int *node = weft_arena_alloc(arena, count * (int64_t)sizeof *node);
+    int *node = weft_arena_calloc(arena, count, sizeof *node);
     if (!node) {
         weft_arena_free(arena);
         return NULL;
@@ -61,14 +65,14 @@ static weft_group *create(weft_comm *comm, const int *ranks, int count, int own,
     return g;
 }
 
-/* The bits of a tag that are left for the group. */
+/* Returns the bits of the group id that fit a tag. */
 int64_t weft_group_tag(uint64_t id)
 {
     return (int64_t)(id >> (64 - WEFT_TAG_BITS + WEFT_TAG_LOW)) << WEFT_TAG_LOW;
 }
 
-/* Two groups of the same tag that share another rank with this one would take each other's
- * messages. With 50 bits it is seen in one of 2,000 jobs of a million groups. */
+/* Returns a group with the same tag that shares another rank with this one, because their messages
+ * would be confused. With 50 bits this happens in one of 2,000 jobs of a million groups. */
 static const weft_group *clashing(const weft_comm *comm, const weft_group *made)
 {
     for (const weft_group *g = comm->groups; g; g = g->next)
@@ -99,16 +103,14 @@ weft_status weft_comm_group_for(weft_comm *comm, const int *ranks, int count, ui
         }
     WEFT_GO(check_members(comm, ranks, count, &own));
     weft_group *made = create(comm, ranks, count, own, id);
-    if (!made) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", count);
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(made, "a group of %d ranks", count));
     const weft_group *other = clashing(comm, made);
     if (other) {
-        status = weft_fail(WEFT_E_UNSUPPORTED,
-                           "a group of %d ranks from rank %d on cannot be told from one of %d from "
-                           "rank %d on by its tag; list the ranks of one of them in another order",
-                           count, ranks[0], other->count, other->rank[0]);
+        status = weft_error(
+            WEFT_MSG_COMM_UNSUPPORTED, WEFT_NOWHERE,
+            "a group of %d ranks that begins with rank %d has the same tag as one of %d ranks that "
+            "begins with rank %d. List the ranks of one of them in another order.",
+            count, ranks[0], other->count, other->rank[0]);
         weft_arena_free(made->arena);
         goto out;
     }
@@ -123,9 +125,8 @@ out:
 weft_status weft_comm_world(weft_comm *comm, weft_group **group)
 {
     if (!comm->world) {
-        int *ranks = weft_alloc(comm->ranks * (int64_t)sizeof *ranks);
-        if (!ranks)
-            return weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", comm->ranks);
+        int *ranks;
+        WEFT_TRY(WEFT_NEW(ranks, comm->ranks, "a group of %d ranks", comm->ranks));
         for (int r = 0; r < comm->ranks; r++)
             ranks[r] = r;
         const weft_status_code status = weft_comm_group(comm, ranks, comm->ranks, &comm->world);
@@ -142,14 +143,15 @@ weft_status weft_comm_axis_group(const weft_group *base, const weft_mesh *mesh, 
 {
     int at[WEFT_MAX_AXES] = {0}, few[64];
     if (axis < 0 || axis >= mesh->axis_count)
-        return weft_fail(WEFT_E_ARG, "axis %d of a mesh with %d", axis, mesh->axis_count);
+        return weft_error(WEFT_MSG_MESH_INVALID, WEFT_AT(WEFT_NUMBER(axis)),
+                          "axis %d does not exist; the mesh has %d axes", axis, mesh->axis_count);
     if (weft_mesh_ranks(mesh) != base->count)
-        return weft_fail(WEFT_E_ARG, "a mesh of %d ranks is laid over a group of %d",
-                         weft_mesh_ranks(mesh), base->count);
+        return weft_error(WEFT_MSG_MESH_INVALID, WEFT_AT(WEFT_NUMBER(base->count)),
+                          "the mesh has %d ranks, and the group has %d", weft_mesh_ranks(mesh),
+                          base->count);
     const int count = mesh->axis[axis].size;
-    int *ranks = count <= 64 ? few : weft_alloc(count * (int64_t)sizeof *ranks);
-    if (!ranks)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", count);
+    int *ranks = count <= 64 ? few : weft_calloc(count, sizeof *ranks);
+    WEFT_TRY(WEFT_ALLOCATED(ranks, "a group of %d ranks", count));
     weft_mesh_coordinates(mesh, index, at);
     for (int j = 0; j < count; j++) {
         int member = 0;

@@ -1,43 +1,46 @@
-/* A link model as a transport's coat: the transport below carries the bytes, the coat says later
- * that they are there.
+/* A link model as a layer (`coat`) over a transport: the transport below carries the bytes, and the
+ * layer reports their arrival later.
  *
  *   sender     |--- bytes / speed ---|                 the send is done
- *   receiver   |--- bytes / speed ---|-- latency --|   the message is there
+ *   receiver   |--- bytes / speed ---|-- latency --|   the message has arrived
  *
- * With modelled time the coat writes those moments into the message instead, and nothing is late.
+ * In simulated time the layer writes these times into the message instead, and no message is late.
  *
- * Messages from one node to another follow one another on their link, in both books: that of what
- * leaves and that of what arrives. Ranks of one process share the books; with MPI each has its
- * own. Inside a node each rank has a link of its own to all the others, if there is any delay. With
- * a cluster what goes to single ranks is not the coat's: it shares links that ranks have in common
- * (turns.c). */
-#include "runtime/comm_internal.h"
-#include "runtime/crew.h"
+ * Messages from one node to another use their link one at a time. A `book` records when each link
+ * is free, for departures and for arrivals. Ranks of one process share the book; with MPI each rank
+ * has its own. Inside a node each rank has a link of its own to all others, if there is any delay.
+ * With a cluster, messages to single ranks bypass this layer and share links
+ * (simulated_links.c). */
+#include "comm/link_model.h"
+
+#include "comm/comm_internal.h"
+#include "comm/crew.h"
 
 #include "base/log.h"
+#include "comm/simulated_links.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* When a link is free again: from node a to node b, as seen by a and by b; and what a rank sends
- * and gets inside its node. */
+/* Times at which links are free: from node a to node b, as seen by a and by b, and each rank's
+ * sends and receives inside its node. */
 typedef struct book {
     pthread_mutex_t mutex;
     int users, nodes;
     int *node; /* by rank */
     weft_link_model model;
-    weft_turns *turns;        /* on links that ranks share; NULL: they share none */
-    weft_crew *crew;          /* with modelled time */
-    double *leaves, *arrives; /* [nodes x nodes], then [ranks] */
+    weft_simulated_links *links; /* links that ranks share; NULL: none */
+    weft_crew *crew;             /* links that ranks share; NULL: none */
+    double *leaves, *arrives;    /* crew of simulated time */
 } book;
 
 typedef struct coat {
     weft_transport below;
     book *book;
     double due;      /* see weft_transport */
-    double *free_at; /* [nodes] with modelled time: when this rank's way to a node is free again */
+    double *free_at; /* [nodes], simulated time: when this rank's link to a node is free */
 } coat;
 
 static void close_book(book *b)
@@ -50,13 +53,13 @@ static void close_book(book *b)
     pthread_mutex_destroy(&b->mutex);
     weft_free(b->node);
     weft_crew_free(b->crew);
-    weft_turns_free(b->turns);
+    weft_simulated_links_free(b->links);
     weft_free(b->leaves);
     weft_free(b->arrives);
     weft_free(b);
 }
 
-/* NULL: nothing is delayed. */
+/* Returns the link to `peer`. NULL: no delay. */
 static const weft_link_speed *link_to(const coat *c, int peer)
 {
     const weft_link_model *m = &c->book->model;
@@ -71,8 +74,8 @@ static const weft_link_speed *link_to(const coat *c, int peer)
     return &m->between;
 }
 
-/* When a message has passed the link that begins now; or began, where its sender says when it would
- * be there (ranks of one process): whoever looks late does not make it late. */
+/* Returns the time at which the message has passed the link. The transfer begins now, or when the
+ * sender recorded it (ranks of one process), so that a late poll does not make the message late. */
 static double enter(coat *c, const weft_link_speed *link, const weft_message *m)
 {
     book *b = c->book;
@@ -91,8 +94,8 @@ static double enter(coat *c, const weft_link_speed *link, const weft_message *m)
     return due;
 }
 
-/* The way is the caller's already (link_reserve), or a collective's, which sends from one rank what
- * follows one another. */
+/* The link was reserved by the caller (link_reserve), or the message belongs to a collective, whose
+ * messages from one rank are sent one at a time. */
 static weft_status clocked_post(void *self, weft_message *m)
 {
     coat *c = self;
@@ -205,16 +208,16 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
     if (!b)
         return NULL;
     pthread_mutex_init(&b->mutex, NULL);
-    b->users = users + 1; /* one is the caller */
+    b->users = users + 1; /* plus the caller */
     b->nodes = nodes;
     b->model = *model;
-    b->node = weft_alloc(ranks * (int64_t)sizeof *b->node);
-    b->leaves = weft_alloc(books * (int64_t)sizeof *b->leaves);
-    b->arrives = weft_alloc(books * (int64_t)sizeof *b->arrives);
+    b->node = weft_calloc(ranks, sizeof *b->node);
+    b->leaves = weft_calloc(books, sizeof *b->leaves);
+    b->arrives = weft_calloc(books, sizeof *b->arrives);
     for (int r = 0; r < ranks && b->node; r++)
         b->node[r] = r / model->per_node;
     if (b->node && b->leaves && b->arrives && (!model->clocked || (b->crew = weft_crew_create())) &&
-        (!model->cluster || (b->turns = weft_turns_create(ranks, model->cluster))))
+        (!model->cluster || (b->links = weft_simulated_links_create(ranks, model->cluster))))
         return b;
     b->users = 1;
     close_book(b);
@@ -224,16 +227,17 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
 weft_status weft_transport_link(weft_transport *transport, int count, const weft_link_model *model)
 {
     if (model->cluster && weft_cluster_devices(model->cluster) < transport[0].ranks)
-        return weft_fail(WEFT_E_ARG, "%d ranks, the cluster %s has %lld devices",
-                         transport[0].ranks, model->cluster->name,
-                         (long long)weft_cluster_devices(model->cluster));
+        return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(WEFT_NUMBER(transport[0].ranks)),
+                          "%d ranks need one device each; the cluster %s has %" PRId64 " devices",
+                          transport[0].ranks, model->cluster->name,
+                          weft_cluster_devices(model->cluster));
     book *b = open_book(transport[0].ranks, count, model);
-    coat **coats = weft_alloc(count * (int64_t)sizeof *coats);
+    coat **coats = weft_calloc(count, sizeof *coats);
     bool whole = b && coats;
     for (int i = 0; i < count && whole; i++) {
         coats[i] = weft_alloc(sizeof **coats);
         if (coats[i])
-            coats[i]->free_at = weft_alloc(b->nodes * (int64_t)sizeof(double));
+            coats[i]->free_at = weft_calloc(b->nodes, sizeof(double));
         whole = coats[i] && coats[i]->free_at;
     }
     for (int i = 0; i < count && whole; i++) {
@@ -262,10 +266,10 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
         transport[i].post = clocked_post;
         transport[i].late = NULL;
         transport[i].due = NULL;
-        transport[i].reserve = b->turns ? NULL : link_reserve;
-        transport[i].turns = b->turns;
+        transport[i].reserve = b->links ? NULL : link_reserve;
+        transport[i].links = b->links;
         transport[i].crew = b->crew;
-        transport[i].hear = coats[i]->below.hear;
+        transport[i].set_wakeup = coats[i]->below.set_wakeup;
     }
     for (int i = 0; i < count && coats && !whole; i++) {
         weft_free(coats[i] ? coats[i]->free_at : NULL);
@@ -276,10 +280,10 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
         b->users = 1;
     if (b)
         close_book(b);
-    return whole ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a link model");
+    return WEFT_ALLOCATED(whole, "a link model");
 }
 
-/* "SPEED Gbit/s, LATENCY us"; *rest: behind it, NULL when it is none. */
+/* Parses "SPEED Gbit/s, LATENCY us". *rest: the text after it; NULL: a syntax error. */
 static weft_link_speed parse_link(const char *text, const char **rest)
 {
     double speed, latency;
@@ -293,7 +297,7 @@ static weft_link_speed parse_link(const char *text, const char **rest)
     return (weft_link_speed){.bytes_per_second = speed * 1e9 / 8, .latency = latency * 1e-6};
 }
 
-/* "inside LINK" or "A-B LINK"; what is behind it, NULL: it is none of them. */
+/* Parses "inside LINK" or "A-B LINK". Returns the text after it; NULL: a syntax error. */
 static const char *parse_part(const char *text, weft_link_model *m)
 {
     const char *rest;
@@ -324,11 +328,12 @@ weft_status weft_link_model_parse(const char *text, weft_link_model *model)
     while (at && *at == ';')
         at = parse_part(at + 1, &m);
     if (!at || *at)
-        return weft_fail(WEFT_E_ARG,
-                         "link model \"%s\": write speed, latency and ranks of a node as \"1 "
-                         "Gbit/s, 50 us, 2 per node\", then what differs: \"; inside 20 Gbit/s, 5 "
-                         "us; 0-2 0.1 Gbit/s, 1000 us\" (0 and 2: nodes; at most %d pairs)",
-                         text, WEFT_LINK_PAIRS);
+        return weft_error(
+            WEFT_MSG_ENVIRONMENT_VALUE, WEFT_AT(.key = "WEFT_LINK", .value = text),
+            "\"%s\" is not a link model. Write speed, latency and ranks per node as \"1 Gbit/s, 50 "
+            "us, 2 per node\". Links that differ follow: \"; inside 20 Gbit/s, 5 us; 0-2 0.1 "
+            "Gbit/s, 1000 us\", where 0 and 2 are nodes (at most %d pairs).",
+            text, WEFT_LINK_PAIRS);
     *model = m;
     return WEFT_OK;
 }

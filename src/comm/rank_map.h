@@ -1,27 +1,27 @@
-/* Where the process of a rank runs, and the order of ranks that follows: those of a machine one
- * after the other, and there those of a NUMA node, so that the fastest axis of a mesh lies where
- * messages are cheapest, however the launcher dealt its processes out.
+/* Location of a rank's process, and the rank order that follows from the locations. Ranks of one
+ * machine are consecutive, and within a machine the ranks of one NUMA node. The fastest axis of a
+ * mesh then has the cheapest messages, however the launcher has distributed the processes.
  *
  *   started (by node, in turn)   a0 b0 a1 b1        numbered   a0 a1 b0 b1
- *                                0  1  2  3                    0  1  2  3                        */
-#ifndef WEFT_RUNTIME_SEAT_H
-#define WEFT_RUNTIME_SEAT_H
+ *                                0  1  2  3                    0  1  2  3 */
+#ifndef WEFT_COMM_RANK_MAP_H
+#define WEFT_COMM_RANK_MAP_H
 
 #include "base/status.h"
 
 #include <stdint.h>
 
-typedef struct weft_seat {
-    int32_t machine;     /* any number that the machine's other processes have too */
-    int32_t numa;        /* node; -1: on several */
-    int32_t core, cores; /* the first one that it may run on (-1: on any), and how many */
-} weft_seat;
+typedef struct weft_rank_location {
+    int32_t machine;     /* any number shared by all processes of the machine */
+    int32_t numa;        /* NUMA node; -1: several */
+    int32_t core, cores; /* first permitted core (-1: any), and number of permitted cores */
+} weft_rank_location;
 
-/* Of this process; `machine` is 0. A process that no launcher has bound costs a system call, others
- * the discovery of the machine by hwloc. */
-weft_seat weft_seat_here(void);
-/* order[i]: who becomes number i. Machines in the order of their first process; where seats are
- * alike, processes stay in their order. */
-weft_status weft_seats_order(const weft_seat *seat, int count, int *order);
+/* Returns the location of this process; `machine` is 0. An unbound process costs a system call, a
+ * bound one the discovery of the machine by hwloc. */
+weft_rank_location weft_rank_location_here(void);
+/* Sets order[i] to the process that becomes rank i. Machines are in the order of their first
+ * process. Processes with equal locations keep their order. */
+weft_status weft_rank_order(const weft_rank_location *location, int count, int *order);
 
 #endif

@@ -1,20 +1,22 @@
-/* Tags of 62 bits over a transport that has fewer, with nothing left to luck: a sender numbers the
- * groups in which it sends to a peer, in the order of first use, and says so to that peer.
+/* Tags of 62 bits over a transport with shorter tags. A sender numbers the groups in which it sends
+ * to a peer, in the order of first use, and introduces each group to the peer. Tags never collide.
  *
- *     tag above   | group: 50 bits                      | low: 12 |
- *     tag below   |          number: as many as are left | low: 12 |      number 0: introductions
+ *     tag above   | group: 50 bits                | low: 12 |
+ *     tag below   |        number: remaining bits | low: 12 |      number 0: introductions
  *
  *     rank 0 to rank 1    intro(A) A A . intro(B) B A B ...      A is number 1, B is number 2
  *
- * An introduction is the 8 bytes of the group, the n-th of a sender is its number n. A rank asks
- * for the next one only when it is to receive in a group that was not introduced yet; messages of
- * that group wait here until then, in their order. Each is asked for in the end, for who sends in a
- * group is received from in it. */
-#include "runtime/comm_internal.h"
+ * An introduction is the 8 bytes of the group; a sender's n-th introduction has number n. A rank
+ * receives the next introduction only when it posts a receive in an unknown group. Receives of such
+ * a group wait here until then, in their order. Every introduction is received in the end, because
+ * each send in a group has a matching receive. */
+#include "comm/short_tags.h"
+
+#include "comm/comm_internal.h"
 
 #include <string.h>
 
-/* An introduction on its way out, or the one that is asked for. */
+/* Introduction that is being sent, or the one that is being received. */
 typedef struct introduction {
     weft_message message;
     int64_t group;
@@ -24,14 +26,14 @@ typedef struct introduction {
 /* group[i] has number i + 1. */
 typedef struct numbers {
     int64_t *group;
-    int count, room;
+    int count, capacity;
 } numbers;
 
 typedef struct peer_book {
     numbers out, in;
-    introduction *leaving;       /* not done yet */
-    introduction asked;          /* the next that comes, while `asking` */
-    weft_message *first, **last; /* to be received, of groups that are not known yet */
+    introduction *leaving;       /* introductions being sent */
+    introduction asked;          /* the next introduction, valid while `asking` */
+    weft_message *first, **last; /* receives of groups that are not known yet */
     bool asking;
 } peer_book;
 
@@ -56,26 +58,25 @@ static int number_of(const numbers *n, int64_t group)
 static weft_status add(const coat *c, int peer, numbers *n, int64_t group)
 {
     if ((int64_t)n->count + 1 >= (int64_t)1 << (c->below.tag_bits - WEFT_TAG_LOW))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "ranks %d and %d meet in more than %d groups, and this transport's tags "
-                         "tell no more apart",
-                         c->below.rank, peer, n->count);
-    if (n->count == n->room) {
-        const int room = n->room ? 2 * n->room : 4;
-        int64_t *more = weft_alloc(room * (int64_t)sizeof *more);
-        if (!more)
-            return weft_fail(WEFT_E_MEMORY, "no memory for the numbers of groups");
+        return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_AT(WEFT_RANK(peer)),
+                          "ranks %d and %d are in more than %d common groups, which is the limit "
+                          "of this transport's tags",
+                          c->below.rank, peer, n->count);
+    if (n->count == n->capacity) {
+        const int capacity = n->capacity ? 2 * n->capacity : 4;
+        int64_t *more;
+        WEFT_TRY(WEFT_NEW(more, capacity, "the group numbers"));
         if (n->count)
             memcpy(more, n->group, (size_t)n->count * sizeof *more);
         weft_free(n->group);
         n->group = more;
-        n->room = room;
+        n->capacity = capacity;
     }
     n->group[n->count++] = group;
     return WEFT_OK;
 }
 
-/* Takes the low bits along. */
+/* Replaces the group in the tag by `number`, keeps the low bits, and posts the message. */
 static weft_status post_numbered(coat *c, weft_message *m, int number)
 {
     m->tag = (int64_t)number << WEFT_TAG_LOW | (m->tag & ((1 << WEFT_TAG_LOW) - 1));
@@ -86,9 +87,8 @@ static weft_status introduce(coat *c, int peer, int64_t group)
 {
     peer_book *b = &c->book[peer];
     WEFT_TRY(add(c, peer, &b->out, group));
-    introduction *i = weft_alloc(sizeof *i);
-    if (!i)
-        return weft_fail(WEFT_E_MEMORY, "no memory for the numbers of groups");
+    introduction *i;
+    WEFT_TRY(WEFT_NEW(i, 1, "the group numbers"));
     i->group = group;
     i->message = (weft_message){.peer = peer, .data = &i->group, .bytes = sizeof i->group};
     i->next = b->leaving;
@@ -145,7 +145,7 @@ static weft_status see_off(coat *c, peer_book *b)
     return WEFT_OK;
 }
 
-/* What waited for this group goes its way, in its order. */
+/* Posts the messages that waited for this group, in their order. */
 static weft_status release(coat *c, peer_book *b, int64_t group, int number)
 {
     weft_message *left = b->first;
@@ -165,7 +165,7 @@ static weft_status release(coat *c, peer_book *b, int64_t group, int number)
     return WEFT_OK;
 }
 
-static weft_status hear(coat *c, int peer)
+static weft_status poll_numbers(coat *c, int peer)
 {
     peer_book *b = &c->book[peer];
     while (b->asking) {
@@ -196,7 +196,7 @@ static weft_status number_test(void *self, weft_message *m)
     if (b->leaving)
         WEFT_TRY(see_off(c, b));
     if (b->asking)
-        WEFT_TRY(hear(c, m->peer));
+        WEFT_TRY(poll_numbers(c, m->peer));
     return waits_here(b, m) ? WEFT_OK : test_below(c, m);
 }
 
@@ -280,13 +280,15 @@ weft_status weft_transport_number(weft_transport *transport)
     if (transport->tag_bits >= WEFT_TAG_BITS)
         return WEFT_OK;
     if (transport->tag_bits <= WEFT_TAG_LOW + 1)
-        return weft_fail(WEFT_E_UNSUPPORTED, "tags of %d bits are too few", transport->tag_bits);
+        return weft_error(WEFT_MSG_COMM_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(transport->tag_bits)),
+                          "the transport has tags of %d bits; at least %d are needed",
+                          transport->tag_bits, WEFT_TAG_LOW + 2);
     coat *c = weft_alloc(sizeof *c);
-    peer_book *book = weft_alloc(transport->ranks * (int64_t)sizeof *book);
+    peer_book *book = weft_calloc(transport->ranks, sizeof *book);
     if (!c || !book) {
         weft_free(c);
         weft_free(book);
-        return weft_fail(WEFT_E_MEMORY, "no memory for the numbers of groups");
+        return weft_no_memory("the group numbers");
     }
     for (int r = 0; r < transport->ranks; r++)
         book[r].last = &book[r].first;

@@ -1,4 +1,4 @@
-#include "cli/convert_model.h"
+#include "convert/convert_model.h"
 
 #include "base/config.h"
 #include "base/convert.h"
@@ -7,22 +7,25 @@
 #include "base/json.h"
 #include "base/listing.h"
 #include "base/log.h"
-#include "format/safetensors.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/safetensors_write.h"
+#include "graph/builder_helpers.h"
 #include "graph/graph.h"
-#include "model/dialect.h"
+#include "model/key_mapping.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 19 }; /* elements that are converted at a time */
-/* From here on what is rounded to f16 is infinite. */
+enum { CHUNK = 1 << 19 }; /* elements converted at a time */
+/* Smallest magnitude that rounds to infinity in f16. */
 #define F16_INFINITE 65520.0F
 
-/* A tensor of the new files: one or several of the model's, in the order of its rows. */
+/* A tensor of the new files: one tensor of the model, or several in the order of their rows. */
 typedef struct made {
-    weft_their_tensor is;
-    const weft_stored_tensor *part[WEFT_DIALECT_PARTS];
+    weft_foreign_tensor is;
+    const weft_stored_tensor *part[WEFT_KEY_MAPPING_PARTS];
     weft_dtype dtype;
 } made;
 
@@ -30,7 +33,7 @@ typedef struct converting {
     const weft_conversion *c;
     const weft_graph *graph;
     weft_tensors *file;
-    const weft_dialect *dialect; /* NULL: the model's own names */
+    const weft_key_mapping *mapping; /* NULL: the model's own names */
     const char *prefix;
     made *made;
     int64_t mades, capacity;
@@ -38,15 +41,14 @@ typedef struct converting {
     weft_progress progress;
     int64_t done, all; /* elements */
     float *wide;
-    void *narrow;
+    void *converted;
 } converting;
 
 weft_status weft_convert_graph(const weft_model *model, weft_graph **graph)
 {
     const weft_model_size smallest = weft_model_smallest(model);
     weft_graph *g = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
+    WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, model, &smallest, false);
     const weft_status_code status = weft_graph_check(g);
     if (status == WEFT_OK)
@@ -56,7 +58,7 @@ weft_status weft_convert_graph(const weft_model *model, weft_graph **graph)
     return status;
 }
 
-/* ---- what is there -------------------------------------------------------------------------- */
+/* ---- source tensors ------------------------------------------------------------------------ */
 
 static bool same_shape(const weft_stored_tensor *t, const weft_shape *s, int first)
 {
@@ -68,19 +70,19 @@ static weft_dtype dtype_for(const converting *v, const weft_stored_tensor *t)
 {
     const weft_dtype asked = v->c->dtype;
     if (asked == WEFT_DTYPE_COUNT)
-        return t->dtype; /* packed: f32 */
+        return t->dtype; /* quantized: f32 */
     return asked == WEFT_F8E4M3 && t->rank < 2 ? WEFT_BF16 : asked;
 }
 
-/* The parameter `name` (of an item of a stack) goes into the tensor that holds it. */
+/* Adds the parameter `name`, or an item of a stack, to the output tensor that contains it. */
 static weft_status add_param(converting *v, const char *name, const weft_stored_tensor *t)
 {
-    weft_their_tensor is = {.parts = 1};
+    weft_foreign_tensor is = {.parts = 1};
     snprintf(is.name, sizeof is.name, "%.299s", name);
     snprintf(is.part[0], sizeof is.part[0], "%.299s", name);
-    if (v->dialect && !weft_dialect_theirs(v->dialect, v->graph, "", name, &is))
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" has no name among the %s ones", v->c->in,
-                         name, v->dialect->name);
+    if (v->mapping && !weft_key_mapping_foreign(v->mapping, v->graph, "", name, &is))
+        return weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED, WEFT_AT(.file = v->c->in, .key = name),
+                          "this tensor has no name in the %s format", v->mapping->name);
     int64_t at = 0;
     while (at < v->mades && strcmp(v->made[at].is.name, is.name))
         at++;
@@ -143,17 +145,20 @@ static weft_status check(const converting *v, const lists *l)
 {
     const char *in = v->c->in, *class = v->c->model->family->class_name;
     if (l->missing.count)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: %lld of the parameters of this %s are missing: %s. Is the config "
-                         "another model's?",
-                         in, (long long)l->missing.count, class, weft_listing_text(&l->missing));
+        return weft_error(
+            WEFT_MSG_TENSOR_MISSING, WEFT_AT(.file = in, WEFT_NUMBER(l->missing.count)),
+            "%" PRId64 " parameters of this %s are missing: %s. Check that the config "
+            "belongs to these weights.",
+            l->missing.count, class, weft_listing_text(&l->missing));
     if (l->wrong.count)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: %lld parameters have another shape than the config says: %s", in,
-                         (long long)l->wrong.count, weft_listing_text(&l->wrong));
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = in, WEFT_NUMBER(l->wrong.count)),
+                          "%" PRId64 " parameters have another shape than in the config: %s",
+                          l->wrong.count, weft_listing_text(&l->wrong));
     if (l->extra.count)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this %s: %s", in,
-                         (long long)l->extra.count, class, weft_listing_text(&l->extra));
+        return weft_error(WEFT_MSG_TENSOR_UNEXPECTED,
+                          WEFT_AT(.file = in, WEFT_NUMBER(l->extra.count)),
+                          "%" PRId64 " tensors are not parameters of this %s: %s", l->extra.count,
+                          class, weft_listing_text(&l->extra));
     return WEFT_OK;
 }
 
@@ -162,17 +167,17 @@ static weft_status open_in(converting *v)
     const weft_conversion *c = v->c;
     lists l = {0};
     if (c->to != WEFT_TO_DIFFUSERS) {
-        v->dialect = weft_dialect_named(c->model->family, v->graph, "", "original");
-        if (!v->dialect)
-            return weft_fail(WEFT_E_UNSUPPORTED,
-                             "%s: weft knows no other names for a %s than the diffusers ones; "
-                             "--to diffusers",
-                             c->in, c->model->family->class_name);
+        v->mapping = weft_key_mapping_named(c->model->family, v->graph, "", "original");
+        if (!v->mapping)
+            return weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED,
+                              WEFT_AT(.file = c->in, .key = "--to"),
+                              "weft has only the diffusers names of a %s; use --to diffusers",
+                              c->model->family->class_name);
     }
     if (c->to == WEFT_TO_COMFYUI)
         v->prefix =
             c->model->family->role == WEFT_ROLE_AUTOENCODER ? "vae." : "model.diffusion_model.";
-    WEFT_TRY(weft_dialect_open(c->model->family, v->graph, "", c->in, &v->file));
+    WEFT_TRY(weft_key_mapping_open(c->model->family, v->graph, "", c->in, &v->file));
     WEFT_TRY(weft_tensors_verify(v->file));
     weft_status_code status = take_all(v, &l);
     if (status == WEFT_OK)
@@ -192,17 +197,19 @@ static weft_status put_chunk(converting *v, const char *name, weft_dtype dtype, 
         from[i] = weft_f8e4m3_clamp(from[i]);
     for (int64_t i = 0; dtype == WEFT_F16 && i < count; i++)
         if (fabsf(from[i]) >= F16_INFINITE && isfinite(from[i]))
-            return weft_fail(WEFT_E_NUMERIC,
-                             "%s: %g in \"%s\" is more than f16 can hold (65504); --dtype bf16 can",
-                             v->c->in, (double)from[i], name);
-    weft_convert(v->narrow, dtype, from, WEFT_F32, count);
-    WEFT_TRY(weft_tensors_writer_some(v->writer, name, v->narrow, count * weft_dtype_bytes(dtype)));
+            return weft_error(WEFT_MSG_VALUE_NOT_FINITE,
+                              WEFT_AT(.file = v->c->in, .key = name, WEFT_NUMBER(from[i])),
+                              "%g is beyond the range of f16 (65504); use --dtype bf16",
+                              (double)from[i]);
+    weft_convert(v->converted, dtype, from, WEFT_F32, count);
+    WEFT_TRY(
+        weft_tensors_writer_some(v->writer, name, v->converted, count * weft_dtype_bytes(dtype)));
     v->done += count;
     weft_progress_update(&v->progress, v->done >> 10, NULL);
     return weft_interrupt_check();
 }
 
-/* Elements [first, first + count) of a stored tensor. */
+/* Writes elements [first, first + count) of a stored tensor. */
 static weft_status put_stored(converting *v, const char *name, weft_dtype dtype,
                               const weft_stored_tensor *t, int64_t first, int64_t count)
 {
@@ -227,7 +234,7 @@ static weft_status put_stored(converting *v, const char *name, weft_dtype dtype,
     return WEFT_OK;
 }
 
-/* The parameter that `name` is one of, or an item of one. */
+/* Returns the parameter that has `name`, or the stack that has it as an item. */
 static const weft_value_info *param_of(const weft_graph *g, const char *name, int64_t *item)
 {
     char stack[600];
@@ -238,7 +245,8 @@ static const weft_value_info *param_of(const weft_graph *g, const char *name, in
     return weft_value_ok(v) ? weft_value_get(g, v) : NULL;
 }
 
-/* Part `p` of `m` with the adapters merged, whole and in f32 (heap); NULL: they change nothing. */
+/* Sets *merged to part `p` of `m` with the adapters merged, whole and in f32 (heap). NULL: the
+ * adapters do not change the part. */
 static weft_status merge(const converting *v, const made *m, int p, float **merged)
 {
     const weft_stored_tensor *t = m->part[p];
@@ -249,8 +257,7 @@ static weft_status merge(const converting *v, const made *m, int p, float **merg
     if (!v->c->adapters || !info)
         return WEFT_OK;
     float *data = weft_alloc(t->count * (int64_t)sizeof *data + 1);
-    if (!data)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", v->c->in, t->name);
+    WEFT_TRY(WEFT_ALLOCATED(data, "%s: \"%s\"", v->c->in, t->name));
     weft_adapter_box box = {.param = info->name,
                             .dtype = WEFT_F32,
                             .whole = info->shape,
@@ -270,7 +277,7 @@ static weft_status merge(const converting *v, const made *m, int p, float **merg
     return status;
 }
 
-/* Elements [first, first + count) of a part, or of what adapters have made of it. */
+/* Writes elements [first, first + count) of a part, with the adapters merged if any. */
 static weft_status put_part(converting *v, const char *name, const made *m, int p, float *merged,
                             int64_t first, int64_t count)
 {
@@ -287,7 +294,7 @@ static void name_of(const converting *v, const made *m, char name[400])
     snprintf(name, 400, "%s%s", v->prefix, m->is.name);
 }
 
-/* Part `p` as it stands in `m`: all of it, its halves exchanged, or (0, 1) one of them. */
+/* Writes part `p` in the layout of `m`: all of it, its halves exchanged, or one half (0 or 1). */
 static weft_status put_halves(converting *v, const char *name, const made *m, int p, int only)
 {
     float *merged;
@@ -307,9 +314,9 @@ static weft_status put_made(converting *v, const made *m)
 {
     char name[400];
     name_of(v, m, name);
-    for (int i = 0; i < (m->is.in_turn ? 2 : 1); i++)
+    for (int i = 0; i < (m->is.interleaved ? 2 : 1); i++)
         for (int p = 0; p < m->is.parts; p++)
-            WEFT_TRY(put_halves(v, name, m, p, m->is.in_turn ? i : -1));
+            WEFT_TRY(put_halves(v, name, m, p, m->is.interleaved ? i : -1));
     return WEFT_OK;
 }
 
@@ -332,10 +339,9 @@ static weft_status write_all(converting *v)
 {
     const weft_conversion *c = v->c;
     char path[1200];
-    v->wide = weft_alloc(CHUNK * (int64_t)sizeof *v->wide);
-    v->narrow = weft_alloc(CHUNK * (int64_t)sizeof *v->wide);
-    if (!v->wide || !v->narrow)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", c->in);
+    v->wide = weft_calloc(CHUNK, sizeof *v->wide);
+    v->converted = weft_calloc(CHUNK, sizeof *v->wide);
+    WEFT_TRY(WEFT_ALLOCATED(v->wide && v->converted, "%s", c->in));
     WEFT_TRY(weft_tensors_writer_create(c->folder, c->stem, c->shard_bytes, &v->writer));
     for (int64_t i = 0; i < v->mades; i++)
         WEFT_TRY(declare(v, &v->made[i]));
@@ -348,8 +354,7 @@ static weft_status write_all(converting *v)
         return WEFT_OK;
     json_t *json = weft_model_write(c->model);
     snprintf(path, sizeof path, "%s/config.json", c->folder);
-    const weft_status_code status =
-        json ? weft_json_save(path, json) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    const weft_status_code status = json ? weft_json_save(path, json) : weft_no_memory("%s", path);
     json_decref(json);
     return status;
 }
@@ -364,6 +369,6 @@ weft_status weft_convert_model(const weft_conversion *c, const weft_graph *graph
     weft_tensors_close(v.file);
     weft_free(v.made);
     weft_free(v.wide);
-    weft_free(v.narrow);
+    weft_free(v.converted);
     return status;
 }

@@ -1,14 +1,16 @@
 /* Curation, first job: one pass over a video at 256 x 144. */
+#include "curate/analyse.h"
+
 #include "curate/curate_work.h"
 
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "curate/bars.h"
-#include "curate/doubts.h"
+#include "curate/duplicates/phash.h"
 #include "curate/motion.h"
-#include "curate/phash.h"
-#include "curate/shots.h"
-#include "video/proof.h"
+#include "curate/proof/corruption_check.h"
+#include "curate/proof/suspect_frames.h"
+#include "curate/shots/shots.h"
 #include "video/scan.h"
 
 #include <math.h>
@@ -17,26 +19,27 @@
 #include <unistd.h>
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
-/* Mean luma: a frame below BLACK does not tell where the picture is; a shot below DARK may not. */
-enum { BLACK = 16, DARK = 32, FILM_FRAMES = 24 };
-enum { REORDER = 4 };       /* pictures that may be shown before one that was decoded earlier */
-enum { PROOF_LEAST = 100 }; /* pictures that are decoded again of a short film, at most */
-enum { FLAT = 4 };          /* sharpness of a luma that does not tell what is to be seen */
+/* Mean luma. A frame below BLACK does not show the bars; a shot below DARK may not. */
+enum { BLACK = 16, DARK = 32, SOURCE_FRAMES = 24 };
+enum { REORDER = 4 };         /* maximum frames shown before one that was decoded earlier */
+enum { MIN_RECHECKED = 100 }; /* limit of pictures decoded again for a short video */
+enum { FLAT = 4 };            /* sharpness below which luma has too little contrast */
 /* Between hashes, whatever the frame rate is: copies are compared in time. */
 #define KEY_SECONDS 0.125
-/* A frame that is shown for longer ends its shot: the recording stood still. */
+/* A frame shown for longer ends its shot: the recording was paused. */
 #define PAUSE_SECONDS 1.0
-#define REST_SECONDS  0.25 /* between frames that tell slow motion */
-#define TIME_SLACK    1e-4 /* of equal times */
+#define REST_SECONDS  0.25 /* interval for measuring slow motion */
+#define TIME_SLACK    1e-4 /* tolerance for equal times */
 
-/* Of every frame, 40 bytes; what grows with the video's length besides are hashes and parts. */
+/* Measures of one frame, 40 bytes. Besides these, only hashes and parts grow with the video's
+ * length. */
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
-    bool damaged : 1, jump : 1, lost : 1; /* as of weft_video_frame */
-    bool proven : 1; /* damaged by its data, of which the decoder said nothing (video/proof.h) */
-    weft_bars bars;  /* lines of HIGH and WIDE */
-    int64_t hashes;  /* how many there were before this frame */
+    bool damaged : 1, jump : 1, lost : 1; /* flags of weft_video_frame */
+    bool proven : 1;                      /* damaged, unseen by the decoder (corruption_check.h) */
+    weft_bars bars;                       /* lines of HIGH and WIDE */
+    int64_t hashes;                       /* number of hashes before this frame */
 } frame_stat;
 
 typedef struct analysis {
@@ -45,52 +48,52 @@ typedef struct analysis {
     const weft_heartbeat *heart;
     weft_video_info info;
     weft_scan_result seen;
-    json_t *reject; /* what the header alone decided */
+    json_t *reject; /* decided from the header alone */
     weft_shot_detector *detector;
-    weft_doubts doubts;
+    weft_suspect_detector suspects;
     frame_stat *frame;
     int64_t frames, frame_capacity;
     weft_phash *hash;
     int64_t hashes, hash_capacity;
     weft_curate_parts parts;
-    int64_t look_capacity, points_capacity;
+    int64_t thumbnail_capacity, keypoint_capacity;
     double next_key;
     /* The mean rate, by the header until all is read, then by the frames' times; and how long the
      * last frame lasts. */
     double fps, tick;
     uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma of this frame */
-    uint8_t last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];  /* and of the one before */
+    uint8_t last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];  /* previous frame */
     double analysed_seconds;
     int64_t concealed; /* frames in which the decoder hid errors */
-    bool vectors;      /* the decoder tells motion vectors */
-    /* Luma of frame `rest_at`, which later ones are held against without vectors, and its colours
-     * where it is flat. */
+    bool vectors;      /* the decoder exports motion vectors */
+    /* Luma of frame `rest_at`, the reference of later frames without motion vectors, and its mixed
+     * colours where luma is flat. */
     uint8_t rest[WIDE * HIGH], rest_mix[WIDE * HIGH];
     bool rest_flat;
     int64_t rest_at;
-    bool has_film_bars;
-    int film_bar[WEFT_BAR_SIDES]; /* lines of black */
+    bool has_source_bars;
+    int source_bar[WEFT_BAR_SIDES]; /* lines of black */
 } analysis;
 
 void weft_heartbeat_beat(const weft_heartbeat *heart)
 {
     if (heart && heart->fd >= 0) {
         const ssize_t n = write(heart->fd, ".", 1);
-        (void)n; /* the parent is gone or slow: neither is our concern */
+        (void)n; /* the parent has exited or is slow; both are ignored */
     }
 }
 
 json_t *weft_curate_reject(const char *operator_name, double value, double threshold,
                            const char *reason)
 {
-    char *text = weft_utf8_escape(reason); /* it may name files */
+    char *text = weft_utf8_escape(reason); /* the text may contain file names */
     json_t *reject = json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value,
                                "threshold", threshold, "reason", text ? text : "");
     weft_free(text);
     return reject;
 }
 
-/* Mean displacement, in widths of the picture, from the decoder's vectors, by area. */
+/* Mean displacement, in frame widths, from the decoder's vectors, weighted by area. */
 static float codec_motion(const weft_video_frame *f, const weft_video_info *info)
 {
     double sum = 0, area = 0;
@@ -100,12 +103,12 @@ static float codec_motion(const weft_video_frame *f, const weft_video_info *info
         sum += part * sqrt((double)m->dx * m->dx + (double)m->dy * m->dy);
         area += part;
     }
-    /* Blocks without a vector were coded anew: they say nothing. */
+    /* Blocks without a vector are intra coded and are not counted. */
     return (float)(area > 0 ? sum / area / (double)info->width : 0);
 }
 
-/* The same by matching blocks of the small pictures; a block that matches in place rests, whatever
- * its noise. */
+/* Mean displacement from block matching of small frames. A block that matches in place counts as
+ * still, whatever its noise. */
 static float pixel_motion(const uint8_t *now, const uint8_t *last)
 {
     double sum = 0;
@@ -119,7 +122,7 @@ static float pixel_motion(const uint8_t *now, const uint8_t *last)
                     if (x0 < 0 || y0 < 0 || x0 + BLOCK > WEFT_SHOT_WIDTH ||
                         y0 + BLOCK > WEFT_SHOT_HEIGHT)
                         continue;
-                    int sad = d2 ? 64 + 8 * d2 : 0; /* rest is the rule */
+                    int sad = d2 ? 64 + 8 * d2 : 0; /* prefer no motion */
                     for (int y = 0; y < BLOCK; y++)
                         for (int x = 0; x < BLOCK; x++)
                             sad += abs(now[(by + y) * WEFT_SHOT_WIDTH + bx + x] -
@@ -133,8 +136,8 @@ static float pixel_motion(const uint8_t *now, const uint8_t *last)
     return (float)(sum / blocks / WEFT_SHOT_WIDTH);
 }
 
-/* The sharpness of the sharpest edges: the absolute Laplacian (a quarter of it) that one pixel in
- * 200 exceeds. Flat pictures with a crisp outline are sharp by it, soft ones are not. */
+/* Sharpness of the sharpest edges: a quarter of the absolute Laplacian that one pixel in 200
+ * exceeds. Flat frames with a crisp outline count as sharp, blurred ones do not. */
 static int edges(const uint8_t *plane, int64_t stride)
 {
     int64_t above = 0;
@@ -144,43 +147,45 @@ static int edges(const uint8_t *plane, int64_t stride)
         for (int x = 1; x < WIDE - 1; x++)
             histogram[abs(4 * row[x] - row[x - 1] - row[x + 1] - up[x] - down[x]) / 4]++;
     }
-    int level = 255;
-    while (level > 0 && (above += histogram[level]) * 200 < WIDE * HIGH)
-        level--;
-    return level;
+    int luma_level = 255;
+    while (luma_level > 0 && (above += histogram[luma_level]) * 200 < WIDE * HIGH)
+        luma_level--;
+    return luma_level;
 }
 
-/* Edges of luma; where it hardly has any, those of the chroma: a blue shape on gray may have none
- * but these. */
-static void picture_stats(const weft_video_frame *f, frame_stat *s)
+/* Measures luma edges. If luma has almost none, measures chroma edges: a blue shape on gray may
+ * have only these. */
+static void measure_frame(const weft_video_frame *f, frame_stat *s)
 {
     int64_t luma = 0;
     for (int y = 0; y < HIGH; y++)
         for (int x = 0; x < WIDE; x++)
             luma += f->plane[0][y * f->stride[0] + x];
-    int level = edges(f->plane[0], f->stride[0]);
-    for (int p = 1; p < 3 && level < FLAT; p++) {
+    int luma_level = edges(f->plane[0], f->stride[0]);
+    for (int p = 1; p < 3 && luma_level < FLAT; p++) {
         const int chroma = edges(f->plane[p], f->stride[p]);
-        level = chroma > level ? chroma : level;
+        luma_level = chroma > luma_level ? chroma : luma_level;
     }
     s->luma = (float)luma / (WIDE * HIGH);
-    s->detail = (float)level;
+    s->detail = (float)luma_level;
 }
 
-/* What tells copies by their parts, of every second and of every eighth hash; of the whole frame,
- * since bars are but what one picture has and its copy may not. */
+/* Adds the keypoints of every second and the thumbnails, from the complete frame, because a copy
+ * may have other bars. */
 static weft_status add_parts_of(analysis *a, const weft_video_frame *f)
 {
     weft_curate_parts *p = &a->parts;
-    if (a->hashes % WEFT_LOOK_STEP == 0) {
-        WEFT_TRY(weft_grow((void **)&p->look, p->looks, &a->look_capacity, sizeof *p->look));
-        weft_look_make(f->plane, f->stride, WIDE, HIGH, &p->look[p->looks++]);
+    if (a->hashes % WEFT_THUMBNAIL_STEP == 0) {
+        WEFT_TRY(weft_grow((void **)&p->thumbnail, p->thumbnails, &a->thumbnail_capacity,
+                           sizeof *p->thumbnail));
+        weft_thumbnail_make(f->plane, f->stride, WIDE, HIGH, &p->thumbnail[p->thumbnails++]);
     }
-    if (a->hashes % WEFT_POINTS_STEP == 0) {
-        WEFT_TRY(
-            weft_grow((void **)&p->points, p->pictures, &a->points_capacity, sizeof *p->points));
-        weft_points_make(f->plane[0], f->stride[0], WIDE, HIGH,
-                         (double)a->info.width / (double)a->info.height, &p->points[p->pictures++]);
+    if (a->hashes % WEFT_KEYPOINTS_STEP == 0) {
+        WEFT_TRY(weft_grow((void **)&p->keypoints, p->keypoint_frames, &a->keypoint_capacity,
+                           sizeof *p->keypoints));
+        weft_keypoints_make(f->plane[0], f->stride[0], WIDE, HIGH,
+                            (double)a->info.width / (double)a->info.height,
+                            &p->keypoints[p->keypoint_frames++]);
     }
     return WEFT_OK;
 }
@@ -189,7 +194,7 @@ static weft_status add_parts_of(analysis *a, const weft_video_frame *f)
 static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const frame_stat *s)
 {
     weft_phash hash;
-    /* Bars are not part of what is shown; nearly black frames have none worth cutting. */
+    /* Hashes exclude the bars; nearly black frames have no bars to crop. */
     int bar[WEFT_BAR_SIDES];
     weft_bars_of_frame(&s->bars, bar);
     int top = bar[0], bottom = bar[1], left = bar[2], right = bar[3];
@@ -212,7 +217,8 @@ static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const f
     return WEFT_OK;
 }
 
-/* Luma and chroma in one, for pictures whose luma is flat: every hue differs from gray in it. */
+/* Mixes luma and chroma into one plane, for frames with flat luma: in the mix, every hue differs
+ * from gray. */
 static void mix_colours(const weft_video_frame *f, uint8_t *to)
 {
     for (int y = 0; y < HIGH; y++)
@@ -223,25 +229,25 @@ static void mix_colours(const weft_video_frame *f, uint8_t *to)
         }
 }
 
-/* Slow motion is less than a pixel from frame to frame: without a decoder's vectors it is measured
- * over a quarter of a second, and the frames between have at least their share of it. So is that of
- * colours without contrast in luma, of which vectors say little. */
+/* Measures slow motion, which is less than a pixel per frame, over a quarter of a second. Frames in
+ * between get at least their share. Applies to videos without motion vectors, and to colours
+ * without luma contrast, for which vectors are unreliable. */
 static void slow_motion(analysis *a, const weft_video_frame *f)
 {
     const int64_t now = a->frames, since = now - a->rest_at;
     if (now > 0 && f->seconds < a->frame[a->rest_at].seconds + REST_SECONDS)
         return;
     uint8_t mix[WIDE * HIGH];
-    double moved = -1;
+    double motion = -1;
     const bool flat = edges(f->plane[0], f->stride[0]) < FLAT;
     if (flat)
         mix_colours(f, mix);
     if (now > 0 && !a->vectors)
-        moved = weft_block_motion(f->plane[0], f->stride[0], a->rest, WIDE, WIDE, HIGH);
+        motion = weft_block_motion(f->plane[0], f->stride[0], a->rest, WIDE, WIDE, HIGH);
     if (now > 0 && flat && a->rest_flat)
-        moved = fmax(moved, weft_block_motion(mix, WIDE, a->rest_mix, WIDE, WIDE, HIGH));
-    for (int64_t t = a->rest_at + 1; moved >= 0 && t <= now; t++)
-        a->frame[t].motion = fmaxf(a->frame[t].motion, (float)(moved / (double)(since * WIDE)));
+        motion = fmax(motion, weft_block_motion(mix, WIDE, a->rest_mix, WIDE, WIDE, HIGH));
+    for (int64_t t = a->rest_at + 1; motion >= 0 && t <= now; t++)
+        a->frame[t].motion = fmaxf(a->frame[t].motion, (float)(motion / (double)(since * WIDE)));
     for (int y = 0; y < HIGH; y++)
         memcpy(a->rest + y * WIDE, f->plane[0] + y * f->stride[0], WIDE);
     if (flat)
@@ -263,7 +269,7 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
                       .lost = tiny->lost};
     WEFT_TRY(weft_shot_detector_push(a->detector, tiny));
     if (a->config->video.prove)
-        WEFT_TRY(weft_doubts_push(&a->doubts, tiny));
+        WEFT_TRY(weft_suspect_detector_push(&a->suspects, tiny));
     for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
         memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0],
                WEFT_SHOT_WIDTH);
@@ -271,7 +277,7 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
         s->motion = codec_motion(tiny, &a->info);
     else if (a->frames > 0)
         s->motion = pixel_motion(a->small, a->last);
-    /* What is shown before a damaged picture may have been predicted from it. */
+    /* A frame shown before a damaged one may be predicted from the damaged one. */
     for (int64_t t = a->frames; tiny->damaged && t >= 0 && t > a->frames - REORDER; t--) {
         a->concealed += t == a->frames || !a->frame[t].damaged;
         a->frame[t].damaged = true;
@@ -279,8 +285,8 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     a->vectors |= tiny->motion_count > 0;
     slow_motion(a, f);
     memcpy(a->last, a->small, sizeof a->last);
-    picture_stats(f, s);
-    if (f->mixed) /* a mixture is softer than what it is mixed of */
+    measure_frame(f, s);
+    if (f->mixed) /* a mixture is softer than its sources */
         s->detail = s[-1].detail;
     weft_bars_find(f->plane, f->stride, WIDE, HIGH, &s->bars);
     if (f->seconds >= a->next_key)
@@ -290,7 +296,7 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     return WEFT_OK;
 }
 
-/* Whether the worker reached half of its memory limit. Some decoders report a failed allocation as
+/* True if the worker reached half of its memory limit. Some decoders report a failed allocation as
  * damaged data; a buffer of several frames fails long before the limit. */
 static bool near_limit(const weft_heartbeat *heart)
 {
@@ -302,19 +308,20 @@ static void beat(void *heart)
     weft_heartbeat_beat(heart);
 }
 
-/* Looks into the data of pictures that leap; what is damaged is known then. */
-static weft_status prove_doubts(analysis *a, const char *path)
+/* Checks the data of frames with jumps and marks damaged frames. */
+static weft_status check_suspects(analysis *a, const char *path)
 {
-    weft_doubt *doubt;
-    int64_t doubts;
-    weft_proof found = {0};
-    WEFT_TRY(weft_doubts_list(&a->doubts, &doubt, &doubts));
+    weft_suspect_frame *suspect;
+    int64_t suspect_count;
+    weft_corruption_report found = {0};
+    WEFT_TRY(weft_suspect_detector_list(&a->suspects, &suspect, &suspect_count));
     weft_heartbeat heart = a->heart ? *a->heart : (weft_heartbeat){.fd = -1};
-    const weft_proof_options o = {.stall_seconds = a->config->stall_seconds,
-                                  .most = PROOF_LEAST + a->frames / 2,
-                                  .beat = beat,
-                                  .user = &heart};
-    const weft_status_code status = weft_video_prove(path, doubt, doubts, &o, &found);
+    const weft_corruption_options o = {.stall_seconds = a->config->stall_seconds,
+                                       .most = MIN_RECHECKED + a->frames / 2,
+                                       .beat = beat,
+                                       .user = &heart};
+    const weft_status_code status =
+        weft_video_check_corruption(path, suspect, suspect_count, &o, &found);
     for (int64_t k = 0, t = 0; k < found.spans; k++)
         for (; t < a->frames && a->frame[t].seconds < found.span[k].until - TIME_SLACK; t++) {
             frame_stat *f = &a->frame[t];
@@ -324,7 +331,7 @@ static weft_status prove_doubts(analysis *a, const char *path)
             a->concealed++;
         }
     weft_free(found.span);
-    weft_free(doubt);
+    weft_free(suspect);
     return status;
 }
 
@@ -341,7 +348,7 @@ static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, i
                      i->other_streams);
 }
 
-/* What the header alone decides. */
+/* Reject decided from the header alone. */
 static json_t *reject_header(const weft_curate_config *c, const weft_video_info *i)
 {
     const double side = (double)(i->width < i->height ? i->width : i->height);
@@ -352,10 +359,9 @@ static json_t *reject_header(const weft_curate_config *c, const weft_video_info 
     if (i->fps > c->video.max_fps)
         return weft_curate_reject("fps", i->fps, c->video.max_fps, "the frame rate is too high");
     if (aspect < c->video.min_aspect)
-        return weft_curate_reject("aspect", aspect, c->video.min_aspect,
-                                  "the picture is too narrow");
+        return weft_curate_reject("aspect", aspect, c->video.min_aspect, "the frame is too narrow");
     if (aspect > c->video.max_aspect)
-        return weft_curate_reject("aspect", aspect, c->video.max_aspect, "the picture is too wide");
+        return weft_curate_reject("aspect", aspect, c->video.max_aspect, "the frame is too wide");
     return NULL;
 }
 
@@ -365,15 +371,15 @@ static bool pause_after(const analysis *a, int64_t t)
            (a->frame[t + 1].jump || a->frame[t + 1].seconds - a->frame[t].seconds > PAUSE_SECONDS);
 }
 
-/* When the frame after t is shown; the last one and one before a pause last as long as the mean. */
+/* Time of the frame after t. The last frame, and a frame before a pause, last the mean interval. */
 static double end_of(const analysis *a, int64_t t)
 {
     return t + 1 < a->frames && !pause_after(a, t) ? a->frame[t + 1].seconds
                                                    : a->frame[t].seconds + a->tick;
 }
 
-/* Of frames: a rate is even where no interval differs from the mean one by more than a quarter of
- * it (and by what whole milliseconds hide). */
+/* Frame intervals. The rate is even if no interval differs from the mean by more than a quarter,
+ * plus the rounding to milliseconds. */
 typedef struct pace {
     double shortest, longest, fps; /* seconds from frame to frame; the mean rate */
     bool variable;
@@ -393,19 +399,19 @@ static pace pace_of(const analysis *a, int64_t start, int64_t end, double fps)
         sum += step;
         count++;
     }
-    if (count == 0 && start < end) /* nothing but pauses */
+    if (count == 0 && start < end) /* pauses only */
         p.shortest = p.longest =
             (a->frame[end].seconds - a->frame[start].seconds) / (double)(end - start);
     const double mean = count ? sum / (double)count : p.longest, slack = fmax(0.25 * mean, 0.0011);
     p.variable = p.longest > mean + slack || p.shortest < mean - slack;
-    /* The header's fraction is the exact one, where it is right. */
+    /* The header's fraction is exact if it agrees with the measured rate. */
     p.fps = fps > 0 && fabs(mean * fps - 1) < 0.01 && !p.variable ? fps : mean > 0 ? 1 / mean : fps;
     return p;
 }
 
-/* Bars that the film has: of its frames that are bright enough to tell, the median of each side.
- * False: too few of them. */
-static bool film_bars(const analysis *a, int bar[4])
+/* Bars of the source video: the median of each side over the bright frames. False: not enough
+ * bright frames. */
+static bool find_source_bars(const analysis *a, int bar[4])
 {
     int64_t histogram[4][256] = {{0}}, count = 0;
     for (int64_t t = 0; t < a->frames; t++) {
@@ -421,11 +427,11 @@ static bool film_bars(const analysis *a, int bar[4])
         while (count > 0 && 2 * below < count)
             below += histogram[k][++bar[k]];
     }
-    return count >= FILM_FRAMES;
+    return count >= SOURCE_FRAMES;
 }
 
-/* Black bars of frames start .. end: the least that their lit frames have. What is dark in a dark
- * shot looks like a bar; there the film's other shots tell how much of it is one. */
+/* Black bars of frames start .. end: the minimum over the lit frames. Dark content in a dark shot
+ * resembles a bar; the other shots of the video then limit the bars. */
 static void black_bars_of(const analysis *a, int64_t start, int64_t end, double luma, int bar[4])
 {
     int64_t lit = 0;
@@ -439,14 +445,14 @@ static void black_bars_of(const analysis *a, int64_t start, int64_t end, double 
             bar[k] = a->frame[t].bars.black[k] < bar[k] ? a->frame[t].bars.black[k] : bar[k];
     }
     for (int k = 0; k < 4; k++) {
-        if ((luma < DARK || lit == 0) && a->has_film_bars)
-            bar[k] = a->film_bar[k] < bar[k] ? a->film_bar[k] : bar[k];
+        if ((luma < DARK || lit == 0) && a->has_source_bars)
+            bar[k] = a->source_bar[k] < bar[k] ? a->source_bar[k] : bar[k];
         else if (lit == 0)
             bar[k] = 0;
     }
 }
 
-/* Bars of frames start .. end: of black, or if there are none of another colour. */
+/* Bars of frames start .. end: black bars, otherwise bars of another colour. */
 static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, int bar[4])
 {
     weft_even_bars all = {0};
@@ -458,31 +464,31 @@ static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, 
     weft_even_bars_end(&all, bar);
 }
 
-/* What bars leave of a picture: x, y, width, height in display pixels. */
-static void picture_of(const weft_video_info *info, const int bar[4], int64_t picture[4])
+/* Area inside the bars: x, y, width, height in display pixels. */
+static void active_area(const weft_video_info *info, const int bar[4], int64_t area[4])
 {
-    picture[0] = picture[1] = 0;
-    picture[2] = info->width;
-    picture[3] = info->height;
+    area[0] = area[1] = 0;
+    area[2] = info->width;
+    area[3] = info->height;
     if (bar[0] + bar[1] >= HIGH * 2 / 3 || bar[2] + bar[3] >= WIDE * 2 / 3 ||
         bar[0] + bar[1] + bar[2] + bar[3] == 0)
         return;
-    /* A bar ends inside the next cell: that cell goes too. Sizes are even for 4:2:0. */
+    /* A bar that ends inside a cell removes that cell too. Sizes are even for 4:2:0. */
     double cut[4];
     for (int k = 0; k < 4; k++)
         cut[k] = bar[k] ? (bar[k] + 1.0) / (k < 2 ? HIGH : WIDE) : 0;
-    picture[0] = (int64_t)ceil(cut[2] * (double)info->width / 2) * 2;
-    picture[1] = (int64_t)ceil(cut[0] * (double)info->height / 2) * 2;
-    picture[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)picture[0]) / 2 * 2;
-    picture[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)picture[1]) / 2 * 2;
+    area[0] = (int64_t)ceil(cut[2] * (double)info->width / 2) * 2;
+    area[1] = (int64_t)ceil(cut[0] * (double)info->height / 2) * 2;
+    area[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)area[0]) / 2 * 2;
+    area[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)area[1]) / 2 * 2;
 }
 
-/* The shot of frames start .. end with its scores. */
+/* Measures the shot of frames start .. end: its record with scores. */
 static json_t *measure_shot(const analysis *a, int64_t start, int64_t end)
 {
     double motion = 0, luma = 0, detail = 0;
     int bar[4];
-    int64_t picture[4];
+    int64_t area[4];
     for (int64_t t = start; t <= end; t++) {
         const frame_stat *s = &a->frame[t];
         motion += t > start ? s->motion : 0;
@@ -495,11 +501,11 @@ static json_t *measure_shot(const analysis *a, int64_t start, int64_t end)
     if (p.variable)
         p.fps = n / seconds;
     bars_of(a, start, end, luma / n, bar);
-    picture_of(&a->info, bar, picture);
+    active_area(&a->info, bar, area);
     return json_pack("{s:I,s:I,s:f,s:f,s:[I,I,I,I],s:f,s:b,s:[f,f],s:{s:f,s:f,s:f}}", "start",
                      (json_int_t)start, "end", (json_int_t)end, "start_seconds", from,
-                     "end_seconds", to, "picture", (json_int_t)picture[0], (json_int_t)picture[1],
-                     (json_int_t)picture[2], (json_int_t)picture[3], "fps", p.fps, "variable_rate",
+                     "end_seconds", to, "picture", (json_int_t)area[0], (json_int_t)area[1],
+                     (json_int_t)area[2], (json_int_t)area[3], "fps", p.fps, "variable_rate",
                      p.variable, "frame_seconds", p.shortest, p.longest, "scores", "motion",
                      motion / seconds, "sharpness", detail / n, "brightness", luma / n);
 }
@@ -531,14 +537,14 @@ static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *sho
         while (to < end && (k + 1 == parts || end_of(a, to + 1) < until + 1e-4))
             to++;
         if (from > to)
-            continue; /* the frame before is shown all the time */
+            continue; /* the previous frame lasts for the complete part */
         json_t *shot = measure_shot(a, from, to);
         add_hashes(a, from, to, shot);
         json_array_append_new(shots, shot);
     }
 }
 
-/* Frames of no clip, told like a rejected shot. */
+/* Adds a span of frames without a clip, in the form of a rejected shot. */
 static void add_hole(const analysis *a, int64_t start, int64_t end, const char *operator_name,
                      const char *reason, json_t *shots)
 {
@@ -554,11 +560,11 @@ static void add_hole(const analysis *a, int64_t start, int64_t end, const char *
 static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots)
 {
     add_hole(a, start, end, "transition",
-             "frames between two shots: a transition, or trimmed beside a cut", shots);
+             "frames between two shots: a transition, or trimmed next to a cut", shots);
 }
 
-/* Adds the shot of frames start .. end; pauses of the recording divide it, and so do damaged
- * pictures, which are no part of a clip. */
+/* Adds the shot of frames start .. end. Pauses of the recording and damaged frames split the shot;
+ * damaged frames belong to no clip. */
 static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
 {
     for (int64_t t = start; t <= end; t++) {
@@ -568,10 +574,11 @@ static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shot
             continue;
         if (proven)
             add_hole(a, start, t, "damaged",
-                     "pictures that do not end with their data, or predicted from such", shots);
+                     "frames that do not end with their data, or are predicted from such frames",
+                     shots);
         else if (damaged)
             add_hole(a, start, t, "damaged",
-                     "pictures that are damaged or predicted from damaged ones", shots);
+                     "frames that are damaged or predicted from damaged frames", shots);
         else
             add_clips(a, start, t, shots);
         start = t + 1;
@@ -588,7 +595,7 @@ static json_t *cut_into_shots(const analysis *a)
         int64_t end = i < count ? b[i].start - 1 : a->frames - 1;
         int64_t from = start + (i > 0 ? trim : 0), to = end - (i < count ? trim : 0);
         if (from > to)
-            from = start, to = end; /* too short to trim: stands and falls by its length */
+            from = start, to = end; /* too short to trim: judged by its length */
         if (from <= to) {
             add_gap(a, covered, from - 1, shots);
             add_shot(a, from, to, shots);
@@ -601,8 +608,8 @@ static json_t *cut_into_shots(const analysis *a)
     return shots;
 }
 
-/* Where pictures are missing: [start, end] in seconds, each. What comes behind may be whole, so
- * that no frame tells of it. */
+/* Spans with missing frames: [start, end] in seconds each. Frames after a span may be intact, so no
+ * frame marks it. */
 static json_t *lost_spans(const analysis *a)
 {
     json_t *spans = json_array();
@@ -614,7 +621,7 @@ static json_t *lost_spans(const analysis *a)
     return spans;
 }
 
-/* The record's parts that need the whole pass; a reject of the video where there is one. */
+/* Parts of the record that need the complete pass; or the reject of the video. */
 static json_t *conclude(analysis *a, json_t *record)
 {
     const weft_video_info *info = &a->info;
@@ -623,7 +630,7 @@ static json_t *conclude(analysis *a, json_t *record)
     if (a->frames > 1) {
         const pace whole = pace_of(a, 0, a->frames - 1, info->fps);
         a->fps = whole.fps;
-        a->tick = 1 / whole.fps; /* nobody tells how long the last frame lasts */
+        a->tick = 1 / whole.fps; /* the duration of the last frame is unknown */
     }
     const double seconds = a->frames ? end_of(a, a->frames - 1) : 0;
     json_object_set_new(record, "video", info_json(info, a->fps, a->frames, errors, seconds));
@@ -651,13 +658,13 @@ static json_t *conclude(analysis *a, json_t *record)
     if (a->fps > a->config->video.max_fps)
         return weft_curate_reject("fps", a->fps, a->config->video.max_fps,
                                   "the frame rate is too high");
-    a->has_film_bars = film_bars(a, a->film_bar);
+    a->has_source_bars = find_source_bars(a, a->source_bar);
     json_object_set_new(record, "lost", lost_spans(a));
     json_object_set_new(record, "shots", cut_into_shots(a));
     return NULL;
 }
 
-/* The pass begins, perhaps anew. */
+/* Begins the pass, or restarts it. */
 static weft_status_code begin(void *user, const weft_video_info *info)
 {
     analysis *a = user;
@@ -665,16 +672,16 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     a->fps = info->fps;
     a->tick = info->fps > 0 ? 1 / info->fps : 0.04;
     a->frames = a->hashes = a->concealed = a->rest_at = 0;
-    a->parts.looks = a->parts.pictures = 0;
+    a->parts.thumbnails = a->parts.keypoint_frames = 0;
     a->next_key = 0;
     a->vectors = false;
-    weft_doubts_clear(&a->doubts);
+    weft_suspect_detector_clear(&a->suspects);
     weft_shot_detector_free(a->detector);
     a->detector = NULL;
     json_decref(a->reject);
     a->reject = reject_header(a->config, info);
     if (a->reject)
-        return weft_fail(WEFT_E_CANCELLED, "rejected by its header");
+        return weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE, "rejected by its header");
     weft_shot_options o = a->shot_options;
     o.fps = info->fps;
     return weft_shot_detector_create(&o, &a->detector);
@@ -682,8 +689,8 @@ static weft_status_code begin(void *user, const weft_video_info *info)
 
 void weft_curate_parts_free(weft_curate_parts *p)
 {
-    weft_free(p->look);
-    weft_free(p->points);
+    weft_free(p->thumbnail);
+    weft_free(p->keypoints);
     *p = (weft_curate_parts){0};
 }
 
@@ -695,7 +702,7 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     if (!a || !record) {
         weft_free(a);
         json_decref(record);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        return weft_no_memory("%s", path);
     }
     a->config = config;
     a->heart = heart;
@@ -721,11 +728,12 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
                             info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
         status = WEFT_OK;
     } else if (status == WEFT_OK && a->seen.errors > 0 && near_limit(heart)) {
-        status = weft_fail(WEFT_E_TOO_LARGE,
-                           "%lld packets cannot be decoded, and the decoder reached its limit",
-                           (long long)a->seen.errors);
+        status =
+            weft_error(WEFT_MSG_FILE_TOO_LARGE, WEFT_AT(.file = path, WEFT_NUMBER(a->seen.errors)),
+                       "%" PRId64 " packets cannot be decoded, and the decoder reached its limit",
+                       a->seen.errors);
     } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK &&
-               (status = prove_doubts(a, path)) == WEFT_OK) {
+               (status = check_suspects(a, path)) == WEFT_OK) {
         reject = conclude(a, record);
     }
     if (status != WEFT_OK && status != WEFT_E_MEMORY && status != WEFT_E_TOO_LARGE) {
@@ -743,7 +751,7 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     if (reject)
         json_object_set_new(record, "reject", reject);
     weft_shot_detector_free(a->detector);
-    weft_doubts_clear(&a->doubts);
+    weft_suspect_detector_clear(&a->suspects);
     json_decref(a->reject);
     *parts = a->parts;
     weft_free(a->frame);
@@ -754,8 +762,8 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
         weft_curate_parts_free(parts);
         return status;
     }
-    json_object_set_new(record, "looks", json_integer(parts->looks));
-    json_object_set_new(record, "pictures", json_integer(parts->pictures));
+    json_object_set_new(record, "looks", json_integer(parts->thumbnails));
+    json_object_set_new(record, "pictures", json_integer(parts->keypoint_frames));
     *out = record;
     return WEFT_OK;
 }

@@ -5,10 +5,10 @@
 #include <string.h>
 
 enum {
-    DARK_LEVEL = 22, /* luma of black, at most */
-    SAME = 6,        /* levels by which a bar's pixels differ from its colour, at most */
-    OTHER = 12,      /* levels by which pixels of the picture do, at least */
-    LEAST_LINES = 2  /* of a bar of another colour than black */
+    DARK_LUMA = 22, /* maximum luma of black */
+    SAME = 6,       /* maximum difference of bar pixels, in levels */
+    OTHER = 12,     /* minimum difference of content pixels, in levels */
+    LEAST_LINES = 2 /* minimum lines of a non-black bar */
 };
 
 /* One line along a side: pixel i is at `at + i * step` of each plane. */
@@ -17,34 +17,34 @@ typedef struct line {
     int count;
 } line;
 
-typedef struct picture {
+typedef struct image {
     const uint8_t *const *plane;
     const int64_t *stride;
     int width, height;
-} picture;
+} image;
 
 /* Line `index` from side `side`. */
-static line line_of(const picture *p, int side, int index)
+static line line_of(const image *p, int side, int index)
 {
     const bool upright = side >= 2, far = side & 1;
-    const int place = far ? (upright ? p->width : p->height) - 1 - index : index;
+    const int position = far ? (upright ? p->width : p->height) - 1 - index : index;
     line l = {.count = upright ? p->height : p->width};
     for (int k = 0; k < 3; k++) {
-        l.at[k] = upright ? place : place * p->stride[k];
+        l.at[k] = upright ? position : position * p->stride[k];
         l.step[k] = upright ? p->stride[k] : 1;
     }
     return l;
 }
 
-static bool is_black(const picture *p, const line *l)
+static bool is_black(const image *p, const line *l)
 {
     int bright = 0;
     for (int i = 0; i < l->count; i++)
-        bright += p->plane[0][l->at[0] + i * l->step[0]] > DARK_LEVEL;
+        bright += p->plane[0][l->at[0] + i * l->step[0]] > DARK_LUMA;
     return bright <= l->count / 100;
 }
 
-static void mean_colour(const picture *p, const line *l, int colour[3])
+static void mean_colour(const image *p, const line *l, int colour[3])
 {
     for (int k = 0; k < 3; k++) {
         int sum = 0;
@@ -55,19 +55,19 @@ static void mean_colour(const picture *p, const line *l, int colour[3])
 }
 
 /* Pixels of the line that differ from the colour by more than `levels` in luma or chroma. */
-static int differing(const picture *p, const line *l, const int colour[3], int levels)
+static int differing(const image *p, const line *l, const int colour[3], int tolerance)
 {
     int count = 0;
     for (int i = 0; i < l->count; i++) {
         bool differs = false;
         for (int k = 0; k < 3; k++)
-            differs |= abs(p->plane[k][l->at[k] + i * l->step[k]] - colour[k]) > levels;
+            differs |= abs(p->plane[k][l->at[k] + i * l->step[k]] - colour[k]) > tolerance;
         count += differs;
     }
     return count;
 }
 
-static int black_lines(const picture *p, int side, int most)
+static int black_lines(const image *p, int side, int most)
 {
     int lines = 0;
     for (; lines < most; lines++) {
@@ -78,9 +78,9 @@ static int black_lines(const picture *p, int side, int most)
     return lines;
 }
 
-/* *sharp: most of the second line after them is of other colours; the first one may be a mixture of
- * bar and picture. */
-static int even_lines(const picture *p, int side, int most, bool *sharp)
+/* Counts the lines of one colour. *sharp: most of the second line after them has other colours; the
+ * first one may be a mixture of bar and content. */
+static int even_lines(const image *p, int side, int most, bool *sharp)
 {
     int colour[3], lines = 0;
     line l = line_of(p, side, 0);
@@ -98,7 +98,7 @@ static int even_lines(const picture *p, int side, int most, bool *sharp)
 void weft_bars_find(const uint8_t *const plane[3], const int64_t stride[3], int width, int height,
                     weft_bars *bars)
 {
-    const picture p = {plane, stride, width, height};
+    const image p = {plane, stride, width, height};
     memset(bars, 0, sizeof *bars);
     for (int side = 0; side < WEFT_BAR_SIDES; side++) {
         const int most = (side < 2 ? height : width) / 2;

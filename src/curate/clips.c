@@ -1,8 +1,11 @@
 /* Curation, second job: the accepted shots of a video as H.264 files. */
+#include "curate/clips.h"
+
 #include "curate/curate_work.h"
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "curate/analyse.h"
 #include "video/reader.h"
 #include "video/writer.h"
 
@@ -24,7 +27,7 @@ static void clip_size(const weft_curate_config *c, int64_t w, int64_t h, int64_t
 
 static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, int64_t frames)
 {
-    /* The short names are those of our loader, the long ones those of other curators. */
+    /* The short names are for weft's loader, the long ones for other curation tools. */
     json_object_set_new(clip->meta, "frames", json_integer(frames));
     json_object_set_new(clip->meta, "fps", json_real(clip->fps));
     json_object_set_new(clip->meta, "seconds", json_real(clip->seconds));
@@ -35,16 +38,17 @@ static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h
     return weft_json_save(clip->meta_path, clip->meta);
 }
 
-/* Reading that fails is the source's matter, whatever the reason: it must not look like a full disk
- * of ours. */
+/* Maps any read failure to an error of the source, so that it does not look like a full output
+ * disk. */
 static weft_status_code reading_failed(weft_status_code status)
 {
     return status == WEFT_OK || status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE
                ? status
-               : weft_fail(WEFT_E_FORMAT, "%s", weft_error_message());
+               : weft_error(WEFT_MSG_VIDEO_UNREADABLE, weft_error_fields(), "%s",
+                            weft_error_text());
 }
 
-/* Frames start .. end of the reader, which stands before start. */
+/* Copies frames start .. end. The reader is positioned at or before start. */
 static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *clip,
                              const weft_curate_config *config, const weft_heartbeat *heart)
 {
@@ -79,11 +83,10 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
         WEFT_GO(weft_video_writer_frame(writer, &frame, frame.seconds - first));
         written++;
     }
-    if (written <= clip->end - clip->start) {
-        status = weft_fail(WEFT_E_FORMAT, "%s: ends before frame %lld, which it had at first",
-                           clip->path, (long long)clip->end);
-        goto out;
-    }
+    if (written <= clip->end - clip->start)
+        WEFT_GO(weft_error(
+            WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = clip->path, WEFT_NUMBER(clip->end)),
+            "the video ends before frame %" PRId64 ", which was decoded before", clip->end));
     WEFT_GO(weft_video_writer_finish(writer));
     status = write_meta(clip, w, h, written);
 out:
@@ -111,7 +114,8 @@ static bool same_crop(const weft_curate_clip *a, const weft_curate_clip *b)
     return memcmp(a->crop, b->crop, sizeof a->crop) == 0;
 }
 
-/* Clips of one crop in one pass: frame numbers count from the start, so nothing is sought. */
+/* Writes the clips of one crop in one pass. Frame numbers count from the start, so no seek is
+ * needed. */
 static weft_status write_group(const char *source, const weft_curate_clip *clips, int64_t count,
                                const weft_curate_clip *like, const weft_curate_config *config,
                                int threads, const weft_heartbeat *heart)

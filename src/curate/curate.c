@@ -1,12 +1,17 @@
 #include "curate/curate.h"
 
+#include "base/config_text.h"
 #include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "curate/analyse.h"
+#include "curate/clips.h"
+#include "curate/curate_config.h"
 #include "curate/curate_plan.h"
-#include "curate/pool.h"
-#include "curate/shots.h"
+#include "curate/curate_publish.h"
+#include "curate/shots/shots.h"
+#include "curate/worker_pool.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -36,8 +41,7 @@ static bool is_temporary(const char *name, void *user)
 static weft_status remove_temporaries(const char *out, const char *folder)
 {
     char *dir = weft_path_join(out, folder);
-    if (!dir)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(dir, "the curation"));
     weft_status_code status = weft_make_dirs(dir);
     if (status == WEFT_OK)
         status = weft_remove_files(dir, is_temporary, NULL);
@@ -47,8 +51,8 @@ static weft_status remove_temporaries(const char *out, const char *folder)
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-/* What decides what a look at the footage finds: everything but what is judged by its records, and
- * how clips are written. */
+/* The settings that determine the analysis records: all except filters of records and clip
+ * encoding. */
 static weft_curate_config looking(weft_curate_config c, const weft_curate_config *other)
 {
     const double max_seconds = c.clips.max_seconds;
@@ -58,12 +62,13 @@ static weft_curate_config looking(weft_curate_config c, const weft_curate_config
     c.quality = other->quality;
     c.duplicates = other->duplicates;
     c.clips = other->clips;
-    c.clips.max_seconds = max_seconds; /* long shots are divided as they are measured */
+    c.clips.max_seconds = max_seconds; /* long shots are split while they are measured */
     return c;
 }
 
-/* The folder was made with `old`: other settings of the look would mix two kinds of records. Other
- * limits choose anew from the records, and clips that would be written otherwise are. */
+/* Checks `old`, the settings of the folder. Other analysis settings would mix two kinds of records
+ * and are an error. Other limits select again from the records; clips with other encoding settings
+ * are rewritten. */
 static weft_status check_looking(const char *out, const weft_curate_config *old,
                                  const weft_curate_config *now)
 {
@@ -76,10 +81,10 @@ static weft_status check_looking(const char *out, const weft_curate_config *old,
     WEFT_GO(weft_buf_check(&text[1]));
     WEFT_GO(weft_config_changes(text[0].data, text[1].data, &changes));
     if (changes.len > 0)
-        status = weft_fail(WEFT_E_CONFIG,
-                           "%s: its footage was looked at with other settings (%.*s); use another "
-                           "--out, or remove this one",
-                           out, (int)strcspn(changes.data, "\n"), changes.data);
+        status = weft_error(WEFT_MSG_CONFIG_CHANGED, WEFT_AT(.file = out),
+                            "the footage of this folder was analysed with other settings (%.*s). "
+                            "Use another --out, or remove this one.",
+                            (int)strcspn(changes.data, "\n"), changes.data);
 out:
     weft_buf_free(&text[0]);
     weft_buf_free(&text[1]);
@@ -97,14 +102,13 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     weft_arena *arena = weft_arena_create();
     char *path = weft_path_join(out, "state/config.yaml"), *stored = NULL;
     int64_t bytes = 0;
-    weft_status_code status =
-        path && arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_status_code status = WEFT_ALLOCATED(path && arena, "the curation");
     WEFT_GO(status);
     weft_config_dump(&weft_curate_section, &key, &text);
     WEFT_GO(weft_buf_check(&text));
     if (weft_path_exists(path)) {
         WEFT_GO(weft_file_read(path, 1 << 20, &stored, &bytes));
-        WEFT_GO(weft_config_parse(arena, stored, bytes, path, NULL, 0, &weft_curate_section, &old));
+        WEFT_GO(weft_config_parse_dump(arena, stored, bytes, path, &weft_curate_section, &old));
         WEFT_GO(check_looking(out, &old, config));
     }
     if (!stored || bytes != text.len || memcmp(stored, text.data, (size_t)bytes) != 0)
@@ -117,19 +121,20 @@ out:
     return status;
 }
 
-/* *fd stays as it is where the folder is not ours. */
+/* Locks the folder. *fd is unchanged if another run holds the lock. */
 static weft_status lock_folder(const char *out, int *fd)
 {
     char *folder = weft_path_join(out, "state"), *path = weft_path_join(out, "state/lock");
     int file = -1;
     weft_status_code status =
-        folder && path ? weft_make_dirs(folder) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+        folder && path ? weft_make_dirs(folder) : weft_no_memory("the curation");
     WEFT_GO(status);
     file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
-        status = weft_fail_errno("%s", path);
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot open the lock of this folder");
     else if (flock(file, LOCK_EX | LOCK_NB) != 0)
-        status = weft_fail(WEFT_E_ARG, "%s: another curation is working on this folder", out);
+        status = weft_error(WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = out),
+                            "another curation is working on this folder");
     else
         *fd = file;
     if (status != WEFT_OK && file >= 0)
@@ -143,12 +148,11 @@ out:
 static void show(run *r)
 {
     char detail[96];
-    snprintf(detail, sizeof detail, "%lld/%lld videos", (long long)r->jobs_done,
-             (long long)r->jobs);
+    snprintf(detail, sizeof detail, "%" PRId64 "/%" PRId64 " videos", r->jobs_done, r->jobs);
     weft_progress_update(&r->progress, r->bytes_done, detail);
 }
 
-/* Of a fault of its own, which the same video brings about again. */
+/* True for signals of a crash that the same video would cause again. */
 static bool is_crash(int signal)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP};
@@ -158,14 +162,14 @@ static bool is_crash(int signal)
     return false;
 }
 
-/* One rejected video's outcome that its own process could not write down. */
+/* Reject of a video whose process could not write its record. */
 static json_t *reject_of(const weft_pool_outcome *o, const char *operator_name)
 {
     char reason[256];
     if (o->hung)
         snprintf(reason, sizeof reason, "no progress for too long; its process was ended");
     else if (o->signal == SIGKILL)
-        snprintf(reason, sizeof reason, "its process was killed, perhaps for want of memory");
+        snprintf(reason, sizeof reason, "its process was killed, perhaps because memory ran out");
     else if (is_crash(o->signal))
         snprintf(reason, sizeof reason, "the decoder crashed (signal %d)", o->signal);
     else
@@ -174,8 +178,8 @@ static json_t *reject_of(const weft_pool_outcome *o, const char *operator_name)
     return weft_curate_reject(operator_name, o->hung ? -1 : o->signal, 0, reason);
 }
 
-/* Whether the fault lies with this machine, so that going on makes no sense. A worker has a memory
- * limit of its own, so its failed allocation is an error of its video. */
+/* True for faults of the machine, which stop the run. A worker has its own memory limit, so a
+ * failed allocation is an error of its video. */
 static bool stops_the_run(weft_status_code status)
 {
     return status == WEFT_E_SPACE || status == WEFT_E_PERMISSION || status == WEFT_E_IO ||
@@ -187,17 +191,36 @@ static bool is_of_memory(weft_status_code status)
     return status == WEFT_E_MEMORY || status == WEFT_E_TOO_LARGE;
 }
 
+/* A worker's message without the "PATH: " of its video. */
+static const char *without_path(const char *message, const char *path)
+{
+    const size_t n = strlen(path);
+    return strncmp(message, path, n) == 0 && strncmp(message + n, ": ", 2) == 0 ? message + n + 2
+                                                                                : message;
+}
+
+/* The error of a worker that stops the run. Its text came through a pipe. */
+static weft_status_code worker_error(const weft_pool_outcome *o, const char *path)
+{
+    const weft_message_class kind = o->status == WEFT_E_SPACE        ? WEFT_MSG_DISK_FULL
+                                    : o->status == WEFT_E_PERMISSION ? WEFT_MSG_PERMISSION_DENIED
+                                    : o->status == WEFT_E_INTERNAL   ? WEFT_MSG_INTERNAL_ERROR
+                                                                     : WEFT_MSG_FILE_IO;
+    const char *text = without_path(o->message, path);
+    const bool of_video = text != o->message || !text[0];
+    return weft_error(kind, WEFT_AT(.file = of_video ? path : NULL), "%s",
+                      text[0] ? text : "the worker process of this video failed");
+}
+
 /* The reject of a video whose worker could not allocate memory. */
 static json_t *memory_reject(const run *r, const weft_curate_source *s, const char *message)
 {
     char limit[32];
     weft_buf reason = {0};
-    const size_t n = strlen(s->path);
-    const bool named = strncmp(message, s->path, n) == 0 && strncmp(message + n, ": ", 2) == 0;
     weft_buf_printf(&reason,
                     "%s. Its worker can reserve %s (worker_memory). If the file is whole, set "
                     "worker_memory higher or workers lower",
-                    named ? message + n + 2 : message, weft_format_bytes(r->worker_memory, limit));
+                    without_path(message, s->path), weft_format_bytes(r->worker_memory, limit));
     json_t *reject = weft_curate_reject("memory", 0, (double)r->worker_memory,
                                         reason.data ? reason.data : "out of memory");
     weft_buf_free(&reason);
@@ -215,10 +238,9 @@ static weft_status_code analyse_job(void *context, int64_t job, int threads,
         weft_curate_analyse(s->path, r->config, threads, heart, &record, &parts);
     if (status != WEFT_OK)
         return status;
-    status =
-        weft_curate_parts_save(s, &parts); /* before the record, which says that all is there */
-    if (status == WEFT_OK)
-        status = weft_curate_state_save(&r->plan, s, record);
+    WEFT_GO(weft_curate_parts_save(s, &parts)); /* record last: it implies parts */
+    WEFT_GO(weft_curate_state_save(&r->plan, s, record));
+out:
     weft_curate_parts_free(&parts);
     json_decref(record);
     return status;
@@ -232,7 +254,7 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
     r->bytes_done += s->bytes;
     show(r);
     if (o->status != WEFT_OK && stops_the_run(o->status))
-        return weft_fail(o->status, "%s", o->message[0] ? o->message : s->path);
+        return worker_error(o, s->path);
     if (o->status == WEFT_OK && o->signal == 0)
         return WEFT_OK;
     json_t *record = s->record ? json_incref(s->record) : json_object();
@@ -241,7 +263,7 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
                         : is_of_memory(o->status)
                             ? memory_reject(r, s, o->message)
                             : weft_curate_reject("transcode", 0, 0, o->message));
-    if (!is_crash(o->signal)) /* may be otherwise in the next run */
+    if (!is_crash(o->signal)) /* the next run may differ */
         json_object_set_new(record, "again", json_true());
     const weft_status_code status = weft_curate_state_save(&r->plan, s, record);
     json_decref(record);
@@ -311,7 +333,7 @@ static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft
 
 static bool wants_analysis(const weft_curate_source *s)
 {
-    return s->kind == WEFT_FOOTAGE_VIDEO && !s->record && !s->same_as;
+    return s->kind == WEFT_SOURCE_KIND_VIDEO && !s->record && !s->same_as;
 }
 
 static bool wants_clips(const weft_curate_source *s)
@@ -325,12 +347,10 @@ static bool wants_clips(const weft_curate_source *s)
 static weft_status run_all(run *r, weft_curate_report *report)
 {
     WEFT_TRY(weft_curate_plan_scan(&r->plan));
-    r->job = weft_alloc((r->plan.sources + 1) * (int64_t)sizeof *r->job);
-    if (!r->job)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_TRY(WEFT_NEW(r->job, r->plan.sources + 1, "the curation"));
     WEFT_TRY(weft_curate_plan_load(&r->plan, true));
     WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
-    /* A clip that turns out unreadable on the second look changes what is kept: choose again. */
+    /* A clip that proves unreadable when written changes the selection: select again. */
     for (int round = 0; round < 3; round++) {
         WEFT_TRY(weft_curate_plan_load(&r->plan, false));
         WEFT_TRY(weft_curate_plan_choose(&r->plan));
@@ -344,8 +364,8 @@ static weft_status run_all(run *r, weft_curate_report *report)
     return weft_curate_plan_publish(&r->plan, report);
 }
 
-/* Its weights are there, before the first video is looked at. Of one thread: workers are forks, in
- * which threads that this process has begun are not. */
+/* Checks that the detector's weights exist before the first video is analysed. Uses one thread:
+ * workers are forks, and threads of this process do not exist in them. */
 static weft_status check_detector(const weft_curate_config *config)
 {
     const weft_shot_options options = {.method = (weft_shot_method)config->shots.method,
@@ -366,21 +386,20 @@ static weft_status check_preset(const char *preset)
     for (int i = 0; i < WEFT_COUNT(presets); i++)
         if (strcmp(preset, presets[i]) == 0)
             return WEFT_OK;
-    return weft_fail(WEFT_E_CONFIG,
-                     "clips.preset: '%s' is not a preset of x264; use one of ultrafast, superfast, "
-                     "veryfast, faster, fast, medium, slow, slower, veryslow, placebo",
-                     preset);
+    return weft_error(WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.key = "clips.preset", .value = preset),
+                      "'%s' is not a preset of x264; use one of ultrafast, superfast, veryfast, "
+                      "faster, fast, medium, slow, slower, veryslow, placebo",
+                      preset);
 }
 
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report)
 {
     if (!weft_path_is_dir(in))
-        return weft_fail(WEFT_E_NOT_FOUND,
-                         weft_path_exists(in) ? "%s: is not a folder; give the folder that the "
-                                                "videos are in"
-                                              : "%s: no such folder",
-                         in);
+        return weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = in), "%s",
+                          weft_path_exists(in)
+                              ? "this is not a folder; give the folder of the source videos"
+                              : "the folder does not exist");
     WEFT_TRY(check_preset(config->clips.preset));
     WEFT_TRY(check_detector(config));
     run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
@@ -389,18 +408,16 @@ weft_status weft_curate_run(const char *in, const char *out, const weft_curate_c
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_make_dirs(out));
     char in_real[PATH_MAX], out_real[PATH_MAX];
-    if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0) {
-        status =
-            weft_fail(WEFT_E_ARG, "%s: is the folder of the footage too; give another --out", out);
-        goto out;
-    }
+    if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0)
+        WEFT_GO(weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = out, .key = "--out"),
+                           "this is also the folder of the footage; give another one"));
     WEFT_GO(lock_folder(out, &lock));
     for (int i = 0; i < 3; i++)
         WEFT_GO(remove_temporaries(out, folders[i]));
     WEFT_GO(check_settings(out, config));
     status = run_all(&r, report);
 out:
-    if (status != WEFT_OK && lock >= 0) /* of workers that were stopped; the first error stays */
+    if (status != WEFT_OK && lock >= 0) /* of stopped workers; the first error stays */
         for (int i = 0; i < 3; i++)
             if (remove_temporaries(out, folders[i]) != WEFT_OK)
                 break;

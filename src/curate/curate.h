@@ -1,10 +1,10 @@
-/* Curation: a folder of raw footage becomes clips with metadata, and a list of what was left out.
+/* Curation: turns a folder of source videos into clips with metadata and a list of rejects.
  *
- * Every video is analysed by a child process of its own (a decoder that crashes or hangs costs its
- * video only) into OUT/state/<video>.json; then the near-duplicates are chosen over all shots; then
- * the clips are written, one video at a time per worker. Each file appears under its final name
- * whole or not at all, and its name is a function of the source, so that a killed run goes on where
- * it was and ends with the same folder as one that was not. */
+ * A child process analyses each video (a crash or hang of the decoder loses only this video) into
+ * OUT/state/<video>.json. Next, near-duplicates are selected over all shots. Then workers write the
+ * clips, one video at a time each. Files are renamed into place when complete, and file names
+ * depend only on the source. A killed run therefore resumes and ends with the same folder as an
+ * uninterrupted one. */
 #ifndef WEFT_CURATE_CURATE_H
 #define WEFT_CURATE_CURATE_H
 
@@ -18,15 +18,15 @@ typedef struct weft_curate_quality {
 
 typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
-    bool forget;     /* no key: clips of sources that cannot be reached are removed */
+    bool forget;     /* not a key: remove clips of sources that cannot be reached */
     double stall_seconds;
-    int64_t worker_memory; /* bytes; 0: a share of the machine */
+    int64_t worker_memory; /* bytes; 0: a share of the machine's memory */
     struct {
         int64_t min_side;
         double min_fps, max_fps, min_seconds, min_aspect, max_aspect;
         double max_damaged;   /* share of packets */
         double max_concealed; /* share of frames */
-        bool prove;           /* whether pictures that leap are damaged */
+        bool prove;           /* check suspect frames for damage */
     } video;
     struct {
         int method;
@@ -45,21 +45,19 @@ typedef struct weft_curate_config {
     struct {
         bool on, mirrored;
         double distance, share, parts;
-        int64_t colour; /* levels */
+        int64_t colour; /* chroma levels, 0 .. 255 */
     } duplicates;
 } weft_curate_config;
-
-extern const weft_section weft_curate_section;
 
 typedef struct weft_curate_report {
     int64_t files, videos, sidecars, sidecars_unused, other_files, videos_rejected;
     int64_t shots, shots_rejected, clips, clips_without_caption;
     double seconds_in, seconds_out;
-    char rejects[400]; /* "duplicate 3, length 12": lines of rejects.jsonl by operator */
+    char rejects[400]; /* e.g. "duplicate 3, length 12": lines of rejects.jsonl by filter */
 } weft_curate_report;
 
-/* `out` is made if missing. A second run with other settings than the folder was made with is
- * WEFT_E_CONFIG; two runs at once on one folder WEFT_E_ARG. */
+/* Runs or resumes a curation; creates `out` if missing. WEFT_E_CONFIG: the folder was made with
+ * other settings; WEFT_E_ARG: another run uses the folder. */
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report);
 

@@ -3,8 +3,10 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "curate/caption.h"
-#include "curate/near.h"
+#include "curate/analyse.h"
+#include "curate/duplicates/near_duplicates.h"
+#include "curate/shot_filter.h"
+#include "curate/sidecar.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,12 +18,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Of the records in state/: those of another version are made again. */
+/* Version of the records in state/. Records of other versions are rebuilt. */
 enum { STATE_VERSION = 11 };
 
 static weft_status_code out_of_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    return weft_no_memory("the curation");
 }
 
 static void free_clips(weft_curate_source *s)
@@ -72,7 +74,7 @@ static weft_status add_source(weft_curate_plan *p, const char *name)
     weft_curate_source *s = &p->source[p->sources];
     weft_buf state = {0}, parts = {0};
     struct stat st;
-    *s = (weft_curate_source){.kind = weft_footage_of(name)};
+    *s = (weft_curate_source){.kind = weft_source_kind_of(name)};
     make_id(name, s->id);
     weft_buf_printf(&state, "%s/state/%s.json", p->out, s->id);
     s->name = weft_utf8_escape(name); /* JSON knows no other */
@@ -99,8 +101,8 @@ static weft_status hash_file(const char *path, XXH128_hash_t *hash)
     return WEFT_OK;
 }
 
-/* The file beside a video that is called as it but for this extension; NULL: none. Sources are
- * sorted by path, so those of one stem lie together. */
+/* Sidecar of a video: the file with the same stem and this extension; NULL: none. Sources are
+ * sorted by path, so files of one stem are adjacent. */
 static const weft_curate_source *sidecar_of(const weft_curate_plan *p, const weft_curate_source *s,
                                             const char *extension)
 {
@@ -116,7 +118,7 @@ static const weft_curate_source *sidecar_of(const weft_curate_plan *p, const wef
     }
     for (; low < p->sources && strncmp(p->source[low].path, s->path, stem) == 0; low++) {
         const weft_curate_source *found = &p->source[low];
-        if (found->kind == WEFT_FOOTAGE_SIDECAR && found->path[stem] == '.' &&
+        if (found->kind == WEFT_SOURCE_KIND_SIDECAR && found->path[stem] == '.' &&
             strcasecmp(found->path + stem + 1, extension) == 0)
             return found;
     }
@@ -145,7 +147,7 @@ static bool same_file_bytes(const weft_curate_plan *p, sized *a, sized *b)
 {
     for (int i = 0; i < 2; i++) {
         sized *f = i ? b : a;
-        if (!f->hashed) /* one that cannot be read: the analysis will say why */
+        if (!f->hashed) /* unreadable: the analysis reports the reason */
             f->unreadable = hash_file(p->source[f->source].path, &f->hash) != WEFT_OK;
         f->hashed = true;
         if (f->unreadable)
@@ -159,11 +161,10 @@ static bool same_file_bytes(const weft_curate_plan *p, sized *a, sized *b)
 static weft_status find_same_bytes(weft_curate_plan *p)
 {
     int64_t count = 0;
-    sized *file = weft_alloc((p->sources + 1) * (int64_t)sizeof *file);
-    if (!file)
-        return out_of_memory();
+    sized *file;
+    WEFT_TRY(WEFT_NEW(file, p->sources + 1, "the curation"));
     for (int64_t i = 0; i < p->sources; i++)
-        if (p->source[i].kind == WEFT_FOOTAGE_VIDEO && p->source[i].bytes > 0)
+        if (p->source[i].kind == WEFT_SOURCE_KIND_VIDEO && p->source[i].bytes > 0)
             file[count++] = (sized){.bytes = p->source[i].bytes, .source = i};
     qsort(file, (size_t)count, sizeof *file, by_size);
     for (int64_t i = 0; i < count; i++) {
@@ -177,7 +178,7 @@ static weft_status find_same_bytes(weft_curate_plan *p)
                 b->same_as = p->source[kept].name;
                 continue;
             }
-            for (int64_t j = i; j < k; j++) { /* it takes the place of the one before */
+            for (int64_t j = i; j < k; j++) { /* replaces the previous one */
                 weft_curate_source *other = &p->source[file[j].source];
                 if (file[j].source == kept || other->same_as == p->source[kept].name)
                     other->same_as = b->name;
@@ -195,11 +196,11 @@ static weft_status add_other(weft_curate_plan *p, const char *name)
     struct stat st;
     WEFT_TRY(add_source(p, name));
     weft_curate_source *s = &p->source[p->sources - 1];
-    s->kind = WEFT_FOOTAGE_OTHER;
+    s->kind = WEFT_SOURCE_KIND_OTHER;
     if (stat(s->path, &st) != 0)
         s->why_other = errno == ELOOP ? "a link that leads to itself" : "a link to nothing";
     else if (S_ISDIR(st.st_mode))
-        s->why_other = "a link to a folder whose files are taken under another path";
+        s->why_other = "a link to a folder whose files are used under another path";
     else
         s->why_other = "neither a file nor a folder";
     return WEFT_OK;
@@ -213,14 +214,15 @@ static int by_name(const void *a, const void *b)
 weft_status weft_curate_plan_scan(weft_curate_plan *p)
 {
     weft_names files = {0}, others = {0};
-    /* The output may lie inside the input; it is not footage. */
+    /* The output folder may be inside the input folder; its files are not sources. */
     weft_status_code status = weft_list_tree(p->in, p->out, &files, &others);
     for (int64_t i = 0; status == WEFT_OK && i < files.count; i++)
         status = add_source(p, files.name[i]);
     for (int64_t i = 0; status == WEFT_OK && i < others.count; i++)
         status = add_other(p, others.name[i]);
     if (status == WEFT_OK && files.count == 0)
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no file in it", p->in);
+        status = weft_error(WEFT_MSG_FOOTAGE_NOT_FOUND, WEFT_AT(.file = p->in),
+                            "the folder has no file");
     weft_names_free(&files);
     weft_names_free(&others);
     if (status == WEFT_OK)
@@ -238,8 +240,8 @@ weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_
         json_pack("{s:i,s:s,s:I,s:I,s:O}", "version", STATE_VERSION, "source", s->name, "bytes",
                   (json_int_t)s->bytes, "mtime_ns", (json_int_t)s->mtime_ns, "record", record);
     if (!state)
-        return weft_fail(WEFT_E_INTERNAL,
-                         "%s: its record cannot be stored (a name that is no UTF-8?)", s->path);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = s->path),
+                          "the record of the video cannot be stored; its name may not be UTF-8");
     const weft_status_code status = weft_json_save(s->state_path, state);
     json_decref(state);
     return status;
@@ -248,8 +250,9 @@ weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_
 weft_status weft_curate_parts_save(const weft_curate_source *s, const weft_curate_parts *parts)
 {
     weft_buf all = {0};
-    weft_buf_append(&all, parts->look, parts->looks * (int64_t)sizeof *parts->look);
-    weft_buf_append(&all, parts->points, parts->pictures * (int64_t)sizeof *parts->points);
+    weft_buf_append(&all, parts->thumbnail, parts->thumbnails * (int64_t)sizeof *parts->thumbnail);
+    weft_buf_append(&all, parts->keypoints,
+                    parts->keypoint_frames * (int64_t)sizeof *parts->keypoints);
     weft_status_code status = weft_buf_check(&all);
     if (status == WEFT_OK)
         status = weft_file_write_atomic(s->parts_path, all.data ? all.data : "", all.len);
@@ -257,21 +260,21 @@ weft_status weft_curate_parts_save(const weft_curate_source *s, const weft_curat
     return status;
 }
 
-static int64_t looks_bytes(const weft_curate_source *s)
+static int64_t thumbnail_bytes(const weft_curate_source *s)
 {
-    return json_integer_value(json_object_get(s->record, "looks")) * (int64_t)sizeof(weft_look);
+    return json_integer_value(json_object_get(s->record, "looks")) *
+           (int64_t)sizeof(weft_thumbnail);
 }
 
-/* Whether the parts that belong to the record are there. A rejected video whose process died has
- * none. */
+/* True if the parts of the record exist. A video rejected because its process died has none. */
 static bool has_parts(const weft_curate_source *s)
 {
     struct stat st;
     if (json_object_get(s->record, "reject") && !json_object_get(s->record, "looks"))
         return true;
-    const int64_t pictures = json_integer_value(json_object_get(s->record, "pictures"));
+    const int64_t keypoint_frames = json_integer_value(json_object_get(s->record, "pictures"));
     return stat(s->parts_path, &st) == 0 &&
-           st.st_size == looks_bytes(s) + pictures * (int64_t)sizeof(weft_points);
+           st.st_size == thumbnail_bytes(s) + keypoint_frames * (int64_t)sizeof(weft_keypoints);
 }
 
 static weft_status read_parts(const weft_curate_source *s, int64_t at, int64_t bytes, int64_t step,
@@ -284,13 +287,14 @@ static weft_status read_parts(const weft_curate_source *s, int64_t at, int64_t b
     if (file >= 0)
         close(file);
     if (!whole)
-        return weft_fail_errno("%s: cannot be read; remove %s to have the video looked at again",
-                               s->parts_path, s->state_path);
+        return weft_error_add(
+            weft_error_errno(WEFT_AT(.file = s->parts_path), "cannot read the file"),
+            "Remove %s to analyse the video again.", s->state_path);
     return WEFT_OK;
 }
 
-/* The hashes of a record in binary, out of its text: they are most of it. "hash_at" and
- * "hash_count" are left in the shots. */
+/* Converts the hashes of a record from text to binary, since they are most of the record. The shots
+ * retain "hash_at" and "hash_count". */
 static weft_status take_hashes(weft_curate_source *s)
 {
     size_t k, i;
@@ -299,9 +303,7 @@ static weft_status take_hashes(weft_curate_source *s)
     json_array_foreach(json_object_get(s->record, "shots"), k, shot) count +=
         (int64_t)json_array_size(json_object_get(shot, "hashes"));
     weft_free(s->hash);
-    s->hash = weft_alloc((count + 1) * (int64_t)sizeof *s->hash);
-    if (!s->hash)
-        return out_of_memory();
+    WEFT_TRY(WEFT_NEW(s->hash, count + 1, "the curation"));
     json_array_foreach(json_object_get(s->record, "shots"), k, shot)
     {
         const int64_t first = at;
@@ -314,13 +316,13 @@ static weft_status take_hashes(weft_curate_source *s)
     return WEFT_OK;
 }
 
-static void judge_shots(const weft_curate_config *config, json_t *record)
+static void filter_shots(const weft_curate_config *config, json_t *record)
 {
     size_t k;
     json_t *shot;
     json_array_foreach(json_object_get(record, "shots"), k, shot)
     {
-        json_t *reject = json_object_get(shot, "reject") ? NULL : weft_curate_judge(config, shot);
+        json_t *reject = json_object_get(shot, "reject") ? NULL : weft_curate_filter(config, shot);
         if (reject)
             json_object_set_new(shot, "reject", reject);
     }
@@ -333,10 +335,10 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         json_t *state;
         json_decref(s->record);
         s->record = NULL;
-        if (s->kind != WEFT_FOOTAGE_VIDEO || s->same_as || !weft_path_exists(s->state_path))
+        if (s->kind != WEFT_SOURCE_KIND_VIDEO || s->same_as || !weft_path_exists(s->state_path))
             continue;
         if (weft_json_load(s->state_path, &state) != WEFT_OK)
-            continue; /* it is made again */
+            continue; /* the record is rebuilt */
         if (json_integer_value(json_object_get(state, "version")) == STATE_VERSION &&
             json_integer_value(json_object_get(state, "bytes")) == s->bytes &&
             json_integer_value(json_object_get(state, "mtime_ns")) == s->mtime_ns &&
@@ -348,16 +350,16 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
             s->record = NULL;
         }
         if (s->record) {
-            judge_shots(p->config, s->record);
+            filter_shots(p->config, s->record);
             WEFT_TRY(take_hashes(s));
         }
     }
     return WEFT_OK;
 }
 
-enum { POINT_PICTURES = 4 }; /* of a shot, at most */
+enum { KEYPOINT_FRAMES = 4 }; /* maximum per shot */
 
-/* A shot that may be kept, with what decides between copies. */
+/* A candidate shot with its rank among copies. */
 typedef struct entry {
     weft_curate_source *source;
     json_t *shot;
@@ -366,11 +368,11 @@ typedef struct entry {
     const weft_phash *hash; /* borrowed from the source */
     int64_t hashes;
     weft_parts parts;
-    weft_points points[POINT_PICTURES];
-    int64_t first_look; /* of the source's */
+    weft_keypoints keypoints[KEYPOINT_FRAMES];
+    int64_t first_thumbnail; /* index in the source */
 } entry;
 
-/* Bits of H.264 that a bit of this codec stands for, about. */
+/* Approximate number of H.264 bits equivalent to one bit of this codec. */
 static double bit_worth(const char *codec)
 {
     static const struct {
@@ -385,17 +387,17 @@ static double bit_worth(const char *codec)
     return 1;
 }
 
-static double picture_pixels(const json_t *shot)
+static double area_pixels(const json_t *shot)
 {
-    const json_t *picture = json_object_get(shot, "picture");
-    return (double)json_integer_value(json_array_get(picture, 2)) *
-           (double)json_integer_value(json_array_get(picture, 3));
+    const json_t *area = json_object_get(shot, "picture");
+    return (double)json_integer_value(json_array_get(area, 2)) *
+           (double)json_integer_value(json_array_get(area, 3));
 }
 
-/* What a copy is worth: the pixels of its picture without bars, times what its bits tell of them (a
- * tenth of the bits is about half the pixels), times the root of its time, so that a long shot
- * comes before its excerpts but a slowed copy not before what it was made of. Frames are not
- * counted: doubling them adds nothing. */
+/* Quality of a copy: pixels inside the bars, times a factor for bits per pixel (a tenth of the bits
+ * counts as half the pixels), times the root of its duration. A long shot thus ranks before its
+ * excerpts, but a slowed copy does not rank before its source. Frame count is ignored: doubling
+ * frames adds nothing. */
 static double worth_of(const weft_curate_source *s, const json_t *video, const json_t *shot)
 {
     const double seconds = json_real_value(json_object_get(shot, "end_seconds")) -
@@ -405,10 +407,10 @@ static double worth_of(const weft_curate_source *s, const json_t *video, const j
     if (bits <= 0)
         bits = whole > 0 ? 8 * (double)s->bytes / whole : 1;
     bits *= bit_worth(json_string_value(json_object_get(video, "codec")));
-    return picture_pixels(shot) * pow(fmax(bits, 1), 0.3) * sqrt(fmax(seconds, 0));
+    return area_pixels(shot) * pow(fmax(bits, 1), 0.3) * sqrt(fmax(seconds, 0));
 }
 
-/* Better copies first; then by name, so that the order of the files never matters. */
+/* Sorts better copies first, then by name, so that the order of the files has no effect. */
 static int better(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
@@ -423,9 +425,9 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Looks and points lie at multiples of their steps in the source's hashes. Of a long shot points of
- * every second, fourth ... picture are taken, those of even numbers in the source, so that copies
- * have the same ones. */
+/* Selects the thumbnails and keypoints of a shot. They are at multiples of their steps in the
+ * source's hashes. For a long shot, keypoints of every second, fourth ... frame are used, at even
+ * positions in the source, so that copies use the same frames. */
 static weft_status take_parts(entry *e, const json_t *video)
 {
     const weft_curate_source *s = e->source;
@@ -433,26 +435,29 @@ static weft_status take_parts(entry *e, const json_t *video)
                   to = from + e->hashes,
                   height = json_integer_value(json_object_get(video, "height"));
     const double width = json_number_value(json_object_get(video, "width"));
-    int64_t step = WEFT_POINTS_STEP;
-    e->first_look = round_up(from, WEFT_LOOK_STEP) / WEFT_LOOK_STEP;
+    int64_t step = WEFT_KEYPOINTS_STEP;
+    e->first_thumbnail = round_up(from, WEFT_THUMBNAIL_STEP) / WEFT_THUMBNAIL_STEP;
     e->parts = (weft_parts){.aspect = height > 0 ? width / (double)height : 1,
-                            .looks = round_up(to, WEFT_LOOK_STEP) / WEFT_LOOK_STEP - e->first_look,
-                            .looks_at = e->first_look * WEFT_LOOK_STEP - from};
-    while ((round_up(to, step) - round_up(from, step)) / step > POINT_PICTURES)
+                            .thumbnails = round_up(to, WEFT_THUMBNAIL_STEP) / WEFT_THUMBNAIL_STEP -
+                                          e->first_thumbnail,
+                            .thumbnails_at = e->first_thumbnail * WEFT_THUMBNAIL_STEP - from};
+    while ((round_up(to, step) - round_up(from, step)) / step > KEYPOINT_FRAMES)
         step *= 2;
-    e->parts.pictures = (round_up(to, step) - round_up(from, step)) / step;
-    e->parts.points_at = round_up(from, step) - from;
-    e->parts.points_step = step;
-    return read_parts(
-        s, looks_bytes(s) + round_up(from, step) / WEFT_POINTS_STEP * (int64_t)sizeof *e->points,
-        sizeof *e->points, step / WEFT_POINTS_STEP, e->parts.pictures, e->points);
+    e->parts.keypoint_frames = (round_up(to, step) - round_up(from, step)) / step;
+    e->parts.keypoints_at = round_up(from, step) - from;
+    e->parts.keypoints_step = step;
+    return read_parts(s,
+                      thumbnail_bytes(s) + round_up(from, step) / WEFT_KEYPOINTS_STEP *
+                                               (int64_t)sizeof *e->keypoints,
+                      sizeof *e->keypoints, step / WEFT_KEYPOINTS_STEP, e->parts.keypoint_frames,
+                      e->keypoints);
 }
 
-static weft_status_code read_looks(void *user, int64_t shot, weft_look *to)
+static weft_status_code read_thumbnails(void *user, int64_t shot, weft_thumbnail *to)
 {
     const entry *e = (const entry *)user + shot;
-    return read_parts(e->source, e->first_look * (int64_t)sizeof *to,
-                      e->parts.looks * (int64_t)sizeof *to, 1, 1, to);
+    return read_parts(e->source, e->first_thumbnail * (int64_t)sizeof *to,
+                      e->parts.thumbnails * (int64_t)sizeof *to, 1, 1, to);
 }
 
 static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
@@ -495,8 +500,8 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
     return WEFT_OK;
 }
 
-/* What is otherwise in a copy that is the same in parts: its place, what lies over it, colours. */
-static void tell_parts(const weft_parts_match *m, weft_buf *to)
+/* Describes a partial duplicate: position, overlay, colours. */
+static void format_parts(const weft_parts_match *m, weft_buf *to)
 {
     const double area = m->map.scale_x * m->map.scale_y;
     if (m->map.mirrored)
@@ -506,12 +511,11 @@ static void tell_parts(const weft_parts_match *m, weft_buf *to)
     else if (area < 0.95)
         weft_buf_printf(to, ", of which it is cropped to %.0f %%", 100 * area);
     if (m->common < 0.98)
-        weft_buf_printf(to, ", with something else in %.0f %% of the picture",
-                        100 * (1 - m->common));
-    weft_buf_printf(to, m->gain < 0.2 ? ", one of them without colours" : "");
+        weft_buf_printf(to, ", with something else in %.0f %% of the frame", 100 * (1 - m->common));
+    weft_buf_printf(to, m->gain < 0.2 ? ", one of the two without colours" : "");
 }
 
-/* Each shot, the better first, against those kept so far. */
+/* Compares each shot, better copies first, with the shots selected so far. */
 static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int64_t count)
 {
     const weft_near_limits limits = {
@@ -520,26 +524,26 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
         .share = c->duplicates.share,
         .parts = c->duplicates.parts,
         .mirrored = c->duplicates.mirrored,
-        .looks = read_looks,
+        .read_thumbnails = read_thumbnails,
         .user = list};
-    weft_near_shot *shots = weft_alloc((count + 1) * (int64_t)sizeof *shots);
-    weft_near_result *result = weft_alloc((count + 1) * (int64_t)sizeof *result);
-    weft_status_code status = shots && result ? WEFT_OK : out_of_memory();
+    weft_near_shot *shots = weft_calloc(count + 1, sizeof *shots);
+    weft_near_result *result = weft_calloc(count + 1, sizeof *result);
+    weft_status_code status = WEFT_ALLOCATED(shots && result, "the curation");
     for (int64_t i = 0; status == WEFT_OK && i < count; i++)
-        list[i].parts.points = list[i].points; /* where sorting left them */
+        list[i].parts.keypoints = list[i].keypoints; /* position after sorting */
     for (int64_t i = 0; status == WEFT_OK && i < count; i++)
         shots[i] = (weft_near_shot){list[i].hash, list[i].hashes, &list[i].parts};
     if (status == WEFT_OK)
-        status = weft_near_find(shots, count, &limits, result, NULL);
+        status = weft_near_duplicates_find(shots, count, &limits, result, NULL);
     for (int64_t i = 0; status == WEFT_OK && i < count; i++) {
         if (result[i].of < 0)
             continue;
         const entry *kept = &list[result[i].of];
         weft_buf reason = {0};
-        weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld", kept->source->name,
-                        (long long)kept->start, (long long)(kept->start + kept->frames - 1));
+        weft_buf_printf(&reason, "shows the same as %s, frames %" PRId64 " to %" PRId64,
+                        kept->source->name, kept->start, kept->start + kept->frames - 1);
         if (result[i].in_parts)
-            tell_parts(&result[i].match, &reason);
+            format_parts(&result[i].match, &reason);
         json_t *reject = weft_curate_reject("duplicate", result[i].share, c->duplicates.share,
                                             reason.data ? reason.data : "");
         json_object_set_new(reject, "duplicate_of", json_string(kept->source->name));
@@ -551,7 +555,7 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
     return status;
 }
 
-/* Of both sidecars of a video: [0] JSON, which comes first, [1] text. */
+/* Reads both sidecars of a video: [0] JSON, which has priority, [1] text. */
 static void read_sidecars(const weft_curate_plan *p, const weft_curate_source *s,
                           weft_sidecar sidecar[2])
 {
@@ -575,7 +579,7 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
     char uuid[40];
     snprintf(uuid, sizeof uuid, "%08x-%04x-%04x-%04x-%012llx", (unsigned)(h.high64 >> 32),
              (unsigned)(h.high64 >> 16 & 0xffff), (unsigned)(h.high64 & 0xffff),
-             (unsigned)(h.low64 >> 48), (unsigned long long)(h.low64 & 0xffffffffffffULL));
+             (unsigned)(h.low64 >> 48), h.low64 & 0xffffffffffffULL);
     json_t *meta = json_pack(
         "{s:s,s:s,s:s,s:[f,f],s:[I,I],s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:[{s:i,s:I}]}", "id", id,
         "span_uuid", uuid, "source_video", s->name, "duration_span",
@@ -619,7 +623,7 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
     }
     WEFT_TRY(weft_grow((void **)&s->clip, s->clips, capacity, sizeof *s->clip));
     weft_buf id = {0}, path = {0}, meta_path = {0};
-    weft_buf_printf(&id, "%s-%06lld", s->id, (long long)start);
+    weft_buf_printf(&id, "%s-%06" PRId64, s->id, start);
     weft_buf_printf(&path, "%s/clips/%s.mp4", p->out, id.data ? id.data : "");
     weft_buf_printf(&meta_path, "%s/metas/%s.json", p->out, id.data ? id.data : "");
     weft_curate_clip *clip = &s->clip[s->clips++];
@@ -637,14 +641,13 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
     clip->fps = json_real_value(json_object_get(shot, "fps"));
     clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
                     json_real_value(json_object_get(shot, "start_seconds"));
-    json_t *picture = json_object_get(shot, "picture"),
-           *video = json_object_get(s->record, "video");
+    json_t *area = json_object_get(shot, "picture"), *video = json_object_get(s->record, "video");
     const double whole = json_number_value(json_object_get(video, "width")) *
                          json_number_value(json_object_get(video, "height"));
-    if (p->config->clips.crop_borders && picture_pixels(shot) != whole) {
-        json_object_set(clip->meta, "crop_source", picture);
+    if (p->config->clips.crop_borders && area_pixels(shot) != whole) {
+        json_object_set(clip->meta, "crop_source", area);
         for (int k = 0; k < 4; k++)
-            clip->crop[k] = json_integer_value(json_array_get(picture, (size_t)k));
+            clip->crop[k] = json_integer_value(json_array_get(area, (size_t)k));
     }
     return WEFT_OK;
 }

@@ -1,11 +1,14 @@
-/* The lists at the end of a curation: what was kept, what was not and why. */
+/* Lists at the end of a curation: selected clips, rejects and reasons. */
+#include "curate/curate_publish.h"
+
 #include "curate/curate_plan.h"
 
 #include "base/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "curate/caption.h"
+#include "curate/analyse.h"
+#include "curate/sidecar.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +25,7 @@ typedef struct lists {
 static weft_status append_line(weft_buf *to, const json_t *line)
 {
     char *text = line ? weft_json_line(line) : NULL;
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(text, "the curation"));
     weft_buf_printf(to, "%s\n", text);
     weft_free(text);
     return weft_buf_check(to);
@@ -75,7 +77,7 @@ static weft_status list_clip(lists *l, const weft_curate_plan *p, const weft_cur
     return status;
 }
 
-/* What is missing of a video that was taken. */
+/* Lists the missing spans of an accepted video. */
 static weft_status list_missing(lists *l, const weft_curate_source *s)
 {
     const json_t *video = json_object_get(s->record, "video"),
@@ -100,7 +102,7 @@ static weft_status list_missing(lists *l, const weft_curate_source *s)
                      end = json_real_value(json_array_get(span, 1));
         json_t *reject =
             weft_curate_reject("missing", end - start, 0,
-                               "what the file had here cannot be read: pictures are missing");
+                               "frames are missing here; the file cannot be read at this point");
         if (reject)
             json_object_set(reject, "duration_span", span);
         status = add_reject(l, s, NULL, reject);
@@ -109,7 +111,7 @@ static weft_status list_missing(lists *l, const weft_curate_source *s)
     if (status == WEFT_OK && others > 0) {
         json_t *reject =
             weft_curate_reject("stream", (double)(others + 1), 1,
-                               "further video streams; the one with most pixels was taken");
+                               "further video streams; the one with most pixels was used");
         status = add_reject(l, s, NULL, reject);
         json_decref(reject);
     }
@@ -149,20 +151,18 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
     weft_names stems = {0};
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < p->sources; i++)
-        if (p->source[i].kind == WEFT_FOOTAGE_VIDEO) {
+        if (p->source[i].kind == WEFT_SOURCE_KIND_VIDEO) {
             WEFT_GO(
                 weft_grow((void **)&stems.name, stems.count, &stems.capacity, sizeof *stems.name));
-            if (!(stems.name[stems.count] = stem_of(p->source[i].name))) {
-                status = weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-                goto out;
-            }
+            WEFT_GO(WEFT_ALLOCATED((stems.name[stems.count] = stem_of(p->source[i].name)),
+                                   "the curation"));
             stems.count++;
         }
     if (stems.count)
         qsort(stems.name, (size_t)stems.count, sizeof *stems.name, weft_compare_text);
     for (int64_t i = 0; i < p->sources; i++) {
         weft_buf why = {0};
-        if (p->source[i].kind != WEFT_FOOTAGE_SIDECAR)
+        if (p->source[i].kind != WEFT_SOURCE_KIND_SIDECAR)
             continue;
         why_unused(&p->source[i], &stems, &why);
         if (why.len > 0) {
@@ -202,16 +202,16 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
 {
     weft_curate_report *r = &l->report;
     r->files++;
-    if (s->kind == WEFT_FOOTAGE_SIDECAR) {
+    if (s->kind == WEFT_SOURCE_KIND_SIDECAR) {
         r->sidecars++;
         return WEFT_OK;
     }
     json_t *reject = NULL;
     weft_status_code status = WEFT_OK;
-    if (s->kind == WEFT_FOOTAGE_OTHER) {
+    if (s->kind == WEFT_SOURCE_KIND_OTHER) {
         r->other_files++;
         reject = weft_curate_reject("type", 0, 0,
-                                    s->why_other ? s->why_other : weft_footage_why(s->name));
+                                    s->why_other ? s->why_other : weft_source_kind_why(s->name));
     } else {
         r->videos++;
         if (s->same_as) {
@@ -251,17 +251,16 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     return list_missing(l, s);
 }
 
-/* ---- what earlier runs left ---------------------------------------------------------------- */
+/* ---- clips of earlier runs ----------------------------------------------------------------- */
 
-/* Of the clips that are not in the plan only those are looked at which this folder's runs wrote:
- * the last manifest lists them, or the record of their source is in state/. Everything else is
- * somebody else's and stays. */
+/* Removal of clips that are not in the plan. Only clips written by this folder's runs are examined:
+ * the last manifest lists them, or state/ has the record of their source. All other files stay. */
 typedef struct strays {
-    const char **id; /* of the plan, sorted */
+    const char **id; /* ids of the plan, sorted */
     int64_t ids;
     json_t *listed;  /* the last manifest's lines, by id */
-    json_t *present; /* names of the sources that are there now */
-    json_t *folders; /* and their folders */
+    json_t *present; /* names of the existing sources */
+    json_t *folders; /* folders of the existing sources */
     json_t *looked;  /* ids that were dealt with */
     int64_t foreign, removed, kept;
     char first_foreign[300], first_kept[300];
@@ -284,8 +283,7 @@ static weft_status read_manifest(const weft_curate_plan *p, json_t *listed)
 {
     char *path = weft_path_join(p->out, "manifest.jsonl");
     weft_status_code status = WEFT_OK;
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the curation"));
     if (weft_path_exists(path))
         status = weft_json_lines(path, add_listed, listed);
     weft_free(path);
@@ -318,11 +316,11 @@ static weft_status handle_stray(lists *l, const weft_curate_plan *p, strays *s, 
     const bool named = out_path(p, "metas", id, (int)strlen(id), "json", meta_path) &&
                        out_path(p, "clips", id, (int)strlen(id), "mp4", clip_path) &&
                        out_path(p, "state", id, dash ? (int)(dash - id) : 0, "json", state_path);
-    bool ours = named && (line || (dash && weft_path_exists(state_path)));
-    if (ours && weft_path_exists(meta_path) && weft_json_load(meta_path, &meta) != WEFT_OK)
-        ours = false;
+    bool is_own = named && (line || (dash && weft_path_exists(state_path)));
+    if (is_own && weft_path_exists(meta_path) && weft_json_load(meta_path, &meta) != WEFT_OK)
+        is_own = false;
     const char *own = json_string_value(json_object_get(meta, "id"));
-    if (!ours || (meta && (!own || strcmp(own, id) != 0))) {
+    if (!is_own || (meta && (!own || strcmp(own, id) != 0))) {
         if (s->foreign++ == 0)
             snprintf(s->first_foreign, sizeof s->first_foreign, "%s", id);
         goto out;
@@ -339,7 +337,8 @@ static weft_status handle_stray(lists *l, const weft_curate_plan *p, strays *s, 
     }
     /* the meta first: a clip without one is in no shard */
     if ((unlink(meta_path) != 0 && errno != ENOENT) || (unlink(clip_path) != 0 && errno != ENOENT))
-        status = weft_fail_errno("cannot remove the clip %s of an earlier run", id);
+        status = weft_error_errno(WEFT_AT(.file = clip_path),
+                                  "cannot remove the clip of an earlier run");
     s->removed++;
 out:
     json_decref(meta);
@@ -352,7 +351,7 @@ static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s,
     char *dir = weft_path_join(p->out, folder);
     weft_names names = {0};
     weft_status_code status =
-        dir ? weft_list_dir(dir, false, &names) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+        dir ? weft_list_dir(dir, false, &names) : weft_no_memory("the curation");
     for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
         char *dot = strrchr(names.name[i], '.');
         if (!dot || strcmp(dot + 1, extension) != 0) {
@@ -373,16 +372,16 @@ static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s,
 
 static weft_status list_present(const weft_curate_plan *p, strays *s)
 {
-    int64_t room = 1;
+    int64_t capacity = 1;
     for (int64_t i = 0; i < p->sources; i++)
-        room += p->source[i].clips;
-    s->id = weft_alloc(room * (int64_t)sizeof *s->id);
+        capacity += p->source[i].clips;
+    s->id = weft_calloc(capacity, sizeof *s->id);
     s->listed = json_object();
     s->present = json_object();
     s->folders = json_object();
     s->looked = json_object();
     if (!s->id || !s->listed || !s->present || !s->folders || !s->looked)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+        return weft_no_memory("the curation");
     for (int64_t i = 0; i < p->sources; i++) {
         const char *name = p->source[i].name;
         json_object_set_new(s->present, name, json_true());
@@ -395,8 +394,8 @@ static weft_status list_present(const weft_curate_plan *p, strays *s)
     return read_manifest(p, s->listed);
 }
 
-/* Removes clips of earlier runs whose source was removed or whose better copy arrived; those of a
- * source that cannot be reached now stay, with their lines in the manifest. */
+/* Removes clips of earlier runs whose source was removed or has a better copy now. Clips of an
+ * unreachable source stay, with their lines in the manifest. */
 static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
 {
     strays s = {0};
@@ -406,13 +405,19 @@ static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
     if (status == WEFT_OK)
         status = handle_folder(l, p, &s, "clips", "mp4");
     if (status == WEFT_OK && s.kept)
-        weft_warn("%lld clips stay although their sources are not there, as their folders are gone "
-                  "or empty (not mounted?), %s first; --forget removes them",
-                  (long long)s.kept, s.first_kept);
+        weft_warning(
+            WEFT_MSG_CLIP_KEPT, WEFT_AT(.file = p->out, .value = s.first_kept, WEFT_NUMBER(s.kept)),
+            "%" PRId64 " clips stay although their sources are missing, the first of them %s. "
+            "The folders of the sources were removed or are empty; they may not be "
+            "mounted. --prune-missing removes these clips",
+            s.kept, s.first_kept);
     if (status == WEFT_OK && s.foreign)
-        weft_warn("%lld files in %s/clips and metas that this folder's runs did not write stay, %s "
-                  "first; weft shard takes every clip that has a meta",
-                  (long long)s.foreign, p->out, s.first_foreign);
+        weft_warning(WEFT_MSG_CLIP_KEPT,
+                     WEFT_AT(.file = p->out, .value = s.first_foreign, WEFT_NUMBER(s.foreign)),
+                     "%" PRId64
+                     " files in clips and metas are not of this folder's runs and stay, the "
+                     "first of them %s. weft shard reads every clip that has a meta",
+                     s.foreign, s.first_foreign);
     weft_free(s.id);
     json_decref(s.listed);
     json_decref(s.present);
@@ -421,8 +426,8 @@ static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
     return status;
 }
 
-/* The counts of rejects.jsonl as text; those that do not fit are left to summary.json. */
-static void describe_rejects(const json_t *by_operator, char *to, size_t room)
+/* Formats the counts of rejects.jsonl. Counts beyond the capacity are in summary.json only. */
+static void describe_rejects(const json_t *by_operator, char *to, size_t size)
 {
     const char *name;
     json_t *count;
@@ -430,9 +435,9 @@ static void describe_rejects(const json_t *by_operator, char *to, size_t room)
     to[0] = 0;
     json_object_foreach((json_t *)by_operator, name, count)
     {
-        const int n = snprintf(to + used, room - used, "%s%s %lld", used ? ", " : "", name,
-                               (long long)json_integer_value(count));
-        if (n < 0 || used + (size_t)n >= room) {
+        const int n = snprintf(to + used, size - used, "%s%s %lld", used ? ", " : "", name,
+                               json_integer_value(count));
+        if (n < 0 || used + (size_t)n >= size) {
             to[used] = 0;
             return;
         }
@@ -476,16 +481,13 @@ weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *re
 {
     lists l = {.by_operator = json_object()};
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; status == WEFT_OK && i < p->sources; i++)
-        status = list_source(&l, p, &p->source[i]);
-    if (status == WEFT_OK)
-        status = keep_only_planned(&l, p);
-    if (status == WEFT_OK)
-        status = list_unused_sidecars(&l, p);
-    if (status == WEFT_OK)
-        status = write_lists(p, &l);
-    if (status == WEFT_OK)
-        *report = l.report;
+    for (int64_t i = 0; i < p->sources; i++)
+        WEFT_GO(list_source(&l, p, &p->source[i]));
+    WEFT_GO(keep_only_planned(&l, p));
+    WEFT_GO(list_unused_sidecars(&l, p));
+    WEFT_GO(write_lists(p, &l));
+    *report = l.report;
+out:
     describe_rejects(l.by_operator, report->rejects, sizeof report->rejects);
     weft_buf_free(&l.manifest);
     weft_buf_free(&l.rejects);

@@ -25,9 +25,9 @@ static int difference(const pair *p, int x, int y, int dx, int dy, int limit)
     return sum;
 }
 
-/* The least-squares shift that is left after (dx, dy): gradients of `then` against the difference
- * (Lucas and Kanade). Stays 0 where the block has too little structure in some direction. Returns
- * the mean of the gradients' size. */
+/* Least-squares shift that remains after (dx, dy): gradients of `then` against the difference
+ * (Lucas and Kanade). 0 where the block has not enough structure in some direction. Returns the
+ * mean size of the gradients. */
 static double refine(const pair *p, int x, int y, int dx, int dy, double *fx, double *fy)
 {
     double xx = 0, xy = 0, yy = 0, xe = 0, ye = 0, structure = 0;
@@ -63,7 +63,7 @@ double weft_block_motion(const uint8_t *now, int64_t now_stride, const uint8_t *
     for (int y = 0; y + SIDE <= height; y += SIDE)
         for (int x = 0; x + SIDE <= width; x += SIDE, blocks++) {
             int best_x = 0, best_y = 0,
-                best = difference(&p, x, y, 0, 0, INT_MAX) - SIDE * SIDE; /* rest is the rule */
+                best = difference(&p, x, y, 0, 0, INT_MAX) - SIDE * SIDE; /* prefer no motion */
             for (int dy = -REACH; dy <= REACH; dy++)
                 for (int dx = -REACH; dx <= REACH; dx++) {
                     if (x - dx < 0 || y - dy < 0 || x - dx + SIDE > width || y - dy + SIDE > height)
@@ -74,7 +74,7 @@ double weft_block_motion(const uint8_t *now, int64_t now_stride, const uint8_t *
                 }
             double fx, fy;
             const double structure = refine(&p, x, y, best_x, best_y, &fx, &fy);
-            /* no match: a mean difference beyond noise and what half a pixel of structure makes */
+            /* no match: the mean difference exceeds noise plus half a pixel of structure */
             if (difference(&p, x, y, best_x, best_y, INT_MAX) > SIDE * SIDE * (6 + structure / 2))
                 continue;
             matched++;

@@ -1,5 +1,8 @@
-/* What a shot must show to become a clip: a function of its record and the settings, so that other
- * limits need no second look at the footage. */
+/* Shot filter: accepts or rejects a shot from its record and the settings. New limits need no
+ * second analysis of the video. */
+#include "curate/shot_filter.h"
+
+#include "curate/analyse.h"
 #include "curate/curate_work.h"
 
 static double number(const json_t *object, const char *name)
@@ -7,7 +10,7 @@ static double number(const json_t *object, const char *name)
     return json_number_value(json_object_get(object, name));
 }
 
-json_t *weft_curate_judge(const weft_curate_config *c, const json_t *shot)
+json_t *weft_curate_filter(const weft_curate_config *c, const json_t *shot)
 {
     const json_t *scores = json_object_get(shot, "scores");
     const double frames = number(shot, "end") - number(shot, "start") + 1;
@@ -30,7 +33,7 @@ json_t *weft_curate_judge(const weft_curate_config *c, const json_t *shot)
         {luma < q->min_brightness,   "exposure",  luma,   q->min_brightness, "too dark"},
         {luma > q->max_brightness,   "exposure",  luma,   q->max_brightness, "too bright"},
         {detail < q->min_sharpness,  "sharpness", detail, q->min_sharpness,  "no detail"},
-        {motion < q->min_motion,     "motion",    motion, q->min_motion,     "the picture rests"},
+        {motion < q->min_motion,     "motion",    motion, q->min_motion,     "too little motion"},
         {motion > q->max_motion,     "motion",    motion, q->max_motion,     "too fast"},
     };
     /* clang-format on */

@@ -1,4 +1,4 @@
-#include "curate/caption.h"
+#include "curate/sidecar.h"
 
 #include "base/fs.h"
 #include "base/status.h"
@@ -9,7 +9,7 @@
 
 enum { MOST_BYTES = 64 << 20 };
 
-/* A byte order mark at the beginning is no part of the text; that of UTF-16 tells what it is. */
+/* Skips a byte order mark; a UTF-16 mark is reported in `why`. */
 static const char *after_mark(const char *data, int64_t bytes, weft_buf *why)
 {
     const unsigned char *d = (const unsigned char *)data;
@@ -27,7 +27,7 @@ static void read_text(const char *data, int64_t bytes, weft_sidecar *out)
     if (out->why.len > 0)
         return;
     if (memchr(text, 0, (size_t)length))
-        weft_buf_printf(&out->why, "has a NUL byte in it, so it is no text");
+        weft_buf_printf(&out->why, "is not text: it contains a NUL byte");
     else if (length == 0)
         weft_buf_printf(&out->why, "is empty");
     else if (!weft_utf8_valid(text))
@@ -36,7 +36,7 @@ static void read_text(const char *data, int64_t bytes, weft_sidecar *out)
         out->text[length] = 0;
 }
 
-/* True for text; what is neither text nor absent is said. */
+/* True for text. A value that is neither text nor absent is reported in `why`. */
 static bool has_text(const json_t *object, const char *where, weft_buf *why)
 {
     const json_t *caption = json_object_get(object, "caption");

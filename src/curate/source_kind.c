@@ -1,11 +1,11 @@
-#include "curate/footage.h"
+#include "curate/source_kind.h"
 
 #include "base/fs.h"
 
 #include <stddef.h>
 #include <strings.h>
 
-weft_footage weft_footage_of(const char *name)
+weft_source_kind weft_source_kind_of(const char *name)
 {
     static const char *const other[] = {"md",  "csv",  "tsv", "srt",   "vtt",  "ass", "jpg", "jpeg",
                                         "png", "webp", "bmp", "tif",   "tiff", "mp3", "wav", "flac",
@@ -13,19 +13,19 @@ weft_footage weft_footage_of(const char *name)
                                         "pdf", "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
     const char *extension = weft_path_extension(name);
     if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
-        return WEFT_FOOTAGE_SIDECAR;
+        return WEFT_SOURCE_KIND_SIDECAR;
     for (int i = 0; other[i]; i++)
         if (strcasecmp(extension, other[i]) == 0)
-            return WEFT_FOOTAGE_OTHER;
-    return WEFT_FOOTAGE_VIDEO;
+            return WEFT_SOURCE_KIND_OTHER;
+    return WEFT_SOURCE_KIND_VIDEO;
 }
 
-const char *weft_footage_why(const char *name)
+const char *weft_source_kind_why(const char *name)
 {
     static const char *const captions[] = {"csv", "tsv", "srt", "vtt", "ass", "jsonl", NULL};
     for (int i = 0; captions[i]; i++)
         if (strcasecmp(weft_path_extension(name), captions[i]) == 0)
-            return "not a video, by its name. If it has captions: they are read from VIDEO.txt or "
-                   "VIDEO.json beside each video only";
+            return "not a video, by its name. Captions are read only from VIDEO.txt or VIDEO.json "
+                   "next to each video";
     return "not a video, by its name";
 }

@@ -36,7 +36,7 @@ static void shuffle(weft_rng *rng, int *list, int count)
     }
 }
 
-/* Of all four colours, or of one. */
+/* Combinations of all four colours, or of one. */
 static void range_of(int colour, int *first, int *end)
 {
     const int each = WEFT_SHAPE_KINDS * WEFT_SHAPE_DIRECTIONS;
@@ -55,7 +55,7 @@ weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
         for (int j = 0; j < 4; j++) {
             cs[i][j % 3] = WEFT_SHAPE_DIRECTIONS;
             cd[i][j] = WEFT_SHAPE_KINDS;
-            /* of one colour: what a shape looks like when it moves is known from elsewhere */
+            /* one colour: other data shows how a shape moves */
             sd[i % 3][j] = colour < 0 ? WEFT_SHAPE_COLOURS : WEFT_SHAPE_ALL;
         }
     range_of(colour, &first, &end);
@@ -77,11 +77,11 @@ weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
         left--;
     }
     if (left > 0)
-        return weft_fail(
-            WEFT_E_ARG,
-            "synth: %lld held-out combinations leave a pair of words without a video in "
-            "training; at most %lld can be held out with this seed",
-            (long long)count, (long long)(count - left));
+        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_AT(WEFT_NUMBER(count)),
+                          "%" PRId64
+                          " held-out combinations leave a pair of words without a video in "
+                          "training; hold out at most %" PRId64 " with this seed",
+                          count, count - left);
     return WEFT_OK;
 }
 
@@ -94,7 +94,8 @@ static int next_combination(synth *s)
     return s->order[s->order_at++];
 }
 
-/* A background luma at least 35 away from the last one, so that each boundary is visible. */
+/* Background luma that differs from the last one by at least 35, so that each boundary is
+ * visible. */
 static double next_luma(synth *s, double last)
 {
     for (;;) {
@@ -110,8 +111,8 @@ static int64_t shot_frames(synth *s)
            (int64_t)weft_rng_below(&s->rng, (uint64_t)(s->o->max_frames - s->o->min_frames + 1));
 }
 
-/* The caption of a clip, which of some does not name the colour. */
-static const char *tell(synth *s, weft_shape_words words, char caption[64])
+/* Caption of a clip; some captions omit the colour. */
+static const char *write_caption(synth *s, weft_shape_words words, char caption[64])
 {
     if (s->o->nameless > 0 && weft_rng_f64(&s->rng) < s->o->nameless)
         words.colour = -1;
@@ -134,7 +135,7 @@ static weft_status open_writer(const synth *s, const char *path, weft_video_writ
     return weft_video_writer_open(path, &o, out);
 }
 
-/* One scene as a file with its caption beside it. */
+/* Writes one scene as a file with its caption. */
 static weft_status write_single(synth *s, const char *folder, const char *name,
                                 weft_shape_words words, double luma)
 {
@@ -155,7 +156,7 @@ static weft_status write_single(synth *s, const char *folder, const char *name,
         WEFT_GO(weft_video_writer_rgb(writer, s->frame, s->o->size * 3));
     }
     WEFT_GO(weft_video_writer_finish(writer));
-    tell(s, words, caption);
+    write_caption(s, words, caption);
     WEFT_GO(weft_file_write_atomic(text.data, caption, (int64_t)strlen(caption)));
     s->report.frames += frames;
 out:
@@ -174,7 +175,7 @@ static void draw_joint(synth *s, joint kind, const weft_shape_scene *from, doubl
     weft_shape_scene_draw(from, size, t, s->frame);
     weft_shape_scene_draw(to, size, u, s->other);
     double a = 1 - share, b = share;
-    if (kind == JOINT_FADE) { /* down to black in the middle, up again */
+    if (kind == JOINT_FADE) { /* fade to black in the middle and back */
         a = share < 0.5 ? 1 - 2 * share : 0;
         b = share < 0.5 ? 0 : 2 * share - 1;
     }
@@ -185,14 +186,15 @@ static void draw_joint(synth *s, joint kind, const weft_shape_scene *from, doubl
 static weft_status note_boundary(synth *s, const char *name, joint kind, int64_t start, int64_t end)
 {
     if (kind == JOINT_CUT) {
-        weft_buf_printf(&s->cuts, "{\"file\":\"train/%s.mp4\",\"type\":\"cut\",\"frame\":%lld}\n",
-                        name, (long long)start);
+        weft_buf_printf(&s->cuts,
+                        "{\"file\":\"train/%s.mp4\",\"type\":\"cut\",\"frame\":%" PRId64 "}\n",
+                        name, start);
         s->report.cuts++;
     } else {
-        weft_buf_printf(
-            &s->cuts,
-            "{\"file\":\"train/%s.mp4\",\"type\":\"gradual\",\"start\":%lld,\"end\":%lld}\n", name,
-            (long long)start, (long long)end);
+        weft_buf_printf(&s->cuts,
+                        "{\"file\":\"train/%s.mp4\",\"type\":\"gradual\",\"start\":%" PRId64
+                        ",\"end\":%" PRId64 "}\n",
+                        name, start, end);
         s->report.graduals++;
     }
     return weft_buf_check(&s->cuts);
@@ -224,7 +226,7 @@ static weft_status write_reel(synth *s, const char *name, int64_t count)
         const int64_t mixed =
             kind == JOINT_CUT ? 0
                               : (kind == JOINT_FADE ? 12 : 6) + (int64_t)weft_rng_below(&s->rng, 9);
-        /* Inside the picture during its own frames; in a transition it may move out. */
+        /* Inside the frame during its own frames; may leave it in a transition. */
         scene = weft_shape_scene_make(&s->rng, words, s->o->size, s->o->radius, frames, luma);
         if (k > 0) {
             for (int64_t m = 1; m <= mixed; m++) {
@@ -241,7 +243,7 @@ static weft_status write_reel(synth *s, const char *name, int64_t count)
         }
         char caption[64];
         json_t *shot = words_json(words);
-        json_object_set_new(shot, "caption", json_string(tell(s, words, caption)));
+        json_object_set_new(shot, "caption", json_string(write_caption(s, words, caption)));
         json_object_set_new(shot, "start", json_integer(at));
         json_object_set_new(shot, "end", json_integer(at + frames - 1));
         json_array_append_new(shots, shot);
@@ -252,7 +254,7 @@ static weft_status write_reel(synth *s, const char *name, int64_t count)
     WEFT_GO(weft_video_writer_finish(writer));
     root = json_pack("{s:f,s:I,s:O}", "fps", s->o->fps, "frames", (json_int_t)at, "shots", shots);
     if (!root)
-        status = weft_fail(WEFT_E_MEMORY, "synth: out of memory");
+        status = weft_no_memory("the synthetic footage");
     else
         status = weft_json_save(side.data, root);
     s->report.frames += at;
@@ -275,7 +277,7 @@ static weft_status write_training(synth *s)
         if (for_reels >= 2 && s->o->max_per_video >= 2) {
             int64_t count =
                 2 + (int64_t)weft_rng_below(&s->rng, (uint64_t)(s->o->max_per_video - 1));
-            /* No single shot may stay over for a reel of one. */
+            /* A video of several shots must not end up with one shot. */
             if (count > for_reels || for_reels - count == 1)
                 count = for_reels < s->o->max_per_video ? for_reels : count - 1;
             count = count < 2 ? 2 : count;
@@ -334,24 +336,28 @@ out:
 static weft_status check_options(const weft_synth_options *o)
 {
     if (o->size < 32 || o->size > 1024 || o->size % 2)
-        return weft_fail(WEFT_E_ARG, "synth: size %lld: an even number of 32 .. 1024 pixels",
-                         (long long)o->size);
+        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_AT(WEFT_NUMBER(o->size)),
+                          "the size %" PRId64 " is not an even number of 32 to 1024 pixels",
+                          o->size);
     if (o->min_frames < 5 || o->max_frames < o->min_frames || o->max_frames > 10000)
-        return weft_fail(WEFT_E_ARG,
-                         "synth: shots of %lld to %lld frames; 5 <= min <= max <= 10000",
-                         (long long)o->min_frames, (long long)o->max_frames);
+        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_NOWHERE,
+                          "shots of %" PRId64 " to %" PRId64
+                          " frames are not possible; 5 <= min <= max <= 10000",
+                          o->min_frames, o->max_frames);
     if (o->shots < 1 || o->shots > 1000000 || o->max_per_video < 1 || o->held_out < 0 ||
         o->held_out_clips < 0 || !(o->radius >= 4 && o->radius <= 20) ||
         !(o->fps > 0 && o->fps <= 240) || !(o->single_share >= 0 && o->single_share <= 1) ||
         !(o->gradual_share >= 0 && o->gradual_share <= 1) ||
         !(o->nameless >= 0 && o->nameless <= 1))
-        return weft_fail(WEFT_E_ARG, "synth: a count, rate or share is outside its range");
+        return weft_error(WEFT_MSG_SYNTH_INVALID, WEFT_NOWHERE,
+                          "a count, rate or share is outside its range");
     if (o->colour && weft_shape_colour(o->colour) < 0) {
         weft_buf known = {0};
         for (int i = 0; i < WEFT_SHAPE_PALETTE; i++)
             weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_shape_colour_name(i));
-        const weft_status_code status = weft_fail(WEFT_E_ARG, "synth: no colour '%s'; there are %s",
-                                                  o->colour, known.data ? known.data : "");
+        const weft_status_code status = weft_error(
+            WEFT_MSG_SYNTH_INVALID, WEFT_AT(.value = o->colour),
+            "'%s' is not a known colour; use one of %s", o->colour, known.data ? known.data : "");
         weft_buf_free(&known);
         return status;
     }
@@ -363,15 +369,14 @@ static weft_status make_folders(const char *dir)
     static const char *const names[] = {"train", "heldout"};
     for (int i = 0; i < 2; i++) {
         char *path = weft_path_join(dir, names[i]);
-        if (!path)
-            return weft_fail(WEFT_E_MEMORY, "synth: out of memory");
+        WEFT_TRY(WEFT_ALLOCATED(path, "the synthetic footage"));
         weft_names files = {0};
         weft_status_code status = weft_make_dirs(path);
         if (status == WEFT_OK)
             status = weft_list_dir(path, false, &files);
         if (status == WEFT_OK && files.count > 0)
-            status = weft_fail(WEFT_E_ARG,
-                               "%s: holds files already; give another folder or remove it", path);
+            status = weft_error(WEFT_MSG_FILE_EXISTS, WEFT_AT(.file = path),
+                                "the folder has files already; give another folder or remove it");
         weft_names_free(&files);
         weft_free(path);
         WEFT_TRY(status);
@@ -396,7 +401,7 @@ weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
     s.other = weft_alloc_aligned(options->size * options->size * 3 + 64);
     weft_status_code status = WEFT_OK;
     if (!s.frame || !s.other)
-        status = weft_fail(WEFT_E_MEMORY, "synth: out of memory");
+        status = weft_no_memory("the synthetic footage");
     const int64_t total = options->shots + options->held_out * options->held_out_clips;
     weft_progress_begin(&s.progress, "synth", total, 0);
     s.progress.quiet |= options->quiet;

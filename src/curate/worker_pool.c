@@ -1,4 +1,4 @@
-#include "curate/pool.h"
+#include "curate/worker_pool.h"
 
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@ typedef struct child {
 
 static void child_main(const weft_pool *pool, int64_t job, int fd, pid_t parent)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphan may write behind a restarted run's back */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a child must not write after a restarted run begins */
     if (getppid() != parent)
         _exit(1);
     weft_interrupt_leave_to_parent();
@@ -48,14 +48,17 @@ static weft_status start(const weft_pool *pool, int64_t job, child *c)
 {
     int fd[2];
     if (pipe2(fd, O_CLOEXEC) != 0)
-        return weft_fail_errno("curate: a pipe for a worker");
+        return weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE,
+                          "cannot open a pipe for a worker process: %s", strerror(errno));
     const pid_t parent = getpid();
     fflush(NULL);
     const pid_t pid = fork();
     if (pid < 0) {
+        const int error = errno;
         close(fd[0]);
         close(fd[1]);
-        return weft_fail_errno("curate: a worker cannot be started");
+        return weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE, "cannot start a worker process: %s",
+                          strerror(error));
     }
     if (pid == 0) {
         close(fd[0]);
@@ -66,7 +69,7 @@ static weft_status start(const weft_pool *pool, int64_t job, child *c)
     return WEFT_OK;
 }
 
-/* Reads what the child says; false at its end. */
+/* Reads the child's messages; false at the end. */
 static bool listen_to(child *c)
 {
     char bytes[4096];
@@ -113,7 +116,7 @@ static void kill_all(child *children, int count)
         }
 }
 
-/* Waits for news of any child and treats it. */
+/* Waits for messages of any child and processes them. */
 static weft_status attend(const weft_pool *pool, child *children, int *running)
 {
     struct pollfd polled[256];
@@ -139,9 +142,8 @@ static weft_status attend(const weft_pool *pool, child *children, int *running)
 
 weft_status weft_pool_run(const weft_pool *pool)
 {
-    child *children = weft_alloc(256 * (int64_t)sizeof *children);
-    if (!children)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    child *children;
+    WEFT_TRY(WEFT_NEW(children, 256, "the curation"));
     int running = 0;
     int64_t next = 0;
     weft_status_code status = WEFT_OK;

@@ -14,11 +14,11 @@
 #include <string.h>
 
 typedef struct shard {
-    const char *name; /* in the storage; arena */
-    const char *path; /* for messages; arena */
-    uint64_t id;      /* of the name */
+    const char *name; /* name in the storage; arena */
+    const char *path; /* path in messages; arena */
+    uint64_t id;      /* hash of the name */
     weft_sample *sample;
-    int64_t first, count; /* of its samples in the dataset */
+    int64_t first, count; /* range of its samples in the dataset */
 } shard;
 
 struct weft_dataset {
@@ -28,10 +28,10 @@ struct weft_dataset {
     int64_t shards, capacity;
     int64_t count, damaged, bytes, made;
     uint64_t fingerprint;
-    weft_index_room room; /* while it is opened */
-    int32_t *guide;       /* shard of every 2^GUIDE_SHIFT'th sample */
+    weft_index_room buffer; /* while it is opened */
+    int32_t *shard_hint;    /* shard of every 2^GUIDE_SHIFT'th sample */
 };
-enum { GUIDE_SHIFT = 6 };
+enum { HINT_SHIFT = 6 };
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
@@ -42,6 +42,14 @@ static uint64_t mix_shard(uint64_t fingerprint, uint64_t id, const weft_index *i
         return weft_seed_mix(fingerprint, index->sum);
     return weft_seed_mix(weft_seed_mix(fingerprint, (uint64_t)index->facts.bytes),
                          index->facts.stamp);
+}
+
+/* The damage of an index begins with the path that the shard had when the index was written. */
+static const char *without_path(const char *damage, const char *path)
+{
+    const size_t length = strlen(path);
+    return strncmp(damage, path, length) || strncmp(damage + length, ": ", 2) ? damage
+                                                                              : damage + length + 2;
 }
 
 static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
@@ -55,14 +63,14 @@ static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
                 .path = weft_arena_printf(ds->arena, "%s/%s", weft_storage_root(ds->storage), name),
                 .id = XXH3_64bits(name, strlen(name)),
                 .first = ds->count};
-    if (!s->name || !s->path)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
-    WEFT_TRY(weft_index_get(ds->storage, name, ds->arena, &ds->room, &index, &made));
+    WEFT_TRY(WEFT_ALLOCATED(s->name && s->path, "%s", name));
+    WEFT_TRY(weft_index_get(ds->storage, name, ds->arena, &ds->buffer, &index, &made));
     if (index.damage) {
+        const char *damage = without_path(index.damage, s->path);
         if (strict)
-            return weft_fail(WEFT_E_FORMAT, "%s", index.damage);
-        weft_warn("%s; %s", index.damage,
-                  index.count ? "its whole members are used" : "the shard is left out");
+            return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = s->path), "%s", damage);
+        weft_warning(WEFT_MSG_SHARD_PARTLY_USED, WEFT_AT(.file = s->path), "%s; %s", damage,
+                     index.count ? "its intact members are used" : "the shard is skipped");
         ds->damaged++;
     }
     ds->shards++;
@@ -79,7 +87,7 @@ static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* "{000..012}.tar" -> the numbers keep their width. */
+/* Expands "{000..012}.tar"; numbers keep their width. */
 static weft_status add_braces(weft_dataset *ds, const char *name, const char *path, bool strict)
 {
     const char *open = strchr(name, '{');
@@ -87,7 +95,8 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
     int used = 0;
     if (!open || sscanf(open, "{%lld..%lld}%n", &first, &last, &used) != 2 || used == 0 ||
         first < 0 || last < first)
-        return weft_fail(WEFT_E_ARG, "%s: write braces as {000..012} in the file's name", path);
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = path),
+                          "braces must be of the form {000..012} and in the file's name");
     const int width = (int)(strstr(open, "..") - open - 1);
     for (long long i = first; i <= last; i++) {
         weft_buf one = {0};
@@ -101,25 +110,30 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
     return WEFT_OK;
 }
 
-/* Shards that weft shard wrote into the folder and that are gone are told: nothing else knows what
- * was in them. */
-static void tell_missing(const weft_dataset *ds, const weft_names *names, const char *path,
-                         const char *split)
+/* Warns of shards that weft shard wrote into the folder and that are missing: nothing else lists
+ * their samples. */
+static void report_missing(const weft_dataset *ds, const weft_names *names, const char *path,
+                           const char *split)
 {
     char *list = weft_path_join(path, "index.json");
     json_t *json = NULL;
     if (list && weft_path_exists(list) && weft_json_load(list, &json) != WEFT_OK)
-        weft_warn("%s; which shards there were is not known", weft_error_message());
+        weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED,
+                        "missing shards of this folder cannot be reported");
     const json_t *shards = json_object_get(json, "shards");
+    char full_path[1024];
     for (size_t i = 0; i < json_array_size(shards); i++) {
         const json_t *entry = json_array_get(shards, i);
         const char *file = json_string_value(json_object_get(entry, "file"));
+        snprintf(full_path, sizeof full_path, "%s/%s", weft_storage_root(ds->storage),
+                 file ? file : "");
         if (file && (!split || !strncmp(file, split, strlen(split))) &&
             !bsearch(&file, names->name, (size_t)names->count, sizeof *names->name,
                      weft_compare_text))
-            weft_warn("%s/%s is gone, and its %lld samples with it; `weft shard` writes it again",
-                      weft_storage_root(ds->storage), file,
-                      (long long)json_integer_value(json_object_get(entry, "samples")));
+            weft_warning(
+                WEFT_MSG_SHARD_PARTLY_USED, WEFT_AT(.file = full_path),
+                "the shard is missing, with its %lld samples; `weft shard` writes it again",
+                json_integer_value(json_object_get(entry, "samples")));
     }
     json_decref(json);
     weft_free(list);
@@ -142,7 +156,7 @@ static bool is_compressed(const char *name)
     return false;
 }
 
-/* "3 .mp4, 1 .json": what a folder has. */
+/* Counts the files of a folder by suffix: "3 .mp4, 1 .json". */
 static void describe_files(const weft_names *names, weft_buf *to)
 {
     enum { MOST = 8 };
@@ -164,10 +178,10 @@ static void describe_files(const weft_names *names, weft_buf *to)
         count[k]++;
     }
     for (int k = 0; k < kinds; k++)
-        weft_buf_printf(to, "%s%lld %s%s", k ? ", " : "", (long long)count[k],
+        weft_buf_printf(to, "%s%" PRId64 " %s%s", k ? ", " : "", count[k],
                         *suffix[k] ? "." : "without a suffix", suffix[k]);
     if (others)
-        weft_buf_printf(to, ", %lld others", (long long)others);
+        weft_buf_printf(to, ", %" PRId64 " others", others);
 }
 
 static weft_status fail_without_shards(const weft_names *names, const char *path, const char *split)
@@ -179,15 +193,17 @@ static weft_status fail_without_shards(const weft_names *names, const char *path
         tars |= !strcmp(weft_path_extension(names->name[i]), "tar");
     }
     describe_files(names, &files);
-    const weft_status_code status = weft_fail(
-        WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder. It has %s%s.%s%s%s%s%s",
-        path, split ? split : "", split ? "-" : "", files.len ? "files: " : "no files",
-        files.data ? files.data : "",
-        split ? " The split's name is data.split of a run, or --split; \"\" takes all shards." : "",
+    const weft_status_code status = weft_error(
+        WEFT_MSG_SHARDS_NOT_FOUND, WEFT_AT(.file = path, .value = split),
+        "the folder has no shards named %s%s*.tar. It has %s%s.%s%s%s%s%s", split ? split : "",
+        split ? "-" : "", files.len ? "files: " : "no files", files.data ? files.data : "",
+        split ? " The split's name is data.split of a run, or --split; \"\" selects all shards."
+              : "",
         split && tars ? " The .tar files belong to other splits." : "",
         compressed ? " Compressed shards are not read; decompress them, e.g. with gunzip." : "",
-        split && !strcmp(split, "heldout") ? " `weft shard --set heldout=0.1` keeps clips for it."
-                                           : "",
+        split && !strcmp(split, "heldout")
+            ? " `weft shard --set heldout=0.1` writes held-out clips."
+            : "",
         tars || compressed ? "" : " `weft shard` writes shards of the clips of `weft curate`.");
     weft_buf_free(&files);
     return status;
@@ -207,30 +223,23 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
         status = add_shard(ds, names.name[i], strict);
     }
     if (status == WEFT_OK)
-        tell_missing(ds, &names, path, split);
+        report_missing(ds, &names, path, split);
     if (status == WEFT_OK && ds->shards == 0)
         status = fail_without_shards(&names, path, split);
     weft_names_free(&names);
     return status;
 }
 
-static weft_status no_memory(const weft_dataset *ds)
+/* Fills the table that weft_dataset_at starts from: the first shard of each block of samples. */
+static weft_status make_shard_hints(weft_dataset *ds)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)ds->count);
-}
-
-/* For weft_dataset_at: the shard that a stretch of samples begins in. */
-static weft_status make_guide(weft_dataset *ds)
-{
-    const int64_t stretches = (ds->count >> GUIDE_SHIFT) + 1;
-    ds->guide = weft_alloc(stretches * (int64_t)sizeof *ds->guide);
-    if (!ds->guide)
-        return no_memory(ds);
+    const int64_t stretches = (ds->count >> HINT_SHIFT) + 1;
+    WEFT_TRY(WEFT_NEW(ds->shard_hint, stretches, "%" PRId64 " samples", ds->count));
     int64_t s = 0;
     for (int64_t i = 0; i < stretches; i++) {
-        while (s + 1 < ds->shards && ds->shard[s + 1].first <= i << GUIDE_SHIFT)
+        while (s + 1 < ds->shards && ds->shard[s + 1].first <= i << HINT_SHIFT)
             s++;
-        ds->guide[i] = (int32_t)s;
+        ds->shard_hint[i] = (int32_t)s;
     }
     return WEFT_OK;
 }
@@ -248,7 +257,7 @@ static bool has_same_key(const void *user, int64_t number)
 
 static weft_status check_keys(const weft_dataset *ds)
 {
-    enum { AHEAD = 12 }; /* samples whose places in the table are on their way */
+    enum { PREFETCH = 12 }; /* samples whose places in the table are on their way */
     weft_id_table table;
     WEFT_TRY(weft_id_table_create(ds->count, &table));
     weft_status_code status = WEFT_OK;
@@ -256,15 +265,15 @@ static weft_status check_keys(const weft_dataset *ds)
         const shard *own = &ds->shard[i];
         for (int64_t k = 0; k < own->count && status == WEFT_OK; k++) {
             const same_key s = {ds, &own->sample[k]};
-            if (k + AHEAD < own->count)
-                weft_id_table_expect(&table, own->sample[k + AHEAD].id);
+            if (k + PREFETCH < own->count)
+                weft_id_table_expect(&table, own->sample[k + PREFETCH].id);
             const int64_t other = weft_id_table_find(&table, s.sample->id, has_same_key, &s);
             if (other >= 0)
-                status = weft_fail(WEFT_E_FORMAT,
-                                   "%s: the key \"%s\" stands for another sample in %s; rename one "
-                                   "of them, or write the members of a sample side by side",
-                                   own->path, s.sample->key,
-                                   ds->shard[weft_dataset_at(ds, other)->shard].path);
+                status = weft_error(WEFT_MSG_SHARD_DAMAGED,
+                                    WEFT_AT(.file = own->path, .key = s.sample->key),
+                                    "another sample in %s has the same key. Rename one of them, or "
+                                    "write the members of a sample next to each other.",
+                                    ds->shard[weft_dataset_at(ds, other)->shard].path);
             weft_id_table_put(&table, s.sample->id, own->first + k);
         }
     }
@@ -280,19 +289,17 @@ static weft_status add_path(weft_dataset *ds, const char *path, const char *spli
         return add_folder(ds, path, split, strict);
     }
     if (!strchr(path, '{') && !weft_path_exists(path))
-        return weft_fail(
-            WEFT_E_NOT_FOUND,
-            "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one",
-            path, path);
+        return weft_error(WEFT_MSG_SHARDS_NOT_FOUND, WEFT_AT(.file = path),
+                          "this shard or folder of shards does not exist; `weft shard --in CURATED "
+                          "--out %s` writes one",
+                          path);
     if (is_compressed(base))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: compressed shards are not read, because samples are read at random "
-                         "places; decompress it, e.g. with gunzip",
-                         path);
+        return weft_error(WEFT_MSG_SHARD_UNSUPPORTED, WEFT_AT(.file = path),
+                          "compressed shards are not read, because samples are read in random "
+                          "order. Decompress the shard, e.g. with gunzip.");
     char *folder = weft_arena_printf(ds->arena, "%.*s",
                                      (int)(base - path > 1 ? base - path - 1 : base - path), path);
-    if (!folder)
-        return no_memory(ds);
+    WEFT_TRY(WEFT_ALLOCATED(folder, "%" PRId64 " samples", ds->count));
     WEFT_TRY(weft_storage_open(base == path ? "." : folder, &ds->storage));
     return strchr(path, '{') ? add_braces(ds, base, path, strict) : add_shard(ds, base, strict);
 }
@@ -305,12 +312,12 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
         ds->arena = weft_arena_create();
     if (!ds || !ds->arena) {
         weft_free(ds);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        return weft_no_memory("%s", path);
     }
     weft_status_code status = add_path(ds, path, split, strict);
-    weft_free(ds->room.data);
+    weft_free(ds->buffer.data);
     if (status == WEFT_OK)
-        status = make_guide(ds);
+        status = make_shard_hints(ds);
     if (status == WEFT_OK)
         status = check_keys(ds);
     if (status != WEFT_OK) {
@@ -318,8 +325,8 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
         return status;
     }
     if (ds->made)
-        weft_debug("%s: the indexes of %lld of %lld shards were made", path, (long long)ds->made,
-                   (long long)ds->shards);
+        weft_debug("%s: the indexes of %" PRId64 " of %" PRId64 " shards were made", path, ds->made,
+                   ds->shards);
     *dataset = ds;
     return WEFT_OK;
 }
@@ -330,12 +337,12 @@ void weft_dataset_close(weft_dataset *ds)
         return;
     weft_storage_close(ds->storage);
     weft_free(ds->shard);
-    weft_free(ds->guide);
+    weft_free(ds->shard_hint);
     weft_arena_free(ds->arena);
     weft_free(ds);
 }
 
-/* ---- what is there ------------------------------------------------------------------------- */
+/* ---- contents ------------------------------------------------------------------------------ */
 
 int64_t weft_dataset_count(const weft_dataset *ds)
 {
@@ -344,7 +351,7 @@ int64_t weft_dataset_count(const weft_dataset *ds)
 
 const weft_sample *weft_dataset_at(const weft_dataset *ds, int64_t index)
 {
-    const shard *s = &ds->shard[ds->guide[index >> GUIDE_SHIFT]];
+    const shard *s = &ds->shard[ds->shard_hint[index >> HINT_SHIFT]];
     while (index - s->first >= s->count)
         s++;
     return &s->sample[index - s->first];
@@ -373,7 +380,7 @@ int64_t weft_dataset_bytes(const weft_dataset *ds)
 int64_t weft_dataset_resident(const weft_dataset *ds)
 {
     return weft_arena_bytes(ds->arena) + ds->capacity * (int64_t)sizeof *ds->shard +
-           ((ds->count >> GUIDE_SHIFT) + 1) * (int64_t)sizeof *ds->guide;
+           ((ds->count >> HINT_SHIFT) + 1) * (int64_t)sizeof *ds->shard_hint;
 }
 
 const weft_storage *weft_dataset_storage(const weft_dataset *ds)
@@ -409,13 +416,12 @@ weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *s
                                     weft_part_bytes *to, void *rest)
 {
     const shard *s = &ds->shard[sample->shard];
-    if (head + 1 > to->room) {
+    if (head + 1 > to->capacity) {
         weft_free(to->data);
         *to = (weft_part_bytes){.data = weft_alloc_aligned(head + 1)};
-        if (!to->data)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld bytes of %s.%s", s->path,
-                             (long long)head, sample->key, part->suffix);
-        to->room = head + 1;
+        WEFT_TRY(WEFT_ALLOCATED(to->data, "%s: %" PRId64 " bytes of %s.%s", s->path, head,
+                                sample->key, part->suffix));
+        to->capacity = head + 1;
     }
     to->bytes = head;
     to->data[head] = 0;
@@ -425,13 +431,15 @@ weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *s
     weft_status_code status = read_hot(ds, s, part->at, head, to->data, sum);
     if (status == WEFT_OK)
         status = read_hot(ds, s, part->at + head, part->bytes - head, rest, sum);
+    char member[512];
+    snprintf(member, sizeof member, "%s.%s", sample->key, part->suffix);
     if (status != WEFT_OK)
-        return weft_fail_context(status, "%s.%s", sample->key, part->suffix);
+        return weft_error_at(status, WEFT_AT(.file = s->path, .key = member));
     if (sum && XXH3_64bits_digest(sum) != part->sum)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: %s.%s: its bytes are not those that were written (checksum); if the "
-                         "shard was changed on purpose, remove %s.index",
-                         s->path, sample->key, part->suffix, s->path);
+        return weft_error(WEFT_MSG_CHECKSUM_MISMATCH, WEFT_AT(.file = s->path, .key = member),
+                          "the bytes of this member differ from the written ones (checksum). If "
+                          "the shard was changed on purpose, remove %s.index.",
+                          s->path);
     return WEFT_OK;
 }
 
@@ -458,7 +466,7 @@ weft_status weft_dataset_caption(const weft_dataset *ds, const weft_sample *samp
     json_t *json;
     const char *wrong;
     WEFT_TRY(weft_json_parse(to->data, to->bytes, sample->key, &json));
-    const char *caption = weft_meta_caption(json, &wrong);
+    const char *caption = weft_metadata_caption(json, &wrong);
     to->bytes = caption ? (int64_t)strlen(caption) : 0; /* shorter than the JSON that holds it */
     memmove(to->data, caption ? caption : "", (size_t)to->bytes);
     to->data[to->bytes] = 0;

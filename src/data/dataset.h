@@ -1,9 +1,9 @@
 /* A dataset: WebDataset shards of a storage, by their indexes.
  *
- * A member's key is its path up to the first dot of the file name, its suffix what follows, in
- * lower case; members of one key that stand together make a sample (webdataset's rule). Names
- * "__...__" are metadata and skipped. Nothing but the indexes is kept: about 56 bytes a sample, 40
- * a part, and the key; what a part holds is read when it is wanted. */
+ * A member's key is its path up to the first dot of the file name. Its suffix is the rest, in lower
+ * case. Adjacent members of one key form a sample (webdataset's rule). Names "__...__" are metadata
+ * and skipped. Only the indexes are kept in memory: about 56 bytes per sample, 40 per part, and the
+ * key. The content of a part is read on request. */
 #ifndef WEFT_DATA_DATASET_H
 #define WEFT_DATA_DATASET_H
 
@@ -19,7 +19,7 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
 void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
 int64_t weft_dataset_count(const weft_dataset *dataset);
-/* In order of shards and members. */
+/* Sample `index` in the order of shards and members. */
 const weft_sample *weft_dataset_at(const weft_dataset *dataset, int64_t index);
 /* Name of the file of a shard, with the path of the storage. */
 const char *weft_dataset_shard(const weft_dataset *dataset, int64_t index);
@@ -27,24 +27,24 @@ const char *weft_dataset_shard(const weft_dataset *dataset, int64_t index);
 uint64_t weft_dataset_shard_id(const weft_dataset *dataset, int64_t index);
 /* Shards that were damaged. */
 int64_t weft_dataset_damaged(const weft_dataset *dataset);
-int64_t weft_dataset_bytes(const weft_dataset *dataset);    /* of all shards */
-int64_t weft_dataset_resident(const weft_dataset *dataset); /* of memory that it holds */
+int64_t weft_dataset_bytes(const weft_dataset *dataset);    /* bytes of all shards */
+int64_t weft_dataset_resident(const weft_dataset *dataset); /* bytes of memory in use */
 const weft_storage *weft_dataset_storage(const weft_dataset *dataset);
-/* Of the shards' names and contents: another one when a shard was written anew. Contents are known
- * by the checksum that `weft shard` wrote; of other shards size and time of change stand for it. */
+/* A hash of the shards' names and contents, which changes when a shard is rewritten. Contents are
+ * identified by the checksum that `weft shard` wrote, or else by size and time of change. */
 uint64_t weft_dataset_fingerprint(const weft_dataset *dataset);
 
 /* Bytes that are used again and again. */
 typedef struct weft_part_bytes {
     char *data; /* weft_free */
-    int64_t bytes, room;
+    int64_t bytes, capacity;
 } weft_part_bytes;
-/* Reads a part (a NUL stands behind it). With `verify` a part whose checksum is known and differs
- * is WEFT_E_FORMAT; a shard that was cut since it was opened is WEFT_E_IO. From any thread. */
+/* Reads a part and appends a NUL. Thread-safe. WEFT_E_FORMAT: with `verify`, the part differs from
+ * its known checksum. WEFT_E_IO: the shard was truncated after it was opened. */
 weft_status weft_dataset_read(const weft_dataset *dataset, const weft_sample *sample,
                               const weft_part_data *part, bool verify, weft_part_bytes *to);
-/* The same into two places: the first `head` bytes to to->data, what follows them to `rest`, which
- * nobody copies then. After an error `rest` holds anything. */
+/* Reads a part into two buffers without a copy: the first `head` bytes to to->data, the other bytes
+ * to `rest`. After an error the content of `rest` is undefined. */
 weft_status weft_dataset_read_apart(const weft_dataset *dataset, const weft_sample *sample,
                                     const weft_part_data *part, bool verify, int64_t head,
                                     weft_part_bytes *to, void *rest);

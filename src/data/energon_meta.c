@@ -1,8 +1,9 @@
-#include "data/energon.h"
+#include "data/energon_meta.h"
 
 #include "base/json.h"
 #include "data/index.h"
-#include "format/tar.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +20,16 @@ static weft_status read_archive(void *self, int64_t at, int64_t bytes, void *to)
     return weft_storage_read(a->storage, a->name, at, bytes, to);
 }
 
-static void put_place(weft_buf *out, int64_t place)
+static void put_offset(weft_buf *out, int64_t offset)
 {
     unsigned char bytes[8];
     for (int i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)((uint64_t)place >> (8 * i));
+        bytes[i] = (unsigned char)((uint64_t)offset >> (8 * i));
     weft_buf_append(out, (const char *)bytes, 8);
 }
 
-/* Where the samples of an archive begin, and where the last one ends. */
-static void list_places(const weft_tar_index *tar, weft_buf *out)
+/* Appends the offset of each sample of an archive, and the end of the last one. */
+static void list_offsets(const weft_tar_index *tar, weft_buf *out)
 {
     const char *last = "";
     int64_t last_len = -1, end = 0;
@@ -40,35 +41,33 @@ static void list_places(const weft_tar_index *tar, weft_buf *out)
         if (!weft_webdataset_split(m->name, &len, &suffix) ||
             (len == last_len && !strncmp(last, m->name, (size_t)len)))
             continue;
-        put_place(out, m->header);
+        put_offset(out, m->header);
         last = m->name;
         last_len = len;
     }
-    put_place(out, end);
+    put_offset(out, end);
 }
 
-static weft_status write_places(weft_storage *storage, const char *shard)
+static weft_status write_offsets(weft_storage *storage, const char *shard)
 {
-    char beside[300];
+    char index_path[300];
     weft_storage_facts facts;
     weft_tar_index tar = {0};
-    weft_buf places = {0};
+    weft_buf offsets = {0};
     archive a = {.storage = storage, .name = shard};
-    snprintf(beside, sizeof beside, "%s.idx", shard);
-    if (weft_storage_facts_of(storage, beside, &facts) == WEFT_OK)
+    snprintf(index_path, sizeof index_path, "%s.idx", shard);
+    if (weft_storage_facts_of(storage, index_path, &facts) == WEFT_OK)
         return WEFT_OK;
     WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
     weft_arena *arena = weft_arena_create();
     const weft_tar_input input = {.self = &a, .bytes = facts.bytes, .read = read_archive};
-    weft_status_code status = arena ? weft_tar_open(&input, shard, arena, &tar)
-                                    : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
-    if (status == WEFT_OK) {
-        list_places(&tar, &places);
-        status = weft_buf_check(&places);
-    }
-    if (status == WEFT_OK)
-        status = weft_storage_put(storage, beside, places.data, places.len);
-    weft_buf_free(&places);
+    weft_status_code status;
+    WEFT_GO(arena ? weft_tar_open(&input, shard, arena, &tar) : weft_no_memory("%s", shard));
+    list_offsets(&tar, &offsets);
+    WEFT_GO(weft_buf_check(&offsets));
+    WEFT_GO(weft_storage_put(storage, index_path, offsets.data, offsets.len));
+out:
+    weft_buf_free(&offsets);
     weft_tar_close(&tar);
     weft_arena_free(arena);
     return status;
@@ -119,8 +118,7 @@ static weft_status write_counts(weft_storage *storage, const json_t *shards)
     json_t *info = json_pack("{s:o}", "shard_counts", counts);
     char *dump = info ? json_dumps(info, JSON_INDENT(2)) : NULL;
     json_decref(info);
-    if (!dump)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for .nv-meta");
+    WEFT_TRY(WEFT_ALLOCATED(dump, ".nv-meta"));
     weft_buf_printf(&text, "%s\n", dump);
     free(dump);
     const weft_status_code status = put_text(storage, ".nv-meta/.info.json", &text);
@@ -132,7 +130,7 @@ weft_status weft_energon_write(weft_storage *storage, const json_t *shards)
 {
     static const char dataset[] = "__module__: megatron.energon\n__class__: CrudeWebdataset\n";
     for (size_t i = 0; i < json_array_size(shards); i++)
-        WEFT_TRY(write_places(
+        WEFT_TRY(write_offsets(
             storage, json_string_value(json_object_get(json_array_get(shards, i), "file"))));
     WEFT_TRY(weft_storage_put(storage, ".nv-meta/dataset.yaml", dataset, sizeof dataset - 1));
     WEFT_TRY(write_split(storage, shards));

@@ -9,18 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What split.json holds of one seed and share:
+/* The content of split.json for one seed and share:
  *   {"seed": 0, "heldout": 0.05, "sources": {"b.mp4": true},
  *    "clips": {"a.mp4": [{"id": "a-000120", "frames": [120, 239]}]}}
- * sources: held out although their own number is not below the share; clips: of sources whose clips
- * were split one by one. */
+ * sources: held out although their random number is not below the share. clips: held-out clips of
+ * sources whose clips were split individually. */
 typedef struct memory {
     json_t *sources, *clips; /* owned */
 } memory;
 
 static weft_status out_of_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the split of the clips");
+    return weft_no_memory("the split of the clips");
 }
 
 static bool same_seed(const weft_split_request *q, const json_t *entry)
@@ -33,17 +33,69 @@ static double share_of(const json_t *entry)
     return json_number_value(json_object_get(entry, "heldout"));
 }
 
+static const char *wrong_clips(const json_t *list)
+{
+    if (!json_is_array(list))
+        return "\"clips\" must have the form {\"a.mp4\": [...]}";
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        if (!json_is_string(json_object_get(one, "id")) ||
+            json_array_size(json_object_get(one, "frames")) != 2)
+            return "a clip must have the form {\"id\": \"a-000120\", \"frames\": [120, 239]}";
+    }
+    return NULL;
+}
+
+/* The defect of an entry; NULL: none. An unknown entry must not be ignored: held-out clips would
+ * move into the training set. */
+static const char *wrong_entry(const json_t *entry)
+{
+    const char *source, *wrong = NULL;
+    json_t *list;
+    if (!json_is_integer(json_object_get(entry, "seed")) ||
+        !json_is_number(json_object_get(entry, "heldout")))
+        return "an entry has no \"seed\" and \"heldout\"";
+    if (!json_is_object(json_object_get(entry, "sources")))
+        return "\"sources\" must have the form {\"b.mp4\": true}";
+    if (!json_is_object(json_object_get(entry, "clips")))
+        return "\"clips\" must have the form {\"a.mp4\": [...]}";
+    json_object_foreach(json_object_get(entry, "clips"), source, list)
+    {
+        wrong = wrong ? wrong : wrong_clips(list);
+    }
+    return wrong;
+}
+
+static weft_status check_file(const json_t *file, const char *path)
+{
+    const json_t *entries = json_object_get(file, "splits");
+    const char *wrong = NULL;
+    if (json_integer_value(json_object_get(file, "version")) != 1)
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "version"),
+                          "the version must be 1");
+    if (!json_is_array(entries))
+        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = path, .key = "splits"),
+                          "expected a list");
+    for (size_t i = 0; i < json_array_size(entries) && !wrong; i++)
+        wrong = wrong_entry(json_array_get(entries, i));
+    return wrong ? weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = "splits"), "%s",
+                              wrong)
+                 : WEFT_OK;
+}
+
 /* The entries of a folder's split.json; new reference, empty if the folder has none. */
 static weft_status read_entries(const char *folder, json_t **entries)
 {
     char *path = weft_path_join(folder, "split.json");
     json_t *file = NULL;
-    weft_status_code status = path ? WEFT_OK : out_of_memory();
+    weft_status_code status = WEFT_ALLOCATED(path, "the split of the clips");
     if (status == WEFT_OK && weft_path_exists(path)) {
         status = weft_json_load(path, &file);
+        if (status == WEFT_OK)
+            status = check_file(file, path);
         if (status != WEFT_OK)
-            status = weft_fail_context(status, "which clips were held out before is not known; "
-                                               "repair the file, or remove it for a new split");
+            status = weft_error_add(status, "It lists the clips that were held out before. Repair "
+                                            "it, or remove it for a new split.");
     }
     *entries = json_incref(json_object_get(file, "splits"));
     if (!json_is_array(*entries)) {
@@ -85,7 +137,7 @@ static weft_status remember(const weft_split_request *q, const char *folder, con
     json_t *entries, *file = NULL;
     weft_status_code status = WEFT_OK;
     char *path = weft_path_join(folder, "split.json");
-    WEFT_GO(path ? WEFT_OK : out_of_memory());
+    WEFT_GO(WEFT_ALLOCATED(path, "the split of the clips"));
     WEFT_GO(read_entries(folder, &entries));
     for (size_t i = json_array_size(entries); i-- > 0;) {
         const json_t *entry = json_array_get(entries, i);
@@ -110,7 +162,8 @@ static bool overlaps(const weft_split_clip *c, const json_t *frames)
            json_integer_value(json_array_get(frames, 0)) <= c->last;
 }
 
-/* Whether it is in the list, or shows frames of a clip that is: a source may be cut anew. */
+/* Whether the clip is in the list or has frames of a listed clip. Curation may split a source video
+ * differently later. */
 static bool is_listed(const weft_split_clip *c, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -155,7 +208,8 @@ static bool one_source(const weft_split_clip *clip, int64_t count)
     return count > 1;
 }
 
-/* Holds out at least one clip: those of the source that the next greater share would take. */
+/* Holds out at least one clip: the clips of the source with the lowest random number above the
+ * share. */
 static void hold_out_one(weft_split_clip *clip, int64_t count, bool divided)
 {
     int64_t least = 0;
@@ -169,7 +223,7 @@ static void hold_out_one(weft_split_clip *clip, int64_t count, bool divided)
         clip[i].heldout = divided ? i == least : !strcmp(clip[i].source, clip[least].source);
 }
 
-/* Adds the exceptions of this split to what is remembered. */
+/* Adds the exceptions of this split to split.json. */
 static weft_status note(const weft_split_request *q, const weft_split_clip *clip, int64_t count,
                         const char *divided, memory *m)
 {
@@ -209,12 +263,14 @@ static void report_share(const weft_split_request *q, const weft_split_clip *cli
     const double wanted = q->share * (double)count;
     if (count < 2 || fabs((double)heldout - wanted) <= fmax(1, wanted / 2))
         return;
-    weft_warn("heldout: %lld of %lld clips (%.0f %%) are held out, and %g %% were requested. All "
-              "clips of a source video are on one side, and %lld of %lld source videos are held "
-              "out. More source videos bring the share closer",
-              (long long)heldout, (long long)count, 100 * (double)heldout / (double)count,
-              100 * q->share, (long long)sources_of(clip, count, true),
-              (long long)sources_of(clip, count, false));
+    weft_warning(WEFT_MSG_HELDOUT_CHANGED, WEFT_AT(.key = "heldout", WEFT_NUMBER(q->share)),
+                 "%" PRId64 " of %" PRId64
+                 " clips (%.0f %%) are held out, and %g %% were requested. All clips "
+                 "of a source video are on one side, and %" PRId64 " of %" PRId64
+                 " source videos are held out. "
+                 "More source videos bring the share closer",
+                 heldout, count, 100 * (double)heldout / (double)count, 100 * q->share,
+                 sources_of(clip, count, true), sources_of(clip, count, false));
 }
 
 /* A smaller share than before in the same folder of shards moves clips into training, as asked. */
@@ -223,9 +279,11 @@ static void report_smaller(const weft_split_request *q, const json_t *entries)
     for (size_t i = 0; i < json_array_size(entries); i++)
         if (same_seed(q, json_array_get(entries, i)) &&
             share_of(json_array_get(entries, i)) > q->share) {
-            weft_warn("%s: heldout is %g and was %g here: clips that were held out move into "
-                      "training",
-                      q->out, q->share, share_of(json_array_get(entries, i)));
+            weft_warning(WEFT_MSG_HELDOUT_CHANGED,
+                         WEFT_AT(.file = q->out, .key = "heldout", WEFT_NUMBER(q->share)),
+                         "the share is %g and was %g in this folder; clips that were held out move "
+                         "into training",
+                         q->share, share_of(json_array_get(entries, i)));
             return;
         }
 }
@@ -250,7 +308,7 @@ weft_status weft_split_choose(const weft_split_request *q, weft_split_clip *clip
 {
     memory m = {json_object(), json_object()};
     json_t *here = NULL, *source = NULL;
-    weft_status_code status = m.sources && m.clips ? WEFT_OK : out_of_memory();
+    weft_status_code status = WEFT_ALLOCATED(m.sources && m.clips, "the split of the clips");
     WEFT_GO(status);
     WEFT_GO(read_entries(q->out, &here));
     report_smaller(q, here);

@@ -1,8 +1,8 @@
-/* Which clips are held out of training.
+/* Selects the clips that are held out of training.
  *
  * A clip is held out if a random number of its source video is below the requested share, so the
- * split is a function of the source's name and does not depend on the other clips. The exceptions
- * are remembered in split.json, in the folder of the shards and in that of the clips, and hold in
+ * split is a function of the source's name and does not depend on the other clips. Exceptions are
+ * stored in split.json, in the folder of the shards and in the folder of the clips. They hold in
  * later runs: a clip that was held out stays held out. */
 #ifndef WEFT_DATA_HELDOUT_H
 #define WEFT_DATA_HELDOUT_H
@@ -23,7 +23,7 @@ typedef struct weft_split_clip {
  * clip may be kept under another name. */
 typedef struct weft_split_copy {
     const char *kept, *rejected; /* names of both sources; borrowed */
-    double draw;                 /* of the rejected one */
+    double draw;                 /* random number of the rejected copy */
 } weft_split_copy;
 
 typedef struct weft_split_request {
@@ -34,9 +34,9 @@ typedef struct weft_split_request {
     int64_t copies;
 } weft_split_request;
 
-/* Of a source, either all clips are held out or none, with two exceptions: clips of the only source
- * are split one by one, and of two or more clips at least one is held out. Warns if the achieved
- * share differs much from the requested one. Writes split.json. */
+/* Holds out all clips of a source or none, with two exceptions: clips of the only source are split
+ * individually, and at least one of two or more clips is held out. Warns if the achieved share
+ * differs much from the requested one. Writes split.json. */
 weft_status weft_split_choose(const weft_split_request *request, weft_split_clip *clip,
                               int64_t count);
 

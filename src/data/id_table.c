@@ -8,13 +8,13 @@ weft_status weft_id_table_create(int64_t most, weft_id_table *table)
 {
     int64_t slots = 64;
     if (most >= UINT32_MAX)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%lld samples: there may be %lld at most",
-                         (long long)most, (long long)UINT32_MAX - 1);
+        return weft_error(WEFT_MSG_SHARD_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(most)),
+                          "a data set of %" PRId64 " samples is too large; the limit is %lld", most,
+                          (long long)UINT32_MAX - 1);
     while (slots < 2 * most)
         slots *= 2;
-    uint64_t *entry = weft_alloc(slots * (int64_t)sizeof *entry);
-    if (!entry)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)most);
+    uint64_t *entry;
+    WEFT_TRY(WEFT_NEW(entry, slots, "%" PRId64 " samples", most));
     *table = (weft_id_table){entry, (uint64_t)slots - 1};
     return WEFT_OK;
 }

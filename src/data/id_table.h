@@ -1,8 +1,8 @@
-/* Numbers by 64-bit ids: where samples are looked up by their keys' hashes.
+/* A hash table from 64-bit ids to numbers, for samples by the hashes of their keys.
  *
  *     entry = upper half of the id | number + 1      0: free; open addressing, at most half full
  *
- * Half of an id may be another's too: whoever looks says whether it is the one that is meant. */
+ * Two ids can have the same upper half, so the caller checks each candidate. */
 #ifndef WEFT_DATA_ID_TABLE_H
 #define WEFT_DATA_ID_TABLE_H
 
@@ -20,7 +20,7 @@ void weft_id_table_put(weft_id_table *table, uint64_t id, int64_t number);
 /* The first number that was put under `id` and is `meant`; -1: none. */
 int64_t weft_id_table_find(const weft_id_table *table, uint64_t id,
                            bool (*meant)(const void *user, int64_t number), const void *user);
-/* `id` will be asked for soon: a large table lies in far memory. */
+/* Prefetches the entry of `id` into the cache, as a large table is in slow memory. */
 static inline void weft_id_table_expect(const weft_id_table *table, uint64_t id)
 {
     __builtin_prefetch(&table->entry[id & table->mask], 1);

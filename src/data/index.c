@@ -3,8 +3,9 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "data/id_table.h"
-#include "format/npy.h"
-#include "format/tar.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_read.h"
+#include "format/tensors/npy.h"
 #include "video/reader.h"
 
 #include <ctype.h>
@@ -48,20 +49,21 @@ const weft_part_data *weft_sample_video(const weft_sample *sample)
     return NULL;
 }
 
-/* By curation's name, else by the one that other tools use; 0 when neither is there. */
+/* Reads a number by the name that curation writes, else by the name of other tools; 0 without both.
+ */
 static double number(const json_t *json, const char *key, const char *other)
 {
     const json_t *value = json_object_get(json, key);
     const double n = json_number_value(value ? value : json_object_get(json, other));
-    return n >= 0 && n <= INT32_MAX ? n : 0; /* what no video can be says nothing */
+    return n >= 0 && n <= INT32_MAX ? n : 0; /* an impossible value counts as missing */
 }
 
-int64_t weft_meta_frames(const json_t *meta)
+int64_t weft_metadata_frames(const json_t *meta)
 {
     return (int64_t)number(meta, "num_frames", "frames");
 }
 
-const char *weft_meta_caption(const json_t *meta, const char **wrong)
+const char *weft_metadata_caption(const json_t *meta, const char **wrong)
 {
     const json_t *caption = json_object_get(meta, "caption");
     *wrong = NULL;
@@ -93,7 +95,7 @@ int64_t weft_caption_clean(char *text, int64_t bytes)
  * that end with a NUL. */
 typedef struct stored_header {
     char magic[8];
-    int64_t bytes; /* of the shard */
+    int64_t bytes; /* size of the shard */
     uint64_t stamp, sum;
     int64_t samples, parts, shapes, text; /* counts; text in bytes, a multiple of 8 */
     int64_t damage;                       /* place in the text; -1: whole */
@@ -125,7 +127,8 @@ static uint64_t check_of(const stored_header *header, const void *rest, int64_t 
     return XXH3_64bits(&h, sizeof h);
 }
 
-/* The place of a string in the text; those of few kinds (suffixes) are looked up first. */
+/* Returns the offset of a string in the text section and adds the string if it is new. Strings with
+ * few distinct values (suffixes) are looked up first. */
 static uint32_t put_text(weft_buf *text, const char *string, int64_t length)
 {
     const int64_t at = text->len;
@@ -136,7 +139,7 @@ static uint32_t put_text(weft_buf *text, const char *string, int64_t length)
 
 typedef struct suffix_table {
     const char *name[64];
-    uint32_t place[64];
+    uint32_t offset[64];
     int count;
 } suffix_table;
 
@@ -144,13 +147,13 @@ static uint32_t put_suffix(suffix_table *table, weft_buf *text, const char *suff
 {
     for (int i = 0; i < table->count; i++)
         if (!strcmp(table->name[i], suffix))
-            return table->place[i];
-    const uint32_t place = put_text(text, suffix, (int64_t)strlen(suffix));
+            return table->offset[i];
+    const uint32_t offset = put_text(text, suffix, (int64_t)strlen(suffix));
     if (table->count < WEFT_COUNT(table->name)) {
         table->name[table->count] = suffix;
-        table->place[table->count++] = place;
+        table->offset[table->count++] = offset;
     }
-    return place;
+    return offset;
 }
 
 void weft_index_encode(const weft_index *index, weft_buf *out)
@@ -252,13 +255,13 @@ static bool sizes_fit(const stored_header *h, int64_t bytes)
 static bool reserve(decoding *d, weft_arena *arena)
 {
     const stored_header *h = &d->h;
-    char *room =
+    char *block =
         weft_arena_alloc(arena, h->samples * (int64_t)sizeof(weft_sample) +
                                     h->parts * (int64_t)sizeof(weft_part_data) +
                                     h->shapes * (int64_t)sizeof(weft_part_shape) + h->text);
-    if (!room)
+    if (!block)
         return false;
-    d->to_sample = (weft_sample *)(void *)room;
+    d->to_sample = (weft_sample *)(void *)block;
     d->to_part = (weft_part_data *)(void *)(d->to_sample + h->samples);
     d->to_shape = (weft_part_shape *)(void *)(d->to_part + h->parts);
     d->to_text = (char *)(d->to_shape + h->shapes);
@@ -310,21 +313,25 @@ weft_status weft_index_decode(const void *data, int64_t bytes, const char *where
     decoding d;
     const char *at = data;
     if (bytes < (int64_t)sizeof d.h)
-        return weft_fail(WEFT_E_FORMAT, "%s: too short for a shard's index", where);
+        return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = where),
+                          "the file has %" PRId64 " bytes, too few for the index of a shard",
+                          bytes);
     memcpy(&d.h, data, sizeof d.h);
     if (memcmp(d.h.magic, magic, sizeof magic) != 0 || !sizes_fit(&d.h, bytes) ||
         d.h.check != check_of(&d.h, at + sizeof d.h, bytes - (int64_t)sizeof d.h))
-        return weft_fail(WEFT_E_FORMAT, "%s: no index of a shard, or a damaged one", where);
+        return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = where),
+                          "the file is not the index of a shard, or it is damaged");
     d.sample = (const void *)(at + sizeof d.h);
     d.part = (const void *)(d.sample + d.h.samples);
     d.shape = (const void *)(d.part + d.h.parts);
     d.text = (const char *)(d.shape + d.h.shapes);
     if (d.text[d.h.text - 1] != 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: its text does not end", where);
-    if (!reserve(&d, arena))
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+        return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = where),
+                          "the text of the index does not end");
+    WEFT_TRY(WEFT_ALLOCATED(reserve(&d, arena), "%s", where));
     if (!decode_lists(&d))
-        return weft_fail(WEFT_E_FORMAT, "%s: places outside of the shard or the index", where);
+        return weft_error(WEFT_MSG_SHARD_DAMAGED, WEFT_AT(.file = where),
+                          "the index refers to bytes outside of the shard or of itself");
     *index = (weft_index){.facts = {.bytes = d.h.bytes, .stamp = d.h.stamp},
                           .sum = d.h.sum,
                           .sample = d.to_sample,
@@ -341,25 +348,20 @@ enum { META_LIMIT = 1 << 24 };
 typedef struct making {
     weft_storage *storage;
     const char *shard;
-    char *path;        /* for messages */
-    weft_arena *names; /* of members, keys, suffixes, shapes: until it is encoded */
+    char *path;        /* path in messages */
+    weft_arena *names; /* members, keys, suffixes, shapes, until the index is encoded */
     weft_sample *sample;
     int64_t count, capacity;
-    weft_part_data *part; /* of all samples, one after the other */
+    weft_part_data *part; /* parts of all samples, contiguous */
     int64_t parts, part_capacity;
-    char *bytes; /* of a part that is looked at */
-    int64_t room;
+    char *bytes; /* content of the current part */
+    int64_t byte_capacity;
 } making;
 
 static weft_status read_shard(void *self, int64_t at, int64_t bytes, void *to)
 {
     const making *m = self;
     return weft_storage_read(m->storage, m->shard, at, bytes, to);
-}
-
-static weft_status out_of_memory(const making *m)
-{
-    return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
 }
 
 static char *lower_copy(weft_arena *arena, const char *text)
@@ -370,15 +372,14 @@ static char *lower_copy(weft_arena *arena, const char *text)
     return copy;
 }
 
-/* Into m->bytes, with a NUL behind it. */
+/* Reads the part into m->bytes and appends a NUL. */
 static weft_status read_part(making *m, const weft_part_data *p)
 {
-    if (p->bytes + 1 > m->room) {
+    if (p->bytes + 1 > m->byte_capacity) {
         char *larger = weft_realloc(m->bytes, p->bytes + 1);
-        if (!larger)
-            return out_of_memory(m);
+        WEFT_TRY(WEFT_ALLOCATED(larger, "%s", m->path));
         m->bytes = larger;
-        m->room = p->bytes + 1;
+        m->byte_capacity = p->bytes + 1;
     }
     m->bytes[p->bytes] = 0;
     return weft_storage_read(m->storage, m->shard, p->at, p->bytes, m->bytes);
@@ -388,15 +389,14 @@ static weft_status add_part(making *m, weft_sample *s, const char *suffix,
                             const weft_tar_member *member)
 {
     const char *own = lower_copy(m->names, suffix);
-    if (!own)
-        return out_of_memory(m);
+    WEFT_TRY(WEFT_ALLOCATED(own, "%s", m->path));
     for (int i = 0; i < s->part_count; i++)
         if (!strcmp(m->part[m->parts - s->part_count + i].suffix, own))
-            return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has the suffix .%s twice", m->path,
-                             s->key, own);
+            return weft_error(WEFT_MSG_SAMPLE_DAMAGED, WEFT_AT(.file = m->path, .key = s->key),
+                              "the sample has the suffix .%s twice", own);
     if (s->part_count == WEFT_SAMPLE_MAX_PARTS)
-        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has more than %d parts", m->path, s->key,
-                         WEFT_SAMPLE_MAX_PARTS);
+        return weft_error(WEFT_MSG_SAMPLE_DAMAGED, WEFT_AT(.file = m->path, .key = s->key),
+                          "the sample has more than %d parts", WEFT_SAMPLE_MAX_PARTS);
     WEFT_TRY(weft_grow((void **)&m->part, m->parts, &m->part_capacity, sizeof *m->part));
     m->part[m->parts++] = (weft_part_data){.suffix = own, .at = member->at, .bytes = member->bytes};
     s->part_count++;
@@ -418,15 +418,14 @@ static weft_status group(making *m, const weft_tar_index *tar)
             last = &m->sample[m->count++];
             *last = (weft_sample){
                 .key = weft_arena_printf(m->names, "%.*s", (int)key_len, member->name)};
-            if (!last->key)
-                return out_of_memory(m);
+            WEFT_TRY(WEFT_ALLOCATED(last->key, "%s", m->path));
         }
         WEFT_TRY(add_part(m, last, suffix, member));
     }
     return WEFT_OK;
 }
 
-/* From the .json; a sample whose .json is damaged keeps its other parts. */
+/* Reads the .json of a sample; a sample with a damaged .json keeps its other parts. */
 static weft_status read_meta(making *m, weft_sample *s, bool *captioned)
 {
     const weft_part_data *meta = weft_sample_part(s, "json");
@@ -435,20 +434,25 @@ static weft_status read_meta(making *m, weft_sample *s, bool *captioned)
     if (!meta)
         return WEFT_OK;
     if (meta->bytes > META_LIMIT) {
-        weft_warn("%s: %s.json has %lld bytes; its sizes are taken as unknown", m->path, s->key,
-                  (long long)meta->bytes);
+        weft_warning(WEFT_MSG_SHARD_PARTLY_USED,
+                     WEFT_AT(.file = m->path, .key = s->key, WEFT_NUMBER(meta->bytes)),
+                     "the .json of the sample has %" PRId64
+                     " bytes, more than %d; its sizes are unknown",
+                     meta->bytes, META_LIMIT);
         return WEFT_OK;
     }
     WEFT_TRY(read_part(m, meta));
     if (weft_json_parse(m->bytes, meta->bytes, s->key, &json) != WEFT_OK) {
-        weft_warn("%s: %s; its sizes are taken as unknown", m->path, weft_error_message());
+        weft_warning(WEFT_MSG_SHARD_PARTLY_USED, WEFT_AT(.file = m->path),
+                     "the sizes of a sample are unknown: %s", weft_error_message());
         return WEFT_OK;
     }
-    const char *wrong, *caption = weft_meta_caption(json, &wrong);
+    const char *wrong, *caption = weft_metadata_caption(json, &wrong);
     if (wrong && !weft_sample_part(s, "txt"))
-        weft_warn("%s: the caption of \"%s\" %s; it is taken as empty", m->path, s->key, wrong);
+        weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = m->path, .key = s->key),
+                     "the caption %s; the sample trains without text", wrong);
     *captioned = caption && *caption;
-    s->frames = (int32_t)weft_meta_frames(json);
+    s->frames = (int32_t)weft_metadata_frames(json);
     s->width = (int32_t)number(json, "width", "width");
     s->height = (int32_t)number(json, "height", "height");
     s->fps = number(json, "framerate", "fps");
@@ -458,8 +462,8 @@ static weft_status read_meta(making *m, weft_sample *s, bool *captioned)
     return WEFT_OK;
 }
 
-/* What the .json does not say, from the container. */
-static weft_status look_into_video(making *m, weft_sample *s)
+/* Reads properties that the .json lacks from the video's container. */
+static weft_status probe_video(making *m, weft_sample *s)
 {
     const weft_part_data *video = weft_sample_video(s);
     weft_video_reader *reader;
@@ -467,7 +471,8 @@ static weft_status look_into_video(making *m, weft_sample *s)
         return WEFT_OK;
     WEFT_TRY(read_part(m, video));
     if (weft_video_reader_open_memory(m->bytes, video->bytes, s->key, NULL, &reader) != WEFT_OK) {
-        weft_warn("%s: %s: the sample is left out", m->path, weft_error_message());
+        weft_warning(WEFT_MSG_SAMPLE_SKIPPED, WEFT_AT(.file = m->path), "a sample is skipped: %s",
+                     weft_error_message());
         s->unreadable = true;
         return WEFT_OK;
     }
@@ -482,7 +487,7 @@ static weft_status look_into_video(making *m, weft_sample *s)
     return WEFT_OK;
 }
 
-static weft_status look_into_arrays(making *m, weft_part_data *part, int count, const char *key)
+static weft_status probe_arrays(making *m, weft_part_data *part, int count, const char *key)
 {
     for (int i = 0; i < count; i++) {
         const size_t len = strlen(part[i].suffix);
@@ -491,14 +496,14 @@ static weft_status look_into_arrays(making *m, weft_part_data *part, int count, 
             continue;
         WEFT_TRY(read_part(m, &part[i]));
         if (weft_npy_parse(m->bytes, part[i].bytes, key, &npy) != WEFT_OK) {
-            weft_warn("%s: %s: the sample is left out", m->path, weft_error_message());
+            weft_warning(WEFT_MSG_SAMPLE_SKIPPED, WEFT_AT(.file = m->path),
+                         "a sample is skipped: %s", weft_error_message());
             continue;
         }
         if (npy.rank > WEFT_PART_MAX_RANK)
             continue;
-        weft_part_shape *shape = weft_arena_alloc(m->names, sizeof *shape);
-        if (!shape)
-            return out_of_memory(m);
+        weft_part_shape *shape;
+        WEFT_TRY(WEFT_ARENA_NEW(m->names, shape, 1, "%s", m->path));
         *shape = (weft_part_shape){.dtype = (int32_t)npy.dtype, .rank = npy.rank};
         for (int d = 0; d < npy.rank; d++)
             shape->dim[d] = (int32_t)(npy.dim[d] > INT32_MAX ? INT32_MAX : npy.dim[d]);
@@ -512,8 +517,8 @@ static weft_status read_facts(making *m, weft_sample *s, weft_part_data *parts)
     bool in_meta;
     s->part = parts;
     WEFT_TRY(read_meta(m, s, &in_meta));
-    WEFT_TRY(look_into_video(m, s));
-    WEFT_TRY(look_into_arrays(m, parts, s->part_count, s->key));
+    WEFT_TRY(probe_video(m, s));
+    WEFT_TRY(probe_arrays(m, parts, s->part_count, s->key));
     const weft_part_data *text = weft_sample_part(s, "txt");
     s->captioned = in_meta;
     if (text) {
@@ -528,9 +533,9 @@ static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_i
     const weft_tar_input input = {.self = m, .bytes = facts->bytes, .read = read_shard};
     weft_tar_index tar = {0};
     weft_status_code status = weft_tar_open(&input, m->path, m->names, &tar);
-    if (status == WEFT_E_FORMAT) { /* nothing of it can be read */
+    if (status == WEFT_E_FORMAT) { /* the file is not a tar archive */
         tar.damage = weft_arena_strdup(m->names, weft_error_message());
-        status = tar.damage ? WEFT_OK : out_of_memory(m);
+        status = WEFT_ALLOCATED(tar.damage, "%s", m->path);
     }
     if (status == WEFT_OK)
         status = group(m, &tar);
@@ -540,10 +545,13 @@ static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_i
         first += m->sample[i].part_count;
     }
     if (tar.links)
-        weft_warn("%s: %lld links in it are not read, the first is \"%s\"; write the files "
-                  "themselves, e.g. with tar --dereference --hard-dereference",
-                  m->path, (long long)tar.links, tar.link ? tar.link : "");
-    const char *damage = tar.damage; /* of m->names */
+        weft_warning(WEFT_MSG_SHARD_PARTLY_USED,
+                     WEFT_AT(.file = m->path, .value = tar.link, WEFT_NUMBER(tar.links)),
+                     "%" PRId64
+                     " links in the shard are not read; the first is \"%s\". Write the files "
+                     "themselves, e.g. with tar --dereference --hard-dereference",
+                     tar.links, tar.link ? tar.link : "");
+    const char *damage = tar.damage; /* lives in m->names */
     weft_tar_close(&tar);
     *index = (weft_index){.facts = *facts,
                           .sample = m->sample,
@@ -562,16 +570,13 @@ weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena
     WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
     making m = {.storage = storage, .shard = shard, .names = weft_arena_create()};
     m.path = weft_path_join(weft_storage_root(storage), shard);
-    weft_status_code status =
-        m.names && m.path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
-    if (status == WEFT_OK)
-        status = make_lists(&m, &facts, &lists);
-    if (status == WEFT_OK) {
-        weft_index_encode(&lists, &stored);
-        status = weft_buf_check(&stored);
-    }
-    if (status == WEFT_OK)
-        status = weft_index_decode(stored.data, stored.len, m.path, arena, index);
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(m.names && m.path, "%s", shard));
+    WEFT_GO(make_lists(&m, &facts, &lists));
+    weft_index_encode(&lists, &stored);
+    WEFT_GO(weft_buf_check(&stored));
+    WEFT_GO(weft_index_decode(stored.data, stored.len, m.path, arena, index));
+out:
     weft_buf_free(&stored);
     weft_arena_free(m.names);
     weft_free(m.sample);
@@ -581,7 +586,7 @@ weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena
     return status;
 }
 
-/* ---- beside the shard ---------------------------------------------------------------------- */
+/* ---- the index file ------------------------------------------------------------------------ */
 
 static char *index_name(const char *shard)
 {
@@ -597,8 +602,7 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
     weft_buf stored = {0};
     char *name = index_name(shard);
     weft_index_encode(index, &stored);
-    weft_status_code status =
-        name ? weft_buf_check(&stored) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+    weft_status_code status = name ? weft_buf_check(&stored) : weft_no_memory("%s", shard);
     if (status == WEFT_OK)
         status = weft_storage_put_hasty(storage, name, stored.data, stored.len);
     weft_buf_free(&stored);
@@ -606,30 +610,29 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
     return status;
 }
 
-/* *found is false where there is none, or one that cannot be used: it is made again. */
+/* Loads the index file. *found is false without a usable one; the caller then builds it. */
 static weft_status load(weft_storage *storage, const char *shard, weft_arena *arena,
-                        weft_index_room *room, weft_index *index, bool *found)
+                        weft_index_room *buffer, weft_index *index, bool *found)
 {
     char *name = index_name(shard);
     weft_storage_facts facts;
     *found = false;
-    if (!name)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+    WEFT_TRY(WEFT_ALLOCATED(name, "%s", shard));
     weft_status_code status = weft_storage_facts_of(storage, name, &facts);
     if (status == WEFT_OK) {
-        if (facts.bytes > room->bytes) {
-            weft_free(room->data);
-            room->bytes = facts.bytes + facts.bytes / 8; /* shards are about as large as others */
-            room->data = weft_alloc_aligned(room->bytes);
+        if (facts.bytes > buffer->bytes) {
+            weft_free(buffer->data);
+            buffer->bytes = facts.bytes + facts.bytes / 8; /* shards are about as large as others */
+            buffer->data = weft_alloc_aligned(buffer->bytes);
         }
-        status = room->data || !room->bytes
-                     ? weft_storage_read(storage, name, 0, facts.bytes, room->data)
-                     : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+        status = buffer->data || !buffer->bytes
+                     ? weft_storage_read(storage, name, 0, facts.bytes, buffer->data)
+                     : weft_no_memory("%s", shard);
     }
     if (status == WEFT_OK) {
-        status = weft_index_decode(room->data, facts.bytes, name, arena, index);
+        status = weft_index_decode(buffer->data, facts.bytes, name, arena, index);
         if (status == WEFT_E_FORMAT)
-            weft_warn("%s; it is made again", weft_error_message());
+            weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED, "the index is built again");
         *found = status == WEFT_OK;
     }
     weft_free(name);
@@ -638,7 +641,7 @@ static weft_status load(weft_storage *storage, const char *shard, weft_arena *ar
 
 void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard)
 {
-    /* the parts of all samples stand one after the other in an arena's piece, which is ours */
+    /* the parts of all samples are contiguous in an arena block that the index owns */
     weft_part_data *parts = index->count ? (weft_part_data *)index->sample[0].part : NULL;
     for (int64_t i = 0; i < index->parts; i++)
         parts[i].sum = sum[i];
@@ -656,9 +659,9 @@ static bool is_same_sample(const void *user, int64_t number)
     return weft_sample_same(&s->index->sample[number], s->sample);
 }
 
-/* Checksums of the old index for parts that are still where they were: what else was lost or came
- * does not take them from the others. */
-static weft_status inherit_sums(weft_index *index, const weft_index *old)
+/* Copies checksums of the old index for parts at unchanged offsets. Added or lost members do not
+ * affect them. */
+static weft_status inherit_checksums(weft_index *index, const weft_index *old)
 {
     int64_t inherited = 0;
     weft_id_table table;
@@ -672,7 +675,7 @@ static weft_status inherit_sums(weft_index *index, const weft_index *old)
         if (at < 0) /* a new one */
             continue;
         const weft_sample *b = &old->sample[at];
-        weft_part_data *part = (weft_part_data *)a->part; /* of the arena: ours */
+        weft_part_data *part = (weft_part_data *)a->part; /* owned: in the index's arena */
         for (int k = 0; k < a->part_count; k++)
             for (int m = 0; m < b->part_count; m++)
                 if (part[k].at == b->part[m].at && part[k].bytes == b->part[m].bytes &&
@@ -688,7 +691,7 @@ static weft_status inherit_sums(weft_index *index, const weft_index *old)
 }
 
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
-                           weft_index_room *room, weft_index *index, bool *made)
+                           weft_index_room *buffer, weft_index *index, bool *made)
 {
     weft_storage_facts facts;
     weft_index old;
@@ -696,17 +699,17 @@ weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena 
     if (made)
         *made = false;
     WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
-    WEFT_TRY(load(storage, shard, arena, room, &old, &found));
+    WEFT_TRY(load(storage, shard, arena, buffer, &old, &found));
     if (found && old.facts.bytes == facts.bytes && old.facts.stamp == facts.stamp) {
         *index = old;
         return WEFT_OK;
     }
     WEFT_TRY(weft_index_make(storage, shard, arena, index));
     if (found && (old.facts.bytes == facts.bytes || index->damage))
-        WEFT_TRY(inherit_sums(index, &old));
+        WEFT_TRY(inherit_checksums(index, &old));
     if (made)
         *made = true;
     if (index->count > 0 && weft_index_save(storage, shard, index) != WEFT_OK)
-        weft_debug("%s; the index is made anew at every opening", weft_error_message());
+        weft_debug("%s; every start builds the index again", weft_error_message());
     return WEFT_OK;
 }

@@ -1,14 +1,14 @@
-/* What a shard holds and where: the index beside it, "<shard>.index".
+/* The index of a shard, "<shard>.index": its samples and the offsets of their parts.
  *
  *     train-000000.tar         headers and data
  *     train-000000.tar.index   magic, bytes, stamp and checksum of the shard; samples; parts; text
  *
- * With it a set is opened without a look into its tars, and each part is read alone and held
- * against its checksum. `weft shard` writes it; for a shard that has none it is made when the set
- * is opened for the first time, without checksums (that would read everything), and written beside
- * it where the folder lets one. An index counts for a shard of the same bytes and time of change.
- * Of a shard that was copied (same bytes, another time) the headers are read again: where the
- * members are at the same places the checksums of the old index stay. */
+ * With indexes a dataset opens without reading its tar files, and each part can be read alone and
+ * verified by its checksum. `weft shard` writes indexes. For a shard without one, the first start
+ * builds the index without checksums (which would need to read all data) and writes it if the
+ * folder is writable. An index is valid for a shard with the same size and time of change. For a
+ * copied shard (same size, another time) the headers are read again, and members at unchanged
+ * offsets keep the checksums of the old index. */
 #ifndef WEFT_DATA_INDEX_H
 #define WEFT_DATA_INDEX_H
 
@@ -20,7 +20,7 @@
 
 enum { WEFT_SAMPLE_MAX_PARTS = 12, WEFT_PART_MAX_RANK = 4 };
 
-/* Of an .npy part of up to 4 dims. */
+/* The shape of an .npy part of up to 4 dims. */
 typedef struct weft_part_shape {
     int32_t dtype; /* weft_dtype */
     int32_t rank;
@@ -28,8 +28,8 @@ typedef struct weft_part_shape {
 } weft_part_shape;
 
 typedef struct weft_part_data {
-    const char *suffix;           /* in lower case: "mp4", "json", "latent.npy" */
-    int64_t at, bytes;            /* in the shard */
+    const char *suffix;           /* lower case: "mp4", "json", "latent.npy" */
+    int64_t at, bytes;            /* offset in the shard, and size */
     uint64_t sum;                 /* XXH3-64 of the bytes; 0: not known */
     const weft_part_shape *shape; /* NULL: no .npy, or one that cannot be read */
 } weft_part_data;
@@ -43,17 +43,17 @@ typedef struct weft_sample {
     int32_t shard;                 /* index of its file in the dataset */
     uint8_t part_count;
     bool captioned;  /* the caption is not empty */
-    bool damaged;    /* its .json says so: "damaged" is true or more than 0 */
-    bool unreadable; /* its .json says no size, and the video cannot be opened */
+    bool damaged;    /* "damaged" in its .json is true or more than 0 */
+    bool unreadable; /* its .json has no size, and the video cannot be opened */
 } weft_sample;
-/* By their keys. */
+/* Whether two samples have the same key. */
 static inline bool weft_sample_same(const weft_sample *a, const weft_sample *b)
 {
     return a->id == b->id && !strcmp(a->key, b->key);
 }
 
 typedef struct weft_index {
-    weft_storage_facts facts; /* of the shard */
+    weft_storage_facts facts; /* size and time of change of the shard */
     uint64_t sum;             /* XXH3-64 of the shard; 0: not known */
     weft_sample *sample;      /* arena, as all below it */
     int64_t count, parts;
@@ -65,11 +65,11 @@ typedef struct weft_index {
 bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix);
 /* NULL: the sample has no such part. */
 const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix);
-/* The part that is a video or a picture; NULL: none. */
+/* The part that is a video or an image; NULL: none. */
 const weft_part_data *weft_sample_video(const weft_sample *sample);
 
-/* From the shard itself; of one that is no tar `damage` says so, and it has no samples.
- * WEFT_E_FORMAT: a sample has two parts of one suffix, or too many. */
+/* Builds the index from the shard. A file that is not a tar archive gives an index without samples,
+ * and `damage` has the reason. WEFT_E_FORMAT: a sample has two parts of one suffix, or too many. */
 weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena *arena,
                             weft_index *index);
 /* Room that the stored form of one index after the other is read into; zero-initialise, and free
@@ -81,11 +81,11 @@ typedef struct weft_index_room {
 /* The stored one where it fits, else made and, where the storage lets one, stored. *made (NULL: of
  * no interest) is set where it was made. */
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
-                           weft_index_room *room, weft_index *index, bool *made);
+                           weft_index_room *buffer, weft_index *index, bool *made);
 weft_status weft_index_save(weft_storage *storage, const char *shard, const weft_index *index);
 
-/* The checksums, which whoever wrote the shard knows: sum[index->parts] of the parts in order, and
- * the shard's. */
+/* Sets the checksums after writing a shard: sum[index->parts] of the parts in order, and the sum of
+ * the shard. */
 void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard);
 
 void weft_index_encode(const weft_index *index, weft_buf *out);
@@ -96,9 +96,10 @@ void weft_index_seal(void *data, int64_t bytes);
 
 /* How many frames a clip's .json says that it has; 0 where it says nothing, or what no video can
  * be. */
-int64_t weft_meta_frames(const json_t *meta);
-/* Its caption; NULL: none. One that is there and no text is told in *wrong ("is a number"). */
-const char *weft_meta_caption(const json_t *meta, const char **wrong);
+int64_t weft_metadata_frames(const json_t *meta);
+/* The caption of a sample's .json; NULL: none. If the value is not a string, *wrong describes it
+ * ("is a number"). */
+const char *weft_metadata_caption(const json_t *meta, const char **wrong);
 /* A caption out of a .txt: without a byte order mark and blanks at its end; NUL bytes become
  * blanks. In place; the length that is left. */
 int64_t weft_caption_clean(char *text, int64_t bytes);

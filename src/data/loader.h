@@ -1,11 +1,11 @@
-/* The training loader: batches of clips, decoded ahead of time, in an order that nothing but (seed,
- * step) decides.
+/* The training loader: batches of clips, decoded ahead of time. The order of the batches depends
+ * only on the seed and the step.
  *
- * Samples are dealt to buckets by their size. Each bucket walks through its samples in a
- * permutation per epoch, one epoch after the other, so that every sample comes exactly once per
- * epoch and no partial batch is dropped; a batch may hold the end of one epoch and the beginning of
- * the next. Buckets take turns in proportion to their sizes. Batch `step` is the same whatever the
- * number of ranks; rank r of k gets items weft_part(batch, k, r), or those of `own`. */
+ * Samples are assigned to buckets by size. Each bucket has an endless sequence of samples, with a
+ * new permutation per epoch. Every sample occurs once per epoch, and no partial batch is dropped.
+ * A batch may contain the end of one epoch and the start of the next. Buckets take turns in
+ * proportion to their numbers of samples. The number of ranks does not change the batch of a step.
+ * Rank r of k gets the items weft_part(batch, k, r), or the items of `own`. */
 #ifndef WEFT_DATA_LOADER_H
 #define WEFT_DATA_LOADER_H
 
@@ -21,139 +21,156 @@ typedef struct weft_bucket {
 extern const weft_section weft_bucket_section;
 
 typedef struct weft_loader_config {
-    const char *shards, *split;      /* as for weft_dataset_open */
-    weft_section_list buckets;       /* of weft_bucket */
-    double fps;                      /* of the clips; 0: each video's own */
-    const weft_item_range *own;      /* this rank's, by bucket; NULL: an even part (copied) */
+    const char *shards, *split; /* arguments of weft_dataset_open */
+    weft_section_list buckets;  /* list of weft_bucket */
+    double fps;                 /* frames per second of the clips; 0: rate of each video */
+    /* [buckets] items of this rank in each batch (copied); NULL: an even part */
+    const weft_item_range *own;
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
     int64_t shuffle;                 /* window of weft_order_shuffle, in samples */
-    /* Share of the samples that come from buckets of `image` (by bucket, copied), however many
-     * there are of them; NULL: buckets take turns by their samples. */
+    /* [buckets] true: the bucket counts as images (copied). NULL: all buckets take turns by their
+     * numbers of samples, and `images` is not used. */
     const bool *image;
-    double images;
+    double images;          /* share of the samples that come from the buckets of images, 0 to 1 */
     double caption_dropout; /* share of captions replaced by "" (for guidance) */
     bool strict;            /* damaged shards are errors */
-    bool verify;            /* parts are held against their checksums */
-    /* For passes over a set: what cannot be used leaves zeros (`replaced` is set) and no other
-     * sample takes its place, and a batch of more than the samples is not told. */
+    bool verify;            /* parts are compared with their checksums */
+    /* Mode for one pass over a data set. An unusable sample gives zeros (`replaced` is set), and
+     * no other sample replaces it. A batch larger than the data set causes no warning. */
     bool no_stand_ins;
-    bool random_crop, random_start; /* else the centre and the beginning */
-    /* Suffix of another .npy part of f32 or f16, read beside `part`; NULL: none. */
+    bool random_crop, random_start; /* false: centre crop, first frames */
+    /* suffix of an additional .npy part of f32 or f16, loaded with `part`; NULL: none */
     const char *extra;
-    int64_t extra_floats; /* its elements */
-    /* Samples that count as used and never come, as somebody has done with them; NULL: none. */
+    int64_t extra_floats; /* elements of the extra part of a sample */
+    /* Returns true for samples to skip that still count as used, such as samples already encoded.
+     * NULL: skip none. */
     bool (*skip)(const void *user, const weft_sample *sample);
     const void *skip_user;
 } weft_loader_config;
 
 /* Everything is valid until the next call of weft_loader_next. */
 typedef struct weft_batch {
-    int64_t step;          /* from 0 */
-    int bucket;            /* index */
-    int64_t count;         /* items of this rank; may be 0 */
-    int64_t first;         /* of the global batch */
-    const uint64_t *id;    /* [count] sample ids */
-    const int64_t *epoch;  /* [count] */
-    const int64_t *place;  /* [count] places in the bucket's walk through all epochs: no two items
-                               of a bucket ever have the same, also where a sample comes twice */
-    const int64_t *sample; /* [count] index in the dataset */
-    const bool *replaced;  /* [count] stands in for a sample that cannot be used */
+    int64_t step;         /* number of the batch, starting with 0 */
+    int bucket;           /* index */
+    int64_t count;        /* items of this rank; may be 0 */
+    int64_t first;        /* index in the global batch of this rank's first item */
+    const uint64_t *id;   /* [count] sample ids */
+    const int64_t *epoch; /* [count] */
+    /* [count] positions in the bucket's endless sequence of samples. No two items of a bucket have
+     * the same position, even if a sample is repeated. */
+    const int64_t *sequence_index;
+    const int64_t *sample;      /* [count] index in the dataset */
+    const bool *replaced;       /* [count] true: replaces an unusable sample */
     const char *const *caption; /* [count], "" when dropped or absent */
-    /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead. */
-    const float *video;
-    const float *part; /* (count, ...) of the part named at opening */
-    /* (count, extra_floats), also of samples whose caption was dropped; NULL without one. */
+    const float *video; /* (count, frames, height, width, 3) in [-1,1]; NULL if `part` is set */
+    const float *part;  /* (count, ...) part named in weft_loader_open; NULL if `video` is set */
+    /* (count, extra_floats), also for samples whose caption was dropped; NULL without `extra` in
+     * the config */
     const float *extra;
 } weft_batch;
 
-/* What becomes of a sample; each has exactly one fate. */
-typedef enum weft_sample_fate {
+/* Use of a sample, or the reason why the sample is dropped. */
+typedef enum weft_sample_outcome {
     WEFT_SAMPLE_USED,
-    WEFT_SAMPLE_TOO_SHORT,  /* for every bucket */
-    WEFT_SAMPLE_TOO_SMALL,  /* for every bucket that it is long enough for */
-    WEFT_SAMPLE_OTHER_SIZE, /* its part has no bucket's size */
+    WEFT_SAMPLE_TOO_SHORT,  /* fewer frames than every bucket */
+    WEFT_SAMPLE_TOO_SMALL,  /* smaller than every bucket for which the sample is long enough */
+    WEFT_SAMPLE_OTHER_SIZE, /* the part does not have the size of a bucket */
     WEFT_SAMPLE_NO_PART,
-    WEFT_SAMPLE_DAMAGED,    /* its .json says so */
-    WEFT_SAMPLE_UNREADABLE, /* at opening */
-    /* found when its turn came: */
+    WEFT_SAMPLE_DAMAGED,    /* marked as damaged in the sample's .json */
+    WEFT_SAMPLE_UNREADABLE, /* found when the data set was opened */
+    /* found when the sample was decoded: */
     WEFT_SAMPLE_UNDECODABLE,
-    WEFT_SAMPLE_CORRUPT, /* not the bytes that were written, or a shard that was cut since */
-    WEFT_SAMPLE_FATES
-} weft_sample_fate;
+    WEFT_SAMPLE_CORRUPT, /* checksum differs, or the shard was truncated after it was opened */
+    WEFT_SAMPLE_FATES    /* number of outcomes */
+} weft_sample_outcome;
 
 typedef struct weft_loader_report {
-    int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* all = sum over fates */
-    /* At the loader's rate; of an unreadable sample 0. */
+    int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* by outcome, and their sum */
+    /* frames at the loader's rate, by outcome, and their sum; an unreadable sample counts as 0 */
     int64_t frames[WEFT_SAMPLE_FATES], all_frames;
-    /* frames[USED] = those that an epoch shows + those outside of the windows. */
-    int64_t window_frames, behind_frames;
-    int64_t damaged_shards; /* samples that were lost in them are in no count */
-    /* So far: clips that could not be used, replaced by their neighbour in the order. */
-    int64_t replaced;
-    int64_t waited_ms; /* so far: time that next() had to wait for the decoders */
-    int64_t ahead;     /* now: batches decoded and not yet handed over */
-    /* now: items that are wanted by themselves and not taken, and those of them that are decoded */
+    /* frames of used samples in the clips of an epoch, and the rest: together frames[USED] */
+    int64_t window_frames, unused_frames;
+    int64_t damaged_shards;  /* lost samples of damaged shards are not counted anywhere */
+    int64_t replaced;        /* so far: unusable clips, replaced by the next sample of the bucket */
+    int64_t waited_ms;       /* so far: milliseconds that next() waited for the decoders */
+    int64_t decoded_batches; /* now: batches decoded and not yet returned by next() */
+    /* now: items of weft_loader_prefetch_items not yet loaded, and those already decoded */
     int64_t wanted, early;
 } weft_loader_report;
 
 typedef struct weft_loader weft_loader;
 
-/* `part`: NULL for video, else the suffix of an .npy part of f32 or f16 to load (latents); then
- * bucket sizes are those of the part (frames, height, width) and `channels` its last dim. */
+/* Buffers of the batches that a loader decodes ahead, and of the batch that the caller uses. */
+typedef struct weft_loader_plan {
+    int64_t slots;         /* batches */
+    int64_t items;         /* maximum number of items of this rank in a batch */
+    int64_t floats, extra; /* maximum number of floats of a batch, and of its extra part */
+    int64_t bytes;         /* bytes of all slots */
+} weft_loader_plan;
+/* Plans the buffers that weft_loader_open reserves for the same config. Uses only its buckets, own,
+ * prefetch, extra and extra_floats. `channels`: last dim of an item; 3 for video. */
+weft_loader_plan weft_loader_plan_make(const weft_loader_config *config, int rank, int ranks,
+                                       int64_t channels);
+
+/* Opens the shards and starts the decoding threads. `part` is NULL for video, or the suffix of an
+ * .npy part of f32 or f16 (latents). With a part, buckets have sizes of the part (frames, height,
+ * width), and `channels` is its last dim. */
 weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks,
                              const char *part, int64_t channels, weft_loader **loader);
 void weft_loader_close(weft_loader *loader); /* accepts NULL */
 const weft_dataset *weft_loader_dataset(const weft_loader *loader);
-/* Bytes that it holds of the samples, the dataset's included: all but the slots of batches. */
+/* Returns the bytes of the index and the order of samples, with the dataset's but without the slots
+ * of batches. */
 int64_t weft_loader_resident(const weft_loader *loader);
-/* Samples of a bucket; their sum is what is left of the dataset. */
+/* Returns the number of usable samples of a bucket. */
 int64_t weft_loader_bucket_samples(const weft_loader *loader, int bucket);
 weft_loader_report weft_loader_get_report(const weft_loader *loader);
-/* A line on what is used and one for each reason for which samples or frames are not. */
-void weft_loader_explain(const weft_loader *loader, weft_buf *out);
-/* The same as JSON, with every sample that is not used: {"samples", "frames", "used": {"samples",
- * "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
+/* Writes a line about the used samples and frames, and one for each reason for dropping others. */
+void weft_loader_format_report(const weft_loader *loader, weft_buf *out);
+/* Returns the report as JSON with a list of the dropped samples: {"samples", "frames", "used":
+ * {"samples", "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
  * "damaged_shards", "list": [{"key", "shard", "reason", "frames"}]} (new reference; NULL: out of
  * memory). */
-json_t *weft_loader_account(const weft_loader *loader);
-weft_sample_fate weft_loader_fate(const weft_loader *loader, int64_t sample);
-/* Another rank found out: UNDECODABLE or CORRUPT. */
-void weft_loader_mark(weft_loader *loader, int64_t sample, weft_sample_fate what);
+json_t *weft_loader_report_json(const weft_loader *loader);
+weft_sample_outcome weft_loader_outcome(const weft_loader *loader, int64_t sample);
+/* Records the outcome that another rank found: UNDECODABLE or CORRUPT. */
+void weft_loader_set_outcome(weft_loader *loader, int64_t sample, weft_sample_outcome what);
 
-/* Blocks until the batch is decoded. */
+/* Returns the next batch. Blocks until the batch is decoded. */
 weft_status weft_loader_next(weft_loader *loader, weft_batch *batch);
 
-/* What comes, without decoding: an item of the global batch, all ranks' items in order. */
+/* An item of a global batch, before decoding. */
 typedef struct weft_item {
     int64_t sample; /* index in the dataset */
-    int64_t epoch, place;
+    int64_t epoch, sequence_index;
     int bucket;
 } weft_item;
-/* The bucket of the batch that comes `ahead` batches after the next one and, where `out` is not
- * NULL, its items in out[*count]; out has room for the largest batch of the config. A sample that
- * turns out unusable is replaced later. */
-weft_status weft_loader_peek(weft_loader *loader, int64_t ahead, int *bucket, weft_item *out,
-                             int64_t *count);
-/* One item, taken by itself. */
-typedef struct weft_taken {
+/* Sets *bucket to the bucket of the batch that follows the next one by `batches_ahead` batches. If
+ * `out` is not NULL, writes the items of all ranks to out[*count]; `out` must fit the largest batch
+ * of the config. Does not decode, so an item may turn out unusable and be replaced. */
+weft_status weft_loader_peek(weft_loader *loader, int64_t batches_ahead, int *bucket,
+                             weft_item *out, int64_t *count);
+/* An item that was loaded without its batch. */
+typedef struct weft_loaded_item {
     int64_t sample; /* index in the dataset */
     uint64_t id;
-    bool replaced;        /* that stands in for another one */
-    const char *caption;  /* "" when dropped or absent; valid until the next take */
-    weft_part_bytes text; /* behind it: begin with zeros, weft_free(text.data) at the end */
-} weft_taken;
-/* Items that will be taken by themselves soon, each once and with data (`to`): where there is no
- * batch to decode the decoders' threads decode them, into memory of their own until they are taken.
- */
-weft_status weft_loader_want(weft_loader *loader, const weft_item *item, int64_t count);
-/* Decodes one item, now and in the caller's thread where no decoder has come to it, into `to` (a
- * bucket's floats), and its extra part into `extra` (extra_floats): on the rank that needs it,
- * whichever that is. The same as weft_loader_next gives. `to` NULL: its caption only. */
-weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to, float *extra,
-                             weft_taken *taken);
+    bool replaced;       /* true: replaces an unusable sample */
+    const char *caption; /* "" when dropped or absent; valid until the next load */
+    /* memory of the caption, reused by the next load. Start with zeros; the caller calls
+     * weft_free(text.data) at the end. */
+    weft_part_bytes text;
+} weft_loaded_item;
+/* Announces items that the caller will load with weft_loader_load_item, each once and with `to`.
+ * Decoding threads without a batch to decode decode the items into separate memory. */
+weft_status weft_loader_prefetch_items(weft_loader *loader, const weft_item *item, int64_t count);
+/* Loads one item into `to` (floats of its bucket) and its extra part into `extra` (extra_floats).
+ * Any rank may load any item; the data are the same as in weft_loader_next. Decodes in the caller's
+ * thread unless the item was prefetched. `to` NULL: loads the caption only. */
+weft_status weft_loader_load_item(weft_loader *loader, const weft_item *item, float *to,
+                                  float *extra, weft_loaded_item *taken);
 
-/* Where the next batch stands: a small JSON object (new reference). Restoring needs the same
- * shards, buckets and seed (checked by a fingerprint) but not the same ranks. */
+/* Returns the position of the next batch as a small JSON object (new reference). Restoring needs
+ * the same shards, buckets and seed (compared by a fingerprint). The number of ranks may differ. */
 json_t *weft_loader_state(const weft_loader *loader);
 weft_status weft_loader_restore(weft_loader *loader, const json_t *state, const char *where);
 

@@ -1,11 +1,10 @@
-#include "data/shuffle.h"
+#include "data/sample_order.h"
 
 #include "base/rng.h"
 
 #include <stdlib.h>
 
-/* Ties, which hashes of 64 bits do not have and places with a few bits behind the point may, keep
- * the dataset's order. */
+/* Ties keep the dataset's order. Hashes of 64 bits have none, but rounded positions may. */
 static int compare(const void *a, const void *b)
 {
     const weft_order_item *x = a, *y = b;
@@ -23,7 +22,7 @@ static void sort(weft_order_item *items, int64_t count)
 void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, uint64_t seed,
                         uint64_t epoch, const weft_order_facts *facts)
 {
-    enum { FRACTION = 20 }; /* bits of a place behind the point */
+    enum { FRACTION = 20 }; /* fraction bits of a position */
     const uint64_t base = weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch);
     if (window <= 0 || window >= count) {
         for (int64_t i = 0; i < count; i++)

@@ -1,6 +1,6 @@
 /* The order of samples: a pure function of (seed, sizes, step). */
-#ifndef WEFT_DATA_SHUFFLE_H
-#define WEFT_DATA_SHUFFLE_H
+#ifndef WEFT_DATA_SAMPLE_ORDER_H
+#define WEFT_DATA_SAMPLE_ORDER_H
 
 #include "base/memory.h"
 
@@ -10,7 +10,7 @@ typedef struct weft_order_item {
     int64_t sample; /* index in the dataset */
 } weft_order_item;
 
-/* What the order knows of a sample: names that do not depend on how samples are listed. */
+/* The inputs of the order for a sample: ids that do not depend on the listing of the samples. */
 typedef struct weft_order_facts {
     const void *user;
     uint64_t (*id)(const void *user, int64_t sample);
@@ -28,9 +28,9 @@ typedef struct weft_order_facts {
 void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, uint64_t seed,
                         uint64_t epoch, const weft_order_facts *facts);
 
-/* Which bucket has its turn next: the one that is furthest behind its share. taken[] counts samples
- * taken so far and is advanced by the chosen bucket's batch. Buckets without samples never have a
- * turn. */
+/* Returns the bucket of the next batch: the one with the largest deficit from its share. taken[]
+ * counts the samples of each bucket so far and is advanced by the chosen bucket's batch. Buckets
+ * without samples are never chosen. */
 int weft_order_turn(const int64_t *samples, const int64_t *batch, int buckets, int64_t *taken);
 
 #endif

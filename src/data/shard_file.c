@@ -1,12 +1,13 @@
 #include "data/shard_file.h"
 
-#include "format/tar.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_write.h"
 
 struct weft_shard_file {
     weft_storage *storage; /* borrowed */
     char *name;
     weft_tar_writer *tar;
-    uint64_t *sum; /* of the parts, in order */
+    uint64_t *sum; /* checksums of the parts, in order */
     int64_t parts, capacity, bytes;
 };
 
@@ -31,8 +32,8 @@ weft_status weft_shard_file_create(weft_storage *storage, const char *name, weft
     weft_storage_file *out;
     if (f)
         f->name = weft_strdup(name);
-    weft_status_code status = f && f->name ? weft_storage_begin(storage, name, &out)
-                                           : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_status_code status =
+        f && f->name ? weft_storage_begin(storage, name, &out) : weft_no_memory("%s", name);
     if (status == WEFT_OK) {
         const weft_tar_output output = {
             .self = out, .write = out_write, .commit = out_commit, .free = out_free};
@@ -85,17 +86,17 @@ int64_t weft_shard_file_bytes(const weft_shard_file *f)
     return f->bytes;
 }
 
-/* From the headers, with the checksums that are known from writing. */
+/* Writes the index from the headers of the archive and the checksums computed while writing. */
 static weft_status write_index(weft_shard_file *f, uint64_t hash)
 {
     weft_index index;
     weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", f->name);
+    WEFT_TRY(WEFT_ALLOCATED(arena, "%s", f->name));
     weft_status_code status = weft_index_make(f->storage, f->name, arena, &index);
     if (status == WEFT_OK && index.parts != f->parts)
-        status = weft_fail(WEFT_E_INTERNAL, "%s: %lld parts of %lld are found again", f->name,
-                           (long long)index.parts, (long long)f->parts);
+        status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = f->name),
+                            "%" PRId64 " of %" PRId64 " written parts were found again",
+                            index.parts, f->parts);
     if (status == WEFT_OK) {
         weft_index_set_sums(&index, f->sum, hash);
         status = weft_index_save(f->storage, f->name, &index);

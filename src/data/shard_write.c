@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "data/energon.h"
+#include "data/energon_meta.h"
 #include "data/heldout.h"
 #include "data/shard_file.h"
 
@@ -19,19 +19,19 @@
 
 static const weft_key shard_keys[] = {
     {"heldout", WEFT_KEY_F64, offsetof(weft_shard_config, heldout), "0.05", "",
-     "share of source videos whose clips are kept from training, for evaluation. Of two or more "
-     "clips at least one is held out, and stays so in later runs. 0: none",
+     "share of source videos whose clips are held out for evaluation. Of two or more clips "
+     "at least one is held out, also in later runs. 0: none",
      .min = 0, .max = 1},
     {"max_samples", WEFT_KEY_I64, offsetof(weft_shard_config, max_samples), "1000", "clips",
-     "clips per shard", .min = 1, .max = 1e9},
+     "largest number of clips per data shard", .min = 1, .max = 1e9},
     {"max_bytes", WEFT_KEY_I64, offsetof(weft_shard_config, max_bytes), "256MiB", "bytes",
-     "bytes per shard", .min = 1024, .max = 1e15},
-    {"seed", WEFT_KEY_I64, offsetof(weft_shard_config, seed), "0", "", "of the split and the order",
-     .min = 0, .max = 9e15},
-    {"need_caption", WEFT_KEY_BOOL, offsetof(weft_shard_config, need_caption), "false", "",
-     "drop clips without a caption"},
+     "largest size of a data shard", .min = 1024, .max = 1e15},
+    {"seed", WEFT_KEY_I64, offsetof(weft_shard_config, seed), "0", "",
+     "random seed of the split and the order", .min = 0, .max = 9e15},
+    {"require_caption", WEFT_KEY_BOOL, offsetof(weft_shard_config, need_caption), "false", "",
+     "drop clips without a caption", .earlier = "need_caption"},
 };
-const weft_section weft_shard_section = {"shard", "how clips are put into shards",
+const weft_section weft_shard_section = {"shard", "size of data shards, held-out share",
                                          sizeof(weft_shard_config), shard_keys,
                                          WEFT_COUNT(shard_keys)};
 
@@ -43,8 +43,8 @@ typedef struct clip {
     int64_t first, last; /* its frames in the source; -1: not known */
     uint64_t rank;       /* random place, by id */
     bool heldout;
-    int64_t bytes;  /* of the video file */
-    uint64_t stamp; /* of sizes and times of change of both files */
+    int64_t bytes;  /* size of the video file */
+    uint64_t stamp; /* hash of sizes and times of change of both files */
 } clip;
 
 typedef struct job {
@@ -55,7 +55,7 @@ typedef struct job {
     int64_t count, capacity;
     json_t *shards, *dropped;
     json_t *unnamed; /* dropped before they had a place in a shard */
-    json_t *notes;   /* of the shards that are there from earlier runs, by file */
+    json_t *notes;   /* notes of existing shards of earlier runs, by file */
     weft_shard_report *report;
 } job;
 
@@ -119,16 +119,36 @@ static char *path_of(const char *root, const char *folder, const char *id, const
     return buf.data;
 }
 
-/* By the clip's id {source_video, frame_span}, from the manifest that weft curate writes. */
+/* {source_video, frame_span} of a clip by its line of the manifest or its meta; NULL: neither. */
+static json_t *source_of(const json_t *entry)
+{
+    json_t *source = json_object_get(entry, "source_video");
+    json_t *span = json_object_get(entry, "frame_span");
+    return json_is_string(source)
+               ? json_pack("{s:O,s:O*}", "source_video", source, "frame_span", span)
+               : NULL;
+}
+
+/* Adds the source video of a clip id from a line of the manifest that weft curate writes. */
 static weft_status_code add_source(void *sources, json_t *line)
 {
     const char *id = json_string_value(json_object_get(line, "id"));
-    json_t *source = json_object_get(line, "source_video"),
-           *span = json_object_get(line, "frame_span");
-    if (id && json_is_string(source))
-        json_object_set_new(sources, id,
-                            json_pack("{s:O,s:O*}", "source_video", source, "frame_span", span));
+    json_t *source = id ? source_of(line) : NULL;
+    if (source)
+        json_object_set_new(sources, id, source);
     return WEFT_OK;
+}
+
+/* The source video of a clip that the manifest does not list (renamed, or from another folder). An
+ * unreadable meta is reported when the clip is written. */
+static json_t *source_in_meta(const clip *c)
+{
+    json_t *meta = NULL;
+    if (!weft_path_exists(c->meta) || weft_json_load(c->meta, &meta) != WEFT_OK)
+        return NULL;
+    json_t *source = source_of(meta);
+    json_decref(meta);
+    return source;
 }
 
 /* [kept source, rejected source] of each near-duplicate, from rejects.jsonl. */
@@ -147,7 +167,7 @@ static weft_status read_list(const job *j, const char *name,
     char *path = weft_path_join(j->in, name);
     weft_status_code status = WEFT_OK;
     if (!path || !to)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for the list of clips");
+        status = weft_no_memory("the list of clips");
     else if (weft_path_exists(path))
         status = weft_json_lines(path, each, to);
     weft_free(path);
@@ -167,12 +187,12 @@ static weft_status add_clip(job *j, const char *id, const json_t *sources)
     clip c = {.id = weft_strdup(id),
               .video = path_of(j->in, "clips", id, "mp4"),
               .meta = path_of(j->in, "metas", id, "json")};
-    if (!c.id || !c.video || !c.meta)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
+    WEFT_TRY(WEFT_ALLOCATED(c.id && c.video && c.meta, "clip %s", id));
     const uint64_t seed = (uint64_t)j->config->seed;
     c.rank = weft_seed_mix(seed, XXH3_64bits(id, strlen(id)));
-    const json_t *known = json_object_get(sources, id),
-                 *span = json_object_get(known, "frame_span");
+    json_t *listed = json_object_get(sources, id),
+           *known = listed ? json_incref(listed) : source_in_meta(&c);
+    const json_t *span = json_object_get(known, "frame_span");
     const char *source = json_string_value(json_object_get(known, "source_video"));
     c.source = weft_strdup(source ? source : id);
     c.first = c.last = -1;
@@ -180,11 +200,12 @@ static weft_status add_clip(job *j, const char *id, const json_t *sources)
         c.first = json_integer_value(json_array_get(span, 0));
         c.last = json_integer_value(json_array_get(span, 1));
     }
+    json_decref(known);
     j->clip[j->count++] = c;
-    return c.source ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
+    return WEFT_ALLOCATED(c.source, "clip %s", id);
 }
 
-static int by_place(const void *a, const void *b)
+static int by_position(const void *a, const void *b)
 {
     const clip *x = a, *y = b;
     if (x->heldout != y->heldout)
@@ -201,9 +222,8 @@ static weft_status read_copies(const job *j, json_t *list, weft_split_copy **cop
 {
     WEFT_TRY(read_list(j, "rejects.jsonl", add_copy, list));
     const int64_t n = (int64_t)json_array_size(list);
-    weft_split_copy *all = weft_alloc((n + 1) * (int64_t)sizeof *all);
-    if (!all)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the list of copies");
+    weft_split_copy *all;
+    WEFT_TRY(WEFT_NEW(all, n + 1, "the list of copies"));
     for (int64_t i = 0; i < n; i++) {
         const json_t *pair = json_array_get(list, (size_t)i);
         const char *rejected = json_string_value(json_array_get(pair, 1));
@@ -223,11 +243,10 @@ static weft_status split_clips(job *j, const char *out)
 {
     weft_split_request q = {
         .in = j->in, .out = out, .share = j->config->heldout, .seed = j->config->seed};
-    weft_split_clip *split = weft_alloc((j->count + 1) * (int64_t)sizeof *split);
+    weft_split_clip *split = weft_calloc(j->count + 1, sizeof *split);
     weft_split_copy *copy = NULL;
     json_t *list = json_array();
-    weft_status_code status =
-        split ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the split of the clips");
+    weft_status_code status = WEFT_ALLOCATED(split, "the split of the clips");
     WEFT_GO(status);
     WEFT_GO(read_copies(j, list, &copy, &q.copies));
     q.copy = copy;
@@ -242,7 +261,7 @@ static weft_status split_clips(job *j, const char *out)
     for (int64_t i = 0; i < j->count; i++)
         j->clip[i].heldout = split[i].heldout;
     if (j->count > 1)
-        qsort(j->clip, (size_t)j->count, sizeof *j->clip, by_place);
+        qsort(j->clip, (size_t)j->count, sizeof *j->clip, by_position);
 out:
     weft_free(split);
     weft_free(copy);
@@ -256,10 +275,10 @@ static weft_status list_clips(job *j)
     json_t *sources = json_object();
     weft_names names = {0};
     weft_status_code status =
-        folder ? weft_list_dir(folder, false, &names) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        folder ? weft_list_dir(folder, false, &names) : weft_no_memory("the data shards");
     if (status != WEFT_OK)
-        status = weft_fail_context(
-            status, "%s is not a folder of curated clips (weft curate makes one)", j->in);
+        status = weft_error_add(
+            status, "%s must be a folder of curated clips, as weft curate writes it.", j->in);
     if (status == WEFT_OK)
         status = read_list(j, "manifest.jsonl", add_source, sources);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
@@ -290,7 +309,7 @@ typedef struct sample_parts {
     char *meta;
     int64_t meta_bytes;
     json_t *json;
-    const char *caption; /* in json */
+    const char *caption; /* borrowed from the json */
     int video;           /* file descriptor; -1: none */
     int64_t video_bytes;
 } sample_parts;
@@ -304,7 +323,7 @@ static void sample_close(sample_parts *s)
     *s = (sample_parts){.video = -1};
 }
 
-enum { META_LIMIT = 1 << 24, PIECE = 1 << 20 };
+enum { META_LIMIT = 1 << 24, PIECE = 1 << 20, PATH_BYTES = 1024 };
 
 static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usable)
 {
@@ -318,18 +337,23 @@ static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usabl
     if (status == WEFT_OK)
         status = weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json);
     if (status == WEFT_E_FORMAT || (status == WEFT_OK && !json_is_object(s->json))) {
-        weft_warn("%s; the clip is left out", status == WEFT_OK ? c->meta : weft_error_message());
+        if (status == WEFT_OK)
+            weft_warning(WEFT_MSG_CLIP_SKIPPED, WEFT_AT(.file = c->meta),
+                         "the metadata is not a JSON object; the clip is skipped");
+        else
+            weft_warn_error(WEFT_MSG_CLIP_SKIPPED, "the clip is skipped");
         drop(j, c->id, WEFT_SHARD_DAMAGED_META, 0);
         return WEFT_OK;
     }
     WEFT_TRY(status);
-    s->caption = weft_meta_caption(s->json, &wrong);
+    s->caption = weft_metadata_caption(s->json, &wrong);
     if (wrong)
-        weft_warn("%s: its caption %s; it is taken as empty", c->meta, wrong);
+        weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(.file = c->meta),
+                     "the caption %s; the clip trains without text", wrong);
     s->caption = s->caption ? s->caption : "";
     *usable = !j->config->need_caption || *s->caption;
     if (!*usable)
-        drop(j, c->id, WEFT_SHARD_WITHOUT_CAPTION, weft_meta_frames(s->json));
+        drop(j, c->id, WEFT_SHARD_WITHOUT_CAPTION, weft_metadata_frames(s->json));
     return WEFT_OK;
 }
 
@@ -343,17 +367,18 @@ static weft_status sample_open(job *j, const clip *c, sample_parts *s, bool *usa
     *usable = false;
     s->video = open(c->video, O_RDONLY | O_CLOEXEC);
     if (s->video < 0 || fstat(s->video, &st) != 0 || !S_ISREG(st.st_mode)) {
-        const weft_status_code status = weft_fail_errno("cannot open %s", c->video);
+        const weft_status_code status =
+            weft_error_errno(WEFT_AT(.file = c->video), "cannot open the clip");
         if (status == WEFT_E_MEMORY)
             return status;
-        weft_warn("%s; the clip is left out", weft_error_message());
-        drop(j, c->id, WEFT_SHARD_UNREADABLE, weft_meta_frames(s->json));
+        weft_warn_error(WEFT_MSG_CLIP_SKIPPED, "the clip is skipped");
+        drop(j, c->id, WEFT_SHARD_UNREADABLE, weft_metadata_frames(s->json));
         return WEFT_OK;
     }
     s->video_bytes = st.st_size;
     *usable = st.st_size > 0;
     if (!*usable)
-        drop(j, c->id, WEFT_SHARD_EMPTY, weft_meta_frames(s->json));
+        drop(j, c->id, WEFT_SHARD_EMPTY, weft_metadata_frames(s->json));
     return WEFT_OK;
 }
 
@@ -366,10 +391,14 @@ static weft_status copy_video(weft_shard_file *shard, const clip *c, const sampl
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return weft_fail_errno("cannot read %s at byte %lld", c->video, (long long)done);
+            return weft_error_errno(WEFT_AT(.file = c->video), "cannot read at byte %" PRId64,
+                                    done);
         if (n == 0)
-            return weft_fail(WEFT_E_IO, "%s: became shorter while it was read; run again",
-                             c->video);
+            return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = c->video),
+                              "the file was shortened to %" PRId64 " of %" PRId64
+                              " bytes while it was read. Run "
+                              "the command again.",
+                              done, s->video_bytes);
         WEFT_TRY(weft_shard_file_append(shard, piece, n));
         done += n;
     }
@@ -379,9 +408,8 @@ static weft_status copy_video(weft_shard_file *shard, const clip *c, const sampl
 static weft_status sample_write(weft_shard_file *shard, const clip *c, const sample_parts *s)
 {
     WEFT_TRY(weft_shard_file_add(shard, c->id, "json", s->meta, s->meta_bytes));
-    char *piece = weft_alloc(PIECE);
-    if (!piece)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %s", c->id);
+    char *piece;
+    WEFT_TRY(WEFT_NEW(piece, PIECE, "%s", c->id));
     weft_status_code status = weft_shard_file_begin(shard, c->id, "mp4", s->video_bytes);
     if (status == WEFT_OK)
         status = copy_video(shard, c, s, piece);
@@ -394,10 +422,10 @@ static weft_status sample_write(weft_shard_file *shard, const clip *c, const sam
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
-/* An earlier run's shard counts as done when the note beside it says that it holds the same clips.
- * The note, .<shard>.json, is written before the shard, to say that it is begun, and after it; its
- * plan hash covers ids, sizes, times of change and order. The notes are also the list of what this
- * verb wrote: no other file is written over or removed. */
+/* The hash of a shard's plan: ids, sizes, times of change and order of its clips. A shard of an
+ * earlier run is complete if its note, .<shard>.json, has the same hash. The note is written before
+ * the shard, marked as begun, and again after it. The notes also list the files that this verb
+ * wrote: it overwrites and removes no other file. */
 static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
 {
     uint64_t hash = weft_seed_mix((uint64_t)j->config->seed, (uint64_t)j->config->need_caption);
@@ -412,9 +440,8 @@ static weft_status load_json(weft_storage *storage, const char *name, json_t **j
 {
     weft_storage_facts facts;
     WEFT_TRY(weft_storage_facts_of(storage, name, &facts));
-    char *text = weft_alloc(facts.bytes + 1);
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    char *text;
+    WEFT_TRY(WEFT_NEW(text, facts.bytes + 1, "%s", name));
     weft_status_code status = weft_storage_read(storage, name, 0, facts.bytes, text);
     if (status == WEFT_OK)
         status = weft_json_parse(text, facts.bytes, name, json);
@@ -425,8 +452,7 @@ static weft_status load_json(weft_storage *storage, const char *name, json_t **j
 static weft_status save_json(weft_storage *storage, const char *name, const json_t *json)
 {
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    WEFT_TRY(WEFT_ALLOCATED(text, "%s", name));
     const size_t len = strlen(text);
     text[len] = '\n'; /* over the NUL: the length is passed on */
     const weft_status_code status = weft_storage_put(storage, name, text, (int64_t)len + 1);
@@ -462,50 +488,56 @@ static weft_status read_notes(job *j)
     return WEFT_OK;
 }
 
-/* Whether the file is byte for byte the one that its note tells of. */
-static weft_status is_ours(job *j, const char *file, const json_t *note, bool *ours)
+/* Whether the file has exactly the bytes that its note describes. */
+static weft_status is_own(job *j, const char *file, const json_t *note, bool *own)
 {
     weft_storage_facts facts;
     char hex[32];
-    *ours = is_begun(note);
+    *own = is_begun(note);
     WEFT_TRY(weft_storage_facts_of(j->out, file, &facts));
-    if (*ours || !note || facts.bytes != json_integer_value(json_object_get(note, "bytes")))
+    if (*own || !note || facts.bytes != json_integer_value(json_object_get(note, "bytes")))
         return WEFT_OK;
     uint64_t sum;
     WEFT_TRY(weft_storage_sum(j->out, file, &sum));
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)sum);
-    *ours = !strcmp(hex, json_string_value(json_object_get(note, "xxh3")));
+    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
+    *own = !strcmp(hex, json_string_value(json_object_get(note, "xxh3")));
     return WEFT_OK;
 }
 
 /* NULL: it is to be written. */
-static json_t *shard_kept(job *j, const char *file, uint64_t plan)
+static json_t *unchanged_entry(job *j, const char *file, uint64_t plan)
 {
     json_t *note = json_object_get(j->notes, file);
     weft_storage_facts facts;
     char text[32];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)plan);
+    snprintf(text, sizeof text, "%016" PRIx64, plan);
     const char *have = json_string_value(json_object_get(note, "plan"));
-    const bool kept = have && !strcmp(have, text) &&
-                      weft_storage_facts_of(j->out, file, &facts) == WEFT_OK &&
-                      facts.bytes == json_integer_value(json_object_get(note, "bytes"));
-    return kept ? json_incref(note) : NULL;
+    const bool unchanged = have && !strcmp(have, text) &&
+                           weft_storage_facts_of(j->out, file, &facts) == WEFT_OK &&
+                           facts.bytes == json_integer_value(json_object_get(note, "bytes"));
+    return unchanged ? json_incref(note) : NULL;
 }
 
-/* A file of the shard's name that this verb did not write, or that was changed since, is no longer
- * ours to write over. */
-static weft_status check_place(job *j, const char *file)
+static const char *full_path_of(const job *j, const char *file, char full_path[PATH_BYTES])
 {
+    snprintf(full_path, PATH_BYTES, "%s/%s", weft_storage_root(j->out), file);
+    return full_path;
+}
+
+/* Refuses to overwrite a file of the shard's name that this verb did not write, or that was changed
+ * since. */
+static weft_status check_path(job *j, const char *file)
+{
+    char full_path[PATH_BYTES];
     weft_storage_facts facts;
-    bool ours;
+    bool own;
     if (weft_storage_facts_of(j->out, file, &facts) == WEFT_E_NOT_FOUND)
         return WEFT_OK;
-    WEFT_TRY(is_ours(j, file, json_object_get(j->notes, file), &ours));
-    return ours ? WEFT_OK
-                : weft_fail(WEFT_E_ARG,
-                            "%s/%s: is there and is not as weft shard wrote it: move it away, or "
-                            "give another --out",
-                            weft_storage_root(j->out), file);
+    WEFT_TRY(is_own(j, file, json_object_get(j->notes, file), &own));
+    return own ? WEFT_OK
+               : weft_error(WEFT_MSG_FILE_EXISTS, WEFT_AT(.file = full_path_of(j, file, full_path)),
+                            "the file exists and is not as weft shard wrote it. Move it, or give "
+                            "another --out.");
 }
 
 typedef struct shard_counts {
@@ -522,7 +554,7 @@ static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int6
         if (status == WEFT_OK && usable) {
             status = sample_write(shard, &j->clip[i], &s);
             counts->samples++;
-            counts->frames += weft_meta_frames(s.json);
+            counts->frames += weft_metadata_frames(s.json);
             counts->without_caption += !*s.caption;
         }
         sample_close(&s);
@@ -532,7 +564,7 @@ static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int6
     return WEFT_OK;
 }
 
-static weft_status remove_beside(job *j, const char *format, const char *file)
+static weft_status remove_companion(job *j, const char *format, const char *file)
 {
     char name[80];
     snprintf(name, sizeof name, format, file);
@@ -549,17 +581,17 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
     char hex[32], plan_hex[32];
     weft_status_code status = WEFT_OK;
     const size_t dropped_before = json_array_size(j->dropped);
-    WEFT_TRY(check_place(j, file));
+    WEFT_TRY(check_path(j, file));
     json_t *begun = json_pack("{s:s, s:b}", "file", file, "begun", 1);
     status = save_json(j->out, note, begun);
     json_decref(begun);
     WEFT_TRY(status);
-    WEFT_TRY(remove_beside(j, "%s.idx", file)); /* of what is written over */
+    WEFT_TRY(remove_companion(j, "%s.idx", file)); /* .idx of the overwritten shard */
     WEFT_TRY(weft_shard_file_create(j->out, file, &shard));
     WEFT_GO(fill_shard(j, shard, from, to, &counts, progress));
     WEFT_GO(weft_shard_file_finish(shard, &hash, &bytes));
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
-    snprintf(plan_hex, sizeof plan_hex, "%016llx", (unsigned long long)plan);
+    snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+    snprintf(plan_hex, sizeof plan_hex, "%016" PRIx64, plan);
     json_t *dropped = json_array();
     for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
         json_array_append(dropped, json_array_get(j->dropped, i));
@@ -577,12 +609,12 @@ static weft_status write_shard(job *j, const char *split, int64_t number, int64_
                                weft_progress *progress)
 {
     char file[64], note[80];
-    snprintf(file, sizeof file, "%s-%06lld.tar", split, (long long)number);
+    snprintf(file, sizeof file, "%s-%06" PRId64 ".tar", split, number);
     snprintf(note, sizeof note, ".%s.json", file);
     const uint64_t plan = plan_hash(j, from, to);
-    json_t *entry = shard_kept(j, file, plan);
+    json_t *entry = unchanged_entry(j, file, plan);
     if (entry)
-        j->report->kept_shards++;
+        j->report->unchanged_shards++;
     else
         WEFT_TRY(write_tar(j, file, note, plan, from, to, progress, &entry));
     const int64_t samples = json_integer_value(json_object_get(entry, "samples"));
@@ -622,44 +654,47 @@ static bool is_current(const job *j, const char *file)
     return false;
 }
 
-/* Shards of an earlier run with other clips or limits must not stay beside the new ones; those that
- * are no longer as they were written are not ours, and are told. */
+/* Removes shards of an earlier run with other clips or limits, which must not stay next to the new
+ * ones. Reports shards that were changed since they were written, and keeps them. */
 static weft_status remove_strays(job *j)
 {
     const char *file;
     json_t *note;
     json_object_foreach(j->notes, file, note)
     {
-        bool ours;
+        bool own;
+        char full_path[PATH_BYTES];
         if (is_current(j, file))
             continue;
-        weft_status_code status = is_ours(j, file, note, &ours);
-        if (status == WEFT_OK && !ours) {
-            weft_warn("%s/%s is of an earlier run and was changed since; it stays, and the loader "
-                      "reads it too",
-                      weft_storage_root(j->out), file);
+        weft_status_code status = is_own(j, file, note, &own);
+        if (status == WEFT_OK && !own) {
+            weft_warning(WEFT_MSG_SHARD_FOREIGN, WEFT_AT(.file = full_path_of(j, file, full_path)),
+                         "the shard is of an earlier run and was changed since; it stays, and the "
+                         "loader reads it too");
             continue;
         }
         if (status != WEFT_OK && status != WEFT_E_NOT_FOUND)
             return status;
         WEFT_TRY(weft_storage_remove(j->out, file));
-        WEFT_TRY(remove_beside(j, "%s.index", file));
-        WEFT_TRY(remove_beside(j, "%s.idx", file));
-        WEFT_TRY(remove_beside(j, ".%s.json", file));
+        WEFT_TRY(remove_companion(j, "%s.index", file));
+        WEFT_TRY(remove_companion(j, "%s.idx", file));
+        WEFT_TRY(remove_companion(j, ".%s.json", file));
     }
     return WEFT_OK;
 }
 
 /* Other shards in the folder are read by the loader like ours. */
-static weft_status tell_foreign(const job *j)
+static weft_status warn_foreign(const job *j)
 {
+    char full_path[PATH_BYTES];
     weft_names names = {0};
     WEFT_TRY(weft_storage_list(j->out, &names));
     for (int64_t i = 0; i < names.count; i++)
         if (!strcmp(weft_path_extension(names.name[i]), "tar") && !is_current(j, names.name[i]) &&
             !json_object_get(j->notes, names.name[i]))
-            weft_warn("%s/%s was not written by weft shard; it stays, and the loader reads it too",
-                      weft_storage_root(j->out), names.name[i]);
+            weft_warning(
+                WEFT_MSG_SHARD_FOREIGN, WEFT_AT(.file = full_path_of(j, names.name[i], full_path)),
+                "weft shard did not write this shard; it stays, and the loader reads it too");
     weft_names_free(&names);
     return WEFT_OK;
 }
@@ -694,17 +729,13 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
              .report = report};
     weft_status_code status = WEFT_OK;
     weft_progress progress;
-    if (!j.shards || !j.dropped || !j.notes) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(j.shards && j.dropped && j.notes, "the data shards"));
     WEFT_GO(list_clips(&j));
     j.unnamed = json_copy(j.dropped);
     count_dropped(&j, j.unnamed);
-    if (j.count == 0) {
-        status = weft_fail(WEFT_E_ARG, "%s: no clips to shard", in);
-        goto out;
-    }
+    if (j.count == 0)
+        WEFT_GO(
+            weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = in), "the folder has no clips"));
     WEFT_GO(weft_make_dirs(out));
     WEFT_GO(weft_remove_leftovers(out, false));
     WEFT_GO(weft_storage_open(out, &j.out));
@@ -721,14 +752,14 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(write_split(&j, "heldout", train, j.count, &progress));
     weft_progress_end(&progress, j.count, "");
     WEFT_GO(remove_strays(&j));
-    WEFT_GO(tell_foreign(&j));
+    WEFT_GO(warn_foreign(&j));
     WEFT_GO(weft_energon_write(j.out, j.shards));
     WEFT_GO(write_list(&j));
     if (report->written == 0)
-        status = weft_fail(WEFT_E_ARG,
-                           "%s: none of its %lld clips can be used; %s/index.json lists the "
-                           "reasons",
-                           in, (long long)report->clips, out);
+        status =
+            weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = in, WEFT_NUMBER(report->clips)),
+                       "none of its %" PRId64 " clips can be used; %s/index.json lists the reasons",
+                       report->clips, out);
 out:
     for (int64_t i = 0; i < j.count; i++) {
         weft_free(j.clip[i].id);

@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "data/storage_folder.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -32,14 +33,14 @@ weft_status weft_storage_open(const char *root, weft_storage **storage)
 {
     const weft_storage_kind *kind = find_kind(root);
     if (!kind)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: data are read from folders only; mount it, or copy it", root);
+        return weft_error(WEFT_MSG_SHARD_UNSUPPORTED, WEFT_AT(.file = root),
+                          "data are read only from folders. Mount this place, or copy it.");
     weft_storage *s = weft_alloc(sizeof *s);
     if (s)
         s->root = weft_strdup(root);
     if (!s || !s->root) {
         weft_free(s);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", root);
+        return weft_no_memory("%s", root);
     }
     s->kind = kind;
     const weft_status_code status = kind->open(root, &s->self);
@@ -87,8 +88,7 @@ weft_status weft_storage_sum(weft_storage *s, const char *name, uint64_t *sum)
     WEFT_TRY(weft_storage_facts_of(s, name, &facts));
     char *piece = weft_alloc(PIECE);
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status =
-        piece && state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_status_code status = WEFT_ALLOCATED(piece && state, "%s", name);
     if (status == WEFT_OK)
         XXH3_64bits_reset(state);
     for (int64_t at = 0; status == WEFT_OK && at < facts.bytes; at += PIECE) {
@@ -116,9 +116,8 @@ weft_status weft_storage_remove(weft_storage *s, const char *name)
 
 static weft_status begin(weft_storage *s, const char *name, bool hasty, weft_storage_file **file)
 {
-    weft_storage_file *f = weft_alloc(sizeof *f);
-    if (!f)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_storage_file *f;
+    WEFT_TRY(WEFT_NEW(f, 1, "%s", name));
     atomic_fetch_add(&s->puts, 1);
     f->kind = s->kind;
     const weft_status_code status = s->kind->begin(s->self, name, hasty, &f->file);

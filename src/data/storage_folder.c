@@ -1,14 +1,17 @@
 /* A folder as a storage.
  *
- * Files are opened when they are first read and stay open while they are among the last
- * WEFT_STORAGE_OPEN_FILES: a set may have more shards than a process may have files. They are read
- * with pread and not mapped: a file that is cut while it is in use is an error of that read, where
- * touching a page behind the end of a map ends the process. */
+ * A file is opened at its first read. The last WEFT_STORAGE_OPEN_FILES files stay open, because a
+ * dataset can have more shards than a process can have open files. Files are read with pread and
+ * not mapped: truncating a file in use is then an error of the read, whereas access past the end
+ * of a map would end the process. */
+#include "data/storage_folder.h"
+
 #include "data/storage.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,11 +19,11 @@
 
 typedef struct open_file {
     char *path;    /* owned; NULL: a free place */
-    uint64_t hash; /* of the name */
-    int64_t used;  /* when, on the folder's clock */
+    uint64_t hash; /* hash of the name */
+    int64_t used;  /* time of the last use, on the folder's clock */
     int fd;
     int users;  /* reads in progress */
-    bool stale; /* the name stands for another file now: closed when nobody reads it */
+    bool stale; /* the name now refers to another file; closed after the last reader */
 } open_file;
 
 typedef struct folder {
@@ -37,7 +40,7 @@ static weft_status folder_open(const char *root, void **self)
         f->root = weft_strdup(root);
     if (!f || !f->root) {
         weft_free(f);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", root);
+        return weft_no_memory("%s", root);
     }
     pthread_mutex_init(&f->lock, NULL);
     *self = f;
@@ -66,7 +69,7 @@ static char *path_in(const folder *f, const char *name)
 {
     char *path = weft_path_join(f->root, name);
     if (!path)
-        (void)!weft_fail(WEFT_E_MEMORY, "%s/%s: out of memory", f->root, name);
+        (void)!weft_no_memory("%s/%s", f->root, name);
     return path;
 }
 
@@ -78,9 +81,10 @@ static weft_status folder_facts(void *self, const char *name, weft_storage_facts
         return WEFT_E_MEMORY;
     weft_status_code status = WEFT_OK;
     if (stat(path, &st) != 0)
-        status = weft_fail_errno("cannot stat %s", path);
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the size of the file");
     else if (!S_ISREG(st.st_mode))
-        status = weft_fail(WEFT_E_FORMAT, "%s: not a regular file", path);
+        status =
+            weft_error(WEFT_MSG_FILE_KIND, WEFT_AT(.file = path), "this is not a regular file");
     else
         *facts = (weft_storage_facts){.bytes = st.st_size,
                                       .stamp = (uint64_t)st.st_mtim.tv_sec * 1000000000u +
@@ -90,7 +94,7 @@ static weft_status folder_facts(void *self, const char *name, weft_storage_facts
 }
 
 /* The place of this file, or the one that is free or was used longest ago; NULL: all are in use. */
-static open_file *find_place(folder *f, uint64_t hash, const char *path, bool *found)
+static open_file *find_slot(folder *f, uint64_t hash, const char *path, bool *found)
 {
     open_file *best = NULL;
     *found = false;
@@ -112,14 +116,15 @@ static weft_status take_fd(folder *f, char *path, open_file **shared, int *fd)
     const uint64_t hash = XXH3_64bits(path, strlen(path));
     bool found;
     pthread_mutex_lock(&f->lock);
-    open_file *file = find_place(f, hash, path, &found);
+    open_file *file = find_slot(f, hash, path, &found);
     if (found) {
         weft_free(path);
     } else {
         *fd = open(path, O_RDONLY | O_CLOEXEC);
         if (*fd < 0) {
             pthread_mutex_unlock(&f->lock);
-            const weft_status_code status = weft_fail_errno("cannot open %s", path);
+            const weft_status_code status =
+                weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
             weft_free(path);
             return status;
         }
@@ -140,7 +145,7 @@ static weft_status take_fd(folder *f, char *path, open_file **shared, int *fd)
     return WEFT_OK;
 }
 
-/* After an error the file is opened anew, as it may have been mended. */
+/* Returns a descriptor. After an error the file is opened again, as it may have been repaired. */
 static void give_fd(folder *f, open_file *shared, int fd, bool failed)
 {
     if (!shared) {
@@ -159,7 +164,7 @@ static void drop_fd(folder *f, const char *path)
 {
     bool found;
     pthread_mutex_lock(&f->lock);
-    open_file *file = find_place(f, XXH3_64bits(path, strlen(path)), path, &found);
+    open_file *file = find_slot(f, XXH3_64bits(path, strlen(path)), path, &found);
     if (found) {
         file->stale = true;
         if (file->users == 0)
@@ -183,18 +188,23 @@ static weft_status folder_read(void *self, const char *name, int64_t at, int64_t
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            status = weft_fail_errno("cannot read %s/%s at byte %lld", f->root, name,
-                                     (long long)(at + done));
+            status = weft_error_errno(WEFT_NOWHERE, "cannot read at byte %" PRId64, at + done);
         else if (n == 0)
-            status = weft_fail(WEFT_E_IO,
-                               "%s/%s: ends at byte %lld, and bytes up to %lld are wanted: was it "
-                               "cut, or is it being written?",
-                               f->root, name, (long long)(at + done), (long long)(at + bytes));
+            status = weft_error(WEFT_MSG_FILE_CHANGED, WEFT_NOWHERE,
+                                "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
+                                " are needed. It "
+                                "was truncated, or another program is writing it.",
+                                at + done, at + bytes);
         else
             done += n;
     }
     give_fd(f, shared, fd, status != WEFT_OK);
-    return status;
+    if (status != WEFT_OK) {
+        char full_path[1024];
+        snprintf(full_path, sizeof full_path, "%s/%s", f->root, name);
+        return weft_error_at(status, WEFT_AT(.file = full_path));
+    }
+    return WEFT_OK;
 }
 
 static weft_status folder_list(void *self, weft_names *names)
@@ -208,7 +218,9 @@ static weft_status folder_remove(void *self, const char *name)
     if (!path)
         return WEFT_E_MEMORY;
     const weft_status_code status =
-        unlink(path) == 0 || errno == ENOENT ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
+        unlink(path) == 0 || errno == ENOENT
+            ? WEFT_OK
+            : weft_error_errno(WEFT_AT(.file = path), "cannot remove the file");
     drop_fd(self, path);
     weft_free(path);
     return status;
@@ -224,8 +236,7 @@ static weft_status folder_begin(void *self, const char *name, bool hasty, void *
 {
     char *path = path_in(self, name);
     folder_file *f = weft_alloc(sizeof *f);
-    weft_status_code status =
-        path && f ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_status_code status = path && f ? weft_make_parent(path) : weft_no_memory("%s", name);
     if (status == WEFT_OK)
         status = weft_file_begin(&f->writer, path);
     weft_free(path);
@@ -248,8 +259,7 @@ static weft_status folder_commit(void *file)
 {
     folder_file *f = file;
     char *path = weft_strdup(f->writer.path);
-    weft_status_code status =
-        path ? weft_file_commit(&f->writer) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = path ? weft_file_commit(&f->writer) : weft_no_memory("a path");
     if (status == WEFT_OK)
         drop_fd(f->folder, path);
     weft_free(path);

@@ -19,7 +19,7 @@ static double laplace(double t)
     return sqrt(exp(log_snr) / (1 + exp(log_snr)));
 }
 
-/* Evenly from a to b, from both ends, rounded once. */
+/* Returns step i of `count` even steps from a to b, computed from the nearer end, rounded once. */
 static float between(double a, double b, int64_t i, int64_t count)
 {
     const float from = (float)a, to = (float)b;
@@ -55,7 +55,7 @@ static double beta_at(const weft_betas_config *c, int64_t i)
     }
 }
 
-/* CogVideoX's table of roots is wide, all others are narrow. */
+/* Returns true if the table is computed in f64: the square roots of CogVideoX only. */
 static bool is_wide(const weft_betas_config *c)
 {
     return c->direct && c->schedule == WEFT_BETAS_SCALED_LINEAR;
@@ -71,8 +71,8 @@ static void shift_snr(const weft_betas_config *c, double *bar)
     }
 }
 
-/* sqrt(alpha_bar), moved so that the last is 0, then stretched so that the first stays (Lin et al.
- * 2023, algorithm 1). */
+/* Shifts sqrt(alpha_bar) so that its last value is 0, and scales it so that its first value is
+ * unchanged (Lin et al. 2023, algorithm 1). */
 static void to_zero_snr(const weft_betas_config *c, double *bar)
 {
     const int64_t last = c->times - 1;
@@ -86,7 +86,7 @@ static void to_zero_snr(const weft_betas_config *c, double *bar)
     }
 }
 
-/* The running product of 1 - beta: multiplied wide, kept narrow. */
+/* Computes the running product of 1 - beta in f64 and rounds the stored values to f32. */
 static void accumulate(const weft_betas_config *c, const double *beta, double *bar)
 {
     double product = 1;
@@ -109,7 +109,7 @@ void weft_betas_table(const weft_betas_config *c, double *bar, double *beta)
     to_zero_snr(c, bar);
     if (c->direct)
         return;
-    float before = 1; /* back to betas and through the product again, which rounds */
+    float before = 1; /* repeats the conversion to betas and their product, for its rounding */
     for (int64_t i = 0; i < n; i++) {
         const float now = (float)bar[i];
         b[i] = (double)(1 - now / before);

@@ -1,4 +1,4 @@
-/* The variance-preserving processes' table: alpha^2 at each of the discrete times of training. */
+/* Table of the variance-preserving processes: alpha^2 at each discrete time of training. */
 #ifndef WEFT_DIFFUSION_BETAS_H
 #define WEFT_DIFFUSION_BETAS_H
 
@@ -8,26 +8,26 @@
 #include <stdint.h>
 
 typedef enum weft_betas {
-    WEFT_BETAS_LINEAR,        /* beta from start to end */
-    WEFT_BETAS_SCALED_LINEAR, /* its root does */
+    WEFT_BETAS_LINEAR,        /* beta is linear from start to end */
+    WEFT_BETAS_SCALED_LINEAR, /* sqrt(beta) is linear */
     WEFT_BETAS_COSINE,        /* alpha_bar = cos^2 (Nichol, Dhariwal 2021) */
-    WEFT_BETAS_SIGMOID,       /* a sigmoid's flank from start to end */
-    WEFT_BETAS_LAPLACE,       /* log SNR as a Laplace distribution's quantiles */
+    WEFT_BETAS_SIGMOID,       /* beta follows a sigmoid from start to end */
+    WEFT_BETAS_LAPLACE,       /* log SNR follows the quantiles of a Laplace distribution */
 } weft_betas;
-extern const char *const weft_betas_names[]; /* as in scheduler_config.json; NULL-terminated */
+extern const char *const weft_betas_names[]; /* names in scheduler_config.json; NULL-terminated */
 
 typedef struct weft_betas_config {
-    int64_t times; /* 1000 */
+    int64_t times; /* number of discrete times, usually 1000 */
     double start, end;
     int schedule;     /* weft_betas */
-    bool zero_snr;    /* moved and stretched so that nothing of the data is left at the last time */
-    bool direct;      /* the way CogVideoX does that: on alpha^2 itself, and in f64 */
-    double snr_scale; /* CogVideoX: SNR divided by this; 1: as it is */
+    bool zero_snr;    /* rescales the table so that the last time has no data */
+    bool direct;      /* zero_snr as in CogVideoX: on alpha^2 itself, and in f64 */
+    double snr_scale; /* CogVideoX: divisor of the SNR; 1: unchanged */
     double floor;     /* alpha^2 of the last time after zero_snr */
 } weft_betas_config;
 
-/* alpha_bar[times]. Rounded to f32 where the reference's table is; so is what comes of it. beta may
- * be NULL. */
+/* Fills alpha_bar[times] and beta[times] (may be NULL). Values are rounded to f32 wherever the
+ * reference computes its table in f32. */
 void weft_betas_table(const weft_betas_config *config, double *alpha_bar, double *beta);
 
 #endif

@@ -10,27 +10,27 @@
 static const char *const predictions[] = {"epsilon", "v_prediction", "sample", NULL};
 static const weft_key ddpm_keys[] = {
     {"prediction", WEFT_KEY_ENUM, offsetof(weft_ddpm_config, prediction), "epsilon", "",
-     "what the model answers with: noise, alpha noise - sigma data, or data",
-     .choices = predictions},
+     "prediction of the model; noise, alpha noise - sigma data, or data", .choices = predictions},
     {"betas", WEFT_KEY_ENUM, offsetof(weft_ddpm_config, betas), "scaled_linear", "",
-     "how the variance that a step adds grows with time", .choices = weft_betas_names},
+     "noise schedule over the timesteps", .choices = weft_betas_names},
     {"beta_start", WEFT_KEY_F64, offsetof(weft_ddpm_config, beta_start), "0.00085", "",
-     "its first value (not of squaredcos_cap_v2 and laplace)", .min = 1e-9, .max = 0.999},
-    {"beta_end", WEFT_KEY_F64, offsetof(weft_ddpm_config, beta_end), "0.012", "", "its last value",
-     .min = 1e-9, .max = 0.999},
-    {"times", WEFT_KEY_I64, offsetof(weft_ddpm_config, times), "1000", "", "discrete times",
-     .min = 2, .max = 100000},
+     "first beta (not for squaredcos_cap_v2 and laplace)", .min = 1e-9, .max = 0.999},
+    {"beta_end", WEFT_KEY_F64, offsetof(weft_ddpm_config, beta_end), "0.012", "",
+     "last beta (not for squaredcos_cap_v2 and laplace)", .min = 1e-9, .max = 0.999},
+    {"times", WEFT_KEY_I64, offsetof(weft_ddpm_config, times), "1000", "",
+     "number of discrete timesteps", .min = 2, .max = 100000},
     {"zero_snr", WEFT_KEY_BOOL, offsetof(weft_ddpm_config, zero_snr), "false", "",
-     "stretch the times so that nothing of the data is left at the last"},
+     "rescale the schedule so that the last timestep has no signal"},
     {"snr_shift", WEFT_KEY_F64, offsetof(weft_ddpm_config, snr_shift), "1", "",
-     "divide the signal-to-noise ratio by so much: more noise for larger videos", .min = 0.01,
+     "divisor of the signal-to-noise ratio; larger videos need more noise", .min = 0.01,
      .max = 100},
     {"min_snr", WEFT_KEY_F64, offsetof(weft_ddpm_config, min_snr), "0", "",
-     "limit of the signal-to-noise ratio as loss weight; 5 is usual, 0: every time weighs the same",
-     .min = 0, .max = 1e6},
+     "upper bound of the signal-to-noise ratio as loss weight, e.g. 5; 0: equal weights", .min = 0,
+     .max = 1e6},
 };
-const weft_section weft_ddpm_section = {"ddpm", "DDPM: discrete times, and what is predicted",
-                                        sizeof(weft_ddpm_config), ddpm_keys, WEFT_COUNT(ddpm_keys)};
+const weft_section weft_ddpm_section = {
+    "ddpm", "noise process of the transformer; DDPM with discrete timesteps",
+    sizeof(weft_ddpm_config), ddpm_keys, WEFT_COUNT(ddpm_keys)};
 
 weft_betas_config weft_ddpm_betas(const weft_ddpm_config *c)
 {
@@ -51,12 +51,12 @@ double weft_ddpm_weight(int prediction, double gamma, double snr)
     return least / (prediction == WEFT_DDPM_V ? snr + 1 : snr);
 }
 
-/* (times, 3): alpha, sigma, weight. */
+/* Returns a table (times, 3) of alpha, sigma and loss weight. */
 static weft_value table_of(weft_graph *g, const weft_ddpm_config *c)
 {
     const weft_betas_config betas = weft_ddpm_betas(c);
-    double *bar = weft_arena_alloc(weft_graph_arena(g), c->times * (int64_t)sizeof *bar);
-    float *row = weft_arena_alloc(weft_graph_arena(g), c->times * 3 * (int64_t)sizeof *row);
+    double *bar = weft_arena_calloc(weft_graph_arena(g), c->times, sizeof *bar);
+    float *row = weft_arena_calloc(weft_graph_arena(g), c->times * 3, sizeof *row);
     if (!bar || !row)
         return WEFT_NONE;
     weft_betas_table(&betas, bar, NULL);
@@ -70,7 +70,7 @@ static weft_value table_of(weft_graph *g, const weft_ddpm_config *c)
     return weft_constant(g, WEFT_F32, WEFT_SHAPE(c->times, 3), row);
 }
 
-static weft_noised level(weft_graph *g, const weft_process_config *config, weft_value key_b)
+static weft_noised level(weft_graph *g, const weft_noise_process_config *config, weft_value key_b)
 {
     const weft_ddpm_config *c = &config->ddpm;
     const int64_t batch = weft_value_ok(key_b) ? weft_value_get(g, key_b)->shape.dim[0] : 1;
@@ -99,14 +99,14 @@ static weft_value mix(weft_graph *g, weft_value x, weft_value x_scale_b, weft_va
     return minus ? weft_sub(g, a, b) : weft_add(g, a, b);
 }
 
-static weft_value input(weft_graph *g, const weft_process_config *config, weft_value data,
+static weft_value input(weft_graph *g, const weft_noise_process_config *config, weft_value data,
                         weft_value noise, const weft_noised *l)
 {
     (void)config;
     return mix(g, data, l->alpha, noise, l->sigma, false);
 }
 
-static weft_value target(weft_graph *g, const weft_process_config *config, weft_value data,
+static weft_value target(weft_graph *g, const weft_noise_process_config *config, weft_value data,
                          weft_value noise, const weft_noised *l)
 {
     if (config->ddpm.prediction == WEFT_DDPM_V)
@@ -114,37 +114,37 @@ static weft_value target(weft_graph *g, const weft_process_config *config, weft_
     return config->ddpm.prediction == WEFT_DDPM_NOISE ? noise : data;
 }
 
-static weft_status check(const weft_process_config *config, const char *where)
+static weft_status check(const weft_noise_process_config *config, const char *where)
 {
     const weft_ddpm_config *c = &config->ddpm;
     if (c->zero_snr && c->prediction == WEFT_DDPM_NOISE)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: ddpm.zero_snr: at the last time x is noise alone, and prediction: epsilon "
-            "says nothing of the data there; write prediction: v_prediction",
-            where);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = where, .key = "ddpm.zero_snr"),
+                          "the last timestep is pure noise, from which prediction: epsilon cannot "
+                          "recover the data. Write prediction: v_prediction.");
     if (ceil(config->from * (double)c->times) >= ceil(config->to * (double)c->times))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: no time lies from noise_from: %g to noise_to: %g of %lld", where,
-                         config->from, config->to, (long long)c->times);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = where, .key = "timestep_min", WEFT_NUMBER(config->from)),
+                          "no timestep of %" PRId64 " is between %g and timestep_max: %g", c->times,
+                          config->from, config->to);
     return WEFT_OK;
 }
 
-/* A shift of SNR is CogVideoX's classes' alone. */
-static const weft_process_scheduler *schedulers(const weft_process_config *config)
+/* Returns the scheduler classes. Only the classes of CogVideoX support snr_shift. */
+static const weft_noise_process_scheduler *schedulers(const weft_noise_process_config *config)
 {
-    static const weft_process_scheduler plain[] = {{"ddim", "DDIMScheduler"},
-                                                   {"ddpm", "DDPMScheduler"},
-                                                   {"unipc", "UniPCMultistepScheduler"},
-                                                   {"dpmpp", "DPMSolverMultistepScheduler"},
-                                                   {NULL, NULL}};
-    static const weft_process_scheduler shifted[] = {{"ddim", "CogVideoXDDIMScheduler"},
-                                                     {"cogvideox_dpm", "CogVideoXDPMScheduler"},
-                                                     {NULL, NULL}};
+    static const weft_noise_process_scheduler plain[] = {{"ddim", "DDIMScheduler"},
+                                                         {"ddpm", "DDPMScheduler"},
+                                                         {"unipc", "UniPCMultistepScheduler"},
+                                                         {"dpmpp", "DPMSolverMultistepScheduler"},
+                                                         {NULL, NULL}};
+    static const weft_noise_process_scheduler shifted[] = {
+        {"ddim", "CogVideoXDDIMScheduler"},
+        {"cogvideox_dpm", "CogVideoXDPMScheduler"},
+        {NULL, NULL}};
     return config->ddpm.snr_shift != 1 ? shifted : plain;
 }
 
-static json_t *write_scheduler(const weft_process_config *config, const char *class_name)
+static json_t *write_scheduler(const weft_noise_process_config *config, const char *class_name)
 {
     const weft_ddpm_config *c = &config->ddpm;
     json_t *json =
@@ -160,7 +160,7 @@ static json_t *write_scheduler(const weft_process_config *config, const char *cl
     return json;
 }
 
-const weft_process weft_process_ddpm = {
+const weft_noise_process weft_noise_process_ddpm = {
     .name = "ddpm",
     .level = level,
     .input = input,

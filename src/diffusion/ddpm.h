@@ -2,12 +2,14 @@
  *
  *   x(t) = alpha(t) data + sigma(t) noise,   alpha^2 + sigma^2 = 1,   t in 0 ... times - 1
  *
- * The model is told t and asked for noise, for v = alpha noise - sigma data, or for data. */
+ * The model takes t and predicts noise, v = alpha noise - sigma data, or data. */
 #ifndef WEFT_DIFFUSION_DDPM_H
 #define WEFT_DIFFUSION_DDPM_H
 
 #include "base/config.h"
 #include "diffusion/betas.h"
+
+typedef struct weft_noise_process weft_noise_process;
 
 typedef enum weft_ddpm_prediction {
     WEFT_DDPM_NOISE,
@@ -20,14 +22,16 @@ typedef struct weft_ddpm_config {
     int betas;      /* weft_betas */
     double beta_start, beta_end;
     int64_t times;
-    bool zero_snr;    /* nothing of the data is left at the last time */
-    double snr_shift; /* SNR is divided by so much (CogVideoX) */
-    double min_snr;   /* gamma of the loss weight (Hang et al. 2023); 0: every time weighs 1 */
+    bool zero_snr;    /* the last time has no data */
+    double snr_shift; /* divisor of the SNR (CogVideoX) */
+    double min_snr;   /* gamma of the loss weight (Hang et al. 2023); 0: weight 1 at every time */
 } weft_ddpm_config;
 extern const weft_section weft_ddpm_section;
 
 weft_betas_config weft_ddpm_betas(const weft_ddpm_config *config);
-/* min(snr, gamma) as a weight of the squared error of what is predicted, where SNR is `snr`. */
+/* Returns the min-SNR weight of the squared error of the prediction at the SNR `snr`. */
 double weft_ddpm_weight(int prediction, double gamma, double snr);
+
+extern const weft_noise_process weft_noise_process_ddpm;
 
 #endif

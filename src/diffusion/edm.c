@@ -6,21 +6,22 @@
 static const weft_key edm_keys[] = {
     {"p_mean", WEFT_KEY_F64, offsetof(weft_edm_config, p_mean), "-1.2", "",
      "mean of ln(sigma) in training", .min = -20, .max = 20},
-    {"p_std", WEFT_KEY_F64, offsetof(weft_edm_config, p_std), "1.2", "", "its standard deviation",
-     .min = 0, .max = 20},
+    {"p_std", WEFT_KEY_F64, offsetof(weft_edm_config, p_std), "1.2", "",
+     "standard deviation of ln(sigma) in training", .min = 0, .max = 20},
     {"sigma_data", WEFT_KEY_F64, offsetof(weft_edm_config, sigma_data), "0.5", "",
-     "deviation that the latents are brought to", .min = 1e-3, .max = 1e3},
+     "standard deviation to which latents are scaled", .min = 1e-3, .max = 1e3},
     {"sigma_min", WEFT_KEY_F64, offsetof(weft_edm_config, sigma_min), "0.002", "",
-     "the last noise level of sampling above 0", .min = 1e-6, .max = 1e6},
+     "last noise level of sampling above 0", .min = 1e-6, .max = 1e6},
     {"sigma_max", WEFT_KEY_F64, offsetof(weft_edm_config, sigma_max), "80", "",
-     "the first noise level of sampling", .min = 1e-6, .max = 1e6},
+     "first noise level of sampling", .min = 1e-6, .max = 1e6},
     {"rho", WEFT_KEY_F64, offsetof(weft_edm_config, rho), "7", "",
-     "spacing of the levels; 1: even, more: closer where they are small", .min = 0.1, .max = 100},
+     "spacing of the noise levels; 1: equal, higher: denser at small levels", .min = 0.1,
+     .max = 100},
 };
-const weft_section weft_edm_section = {"edm", "EDM: how noise levels are drawn, and sampled",
+const weft_section weft_edm_section = {"edm", "noise process of the transformer; EDM",
                                        sizeof(weft_edm_config), edm_keys, WEFT_COUNT(edm_keys)};
 
-static weft_noised level(weft_graph *g, const weft_process_config *config, weft_value key_b)
+static weft_noised level(weft_graph *g, const weft_noise_process_config *config, weft_value key_b)
 {
     const weft_edm_config *c = &config->edm;
     const int64_t batch = weft_value_ok(key_b) ? weft_value_get(g, key_b)->shape.dim[0] : 1;
@@ -33,7 +34,7 @@ static weft_noised level(weft_graph *g, const weft_process_config *config, weft_
     return l;
 }
 
-/* sqrt(sigma^2 + sigma_data^2), per sample of `like`. */
+/* Returns sqrt(sigma^2 + sigma_data^2) per sample, with the rank of `like`. */
 static weft_value deviation(weft_graph *g, const weft_edm_config *c, weft_value sigma_b,
                             weft_value like)
 {
@@ -43,7 +44,7 @@ static weft_value deviation(weft_graph *g, const weft_edm_config *c, weft_value 
     return weft_per_sample(g, root, like);
 }
 
-static weft_value input(weft_graph *g, const weft_process_config *config, weft_value data,
+static weft_value input(weft_graph *g, const weft_noise_process_config *config, weft_value data,
                         weft_value noise, const weft_noised *l)
 {
     const weft_value noisy =
@@ -51,7 +52,7 @@ static weft_value input(weft_graph *g, const weft_process_config *config, weft_v
     return weft_div(g, noisy, deviation(g, &config->edm, l->sigma, data));
 }
 
-static weft_value target(weft_graph *g, const weft_process_config *config, weft_value data,
+static weft_value target(weft_graph *g, const weft_noise_process_config *config, weft_value data,
                          weft_value noise, const weft_noised *l)
 {
     const weft_edm_config *c = &config->edm;
@@ -62,34 +63,36 @@ static weft_value target(weft_graph *g, const weft_process_config *config, weft_
     return weft_div(g, sum, deviation(g, c, l->sigma, data));
 }
 
-static double scale(const weft_process_config *config)
+static double scale(const weft_noise_process_config *config)
 {
     return config->edm.sigma_data;
 }
 
-static weft_status check(const weft_process_config *config, const char *where)
+static weft_status check(const weft_noise_process_config *config, const char *where)
 {
     const weft_edm_config *c = &config->edm;
     if (!(c->sigma_min < c->sigma_max))
-        return weft_fail(WEFT_E_CONFIG, "%s: edm.sigma_min: %g is not below edm.sigma_max: %g",
-                         where, c->sigma_min, c->sigma_max);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = where, .key = "edm.sigma_min", WEFT_NUMBER(c->sigma_min)),
+                          "%g is not below edm.sigma_max: %g", c->sigma_min, c->sigma_max);
     if (config->from > 0 || config->to < 1)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: noise_from and noise_to go with process: flow and ddpm; edm draws "
-                         "ln(sigma) with p_mean and p_std",
-                         where);
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.file = where, .key = config->from > 0 ? "timestep_min" : "timestep_max"),
+            "this key needs process: flow or ddpm. With process: edm, p_mean and p_std set the "
+            "noise levels.");
     return WEFT_OK;
 }
 
-static const weft_process_scheduler *schedulers(const weft_process_config *config)
+static const weft_noise_process_scheduler *schedulers(const weft_noise_process_config *config)
 {
-    static const weft_process_scheduler list[] = {
+    static const weft_noise_process_scheduler list[] = {
         {"euler", "EDMEulerScheduler"}, {"dpmpp", "EDMDPMSolverMultistepScheduler"}, {NULL, NULL}};
     (void)config;
     return list;
 }
 
-static json_t *write_scheduler(const weft_process_config *config, const char *class_name)
+static json_t *write_scheduler(const weft_noise_process_config *config, const char *class_name)
 {
     const weft_edm_config *c = &config->edm;
     return json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:s}", "_class_name", class_name,
@@ -98,7 +101,7 @@ static json_t *write_scheduler(const weft_process_config *config, const char *cl
                      "epsilon", "final_sigmas_type", "zero");
 }
 
-const weft_process weft_process_edm = {
+const weft_noise_process weft_noise_process_edm = {
     .name = "edm",
     .level = level,
     .input = input,

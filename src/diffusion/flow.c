@@ -1,3 +1,5 @@
+#include "diffusion/flow.h"
+
 #include "diffusion/per_sample.h"
 #include "diffusion/process.h"
 
@@ -7,32 +9,33 @@
 static const char *const times_names[] = {"logit_normal", "uniform", "mode", NULL};
 static const char *const weighting_names[] = {"none", "sigma_sqrt", "cosmap", NULL};
 static const weft_key flow_keys[] = {
-    {"times", WEFT_KEY_ENUM, offsetof(weft_flow_config, times), "logit_normal", "",
-     "how sigma is drawn, before the shift", .choices = times_names},
+    {"timestep_sampling", WEFT_KEY_ENUM, offsetof(weft_flow_config, times), "logit_normal", "",
+     "distribution of sigma, before the shift", .choices = times_names, .earlier = "times"},
     {"logit_mean", WEFT_KEY_F64, offsetof(weft_flow_config, logit_mean), "0", "",
-     "mean of the normal whose sigmoid is sigma", .min = -10, .max = 10},
+     "mean of the normal distribution whose sigmoid is sigma", .min = -10, .max = 10},
     {"logit_std", WEFT_KEY_F64, offsetof(weft_flow_config, logit_std), "1", "",
-     "its standard deviation", .min = 0, .max = 10},
+     "standard deviation of that distribution", .min = 0, .max = 10},
     {"mode_scale", WEFT_KEY_F64, offsetof(weft_flow_config, mode_scale), "1.29", "",
-     "of times: mode; 0: uniform, more: the middle", .min = -1, .max = 1.75},
+     "parameter of timestep_sampling: mode; 0: uniform, higher: more samples in the middle",
+     .min = -1, .max = 1.75},
     {"shift", WEFT_KEY_F64, offsetof(weft_flow_config, shift), "1", "",
-     "moves sigma towards noise: s sigma / (1 + (s - 1) sigma); 3 to 5 suits large videos",
+     "shift of sigma towards noise, s sigma / (1 + (s - 1) sigma); 3 to 5 for large videos",
      .min = 0.01, .max = 100},
     {"shift_by_resolution", WEFT_KEY_BOOL, offsetof(weft_flow_config, by_resolution), "false", "",
-     "shift e^mu, where mu goes linearly with the tokens of a video"},
+     "use the shift e^mu, where mu is linear in the tokens of a video"},
     {"base_shift", WEFT_KEY_F64, offsetof(weft_flow_config, base_shift), "0.5", "",
      "mu at base_tokens", .min = -10, .max = 10},
     {"max_shift", WEFT_KEY_F64, offsetof(weft_flow_config, max_shift), "1.15", "",
      "mu at max_tokens", .min = -10, .max = 10},
-    {"base_tokens", WEFT_KEY_I64, offsetof(weft_flow_config, base_tokens), "256", "", "tokens",
-     .min = 1, .max = 1e9},
-    {"max_tokens", WEFT_KEY_I64, offsetof(weft_flow_config, max_tokens), "4096", "", "tokens",
-     .min = 1, .max = 1e9},
+    {"base_tokens", WEFT_KEY_I64, offsetof(weft_flow_config, base_tokens), "256", "",
+     "tokens of a video at which mu is base_shift", .min = 1, .max = 1e9},
+    {"max_tokens", WEFT_KEY_I64, offsetof(weft_flow_config, max_tokens), "4096", "",
+     "tokens of a video at which mu is max_shift", .min = 1, .max = 1e9},
     {"weighting", WEFT_KEY_ENUM, offsetof(weft_flow_config, weighting), "none", "",
-     "of the loss over sigma: none, 1/sigma^2, or 2/(pi (1 - 2 sigma + 2 sigma^2))",
+     "weight of the loss over sigma; none, 1/sigma^2, or 2/(pi (1 - 2 sigma + 2 sigma^2))",
      .choices = weighting_names},
 };
-const weft_section weft_flow_section = {"flow", "flow matching: how noise levels are drawn",
+const weft_section weft_flow_section = {"flow", "noise process of the transformer; flow matching",
                                         sizeof(weft_flow_config), flow_keys, WEFT_COUNT(flow_keys)};
 
 double weft_flow_shift(double shift, double sigma)
@@ -76,12 +79,12 @@ weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_v
     return shifted(g, config->shift, sigma);
 }
 
-/* The normal below which a share u lies, to 0.4 % (Winitzki's inverse of erf): nothing but the draw
- * depends on it. */
+/* Returns the quantile u of a normal distribution, to 0.4 % (Winitzki's inverse of erf). Only the
+ * draw depends on the error. */
 static weft_value normal_quantile(weft_graph *g, weft_value u)
 {
     const double a = 0.147, tiny = 1e-30;
-    const weft_value x = weft_affine(g, u, 2, -1); /* sqrt(2) erfinv(x) is sought */
+    const weft_value x = weft_affine(g, u, 2, -1); /* the result is sqrt(2) erfinv(x) */
     const weft_value rest = weft_mul(g, weft_affine(g, u, 4, 0), weft_affine(g, u, -1, 1));
     const weft_value log = weft_unary(g, WEFT_OP_LOG, weft_clamp(g, rest, tiny, 1));
     const weft_value half = weft_affine(g, log, 0.5, 2 / (M_PI * a));
@@ -95,7 +98,8 @@ static weft_value normal_quantile(weft_graph *g, weft_value u)
     return weft_affine(g, weft_mul(g, sign, size), sqrt(2), 0);
 }
 
-/* The share of draws below sigma (before the shift); of MODE, which falls with u, above. */
+/* Returns the share of draws below sigma (before the shift). For MODE, which falls with u, returns
+ * the share above. */
 static double share_below(const weft_flow_config *c, double sigma)
 {
     if (c->times == WEFT_FLOW_UNIFORM || sigma <= 0 || sigma >= 1)
@@ -112,12 +116,13 @@ static double share_below(const weft_flow_config *c, double sigma)
     return low;
 }
 
-/* The draws of a part of the levels, or not of a logit normal: a uniform, through the inverse of
- * its distribution. */
-static weft_value sigma_of_share(weft_graph *g, const weft_process_config *config, weft_value key_b)
+/* Draws from a part of the levels, or from a distribution that is not logit normal: maps a uniform
+ * draw through the inverse of the distribution. */
+static weft_value sigma_of_share(weft_graph *g, const weft_noise_process_config *config,
+                                 weft_value key_b)
 {
     const weft_flow_config *c = &config->flow;
-    const double back = 1 / c->shift; /* the shift that undoes it */
+    const double back = 1 / c->shift; /* inverse of the shift */
     const double a = share_below(c, weft_flow_shift(back, config->from));
     const double b = share_below(c, weft_flow_shift(back, config->to));
     const weft_value u = weft_affine(g, random_of(g, WEFT_OP_RANDOM_UNIFORM, key_b), b - a, a);
@@ -155,7 +160,7 @@ void weft_flow_schedule(int64_t steps, double shift, double *sigma)
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
 
-static weft_noised level(weft_graph *g, const weft_process_config *config, weft_value key_b)
+static weft_noised level(weft_graph *g, const weft_noise_process_config *config, weft_value key_b)
 {
     const weft_flow_config *c = &config->flow;
     const bool whole = config->from <= 0 && config->to >= 1;
@@ -172,21 +177,21 @@ static weft_noised level(weft_graph *g, const weft_process_config *config, weft_
     return l;
 }
 
-static weft_value input(weft_graph *g, const weft_process_config *config, weft_value data,
+static weft_value input(weft_graph *g, const weft_noise_process_config *config, weft_value data,
                         weft_value noise, const weft_noised *l)
 {
     (void)config;
     return weft_flow_mix(g, data, noise, l->sigma);
 }
 
-static weft_value target(weft_graph *g, const weft_process_config *config, weft_value data,
+static weft_value target(weft_graph *g, const weft_noise_process_config *config, weft_value data,
                          weft_value noise, const weft_noised *l)
 {
     (void)config, (void)l;
     return weft_sub(g, noise, data);
 }
 
-static void resolve(weft_process_config *config, int64_t tokens)
+static void resolve(weft_noise_process_config *config, int64_t tokens)
 {
     weft_flow_config *c = &config->flow;
     if (!c->by_resolution)
@@ -195,35 +200,38 @@ static void resolve(weft_process_config *config, int64_t tokens)
     c->shift = exp(c->base_shift + slope * (double)(tokens - c->base_tokens));
 }
 
-static weft_status check(const weft_process_config *config, const char *where)
+static weft_status check(const weft_noise_process_config *config, const char *where)
 {
     const weft_flow_config *c = &config->flow;
     if (c->by_resolution && c->base_tokens == c->max_tokens)
-        return weft_fail(WEFT_E_CONFIG, "%s: flow.base_tokens and flow.max_tokens are both %lld",
-                         where, (long long)c->base_tokens);
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.file = where, .key = "flow.base_tokens", WEFT_NUMBER(c->base_tokens)),
+            "%" PRId64 " is also flow.max_tokens; the two must differ", c->base_tokens);
     if (c->by_resolution && c->shift != 1)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: flow.shift: %g and shift_by_resolution: true do not go together; write "
-            "base_shift: %.3g",
-            where, c->shift, log(c->shift));
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.file = where, .key = "flow.shift", WEFT_NUMBER(c->shift)),
+            "%g cannot be combined with shift_by_resolution: true; write base_shift: %.3g",
+            c->shift, log(c->shift));
     return WEFT_OK;
 }
 
-/* A shift that goes by resolution is Euler's class's alone. */
-static const weft_process_scheduler *schedulers(const weft_process_config *config)
+/* Returns the scheduler classes. Only Euler's class supports shift_by_resolution. */
+static const weft_noise_process_scheduler *schedulers(const weft_noise_process_config *config)
 {
-    static const weft_process_scheduler fixed[] = {{"euler", "FlowMatchEulerDiscreteScheduler"},
-                                                   {"heun", "FlowMatchHeunDiscreteScheduler"},
-                                                   {"unipc", "UniPCMultistepScheduler"},
-                                                   {"dpmpp", "DPMSolverMultistepScheduler"},
-                                                   {NULL, NULL}};
-    static const weft_process_scheduler moving[] = {{"euler", "FlowMatchEulerDiscreteScheduler"},
-                                                    {NULL, NULL}};
+    static const weft_noise_process_scheduler fixed[] = {
+        {"euler", "FlowMatchEulerDiscreteScheduler"},
+        {"heun", "FlowMatchHeunDiscreteScheduler"},
+        {"unipc", "UniPCMultistepScheduler"},
+        {"dpmpp", "DPMSolverMultistepScheduler"},
+        {NULL, NULL}};
+    static const weft_noise_process_scheduler moving[] = {
+        {"euler", "FlowMatchEulerDiscreteScheduler"}, {NULL, NULL}};
     return config->flow.by_resolution ? moving : fixed;
 }
 
-static json_t *write_scheduler(const weft_process_config *config, const char *class_name)
+static json_t *write_scheduler(const weft_noise_process_config *config, const char *class_name)
 {
     const weft_flow_config *c = &config->flow;
     if (strstr(class_name, "Multistep"))
@@ -239,7 +247,7 @@ static json_t *write_scheduler(const weft_process_config *config, const char *cl
                      (json_int_t)c->base_tokens, "max_image_seq_len", (json_int_t)c->max_tokens);
 }
 
-const weft_process weft_process_flow = {
+const weft_noise_process weft_noise_process_flow = {
     .name = "flow",
     .level = level,
     .input = input,

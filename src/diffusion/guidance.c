@@ -3,40 +3,40 @@
 #include <math.h>
 #include <string.h>
 
-double weft_guiding_scale(const weft_guiding *g)
+double weft_guidance_scale_at(const weft_guidance_params *g)
 {
     return g->boundary > 0 && g->time < g->boundary ? g->low_scale : g->scale;
 }
 
-static void combine_cfg(const weft_guiding *g, float *conditional, const float *unconditional,
-                        int64_t count)
+static void combine_cfg(const weft_guidance_params *g, float *conditional,
+                        const float *unconditional, int64_t count)
 {
-    const float s = (float)weft_guiding_scale(g);
+    const float s = (float)weft_guidance_scale_at(g);
     for (int64_t i = 0; i < count; i++)
         conditional[i] = unconditional[i] + s * (conditional[i] - unconditional[i]);
 }
 
-/* One more than cfg's scale. */
-static void combine_cosmos(const weft_guiding *g, float *conditional, const float *unconditional,
-                           int64_t count)
+/* Combines by cfg with a scale that is larger by 1. */
+static void combine_cosmos(const weft_guidance_params *g, float *conditional,
+                           const float *unconditional, int64_t count)
 {
-    const float s = (float)weft_guiding_scale(g);
+    const float s = (float)weft_guidance_scale_at(g);
     for (int64_t i = 0; i < count; i++)
         conditional[i] += s * (conditional[i] - unconditional[i]);
 }
 
-/* From 1 at noise to 1 + scale at data, late. CogVideoX's code puts the training time where its
- * formula means the step; that is left out. */
-static void combine_dynamic(const weft_guiding *g, float *conditional, const float *unconditional,
-                            int64_t count)
+/* The scale rises from 1 at noise to 1 + scale at data, mostly near the end. CogVideoX's code uses
+ * the training time where its formula has the step; this function follows the formula. */
+static void combine_dynamic(const weft_guidance_params *g, float *conditional,
+                            const float *unconditional, int64_t count)
 {
     const double done = 1 - g->time, rise = (1 - cos(M_PI * pow(done, 5))) / 2;
-    const float s = (float)(1 + weft_guiding_scale(g) * rise);
+    const float s = (float)(1 + weft_guidance_scale_at(g) * rise);
     for (int64_t i = 0; i < count; i++)
         conditional[i] = unconditional[i] + s * (conditional[i] - unconditional[i]);
 }
 
-static int64_t each_of(const weft_guiding *g, int64_t count)
+static int64_t each_of(const weft_guidance_params *g, int64_t count)
 {
     return g->each > 0 ? g->each : count;
 }
@@ -60,9 +60,10 @@ static double deviation(const float *x, int64_t count)
     return sqrt(sum / (double)(count > 1 ? count - 1 : 1));
 }
 
-/* Lin et al. 2023, eq. 15: a share of the answer with the deviation that it has unguided. */
-static void combine_rescale(const weft_guiding *g, float *conditional, const float *unconditional,
-                            int64_t count)
+/* Lin et al. 2023, eq. 15: scales a share of the guided prediction to the deviation of the
+ * conditional prediction. */
+static void combine_rescale(const weft_guidance_params *g, float *conditional,
+                            const float *unconditional, int64_t count)
 {
     const int64_t each = each_of(g, count);
     for (int64_t at = 0; at < count; at += each) {
@@ -75,12 +76,12 @@ static void combine_rescale(const weft_guiding *g, float *conditional, const flo
     }
 }
 
-/* Fan et al. 2025: the unconditional answer as long as it explains the conditional one. */
-static void combine_zero_star(const weft_guiding *g, float *conditional, const float *unconditional,
-                              int64_t count)
+/* Fan et al. 2025: scales the unconditional prediction to its projection of the conditional one. */
+static void combine_zero_star(const weft_guidance_params *g, float *conditional,
+                              const float *unconditional, int64_t count)
 {
     const int64_t each = each_of(g, count);
-    const double s = weft_guiding_scale(g);
+    const double s = weft_guidance_scale_at(g);
     for (int64_t at = 0; at < count; at += each) {
         const float *u = unconditional + at;
         float *c = conditional + at;
@@ -90,13 +91,13 @@ static void combine_zero_star(const weft_guiding *g, float *conditional, const f
     }
 }
 
-/* Sadat et al. 2024: the difference is averaged with momentum, cut, and mostly what is orthogonal
- * to the conditional answer is used. */
-static void combine_apg(const weft_guiding *g, float *conditional, const float *unconditional,
-                        int64_t count)
+/* Sadat et al. 2024: averages the difference with momentum and limits its norm. The part parallel
+ * to the conditional prediction has the weight eta. */
+static void combine_apg(const weft_guidance_params *g, float *conditional,
+                        const float *unconditional, int64_t count)
 {
     const int64_t each = each_of(g, count);
-    const double s = weft_guiding_scale(g);
+    const double s = weft_guidance_scale_at(g);
     for (int64_t at = 0; at < count; at += each) {
         const float *u = unconditional + at;
         float *c = conditional + at, *average = g->average ? g->average + at : NULL;
@@ -118,16 +119,16 @@ static void combine_apg(const weft_guiding *g, float *conditional, const float *
 }
 
 /* clang-format off */
-#define ROW(name, help, rows, told, combine) \
-    static const weft_guidance name = {#name, help, rows, told, combine};
-ROW(none,      "the conditional answer alone", 1, false, NULL)
-ROW(cfg,       "unconditional + scale (conditional - unconditional)", 2, false, combine_cfg)
-ROW(rescale,   "cfg, brought back to the conditional answer's deviation", 2, false, combine_rescale)
-ROW(cosmos,    "conditional + scale (conditional - unconditional)", 2, false, combine_cosmos)
-ROW(distilled, "the model is told the scale; one call", 1, true,  NULL)
-ROW(dynamic,   "cfg whose scale rises from 1 to 1 + scale towards data", 2, false, combine_dynamic)
-ROW(zero_star, "cfg with the unconditional answer fitted to the other", 2, false, combine_zero_star)
-ROW(apg,       "cfg by what is orthogonal to the conditional answer", 2, false, combine_apg)
+#define ROW(name, rows, takes_scale, combine, help) \
+    static const weft_guidance name = {#name, help, rows, takes_scale, combine};
+ROW(none,      1, false, NULL,              "conditional prediction only")
+ROW(cfg,       2, false, combine_cfg,       "unconditional + scale (conditional - unconditional)")
+ROW(rescale,   2, false, combine_rescale,   "cfg with the deviation of the conditional prediction")
+ROW(cosmos,    2, false, combine_cosmos,    "conditional + scale (conditional - unconditional)")
+ROW(distilled, 1, true,  NULL,              "embedded guidance; the scale is an input of the model")
+ROW(dynamic,   2, false, combine_dynamic,   "cfg; scale rises from 1 at noise to 1 + scale at data")
+ROW(zero_star, 2, false, combine_zero_star, "CFG-Zero*: cfg with a scaled unconditional prediction")
+ROW(apg,       2, false, combine_apg,       "cfg with the part orthogonal to the conditional")
 /* clang-format on */
 
 const weft_guidance *const weft_guidances[] = {&none,    &cfg,       &rescale, &cosmos, &distilled,

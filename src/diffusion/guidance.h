@@ -1,37 +1,37 @@
-/* Guidance: how what a model says with a prompt and without one become one answer. */
+/* Guidance: combines the predictions with and without a prompt into one. */
 #ifndef WEFT_DIFFUSION_GUIDANCE_H
 #define WEFT_DIFFUSION_GUIDANCE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the rows read: each its own. */
-typedef struct weft_guiding {
+/* Inputs of the guidance rows; each row reads its own members. */
+typedef struct weft_guidance_params {
     double scale;
-    /* below this part of the times (0..1), low_scale; boundary 0: none */
+    /* low_scale replaces scale at times (0..1) below boundary. boundary 0: not used */
     double low_scale, boundary;
     double rescale;             /* share that is brought to the deviation of `conditional` */
-    int64_t each;               /* floats of one sample; 0: all that there are */
-    double time;                /* where the walk is: 1 at noise, 0 at data */
-    double eta, most, momentum; /* apg: share of what is parallel; norm cut; of the average */
-    float *average;             /* apg: [count], 0 at the beginning; NULL: none */
-} weft_guiding;
+    int64_t each;               /* floats per sample; 0 (default): count */
+    double time;                /* position in the trajectory: 1 at noise, 0 at data */
+    double eta, most, momentum; /* apg: share of the parallel part; norm limit; EMA momentum */
+    float *average;             /* apg: [count], initially 0; NULL: none */
+} weft_guidance_params;
 
 typedef struct weft_guidance {
     const char *name;
     const char *help;
-    int rows;  /* of the model's batch for a prompt: 1, or 2 with the empty prompt's beside it */
-    bool told; /* the model is told the scale instead */
-    /* In place of `conditional`; NULL: it stays. */
-    void (*combine)(const weft_guiding *g, float *conditional, const float *unconditional,
+    int rows;         /* batch rows per prompt: 1, or 2 with the unconditional branch */
+    bool takes_scale; /* the scale is an input of the model (embedded guidance) */
+    /* Combines both branches into `conditional`. NULL: `conditional` is unchanged. */
+    void (*combine)(const weft_guidance_params *g, float *conditional, const float *unconditional,
                     int64_t count);
 } weft_guidance;
 
 extern const weft_guidance *const weft_guidances[];        /* NULL-terminated */
 const weft_guidance *weft_guidance_find(const char *name); /* NULL: none */
-/* What a scale asks for: 1 changes nothing and saves half the work. */
+/* Returns the guidance for a scale: cfg, or for scale 1 none, which halves the work. */
 const weft_guidance *weft_guidance_of(double scale);
-/* The scale at g's place in the walk: that of the expert at work. */
-double weft_guiding_scale(const weft_guiding *g);
+/* Returns the scale at the time g->time, which also selects the expert. */
+double weft_guidance_scale_at(const weft_guidance_params *g);
 
 #endif

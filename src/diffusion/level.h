@@ -1,27 +1,27 @@
-/* A noise level, as every process tells it to every sampler. */
+/* A noise level, the common interface of all noise processes and samplers. */
 #ifndef WEFT_DIFFUSION_LEVEL_H
 #define WEFT_DIFFUSION_LEVEL_H
 
 #include <stdbool.h>
 
 /*   x        = alpha data + sigma noise
- *   answer   = model(in x, time)
- *   denoised = skip x + out answer
+ *   prediction = model(in x, time)
+ *   denoised   = skip x + out prediction
  *
- * `straight`: the answer is itself dx/dsigma (1) or its opposite (-1), along a line from data to
- * noise; 0: it is something else. */
-typedef struct weft_level {
+ * `straight`: 1 if the prediction is dx/dsigma along a line from data to noise, -1 if it is the
+ * negative of this, else 0. */
+typedef struct weft_noise_level {
     double alpha, sigma;
     double in, time;
     double skip, out;
     int straight;
-} weft_level;
+} weft_noise_level;
 
-/* A step of a sampler. `to` is mostly the next one's `from`; DDIM's schedulers round them apart.
- * `mid` lies between them in ln(alpha / sigma). `last`: the end is where data is expected. */
-typedef struct weft_leg {
-    weft_level from, mid, to;
+/* A solver step. `to` usually equals `from` of the next step; DDIM's schedulers round them
+ * differently. `mid` is between both in ln(alpha / sigma). `last`: the step ends at data. */
+typedef struct weft_solver_step {
+    weft_noise_level from, mid, to;
     bool last;
-} weft_leg;
+} weft_solver_step;
 
 #endif

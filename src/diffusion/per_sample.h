@@ -1,7 +1,8 @@
-/* One number per sample against whole samples. */
+/* Broadcasts one value per sample over the elements of the sample. */
 #ifndef WEFT_DIFFUSION_PER_SAMPLE_H
 #define WEFT_DIFFUSION_PER_SAMPLE_H
 
+#include "graph/builder_helpers.h"
 #include "graph/graph.h"
 
 /* (B) -> (B,1,...,1) of the rank of `like`. */

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-/* A process is its file and its line here. */
-const weft_process *const weft_processes[] = {&weft_process_flow, &weft_process_edm,
-                                              &weft_process_ddpm, NULL};
-const char *const weft_process_names[] = {"flow", "edm", "ddpm", NULL};
+/* A new process needs its file and a line here. */
+const weft_noise_process *const weft_processes[] = {
+    &weft_noise_process_flow, &weft_noise_process_edm, &weft_noise_process_ddpm, NULL};
+const char *const weft_noise_process_names[] = {"flow", "edm", "ddpm", NULL};
 
-const weft_process_config weft_process_defaults = {
+const weft_noise_process_config weft_noise_process_defaults = {
     .flow = {.logit_std = 1,
              .mode_scale = 1.29,
              .shift = 1,
@@ -33,24 +33,26 @@ const weft_process_config weft_process_defaults = {
     .to = 1,
 };
 
-double weft_process_scale(const weft_process *process, const weft_process_config *config)
+double weft_noise_process_scale(const weft_noise_process *process,
+                                const weft_noise_process_config *config)
 {
     return process->scale ? process->scale(config) : 1;
 }
 
-weft_process_config weft_process_resolve(const weft_process *process,
-                                         const weft_process_config *config, int64_t tokens)
+weft_noise_process_config weft_noise_process_resolve(const weft_noise_process *process,
+                                                     const weft_noise_process_config *config,
+                                                     int64_t tokens)
 {
-    weft_process_config c = *config;
+    weft_noise_process_config c = *config;
     if (process->resolve)
         process->resolve(&c, tokens);
     return c;
 }
 
-static const weft_process_scheduler *scheduler_of(const weft_process *process,
-                                                  const weft_process_config *c)
+static const weft_noise_process_scheduler *scheduler_of(const weft_noise_process *process,
+                                                        const weft_noise_process_config *c)
 {
-    const weft_process_scheduler *s = process->schedulers(c);
+    const weft_noise_process_scheduler *s = process->schedulers(c);
     if (!c->sampler || !c->sampler[0])
         return s;
     while (s->sampler && strcmp(s->sampler, c->sampler))
@@ -58,45 +60,47 @@ static const weft_process_scheduler *scheduler_of(const weft_process *process,
     return s->sampler ? s : NULL;
 }
 
-const char *weft_process_class(const weft_process *process, const weft_process_config *config)
+const char *weft_noise_process_class(const weft_noise_process *process,
+                                     const weft_noise_process_config *config)
 {
-    const weft_process_scheduler *s = scheduler_of(process, config);
+    const weft_noise_process_scheduler *s = scheduler_of(process, config);
     return s ? s->class_name : process->schedulers(config)->class_name;
 }
 
-json_t *weft_process_write(const weft_process *process, const weft_process_config *config)
+json_t *weft_noise_process_write(const weft_noise_process *process,
+                                 const weft_noise_process_config *config)
 {
-    return process->write(config, weft_process_class(process, config));
+    return process->write(config, weft_noise_process_class(process, config));
 }
 
-weft_status weft_process_check(const weft_process *process, const weft_process_config *c,
-                               const char *where)
+weft_status weft_noise_process_check(const weft_noise_process *process,
+                                     const weft_noise_process_config *c, const char *where)
 {
     if (!(c->from < c->to))
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: noise_from: %g is not below noise_to: %g; an expert of low noise has 0 "
-            "and its boundary, one of high noise its boundary and 1",
-            where, c->from, c->to);
-    const weft_process_scheduler *s = process->schedulers(c);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = where, .key = "timestep_min", WEFT_NUMBER(c->from)),
+                          "%g is not below timestep_max: %g. An expert of low noise has 0 and its "
+                          "boundary, an expert of high noise its boundary and 1.",
+                          c->from, c->to);
+    const weft_noise_process_scheduler *s = process->schedulers(c);
     if (!scheduler_of(process, c)) {
         weft_buf known = {0};
         for (int i = 0; s[i].sampler; i++)
             weft_buf_printf(&known, "%s%s", i ? ", " : "", s[i].sampler);
-        const weft_status_code status =
-            weft_fail(WEFT_E_CONFIG,
-                      "%s: sampler: %s: process: %s with these settings has a scheduler for %s; "
-                      "others may be named where you generate",
-                      where, c->sampler, process->name, known.data ? known.data : "?");
+        const weft_status_code status = weft_error(
+            WEFT_MSG_CONFIG_CHOICE, WEFT_AT(.file = where, .key = "sampler", .value = c->sampler),
+            "%s has no scheduler for process: %s and its settings; known: %s. Other samplers "
+            "can be chosen in weft generate.",
+            c->sampler, process->name, known.data ? known.data : "?");
         weft_buf_free(&known);
         return status;
     }
     return process->check ? process->check(c, where) : WEFT_OK;
 }
 
-weft_value weft_process_loss(weft_graph *g, const weft_process *process,
-                             const weft_process_config *config, weft_value prediction,
-                             weft_value data, weft_value noise, const weft_noised *level)
+weft_value weft_noise_process_loss(weft_graph *g, const weft_noise_process *process,
+                                   const weft_noise_process_config *config, weft_value prediction,
+                                   weft_value data, weft_value noise, const weft_noised *level)
 {
     const weft_value target = process->target(g, config, data, noise, level);
     weft_value error = weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target));

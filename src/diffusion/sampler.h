@@ -1,6 +1,6 @@
-/* Samplers: from noise to data over a list of legs, with a model as a callback. A sampler is a row;
- * it knows levels (alpha, sigma) and answers, and neither process nor model, so that every row goes
- * down every process's levels. */
+/* Samplers: from noise to data over a list of solver steps, with the model as a callback. A sampler
+ * is a row. It reads only noise levels (alpha, sigma) and predictions, so every sampler works with
+ * every process and model. */
 #ifndef WEFT_DIFFUSION_SAMPLER_H
 #define WEFT_DIFFUSION_SAMPLER_H
 
@@ -9,107 +9,114 @@
 
 #include <stdint.h>
 
-typedef enum weft_clip { WEFT_CLIP_NONE, WEFT_CLIP_RANGE, WEFT_CLIP_QUANTILE } weft_clip;
+typedef enum weft_sample_clamp {
+    WEFT_SAMPLE_CLAMP_NONE,
+    WEFT_SAMPLE_CLAMP_RANGE,
+    WEFT_SAMPLE_CLAMP_QUANTILE
+} weft_sample_clamp;
 typedef enum weft_variance { WEFT_VARIANCE_SMALL, WEFT_VARIANCE_LARGE } weft_variance;
-typedef enum weft_solver_form {
-    WEFT_FORM_MIDPOINT,
-    WEFT_FORM_HEUN,
-    WEFT_FORM_BH1,
-    WEFT_FORM_BH2
-} weft_solver_form;
+typedef enum weft_solver_variant {
+    WEFT_SOLVER_MIDPOINT,
+    WEFT_SOLVER_HEUN,
+    WEFT_SOLVER_BH1,
+    WEFT_SOLVER_BH2
+} weft_solver_variant;
 
 enum { WEFT_SOLVER_ORDER = 6, WEFT_SOLVER_UNCORRECTED = 64 };
 
-/* The switches of the rows; each reads its own. */
+/* Settings of the rows; each row reads its own members. */
 typedef struct weft_solver {
-    int64_t order;         /* multistep: past answers used, and as many kept */
-    int form;              /* weft_solver_form */
+    int64_t order;         /* multistep: number of past predictions kept and used */
+    int form;              /* weft_solver_variant */
     bool of_noise;         /* multistep: extrapolates noise instead of data */
     bool stochastic;       /* fresh noise in every step (SDE) */
     bool lower_at_end;     /* lower_order_final */
     bool euler_at_end;     /* euler_at_final */
     bool ends_at_zero;     /* final_sigmas_type: zero */
     uint64_t uncorrected;  /* UniPC: bit i: no corrector after step i */
-    double eta;            /* DDIM: 1 is DDPM's noise, 0 none */
-    bool noise_of_clipped; /* DDIM: noise is taken again from clipped data */
+    double eta;            /* DDIM: share of DDPM's noise; 0: deterministic */
+    bool noise_of_clipped; /* DDIM: recomputes the noise from clipped data */
     int variance;          /* DDPM: weft_variance */
-    int clip;              /* weft_clip, of what is denoised */
-    double clip_range;     /* +- */
-    /* QUANTILE: cut at this quantile of |data|, from 1 to `most`, and scaled to 1 */
+    int clip;              /* weft_sample_clamp of the denoised sample */
+    double clip_range;     /* largest magnitude of clipped data */
+    /* QUANTILE: data is clipped at this quantile of |data|, from 1 to `most`, and divided by it */
     double quantile, most;
-    double time_scale; /* LCM: of the boundary condition */
+    double time_scale; /* LCM: scale of timesteps in the boundary condition */
 } weft_solver;
 extern const weft_solver weft_solver_defaults;
 
 typedef struct weft_sampler_callbacks {
-    /* answer[count] of the model (guidance already applied) at in x and time of `level`, in step
-     * `step`. */
-    weft_status_code (*answer)(void *user, int64_t step, const float *x, const weft_level *level,
-                               float *answer);
-    /* Draw number `draw` of standard normal noise, [count]; may be NULL where no row draws. */
+    /* Writes prediction[count] of the model, with guidance, for the input in x and the time of
+     * `level`, in step `step`. */
+    weft_status_code (*predict)(void *user, int64_t step, const float *x,
+                                const weft_noise_level *level, float *prediction);
+    /* Writes draw number `draw` of standard normal noise, [count]. NULL: the sampler does not draw
+     * noise. */
     weft_status_code (*noise)(void *user, int64_t draw, float *noise);
-    /* After each step, `done` of `steps`; may be NULL. Anything but WEFT_OK ends the sampling. */
+    /* Called after each step, with `done` of `steps`. An error stops the sampling. NULL: none. */
     weft_status_code (*progress)(void *user, int64_t done, int64_t steps);
     void *user;
 } weft_sampler_callbacks;
 
-/* The step that runs. */
-typedef struct weft_sampling {
+/* State of the running step. */
+typedef struct weft_sampler_state {
     const weft_solver *solver;
-    const weft_leg *leg; /* [steps] */
+    const weft_solver_step *solver_step; /* [steps] */
     int64_t step, steps;
     float *x;            /* [count] */
-    int64_t count, each; /* floats in all, and of one sample */
-    float *history;      /* [row.history(solver)][count]: kept from step to step */
+    int64_t count, each; /* floats of all samples, and of one sample */
+    float *history;      /* [row.history(solver)][count] arrays kept from step to step */
     float *scratch;      /* [row.scratch][count] */
-    float *sorted;       /* [count] where data is clipped at a quantile */
-    int64_t draws;       /* of noise, until now */
-    int64_t order;       /* UniPC: of the step before */
+    float *sorted;       /* [count] scratch if data is clipped at a quantile */
+    int64_t draws;       /* draws of noise so far */
+    int64_t order;       /* UniPC: order of the previous step */
     const weft_sampler_callbacks *callbacks;
-} weft_sampling;
+} weft_sampler_state;
 
 typedef struct weft_sampler {
     const char *name;
     const char *help;
     int (*history)(const weft_solver *); /* arrays of count floats; NULL: none */
     int scratch;
-    weft_status_code (*step)(weft_sampling *s);
+    weft_status_code (*step)(weft_sampler_state *s);
 } weft_sampler;
 
-extern const weft_sampler weft_sampler_euler, weft_sampler_heun, weft_sampler_ddim,
-    weft_sampler_ddpm, weft_sampler_lcm, weft_sampler_dpmpp, weft_sampler_cogvideox_dpm,
-    weft_sampler_unipc, weft_sampler_res_2ab, weft_sampler_res_2mid;
 extern const weft_sampler *const weft_samplers[];        /* NULL-terminated */
 const weft_sampler *weft_sampler_find(const char *name); /* NULL: none */
 
-/* Where a walk stands between two steps. With x and the first weft_sampler_kept() floats of `work`
- * it is all that the next step reads: a walk that goes on from copies of these has the same bits as
- * one that was never left. {0}: at its beginning. */
-typedef struct weft_sampler_place {
+/* Position between two steps. Together with x and the first weft_sampler_history_floats() floats of
+ * `work`, this is all that the next step reads. Sampling that resumes from copies of all three is
+ * bitwise identical to uninterrupted sampling. {0}: before the first step. */
+typedef struct weft_sampler_cursor {
     int64_t step, draws, order;
-} weft_sampler_place;
+} weft_sampler_cursor;
 
-/* x[count] holds noise and ends as the sample. `work` has weft_sampler_work() floats. A function of
- * its inputs and draws alone: same inputs, same bits. `place`: where it begins, brought up to date
- * before each call of `progress`; NULL: at the beginning. */
+/* Samples: x[count] has the noise and receives the sample. `work` has
+ * weft_sampler_workspace_floats() floats. The result depends only on the inputs and draws, bitwise.
+ * `cursor` is the position to start from, and is updated before each call of `progress`. NULL:
+ * starts at the first step. */
 weft_status weft_sampler_run(const weft_sampler *sampler, const weft_solver *solver,
-                             const weft_leg *leg, int64_t steps, float *x, int64_t count,
-                             int64_t each, float *work, weft_sampler_place *place,
+                             const weft_solver_step *step, int64_t steps, float *x, int64_t count,
+                             int64_t each, float *work, weft_sampler_cursor *cursor,
                              const weft_sampler_callbacks *callbacks);
-int64_t weft_sampler_kept(const weft_sampler *sampler, const weft_solver *solver, int64_t count);
-int64_t weft_sampler_work(const weft_sampler *sampler, const weft_solver *solver, int64_t count);
+int64_t weft_sampler_history_floats(const weft_sampler *sampler, const weft_solver *solver,
+                                    int64_t count);
+int64_t weft_sampler_workspace_floats(const weft_sampler *sampler, const weft_solver *solver,
+                                      int64_t count);
 
 /* ---- for the rows --------------------------------------------------------------------------- */
 
-/* The model's answer at x and the level, and from it what is denoised, clipped as the solver says,
- * into data[count]. whole[count], unless NULL: before it is clipped. */
-weft_status_code weft_sampling_denoise(weft_sampling *s, const weft_level *level, float *data,
-                                       float *whole);
-weft_status_code weft_sampling_draw(weft_sampling *s, float *noise);
-/* out = sum of scale[k] from[k], each element in f64; `out` may be one of them. */
-void weft_sampling_mix(int64_t count, int terms, const double *scale, const float *const *from,
-                       float *out);
-/* ln(alpha / sigma); -inf at pure noise, inf at data. */
-double weft_level_lambda(const weft_level *level);
+/* Calls the model at x and the level. Writes the denoised sample to data[count], clipped as the
+ * solver requires, and before clipping to whole[count] (may be NULL). */
+weft_status_code weft_sampler_state_denoise(weft_sampler_state *s, const weft_noise_level *level,
+                                            float *data, float *whole);
+weft_status_code weft_sampler_state_draw(weft_sampler_state *s, float *noise);
+/* out = sum of scale[k] from[k], each element in f64; `out` may be one of the inputs. */
+void weft_sampler_state_mix(int64_t count, int terms, const double *scale, const float *const *from,
+                            float *out);
+/* Returns ln(alpha / sigma): -inf at pure noise, inf at data. */
+double weft_noise_level_lambda(const weft_noise_level *level);
+
+extern const weft_sampler weft_sampler_euler, weft_sampler_heun;
 
 #endif

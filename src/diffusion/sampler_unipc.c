@@ -1,9 +1,12 @@
-/* UniPC (Zhao et al. 2023): a multistep predictor, and a corrector that uses the answer at the
- * point that was predicted, so that it costs no call of the model.
+/* UniPC (Zhao et al. 2023): a multistep predictor, and a corrector that uses the prediction at the
+ * predicted point, so that it needs no further call of the model.
  *
  *   x' = a x + b m0 + c sum_k rho_k (m_k - m0) / r_k      r_k = (lambda_k - lambda_0) / h
  *
- * m_k are answers of k steps before; the corrector adds that of the new level, r = 1. */
+ * m_k is the model's output k steps before. The corrector adds the output at the new level, with
+ * r = 1. */
+#include "diffusion/sampler_unipc.h"
+
 #include "diffusion/sampler.h"
 
 #include <math.h>
@@ -11,18 +14,19 @@
 
 enum { MOST = WEFT_SOLVER_ORDER };
 
-/* `order` answers and the corrected x of the step before. */
-static int keep(const weft_solver *o)
+/* Returns the number of history arrays: `order` predictions, and the corrected x of the previous
+ * step. */
+static int history_arrays(const weft_solver *o)
 {
     return (int)o->order + 1;
 }
 
-static float *kept(const weft_sampling *s, int64_t step)
+static float *history_slot(const weft_sampler_state *s, int64_t step)
 {
     return s->history + step % s->solver->order * s->count;
 }
 
-/* a rho = b, with pivots; [n][n] in rows of MOST. */
+/* Solves a rho = b with pivoting. `a` has [n][n] elements in rows of MOST. */
 static void solve(int n, double a[MOST][MOST], double *b, double *rho)
 {
     for (int k = 0; k < n; k++) {
@@ -52,7 +56,8 @@ static void solve(int n, double a[MOST][MOST], double *b, double *rho)
     }
 }
 
-/* The weights rho of `order` differences at r[]: they make the step exact for polynomials. */
+/* Computes the weights rho of `order` differences at r[], which make the step exact for
+ * polynomials. */
 static void weigh(int order, const double *r, double hh, double base, double *rho)
 {
     double a[MOST][MOST] = {{0}}, b[MOST], factorial = 1, phi = expm1(hh) / hh - 1;
@@ -66,26 +71,26 @@ static void weigh(int order, const double *r, double hh, double base, double *rh
     solve(order, a, b, rho);
 }
 
-/* From x (at leg `at`'s start) to its end, with the answers of its step and `order` - 1 before, and
- * `ahead`: that at its end (corrector; NULL: predictor), into out. */
-static void update(const weft_sampling *s, int64_t at, int order, const float *ahead,
-                   const float *x, const weft_level *to, float *out)
+/* Integrates solver step `at` from x to `out`, with the outputs of this step and the `order` - 1
+ * steps before. `next`: the output at the end of the step (corrector); NULL: predictor. */
+static void update(const weft_sampler_state *s, int64_t at, int order, const float *next,
+                   const float *x, const weft_noise_level *to, float *out)
 {
     const weft_solver *o = s->solver;
-    const weft_level *from = &s->leg[at].from;
-    const double now = weft_level_lambda(from), h = weft_level_lambda(to) - now;
+    const weft_noise_level *from = &s->solver_step[at].from;
+    const double now = weft_noise_level_lambda(from), h = weft_noise_level_lambda(to) - now;
     const double hh = o->of_noise ? h : -h, e = expm1(hh);
-    const double base = o->form == WEFT_FORM_BH1 ? hh : e;
+    const double base = o->form == WEFT_SOLVER_BH1 ? hh : e;
     const double scale = o->of_noise ? to->sigma : to->alpha;
-    const double keep_x = o->of_noise ? to->alpha / from->alpha : to->sigma / from->sigma;
-    double r[MOST] = {0}, rho[MOST] = {0}, term[MOST + 2] = {keep_x, -scale * e};
-    const float *source[MOST + 2] = {x, kept(s, at)};
-    const int past = order - 1, all = ahead ? order : past;
+    const double x_scale = o->of_noise ? to->alpha / from->alpha : to->sigma / from->sigma;
+    double r[MOST] = {0}, rho[MOST] = {0}, term[MOST + 2] = {x_scale, -scale * e};
+    const float *source[MOST + 2] = {x, history_slot(s, at)};
+    const int past = order - 1, all = next ? order : past;
     int terms = 2;
     for (int k = 0; k < past; k++)
-        r[k] = (weft_level_lambda(&s->leg[at - k - 1].from) - now) / h;
+        r[k] = (weft_noise_level_lambda(&s->solver_step[at - k - 1].from) - now) / h;
     r[past] = 1;
-    if (all == 1) /* of second order; the reference takes a half there for both */
+    if (all == 1) /* second order; the reference uses 1/2 for predictor and corrector */
         rho[0] = 0.5;
     else if (all > 1)
         weigh(all, r, hh, base, rho);
@@ -93,45 +98,46 @@ static void update(const weft_sampling *s, int64_t at, int order, const float *a
         const double w = -scale * base * rho[k] / r[k];
         term[1] -= w;
         term[terms] = w;
-        source[terms++] = k < past ? kept(s, at - k - 1) : ahead;
+        source[terms++] = k < past ? history_slot(s, at - k - 1) : next;
     }
-    weft_sampling_mix(s->count, terms, term, source, out);
+    weft_sampler_state_mix(s->count, terms, term, source, out);
 }
 
-/* The answers at pure noise have no lambda: nothing is extrapolated from them. */
-static int usable(const weft_sampling *s, int64_t at, int64_t order)
+/* Returns the usable order. A prediction at pure noise has no lambda, so it is not extrapolated. */
+static int usable(const weft_sampler_state *s, int64_t at, int64_t order)
 {
-    while (order > 1 && isinf(weft_level_lambda(&s->leg[at - order + 1].from)))
+    while (order > 1 && isinf(weft_noise_level_lambda(&s->solver_step[at - order + 1].from)))
         order--;
     return (int)order;
 }
 
-static weft_status_code step(weft_sampling *s)
+static weft_status_code step_unipc(weft_sampler_state *s)
 {
     const weft_solver *o = s->solver;
-    const weft_leg *leg = &s->leg[s->step];
-    float *start = s->history + o->order * s->count, *answer = s->scratch;
-    WEFT_TRY(weft_sampling_denoise(s, &leg->from, answer, NULL));
+    const weft_solver_step *step = &s->solver_step[s->step];
+    float *start = s->history + o->order * s->count, *prediction = s->scratch;
+    WEFT_TRY(weft_sampler_state_denoise(s, &step->from, prediction, NULL));
     if (o->of_noise)
-        weft_sampling_mix(s->count, 2,
-                          (double[]){1 / leg->from.sigma, -leg->from.alpha / leg->from.sigma},
-                          (const float *[]){s->x, answer}, answer);
+        weft_sampler_state_mix(
+            s->count, 2, (double[]){1 / step->from.sigma, -step->from.alpha / step->from.sigma},
+            (const float *[]){s->x, prediction}, prediction);
     const int64_t before = s->step - 1;
     const bool corrects =
         before >= 0 && !(before < WEFT_SOLVER_UNCORRECTED && o->uncorrected >> before & 1);
     if (corrects)
-        update(s, before, (int)s->order, answer, start, &leg->from, s->x);
-    memcpy(kept(s, s->step), answer, (size_t)s->count * sizeof *answer);
+        update(s, before, (int)s->order, prediction, start, &step->from, s->x);
+    memcpy(history_slot(s, s->step), prediction, (size_t)s->count * sizeof *prediction);
     memcpy(start, s->x, (size_t)s->count * sizeof *start);
     int64_t order = o->order;
     if (o->lower_at_end && s->steps - s->step < order)
         order = s->steps - s->step;
     order = order < s->step + 1 ? order : s->step + 1;
-    const double h = weft_level_lambda(&leg->to) - weft_level_lambda(&leg->from);
+    const double h = weft_noise_level_lambda(&step->to) - weft_noise_level_lambda(&step->from);
     s->order = isfinite(h) && h != 0 ? usable(s, s->step, order) : 1;
-    update(s, s->step, (int)s->order, NULL, start, &leg->to, s->x);
+    update(s, s->step, (int)s->order, NULL, start, &step->to, s->x);
     return WEFT_OK;
 }
 
 const weft_sampler weft_sampler_unipc = {
-    "unipc", "UniPC of second order, or as the model's scheduler says", keep, 1, step};
+    "unipc", "UniPC; second order, or the order of the model's scheduler", history_arrays, 1,
+    step_unipc};

@@ -2,6 +2,13 @@
 
 #include "base/config.h"
 #include "base/fs.h"
+#include "diffusion/sampler.h"
+#include "diffusion/sampler_jump.h"
+#include "diffusion/sampler_multistep.h"
+#include "diffusion/sampler_res.h"
+#include "diffusion/sampler_unipc.h"
+#include "diffusion/scheduler_flow.h"
+#include "diffusion/scheduler_vp.h"
 #include "diffusion/scheduler_walk.h"
 
 #include <math.h>
@@ -44,20 +51,20 @@ static void multistep(weft_scheduler *s)
 static void unipc(weft_scheduler *s)
 {
     multistep(s);
-    s->solver.form = WEFT_FORM_BH2;
+    s->solver.form = WEFT_SOLVER_BH2;
 }
 
 static void discrete(weft_scheduler *s)
 {
     s->path = WEFT_PATH_VP;
     s->spacing = WEFT_SPACING_LEADING;
-    s->solver.clip = WEFT_CLIP_RANGE;
+    s->solver.clip = WEFT_SAMPLE_CLAMP_RANGE;
 }
 
 static void lcm(weft_scheduler *s)
 {
     discrete(s);
-    s->solver.clip = WEFT_CLIP_NONE;
+    s->solver.clip = WEFT_SAMPLE_CLAMP_NONE;
     s->betas.start = 0.00085;
     s->betas.end = 0.012;
     s->betas.schedule = WEFT_BETAS_SCALED_LINEAR;
@@ -96,11 +103,11 @@ const weft_scheduler_class weft_scheduler_classes[] = {
     ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, weft_check_edm, weft_lay_edm)
     {NULL}};
 
-/* Sets of them: bit i is row i. */
+/* Sets of classes: bit i is row i. */
 enum {
     FLOW_EULER = 1, FLOW_HEUN = 2, UNIPC = 4, DPM = 8, DDIM = 16, DDPM = 32, COG_DDIM = 64,
     COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024,
-    CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM, /* at a quantile */
+    CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM, /* dynamic thresholding */
     COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, MULTI = UNIPC | DPM,
     DISCRETE = DDIM | DDPM | COG | LCM, VP = MULTI | DISCRETE, ANY = 2047,
     SPACED = MULTI | FLOW_EULER, PREDICTS = VP | EDM,
@@ -122,8 +129,10 @@ weft_status weft_scheduler_of(const char *class_name, const char *where, weft_sc
         weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_scheduler_classes[i].name);
     }
     const weft_status_code status =
-        weft_fail(WEFT_E_UNSUPPORTED, "%s: the scheduler class \"%s\" is not known; known are %s",
-                  where, class_name, known.data ? known.data : "?");
+        weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                   WEFT_AT(.file = where, .key = "_class_name", .value = class_name),
+                   "the scheduler class \"%s\" is not known; known: %s", class_name,
+                   known.data ? known.data : "?");
     weft_buf_free(&known);
     return status;
 }
@@ -133,11 +142,11 @@ weft_status weft_scheduler_of(const char *class_name, const char *where, weft_sc
 typedef enum field_type {
     BOOL,
     I64,
-    F64,     /* null: as it was */
+    F64,     /* null: unchanged */
     CHOICE,  /* int: index into choices */
     EITHER,  /* bool: the second of two choices */
-    NOTHING, /* null, false or an empty list: anything else is not built in */
-    IGNORED  /* has no effect on this class, whatever it is */
+    NOTHING, /* null, false or an empty list; other values are unsupported */
+    IGNORED  /* any value; has no effect on this class */
 } field_type;
 
 typedef struct field {
@@ -207,13 +216,13 @@ static const field fields[] = {
     {"sigma_data",                  F64,     AT(sigma_data),          EDM | FLOW_EULER},
     {"rho",                         F64,     AT(rho),                 EDM},
     {"sigma_schedule",              EITHER,  AT(karras),              EDM, edm_spacings},
-    /* read by hand */
+    /* read by functions below */
     {"thresholding",                IGNORED, 0,                       CUTTING},
     {"solver_type",                 IGNORED, 0,                       MULTI | EDM_DPM},
     {"algorithm_type",              IGNORED, 0,                       DPM | EDM_DPM},
     {"predict_x0",                  IGNORED, 0,                       UNIPC},
     {"disable_corrector",           IGNORED, 0,                       UNIPC},
-    /* of no effect: other tools' marks, and fields that files carry over from another class */
+    /* fields without effect: metadata of other tools, and fields of other classes */
     {"_class_name",                 IGNORED, 0,                       ANY},
     {"_diffusers_version",          IGNORED, 0,                       ANY},
     {"_name_or_path",               IGNORED, 0,                       ANY},
@@ -242,8 +251,9 @@ static bool is_nothing(const json_t *v)
 static weft_status refuse(const char *where, const char *name, const json_t *v, const char *why)
 {
     char *text = weft_json_line(v);
-    const weft_status_code code =
-        weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %.80s %s", where, name, text ? text : "?", why);
+    const weft_status_code code = weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                                             WEFT_AT(.file = where, .key = name, .value = text),
+                                             "%.80s %s", text ? text : "?", why);
     weft_free(text);
     return code;
 }
@@ -258,7 +268,7 @@ static weft_status choose(const char *where, const field *f, const json_t *v, in
             *index = i;
             return WEFT_OK;
         }
-        weft_buf_printf(&known, "%s%s", i ? ", " : "is not built in; known are ", f->choices[i]);
+        weft_buf_printf(&known, "%s%s", i ? ", " : "is not supported; known: ", f->choices[i]);
     }
     const weft_status_code code = refuse(where, f->name, v, known.data ? known.data : "?");
     weft_buf_free(&known);
@@ -285,7 +295,8 @@ static weft_status read_field(const json_t *json, const char *where, const field
             *(bool *)to = index != 0;
         return WEFT_OK;
     default:
-        return is_nothing(v) ? WEFT_OK : refuse(where, f->name, v, "is not built in; only null is");
+        return is_nothing(v) ? WEFT_OK
+                             : refuse(where, f->name, v, "is not supported; only null is");
     }
 }
 
@@ -310,34 +321,34 @@ static weft_status read_fields(const json_t *json, const char *where, weft_sched
         if (find(key, ANY) && is_nothing(v))
             continue;
         const char *near = weft_nearest_name(key, names, count);
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: %s has no field \"%.60s\"%s%s%s", where,
-                         s->kind->name, key, near ? "; did you mean \"" : "", near ? near : "",
-                         near ? "\"?" : "");
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED, WEFT_AT(.file = where, .key = key),
+                          "%s has no such field%s%s%s", s->kind->name,
+                          near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }
     return WEFT_OK;
 }
 
-/* ---- what one field does not say alone ------------------------------------------------------ */
+/* ---- settings from several fields ----------------------------------------------------------- */
 
 static weft_status read_clip(const json_t *json, const char *where, int own, weft_scheduler *s)
 {
-    bool on = s->solver.clip == WEFT_CLIP_RANGE;
+    bool on = s->solver.clip == WEFT_SAMPLE_CLAMP_RANGE;
     if (own & (DDIM | DDPM | LCM)) {
         if (json_object_get(json, "clip_sample"))
             WEFT_TRY(weft_json_get_bool(json, "clip_sample", where, &on));
-        s->solver.clip = on ? WEFT_CLIP_RANGE : WEFT_CLIP_NONE;
+        s->solver.clip = on ? WEFT_SAMPLE_CLAMP_RANGE : WEFT_SAMPLE_CLAMP_NONE;
     } else {
-        s->solver.clip = WEFT_CLIP_NONE;
+        s->solver.clip = WEFT_SAMPLE_CLAMP_NONE;
     }
     on = false;
     if (json_object_get(json, "thresholding") && find("thresholding", own))
         WEFT_TRY(weft_json_get_bool(json, "thresholding", where, &on));
-    s->solver.clip = on ? WEFT_CLIP_QUANTILE : s->solver.clip;
+    s->solver.clip = on ? WEFT_SAMPLE_CLAMP_QUANTILE : s->solver.clip;
     return WEFT_OK;
 }
 
-/* Names of the other family of solvers stand for this one's own in the reference: files are moved
- * from class to class. */
+/* Reads the solver variant. As in the reference, names of the other family of solvers map to this
+ * class, because users reuse a file with another class. */
 static weft_status read_form(const json_t *json, const char *where, int own, weft_scheduler *s)
 {
     static const field any = {"solver_type", CHOICE, 0, ANY, forms};
@@ -347,9 +358,9 @@ static weft_status read_form(const json_t *json, const char *where, int own, wef
         return WEFT_OK;
     WEFT_TRY(choose(where, &any, v, &form));
     if (own & UNIPC)
-        s->solver.form = form == WEFT_FORM_BH1 ? WEFT_FORM_BH1 : WEFT_FORM_BH2;
+        s->solver.form = form == WEFT_SOLVER_BH1 ? WEFT_SOLVER_BH1 : WEFT_SOLVER_BH2;
     else
-        s->solver.form = form == WEFT_FORM_HEUN ? WEFT_FORM_HEUN : WEFT_FORM_MIDPOINT;
+        s->solver.form = form == WEFT_SOLVER_HEUN ? WEFT_SOLVER_HEUN : WEFT_SOLVER_MIDPOINT;
     return WEFT_OK;
 }
 
@@ -362,7 +373,8 @@ static weft_status read_algorithm(const json_t *json, const char *where, int own
         return WEFT_OK;
     WEFT_TRY(choose(where, &any, v, &kind));
     if (own & EDM_DPM && (kind == 2 || kind == 3))
-        return refuse(where, "algorithm_type", v, "is none of EDMDPMSolverMultistepScheduler's");
+        return refuse(where, "algorithm_type", v,
+                      "is not supported by EDMDPMSolverMultistepScheduler");
     s->solver.stochastic = kind == 1 || kind == 3;
     s->solver.of_noise = kind == 2 || kind == 3;
     return WEFT_OK;
@@ -377,16 +389,17 @@ static weft_status read_corrector(const json_t *json, const char *where, int own
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_int_t at = json_integer_value(json_array_get(list, i));
         if (!json_is_integer(json_array_get(list, i)) || at < 0 || at >= WEFT_SOLVER_UNCORRECTED)
-            return refuse(where, "disable_corrector", list, "holds what is no step from 0 to 63");
+            return refuse(where, "disable_corrector", list,
+                          "has an item that is not a step from 0 to 63");
         s->solver.uncorrected |= UINT64_C(1) << at;
     }
     if (list && !json_is_array(list) && !json_is_null(list))
-        return refuse(where, "disable_corrector", list, "is no list of steps");
+        return refuse(where, "disable_corrector", list, "is not a list of steps");
     if (json_object_get(json, "predict_x0"))
         WEFT_TRY(weft_json_get_bool(json, "predict_x0", where, &data));
     s->solver.of_noise = !data;
     if (s->solver.of_noise)
-        s->solver.clip = WEFT_CLIP_NONE; /* only data is cut */
+        s->solver.clip = WEFT_SAMPLE_CLAMP_NONE; /* only data predictions are clipped */
     return WEFT_OK;
 }
 
@@ -395,31 +408,35 @@ static weft_status check_numbers(const weft_scheduler *s, const char *where)
     const weft_betas_config *b = &s->betas;
     const bool noisy = s->path == WEFT_PATH_VP;
     if (s->times < 1 || s->times > 1000000)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"num_train_timesteps\": %lld is not from 1 to 1000000", where,
-                         (long long)s->times);
+        return weft_error(
+            WEFT_MSG_SCHEDULER_CONFIG,
+            WEFT_AT(.file = where, .key = "num_train_timesteps", WEFT_NUMBER(s->times)),
+            "%" PRId64 " is not from 1 to 1000000", s->times);
     if (noisy && !(b->start > 0 && b->start < 1 && b->end > 0 && b->end < 1))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"beta_start\": %g, \"beta_end\": %g: both lie between 0 and 1",
-                         where, b->start, b->end);
+        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+                          WEFT_AT(.file = where, .key = "beta_start", WEFT_NUMBER(b->start)),
+                          "%g and \"beta_end\" %g are not both between 0 and 1", b->start, b->end);
     if (!(b->snr_scale > 0) || !(s->shift > 0))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": %g: it is above 0", where,
-                         s->shift > 0 ? "snr_shift_scale" : "shift",
-                         s->shift > 0 ? b->snr_scale : s->shift);
+        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+                          WEFT_AT(.file = where, .key = s->shift > 0 ? "snr_shift_scale" : "shift",
+                                  WEFT_NUMBER(s->shift > 0 ? b->snr_scale : s->shift)),
+                          "%g is not above 0", s->shift > 0 ? b->snr_scale : s->shift);
     if (s->solver.order < 1 || s->solver.order > WEFT_SOLVER_ORDER)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"solver_order\": %lld: known are 1 to %d", where,
-                         (long long)s->solver.order, WEFT_SOLVER_ORDER);
+        return weft_error(
+            WEFT_MSG_SCHEDULER_UNSUPPORTED,
+            WEFT_AT(.file = where, .key = "solver_order", WEFT_NUMBER(s->solver.order)),
+            "%" PRId64 " is not from 1 to %d", s->solver.order, WEFT_SOLVER_ORDER);
     if (s->karras + s->exponential + s->beta + s->lu > 1)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: of use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas and "
-                         "use_lu_lambdas at most one is true",
-                         where);
+        return weft_error(WEFT_MSG_SCHEDULER_CONFIG, WEFT_AT(.file = where),
+                          "more than one of use_karras_sigmas, use_exponential_sigmas, "
+                          "use_beta_sigmas and use_lu_lambdas is true");
     if (!(s->solver.quantile > 0 && s->solver.quantile <= 1 && s->solver.most >= 1) &&
-        s->solver.clip == WEFT_CLIP_QUANTILE)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"dynamic_thresholding_ratio\": %g is above 0 and at most 1, "
-                         "\"sample_max_value\": %g at least 1",
-                         where, s->solver.quantile, s->solver.most);
+        s->solver.clip == WEFT_SAMPLE_CLAMP_QUANTILE)
+        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+                          WEFT_AT(.file = where, .key = "dynamic_thresholding_ratio",
+                                  WEFT_NUMBER(s->solver.quantile)),
+                          "%g is not above 0 and at most 1, or \"sample_max_value\" %g is below 1",
+                          s->solver.quantile, s->solver.most);
     return WEFT_OK;
 }
 
@@ -446,7 +463,7 @@ weft_status weft_scheduler_read(const json_t *json, const char *where, weft_sche
     return WEFT_OK;
 }
 
-/* Python writes numbers into JSON that are none: in place, outside of strings. */
+/* Replaces Infinity, which Python writes into JSON, by null: in place, outside of strings. */
 static void null_infinities(char *text, int64_t bytes)
 {
     static const char *const words[] = {"-Infinity", "Infinity"};
@@ -480,7 +497,7 @@ weft_status weft_scheduler_load(const char *path, weft_scheduler *s)
 double weft_scheduler_first(const weft_scheduler *s)
 {
     if (s->path == WEFT_PATH_EDM)
-        return sqrt(s->sigma_max * s->sigma_max + 1); /* noise, and data of deviation 1 behind it */
+        return sqrt(s->sigma_max * s->sigma_max + 1); /* noise plus data of deviation 1 */
     return s->path == WEFT_PATH_FLOW_EDM ? s->sigma_max : 1;
 }
 
@@ -492,15 +509,20 @@ double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens)
     return s->base_shift + slope * (double)(tokens - s->base_tokens);
 }
 
-weft_status weft_scheduler_lay(const weft_scheduler *s, const weft_walk *walk, weft_leg *leg)
+weft_status weft_scheduler_set_timesteps(const weft_scheduler *s,
+                                         const weft_timestep_request *request,
+                                         weft_solver_step *step)
 {
-    if (walk->steps < 1)
-        return weft_fail(WEFT_E_ARG, "%lld steps: at least one is needed", (long long)walk->steps);
-    if (s->by_resolution && s->path == WEFT_PATH_FLOW && !isfinite(walk->mu))
-        return weft_fail(WEFT_E_ARG,
-                         "the scheduler's shift goes by resolution, and none is said for this one");
-    for (int64_t i = 0; walk->sigma && i < walk->steps; i++)
-        if (!isfinite(walk->sigma[i]))
-            return weft_fail(WEFT_E_ARG, "noise level %lld is %g", (long long)i, walk->sigma[i]);
-    return s->kind->lay(s, walk, leg);
+    if (request->steps < 1)
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(WEFT_NUMBER(request->steps)),
+                          "%" PRId64 " steps; at least one is needed", request->steps);
+    if (s->by_resolution && s->path == WEFT_PATH_FLOW && !isfinite(request->mu))
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_NOWHERE,
+                          "the scheduler's shift depends on the resolution, which is not given");
+    for (int64_t i = 0; request->sigma && i < request->steps; i++)
+        if (!isfinite(request->sigma[i]))
+            return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(WEFT_NUMBER(request->sigma[i])),
+                              "noise level %" PRId64 " is %g, which is not finite", i,
+                              request->sigma[i]);
+    return s->kind->lay(s, request, step);
 }

@@ -1,6 +1,10 @@
-/* Straight and EDM paths. */
+/* Noise levels of the straight and the EDM paths. */
+#include "diffusion/scheduler_flow.h"
+
 #include "base/memory.h"
 #include "diffusion/flow.h"
+#include "diffusion/sampler_multistep.h"
+#include "diffusion/scheduler_space.h"
 #include "diffusion/scheduler_walk.h"
 
 #include <math.h>
@@ -9,32 +13,33 @@ weft_status weft_check_flow(const weft_scheduler *s, const char *where)
 {
     const bool edm = s->path == WEFT_PATH_FLOW_EDM;
     if (edm && !(s->karras && s->sigma_min > 0 && s->sigma_max > s->sigma_min))
-        return weft_fail(
-            WEFT_E_UNSUPPORTED,
-            "%s: with \"sigma_data\" levels are those of EDM: \"use_karras_sigmas\" is "
-            "true and 0 < \"sigma_min\" < \"sigma_max\"",
-            where);
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "sigma_data", WEFT_NUMBER(s->sigma_data)),
+                          "noise levels of EDM need \"use_karras_sigmas\": true and 0 < "
+                          "\"sigma_min\" < \"sigma_max\"");
     if (edm && (s->inverted || s->solver.stochastic || s->sigma_data != 1))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: with \"sigma_data\" (which is 1) neither \"invert_sigmas\" nor "
-                         "\"stochastic_sampling\" is built in",
-                         where);
+        return weft_error(
+            WEFT_MSG_SCHEDULER_UNSUPPORTED,
+            WEFT_AT(.file = where, .key = "sigma_data", WEFT_NUMBER(s->sigma_data)),
+            "only 1 is supported, without \"invert_sigmas\" and \"stochastic_sampling\"");
     if (s->inverted && s->solver.stochastic)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: \"invert_sigmas\" and \"stochastic_sampling\" do not go together",
-                         where);
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "invert_sigmas"),
+                          "true cannot be combined with \"stochastic_sampling\"");
     if (s->terminal < 0 || s->terminal >= 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"shift_terminal\": %g is not from 0 to 1", where,
-                         s->terminal);
+        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+                          WEFT_AT(.file = where, .key = "shift_terminal", WEFT_NUMBER(s->terminal)),
+                          "%g is not at least 0 and below 1", s->terminal);
     if (s->by_resolution && s->base_tokens == s->max_tokens)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"base_image_seq_len\" and \"max_image_seq_len\" are both %lld",
-                         where, (long long)s->base_tokens);
+        return weft_error(
+            WEFT_MSG_SCHEDULER_CONFIG,
+            WEFT_AT(.file = where, .key = "base_image_seq_len", WEFT_NUMBER(s->base_tokens)),
+            "%" PRId64 " is also \"max_image_seq_len\"; the two must differ", s->base_tokens);
     return WEFT_OK;
 }
 
-/* Levels before any other spacing: as given, or those of the training schedule, evenly. */
-static void begin(const weft_scheduler *s, const weft_walk *w, double *sigma)
+/* Fills the levels before the spacing: requested levels, or even steps of the training schedule. */
+static void begin(const weft_scheduler *s, const weft_timestep_request *w, double *sigma)
 {
     const bool fixed = !s->by_resolution && s->times == 1000;
     if (!w->sigma && fixed) {
@@ -49,32 +54,34 @@ static void begin(const weft_scheduler *s, const weft_walk *w, double *sigma)
     }
 }
 
-static weft_level middle(const weft_scheduler *s, const weft_level *a, const weft_level *b)
+static weft_noise_level middle(const weft_scheduler *s, const weft_noise_level *a,
+                               const weft_noise_level *b)
 {
     const double ratio = sqrt(a->sigma / a->alpha * (b->sigma / b->alpha));
     if (s->path == WEFT_PATH_FLOW_EDM)
-        return weft_level_flow(s, ratio, 0);
+        return weft_noise_level_flow(s, ratio, 0);
     const double sigma = isfinite(ratio) ? ratio / (1 + ratio) : b->sigma;
-    return weft_level_flow(s, sigma, (double)s->times * (s->inverted ? 1 - sigma : sigma));
+    return weft_noise_level_flow(s, sigma, (double)s->times * (s->inverted ? 1 - sigma : sigma));
 }
 
-static void chain(const weft_scheduler *s, int64_t steps, const double *sigma, weft_leg *leg)
+static void chain(const weft_scheduler *s, int64_t steps, const double *sigma,
+                  weft_solver_step *step)
 {
-    weft_level next = {0};
+    weft_noise_level next = {0};
     for (int64_t i = steps; i >= 0; i--) {
         const double at = s->inverted ? 1 - sigma[i] : sigma[i];
-        const weft_level now = weft_level_flow(s, sigma[i], (double)s->times * at);
+        const weft_noise_level now = weft_noise_level_flow(s, sigma[i], (double)s->times * at);
         if (i < steps)
-            leg[i] = (weft_leg){now, middle(s, &now, &next), next, i == steps - 1};
+            step[i] = (weft_solver_step){now, middle(s, &now, &next), next, i == steps - 1};
         next = now;
     }
 }
 
-weft_status weft_lay_flow(const weft_scheduler *s, const weft_walk *w, weft_leg *leg)
+weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *w,
+                          weft_solver_step *step)
 {
-    double *sigma = weft_alloc((w->steps + 1) * (int64_t)sizeof *sigma);
-    if (!sigma)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld noise levels", (long long)w->steps);
+    double *sigma;
+    WEFT_TRY(WEFT_NEW(sigma, w->steps + 1, "%" PRId64 " noise levels", w->steps));
     begin(s, w, sigma);
     if (s->terminal > 0 && w->steps > 0)
         weft_stretch_sigmas(s, w->steps, sigma);
@@ -83,7 +90,7 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_walk *w, weft_leg 
     sigma[w->steps] = 0;
     if (s->path == WEFT_PATH_FLOW_EDM && !s->solver.ends_at_zero)
         sigma[w->steps] = sigma[w->steps - 1];
-    chain(s, w->steps, sigma, leg);
+    chain(s, w->steps, sigma, step);
     weft_free(sigma);
     return WEFT_OK;
 }
@@ -93,31 +100,35 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_walk *w, weft_leg 
 weft_status weft_check_edm(const weft_scheduler *s, const char *where)
 {
     if (!(s->sigma_min > 0 && s->sigma_min < s->sigma_max && s->sigma_data > 0 && s->rho > 0))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: sigma_min %g, sigma_max %g, sigma_data %g, rho %g: all are above 0, "
-                         "and sigma_min is below sigma_max",
-                         where, s->sigma_min, s->sigma_max, s->sigma_data, s->rho);
+        return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
+                          WEFT_AT(.file = where, .key = "sigma_min", WEFT_NUMBER(s->sigma_min)),
+                          "%g with \"sigma_max\" %g, \"sigma_data\" %g and \"rho\" %g: all must be "
+                          "above 0, and sigma_min below sigma_max",
+                          s->sigma_min, s->sigma_max, s->sigma_data, s->rho);
     if (s->prediction != WEFT_PREDICT_NOISE && s->prediction != WEFT_PREDICT_V)
-        return weft_fail(
-            WEFT_E_UNSUPPORTED,
-            "%s: \"prediction_type\": \"%s\" is not known to %s; known are epsilon and "
-            "v_prediction",
-            where, weft_prediction_names[s->prediction], s->kind->name);
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "prediction_type",
+                                  .value = weft_prediction_names[s->prediction]),
+                          "%s has no prediction \"%s\"; known: epsilon, v_prediction",
+                          s->kind->name, weft_prediction_names[s->prediction]);
     if (s->solver.stochastic && s->solver.order > 2)
-        return weft_fail(
-            WEFT_E_UNSUPPORTED,
-            "%s: \"algorithm_type\": \"sde-dpmsolver++\" goes up to \"solver_order\" 2", where);
+        return weft_error(
+            WEFT_MSG_SCHEDULER_UNSUPPORTED,
+            WEFT_AT(.file = where, .key = "algorithm_type", .value = "sde-dpmsolver++"),
+            "sde-dpmsolver++ supports \"solver_order\" up to 2, not %" PRId64, s->solver.order);
     return s->kind->sampler != &weft_sampler_dpmpp || s->solver.order <= 3
                ? WEFT_OK
-               : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"solver_order\": %lld: known are 1 to 3",
-                           where, (long long)s->solver.order);
+               : weft_error(
+                     WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                     WEFT_AT(.file = where, .key = "solver_order", WEFT_NUMBER(s->solver.order)),
+                     "%" PRId64 " is not from 1 to 3", s->solver.order);
 }
 
-weft_status weft_lay_edm(const weft_scheduler *s, const weft_walk *w, weft_leg *leg)
+weft_status weft_lay_edm(const weft_scheduler *s, const weft_timestep_request *w,
+                         weft_solver_step *step)
 {
-    double *sigma = weft_alloc((w->steps + 1) * (int64_t)sizeof *sigma);
-    if (!sigma)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld noise levels", (long long)w->steps);
+    double *sigma;
+    WEFT_TRY(WEFT_NEW(sigma, w->steps + 1, "%" PRId64 " noise levels", w->steps));
     if (w->sigma)
         for (int64_t i = 0; i < w->steps; i++)
             sigma[i] = w->sigma[i];
@@ -129,9 +140,9 @@ weft_status weft_lay_edm(const weft_scheduler *s, const weft_walk *w, weft_leg *
                       : s->kind->sampler == &weft_sampler_dpmpp ? s->sigma_min
                                                                 : sigma[w->steps - 1];
     for (int64_t i = 0; i < w->steps; i++)
-        leg[i] = (weft_leg){weft_level_edm(s, sigma[i]),
-                            weft_level_edm(s, sqrt(sigma[i] * sigma[i + 1])),
-                            weft_level_edm(s, sigma[i + 1]), i == w->steps - 1};
+        step[i] = (weft_solver_step){weft_noise_level_edm(s, sigma[i]),
+                                     weft_noise_level_edm(s, sqrt(sigma[i] * sigma[i + 1])),
+                                     weft_noise_level_edm(s, sigma[i + 1]), i == w->steps - 1};
     weft_free(sigma);
     return WEFT_OK;
 }

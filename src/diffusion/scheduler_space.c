@@ -1,4 +1,7 @@
-/* How noise levels are spaced, and what they are on each path. */
+/* Spacing of the noise levels, and the levels of each path. */
+#include "diffusion/scheduler_space.h"
+
+#include "diffusion/sampler_multistep.h"
 #include "diffusion/scheduler_walk.h"
 
 #include <math.h>
@@ -21,7 +24,7 @@ void weft_space_exponential(double high, double low, int64_t count, double *sigm
         sigma[i] = exp(log(high) + part(i, count) * (log(low) - log(high)));
 }
 
-/* The continued fraction of the incomplete beta function (Lentz's way of evaluating it). */
+/* Returns the continued fraction of the incomplete beta function, by Lentz's method. */
 static double beta_fraction(double a, double b, double x)
 {
     double c = 1, d = 1 / (1 - (a + b) * x / (a + 1)), f = d;
@@ -40,7 +43,7 @@ static double beta_fraction(double a, double b, double x)
     return f;
 }
 
-/* The share of Beta(a, b) below x. */
+/* Returns the cumulative distribution of Beta(a, b) at x. */
 static double beta_share(double a, double b, double x)
 {
     if (x <= 0 || x >= 1)
@@ -82,7 +85,7 @@ double weft_scheduler_shift(const weft_scheduler *s, double mu, double sigma)
 {
     const double shift = !s->by_resolution ? s->shift : s->shift_is_mu ? mu : exp(mu);
     const bool dpm = s->kind && s->kind->sampler == &weft_sampler_dpmpp;
-    if (!s->by_resolution || dpm) /* one function; each class rounds it in its own way */
+    if (!s->by_resolution || dpm) /* equal functions with the rounding of each class */
         return shift * sigma / (1 + (shift - 1) * sigma);
     return shift / (shift + (1 / sigma - 1));
 }
@@ -96,7 +99,7 @@ void weft_stretch_sigmas(const weft_scheduler *s, int64_t count, double *sigma)
 
 /* ---- levels --------------------------------------------------------------------------------- */
 
-static void predict(const weft_scheduler *s, weft_level *l)
+static void predict(const weft_scheduler *s, weft_noise_level *l)
 {
     switch (s->prediction) {
     case WEFT_PREDICT_NOISE:
@@ -118,49 +121,50 @@ static void predict(const weft_scheduler *s, weft_level *l)
     }
 }
 
-weft_level weft_level_vp(const weft_scheduler *s, double alpha, double sigma, double time)
+weft_noise_level weft_noise_level_vp(const weft_scheduler *s, double alpha, double sigma,
+                                     double time)
 {
-    weft_level l = {.alpha = alpha, .sigma = sigma, .in = 1, .time = time};
+    weft_noise_level l = {.alpha = alpha, .sigma = sigma, .in = 1, .time = time};
     predict(s, &l);
     return l;
 }
 
-weft_level weft_level_flow(const weft_scheduler *s, double sigma, double time)
+weft_noise_level weft_noise_level_flow(const weft_scheduler *s, double sigma, double time)
 {
     if (s->path == WEFT_PATH_FLOW_EDM) { /* x is (1 + sigma) times the straight path's */
         const double t = sigma / (sigma + 1);
-        return (weft_level){
+        return (weft_noise_level){
             .alpha = 1, .sigma = sigma, .in = 1 - t, .time = t, .skip = 1 - t, .out = -t};
     }
-    if (s->inverted) /* the model is told, and answers with, what grows towards data */
-        return (weft_level){.alpha = 1 - sigma,
-                            .sigma = sigma,
-                            .in = 1,
-                            .time = time,
-                            .skip = 1,
-                            .out = sigma,
-                            .straight = -1};
-    weft_level l = {.alpha = 1 - sigma, .sigma = sigma, .in = 1, .time = time};
+    if (s->inverted) /* the model's time and prediction grow towards data */
+        return (weft_noise_level){.alpha = 1 - sigma,
+                                  .sigma = sigma,
+                                  .in = 1,
+                                  .time = time,
+                                  .skip = 1,
+                                  .out = sigma,
+                                  .straight = -1};
+    weft_noise_level l = {.alpha = 1 - sigma, .sigma = sigma, .in = 1, .time = time};
     predict(s, &l);
     return l;
 }
 
-weft_level weft_level_edm(const weft_scheduler *s, double sigma)
+weft_noise_level weft_noise_level_edm(const weft_scheduler *s, double sigma)
 {
     const double data = s->sigma_data, sum = sigma * sigma + data * data;
     const double sign = s->prediction == WEFT_PREDICT_V ? -1 : 1;
-    return (weft_level){.alpha = 1,
-                        .sigma = sigma,
-                        .in = 1 / sqrt(sum),
-                        .time = 0.25 * log(sigma),
-                        .skip = data * data / sum,
-                        .out = sign * sigma * data / sqrt(sum)};
+    return (weft_noise_level){.alpha = 1,
+                              .sigma = sigma,
+                              .in = 1 / sqrt(sum),
+                              .time = 0.25 * log(sigma),
+                              .skip = data * data / sum,
+                              .out = sign * sigma * data / sqrt(sum)};
 }
 
-weft_level weft_scheduler_level(const weft_scheduler *s, double alpha, double sigma)
+weft_noise_level weft_scheduler_level(const weft_scheduler *s, double alpha, double sigma)
 {
     if (s->path == WEFT_PATH_EDM)
-        return weft_level_edm(s, sigma);
-    return s->path == WEFT_PATH_VP ? weft_level_vp(s, alpha, sigma, 0)
-                                   : weft_level_flow(s, sigma, 0);
+        return weft_noise_level_edm(s, sigma);
+    return s->path == WEFT_PATH_VP ? weft_noise_level_vp(s, alpha, sigma, 0)
+                                   : weft_noise_level_flow(s, sigma, 0);
 }

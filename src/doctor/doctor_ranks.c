@@ -1,11 +1,16 @@
-#include "cli/doctor_ranks.h"
+#include "doctor/doctor_ranks.h"
 
 #include "base/compare.h"
+#include "base/launcher.h"
 #include "base/log.h"
-#include "cli/parallel_option.h"
-#include "runtime/comm.h"
-#include "runtime/measure.h"
-#include "runtime/seat.h"
+#include "comm/comm.h"
+#include "comm/comm_measure.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_world.h"
+#include "comm/measure.h"
+#include "comm/rank_map.h"
+#include "exec/measure_products.h"
+#include "kernel/cpu/table.h"
 
 #include <math.h>
 #include <omp.h>
@@ -16,12 +21,12 @@
 
 enum { GEMM, MEMORY, INSIDE, BETWEEN, INSIDE_LATENCY, BETWEEN_LATENCY, MEASURES };
 
-/* A measure of all ranks is held against their median. */
+/* A measure that is compared with the median of all ranks. */
 typedef struct measure {
     const char *name, *unit;
-    double scale; /* of what is printed */
-    bool low;     /* the less the better */
-    double share; /* worse than the median by more than this is named */
+    double scale; /* factor for the printed value */
+    bool low;     /* lower is better */
+    double share; /* reported if worse than the median by more than this share */
 } measure;
 
 /* clang-format off */
@@ -37,27 +42,18 @@ static const measure measures[MEASURES] = {
 
 typedef struct rank_report {
     char host[64];
-    weft_seat seat;           /* machine: by the name of the host */
-    int32_t started, threads; /* its number at the launcher; -1: not told */
-    double value[MEASURES];   /* 0: there is none */
+    weft_rank_location location; /* machine: by host name */
+    int32_t started, threads;    /* started: rank number from the launcher, -1: unknown */
+    double value[MEASURES];      /* 0: not measured */
 } rank_report;
 
-static int32_t launcher_rank(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
-                                        "PMIX_RANK"};
-    for (int i = 0; i < WEFT_COUNT(names); i++)
-        if (getenv(names[i]))
-            return atoi(getenv(names[i]));
-    return -1;
-}
-
-/* All at once, as in a run: what ranks take from one another shows. */
+/* Measures all ranks at the same time, as in a run, so that contention between ranks is visible. */
 static weft_status measure_here(weft_comm *comm, rank_report *own)
 {
     weft_link_speed inside, between;
-    *own = (rank_report){
-        .seat = weft_seat_here(), .started = launcher_rank(), .threads = omp_get_max_threads()};
+    *own = (rank_report){.location = weft_rank_location_here(),
+                         .started = weft_launcher_rank(),
+                         .threads = omp_get_max_threads()};
     gethostname(own->host, sizeof own->host - 1);
     WEFT_TRY(weft_comm_barrier(comm));
     WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, 0.7, &own->value[GEMM]));
@@ -81,38 +77,38 @@ static const char *link_text(double speed, double latency, char text[40])
     return text;
 }
 
-static const char *cores_text(const weft_seat *seat, char text[40])
+static const char *cores_text(const weft_rank_location *location, char text[40])
 {
-    if (seat->core < 0)
-        snprintf(text, 40, "any of %d", seat->cores);
-    else if (seat->cores == 1)
-        snprintf(text, 40, "%d", seat->core);
+    if (location->core < 0)
+        snprintf(text, 40, "any of %d", location->cores);
+    else if (location->cores == 1)
+        snprintf(text, 40, "%d", location->core);
     else
-        snprintf(text, 40, "%d from %d on", seat->cores, seat->core);
+        snprintf(text, 40, "%d from %d on", location->cores, location->core);
     return text;
 }
 
 static void print_table(const rank_report *r, int ranks)
 {
     char text[3][40], numa[16];
-    bool moved = false;
+    bool reordered = false;
     int width = 4;
     for (int i = 0; i < ranks; i++) {
         const int length = (int)strlen(r[i].host);
         width = length > width ? length : width;
-        moved = moved || (r[i].started >= 0 && r[i].started != i);
+        reordered = reordered || (r[i].started >= 0 && r[i].started != i);
     }
     printf("rank  %-*s  NUMA  %-12s  threads  %13s  %10s  %-22s  %s\n", width, "host", "cores",
            "GEMM", "memory", "link inside", "link between");
     for (int i = 0; i < ranks; i++) {
-        snprintf(numa, sizeof numa, r[i].seat.numa < 0 ? "any" : "%d", r[i].seat.numa);
+        snprintf(numa, sizeof numa, r[i].location.numa < 0 ? "any" : "%d", r[i].location.numa);
         printf("%4d  %-*s  %4s  %-12s  %7d  %5.1f GFLOP/s  %5.1f GB/s  %-22s  %s\n", i, width,
-               r[i].host, numa, cores_text(&r[i].seat, text[0]), r[i].threads, r[i].value[GEMM],
+               r[i].host, numa, cores_text(&r[i].location, text[0]), r[i].threads, r[i].value[GEMM],
                1e-9 * r[i].value[MEMORY],
                link_text(r[i].value[INSIDE], r[i].value[INSIDE_LATENCY], text[1]),
                link_text(r[i].value[BETWEEN], r[i].value[BETWEEN_LATENCY], text[2]));
     }
-    if (!moved)
+    if (!reordered)
         return;
     printf("numbered by machine, NUMA node and core; the launcher started them as");
     for (int i = 0; i < ranks; i++)
@@ -122,7 +118,8 @@ static void print_table(const rank_report *r, int ranks)
 
 /* ---- outliers ------------------------------------------------------------------------------ */
 
-/* Of those that have the measure; of two in the middle the better one. */
+/* Returns the median of the ranks that have the measure. With an even count, the better of the two
+ * middle values. */
 static double median(const rank_report *r, int ranks, int m, double *scratch)
 {
     int count = 0;
@@ -136,9 +133,8 @@ static double median(const rank_report *r, int ranks, int m, double *scratch)
 static weft_status print_outliers(const rank_report *r, int ranks)
 {
     int named = 0;
-    double *scratch = weft_alloc(ranks * (int64_t)sizeof *scratch);
-    if (!scratch)
-        return weft_fail(WEFT_E_MEMORY, "no memory for the medians of %d ranks", ranks);
+    double *scratch;
+    WEFT_TRY(WEFT_NEW(scratch, ranks, "the medians of %d ranks", ranks));
     for (int m = 0; m < MEASURES; m++) {
         const measure *of = &measures[m];
         const double middle = median(r, ranks, m, scratch);
@@ -160,17 +156,17 @@ static weft_status print_outliers(const rank_report *r, int ranks)
 
 /* ---- axes ---------------------------------------------------------------------------------- */
 
-/* How near the ranks of a group are to one another; the number of groups of each kind. */
+/* Distance between the ranks of a group; NEAR is the number of kinds. */
 enum { SAME_NUMA, SAME_MACHINE, APART, NEAR };
 
 static int nearness(const rank_report *r, int first, int stride, int size)
 {
-    int near = r[first].seat.numa >= 0 ? SAME_NUMA : SAME_MACHINE;
+    int near = r[first].location.numa >= 0 ? SAME_NUMA : SAME_MACHINE;
     for (int k = 1; k < size; k++) {
         const rank_report *a = &r[first], *b = &r[first + k * stride];
         if (strcmp(a->host, b->host) != 0)
             return APART;
-        if (a->seat.numa != b->seat.numa)
+        if (a->location.numa != b->location.numa)
             near = SAME_MACHINE;
     }
     return near;
@@ -204,23 +200,16 @@ static void print_axes(const rank_report *r, const weft_mesh *mesh, int ranks)
     }
 }
 
-weft_status weft_doctor_ranks(const weft_args *args)
+weft_status weft_doctor_ranks(const weft_parallel *parallel)
 {
     weft_status_code status = WEFT_OK;
-    weft_parallel parallel;
     weft_mesh mesh;
     weft_comm *comm = NULL;
     rank_report own, *all = NULL;
-    weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    WEFT_GO(weft_args_parallel(args, arena, &parallel));
     WEFT_GO(weft_comm_open_mpi(&comm));
     const int ranks = weft_comm_ranks(comm);
-    WEFT_GO(weft_parallel_mesh(&parallel, ranks, "--parallel", &mesh));
-    all = weft_alloc(ranks * (int64_t)sizeof *all);
-    if (!all)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory for reports of %d ranks", ranks));
+    WEFT_GO(weft_parallel_mesh(parallel, ranks, "--parallel", &mesh));
+    WEFT_GO(WEFT_NEW(all, ranks, "reports of %d ranks", ranks));
     WEFT_GO(measure_here(comm, &own));
     WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
     if (weft_comm_rank(comm) == 0) {
@@ -230,9 +219,8 @@ weft_status weft_doctor_ranks(const weft_args *args)
     }
 out:
     if (status != WEFT_OK)
-        weft_comm_give_up(comm);
+        weft_comm_abort(comm);
     weft_comm_free(comm);
     weft_free(all);
-    weft_arena_free(arena);
     return status;
 }

@@ -1,9 +1,10 @@
-/* weft doctor --ranks: what each rank of a job can do, and who is near whom. */
-#ifndef WEFT_CLI_DOCTOR_RANKS_H
-#define WEFT_CLI_DOCTOR_RANKS_H
+/* weft doctor --ranks: prints the speed of each rank of a job and the location of its ranks. */
+#ifndef WEFT_DOCTOR_DOCTOR_RANKS_H
+#define WEFT_DOCTOR_DOCTOR_RANKS_H
 
-#include "cli/verb.h"
+#include "transform/sharding/mesh_config.h"
 
-weft_status weft_doctor_ranks(const weft_args *args);
+/* Collective. Opens MPI and prints the table on rank 0, with the axes of `parallel`. */
+weft_status weft_doctor_ranks(const weft_parallel *parallel);
 
 #endif

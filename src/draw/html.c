@@ -1,4 +1,4 @@
-#include "format/html.h"
+#include "draw/html.h"
 
 #include "base/config.h"
 #include "base/fs.h"
@@ -45,7 +45,7 @@ void weft_html_heading(weft_buf *page, const char *text)
     element(page, "h2", text);
 }
 
-/* "12", "-0.5", "3e4", "98 %", "1.2 s": begins as a number. */
+/* Returns true if the text starts as a number: "12", "-0.5", "3e4", "98 %", "1.2 s". */
 static bool looks_numeric(const char *text)
 {
     char word[32] = "";
@@ -94,13 +94,13 @@ void weft_html_figures_end(weft_buf *page)
     put(page, "</div>\n");
 }
 
-/* <figure><TAG src="data:TYPE;base64,..."> with a caption under it. */
+/* Appends <figure><TAG src="data:TYPE;base64,..."> with a caption below. */
 static void embed(weft_buf *page, const char *tag, const char *type, const void *data,
                   int64_t bytes, int64_t width, const char *caption)
 {
     weft_buf_printf(page, "<figure><%s", tag);
     if (width > 0)
-        weft_buf_printf(page, " width=\"%lld\"", (long long)width);
+        weft_buf_printf(page, " width=\"%" PRId64 "\"", width);
     weft_buf_printf(page, " src=\"data:%s;base64,", type);
     weft_base64(page, data, bytes);
     put(page, strcmp(tag, "img") ? "\"></video>" : "\" alt=\"\">");
@@ -128,11 +128,9 @@ weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, cons
     static const struct {
         const char *extension, *type;
         bool video;
-    } known[] = {{"png", "image/png", false},
-                 {"jpg", "image/jpeg", false},
-                 {"jpeg", "image/jpeg", false},
-                 {"mp4", "video/mp4", true},
-                 {"webm", "video/webm", true}};
+    } known[] = {{"png", "image/png", false},   {"jpg", "image/jpeg", false},
+                 {"jpeg", "image/jpeg", false}, {"gif", "image/gif", false},
+                 {"mp4", "video/mp4", true},    {"webm", "video/webm", true}};
     for (int i = 0; i < WEFT_COUNT(known); i++) {
         if (strcasecmp(weft_path_extension(path), known[i].extension))
             continue;
@@ -143,7 +141,8 @@ weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, cons
         weft_map_close(&map);
         return weft_buf_check(page);
     }
-    return weft_fail(WEFT_E_UNSUPPORTED, "%s: a page holds png, jpg, mp4 and webm", path);
+    return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path),
+                      "a report cannot embed this kind of file. Use png, jpg, gif, mp4 or webm.");
 }
 
 void weft_html_end(weft_buf *page)

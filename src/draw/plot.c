@@ -1,15 +1,17 @@
-/* Line plots and Gantt charts on top of the shapes of svg.c. */
-#include "format/svg.h"
+/* Line plots and Gantt charts, drawn with the shapes of svg.c. */
+#include "draw/plot.h"
+
+#include "draw/svg.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One axis: values low .. high over pixels from .. to, in logarithms when `log`. */
+/* One axis: values low .. high over pixels from .. to; logarithmic if `log`. */
 typedef struct scale {
     double low, high, from, to;
     bool log;
-    double step; /* between ticks; decades when log and > 0 */
+    double step; /* step between ticks; in decades if log and > 0 */
 } scale;
 
 static bool usable(const scale *s, double v)
@@ -17,14 +19,14 @@ static bool usable(const scale *s, double v)
     return isfinite(v) && (!s->log || v > 0);
 }
 
-static double place(const scale *s, double v)
+static double to_pixels(const scale *s, double v)
 {
     const double t =
         s->log ? (log10(v) - s->low) / (s->high - s->low) : (v - s->low) / (s->high - s->low);
     return s->from + t * (s->to - s->from);
 }
 
-/* 1, 2 or 5 times a power of ten, so that about `ticks` of them fit into `span`. */
+/* Returns 1, 2 or 5 times a power of ten, so that about `ticks` steps fit into `span`. */
 static double nice_step(double span, int ticks)
 {
     const double rough = span / ticks, power = pow(10, floor(log10(rough))), rest = rough / power;
@@ -40,15 +42,15 @@ static void widen(scale *s, double v)
     s->high = v > s->high ? v : s->high;
 }
 
-/* Rounds the range outwards to ticks. False: no value was usable. */
-static bool settle(scale *s, int ticks, bool outwards)
+/* Rounds the range outwards to ticks. Returns false if no value is usable. */
+static bool round_range(scale *s, int ticks, bool outwards)
 {
     if (s->low > s->high)
         return false;
     if (s->high - s->low < 1e-12 * (1 + fabs(s->high))) {
-        const double room = s->low == 0 ? 1 : fabs(s->low) * 0.1;
-        s->low -= s->log ? 0.5 : room;
-        s->high += s->log ? 0.5 : room;
+        const double margin = s->low == 0 ? 1 : fabs(s->low) * 0.1;
+        s->low -= s->log ? 0.5 : margin;
+        s->high += s->log ? 0.5 : margin;
     }
     s->step = nice_step(s->high - s->low, ticks);
     if (s->log && s->step < 1)
@@ -74,10 +76,10 @@ static void tick_text(const scale *s, double tick, int digits, char text[32])
 
 enum { MOST_TICKS = 64 };
 
-/* The ticks of an axis; returns their number. */
+/* Fills `tick` and returns the number of ticks. */
 static int find_ticks(const scale *s, double tick[MOST_TICKS])
 {
-    /* counted, so that no rounding loses the last tick */
+    /* indexed by integer, so that rounding does not lose the last tick */
     const double first = ceil(s->low / s->step - 1e-9);
     int count = 0;
     for (; count < MOST_TICKS; count++) {
@@ -88,7 +90,7 @@ static int find_ticks(const scale *s, double tick[MOST_TICKS])
     return count;
 }
 
-/* The fewest significant digits with which no two neighbours have the same text. */
+/* Returns the fewest significant digits that give neighbouring ticks different texts. */
 static int find_digits(const scale *s, const double *tick, int count)
 {
     enum { MOST = 17 };
@@ -149,15 +151,15 @@ static void draw_series(weft_svg *svg, const weft_plot_series *series, int index
     weft_buf path = {0};
     column c = {0};
     bool pen = false;
-    const double cell = series->count > x->to - x->from ? 1 : 0; /* few points keep their place */
+    const double cell = series->count > x->to - x->from ? 1 : 0; /* few points are not thinned */
     for (int64_t i = 0; i < series->count; i++) {
         if (!usable(x, series->x[i]) || !usable(y, series->y[i])) {
             flush_column(&path, &c, &pen);
             pen = false;
             continue;
         }
-        double px = place(x, series->x[i]);
-        const double py = place(y, series->y[i]);
+        double px = to_pixels(x, series->x[i]);
+        const double py = to_pixels(y, series->y[i]);
         if (series->dots)
             weft_buf_printf(&svg->text, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n",
                             px, py, weft_svg_colour(index));
@@ -167,7 +169,7 @@ static void draw_series(weft_svg *svg, const weft_plot_series *series, int index
             flush_column(&path, &c, &pen);
         if (!c.open)
             c = (column){px, py, py, py, py, true};
-        c.low = py > c.low ? py : c.low; /* pixels grow downwards */
+        c.low = py > c.low ? py : c.low; /* pixel rows increase downwards */
         c.high = py < c.high ? py : c.high;
         c.last = py;
     }
@@ -231,7 +233,7 @@ weft_status weft_plot_write(const weft_plot *plot, weft_buf *out)
     y.to = top;
     if (plot->title)
         weft_svg_label(&svg, width / 2, 20, 14, 'm', 0, plot->title);
-    if (settle(&x, 8, false) && settle(&y, 6, true)) {
+    if (round_range(&x, 8, false) && round_range(&y, 6, true)) {
         draw_axis(&svg, &x, true, y.from, y.to);
         draw_axis(&svg, &y, false, x.from, x.to);
         for (int s = 0; s < count; s++)

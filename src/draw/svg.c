@@ -1,4 +1,4 @@
-#include "format/svg.h"
+#include "draw/svg.h"
 
 #include "base/utf8.h"
 
@@ -11,7 +11,7 @@ const char *weft_svg_colour(int i)
     return i < 0 ? "#999999" : colour[i % 8];
 }
 
-/* Bytes of the character at p that XML may hold, 0: it may not. */
+/* Returns the bytes of the character at p if XML allows the character, else 0. */
 static int xml_length(const char *p)
 {
     const bool control = (unsigned char)*p < 0x20 && *p != '\t' && *p != '\n' && *p != '\r';

@@ -1,10 +1,9 @@
 /* Drawings as SVG text: shapes and line plots.
  *
- * The text stands alone as a file and can be put into a page as it is: every style is inside,
- * nothing is loaded. Colours follow the page's text colour (currentColor) where they are not a
- * series'. */
-#ifndef WEFT_FORMAT_SVG_H
-#define WEFT_FORMAT_SVG_H
+ * The text is a complete SVG file and can also be embedded in a page: all styles are inside and
+ * nothing is loaded. All colours but a series' follow the page's text colour (currentColor). */
+#ifndef WEFT_DRAW_SVG_H
+#define WEFT_DRAW_SVG_H
 
 #include "base/memory.h"
 
@@ -16,18 +15,18 @@ typedef struct weft_svg {
 } weft_svg;
 
 void weft_svg_begin(weft_svg *svg, double width, double height);
-/* `colour`: "#rrggbb" or a CSS name; `tip` (may be NULL) is shown under the pointer. */
+/* `colour`: "#rrggbb" or a CSS name. `tip`: tooltip, may be NULL. */
 void weft_svg_rect(weft_svg *svg, double x, double y, double w, double h, const char *colour,
                    double opacity, const char *tip);
 void weft_svg_line(weft_svg *svg, double x1, double y1, double x2, double y2, const char *colour,
                    double width, double opacity);
-/* anchor 's'tart, 'm'iddle or 'e'nd; angle in degrees clockwise about (x, y). */
+/* `anchor`: 's'tart, 'm'iddle or 'e'nd. `angle`: degrees clockwise about (x, y). */
 void weft_svg_label(weft_svg *svg, double x, double y, double size, char anchor, double angle,
                     const char *text);
-/* Ends the text. WEFT_E_MEMORY if an append failed. The text is the caller's: weft_buf_free. */
+/* Ends the text, owned by the caller: weft_buf_free. WEFT_E_MEMORY: an append failed. */
 weft_status weft_svg_end(weft_svg *svg);
 
-/* The i-th of eight colours that differ also for the colour blind (Okabe and Ito). */
+/* Returns the i-th of eight colours that are safe for colour blindness (Okabe and Ito). */
 const char *weft_svg_colour(int i);
 /* Appends `text` with & < > " escaped, for SVG and HTML; bytes that are not UTF-8 become '?'. */
 void weft_xml_escape(weft_buf *out, const char *text);
@@ -39,8 +38,8 @@ typedef struct weft_plot_series {
     int64_t count;
     /* [count], borrowed; points that are not finite, or <= 0 on a log axis, break the line */
     const double *x, *y;
-    bool faint; /* thin and pale, as of raw values behind their average */
-    bool dots;  /* marks on the points */
+    bool faint; /* thin and pale, for raw values with a mean line */
+    bool dots;  /* marks at the points */
 } weft_plot_series;
 
 typedef struct weft_plot {
@@ -50,13 +49,5 @@ typedef struct weft_plot {
     bool log_x, log_y;
     double width, height; /* pixels; 0: 640 x 360 */
 } weft_plot;
-
-/* Appends the drawing. Lines of more points than pixels are thinned to the lowest and highest of
- * each pixel column, so that no peak is lost. A plot without any point says so in its middle. */
-weft_status weft_plot_write(const weft_plot *plot, weft_buf *out);
-
-/* The running mean that report curves show: out[i] = (1 - beta) * sum_j beta^j y[i - j], bias
- * corrected; values that are not finite are passed over. */
-void weft_smooth(const double *y, int64_t count, double beta, double *out);
 
 #endif

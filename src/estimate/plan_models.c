@@ -1,13 +1,14 @@
-#include "cli/plan_models.h"
+#include "estimate/plan_models.h"
 
 #include "base/config.h"
 #include "base/fs.h"
-#include "cli/published/dit_list.h"
-#include "cli/published/unet_list.h"
-#include "cli/published/video_list.h"
+#include "graph/builder_helpers.h"
 #include "model/model.h"
 #include "plan/cost/graph_list.h"
-#include "train/optimizer.h"
+#include "plan/published/dit_list.h"
+#include "plan/published/unet_list.h"
+#include "plan/published/video_list.h"
+#include "train/graph/optimizer.h"
 
 #include <string.h>
 
@@ -36,16 +37,17 @@ static weft_status no_such_model(const char *word)
     for (int i = 0; i < count; i++)
         weft_buf_printf(&list, "%s, ", name[i]);
     const char *near = weft_nearest_name(word, name, count);
-    const weft_status_code code = weft_fail(
-        WEFT_E_NOT_FOUND,
-        "no model \"%s\"%s%s%s; there are %sand the folder or config.json of any that weft has",
-        word, near ? "; did you mean " : "", near ? near : "", near ? "?" : "",
-        list.data ? list.data : "");
+    const weft_status_code code =
+        weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.value = word),
+                   "unknown model '%.80s'%s%s%s; use one of %sor the folder or config.json of a "
+                   "model that weft implements",
+                   word, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+                   list.data ? list.data : "");
     weft_buf_free(&list);
     return code;
 }
 
-/* The mean square of the last output stands for the loss. */
+/* Adds the mean square of the last output as the loss. */
 void weft_add_square_loss(weft_graph *g)
 {
     int count;
@@ -79,8 +81,7 @@ weft_status weft_plan_model_graph(const char *name, int64_t frames, int64_t heig
     size.height = patches(divide_up(height, pixels.factor[1]), patch.factor[1]);
     size.width = patches(divide_up(width, pixels.factor[2]), patch.factor[2]);
     weft_graph *g = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, &model, &size, false);
     add_training(g);
     const weft_status_code status = weft_graph_check(g);
@@ -96,7 +97,7 @@ static weft_status graph_list(weft_arena *arena, const char *name, int64_t frame
 {
     weft_graph *g;
     WEFT_TRY(weft_plan_model_graph(name, frames, height, width, &g));
-    /* rates are of weft's own f32 kernels; a device without them is one that computes in bf16 */
+    /* Rates are of weft's own f32 kernels; a device without rates is assumed to compute in bf16. */
     const weft_status_code status =
         weft_op_list_from_graph(arena, g, device, device->rates ? 4 : 2, out);
     weft_graph_free(g);
@@ -112,8 +113,10 @@ weft_status weft_plan_model_list(weft_arena *arena, const char *name, int64_t fr
     const weft_video_preset *video = weft_video_preset_find(name);
     *source = "hand-made list";
     if (frames < 1 || height < 1 || width < 1)
-        return weft_fail(WEFT_E_ARG, "a clip of %lld frames of %lld x %lld pixels",
-                         (long long)frames, (long long)height, (long long)width);
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_NOWHERE,
+                          "a clip of %" PRId64 " frames of %" PRId64 " x %" PRId64
+                          " pixels is empty; all three must be positive",
+                          frames, height, width);
     if (dit)
         return weft_dit_costs(arena, dit, out);
     if (video && video->kind != WEFT_DIT_GRAPH)
@@ -141,13 +144,10 @@ weft_status weft_plan_model_work(weft_arena *arena, const char *name, const weft
     const weft_video_preset *own = weft_video_preset_find(name);
     if (!own && !weft_path_exists(name))
         return no_such_model(name);
-    /* a model of one's own has the encoders of Wan */
+    /* a user's model has the encoders of Wan */
     const weft_video_preset *p = own ? own : weft_video_preset_find("wan-1.3b");
     weft_model_work m = {.name = name, .text_weight_bytes = 2 * (double)p->text_parameters};
-    m.clip = weft_arena_alloc(arena, samples->count * (int64_t)sizeof *m.clip);
-    if (!m.clip)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples",
-                         (long long)samples->count);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, m.clip, samples->count, "%" PRId64 " samples", samples->count));
     for (int64_t i = 0; i < samples->count; i++) {
         const weft_plan_bucket *b = &samples->bucket[i];
         bool there = false;
@@ -161,11 +161,13 @@ weft_status weft_plan_model_work(weft_arena *arena, const char *name, const weft
         WEFT_TRY(weft_plan_model_list(arena, name, b->frames, b->height, b->width, device,
                                       &c->denoiser, &m.source));
         if (c->denoiser.layers < 1)
-            return weft_fail(WEFT_E_ARG, "%s: a denoiser with self-attention is needed", name);
+            return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = "model", .value = name),
+                              "%s is not a denoiser with self-attention, which this plan needs",
+                              name);
         m.clips++;
     }
     if (m.clips == 0)
-        return weft_fail(WEFT_E_ARG, "the workload is empty: no samples");
+        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE, "the workload has no samples");
     const weft_op_list *first = &m.clip[0].denoiser;
     m.layers = first->layers;
     m.heads = first->heads;

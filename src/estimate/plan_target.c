@@ -1,6 +1,7 @@
-/* What plans of pipelines, layouts and memory are made for, as their files have it. */
-#include "cli/plan.h"
-#include "plan/seal_file.h"
+#include "estimate/plan_target.h"
+
+#include "estimate/plan_models.h"
+#include "plan/plan_checksum.h"
 
 #include <string.h>
 
@@ -20,8 +21,8 @@ weft_status weft_plan_target_seal(json_t *plan, const char *format, const weft_p
     }
     json_t *made_for = json_pack("{s:s, s:s}", "spec", target->cluster, "id", id);
     if (json_object_set_new(plan, "cluster", made_for) || json_object_set_new(plan, "model", model))
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
-    return weft_plan_seal(plan, format);
+        return weft_no_memory("a plan");
+    return weft_plan_add_checksum(plan, format);
 }
 
 static weft_status check_model(const json_t *model, const char *path, const weft_cluster *cluster,
@@ -33,7 +34,7 @@ static weft_status check_model(const json_t *model, const char *path, const weft
     weft_op_list list;
     WEFT_TRY(weft_json_get_string(model, "name", path, &name));
     WEFT_TRY(weft_json_get_string(model, "id", path, &id));
-    if (!json_object_get(model, "frames")) /* sizes of its own: the seal stands for them */
+    if (!json_object_get(model, "frames")) /* without these sizes, only the seal is checked */
         return WEFT_OK;
     WEFT_TRY(weft_json_get_i64(model, "frames", path, &frames));
     WEFT_TRY(weft_json_get_i64(model, "height", path, &height));
@@ -42,10 +43,10 @@ static weft_status check_model(const json_t *model, const char *path, const weft
         weft_plan_model_list(arena, name, frames, height, width, &cluster->device, &list, &source));
     weft_op_list_id(&list, have);
     if (strcmp(id, have))
-        return weft_fail(WEFT_E_ARG,
-                         "%s: the plan was made for another %s: its costs were %s, they are %s "
-                         "now; plan again",
-                         path, name, id, have);
+        return weft_error(
+            WEFT_MSG_PLAN_OUTDATED, WEFT_AT(.file = path, .key = "model", .value = name),
+            "the costs of %s have changed since the plan was made (%s, now %s); plan again", name,
+            id, have);
     return WEFT_OK;
 }
 
@@ -65,9 +66,10 @@ weft_status weft_plan_target_check(const json_t *plan, const char *path, const c
     WEFT_TRY(weft_cluster_load(arena, spec ? spec : own, cluster));
     weft_cluster_id(cluster, have);
     if (id && strcmp(id, have))
-        return weft_fail(WEFT_E_ARG,
-                         "%s was made for the cluster %s (%s), not for %s (%s); plan again", path,
-                         own, id, spec ? spec : own, have);
+        return weft_error(WEFT_MSG_PLAN_OUTDATED,
+                          WEFT_AT(.file = path, .key = "cluster", .value = spec ? spec : own),
+                          "the plan was made for the cluster %s (%s), not for %s (%s); plan again",
+                          own, id, spec ? spec : own, have);
     const json_t *model = json_object_get(plan, "model");
     return model ? check_model(model, path, cluster, arena) : WEFT_OK;
 }

@@ -1,29 +1,37 @@
-/* weft eval cache: what fewer and cheaper steps gain and lose. */
-#include "cli/eval_savings.h"
+/* weft eval cache: time saved and quality lost by fewer and cheaper steps. */
+#include "evaluate/cache_comparison.h"
 #include "base/fs.h"
-#include "generate/evaluate.h"
-#include "generate/quality.h"
+#include "cli/options/args.h"
+#include "evaluate/evaluate.h"
+#include "evaluate/image_metrics.h"
+#include "evaluate/setting_comparison.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const usual[] = {
-    "cache=conservative",     "cache=fast",
-    "cache=every:2",          "cache=every:3",
-    "cache=attention:2",      "guidance-from=0.2",
-    "guidance-until=0.6",     "guidance-until=0.6 cache=fast",
-    "sampler=unipc steps=20", "sampler=unipc steps=10",
-    "sampler=dpmpp steps=20", "sampler=dpmpp steps=10",
-    "sampler=euler steps=15", "sampler=unipc steps=20 cache=fast",
+    "feature-cache=conservative", "feature-cache=fast",
+    "feature-cache=every:2",      "feature-cache=every:3",
+    "feature-cache=attention:2",  "guidance-start=0.2",
+    "guidance-end=0.6",           "guidance-end=0.6 feature-cache=fast",
+    "sampler=unipc steps=20",     "sampler=unipc steps=10",
+    "sampler=dpmpp steps=20",     "sampler=dpmpp steps=10",
+    "sampler=euler steps=15",     "sampler=unipc steps=20 feature-cache=fast",
 };
 
 static weft_status refuse(const char *text, const char *part)
 {
-    return weft_fail(WEFT_E_ARG,
-                     "--try %s: \"%s\" is none of cache=RULE, steps=N, sampler=NAME, "
-                     "guidance-from=S, guidance-until=S, with blanks between them",
-                     text, part);
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--setting", .value = text),
+                      "'%.80s' in '%.80s' is not one of feature-cache=RULE, steps=N, sampler=NAME, "
+                      "guidance-start=S and guidance-end=S; separate them with blanks",
+                      part, text);
+}
+
+/* Accepts the key's current or earlier name. */
+static bool is_key(const char *part, const char *name, const char *earlier)
+{
+    return !strcmp(part, name) || !strcmp(part, earlier);
 }
 
 static weft_status read_part(const char *text, char *part, weft_generator_options *o)
@@ -34,15 +42,15 @@ static weft_status read_part(const char *text, char *part, weft_generator_option
     *value++ = '\0';
     const double number = strtod(value, &end);
     const bool numeric = end != value && !*end && number >= 0;
-    if (!strcmp(part, "cache"))
+    if (is_key(part, "feature-cache", "cache"))
         o->cache = value;
     else if (!strcmp(part, "sampler") && weft_sampler_find(value))
         o->sampler = weft_sampler_find(value);
     else if (!strcmp(part, "steps") && numeric && number >= 1 && number <= 10000)
         o->steps = (int64_t)number;
-    else if (!strcmp(part, "guidance-from") && numeric && number < 1)
+    else if (is_key(part, "guidance-start", "guidance-from") && numeric && number < 1)
         o->guided[0] = number;
-    else if (!strcmp(part, "guidance-until") && numeric && number <= 1)
+    else if (is_key(part, "guidance-end", "guidance-until") && numeric && number <= 1)
         o->guided[1] = number;
     else
         return refuse(text, part);
@@ -54,38 +62,40 @@ static weft_status read_saving(const char *text, weft_arena *arena,
 {
     *saving = (weft_saving){.name = text, .options = *plain};
     char *copy = weft_arena_strdup(arena, text), *rest = copy;
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --try");
+    WEFT_TRY(WEFT_ALLOCATED(copy, "--setting"));
     for (char *part; (part = strtok_r(rest, " ", &rest));)
         WEFT_TRY(read_part(text, part, &saving->options));
     double *guided = saving->options.guided;
     if (guided[0] > 0 && !(guided[1] > 0))
         guided[1] = 1;
     if (guided[0] >= guided[1] && guided[1] > 0)
-        return weft_fail(WEFT_E_ARG, "--try %s: no step lies between %g and %g", text, guided[0],
-                         guided[1]);
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--setting", .value = text),
+                          "'%.80s' leaves no step with guidance: guidance-start=%g must be below "
+                          "guidance-end=%g",
+                          text, guided[0], guided[1]);
     return WEFT_OK;
 }
 
-/* One a line, without empty ones. */
+/* Reads one prompt per line; skips empty lines. */
 static weft_status read_prompts(const char *path, weft_arena *arena, const char ***prompt,
                                 int64_t *count)
 {
     char *data;
-    int64_t bytes, room = 0;
+    int64_t bytes, capacity = 0;
     WEFT_TRY(weft_file_read(path, 1 << 24, &data, &bytes));
     char *copy = weft_arena_strdup(arena, data), *rest = copy;
     for (int64_t i = 0; i < bytes; i++)
-        room += data[i] == '\n';
+        capacity += data[i] == '\n';
     weft_free(data);
-    *prompt = weft_arena_alloc(arena, (room + 1) * (int64_t)sizeof **prompt);
+    *prompt = weft_arena_calloc(arena, capacity + 1, sizeof **prompt);
     *count = 0;
-    if (!copy || !*prompt)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for prompts");
+    WEFT_TRY(WEFT_ALLOCATED(copy && *prompt, "prompts"));
     for (char *line; (line = strtok_r(rest, "\r\n", &rest));)
         if (*line != '#')
             (*prompt)[(*count)++] = line;
-    return *count ? WEFT_OK : weft_fail(WEFT_E_FORMAT, "%s: no prompt in it", path);
+    return *count ? WEFT_OK
+                  : weft_error(WEFT_MSG_TEXT_DAMAGED, WEFT_AT(.file = path),
+                               "the file has no prompt; write one on each line");
 }
 
 static double number(const json_t *row, const char *key)
@@ -123,13 +133,12 @@ static weft_status read_lpips(const char *text, weft_arena *arena, weft_saving_e
     if (!text)
         return WEFT_OK;
     char *trunk = weft_arena_strdup(arena, text), *comma = trunk ? strchr(trunk, ',') : NULL;
-    if (!trunk)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --lpips");
+    WEFT_TRY(WEFT_ALLOCATED(trunk, "--lpips"));
     if (!comma)
-        return weft_fail(WEFT_E_ARG,
-                         "--lpips %s: TRUNK,HEADS: torchvision's net and lpips' heads for it, as "
-                         "in alexnet.pth,alex.pth",
-                         text);
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--lpips", .value = text),
+                          "'%.80s' is not TRUNK,HEADS: the network of torchvision and its heads of "
+                          "lpips, as in alexnet.pth,alex.pth",
+                          text);
     *comma = '\0';
     o->lpips_trunk = trunk;
     o->lpips_heads = comma + 1;
@@ -140,14 +149,13 @@ static weft_status read_savings(const weft_args *args, weft_arena *arena,
                                 weft_saving_eval_options *o)
 {
     int count;
-    const char *const *text = weft_args_list(args, "--try", &count);
+    const char *const *text = weft_args_list(args, "--setting", &count);
     if (count == 0) {
         text = usual;
         count = sizeof usual / sizeof *usual;
     }
-    weft_saving *saving = weft_arena_alloc(arena, count * (int64_t)sizeof *saving);
-    if (!saving)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --try");
+    weft_saving *saving;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, saving, count, "--setting"));
     for (int i = 0; i < count; i++)
         WEFT_TRY(read_saving(text[i], arena, &o->plain, &saving[i]));
     o->saving = saving;
@@ -162,12 +170,13 @@ static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **r
                                   .plain = {.batch = 1}};
     const char **prompt;
     if (!prompts)
-        return weft_fail(WEFT_E_ARG, "eval cache needs --prompts FILE, one a line");
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--prompts"),
+                          "weft eval cache needs --prompts FILE, with one prompt on each line");
     WEFT_TRY(read_prompts(prompts, arena, &prompt, &o.count));
     o.prompt = prompt;
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.plain.steps));
-    WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o.plain.guidance));
+    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o.plain.guidance));
     char *own = weft_path_join(o.model, "weft.json");
     const bool sized = own && weft_path_exists(own);
     weft_free(own);
@@ -176,7 +185,7 @@ static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **r
         WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o.plain.height));
         WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.plain.width));
     }
-    WEFT_TRY(weft_args_i64(args, "--least", 1, 100, &o.least));
+    WEFT_TRY(weft_args_i64(args, "--timing-runs", 1, 100, &o.least));
     WEFT_TRY(read_lpips(weft_args_string(args, "--lpips"), arena, &o));
     WEFT_TRY(read_savings(args, arena, &o));
     return weft_evaluate_savings(&o, result);
@@ -186,7 +195,7 @@ weft_status weft_eval_savings(const weft_args *args, json_t **result)
 {
     weft_arena *arena = weft_arena_create();
     const weft_status_code status =
-        arena ? evaluate(args, arena, result) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        arena ? evaluate(args, arena, result) : weft_no_memory("the evaluation");
     weft_arena_free(arena);
     if (status == WEFT_OK)
         print_rows(*result);

@@ -1,12 +1,15 @@
-#include "generate/evaluate.h"
+#include "evaluate/evaluate.h"
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "comm/comm_world.h"
 #include "data/dataset.h"
-#include "generate/gallery.h"
-#include "generate/quality.h"
+#include "evaluate/image_metrics.h"
+#include "generate/generator/generator_denoise.h"
+#include "generate/jobs/video_outputs.h"
 #include "video/clip.h"
 #include "video/image.h"
+#include "video/shape_reader.h"
 #include "video/shapes.h"
 
 #include <math.h>
@@ -22,20 +25,20 @@ typedef struct vae_eval {
     const weft_vae_eval_options *o;
     weft_vae *vae;
     weft_dataset *dataset;
-    weft_part_bytes bytes;         /* of the clip */
-    int64_t values, latent_values; /* of one clip */
+    weft_part_bytes bytes;         /* bytes of the current clip */
+    int64_t values, latent_values; /* values per clip */
     float *clip, *latents;
     uint8_t *rgb[3]; /* original, reconstruction, box average */
     uint8_t *sheet[2 * SHEET_CLIPS];
     int64_t sheet_clips;
     json_t *each;
     int64_t clips, skipped;
-    weft_psnr_mean psnr[2]; /* of the VAE, of boxes */
-    double ssim[2];         /* sums */
+    weft_psnr_mean psnr[2]; /* PSNR of the VAE, and of the box average */
+    double ssim[2];         /* sums over clips */
 } vae_eval;
 
-static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t count,
-                                    const float *frames)
+static weft_status_code store_frames(void *user, int64_t first_frame, int64_t count,
+                                     const float *frames)
 {
     const vae_eval *e = user;
     const int64_t frame = e->o->height * e->o->width * 3;
@@ -44,14 +47,13 @@ static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t cou
     return WEFT_OK;
 }
 
-/* From the rank that has them to the first. */
-static weft_status keep_for_sheet(vae_eval *e, int from)
+/* Sends the original and the reconstruction from rank `from` to rank 0's sheet. */
+static weft_status add_to_sheet(vae_eval *e, int from)
 {
     weft_comm *comm = e->o->comm;
     for (int i = 0; i < 2; i++) {
-        uint8_t *copy = weft_alloc(e->values);
-        if (!copy)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the sheet");
+        uint8_t *copy;
+        WEFT_TRY(WEFT_NEW(copy, e->values, "the sheet"));
         e->sheet[2 * e->sheet_clips + i] = copy;
         memcpy(copy, e->rgb[i], (size_t)e->values);
         if (comm && weft_comm_ranks(comm) > 1)
@@ -61,10 +63,10 @@ static weft_status keep_for_sheet(vae_eval *e, int from)
     return WEFT_OK;
 }
 
-/* What came of a clip. */
+/* Scores of one clip. */
 typedef struct judged {
     int64_t index;
-    bool counts;     /* else it was left out */
+    bool counts;     /* false: the clip was skipped */
     double score[4]; /* psnr, ssim, box psnr, box ssim */
 } judged;
 
@@ -74,8 +76,8 @@ static weft_status score_clip(vae_eval *e, judged *out)
     weft_clip_to_u8(e->clip, o->frames, o->height, o->width, false, e->rgb[0]);
     WEFT_TRY(weft_vae_encode(e->vae, e->clip, o->frames, e->latents));
     WEFT_TRY(weft_vae_decode(e->vae, e->latents,
-                             weft_grid_latent_frames(weft_vae_grid(e->vae), o->frames), keep_frames,
-                             e));
+                             weft_grid_latent_frames(weft_vae_grid(e->vae), o->frames),
+                             store_frames, e));
     const int64_t *factor = weft_vae_grid(e->vae)->factor;
     weft_box_average(e->rgb[0], o->frames, o->height, o->width, factor[0], factor[1], factor[2],
                      e->rgb[2]);
@@ -88,7 +90,7 @@ static weft_status score_clip(vae_eval *e, judged *out)
     return WEFT_OK;
 }
 
-static weft_status judge_clip(vae_eval *e, judged *out)
+static weft_status evaluate_clip(vae_eval *e, judged *out)
 {
     const weft_vae_eval_options *o = e->o;
     const weft_clip_request request = {.frames = o->frames,
@@ -109,7 +111,7 @@ static weft_status judge_clip(vae_eval *e, judged *out)
         return score_clip(e, out);
     if (status == WEFT_E_MEMORY)
         return status;
-    weft_debug("%s left out: %s", s->key, weft_error_message());
+    weft_debug("%s skipped: %s", s->key, weft_error_message());
     return WEFT_OK;
 }
 
@@ -118,7 +120,7 @@ static bool wants_more(const vae_eval *e)
     return e->o->limit == 0 || e->clips < e->o->limit;
 }
 
-/* In the order of the clips, as one rank would. */
+/* Adds a clip's scores. Called in the order of the clips, as with one rank. */
 static weft_status count_clip(vae_eval *e, const judged *one, int from)
 {
     if (!one->counts) {
@@ -133,18 +135,18 @@ static weft_status count_clip(vae_eval *e, const judged *one, int from)
     json_array_append_new(e->each, json_pack("{s:s, s:o, s:f}", "key",
                                              weft_dataset_at(e->dataset, one->index)->key, "psnr",
                                              weft_psnr_json(one->score[0]), "ssim", one->score[1]));
-    return e->o->sheet && e->sheet_clips < SHEET_CLIPS ? keep_for_sheet(e, from) : WEFT_OK;
+    return e->o->sheet && e->sheet_clips < SHEET_CLIPS ? add_to_sheet(e, from) : WEFT_OK;
 }
 
-/* A clip for each rank; then all know of all. */
-static weft_status judge_round(vae_eval *e, int64_t first, judged *all, weft_progress *progress)
+/* Evaluates one clip per rank, then gathers the scores on all ranks. */
+static weft_status evaluate_round(vae_eval *e, int64_t first, judged *all, weft_progress *progress)
 {
     weft_comm *comm = e->o->comm;
     const int ranks = comm ? weft_comm_ranks(comm) : 1, rank = comm ? weft_comm_rank(comm) : 0;
     const int64_t total = weft_dataset_count(e->dataset);
     judged own = {.index = first + rank};
     if (own.index < total)
-        WEFT_TRY(judge_clip(e, &own));
+        WEFT_TRY(evaluate_clip(e, &own));
     all[0] = own;
     if (ranks > 1)
         WEFT_TRY(weft_comm_all_gather(comm, &own, sizeof own, all));
@@ -156,23 +158,24 @@ static weft_status judge_round(vae_eval *e, int64_t first, judged *all, weft_pro
     return WEFT_OK;
 }
 
-static weft_status judge_clips(vae_eval *e)
+static weft_status evaluate_clips(vae_eval *e)
 {
     const int ranks = e->o->comm ? weft_comm_ranks(e->o->comm) : 1;
     const int64_t total = weft_dataset_count(e->dataset);
-    judged *all = weft_alloc(ranks * (int64_t)sizeof *all);
-    weft_status_code status = all ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    judged *all = weft_calloc(ranks, sizeof *all);
+    weft_status_code status = WEFT_ALLOCATED(all, "the evaluation");
     weft_progress progress;
     weft_progress_begin(&progress, "eval vae", total, 0);
     for (int64_t i = 0; i < total && wants_more(e) && status == WEFT_OK; i += ranks)
-        status = judge_round(e, i, all, &progress);
+        status = evaluate_round(e, i, all, &progress);
     weft_free(all);
     WEFT_TRY(status);
     weft_progress_end(&progress, e->clips + e->skipped, "");
     if (e->clips == 0)
-        return weft_fail(WEFT_E_ARG, "%s: none of %lld clips has %lld frames of %lldx%lld",
-                         e->o->shards, (long long)total, (long long)e->o->frames,
-                         (long long)e->o->width, (long long)e->o->height);
+        return weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = e->o->shards),
+                          "none of %" PRId64 " clips has %" PRId64 " frames of %" PRId64
+                          "x%" PRId64,
+                          total, e->o->frames, e->o->width, e->o->height);
     return WEFT_OK;
 }
 
@@ -192,7 +195,7 @@ static weft_status write_vae_sheet(vae_eval *e)
     return status;
 }
 
-/* Clips are all that there is to split. */
+/* Rejects layouts that split anything but clips. */
 static weft_status check_layout(const weft_vae_eval_options *o)
 {
     static const char *const splits[] = {"dp", "fsdp"};
@@ -205,16 +208,17 @@ static weft_status check_layout(const weft_vae_eval_options *o)
         for (int i = 0; i < WEFT_COUNT(splits); i++)
             any = any || !strcmp(mesh.axis[a].name, splits[i]);
         if (!any)
-            return weft_fail(WEFT_E_CONFIG,
-                             "eval vae: the axis %s splits no autoencoder: ranks take clips of "
-                             "their own, as dp=%d says",
-                             mesh.axis[a].name, weft_comm_ranks(o->comm));
+            return weft_error(WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.key = mesh.axis[a].name),
+                              "an autoencoder is not split in `weft eval vae`. Ranks evaluate "
+                              "clips of their own; use dp=%d.",
+                              weft_comm_ranks(o->comm));
     }
     return WEFT_OK;
 }
 
-/* Tiles, and so figures, are the same on all ranks, which share what the machine has free. */
-static weft_status settle_memory(const weft_vae_eval_options *o, int64_t *bytes)
+/* Resolves the memory limit, equal on all ranks: the option, or the free memory divided by the
+ * ranks. Tiles, and so results, are then the same on all ranks. */
+static weft_status resolve_memory(const weft_vae_eval_options *o, int64_t *bytes)
 {
     const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1;
     *bytes = o->memory ? o->memory : weft_memory_available() / ranks;
@@ -229,7 +233,7 @@ static weft_status prepare_vae(vae_eval *e)
     const weft_vae_eval_options *o = e->o;
     int64_t memory;
     WEFT_TRY(check_layout(o));
-    WEFT_TRY(settle_memory(o, &memory));
+    WEFT_TRY(resolve_memory(o, &memory));
     const weft_vae_options vae = {.halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
                                   .frames = o->frames,
                                   .height = o->height,
@@ -239,7 +243,7 @@ static weft_status prepare_vae(vae_eval *e)
     WEFT_TRY(weft_vae_open_within(o->vae, &vae, memory, &e->vae, &chosen));
     char tiles[64];
     if ((!o->comm || weft_comm_rank(o->comm) == 0) && chosen.on && weft_vae_tiles(e->vae, tiles)[0])
-        weft_info("the VAE takes each picture in %s", tiles);
+        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "the VAE processes each frame in %s", tiles);
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
     const weft_grid *grid = weft_vae_grid(e->vae);
@@ -254,9 +258,7 @@ static weft_status prepare_vae(vae_eval *e)
         e->rgb[i] = weft_alloc(e->values);
         ok &= e->rgb[i] != NULL;
     }
-    return ok ? WEFT_OK
-              : weft_fail(WEFT_E_MEMORY, "out of memory for a clip of %lld values",
-                          (long long)e->values);
+    return WEFT_ALLOCATED(ok, "a clip of %" PRId64 " values", e->values);
 }
 
 weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result)
@@ -266,7 +268,7 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
     weft_status_code status = prepare_vae(&e);
     *result = NULL;
     if (status == WEFT_OK)
-        status = judge_clips(&e);
+        status = evaluate_clips(&e);
     if (status == WEFT_OK && first && options->sheet)
         status = write_vae_sheet(&e);
     if (status == WEFT_OK && first) {
@@ -302,20 +304,20 @@ typedef struct prompt {
 typedef struct prompt_eval {
     const weft_prompt_eval_options *o;
     weft_generator *generator;
-    weft_gallery *gallery;
-    weft_gallery_item *items; /* [count] */
+    weft_video_outputs *outputs;
+    weft_video_outputs_item *items; /* [count] */
     prompt *list;
     int64_t count;
     const char **text;
     uint64_t *seed;
-    uint8_t *rgb; /* the video that is being decoded */
+    uint8_t *rgb; /* current video */
     json_t *each;
-    double score[2][4]; /* seen, held out x colour, shape, direction, all */
+    double score[2][4]; /* training, held out x colour, shape, direction, all */
     int64_t prompts[2];
     weft_progress progress;
 } prompt_eval;
 
-/* The combinations of a list of captions; how many there are. */
+/* Marks the combinations in a list of captions and counts them. */
 static weft_status read_combinations(const json_t *json, const char *key, const char *path,
                                      bool is_there[WEFT_SHAPE_ALL], int64_t *count)
 {
@@ -327,9 +329,8 @@ static weft_status read_combinations(const json_t *json, const char *key, const 
         const weft_shape_words w =
             caption ? weft_shape_parse(caption) : (weft_shape_words){-1, -1, -1};
         if (w.colour < 0 || w.shape < 0 || w.direction < 0)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: %s[%zu] has no caption of a colour, a shape and a direction",
-                             path, key, i);
+            return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = path, .key = key),
+                              "caption %zu does not name a colour, a shape and a direction", i);
         bool *there = &is_there[weft_shape_combination(w)];
         *count += !*there;
         *there = true;
@@ -337,7 +338,7 @@ static weft_status read_combinations(const json_t *json, const char *key, const 
     return WEFT_OK;
 }
 
-/* Held-out combinations, each `repeats` times, then `seen` others, evenly from the rest. */
+/* Lists the held-out combinations, `repeats` times each, then `seen` others, evenly spread. */
 static weft_status list_prompts(prompt_eval *e, const json_t *json)
 {
     const weft_prompt_eval_options *o = e->o;
@@ -347,20 +348,19 @@ static weft_status list_prompts(prompt_eval *e, const json_t *json)
     WEFT_TRY(read_combinations(json, "training", o->heldout, is_seen, &others));
     e->count = held_count * o->repeats + (others ? o->seen : 0);
     if (e->count == 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: no held-out combinations, and no others asked for",
-                         o->heldout);
-    e->list = weft_alloc(e->count * (int64_t)sizeof *e->list);
-    e->text = weft_alloc(e->count * (int64_t)sizeof *e->text);
-    e->seed = weft_alloc(e->count * (int64_t)sizeof *e->seed);
-    if (!e->list || !e->text || !e->seed)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)e->count);
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = o->heldout, .key = "held_out"),
+                          "the file has no held-out combinations, and no other prompts are "
+                          "requested. Set --training-combinations above 0.");
+    e->list = weft_calloc(e->count, sizeof *e->list);
+    e->text = weft_calloc(e->count, sizeof *e->text);
+    e->seed = weft_calloc(e->count, sizeof *e->seed);
+    WEFT_TRY(WEFT_ALLOCATED(e->list && e->text && e->seed, "%" PRId64 " prompts", e->count));
     int64_t n = 0;
     for (int64_t r = 0; r < o->repeats; r++)
         for (int i = 0; i < WEFT_SHAPE_ALL; i++)
             if (is_held[i])
                 e->list[n++] = (prompt){.words = weft_shape_words_of(i), .held_out = true};
-    for (int64_t k = 0; n < e->count;
-         k++) { /* the k-th seen combination, spread over all of them */
+    for (int64_t k = 0; n < e->count; k++) { /* the k-th training combination, evenly spread */
         int64_t want = o->seen < others ? k * others / o->seen : k % others;
         int i = 0;
         for (; i < WEFT_SHAPE_ALL; i++)
@@ -375,19 +375,19 @@ static weft_status list_prompts(prompt_eval *e, const json_t *json)
     return WEFT_OK;
 }
 
-static weft_status judge_video(prompt_eval *e, int64_t index)
+static weft_status evaluate_video(prompt_eval *e, int64_t index)
 {
     const weft_generator_options *s = weft_generator_settings(e->generator);
     const prompt *p = &e->list[index];
     weft_shape_reading r;
     const int64_t frame = s->height * s->width * 3;
-    const bool picture = s->frames == 1; /* stands still, and no direction is asked for */
-    if (picture)
+    const bool is_image = s->frames == 1; /* an image has no direction of motion */
+    if (is_image)
         memcpy(e->rgb + frame, e->rgb, (size_t)frame);
-    WEFT_TRY(weft_shape_read(e->rgb, picture ? 2 : s->frames, s->height, s->width, &r));
+    WEFT_TRY(weft_shape_read(e->rgb, is_image ? 2 : s->frames, s->height, s->width, &r));
     const bool colour = r.found && r.words.colour == p->words.colour,
                shape = r.found && r.words.shape == p->words.shape;
-    const bool direction = r.found && (picture || r.words.direction == p->words.direction);
+    const bool direction = r.found && (is_image || r.words.direction == p->words.direction);
     double *score = e->score[p->held_out];
     score[0] += colour;
     score[1] += shape;
@@ -401,7 +401,7 @@ static weft_status judge_video(prompt_eval *e, int64_t index)
                           json_pack("{s:s, s:I, s:s, s:b, s:b, s:b, s:o}", "prompt", p->text,
                                     "seed", (json_int_t)e->seed[index], "read", text, "held_out",
                                     p->held_out, "colour", colour, "shape", shape, "direction",
-                                    picture ? json_null() : json_boolean(direction)));
+                                    is_image ? json_null() : json_boolean(direction)));
     return WEFT_OK;
 }
 
@@ -412,8 +412,8 @@ static weft_status_code on_eval_frames(void *user, int64_t index, int64_t first_
     const weft_generator_options *s = weft_generator_settings(e->generator);
     weft_clip_to_u8(frames, count, s->height, s->width, false,
                     e->rgb + first_frame * s->height * s->width * 3);
-    WEFT_TRY(weft_gallery_frames(e->gallery, index, first_frame, count, frames));
-    return first_frame + count == s->frames ? judge_video(e, index) : WEFT_OK;
+    WEFT_TRY(weft_video_outputs_frames(e->outputs, index, first_frame, count, frames));
+    return first_frame + count == s->frames ? evaluate_video(e, index) : WEFT_OK;
 }
 
 static weft_status_code on_eval_step(void *user, int64_t first_prompt, int64_t done, int64_t steps)
@@ -424,25 +424,23 @@ static weft_status_code on_eval_step(void *user, int64_t first_prompt, int64_t d
     return WEFT_OK;
 }
 
-static weft_status open_gallery(prompt_eval *e, const char *sheet)
+static weft_status open_outputs(prompt_eval *e, const char *sheet)
 {
     const weft_generator_options *s = weft_generator_settings(e->generator);
-    e->items = weft_alloc(e->count * (int64_t)sizeof *e->items);
-    if (!e->items)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)e->count);
+    WEFT_TRY(WEFT_NEW(e->items, e->count, "%" PRId64 " videos", e->count));
     for (int64_t i = 0; i < e->count; i++)
-        e->items[i] = (weft_gallery_item){.prompt = e->text[i],
-                                          .seed = e->seed[i],
-                                          .frames = s->frames,
-                                          .height = s->height,
-                                          .width = s->width,
-                                          .steps = s->steps,
-                                          .guidance = s->guidance,
-                                          .sampler = s->sampler->name,
-                                          .fps = weft_generator_fps(e->generator)};
-    const weft_gallery_options options = {
+        e->items[i] = (weft_video_outputs_item){.prompt = e->text[i],
+                                                .seed = e->seed[i],
+                                                .frames = s->frames,
+                                                .height = s->height,
+                                                .width = s->width,
+                                                .steps = s->steps,
+                                                .guidance = s->guidance,
+                                                .sampler = s->sampler->name,
+                                                .fps = weft_generator_fps(e->generator)};
+    const weft_video_outputs_options options = {
         .out = e->o->out, .sheet = sheet, .items = e->items, .count = e->count};
-    return weft_gallery_open(&options, &e->gallery);
+    return weft_video_outputs_open(&options, &e->outputs);
 }
 
 static weft_status generate_all(prompt_eval *e)
@@ -456,13 +454,11 @@ static weft_status generate_all(prompt_eval *e)
                                   &(weft_generator_sink){0});
     e->rgb = weft_alloc((s->frames > 1 ? s->frames : 2) * s->height * s->width * 3);
     e->each = json_array();
-    if (!e->rgb || !e->each)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a video");
+    WEFT_TRY(WEFT_ALLOCATED(e->rgb && e->each, "a video"));
     char *sheet = weft_path_join(o->out, "sheet.png");
-    weft_status_code status =
-        sheet ? weft_make_dirs(o->out) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = sheet ? weft_make_dirs(o->out) : weft_no_memory("the evaluation");
     if (status == WEFT_OK)
-        status = open_gallery(e, sheet);
+        status = open_outputs(e, sheet);
     weft_free(sheet);
     WEFT_TRY(status);
     const int64_t rounds = (e->count + s->batch - 1) / s->batch;
@@ -470,10 +466,10 @@ static weft_status generate_all(prompt_eval *e)
     weft_progress_begin(&e->progress, "eval", rounds * s->steps, 0);
     WEFT_TRY(weft_generator_run(e->generator, e->text, e->seed, e->count, &sink));
     weft_progress_end(&e->progress, rounds * s->steps, "");
-    return weft_gallery_finish(e->gallery);
+    return weft_video_outputs_finish(e->outputs);
 }
 
-/* null of pictures */
+/* null for images */
 static json_t *of_direction(const prompt_eval *e, double share)
 {
     return weft_generator_settings(e->generator)->frames > 1 ? json_real(share) : json_null();
@@ -509,7 +505,7 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
     }
     json_decref(json);
     json_decref(e.each);
-    weft_gallery_free(e.gallery);
+    weft_video_outputs_free(e.outputs);
     weft_free(e.items);
     weft_generator_free(e.generator);
     weft_free(e.list);

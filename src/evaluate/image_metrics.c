@@ -1,4 +1,4 @@
-#include "generate/quality.h"
+#include "evaluate/image_metrics.h"
 
 #include "base/memory.h"
 
@@ -53,8 +53,8 @@ static void luma_of(const uint8_t *rgb, int64_t count, float *luma)
         luma[i] = 0.299f * rgb[3 * i] + 0.587f * rgb[3 * i + 1] + 0.114f * rgb[3 * i + 2];
 }
 
-/* Five weighted means at once: of x, y, x^2, y^2, xy. Rows first into `rows` (5, height,
- * width-10). */
+/* Computes five weighted means together: of x, y, x^2, y^2, xy. Filters along rows first, into
+ * `rows` (5, height, width-10). */
 static double frame_ssim(const float *x, const float *y, int64_t height, int64_t width,
                          const float weight[WINDOW], float *rows)
 {
@@ -93,12 +93,12 @@ weft_status weft_ssim(const uint8_t *a, const uint8_t *b, int64_t frames, int64_
                       int64_t width, double *ssim)
 {
     if (height < WINDOW || width < WINDOW)
-        return weft_fail(WEFT_E_SHAPE, "SSIM needs frames of at least %dx%d pixels, not %lldx%lld",
-                         WINDOW, WINDOW, (long long)width, (long long)height);
+        return weft_error(WEFT_MSG_EVALUATION_INVALID, WEFT_NOWHERE,
+                          "SSIM needs frames of at least %dx%d pixels, not %" PRId64 "x%" PRId64,
+                          WINDOW, WINDOW, width, height);
     const int64_t pixels = height * width;
-    float *work = weft_alloc(7 * pixels * (int64_t)sizeof(float));
-    if (!work)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for SSIM of %lld pixels", (long long)pixels);
+    float *work;
+    WEFT_TRY(WEFT_NEW(work, 7 * pixels, "SSIM of %" PRId64 " pixels", pixels));
     float weight[WINDOW], norm = 0;
     for (int k = 0; k < WINDOW; k++) {
         weight[k] = expf(-(float)((k - RADIUS) * (k - RADIUS)) / (2 * 1.5f * 1.5f));

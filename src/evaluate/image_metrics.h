@@ -1,6 +1,6 @@
-/* How alike two videos are. Frames are u8 RGB (frames, height, width, 3). */
-#ifndef WEFT_GENERATE_QUALITY_H
-#define WEFT_GENERATE_QUALITY_H
+/* Similarity of two videos. Frames are u8 RGB (frames, height, width, 3). */
+#ifndef WEFT_EVALUATE_IMAGE_METRICS_H
+#define WEFT_EVALUATE_IMAGE_METRICS_H
 
 #include "base/json.h"
 #include "base/status.h"
@@ -11,7 +11,8 @@
  * identical videos. */
 double weft_psnr(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t height, int64_t width);
 
-/* Mean over the videos that differ. Identical videos have no finite ratio and are counted apart. */
+/* Mean over the videos that differ. Identical videos have no finite ratio and are counted
+ * separately. */
 typedef struct weft_psnr_mean {
     double sum; /* dB */
     int64_t differing, identical;
@@ -25,12 +26,12 @@ json_t *weft_psnr_json(double psnr);
 const char *weft_psnr_text(const json_t *psnr, char text[32]);
 
 /* Structural similarity of the luma, mean over pixels and frames (Wang et al. 2004: Gaussian window
- * of 11 pixels, sigma 1.5, K1 0.01, K2 0.03), over the windows that lie inside. Frames under 11
+ * of 11 pixels, sigma 1.5, K1 0.01, K2 0.03), over windows inside the frame. Frames under 11
  * pixels: WEFT_E_SHAPE. */
 weft_status weft_ssim(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t height,
                       int64_t width, double *ssim);
-/* The video averaged over boxes of bt x by x bx and held in each (cut boxes at the ends are
- * smaller): what a code of that many samples reaches without learning anything. */
+/* Replaces each box of bt x by x bx values by its average (boxes at the ends may be smaller): the
+ * reconstruction of a code of the same size without training. */
 void weft_box_average(const uint8_t *from, int64_t frames, int64_t height, int64_t width,
                       int64_t bt, int64_t by, int64_t bx, uint8_t *to);
 

@@ -1,4 +1,4 @@
-#include "runtime/constants.h"
+#include "exec/constants.h"
 
 #include "base/memory.h"
 
@@ -35,8 +35,8 @@ static weft_status make(const weft_device *device, const void *data, weft_dtype 
         char text[32];
         device->free(own);
         weft_free(c);
-        return weft_fail(WEFT_E_MEMORY, "no memory for a constant of %s",
-                         weft_format_bytes(count * weft_dtype_bytes(to), text));
+        return weft_no_memory("a constant of %s",
+                              weft_format_bytes(count * weft_dtype_bytes(to), text));
     }
     *c = (weft_constant_copy){
         .device = device, .from = data, .to = to, .count = count, .data = own, .next = list};

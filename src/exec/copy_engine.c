@@ -1,32 +1,34 @@
-#include "runtime/mover.h"
+#include "exec/copy_engine.h"
 
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/scratch_map.h"
-#include "runtime/measure.h"
+#include "comm/measure.h"
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
 
 #include <pthread.h>
 #include <string.h>
 
 enum {
-    PIECE = 1 << 20,   /* bytes of a mapped file that are in this process' memory at a time */
-    MEASURED = 8 << 20 /* bytes that are copied to see how long that takes */
+    PIECE = 1 << 20,   /* bytes of a mapped file in memory at a time */
+    MEASURED = 8 << 20 /* bytes of the trial copy */
 };
 
-struct weft_mover {
+struct weft_copy_engine {
     const weft_device *device;
-    weft_device_stream *stream; /* of another device than the host */
+    weft_device_stream *stream; /* NULL on the host */
     bool threaded;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    weft_carry *first, *last; /* the first is being copied */
+    weft_copy_request *first, *last; /* queue; the first is being copied */
     bool leave;
 };
 
 /* ---- the host: a thread ---------------------------------------------------------------------- */
 
-static void copy(const weft_carry *m)
+static void copy(const weft_copy_request *m)
 {
     for (int64_t at = 0; at < m->bytes; at += PIECE) {
         const int64_t bytes = m->bytes - at < PIECE ? m->bytes - at : PIECE;
@@ -38,10 +40,10 @@ static void copy(const weft_carry *m)
 
 static void *run(void *user)
 {
-    weft_mover *v = user;
+    weft_copy_engine *v = user;
     pthread_mutex_lock(&v->mutex);
     while (!v->leave || v->first) {
-        weft_carry *m = v->first;
+        weft_copy_request *m = v->first;
         if (!m) {
             pthread_cond_wait(&v->changed, &v->mutex);
             continue;
@@ -59,31 +61,30 @@ static void *run(void *user)
     return NULL;
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- host and device ----------------------------------------------------------------------- */
 
-weft_status weft_mover_create(const weft_backend *backend, weft_mover **out)
+weft_status weft_copy_engine_create(const weft_backend *backend, weft_copy_engine **out)
 {
-    weft_mover *v = weft_alloc(sizeof *v);
-    if (!v)
-        return weft_fail(WEFT_E_MEMORY, "no memory for copies beside the kernels");
+    weft_copy_engine *v;
+    WEFT_TRY(WEFT_NEW(v, 1, "a copy engine"));
     v->device = backend->device;
     pthread_mutex_init(&v->mutex, NULL);
     pthread_cond_init(&v->changed, NULL);
     v->threaded = v->device == &weft_device_host;
     const weft_status_code status = !v->threaded ? v->device->open(backend, &v->stream)
                                     : pthread_create(&v->thread, NULL, run, v)
-                                        ? weft_fail(WEFT_E_MEMORY, "no thread for copies")
+                                        ? weft_no_memory("the thread that copies")
                                         : WEFT_OK;
     if (status != WEFT_OK) {
         v->threaded = false;
-        weft_mover_free(v);
+        weft_copy_engine_free(v);
         return status;
     }
     *out = v;
     return WEFT_OK;
 }
 
-void weft_mover_free(weft_mover *v)
+void weft_copy_engine_free(weft_copy_engine *v)
 {
     if (!v)
         return;
@@ -101,14 +102,14 @@ void weft_mover_free(weft_mover *v)
     weft_free(v);
 }
 
-void weft_mover_start(weft_mover *v, weft_carry *m)
+void weft_copy_engine_start(weft_copy_engine *v, weft_copy_request *m)
 {
     m->next = NULL;
     m->done = false;
     m->waited = 0;
     if (!v->threaded) {
         v->device->record(v->stream, &m->event[0]);
-        v->device->carry(v->stream, m->to, m->from, m->bytes);
+        v->device->host_copy(v->stream, m->to, m->from, m->bytes);
         v->device->record(v->stream, &m->event[1]);
         return;
     }
@@ -122,7 +123,7 @@ void weft_mover_start(weft_mover *v, weft_carry *m)
     pthread_mutex_unlock(&v->mutex);
 }
 
-weft_status weft_mover_wait(weft_mover *v, weft_carry *m)
+weft_status weft_copy_engine_wait(weft_copy_engine *v, weft_copy_request *m)
 {
     const double began = weft_now();
     if (!v->threaded) {
@@ -141,7 +142,7 @@ weft_status weft_mover_wait(weft_mover *v, weft_carry *m)
     return WEFT_OK;
 }
 
-void weft_mover_finish(weft_mover *v)
+void weft_copy_engine_finish(weft_copy_engine *v)
 {
     if (!v->threaded) {
         v->device->wait(v->stream);
@@ -153,14 +154,14 @@ void weft_mover_finish(weft_mover *v)
     pthread_mutex_unlock(&v->mutex);
 }
 
-/* ---- how fast -------------------------------------------------------------------------------- */
+/* ---- rates --------------------------------------------------------------------------------- */
 
 enum { PIECES = MEASURED / PIECE, ROUNDS = 8, REGIONS = 16 };
 
 typedef struct trial {
     char *own, *mapped;
-    weft_mover *mover;
-    weft_carry carry[2 * PIECES]; /* out, then back */
+    weft_copy_engine *copies;
+    weft_copy_request copy[2 * PIECES]; /* all offloads, then all fetches */
 } trial;
 
 static void lay_out(trial *t)
@@ -168,28 +169,29 @@ static void lay_out(trial *t)
     for (int i = 0; i < 2 * PIECES; i++) {
         const int64_t at = (int64_t)(i % PIECES) * PIECE;
         char *const own = t->own + at, *const mapped = t->mapped + at;
-        t->carry[i] = (weft_carry){.to = i < PIECES ? mapped : own,
-                                   .from = i < PIECES ? own : mapped,
-                                   .bytes = PIECE,
-                                   .mapped = mapped};
+        t->copy[i] = (weft_copy_request){.to = i < PIECES ? mapped : own,
+                                         .from = i < PIECES ? own : mapped,
+                                         .bytes = PIECE,
+                                         .mapped = mapped};
     }
 }
 
-/* Of a piece out and back. They are short, so that some are not disturbed where others compute. */
+/* Seconds to copy one piece out and back. Pieces are short, so that some copies run undisturbed
+ * even on a busy machine. */
 static double copy_seconds(const trial *t)
 {
     double took[2][ROUNDS * PIECES];
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < 2 * PIECES; i++) {
             const double began = weft_now();
-            copy(&t->carry[i]);
+            copy(&t->copy[i]);
             took[i / PIECES][round * PIECES + i % PIECES] = weft_now() - began;
         }
     return weft_measure_quick(took[0], ROUNDS * PIECES, 4) +
            weft_measure_quick(took[1], ROUNDS * PIECES, 4);
 }
 
-/* Seconds of kernels: all threads have the same to do, and wait for one another at the end. */
+/* Seconds of simulated kernels: all threads do equal work and meet in a barrier. */
 static double kernel_seconds(int64_t count)
 {
     const double began = weft_now();
@@ -200,47 +202,46 @@ static double kernel_seconds(int64_t count)
     return weft_now() - began;
 }
 
-/* What kernels lose beside all copies, which take `copying` seconds: no more of a core than that;
- * what is above it others took. */
-static double drag_of(trial *t, double copying)
+/* Slowdown of kernels by concurrent copies of `copying` seconds. weft_measure_slowdown limits the
+ * loss to that time, because a larger loss has other causes. */
+static double slowdown_of(trial *t, double copying)
 {
     double alone[ROUNDS], both[ROUNDS];
     int64_t count = 100000;
     for (int i = 0; i < ROUNDS; i++)
         alone[i] = kernel_seconds(count);
-    /* so long that the copies end beside it where they have half a core */
+    /* kernels long enough that the copies end within them even with half a core */
     count = (int64_t)((double)count * 3 * copying / weft_measure_quick(alone, ROUNDS, 4)) + REGIONS;
     for (int i = 0; i < ROUNDS; i++) {
         alone[i] = kernel_seconds(count);
         const double began = weft_now();
         for (int k = 0; k < 2 * PIECES; k++)
-            weft_mover_start(t->mover, &t->carry[k]);
+            weft_copy_engine_start(t->copies, &t->copy[k]);
         kernel_seconds(count);
-        weft_mover_finish(t->mover);
+        weft_copy_engine_finish(t->copies);
         both[i] = weft_now() - began;
     }
-    return weft_measure_drag(alone, both, ROUNDS, copying);
+    return weft_measure_slowdown(alone, both, ROUNDS, copying);
 }
 
-weft_status weft_mover_measure(const char *dir, weft_mover_rates *rates)
+weft_status weft_copy_engine_measure(const char *dir, weft_copy_engine_rates *rates)
 {
     trial t = {.own = weft_alloc_aligned(MEASURED)};
     void *mapped = NULL;
     weft_status_code status = WEFT_OK;
-    if (!t.own)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory to measure copies with"));
+    WEFT_GO(WEFT_ALLOCATED(t.own, "measuring copies"));
     memset(t.own, 1, MEASURED);
     WEFT_GO(weft_scratch_map(dir, MEASURED,
-                             "So much is copied to see how fast that is, and what steps move away "
-                             "comes on top. Another folder for memory.offload, or none",
+                             "This space measures the speed of copies; offloaded activations need "
+                             "more. Set memory.offload to another folder, or to none",
                              &mapped));
-    WEFT_GO(weft_mover_create(&weft_backend_cpu, &t.mover));
+    WEFT_GO(weft_copy_engine_create(&weft_backend_cpu, &t.copies));
     t.mapped = mapped;
     lay_out(&t);
     const double piece = copy_seconds(&t);
-    *rates = (weft_mover_rates){2.0 * PIECE / piece, drag_of(&t, PIECES * piece)};
+    *rates = (weft_copy_engine_rates){2.0 * PIECE / piece, slowdown_of(&t, PIECES * piece)};
 out:
-    weft_mover_free(t.mover);
+    weft_copy_engine_free(t.copies);
     weft_scratch_unmap(mapped, MEASURED);
     weft_free(t.own);
     return status;

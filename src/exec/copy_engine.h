@@ -1,53 +1,48 @@
-/* Copies between a program's memory and memory elsewhere (graph ops offload and fetch), beside its
- * kernels: on the host by a thread of its own, on another device by a stream of it. They are done
- * one after the other, in the order in which they were started. */
-#ifndef WEFT_RUNTIME_MOVER_H
-#define WEFT_RUNTIME_MOVER_H
+/* Copies between a program's memory and the offload buffer (graph ops offload and fetch),
+ * concurrent with the kernels. On the host a separate thread copies; on another device a separate
+ * stream copies. Copies run one at a time, in the order in which they start. */
+#ifndef WEFT_EXEC_COPY_ENGINE_H
+#define WEFT_EXEC_COPY_ENGINE_H
 
 #include "kernel/kernel.h"
 
-typedef struct weft_carry {
+typedef struct weft_copy_request {
     void *to;
     const void *from;
     int64_t bytes;
-    const void *mapped; /* the side that is a file's (base/scratch_map.h); NULL: none */
-    /* of the last one: on weft_now()'s clock, and what its wait took */
+    const void *mapped; /* file-backed side (base/scratch_map.h); NULL: none */
+    /* last copy: start and end on weft_now()'s clock, and seconds of its wait */
     double started, finished, waited;
-    /* the mover's own */
+    /* private to the engine */
     bool done;
     weft_event event[2];
-    struct weft_carry *next;
-} weft_carry;
+    struct weft_copy_request *next;
+} weft_copy_request;
 
-/* Memory elsewhere: an unnamed file's, or the host's. */
-typedef struct weft_elsewhere {
+/* Memory for offloaded values: an unnamed file or host memory. */
+typedef struct weft_offload_buffer {
     char *data;
     int64_t bytes;
-    bool mapped; /* a file's */
+    bool mapped; /* file-backed */
     const weft_device *device;
-} weft_elsewhere;
-/* For a program of that device; `dir`: of the file on the host, NULL: the host's memory. */
-weft_status weft_elsewhere_reserve(const weft_device *device, const char *dir, int64_t bytes,
-                                   weft_elsewhere *out);
-void weft_elsewhere_release(weft_elsewhere *elsewhere); /* accepts zeros */
+} weft_offload_buffer;
 
-typedef struct weft_mover weft_mover;
-weft_status weft_mover_create(const weft_backend *backend, weft_mover **mover);
-/* Nothing is under way. Accepts NULL. */
-void weft_mover_free(weft_mover *mover);
-/* What is copied must be there: of another device, its stream has come to it. */
-void weft_mover_start(weft_mover *mover, weft_carry *move);
-weft_status weft_mover_wait(weft_mover *mover, weft_carry *move);
-/* All that was started is done, whoever waits for it. */
-void weft_mover_finish(weft_mover *mover);
+typedef struct weft_copy_engine weft_copy_engine;
+weft_status weft_copy_engine_create(const weft_backend *backend, weft_copy_engine **copies);
+/* No copy may be running. Accepts NULL. */
+void weft_copy_engine_free(weft_copy_engine *copies);
+/* Starts a copy. The source must be complete: on another device its kernels must have finished. */
+void weft_copy_engine_start(weft_copy_engine *copies, weft_copy_request *copy);
+weft_status weft_copy_engine_wait(weft_copy_engine *copies, weft_copy_request *copy);
+/* Waits until all started copies have finished. */
+void weft_copy_engine_finish(weft_copy_engine *copies);
 
-/* Of copies out of this process' memory and back. `drag`: of their seconds, the share that kernels
- * beside them take longer: 0 where an engine copies or a core is free for it, about 1 where every
- * core computes. */
-typedef struct weft_mover_rates {
-    double bytes_per_second, drag;
-} weft_mover_rates;
-/* Into a file of `dir`, beside the threads that OpenMP has; measured. */
-weft_status weft_mover_measure(const char *dir, weft_mover_rates *rates);
+/* Rates of offloads and fetches. `slowdown`: seconds that concurrent kernels lose per second of
+ * copying. About 0 where a DMA engine or a free core copies, about 1 where every core computes. */
+typedef struct weft_copy_engine_rates {
+    double bytes_per_second, slowdown;
+} weft_copy_engine_rates;
+/* Measures copies to and from a file in `dir`, concurrent with the OpenMP threads. */
+weft_status weft_copy_engine_measure(const char *dir, weft_copy_engine_rates *rates);
 
 #endif

@@ -1,43 +1,50 @@
 /* The step loop: instructions in order. Nothing is allocated here. */
-#include "runtime/program.h"
+#include "exec/execute.h"
+
+#include "exec/program_internal.h"
+#include "graph/graph.h"
+#include "kernel/host.h"
+
+#include <stdio.h>
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 
 /* ---- guard mode ---------------------------------------------------------------------------- */
 
-/* The arena buffer that `value` lies in; NULL if it is elsewhere. */
+/* The arena buffer of `root`; NULL: not in the arena. */
 static char *arena_buffer(const weft_program *p, int32_t root)
 {
-    const weft_place *place = &p->plan.place[root];
-    return place->region == WEFT_REGION_ARENA ? p->arena + place->offset : NULL;
+    const weft_allocation *allocation = &p->compiled->plan.allocation[root];
+    return allocation->region == WEFT_REGION_ARENA ? p->binding.arena + allocation->offset : NULL;
 }
 
-/* Buffers that begin at this node: not a number everywhere, so that reading what nobody wrote
- * shows; margins with a pattern. */
+/* Fills buffers that begin at this node with NaN, so that reads of unwritten data show, and their
+ * margins with a pattern. */
 static void lay_guards(const weft_program *p, const instruction *code)
 {
-    const weft_node *node = weft_graph_node(p->graph, code->node);
+    const weft_node *node = weft_graph_node(p->compiled->graph, code->node);
     for (int o = 0; o < node->out_count; o++) {
-        const int32_t root =
-            weft_value_ok(node->out[o]) ? weft_memory_plan_root(&p->plan, node->out[o].id) : -1;
+        const int32_t root = weft_value_ok(node->out[o])
+                                 ? weft_memory_plan_root(&p->compiled->plan, node->out[o].id)
+                                 : -1;
         char *at = root >= 0 ? arena_buffer(p, root) : NULL;
-        if (!at || p->plan.place[root].first != code->node)
+        if (!at || p->compiled->plan.allocation[root].first != code->node)
             continue;
-        const int64_t bytes = p->plan.place[root].bytes;
-        p->device->fill(p->stream, at - GUARD, GUARD_BYTE, GUARD);
-        p->device->fill(p->stream, at, 0xff, bytes);
-        p->device->fill(p->stream, at + bytes, GUARD_BYTE, GUARD);
+        const int64_t bytes = p->compiled->plan.allocation[root].bytes;
+        p->device->fill(p->binding.stream, at - GUARD, GUARD_BYTE, GUARD);
+        p->device->fill(p->binding.stream, at, 0xff, bytes);
+        p->device->fill(p->binding.stream, at + bytes, GUARD_BYTE, GUARD);
     }
     if (code->kind == INSTR_KERNEL)
-        p->device->fill(p->stream, (char *)code->args.workspace + code->workspace_bytes, GUARD_BYTE,
-                        GUARD);
+        p->device->fill(p->binding.stream, (char *)code->args.workspace + code->workspace_bytes,
+                        GUARD_BYTE, GUARD);
 }
 
 static bool intact(const weft_program *p, const char *at)
 {
     unsigned char bytes[GUARD];
-    p->device->copy(p->stream, bytes, at, (weft_rows){1, GUARD, GUARD, GUARD});
-    bool same = p->device->wait(p->stream) == WEFT_OK;
+    p->device->copy(p->binding.stream, bytes, at, (weft_rows){1, GUARD, GUARD, GUARD});
+    bool same = p->device->wait(p->binding.stream) == WEFT_OK;
     for (int i = 0; i < GUARD; i++)
         same = same && bytes[i] == GUARD_BYTE;
     return same;
@@ -45,20 +52,23 @@ static bool intact(const weft_program *p, const char *at)
 
 static weft_status check_guards(const weft_program *p, const instruction *code)
 {
-    const weft_node *node = weft_graph_node(p->graph, code->node);
+    const weft_node *node = weft_graph_node(p->compiled->graph, code->node);
     for (int i = 0; i < node->in_count + node->out_count; i++) {
         const weft_value v = i < node->in_count ? node->in[i] : node->out[i - node->in_count];
         if (!weft_value_ok(v))
             continue;
-        const int32_t root = weft_memory_plan_root(&p->plan, v.id);
+        const int32_t root = weft_memory_plan_root(&p->compiled->plan, v.id);
         const char *at = arena_buffer(p, root);
-        if (at && (!intact(p, at - GUARD) || !intact(p, at + p->plan.place[root].bytes)))
-            return weft_fail(WEFT_E_INTERNAL, "bytes beside %%%d were written", (int)v.id);
+        if (at &&
+            (!intact(p, at - GUARD) || !intact(p, at + p->compiled->plan.allocation[root].bytes)))
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                              "bytes next to the memory of %%%d were written", (int)v.id);
     }
     if (code->kind == INSTR_KERNEL &&
         !intact(p, (char *)code->args.workspace + code->workspace_bytes))
-        return weft_fail(WEFT_E_INTERNAL, "bytes behind the workspace (%lld bytes) were written",
-                         (long long)code->workspace_bytes);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "bytes after the workspace of %" PRId64 " bytes were written",
+                          code->workspace_bytes);
     return WEFT_OK;
 }
 
@@ -66,34 +76,35 @@ static weft_status check_guards(const weft_program *p, const instruction *code)
 
 static void widen_inputs(weft_program *p)
 {
-    for (int32_t v = 0; v < p->plan.count; v++) {
-        const weft_tensor *tensor = p->stored[v];
-        if (tensor && p->source_offset[v] >= 0)
-            p->backend->refresh(p->view[v].data, tensor->data, tensor->dtype,
+    for (int32_t v = 0; v < p->compiled->plan.count; v++) {
+        const weft_tensor *tensor = p->binding.stored[v];
+        if (tensor && p->compiled->source_offset[v] >= 0)
+            p->backend->refresh(p->compiled->view[v].data, tensor->data, tensor->dtype,
                                 weft_shape_count(&tensor->shape));
     }
-    for (int i = 0; i < p->input_count; i++) {
-        const port *at = &p->input[i];
+    for (int i = 0; i < p->compiled->ports.inputs; i++) {
+        const port *at = &p->compiled->ports.input[i];
         if (at->offset >= 0)
-            p->device->convert(p->stream, p->view[at->value].data, WEFT_F64, at->tensor[0].data,
-                               at->tensor[0].dtype, weft_shape_count(&at->tensor[0].shape));
+            p->device->convert(p->binding.stream, p->compiled->view[at->value].data, WEFT_F64,
+                               at->tensor[0].data, at->tensor[0].dtype,
+                               weft_shape_count(&at->tensor[0].shape));
     }
 }
 
 static void narrow(weft_program *p, const weft_tensor *to, int32_t from)
 {
-    p->device->convert(p->stream, to->data, to->dtype, p->view[from].data, WEFT_F64,
-                       weft_shape_count(&to->shape));
+    p->device->convert(p->binding.stream, to->data, to->dtype, p->compiled->view[from].data,
+                       WEFT_F64, weft_shape_count(&to->shape));
 }
 
 static void narrow_outputs(weft_program *p)
 {
-    for (int i = 0; i < p->update_count; i++)
-        if (p->source_offset[p->update[i].source] >= 0)
-            narrow(p, p->update[i].tensor, p->update[i].source);
-    for (int i = 0; i < p->output_count; i++)
-        if (p->output[i].offset >= 0)
-            narrow(p, &p->output[i].tensor[0], p->output[i].value);
+    for (int i = 0; i < p->compiled->update_count; i++)
+        if (p->compiled->source_offset[p->compiled->update[i].source] >= 0)
+            narrow(p, p->compiled->update[i].tensor, p->compiled->update[i].source);
+    for (int i = 0; i < p->compiled->ports.outputs; i++)
+        if (p->compiled->ports.output[i].offset >= 0)
+            narrow(p, &p->compiled->ports.output[i].tensor[0], p->compiled->ports.output[i].value);
 }
 
 /* ---- instructions -------------------------------------------------------------------------- */
@@ -110,14 +121,15 @@ static void slice_own(const weft_program *p, const instruction *code)
         inner *= in->shape.dim[d];
     rows.from = in->shape.dim[dim] * inner;
     rows.to = rows.row = out->shape.dim[dim] * inner;
-    p->device->copy(p->stream, out->data, (const char *)in->data + code->slice_start * inner, rows);
+    p->device->copy(p->binding.stream, out->data,
+                    (const char *)in->data + code->slice_start * inner, rows);
 }
 
-/* A twin's code names no stream. */
+/* A twin's code has no stream, so this sets it. */
 static weft_status run_shared(const weft_program *p, const instruction *code)
 {
     weft_kernel_args args = code->args;
-    args.stream = p->stream;
+    args.stream = p->binding.stream;
     return code->kernel->run(&args);
 }
 
@@ -126,125 +138,131 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
     switch (code->kind) {
     case INSTR_KERNEL: return p->like ? run_shared(p, code) : code->kernel->run(&code->args);
     case INSTR_SLICE: slice_own(p, code); return WEFT_OK;
-    case INSTR_START: /* what it sends must be there */
-        WEFT_TRY(p->device->wait(p->stream));
-        weft_exchange_start(weft_program_exchange(p, code));
+    case INSTR_START: /* the data to send must be complete */
+        WEFT_TRY(p->device->wait(p->binding.stream));
+        weft_comm_request_start(weft_program_exchange(p, code));
         return WEFT_OK;
     case INSTR_JOIN: return WEFT_OK;
-    case INSTR_MOVE: /* likewise, and where it goes nobody is at work any more */
-        WEFT_TRY(p->device->wait(p->stream));
-        weft_mover_start(p->passing->mover, code->move);
+    case INSTR_COPY: /* the source must be complete, and the target unused */
+        WEFT_TRY(p->device->wait(p->binding.stream));
+        weft_copy_engine_start(p->binding.shared->copies, code->copy);
         return WEFT_OK;
-    case INSTR_MOVED: return weft_mover_wait(p->passing->mover, code->move);
-    case INSTR_WAIT: return weft_exchange_wait(weft_program_exchange(p, code));
+    case INSTR_COPY_WAIT: return weft_copy_engine_wait(p->binding.shared->copies, code->copy);
+    case INSTR_WAIT: return weft_comm_request_wait(weft_program_exchange(p, code));
     }
     return WEFT_OK;
 }
 
 static weft_status run_guarded(const weft_program *p, const instruction *code)
 {
-    if (p->options.guard && code->kind != INSTR_WAIT && code->kind != INSTR_MOVED)
+    if (p->compiled->options.guard && code->kind != INSTR_WAIT && code->kind != INSTR_COPY_WAIT)
         lay_guards(p, code);
     WEFT_TRY(run_instruction(p, code));
-    return p->options.guard && code->kind != INSTR_START && code->kind != INSTR_JOIN &&
-                   code->kind != INSTR_MOVE
+    return p->compiled->options.guard && code->kind != INSTR_START && code->kind != INSTR_JOIN &&
+                   code->kind != INSTR_COPY
                ? check_guards(p, code)
                : WEFT_OK;
 }
 
-/* Updates from *next on that nothing behind instruction `at` touches. */
-static weft_status tell_written(const weft_program *p, int32_t at, int *next)
+/* Calls `written` for updates from *next that no instruction after `at` accesses. */
+static weft_status notify_written(const weft_program *p, int32_t at, int *next)
 {
-    if (*next == p->update_count || p->update[p->in_order[*next]].last > at)
+    if (*next == p->compiled->update_count || p->compiled->update[p->run.in_order[*next]].last > at)
         return WEFT_OK;
-    WEFT_TRY(p->device->wait(p->stream));
-    for (; *next < p->update_count && p->update[p->in_order[*next]].last <= at; (*next)++)
-        p->written(p->written_user, p->update[p->in_order[*next]].tensor);
+    WEFT_TRY(p->device->wait(p->binding.stream));
+    for (; *next < p->compiled->update_count &&
+           p->compiled->update[p->run.in_order[*next]].last <= at;
+         (*next)++)
+        p->run.written(p->run.written_user, p->compiled->update[p->run.in_order[*next]].tensor);
     return WEFT_OK;
 }
 
-static weft_status run_code(weft_program *p, int *told)
+static weft_status run_code(weft_program *p, int *notified)
 {
-    for (int32_t i = 0; i < p->code_count; i++) {
-        const instruction *code = &p->code[i];
-        weft_event *moment = p->moment ? &p->moment[2 * i] : NULL;
+    for (int32_t i = 0; i < p->compiled->code_count; i++) {
+        const instruction *code = &p->compiled->code[i];
+        weft_event *moment = p->run.moment ? &p->run.moment[2 * i] : NULL;
         if (moment)
-            WEFT_TRY(p->device->record(p->stream, &moment[0]));
+            WEFT_TRY(p->device->record(p->binding.stream, &moment[0]));
         const weft_status_code status = run_guarded(p, code);
         if (status == WEFT_E_COMM)
             return status;
         if (status != WEFT_OK) {
-            const weft_node *node = weft_graph_node(p->graph, code->node);
-            return weft_fail_context(
-                status, "node %d, %s%s%s", (int)code->node, weft_op_get(node->op)->name,
-                node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "");
+            const weft_node *node = weft_graph_node(p->compiled->graph, code->node);
+            char where[256];
+            snprintf(where, sizeof where, "node %d, %s%s%s", (int)code->node,
+                     weft_op_get(node->op)->name, node->scope && node->scope[0] ? " of " : "",
+                     node->scope ? node->scope : "");
+            return weft_error_at(status, WEFT_AT(.key = where));
         }
         if (moment)
-            WEFT_TRY(p->device->record(p->stream, &moment[1]));
-        if (p->written)
-            WEFT_TRY(tell_written(p, i, told));
+            WEFT_TRY(p->device->record(p->binding.stream, &moment[1]));
+        if (p->run.written)
+            WEFT_TRY(notify_written(p, i, notified));
     }
     return WEFT_OK;
 }
 
 static weft_status read_profile(weft_program *p)
 {
-    for (int32_t i = 0; i < p->code_count && p->moment; i++) {
-        weft_event *moment = &p->moment[2 * i];
-        WEFT_TRY(p->device->await(p->stream, &moment[0]));
-        WEFT_TRY(p->device->await(p->stream, &moment[1]));
-        p->begin[i] = moment[0].seconds;
-        p->end[i] = moment[1].seconds;
-        p->seconds[p->code[i].node] += p->end[i] - p->begin[i];
+    for (int32_t i = 0; i < p->compiled->code_count && p->run.moment; i++) {
+        weft_event *moment = &p->run.moment[2 * i];
+        WEFT_TRY(p->device->await(p->binding.stream, &moment[0]));
+        WEFT_TRY(p->device->await(p->binding.stream, &moment[1]));
+        p->run.begin[i] = moment[0].seconds;
+        p->run.end[i] = moment[1].seconds;
+        p->run.seconds[p->compiled->code[i].node] += p->run.end[i] - p->run.begin[i];
     }
     return WEFT_OK;
 }
 
-/* New values of sources that were not made in place. Done after all nodes, so that old values were
- * read. */
+/* Copies the updates that are not in place. Runs after all nodes, because nodes read the old
+ * values. */
 static void copy_updates(weft_program *p)
 {
-    for (int i = 0; i < p->update_count; i++) {
-        const update *u = &p->update[i];
-        const weft_view *source = &p->view[u->source];
+    for (int i = 0; i < p->compiled->update_count; i++) {
+        const update *u = &p->compiled->update[i];
+        const weft_view *source = &p->compiled->view[u->source];
         const int64_t bytes = weft_shape_count(&source->shape) * weft_dtype_bytes(source->dtype);
         if (!u->in_place)
-            p->device->copy(p->stream, source->data, p->view[u->value].data,
+            p->device->copy(p->binding.stream, source->data, p->compiled->view[u->value].data,
                             (weft_rows){1, bytes, bytes, bytes});
     }
 }
 
 static weft_status run_all(weft_program *p)
 {
-    int told = 0;
-    if (p->wide)
+    int notified = 0;
+    if (weft_compiled_is_wide(p->compiled))
         widen_inputs(p);
-    WEFT_TRY(run_code(p, &told));
+    WEFT_TRY(run_code(p, &notified));
     copy_updates(p);
-    if (p->wide)
+    if (weft_compiled_is_wide(p->compiled))
         narrow_outputs(p);
-    WEFT_TRY(p->device->wait(p->stream));
-    if (p->written)
-        WEFT_TRY(tell_written(p, p->code_count, &told));
+    WEFT_TRY(p->device->wait(p->binding.stream));
+    if (p->run.written)
+        WEFT_TRY(notify_written(p, p->compiled->code_count, &notified));
     return read_profile(p);
 }
 
 weft_status weft_program_run(weft_program *p)
 {
-    if (!p->memory)
-        return weft_fail(WEFT_E_ARG, "the program must be bound to a store before it runs");
-    const int before = weft_host_set_threads(p->threads);
-    weft_status_code status = p->compared ? WEFT_OK : weft_program_compare(p);
+    if (!p->binding.memory)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "the program must be bound to a store before it runs");
+    const int before = weft_host_set_threads(p->compiled->threads);
+    weft_status_code status = p->binding.compared ? WEFT_OK : weft_program_compare(p);
     if (status == WEFT_OK)
         status = run_all(p);
     weft_host_set_threads(before);
-    if (status != WEFT_OK && p->passing->mover) /* nobody writes here when the memory goes */
-        weft_mover_finish(p->passing->mover);
+    if (status != WEFT_OK &&
+        p->binding.shared->copies) /* no copy may write after the memory is released */
+        weft_copy_engine_finish(p->binding.shared->copies);
     if (status != WEFT_OK) {
-        if (p->base)
-            weft_comm_give_up(weft_group_comm(p->base));
+        if (p->binding.base)
+            weft_comm_abort(weft_group_comm(p->binding.base));
         return status;
     }
-    p->runs++;
+    p->run.runs++;
     return WEFT_OK;
 }

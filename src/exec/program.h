@@ -1,161 +1,117 @@
-/* Inside a program: shared by program.c (compile, bind) and execute.c (the step loop).
- *
- * Two pieces of memory, areas in this order, each a multiple of 64 bytes. The first is shared by
- * programs that are bound together, since nothing in it outlives a run (but outputs, until another
- * of them runs):
- *
- *   passing:  | arena | workspace | scratch of the collectives |
- *     own:    | inputs (1 or 2 sets) | constants | sources (ref) | inputs, outputs (ref) |
- *               plan                   copies in the storage type   in the graph's types    */
-#ifndef WEFT_RUNTIME_PROGRAM_H
-#define WEFT_RUNTIME_PROGRAM_H
+#ifndef WEFT_EXEC_PROGRAM_H
+#define WEFT_EXEC_PROGRAM_H
 
-#include "runtime/comm.h"
-#include "runtime/constants.h"
-#include "runtime/mover.h"
+#include "comm/group.h"
+#include "exec/store/store.h"
+#include "kernel/kernel.h"
+#include "transform/memory/lifetime.h"
 
-/* JOIN: a collective that starts later, with the last of its bundle. MOVE: a copy elsewhere or back
- * starts, MOVED: it is waited for. */
-typedef enum instruction_kind {
-    INSTR_KERNEL,
-    INSTR_START,
-    INSTR_JOIN,
-    INSTR_WAIT,
-    INSTR_SLICE,
-    INSTR_MOVE,
-    INSTR_MOVED
-} instruction_kind;
+typedef struct weft_program weft_program;
+typedef struct weft_program_options {
+    const weft_backend *backend; /* NULL: cpu */
+    const weft_mesh *mesh;       /* mesh of the sharded graph; NULL: weft_graph_mesh */
 
-typedef struct instruction {
-    instruction_kind kind;
-    int32_t node;
-    weft_kernel_args args; /* KERNEL, SLICE */
-    const weft_kernel *kernel;
-    weft_carry *move;    /* MOVE, MOVED */
-    int64_t slice_start; /* SLICE: along the dim, elements */
-    int64_t workspace_bytes;
-} instruction;
-
-/* An input or output as the caller sees it. */
-typedef struct port {
-    weft_tensor tensor[2]; /* the second: the other set of double_inputs */
-    int32_t value;
-    int64_t offset;  /* of the caller's bytes in its area; -1: the storage itself */
-    int64_t offset2; /* the same of the second set */
-} port;
-
-typedef struct update {
-    int32_t source, value;
-    bool in_place;
-    weft_tensor *tensor;
-    int32_t last; /* instruction that touches it; the count of all: it is written behind them */
-} update;
-
-/* Memory that programs bound together pass through, one at a time. */
-typedef struct weft_passing {
-    int users;
-    const weft_device *device;
-    char *data;
-    int64_t bytes;
-    /* What is elsewhere, and who copies it; NULL: none of them has such a thing */
-    weft_elsewhere away;
-    weft_mover *mover;
-} weft_passing;
-
-struct weft_program {
-    weft_group *group[WEFT_MAX_AXES]; /* by axis, that it is bound to */
-    bool compared;                    /* the ranks of these have the same exchanges */
-    weft_arena *meta;                 /* everything below that is not tensor data */
-    const weft_graph *graph;
-    weft_program_options options;
-    weft_mesh mesh;
-    int rank; /* in the mesh */
-    /* Of a twin: the program whose plan, code and tables it uses (borrowed). Its own are exchanges,
-     * slots, streams and what is bound. NULL: not a twin */
-    const weft_program *like;
-    const weft_backend *backend;
-    const weft_device *device; /* = backend->device */
-    bool wide;                 /* the backend keeps floats as f64 */
-    int threads;               /* for which everything is planned, and with which it runs */
-    weft_memory_plan plan;
-
-    /* offsets in `passing` */
-    int64_t workspace_at, passing_bytes;
-    /* by axis and channel: those of several run at the same time */
-    int64_t scratch_at[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT],
-        scratch_bytes[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT];
-    /* offsets in `memory`, which begins with the inputs */
-    int64_t sources_at, ports_at, memory_bytes;
-
-    /* by value */
-    weft_tensor *slot; /* states that are not the store's */
-    int slot_count;
-    int64_t *source_offset;        /* f64 copies of params and states */
-    weft_tensor **stored;          /* the store's tensor of params and states */
-    weft_constant_copy **constant; /* while bound, of constants that are kept in f64 */
-    weft_view *asked;              /* room for the inputs of a node */
-    weft_view *view;
-
-    /* by node */
-    weft_exchange **exchange; /* of those that start one */
-    int32_t *begins;          /* collectives: the node that starts their exchange, or themselves */
-    int32_t *joined;          /* collectives: the one before it in its bundle; -1: none */
-    uint8_t *channel;         /* collectives: weft_channel */
-    weft_carry **move;        /* copies elsewhere and back */
-    void **cache;             /* prepared kernels */
-    double *seconds;          /* NULL: no profile */
-
-    instruction *code;
-    int32_t code_count;
-    port *input, *output;
-    int input_count, output_count;
-    int input_set; /* which of the two sets the next run reads */
-    update *update;
-    int update_count;
-    /* Who is told of them (NULL: nobody), and updates by `last`; NULL: nobody has asked yet */
-    weft_program_written written;
-    void *written_user;
-    int32_t *in_order;
-
-    bool bound;
-    weft_group *base;           /* that the mesh is laid over; NULL: it has no collectives */
-    weft_device_stream *stream; /* of the device, while bound */
-    /* by axis: what its exchanges copy and add, beside the kernels */
-    weft_device_stream *exchange_stream[WEFT_MAX_AXES];
-    weft_passing *passing; /* NULL: not bound */
-    char *arena;           /* = passing->data */
-    char *memory;          /* this program's own */
-
-    /* by instruction, of the last run; NULL: no profile */
-    weft_event *moment; /* two of each: before it, after it */
-    double *begin, *end;
-    int64_t runs;
-};
-
-/* The exchange that an instruction starts or waits for. */
-static inline weft_exchange *weft_program_exchange(const weft_program *p, const instruction *code)
+    bool guard;         /* guard bytes around every buffer, checked after each run (tests) */
+    bool profile;       /* time every node */
+    bool wide;          /* ref: inputs and outputs are the f64 storage, not in the graph's types */
+    bool double_inputs; /* two sets of inputs: one is filled while a run reads the other */
+    bool no_overlap;    /* wait for every collective where it starts (to measure) */
+    bool no_views;      /* every slice and concat copies */
+    bool no_coalesce;   /* one request per all_reduce (to measure) */
+    /* Axis along which ranks run different programs (pipeline stages). Collectives on this axis are
+     * not compared between ranks, because a rank may lack one that another rank has. NULL: none */
+    const char *apart;
+    /* Folder of the unnamed file that is the offload buffer (borrowed); NULL: host memory */
+    const char *offload_dir;
+    /* Kernel threads for planning, binding and running, whatever the calling thread has later. 0
+     * (default): as many as the thread that compiles has */
+    int threads;
+} weft_program_options;
+/* Called on the caller's thread when a param or state of the store has its new value. The rest of
+ * the run does not access the tensor, so the caller may use it. In-place updates: after the last
+ * instruction that accesses the tensor. Other updates: after all nodes. NULL: no callback. */
+typedef void (*weft_program_written)(void *user, const weft_tensor *tensor);
+/* Communication of the last run: seconds in collectives, and the seconds in which this rank's
+ * kernels waited for collectives. Also bytes that this rank sends per run, and requests (a
+ * coalesced all-reduce is one). */
+typedef struct weft_comm_times {
+    double busy, exposed;
+    int64_t wire_bytes;
+    int requests;
+} weft_comm_times;
+static inline void weft_comm_times_add(weft_comm_times *to, weft_comm_times more)
 {
-    return p->exchange[p->begins[code->node]];
+    to->busy += more.busy;
+    to->exposed += more.exposed;
+    to->wire_bytes += more.wire_bytes;
+    to->requests += more.requests;
 }
 
-weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dtype);
-/* On which channel each collective goes, and which all_reduces share an exchange: fills channel,
- * begins and joined, which are there (runtime/bundle.c). */
-weft_status weft_program_choose_channels(weft_program *program);
-void weft_program_bundle(weft_program *program);
-/* Makes the exchange that collective `n` begins, alone or as the last of a bundle. */
+/* Creates the request that collective `n` starts, alone or as the last of a coalesced
+ * all-reduce. */
 weft_status weft_program_create_exchange(weft_program *program, int32_t n);
-/* Before the first run after a bind, when all ranks of the mesh are here: WEFT_E_COMM with both
- * lists when two of them would exchange different things. */
+/* Compares the list of collectives between all ranks of the mesh. Call before the first run after a
+ * bind, on all ranks. Returns WEFT_E_COMM with both lists when two ranks differ. */
 weft_status weft_program_compare(weft_program *program);
-/* Where the bytes of a value are; after bind. */
+/* Address of a value's data; valid after bind. */
 void *weft_program_locate(const weft_program *program, int32_t value);
-/* Memory elsewhere for programs that are bound together (runtime/away.c), */
-weft_status weft_passing_reserve(weft_passing *passing, weft_program *const *programs, int count);
-void weft_passing_release(weft_passing *passing);
-/* and where a copy goes from and to. */
-void weft_program_point_move(const weft_program *program, const instruction *code);
-/* Points every view at its bytes: at bind, and after a swap of inputs. */
-void weft_program_point_views(weft_program *program);
+/* Sets the address of every view: at bind, and after a swap of inputs. */
+void weft_program_set_views(weft_program *program);
+
+/* Compiles a graph after all passes for one rank of a mesh. The group is chosen at bind. `graph` is
+ * borrowed and must outlive the program. Plans memory and reserves none. */
+weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
+                                 weft_program **out);
+void weft_program_free(weft_program *program);
+/* Host bytes of the compiled program's tables, bound or not, without the graph. */
+int64_t weft_program_own_bytes(const weft_program *program);
+const weft_backend *weft_program_backend(const weft_program *program);
+const weft_memory_plan *weft_program_plan(const weft_program *program);
+/* Bytes that weft_program_bind reserves: arena, workspace, inputs, communication scratch, and the
+ * f64 copies of ref (sources, constants, inputs, outputs). A constant shared with other bound
+ * programs is counted in full. */
+int64_t weft_program_bytes(const weft_program *program);
+/* Reserves the memory, and connects params and states to the store, which must contain all of them.
+ * Connects collectives to `group`: mesh rank i is member i, and this rank must be the member that
+ * the graph is for. Each bind may use another such group. NULL: only for a program of one rank. */
+weft_status weft_program_bind(weft_program *program, weft_store *store, weft_group *group);
+/* Binds programs that run one at a time, such as those of the buckets of one model. All share one
+ * arena, workspace and scratch with the size of the largest. Outputs are valid until another of
+ * these programs runs. On an error no program is bound. */
+weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store,
+                               weft_group *group);
+int64_t weft_programs_bytes(weft_program *const *programs, int count);
+/* Binds `program` to the shared memory of the programs bound with `other`, and reserves only its
+ * own memory. The programs must not run at the same time. Returns WEFT_E_ARG when the shared memory
+ * is too small; see weft_program_fits. */
+weft_status weft_program_bind_beside(weft_program *program, weft_store *store, weft_group *group,
+                                     const weft_program *other);
+/* Returns true if the shared memory of `other`, which is bound, is large enough for `program`. */
+bool weft_program_fits(const weft_program *program, const weft_program *other);
+/* Attaches a bound program that is not running to another group, as the same member and with the
+ * same memory. All ranks of the group compare their collectives before the next run. The comparison
+ * also runs if `group` is this rank's current group, because other ranks may be new in it. */
+weft_status weft_program_rebind(weft_program *program, weft_group *group);
+/* Releases the memory. The program can be bound again. */
+void weft_program_unbind(weft_program *program);
+/* Buffers of this rank, valid until free or unbind: inputs to fill, outputs to read after a run.
+ * NULL: unknown name. */
+weft_tensor *weft_program_input(weft_program *program, const char *name);
+const weft_tensor *weft_program_output(weft_program *program, const char *name);
+weft_status weft_program_on_write(weft_program *program, weft_program_written written, void *user);
+/* The i-th tensor that a bound program updates; NULL: `i` is past the last. */
+const weft_tensor *weft_program_update(const weft_program *program, int i);
+/* States outside the store (weft_attr_source.slot), in graph order: microbatch buffers that one
+ * program writes and another reads. The caller owns their memory, sets `data` of each before a run,
+ * and then calls weft_program_set_slots. */
+weft_tensor *weft_program_slots(weft_program *program, int *count);
+void weft_program_set_slots(weft_program *program);
+/* double_inputs: an input of the other set, which runs read after the next
+ * weft_program_swap_inputs(). NULL: no such name, or one set. */
+weft_tensor *weft_program_next_input(weft_program *program, const char *name);
+void weft_program_swap_inputs(weft_program *program);
+/* profile: seconds by node, summed over all runs, and the number of runs. */
+const double *weft_program_seconds(const weft_program *program, int64_t *runs);
+weft_comm_times weft_program_comm_times(const weft_program *program);
 
 #endif

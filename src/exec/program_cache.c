@@ -1,4 +1,4 @@
-#include "runtime/program_cache.h"
+#include "exec/program_cache.h"
 
 #include "base/memory.h"
 
@@ -7,13 +7,13 @@
 typedef struct entry {
     weft_program_key key;
     void *value;
-    int64_t bytes, used; /* used: the clock when it was taken last */
+    int64_t bytes, used; /* used: clock at the last take */
     int holds;
 } entry;
 
 struct weft_program_cache {
     entry *entry;
-    int64_t count, room, max_bytes, clock;
+    int64_t count, capacity, max_bytes, clock;
     void (*release)(void *value);
     weft_program_cache_counts counts;
 };
@@ -84,7 +84,7 @@ weft_status weft_program_cache_put(weft_program_cache *c, const weft_program_key
                                    int64_t bytes)
 {
     const weft_status_code status =
-        weft_grow((void **)&c->entry, c->count, &c->room, sizeof *c->entry);
+        weft_grow((void **)&c->entry, c->count, &c->capacity, sizeof *c->entry);
     if (status != WEFT_OK) {
         c->release(value);
         return status;

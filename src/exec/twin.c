@@ -1,27 +1,25 @@
-/* Twins: a program of another rank with the plan, code and tables of the first one. */
-#include "runtime/program.h"
+/* Twins: programs of other ranks that share the plan, code and tables of the first program. */
+#include "exec/twin.h"
+
+#include "exec/program_internal.h"
+#include "graph/graph.h"
 
 #include <string.h>
 
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "no memory for a program of another rank");
-}
-
 static weft_status take_over(const weft_program *like, weft_program *p)
 {
-    const int32_t nodes = weft_graph_node_count(p->graph);
+    const int32_t nodes = weft_graph_node_count(p->compiled->graph);
     p->meta = weft_arena_create();
-    if (!p->meta)
-        return no_memory();
-    p->exchange = weft_arena_alloc(p->meta, (nodes + 1) * (int64_t)sizeof *p->exchange);
-    p->slot = weft_arena_alloc(p->meta, (p->slot_count + 1) * (int64_t)sizeof *p->slot);
-    if (!p->exchange || !p->slot)
-        return no_memory();
-    if (p->slot_count)
-        memcpy(p->slot, like->slot, (size_t)p->slot_count * sizeof *p->slot);
+    WEFT_TRY(WEFT_ALLOCATED(p->meta, "a program of another rank"));
+    p->binding.request = weft_arena_calloc(p->meta, nodes + 1, sizeof *p->binding.request);
+    p->binding.slot =
+        weft_arena_calloc(p->meta, p->binding.slot_count + 1, sizeof *p->binding.slot);
+    WEFT_TRY(WEFT_ALLOCATED(p->binding.request && p->binding.slot, "a program of another rank"));
+    if (p->binding.slot_count)
+        memcpy(p->binding.slot, like->binding.slot,
+               (size_t)p->binding.slot_count * sizeof *p->binding.slot);
     for (int32_t n = 0; n < nodes; n++)
-        if (like->exchange[n])
+        if (like->binding.request[n])
             WEFT_TRY(weft_program_create_exchange(p, n));
     return WEFT_OK;
 }
@@ -29,22 +27,22 @@ static weft_status take_over(const weft_program *like, weft_program *p)
 weft_status weft_program_twin(const weft_program *like, const weft_backend *backend, int rank,
                               weft_program **out)
 {
-    bool moves = false;
-    for (int32_t i = 0; i < like->code_count; i++)
-        moves = moves || like->code[i].kind == INSTR_MOVE;
-    if (!backend->device->hollow || !like->device->hollow || like->wide || moves ||
-        like->options.profile || like->bound || like->like)
-        return weft_fail(WEFT_E_ARG, "a program is shared only on a device without memory, before "
-                                     "it is bound, without offload and without a profile");
-    weft_program *p = weft_alloc(sizeof *p);
-    if (!p)
-        return no_memory();
+    bool has_copies = false;
+    for (int32_t i = 0; i < like->compiled->code_count; i++)
+        has_copies = has_copies || like->compiled->code[i].kind == INSTR_COPY;
+    if (!backend->device->meta || !like->device->meta || weft_compiled_is_wide(like->compiled) ||
+        has_copies || like->compiled->options.profile || like->binding.bound || like->like)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "a program can be shared only on a device without memory, before it is "
+                          "bound, without offload and without a profile");
+    weft_program *p;
+    WEFT_TRY(WEFT_NEW(p, 1, "a program of another rank"));
     *p = *like;
     p->like = like;
     p->rank = rank;
     p->backend = backend;
     p->device = backend->device;
-    p->exchange = NULL;
+    p->binding.request = NULL;
     const weft_status_code status = take_over(like, p);
     if (status == WEFT_OK)
         *out = p;

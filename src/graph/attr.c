@@ -1,5 +1,5 @@
-/* Attributes: their text forms, and how one is cut to a rank's part. The columns `attr` and `local`
- * of op.def name the functions here. */
+/* Attributes: their text forms, and how one is restricted to a rank's shard. The columns `attr` and
+ * `local` of op.def name the functions here. */
 #include "graph/internal.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define PRINT(name) void weft_print_##name(const weft_graph *g, const weft_node *n, weft_buf *out)
 
-/* The fewest digits that read back as the same number. */
+/* Prints the fewest digits that read back as the same number. */
 static void put_number(weft_buf *out, const char *before, double value)
 {
     char text[40];
@@ -26,7 +26,7 @@ static void put_list(weft_buf *out, const char *before, const int64_t *list, int
 {
     weft_buf_printf(out, "%s", before);
     for (int i = 0; i < count; i++)
-        weft_buf_printf(out, "%s%lld", i ? "," : "", (long long)list[i]);
+        weft_buf_printf(out, "%s%" PRId64, i ? "," : "", list[i]);
 }
 
 static void put_numbers(weft_buf *out, const char *before, const double list[3])
@@ -41,7 +41,7 @@ static void put_shape(weft_buf *out, const char *before, const weft_shape *shape
     weft_buf_printf(out, "%s%s", before, weft_format_shape(shape, text));
 }
 
-/* Where a part begins, if it is not the origin. */
+/* Prints the start of a shard, if it is not the origin. */
 static void put_start(weft_buf *out, const int64_t *start, int rank)
 {
     bool origin = true;
@@ -60,7 +60,7 @@ PRINT(move)
 {
     (void)g;
     const weft_attr_move *a = n->attr;
-    weft_buf_printf(out, " {room=%lld}", (long long)a->room);
+    weft_buf_printf(out, " {room=%" PRId64 "}", a->prefetch_bytes);
 }
 
 PRINT(source)
@@ -71,10 +71,10 @@ PRINT(source)
         weft_buf_printf(out, " {init=%s", kinds[a->init.kind]);
         put_number(out, " ", a->init.value);
         put_shape(out,
-                  a->slot     ? a->away ? " slot away global=" : " slot global="
-                  : a->away   ? " away global="
-                  : a->frozen ? " frozen global="
-                              : " global=",
+                  a->slot        ? a->offloaded ? " slot away global=" : " slot global="
+                  : a->offloaded ? " away global="
+                  : a->frozen    ? " frozen global="
+                                 : " global=",
                   &a->global);
     } else if (!weft_shape_equal(&a->global, &a->shape)) {
         put_shape(out, " {global=", &a->global);
@@ -86,7 +86,7 @@ PRINT(source)
     (void)g;
 }
 
-/* The data is not printed; the hash knows it. */
+/* The data is not printed; the hash includes it. */
 PRINT(constant)
 {
     (void)g, (void)n, (void)out;
@@ -128,7 +128,7 @@ PRINT(clamp)
     weft_buf_printf(out, "}");
 }
 
-/* The dtype is that of the output. */
+/* The dtype is not printed: it is that of the output. */
 PRINT(cast)
 {
     (void)g, (void)n, (void)out;
@@ -144,8 +144,8 @@ PRINT(unpack)
 {
     (void)g;
     const weft_attr_unpack *a = n->attr;
-    weft_buf_printf(out, " {type=%lld %lld/%lld}", (long long)a->type, (long long)a->elements,
-                    (long long)a->bytes);
+    weft_buf_printf(out, " {type=%" PRId64 " %" PRId64 "/%" PRId64 "}", a->type, a->elements,
+                    a->bytes);
 }
 
 PRINT(sum)
@@ -154,7 +154,7 @@ PRINT(sum)
     weft_buf_printf(out, " {dims=0x%x}", (unsigned)((const weft_attr_sum *)n->attr)->dims);
 }
 
-/* The shape is that of the output. */
+/* The shape is not printed: it is that of the output. */
 PRINT(shape)
 {
     (void)g, (void)n, (void)out;
@@ -173,16 +173,15 @@ PRINT(slice)
 {
     (void)g;
     const weft_attr_slice *a = n->attr;
-    weft_buf_printf(out, " {dim=%d start=%lld len=%lld}", a->dim, (long long)a->start,
-                    (long long)a->len);
+    weft_buf_printf(out, " {dim=%d start=%" PRId64 " len=%" PRId64 "}", a->dim, a->start, a->len);
 }
 
 PRINT(pad)
 {
     (void)g;
     const weft_attr_pad *a = n->attr;
-    weft_buf_printf(out, " {dim=%d before=%lld after=%lld}", a->dim, (long long)a->before,
-                    (long long)a->after);
+    weft_buf_printf(out, " {dim=%d before=%" PRId64 " after=%" PRId64 "}", a->dim, a->before,
+                    a->after);
 }
 
 PRINT(concat)
@@ -239,14 +238,14 @@ PRINT(rope)
 {
     (void)g;
     const weft_attr_rope *a = n->attr;
-    if (a->inverse || a->halves)
+    if (a->inverse || a->rotate_half)
         weft_buf_printf(out, " {%s}",
-                        !a->halves   ? "inverse"
-                        : a->inverse ? "halves inverse"
-                                     : "halves");
+                        !a->rotate_half ? "inverse"
+                        : a->inverse    ? "halves inverse"
+                                        : "halves");
 }
 
-/* Its length is that of the output. */
+/* The length is not printed: it is that of the output. */
 PRINT(rope_table)
 {
     (void)g;
@@ -256,11 +255,11 @@ PRINT(rope_table)
     put_numbers(out, " step=", a->step);
     put_list(out, " grid=", a->grid, 3);
     put_list(out, " pairs=", a->pairs, 3);
-    weft_buf_printf(out, " around=%lld,%lld at=%lld}", (long long)a->before, (long long)a->after,
-                    (long long)a->start);
+    weft_buf_printf(out, " around=%" PRId64 ",%" PRId64 " at=%" PRId64 "}", a->before, a->after,
+                    a->start);
 }
 
-/* The rows are those of the output. */
+/* The rows are not printed: they are those of the output. */
 PRINT(embed)
 {
     (void)g, (void)n, (void)out;
@@ -270,9 +269,9 @@ PRINT(top_k)
 {
     (void)g;
     const weft_attr_top_k *a = n->attr;
-    weft_buf_printf(out, " {count=%lld", (long long)a->count);
-    if (a->groups || a->kept)
-        weft_buf_printf(out, " of %lld of %lld groups", (long long)a->kept, (long long)a->groups);
+    weft_buf_printf(out, " {count=%" PRId64, a->count);
+    if (a->groups || a->top_groups)
+        weft_buf_printf(out, " of %" PRId64 " of %" PRId64 " groups", a->top_groups, a->groups);
     weft_buf_printf(out, "}");
 }
 
@@ -280,9 +279,9 @@ PRINT(experts)
 {
     (void)g;
     const weft_attr_experts *a = n->attr;
-    weft_buf_printf(out, " {experts=%lld", (long long)a->experts);
+    weft_buf_printf(out, " {experts=%" PRId64, a->experts);
     if (a->slots)
-        weft_buf_printf(out, " slots=%lld", (long long)a->slots);
+        weft_buf_printf(out, " slots=%" PRId64, a->slots);
     weft_buf_printf(out, "}");
 }
 
@@ -292,7 +291,7 @@ PRINT(expert_matmul)
     const weft_attr_expert_matmul *a = n->attr;
     weft_buf_printf(out, " {%s%s", a->trans_b ? "NT" : "NN", a->by_expert ? " by expert" : "");
     if (a->experts)
-        weft_buf_printf(out, " experts=%lld", (long long)a->experts);
+        weft_buf_printf(out, " experts=%" PRId64, a->experts);
     weft_buf_printf(out, "}");
 }
 
@@ -317,14 +316,14 @@ PRINT(comm)
     if (a->held)
         weft_buf_printf(out, " held=%d", a->held);
     if (a->global)
-        weft_buf_printf(out, " dim=%d of %lld", a->dim, (long long)a->global);
+        weft_buf_printf(out, " dim=%d of %" PRId64, a->dim, a->global);
     if (a->global2)
-        weft_buf_printf(out, " to dim=%d of %lld", a->dim2, (long long)a->global2);
+        weft_buf_printf(out, " to dim=%d of %" PRId64, a->dim2, a->global2);
     weft_buf_printf(out, "%s%s%s}", a->invariant ? " invariant" : "", a->late ? " late" : "",
                     a->piece ? " piece" : "");
 }
 
-/* ---- parts --------------------------------------------------------------------------------- */
+/* ---- shards -------------------------------------------------------------------------------- */
 
 #define LOCAL(name)                                                                                \
     void weft_local_##name(weft_graph *to, void *attr, int dim, int64_t start, int64_t len)
@@ -334,8 +333,7 @@ LOCAL(none)
     (void)to, (void)attr, (void)dim, (void)start, (void)len;
 }
 
-/* A run of rows of the leading dim is where it is; other parts are gathered into data of their
- * own. */
+/* A range of leading rows shares the data. A range of another dim is copied to a new blob. */
 LOCAL(constant)
 {
     weft_attr_constant *a = attr;
@@ -367,12 +365,12 @@ LOCAL(random)
     (void)to;
     weft_attr_random *a = attr;
     a->shape.dim[dim] = len;
-    a->start[dim] += dim ? start : 0; /* samples are told apart by their keys */
+    a->start[dim] += dim ? start : 0; /* dim 0: the samples' keys distinguish them */
 }
 
 LOCAL(rope_table)
 {
-    (void)to, (void)dim; /* tokens */
+    (void)to, (void)dim; /* always the token dim */
     weft_attr_rope_table *a = attr;
     a->start += start;
     a->len = len;

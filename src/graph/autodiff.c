@@ -1,13 +1,16 @@
-/* Reverse mode over the graph: from the loss back, each row's rule, contributions added in a fixed
- * order. */
+/* Reverse-mode differentiation: applies each node's rule from the loss back, and adds the
+ * contributions in a fixed order. */
+#include "graph/autodiff.h"
+
+#include "graph/builder_helpers.h"
 #include "graph/internal.h"
 
 #include <stdio.h>
 
 typedef struct tape {
-    bool *needed;     /* by value: a gradient of it is wanted or leads to one */
-    weft_value *grad; /* by value of the forward */
-    weft_value *dx;   /* of the node under way, by input */
+    bool *needed;     /* by value: depends on a value of wrt */
+    weft_value *grad; /* by forward value */
+    weft_value *dx;   /* by input of the current node */
     bool *wanted;
 } tape;
 
@@ -20,7 +23,7 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
             needed[wrt[i].id] = true;
     for (int64_t n = 0; n < nodes; n++) {
         bool any = false;
-        if (g->node[n]->op == WEFT_OP_STOP) /* nothing leads back through it */
+        if (g->node[n]->op == WEFT_OP_STOP) /* gradients do not pass STOP */
             continue;
         for (int i = 0; i < g->node[n]->in_count; i++)
             any |= weft_value_ok(g->node[n]->in[i]) && needed[g->node[n]->in[i].id];
@@ -29,8 +32,9 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
     }
 }
 
-/* A gradient lies as its value does, with V and P exchanged: of a value that every rank reads for
- * itself each rank has a term, and the gradient of a pending sum is whole on every rank. */
+/* The layout of a gradient: the value's, with V and P exchanged. If every rank reads its own copy
+ * of a value (V), each rank has a term of the gradient (P). The gradient of a pending sum (P) is
+ * complete on every rank (V). */
 static weft_layout dual(weft_layout l)
 {
     static const int8_t kind[] = {[WEFT_R] = WEFT_R,
@@ -52,9 +56,9 @@ static void describe(weft_layout l, char text[16])
     snprintf(text, 16, l.kind == WEFT_S ? "S(%d)" : "%.0d%c", l.dim, "RVSP?"[l.kind]);
 }
 
-/* A rule that is wrong must not pass: the gradient of input `i` has its shape, its type and the
- * dual of its layout. Where the operands of the rule's last node leave the layout open, it is
- * set. */
+/* Checks the shape, the type and the layout of the gradient of input `i`, so that a wrong rule is
+ * an error. The layout must be the dual of the input's. If the operands of the rule's last node do
+ * not determine the layout, sets it. */
 static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_value grad)
 {
     const char *op = weft_op_get(node->op)->name;
@@ -62,8 +66,9 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
     const weft_value_info *is = &g->value[grad.id], *due = &g->value[of.id];
     if (is->dtype != due->dtype || !weft_shape_equal(&is->shape, &due->shape)) {
         char a[96], b[96];
-        weft_graph_fail(g, WEFT_E_INTERNAL, "gradient rule of %s: that of operand %d is %s, not %s",
-                        op, i, weft_format_value(g, grad, a), weft_format_value(g, of, b));
+        weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID,
+                        "gradient rule of %s: that of operand %d is %s, not %s", op, i,
+                        weft_format_value(g, grad, a), weft_format_value(g, of, b));
         return;
     }
     for (int a = 0; a < g->mesh.axis_count; a++) {
@@ -72,7 +77,7 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
             char is_text[16], want_text[16];
             describe(is->layout[a], is_text);
             describe(want, want_text);
-            weft_graph_fail(g, WEFT_E_INTERNAL,
+            weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID,
                             "gradient rule of %s: that of operand %d is laid out %s on axis %s, "
                             "not %s",
                             op, i, is_text, g->mesh.axis[a].name, want_text);
@@ -122,12 +127,12 @@ void weft_autodiff_from(weft_graph *g, const weft_value *from, const weft_value 
         last = g->value[from[i].id].node > last ? g->value[from[i].id].node : last;
     const int64_t values = g->value_count, slots = weft_graph_most_inputs(g);
     tape t = {.needed = weft_alloc(values + 1),
-              .grad = weft_alloc((values + 1) * (int64_t)sizeof *t.grad),
-              .dx = weft_alloc(slots * (int64_t)sizeof *t.dx),
+              .grad = weft_calloc(values + 1, sizeof *t.grad),
+              .dx = weft_calloc(slots, sizeof *t.dx),
               .wanted = weft_alloc(slots)};
     if (!t.needed || !t.grad || !t.dx || !t.wanted) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for the gradients of %lld values",
-                        (long long)values);
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY,
+                        "out of memory for the gradients of %" PRId64 " values", values);
         goto out;
     }
     for (int64_t i = 0; i < values; i++)
@@ -163,7 +168,7 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
     const weft_value_info *info = &g->value[loss.id];
     if (weft_shape_count(&info->shape) != 1) {
         char text[96];
-        weft_graph_fail(g, WEFT_E_SHAPE, "the loss must be a scalar, not %s",
+        weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE, "the loss must be a scalar, not %s",
                         weft_format_shape(&info->shape, text));
         return;
     }

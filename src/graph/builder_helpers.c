@@ -1,4 +1,6 @@
 /* Short forms of the builder. */
+#include "graph/builder_helpers.h"
+
 #include "graph/internal.h"
 
 #include <stdio.h>
@@ -129,7 +131,7 @@ weft_value weft_reshape(weft_graph *g, weft_value x, weft_shape shape)
     }
     if (free_dim >= 0)
         shape.dim[free_dim] = known ? weft_shape_count(&info->shape) / known : 0;
-    /* on a mesh sizes are those of parts: all ranks must build the same nodes */
+    /* on a mesh the sizes are those of shards: all ranks must build the same nodes */
     if (g->mesh.axis_count == 0 && weft_shape_equal(&shape, &info->shape))
         return x;
     return weft_emit(g, WEFT_OP_RESHAPE, &x, 1, &(weft_attr_shape){shape});
@@ -194,7 +196,8 @@ static weft_value add_up(weft_graph *g, weft_value sum, weft_value term)
     return weft_value_ok(sum) ? weft_add(g, sum, term) : term;
 }
 
-/* The squares of those split over exactly `axes`; a term of a sum along these. */
+/* Sum of squares of the values that are split over exactly `axes`: a term of a sum along these
+ * axes. */
 static weft_value sum_split(weft_graph *g, const weft_value *value, int count, uint32_t axes)
 {
     weft_value sum = WEFT_NONE;
@@ -204,8 +207,8 @@ static weft_value sum_split(weft_graph *g, const weft_value *value, int count, u
     return sum;
 }
 
-/* Where all ranks along some axes have the same, each gives its share, so that it is a term of a
- * sum along those too. */
+/* `sum` is equal on all ranks along `axes`. Divides it by the number of ranks, so that it is a term
+ * of a sum along these axes, too. */
 static weft_value share_along(weft_graph *g, weft_value sum, uint32_t axes)
 {
     weft_layout layout[WEFT_MAX_AXES];
@@ -226,9 +229,9 @@ static weft_value share_along(weft_graph *g, weft_value sum, uint32_t axes)
 weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int count)
 {
     weft_value total = WEFT_NONE;
-    const int stages = weft_mesh_axis(&g->mesh, WEFT_STAGES_AXIS);
-    /* Each stage takes part in the sum along stages, also one that has nothing to add. */
-    const uint32_t apart = stages >= 0 && g->mesh.axis[stages].size > 1 ? 1u << stages : 0;
+    const int pp_axis = weft_mesh_axis(&g->mesh, WEFT_PP_STAGES_AXIS);
+    /* Every pipeline stage participates in the all-reduce along pp, also one without values. */
+    const uint32_t apart = pp_axis >= 0 && g->mesh.axis[pp_axis].size > 1 ? 1u << pp_axis : 0;
     uint32_t all = apart;
     for (int i = 0; i < count; i++)
         all |= weft_value_ok(value[i]) ? split_axes(g, value[i]) : 0;
@@ -239,11 +242,11 @@ weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int coun
     }
     if (apart && !weft_value_ok(total))
         total = share_along(g, weft_fill(g, WEFT_F32, WEFT_SCALAR, 0), apart);
-    /* Stages have parameters of their own, which other axes may split or not: the sum along stages
-     * is of what every stage has added up. */
+    /* Pipeline stages have different parameters, which other axes may split or not. The all-reduce
+     * along pp is therefore the last one. */
     for (int i = 0; weft_value_ok(total) && i <= g->mesh.axis_count; i++) {
-        const int a = i < g->mesh.axis_count ? i : stages;
-        if (a >= 0 && all >> a & 1 && (a != stages || i == g->mesh.axis_count))
+        const int a = i < g->mesh.axis_count ? i : pp_axis;
+        if (a >= 0 && all >> a & 1 && (a != pp_axis || i == g->mesh.axis_count))
             total = weft_emit(g, WEFT_OP_ALL_REDUCE, &total, 1, &(weft_attr_comm){.axis = a});
     }
     const weft_value whole = sum_split(g, value, count, 0);
@@ -258,7 +261,7 @@ void weft_stack_item(const char *name, int64_t i, char *out, size_t size)
 {
     const char *star = strchr(name, '*');
     if (star)
-        snprintf(out, size, "%.*s%lld%s", (int)(star - name), name, (long long)i, star + 1);
+        snprintf(out, size, "%.*s%" PRId64 "%s", (int)(star - name), name, i, star + 1);
     else
         snprintf(out, size, "%s", name);
 }

@@ -1,5 +1,5 @@
-/* What a node must cost on this rank: FLOPs (a multiply-add is two), bytes read and written once,
- * bytes sent. */
+/* Cost of a node on this rank: FLOPs (a multiply-add is two), bytes read and written once, bytes
+ * sent. */
 #include "graph/internal.h"
 
 static int64_t bytes_of(const weft_graph *g, weft_value v)
@@ -62,7 +62,8 @@ weft_cost weft_cost_matmul(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = 2 * k * count_of(g, node->out[0]), .bytes = traffic(g, node)};
 }
 
-/* Rows by expert are counted as if each had one: how many have is known when it runs. */
+/* Rows by expert are all counted, since the number of used rows is known only when the node
+ * runs. */
 weft_cost weft_cost_expert_matmul(const weft_graph *g, const weft_node *node)
 {
     const weft_value w = node->op == WEFT_OP_EXPERT_MATMUL ? node->in[1] : node->out[0];
@@ -84,8 +85,8 @@ weft_cost weft_cost_conv(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = 2 * per_output * count_of(g, y), .bytes = traffic(g, node)};
 }
 
-/* Forward: QK^T and PV. Backward: those of dV, dP, dQ, dK and QK^T again. Segments are counted as
- * if full. */
+/* Forward: QK^T and PV. Backward: dV, dP, dQ, dK, and QK^T recomputed. Segments are counted as if
+ * full. */
 weft_cost weft_cost_attention(const weft_graph *g, const weft_node *node)
 {
     const weft_shape *k = &g->value[node->in[1].id].shape;
@@ -95,7 +96,7 @@ weft_cost weft_cost_attention(const weft_graph *g, const weft_node *node)
 }
 
 /* Ring algorithms over k ranks: all_reduce sends 2 (k-1)/k of the tensor, all_gather and
- * reduce_scatter (k-1)/k of the whole, all_to_all (k-1)/k of the own part. */
+ * reduce_scatter (k-1)/k of the unsharded tensor, all_to_all (k-1)/k of the shard. */
 weft_cost weft_cost_comm(const weft_graph *g, const weft_node *node)
 {
     const weft_attr_comm *a = node->attr;

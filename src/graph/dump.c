@@ -1,4 +1,6 @@
 /* Verification, the text form, the hash. */
+#include "graph/dump.h"
+
 #include "graph/internal.h"
 
 #include <stdio.h>
@@ -10,9 +12,9 @@
 static weft_status node_error(const weft_graph *g, int64_t index, const char *why)
 {
     const weft_node *n = g->node[index];
-    return weft_fail(WEFT_E_INTERNAL, "illegal graph: node %lld (%s%s%s): %s", (long long)index,
-                     n->op < WEFT_OP_COUNT ? weft_op_get(n->op)->name : "?",
-                     *n->scope ? " in " : "", n->scope, why);
+    return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = n->scope),
+                      "node %" PRId64 " (%s) is illegal: %s", index,
+                      n->op < WEFT_OP_COUNT ? weft_op_get(n->op)->name : "?", why);
 }
 
 static weft_status verify_node(const weft_graph *g, int64_t index)
@@ -32,28 +34,32 @@ static weft_status verify_node(const weft_graph *g, int64_t index)
         if (n->in[i].id >= g->value_count || g->value[n->in[i].id].node >= index)
             return node_error(g, index, "an input is made later or nowhere");
     }
-    /* Shapes again, on a scratch graph head that shares our values: inference may only report
-     * errors. */
+    /* Infers the shapes again, on a scratch graph struct that shares the values: inference may only
+     * report errors. */
     weft_graph scratch = *g;
     scratch.arena = weft_arena_create();
     scratch.scope = (weft_buf){0};
-    if (!scratch.arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory verifying a graph");
+    WEFT_TRY(WEFT_ALLOCATED(scratch.arena, "verifying a graph"));
     weft_op_out out[WEFT_MAX_OUTPUTS] = {0};
-    int count = 1;
-    const bool fits = info->infer(&scratch, n->op, n->in, n->in_count, n->attr, out, &count) &&
-                      scratch.error == WEFT_OK;
+    weft_inference inference = {.graph = &scratch,
+                                .op = n->op,
+                                .in = n->in,
+                                .in_count = n->in_count,
+                                .attr = n->attr,
+                                .out = out,
+                                .count = 1};
+    const bool fits = info->infer(&inference) && scratch.error == WEFT_OK;
     weft_status_code status = WEFT_OK;
     if (!fits)
         status =
             node_error(g, index, scratch.error_text ? scratch.error_text : "inputs do not fit");
     weft_arena_free(scratch.arena);
     WEFT_TRY(status);
-    if (count != n->out_count)
+    if (inference.count != n->out_count)
         return node_error(g, index, "wrong number of outputs");
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < inference.count; i++) {
         if (!weft_value_ok(n->out[i]) || n->out[i].id >= g->value_count)
-            return node_error(g, index, "an output is no value of the graph");
+            return node_error(g, index, "an output is not a value of the graph");
         const weft_value_info *v = &g->value[n->out[i].id];
         if (v->node != index || v->output != i)
             return node_error(g, index, "an output names another producer");
@@ -70,20 +76,19 @@ static weft_status verify_layouts(const weft_graph *g)
             const weft_layout l = g->value[i].layout[a];
             if (l.kind == WEFT_UNKNOWN)
                 return node_error(g, g->value[i].node,
-                                  "no row of its layout rule fits its operands: what it makes is "
-                                  "unknown on some axis");
+                                  "no row of its layout rule fits its operands: the layout of an "
+                                  "output is unknown on some axis");
             if (l.kind < WEFT_R || l.kind > WEFT_P ||
                 (l.kind == WEFT_S && (l.dim < 0 || l.dim >= g->value[i].shape.rank)) ||
                 (a >= g->mesh.axis_count && l.kind != WEFT_R))
-                return weft_fail(WEFT_E_INTERNAL,
-                                 "illegal graph: value %%%lld has an illegal layout on axis %d",
-                                 (long long)i, a);
+                return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_NOWHERE,
+                                  "value %%%" PRId64 " has an illegal layout on axis %d", i, a);
         }
     return WEFT_OK;
 }
 
-/* A conversion from what the operand is not: an all_reduce of what every rank has already counts it
- * several times. */
+/* Checks that a conversion's operand has the layout that the conversion expects. For example, an
+ * all_reduce of a replicated value would count it several times. */
 static weft_status verify_conversion(const weft_graph *g, int64_t index)
 {
     const weft_node *n = g->node[index];
@@ -110,24 +115,25 @@ static weft_status verify_conversion(const weft_graph *g, int64_t index)
     return node_error(g, index, why);
 }
 
-/* ---- blocks that go round: which one each rank holds --------------------------------------- */
+/* ---- ring_shift: which block each rank holds ----------------------------------------------- */
 
-/* Behind ring_shift a layout S says no longer that a rank holds its own block: rank r holds block
- * r - turn. What is gathered, exchanged or kept must have turn 0, and operands that meet must have
- * turned alike. Only attention reads blocks of keys that turned beside queries that did not. */
-enum { ANY_BLOCK = -1 }; /* the same whatever block it is */
+/* After ring_shift, layout S does not mean that a rank holds its own block: rank r holds block r -
+ * offset. Values that are gathered, exchanged or stored must have offset 0. Operands of one node
+ * must have equal offsets. Only attention reads shifted blocks of keys with queries that are not
+ * shifted. */
+enum { ANY_BLOCK = -1 }; /* independent of the block */
 
-/* Joins the turn of input i into *turn; false: another one is there. */
-static bool join_turn(const weft_graph *g, const weft_node *n, int i, int axis, const int32_t *held,
-                      int32_t *turn)
+/* Merges the offset of input i into *ring_offset; false: it differs. */
+static bool merge_ring_offset(const weft_graph *g, const weft_node *n, int i, int axis,
+                              const int32_t *held, int32_t *ring_offset)
 {
     if (i >= n->in_count || !weft_value_ok(n->in[i]) ||
         g->value[n->in[i].id].layout[axis].kind != WEFT_S || held[n->in[i].id] == ANY_BLOCK)
         return true;
     const int32_t is = held[n->in[i].id];
-    if (*turn != ANY_BLOCK && *turn != is)
+    if (*ring_offset != ANY_BLOCK && *ring_offset != is)
         return false;
-    *turn = is;
+    *ring_offset = is;
     return true;
 }
 
@@ -136,16 +142,16 @@ static int32_t modulo(int64_t a, int k)
     return (int32_t)((a % k + k) % k);
 }
 
-static bool turn_converted(const weft_node *n, int ranks, int32_t *turn)
+static bool shift_ring_offset(const weft_node *n, int ranks, int32_t *ring_offset)
 {
     const weft_attr_comm *a = n->attr;
     if (n->op == WEFT_OP_RING_SHIFT) {
-        const bool fits = *turn == ANY_BLOCK || *turn == modulo(a->held, ranks);
-        *turn = modulo((int64_t)a->held + a->shift, ranks);
+        const bool fits = *ring_offset == ANY_BLOCK || *ring_offset == modulo(a->held, ranks);
+        *ring_offset = modulo((int64_t)a->held + a->shift, ranks);
         return fits;
     }
-    const bool fits = *turn == ANY_BLOCK || *turn == 0;
-    *turn = 0;
+    const bool fits = *ring_offset == ANY_BLOCK || *ring_offset == 0;
+    *ring_offset = 0;
     return fits;
 }
 
@@ -154,23 +160,23 @@ static bool is_slot(const weft_node *n)
     return n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
 }
 
-static weft_status verify_turn(const weft_graph *g, int64_t index, int axis, int32_t *held)
+static weft_status verify_ring_offset(const weft_graph *g, int64_t index, int axis, int32_t *held)
 {
     const weft_node *n = g->node[index];
     const int ranks = g->mesh.axis[axis].size;
     const bool attends = (n->op == WEFT_OP_ATTENTION || n->op == WEFT_OP_ATTENTION_GRAD) &&
                          g->value[n->in[1].id].layout[axis].dim == 1;
-    /* it is made as its part; a record has whatever the program before put there */
+    /* sources hold their own block; slots hold what an earlier program wrote */
     const bool addressed = n->in_count == 0 && n->op != WEFT_OP_FILL && !is_slot(n);
     int32_t own = addressed ? 0 : ANY_BLOCK, keys = ANY_BLOCK;
     bool fits = true;
-    const int bias = n->op == WEFT_OP_ATTENTION ? 4 : 8; /* of the keys, as they are */
+    const int bias = n->op == WEFT_OP_ATTENTION ? 4 : 8; /* input of the keys, with their offset */
     for (int i = 0; i < n->in_count; i++) {
         const bool of_keys = attends && (i == 1 || i == 2 || i == bias);
-        fits = join_turn(g, n, i, axis, held, of_keys ? &keys : &own) && fits;
+        fits = merge_ring_offset(g, n, i, axis, held, of_keys ? &keys : &own) && fits;
     }
     if (weft_op_has(n->op, WEFT_TRAIT_CONVERTS) && ((const weft_attr_comm *)n->attr)->axis == axis)
-        fits = turn_converted(n, ranks, &own) && fits;
+        fits = shift_ring_offset(n, ranks, &own) && fits;
     for (int o = 0; o < n->out_count; o++)
         held[n->out[o].id] = attends && o > 0 && n->op == WEFT_OP_ATTENTION_GRAD ? keys : own;
     if (fits)
@@ -190,23 +196,22 @@ static bool goes_round(const weft_graph *g, int axis)
     return false;
 }
 
-static weft_status verify_turns(const weft_graph *g)
+static weft_status verify_ring_offsets(const weft_graph *g)
 {
     weft_status_code status = WEFT_OK;
-    int32_t *held = weft_alloc((g->value_count + 1) * (int64_t)sizeof *held);
-    if (!held)
-        return weft_fail(WEFT_E_MEMORY, "out of memory verifying a graph");
+    int32_t *held;
+    WEFT_TRY(WEFT_NEW(held, g->value_count + 1, "verifying a graph"));
     for (int axis = 0; axis < g->mesh.axis_count && status == WEFT_OK; axis++) {
         if (!goes_round(g, axis))
             continue;
         for (int64_t i = 0; i < g->node_count && status == WEFT_OK; i++)
-            status = verify_turn(g, i, axis, held);
+            status = verify_ring_offset(g, i, axis, held);
         for (int64_t i = 0; i < g->update_count && status == WEFT_OK; i++) {
             const weft_value v = g->update[i].value;
             if (g->value[v.id].layout[axis].kind == WEFT_S && held[v.id] > 0 &&
                 !is_slot(g->node[g->value[g->update[i].source.id].node]))
                 status = node_error(g, g->value[v.id].node,
-                                    "a state would keep a block that went round as its own");
+                                    "a state would store a block of another rank as its own");
         }
     }
     weft_free(held);
@@ -221,22 +226,22 @@ weft_status weft_graph_verify(const weft_graph *g)
     for (int64_t i = 0; i < g->node_count; i++)
         WEFT_TRY(verify_conversion(g, i));
     WEFT_TRY(verify_layouts(g));
-    WEFT_TRY(verify_turns(g));
+    WEFT_TRY(verify_ring_offsets(g));
     for (int64_t i = 0; i < g->output_count; i++)
         if (g->output[i].value.id < 0 || g->output[i].value.id >= g->value_count)
-            return weft_fail(WEFT_E_INTERNAL, "illegal graph: output \"%s\" is no value",
-                             g->output[i].name);
+            return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = g->output[i].name),
+                              "the output is not a value of the graph");
     for (int64_t i = 0; i < g->update_count; i++) {
         const weft_value_info *to = &g->value[g->update[i].source.id],
                               *from = &g->value[g->update[i].value.id];
         if (!weft_op_has(g->node[to->node]->op, WEFT_TRAIT_PERSISTENT) ||
             to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape))
-            return weft_fail(WEFT_E_INTERNAL, "illegal graph: update %lld does not fit its source",
-                             (long long)i);
+            return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = to->name),
+                              "update %" PRId64 " does not fit its source", i);
         for (int64_t j = 0; j < i; j++)
             if (g->update[j].source.id == g->update[i].source.id)
-                return weft_fail(WEFT_E_INTERNAL, "illegal graph: \"%s\" is updated twice",
-                                 to->name);
+                return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.key = to->name),
+                                  "the source is updated twice");
     }
     return WEFT_OK;
 }
@@ -284,7 +289,9 @@ void weft_graph_print_node(const weft_graph *g, int32_t index, weft_buf *out)
 void weft_graph_print(const weft_graph *g, weft_buf *out)
 {
     if (g->error != WEFT_OK)
-        weft_buf_printf(out, "# error: %s\n", g->error_text ? g->error_text : "out of memory");
+        weft_buf_printf(out, "# error: %s%s%s\n", g->error_scope ? g->error_scope : "",
+                        g->error_scope ? ": " : "",
+                        g->error_text ? g->error_text : "out of memory");
     for (int32_t i = 0; i < g->node_count; i++)
         weft_graph_print_node(g, i, out);
     weft_graph_print_ends(g, out);

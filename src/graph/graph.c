@@ -1,4 +1,6 @@
 /* The builder: nodes and values in an arena, scopes, the sticky error, outputs and updates. */
+#include "graph/graph.h"
+
 #include "graph/internal.h"
 
 #include <assert.h>
@@ -64,7 +66,7 @@ int64_t weft_graph_bytes(const weft_graph *g)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt, ...)
+weft_value weft_graph_fail(weft_graph *g, weft_message_class kind, const char *fmt, ...)
 {
     if (g->error != WEFT_OK)
         return WEFT_NONE; /* the first error is the one that explains the rest */
@@ -73,16 +75,18 @@ weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    g->error = code;
-    const bool scoped = g->scope.len > 0;
-    g->error_text = weft_arena_printf(g->arena, "%s%s%s", scoped ? g->scope.data : "",
-                                      scoped ? ": " : "", text);
+    g->error = (weft_status_code)weft_message_status(kind);
+    g->error_class = kind;
+    if (g->scope.len > 0)
+        g->error_scope = weft_arena_printf(g->arena, "%s", g->scope.data);
+    g->error_text = weft_arena_printf(g->arena, "%s", text);
     return WEFT_NONE;
 }
 
 static bool out_of_memory(weft_graph *g)
 {
-    weft_graph_fail(g, WEFT_E_MEMORY, "out of memory after %lld nodes", (long long)g->node_count);
+    weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory after %" PRId64 " nodes",
+                    g->node_count);
     return false;
 }
 
@@ -90,7 +94,8 @@ weft_status weft_graph_check(const weft_graph *g)
 {
     if (g->error == WEFT_OK)
         return WEFT_OK;
-    return weft_fail(g->error, "%s", g->error_text ? g->error_text : "out of memory");
+    return weft_error(g->error_class, WEFT_AT(.key = g->error_scope), "%s",
+                      g->error_text ? g->error_text : "out of memory");
 }
 
 /* ---- scopes -------------------------------------------------------------------------------- */
@@ -142,7 +147,7 @@ static uint64_t hash_name(const char *name)
     return h;
 }
 
-/* The slot of `name`: its own, or the empty one where it would go. */
+/* The slot of `name`: its own, or the empty one for inserting it. */
 static int64_t name_slot(const weft_graph *g, const char *name)
 {
     int64_t slot = (int64_t)(hash_name(name) & (uint64_t)(g->name_slots - 1));
@@ -151,13 +156,13 @@ static int64_t name_slot(const weft_graph *g, const char *name)
     return slot;
 }
 
-static bool names_make_room(weft_graph *g)
+static bool grow_name_table(weft_graph *g)
 {
     if (g->name_count * 2 < g->name_slots)
         return true;
     const int64_t old_slots = g->name_slots;
     int32_t *old = g->name_table;
-    int32_t *larger = weft_alloc((old_slots ? old_slots * 2 : 64) * (int64_t)sizeof *larger);
+    int32_t *larger = weft_calloc(old_slots ? old_slots * 2 : 64, sizeof *larger);
     if (!larger)
         return out_of_memory(g);
     g->name_table = larger;
@@ -169,14 +174,15 @@ static bool names_make_room(weft_graph *g)
     return true;
 }
 
-/* False: the name is taken. */
+/* Adds a source's name; false: the name exists. */
 static bool name_add(weft_graph *g, weft_value v)
 {
-    if (!names_make_room(g))
+    if (!grow_name_table(g))
         return false;
     const int64_t slot = name_slot(g, g->value[v.id].name);
     if (g->name_table[slot]) {
-        weft_graph_fail(g, WEFT_E_ARG, "the name \"%s\" is used twice", g->value[v.id].name);
+        weft_graph_fail(g, WEFT_MSG_ARGUMENT_INVALID, "the name \"%s\" is used twice",
+                        g->value[v.id].name);
         return false;
     }
     g->name_table[slot] = v.id + 1;
@@ -208,21 +214,21 @@ static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_val
                          int in_count)
 {
     if (in_count < info->min_inputs || in_count > info->max_inputs) {
-        weft_graph_fail(g, WEFT_E_INTERNAL, "%s: %d inputs, %d to %d wanted", info->name, in_count,
-                        info->min_inputs, info->max_inputs);
+        weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "%s: %d inputs, not %d to %d", info->name,
+                        in_count, info->min_inputs, info->max_inputs);
         return false;
     }
     for (int i = 0; i < in_count; i++)
         if ((!weft_value_ok(in[i]) && i < info->min_inputs) || in[i].id >= g->value_count) {
-            weft_graph_fail(g, WEFT_E_INTERNAL, "%s: input %d is no value of this graph",
+            weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "%s: input %d is not a value of this graph",
                             info->name, i);
             return false;
         }
     return true;
 }
 
-/* Takes over one count of `blob`. */
-static bool blob_keep(weft_graph *g, weft_blob *blob)
+/* Takes ownership of one reference to `blob`. */
+static bool blob_adopt(weft_graph *g, weft_blob *blob)
 {
     if (weft_grow((void **)&g->blob, g->blob_count, &g->blob_capacity, sizeof *g->blob) !=
         WEFT_OK) {
@@ -242,15 +248,15 @@ void *weft_graph_blob(weft_graph *g, int64_t bytes, weft_blob **out)
     }
     atomic_init(&(*out)->holders, 1);
     (*out)->bytes = bytes;
-    return blob_keep(g, *out) ? (*out)->data : NULL;
+    return blob_adopt(g, *out) ? (*out)->data : NULL;
 }
 
-/* What the caller gives is copied once; what another graph has is shared. */
+/* Copies data of the caller once; shares data of another graph. */
 static bool hold_constant(weft_graph *g, weft_attr_constant *a)
 {
     if (a->blob) {
         atomic_fetch_add(&a->blob->holders, 1);
-        return blob_keep(g, a->blob);
+        return blob_adopt(g, a->blob);
     }
     const int64_t bytes = weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype);
     void *copy = weft_graph_blob(g, bytes, &a->blob);
@@ -265,7 +271,7 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
 {
     const int slots = in_count > WEFT_MAX_INPUTS ? in_count : WEFT_MAX_INPUTS;
     weft_node *node = weft_arena_alloc(g->arena, sizeof *node);
-    weft_value *own_in = weft_arena_alloc(g->arena, slots * (int64_t)sizeof *own_in);
+    weft_value *own_in = weft_arena_calloc(g->arena, slots, sizeof *own_in);
     const weft_op_info *info = weft_op_get(op);
     void *own_attr = weft_arena_alloc(g->arena, info->attr_bytes);
     const char *scope = scope_name(g);
@@ -307,7 +313,7 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
     return node;
 }
 
-/* ---- layouts of what is built on a mesh ---------------------------------------------------- */
+/* ---- layouts of nodes built on a mesh ------------------------------------------------------ */
 
 static weft_layout converted_to(const weft_node *n)
 {
@@ -333,7 +339,8 @@ bool weft_layout_same(weft_layout a, weft_layout b)
     return a.kind == b.kind && (a.kind != WEFT_S || a.dim == b.dim);
 }
 
-/* A row of the op's rule that needs what the inputs are; whole operands may be R or V. */
+/* Whether a row of the op's rule requires the layouts that the inputs have; unsharded operands may
+ * be R or V. */
 static bool fits_row(const weft_graph *g, const weft_node *n, int axis,
                      const weft_layout_choice *row)
 {
@@ -353,8 +360,8 @@ static bool converts_axis(const weft_node *n, int axis)
            ((const weft_attr_comm *)n->attr)->axis == axis;
 }
 
-/* What follows from the layouts of the inputs; UNKNOWN where no rule says it. Passes that know
- * better set the layout afterwards. */
+/* Derives the layouts of the outputs from the inputs; UNKNOWN if no rule determines them. Passes
+ * may set the layout afterwards. */
 static void derive_layouts(weft_graph *g, const weft_node *n)
 {
     for (int a = 0; a < g->mesh.axis_count; a++) {
@@ -408,14 +415,20 @@ void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count
     static const weft_attr_none none = {0};
     const weft_op_info *info = weft_op_get(op);
     weft_op_out outs[WEFT_MAX_OUTPUTS] = {0};
-    int out_count = 1;
+    weft_inference inference = {.graph = g,
+                                .op = op,
+                                .in = in,
+                                .in_count = in_count,
+                                .attr = attr ? attr : &none,
+                                .out = outs,
+                                .count = 1};
     if (!check_inputs(g, info, in, in_count))
         return;
-    if (!info->infer(g, op, in, in_count, attr ? attr : (const void *)&none, outs, &out_count)) {
-        weft_graph_fail(g, WEFT_E_SHAPE, "%s: inputs do not fit", info->name);
+    if (!info->infer(&inference)) {
+        weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE, "%s: inputs do not fit", info->name);
         return;
     }
-    weft_node *node = append_node(g, op, in, in_count, attr, outs, out_count);
+    weft_node *node = append_node(g, op, in, in_count, attr, outs, inference.count);
     if (node) {
         derive_layouts(g, node);
         memcpy(out, node->out, sizeof node->out);
@@ -471,7 +484,7 @@ weft_value weft_state_like(weft_graph *g, const char *name, weft_value like, int
     weft_attr_source attr = *(const weft_attr_source *)g->node[info->node]->attr;
     attr.dtype = WEFT_F32;
     attr.init = init;
-    attr.frozen = attr.away = false;
+    attr.frozen = attr.offloaded = false;
     if (dim >= 0) {
         int coordinate[WEFT_MAX_AXES];
         int64_t start;
@@ -546,7 +559,8 @@ void weft_output(weft_graph *g, const char *name, weft_value value)
         return;
     for (int64_t i = 0; i < g->output_count; i++)
         if (!strcmp(g->output[i].name, name)) {
-            weft_graph_fail(g, WEFT_E_ARG, "the output name \"%s\" is used twice", name);
+            weft_graph_fail(g, WEFT_MSG_ARGUMENT_INVALID, "the output name \"%s\" is used twice",
+                            name);
             return;
         }
     char *copy = weft_arena_strdup(g->arena, name);
@@ -564,12 +578,12 @@ void weft_update(weft_graph *g, weft_value source_value, weft_value value)
         return;
     const weft_value_info *to = &g->value[source_value.id], *from = &g->value[value.id];
     if (!weft_op_has(g->node[to->node]->op, WEFT_TRAIT_PERSISTENT)) {
-        weft_graph_fail(g, WEFT_E_ARG, "update: only params and states persist");
+        weft_graph_fail(g, WEFT_MSG_ARGUMENT_INVALID, "update: only params and states persist");
         return;
     }
     if (to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape)) {
         char a[96], b[96];
-        weft_graph_fail(g, WEFT_E_SHAPE, "update of %s: %s does not fit %s", to->name,
+        weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE, "update of %s: %s does not fit %s", to->name,
                         weft_format_value(g, value, a), weft_format_value(g, source_value, b));
         return;
     }
@@ -677,7 +691,7 @@ int64_t weft_graph_param_count(const weft_graph *g)
 const weft_value *weft_graph_params(weft_graph *g, int *count)
 {
     *count = 0;
-    weft_value *list = weft_arena_alloc(g->arena, (g->node_count + 1) * (int64_t)sizeof *list);
+    weft_value *list = weft_arena_calloc(g->arena, g->node_count + 1, sizeof *list);
     if (!list) {
         out_of_memory(g);
         return NULL;
@@ -696,7 +710,7 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
         return;
     weft_value few[WEFT_MAX_INPUTS], *in = few, out[WEFT_MAX_OUTPUTS];
     if (node->in_count > WEFT_MAX_INPUTS)
-        in = weft_alloc(node->in_count * (int64_t)sizeof *in);
+        in = weft_calloc(node->in_count, sizeof *in);
     if (!in) {
         out_of_memory(to);
         return;
@@ -727,6 +741,6 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
     if (weft_value_ok(out[0])) {
         weft_node *made = to->node[to->value[out[0].id].node];
         made->recompute = node->recompute;
-        made->away = node->away;
+        made->offload = node->offload;
     }
 }

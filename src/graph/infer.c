@@ -1,5 +1,7 @@
-/* Shape inference, one function per family of ops. Each reports what does not fit with op, operands
- * and shapes. */
+/* Shape inference, one function per family of ops. Each reports mismatches with op, operands and
+ * shapes. */
+#include "graph/infer.h"
+
 #include "graph/internal.h"
 
 #include <stdio.h>
@@ -35,8 +37,7 @@ const char *weft_format_shape(const weft_shape *shape, char text[96])
 {
     int at = snprintf(text, 96, "[");
     for (int i = 0; i < shape->rank && i < WEFT_MAX_RANK; i++)
-        at += snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? "," : "",
-                       (long long)shape->dim[i]);
+        at += snprintf(text + at, (size_t)(96 - at), "%s%" PRId64, i ? "," : "", shape->dim[i]);
     snprintf(text + at, (size_t)(96 - at), "]");
     return text;
 }
@@ -54,18 +55,19 @@ const char *weft_format_value(const weft_graph *g, weft_value v, char text[96])
     return text;
 }
 
-static bool bad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const char *why)
+static bool bad(const weft_inference *node, const char *why)
 {
     char text[512] = "", one[96];
-    for (int i = 0, at = 0; i < in_count && at < 400; i++)
+    for (int i = 0, at = 0; i < node->in_count && at < 400; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i ? ", " : "",
-                       weft_format_value(g, in[i], one));
-    weft_graph_fail(g, WEFT_E_SHAPE, "%s: %s; operands %s", weft_op_get(op)->name, why, text);
+                       weft_format_value(node->graph, node->in[i], one));
+    weft_graph_fail(node->graph, WEFT_MSG_GRAPH_SHAPE, "%s: %s; operands %s",
+                    weft_op_get(node->op)->name, why, text);
     return false;
 }
 
-/* Sizes that no tensor can have: negative, or more elements than an int64_t of bytes holds. */
-static bool legal_shape(weft_graph *g, weft_op op, const weft_shape *shape)
+/* False for sizes that no tensor can have: negative, or more bytes than an int64_t holds. */
+static bool legal_shape(const weft_inference *node, const weft_shape *shape)
 {
     int64_t count = 1;
     bool ok = shape->rank >= 0 && shape->rank <= WEFT_MAX_RANK;
@@ -75,18 +77,18 @@ static bool legal_shape(weft_graph *g, weft_op op, const weft_shape *shape)
     }
     if (!ok) {
         char text[96];
-        weft_graph_fail(g, WEFT_E_SHAPE,
+        weft_graph_fail(node->graph, WEFT_MSG_GRAPH_SHAPE,
                         "%s: %s is no legal shape (rank at most %d, sizes not negative)",
-                        weft_op_get(op)->name, weft_format_shape(shape, text), WEFT_MAX_RANK);
+                        weft_op_get(node->op)->name, weft_format_shape(shape, text), WEFT_MAX_RANK);
     }
     return ok;
 }
 
-#define INFO(i)  (&g->value[in[i].id])
+#define INFO(i)  (&node->graph->value[node->in[i].id])
 #define SHAPE(i) (&INFO(i)->shape)
 
-/* The dtype of a result: floats of two widths compute in f32, or in f64 beside one; beside integers
- * the float. */
+/* The dtype of a result. Floats of different widths: f32, or f64 if one is f64. A float and an
+ * integer: the float. */
 static weft_dtype joint_dtype(weft_dtype a, weft_dtype b)
 {
     if (a == b)
@@ -98,290 +100,264 @@ static weft_dtype joint_dtype(weft_dtype a, weft_dtype b)
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
-bool weft_infer_source(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_source(weft_inference *node)
 {
-    (void)in, (void)in_count;
-    if (op == WEFT_OP_CONSTANT) {
-        const weft_attr_constant *a = attr;
-        out[0] = (weft_op_out){a->dtype, a->shape};
+    if (node->op == WEFT_OP_CONSTANT) {
+        const weft_attr_constant *a = node->attr;
+        node->out[0] = (weft_op_out){a->dtype, a->shape};
     } else {
-        const weft_attr_source *a = attr;
-        out[0] = (weft_op_out){a->dtype, a->shape};
+        const weft_attr_source *a = node->attr;
+        node->out[0] = (weft_op_out){a->dtype, a->shape};
     }
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_fill(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                     const void *attr, weft_op_out *out, int *count)
+bool weft_infer_fill(weft_inference *node)
 {
-    (void)in, (void)in_count;
-    const weft_attr_fill *a = attr;
-    out[0] = (weft_op_out){a->dtype, a->shape};
-    *count = 1;
-    return legal_shape(g, op, &a->shape);
+    const weft_attr_fill *a = node->attr;
+    node->out[0] = (weft_op_out){a->dtype, a->shape};
+    node->count = 1;
+    return legal_shape(node, &a->shape);
 }
 
-bool weft_infer_random(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_random(weft_inference *node)
 {
-    const weft_attr_random *a = attr;
+    const weft_attr_random *a = node->attr;
     if (INFO(0)->dtype != WEFT_I64 || SHAPE(0)->rank != 1 || a->shape.rank < 1 ||
         a->shape.dim[0] != SHAPE(0)->dim[0])
-        return bad(g, op, in, in_count, "wants keys i64 (B) and a shape (B, ...)");
-    out[0] = (weft_op_out){WEFT_F32, a->shape};
-    *count = 1;
-    return legal_shape(g, op, &a->shape);
+        return bad(node, "needs keys i64 (B) and a shape (B, ...)");
+    node->out[0] = (weft_op_out){WEFT_F32, a->shape};
+    node->count = 1;
+    return legal_shape(node, &a->shape);
 }
 
 /* ---- elementwise --------------------------------------------------------------------------- */
 
-bool weft_infer_unary(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                      const void *attr, weft_op_out *out, int *count)
+bool weft_infer_unary(weft_inference *node)
 {
-    (void)in_count, (void)attr, (void)op;
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    *count = 1;
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_cast(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                     const void *attr, weft_op_out *out, int *count)
+bool weft_infer_cast(weft_inference *node)
 {
-    (void)in_count, (void)op;
-    out[0] = (weft_op_out){((const weft_attr_cast *)attr)->dtype, *SHAPE(0)};
-    *count = 1;
+    node->out[0] = (weft_op_out){((const weft_attr_cast *)node->attr)->dtype, *SHAPE(0)};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_same2(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                      const void *attr, weft_op_out *out, int *count)
+bool weft_infer_same2(weft_inference *node)
 {
-    (void)attr;
     if (!weft_shape_equal(SHAPE(0), SHAPE(1)))
-        return bad(g, op, in, in_count, "shapes must be equal");
-    out[0] = (weft_op_out){INFO(1)->dtype, *SHAPE(0)};
-    *count = 1;
+        return bad(node, "shapes must be equal");
+    node->out[0] = (weft_op_out){INFO(1)->dtype, *SHAPE(0)};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_binary(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_binary(weft_inference *node)
 {
-    (void)attr;
     const weft_shape *a = SHAPE(0), *b = SHAPE(1);
     if (a->rank != b->rank)
-        return bad(g, op, in, in_count, "ranks differ");
+        return bad(node, "ranks differ");
     weft_shape shape = *a;
     for (int i = 0; i < a->rank; i++) {
         if (a->dim[i] != b->dim[i] && a->dim[i] != 1 && b->dim[i] != 1)
-            return bad(g, op, in, in_count, "sizes must be equal or 1");
+            return bad(node, "sizes must be equal or 1");
         shape.dim[i] = a->dim[i] == 1 ? b->dim[i] : a->dim[i];
     }
-    out[0] = (weft_op_out){joint_dtype(INFO(0)->dtype, INFO(1)->dtype), shape};
-    *count = 1;
+    node->out[0] = (weft_op_out){joint_dtype(INFO(0)->dtype, INFO(1)->dtype), shape};
+    node->count = 1;
     return true;
 }
 
 /* ---- reductions and shapes ----------------------------------------------------------------- */
 
-bool weft_infer_sum(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                    weft_op_out *out, int *count)
+bool weft_infer_sum(weft_inference *node)
 {
-    const uint32_t dims = ((const weft_attr_sum *)attr)->dims;
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    const uint32_t dims = ((const weft_attr_sum *)node->attr)->dims;
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
     if (dims >> SHAPE(0)->rank)
-        return bad(g, op, in, in_count, "a dim to reduce does not exist");
+        return bad(node, "a dim to reduce does not exist");
     for (int i = 0; i < SHAPE(0)->rank; i++)
         if (dims >> i & 1)
-            out[0].shape.dim[i] = 1;
-    *count = 1;
+            node->out[0].shape.dim[i] = 1;
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_broadcast(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_broadcast(weft_inference *node)
 {
-    const weft_shape *to = &((const weft_attr_shape *)attr)->shape;
+    const weft_shape *to = &((const weft_attr_shape *)node->attr)->shape;
     if (to->rank != SHAPE(0)->rank)
-        return bad(g, op, in, in_count, "ranks differ");
+        return bad(node, "ranks differ");
     for (int i = 0; i < to->rank; i++)
         if (SHAPE(0)->dim[i] != to->dim[i] && SHAPE(0)->dim[i] != 1)
-            return bad(g, op, in, in_count, "only sizes of 1 grow");
-    out[0] = (weft_op_out){INFO(0)->dtype, *to};
-    *count = 1;
-    return legal_shape(g, op, to);
+            return bad(node, "only sizes of 1 grow");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *to};
+    node->count = 1;
+    return legal_shape(node, to);
 }
 
-bool weft_infer_reshape(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                        const void *attr, weft_op_out *out, int *count)
+bool weft_infer_reshape(weft_inference *node)
 {
-    const weft_shape *to = &((const weft_attr_shape *)attr)->shape;
-    if (!legal_shape(g, op, to))
+    const weft_shape *to = &((const weft_attr_shape *)node->attr)->shape;
+    if (!legal_shape(node, to))
         return false;
     if (weft_shape_count(to) != weft_shape_count(SHAPE(0))) {
         char text[96], why[160];
         snprintf(why, sizeof why, "cannot become %s: the number of elements differs",
                  weft_format_shape(to, text));
-        return bad(g, op, in, in_count, why);
+        return bad(node, why);
     }
-    out[0] = (weft_op_out){INFO(0)->dtype, *to};
-    *count = 1;
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *to};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_permute(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                        const void *attr, weft_op_out *out, int *count)
+bool weft_infer_permute(weft_inference *node)
 {
-    const int *perm = ((const weft_attr_permute *)attr)->perm;
+    const int *perm = ((const weft_attr_permute *)node->attr)->perm;
     uint32_t seen = 0;
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
     for (int i = 0; i < SHAPE(0)->rank; i++) {
         if (perm[i] < 0 || perm[i] >= SHAPE(0)->rank || seen >> perm[i] & 1)
-            return bad(g, op, in, in_count, "not a permutation of the dims");
+            return bad(node, "not a permutation of the dims");
         seen |= 1u << perm[i];
-        out[0].shape.dim[i] = SHAPE(0)->dim[perm[i]];
+        node->out[0].shape.dim[i] = SHAPE(0)->dim[perm[i]];
     }
-    *count = 1;
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_slice(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                      const void *attr, weft_op_out *out, int *count)
+bool weft_infer_slice(weft_inference *node)
 {
-    const weft_attr_slice *a = attr;
+    const weft_attr_slice *a = node->attr;
     if (a->dim < 0 || a->dim >= SHAPE(0)->rank || a->start < 0 || a->len < 0 ||
         a->start > SHAPE(0)->dim[a->dim] - a->len) {
         char why[128];
-        snprintf(why, sizeof why, "[%lld, %lld) of dim %d is outside", (long long)a->start,
-                 (long long)(a->start + a->len), a->dim);
-        return bad(g, op, in, in_count, why);
+        snprintf(why, sizeof why, "[%" PRId64 ", %" PRId64 ") of dim %d is outside", a->start,
+                 a->start + a->len, a->dim);
+        return bad(node, why);
     }
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[0].shape.dim[a->dim] = a->len;
-    *count = 1;
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0].shape.dim[a->dim] = a->len;
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_pad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                    weft_op_out *out, int *count)
+bool weft_infer_pad(weft_inference *node)
 {
-    const weft_attr_pad *a = attr;
+    const weft_attr_pad *a = node->attr;
     if (a->dim < 0 || a->dim >= SHAPE(0)->rank || a->before < 0 || a->after < 0)
-        return bad(g, op, in, in_count, "no such dim, or a negative padding");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[0].shape.dim[a->dim] += a->before + a->after;
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "no such dim, or a negative padding");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0].shape.dim[a->dim] += a->before + a->after;
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_concat(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_concat(weft_inference *node)
 {
-    const int dim = ((const weft_attr_concat *)attr)->dim;
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    const int dim = ((const weft_attr_concat *)node->attr)->dim;
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
     if (dim < 0 || dim >= SHAPE(0)->rank)
-        return bad(g, op, in, in_count, "no such dim");
-    for (int i = 1; i < in_count; i++) {
+        return bad(node, "no such dim");
+    for (int i = 1; i < node->in_count; i++) {
         weft_shape expected = *SHAPE(0);
-        if (!weft_value_ok(in[i]) || SHAPE(i)->rank != expected.rank ||
+        if (!weft_value_ok(node->in[i]) || SHAPE(i)->rank != expected.rank ||
             INFO(i)->dtype != INFO(0)->dtype)
-            return bad(g, op, in, in_count, "ranks or types differ");
+            return bad(node, "ranks or types differ");
         expected.dim[dim] = SHAPE(i)->dim[dim];
         if (!weft_shape_equal(&expected, SHAPE(i)))
-            return bad(g, op, in, in_count, "sizes beside the joined dim differ");
-        out[0].shape.dim[dim] += SHAPE(i)->dim[dim];
+            return bad(node, "sizes beside the joined dim differ");
+        node->out[0].shape.dim[dim] += SHAPE(i)->dim[dim];
     }
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
 /* ---- contractions -------------------------------------------------------------------------- */
 
-bool weft_infer_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_matmul(weft_inference *node)
 {
-    const weft_attr_matmul *t = attr;
+    const weft_attr_matmul *t = node->attr;
     const weft_shape *a = SHAPE(0), *b = SHAPE(1);
     if (a->rank < 2 || b->rank < 2 || (b->rank != a->rank && b->rank != 2))
-        return bad(g, op, in, in_count, "ranks must be 2 or more, and equal or the second 2");
+        return bad(node, "ranks must be 2 or more, and equal or the second 2");
     const int64_t m = a->dim[a->rank - (t->trans_a ? 1 : 2)],
                   ka = a->dim[a->rank - (t->trans_a ? 2 : 1)];
     const int64_t n = b->dim[b->rank - (t->trans_b ? 2 : 1)],
                   kb = b->dim[b->rank - (t->trans_b ? 1 : 2)];
     if (ka != kb)
-        return bad(g, op, in, in_count, "contracted sizes differ");
+        return bad(node, "contracted sizes differ");
     for (int i = 0; b->rank == a->rank && i < a->rank - 2; i++)
         if (a->dim[i] != b->dim[i])
-            return bad(g, op, in, in_count, "leading sizes differ");
-    out[0] = (weft_op_out){joint_dtype(INFO(0)->dtype, INFO(1)->dtype), *a};
-    out[0].shape.dim[a->rank - 2] = m;
-    out[0].shape.dim[a->rank - 1] = n;
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+            return bad(node, "leading sizes differ");
+    node->out[0] = (weft_op_out){joint_dtype(INFO(0)->dtype, INFO(1)->dtype), *a};
+    node->out[0].shape.dim[a->rank - 2] = m;
+    node->out[0].shape.dim[a->rank - 1] = n;
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_linear(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_linear(weft_inference *node)
 {
-    (void)attr;
     const weft_shape *x = SHAPE(0), *w = SHAPE(1);
     if (x->rank < 1 || w->rank != 2 || x->dim[x->rank - 1] != w->dim[1])
-        return bad(g, op, in, in_count, "wants x (..., K), w (N, K)");
-    if (in_count > 2 && weft_value_ok(in[2]) &&
+        return bad(node, "wants x (..., K), w (N, K)");
+    if (node->in_count > 2 && weft_value_ok(node->in[2]) &&
         (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
-        return bad(g, op, in, in_count, "wants a bias (N)");
-    out[0] = (weft_op_out){INFO(0)->dtype, *x};
-    out[0].shape.dim[x->rank - 1] = w->dim[0];
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "needs a bias (N)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *x};
+    node->out[0].shape.dim[x->rank - 1] = w->dim[0];
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_conv3d(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_conv3d(weft_inference *node)
 {
-    const weft_attr_conv *a = attr;
+    const weft_attr_conv *a = node->attr;
     const weft_shape *x = SHAPE(0), *w = SHAPE(1);
     if (x->rank != 5 || w->rank != 5 || x->dim[4] != w->dim[1])
-        return bad(g, op, in, in_count, "wants x (B,T,Y,X,I), w (O,I,kt,ky,kx)");
-    if (in_count > 2 && weft_value_ok(in[2]) &&
+        return bad(node, "needs x (B,T,Y,X,I), w (O,I,kt,ky,kx)");
+    if (node->in_count > 2 && weft_value_ok(node->in[2]) &&
         (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
-        return bad(g, op, in, in_count, "wants a bias (O)");
-    out[0] = (weft_op_out){INFO(0)->dtype, *x};
-    out[0].shape.dim[4] = w->dim[0];
+        return bad(node, "needs a bias (O)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *x};
+    node->out[0].shape.dim[4] = w->dim[0];
     for (int i = 0; i < 3; i++) {
         const int64_t padded = x->dim[1 + i] + a->before[i] + a->after[i];
         if (a->stride[i] < 1 || a->before[i] < 0 || a->after[i] < 0 || padded < w->dim[2 + i])
-            return bad(g, op, in, in_count,
+            return bad(node,
                        "the kernel is larger than the padded input, or a stride is not positive");
-        out[0].shape.dim[1 + i] = (padded - w->dim[2 + i]) / a->stride[i] + 1;
+        node->out[0].shape.dim[1 + i] = (padded - w->dim[2 + i]) / a->stride[i] + 1;
     }
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_conv3d_dx(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_conv3d_dx(weft_inference *node)
 {
-    const weft_attr_conv *a = attr;
+    const weft_attr_conv *a = node->attr;
     if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || a->x_shape.rank != 5 ||
         SHAPE(0)->dim[4] != SHAPE(1)->dim[0] || a->x_shape.dim[4] != SHAPE(1)->dim[1])
-        return bad(g, op, in, in_count, "wants dy (B,T',Y',X',O), w (O,I,kt,ky,kx)");
-    out[0] = (weft_op_out){INFO(0)->dtype, a->x_shape};
-    *count = 1;
+        return bad(node, "needs dy (B,T',Y',X',O), w (O,I,kt,ky,kx)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, a->x_shape};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_conv3d_dw(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_conv3d_dw(weft_inference *node)
 {
-    const weft_attr_conv *a = attr;
+    const weft_attr_conv *a = node->attr;
     if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || SHAPE(0)->dim[0] != SHAPE(1)->dim[0])
-        return bad(g, op, in, in_count, "wants x (B,T,Y,X,I), dy (B,T',Y',X',O)");
-    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(SHAPE(1)->dim[4], SHAPE(0)->dim[4], a->kernel[0],
-                                                a->kernel[1], a->kernel[2])};
-    *count = 1;
+        return bad(node, "needs x (B,T,Y,X,I), dy (B,T',Y',X',O)");
+    node->out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(SHAPE(1)->dim[4], SHAPE(0)->dim[4],
+                                                      a->kernel[0], a->kernel[1], a->kernel[2])};
+    node->count = 1;
     return true;
 }
 
@@ -392,71 +368,66 @@ static bool is_key_bias(const weft_graph *g, weft_value v, const weft_shape *k)
            s->dim[1] == k->dim[1];
 }
 
-bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_attention(weft_inference *node)
 {
-    (void)attr;
     const weft_shape *q = SHAPE(0), *k = SHAPE(1);
     if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[2] != k->dim[2] ||
         q->dim[3] != k->dim[3])
-        return bad(g, op, in, in_count, "wants q (B,Sq,H,D), k and v (B,Sk,H,D)");
-    const bool packed = in_count > 3 && weft_value_ok(in[3]);
+        return bad(node, "needs q (B,Sq,H,D), k and v (B,Sk,H,D)");
+    const bool packed = node->in_count > 3 && weft_value_ok(node->in[3]);
     if (packed && (INFO(3)->dtype != WEFT_I32 || SHAPE(3)->rank != 2 || SHAPE(3)->dim[1] != 4))
-        return bad(g, op, in, in_count, "segments are i32 (N,4)");
-    if (in_count > 4 && weft_value_ok(in[4]) && (packed || !is_key_bias(g, in[4], k)))
-        return bad(g, op, in, in_count, "a bias is f32 (B,Sk), without segments");
+        return bad(node, "segments are i32 (N,4)");
+    if (node->in_count > 4 && weft_value_ok(node->in[4]) &&
+        (packed || !is_key_bias(node->graph, node->in[4], k)))
+        return bad(node, "a bias is f32 (B,Sk), without segments");
     if (q->dim[0] != k->dim[0])
-        return bad(g, op, in, in_count, "batches differ");
-    out[0] = (weft_op_out){INFO(0)->dtype, *q};
-    out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
-    *count = 2;
+        return bad(node, "batches differ");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *q};
+    node->out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
+    node->count = 2;
     return true;
 }
 
-/* (B,H,S) beside (B,S,H,D) */
+/* lse (B,H,S) for out (B,S,H,D) */
 static bool is_lse_of(const weft_shape *lse, const weft_shape *out)
 {
     return lse->rank == 3 && lse->dim[0] == out->dim[0] && lse->dim[1] == out->dim[2] &&
            lse->dim[2] == out->dim[1];
 }
 
-bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                               const void *attr, weft_op_out *out, int *count)
+bool weft_infer_attention_grad(weft_inference *node)
 {
-    (void)attr;
     if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) ||
         !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)) ||
         !is_lse_of(SHAPE(4), SHAPE(0)) ||
-        (in_count > 7 && weft_value_ok(in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))) ||
-        (in_count > 8 && weft_value_ok(in[8]) && !is_key_bias(g, in[8], SHAPE(1))))
-        return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout, segments, dlse, bias");
+        (node->in_count > 7 && weft_value_ok(node->in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))) ||
+        (node->in_count > 8 && weft_value_ok(node->in[8]) &&
+         !is_key_bias(node->graph, node->in[8], SHAPE(1))))
+        return bad(node, "needs q, k, v, out, lse, dout, segments, dlse, bias");
     for (int i = 0; i < 3; i++)
-        out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
-    *count = 3;
+        node->out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
+    node->count = 3;
     return true;
 }
 
-bool weft_infer_attention_merge(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                                const void *attr, weft_op_out *out, int *count)
+bool weft_infer_attention_merge(weft_inference *node)
 {
-    (void)attr;
     if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(2)) ||
         !is_lse_of(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(1), SHAPE(3)))
-        return bad(g, op, in, in_count, "wants out (B,S,H,D) and lse (B,H,S) of two parts");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[1] = (weft_op_out){WEFT_F32, *SHAPE(1)};
-    *count = 2;
+        return bad(node, "needs out (B,S,H,D) and lse (B,H,S) of two parts");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[1] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    node->count = 2;
     return true;
 }
 
-bool weft_infer_attention_merge_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                                     const void *attr, weft_op_out *out, int *count)
+bool weft_infer_attention_merge_grad(weft_inference *node)
 {
-    if (!weft_infer_attention_merge(g, op, in, 4, attr, out, count))
+    if (!weft_infer_attention_merge(node))
         return false;
     if (!weft_shape_equal(SHAPE(4), SHAPE(0)) ||
-        (in_count > 5 && weft_value_ok(in[5]) && !weft_shape_equal(SHAPE(5), SHAPE(1))))
-        return bad(g, op, in, in_count, "wants out, lse of a part and of both, dout, dlse");
+        (node->in_count > 5 && weft_value_ok(node->in[5]) && !weft_shape_equal(SHAPE(5), SHAPE(1))))
+        return bad(node, "needs out, lse of a part and of both, dout, dlse");
     return true;
 }
 
@@ -470,32 +441,28 @@ static bool is_row(const weft_graph *g, weft_value v, const weft_shape *x)
     return s->rank == 1 && s->dim[0] == x->dim[x->rank - 1];
 }
 
-bool weft_infer_norm(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                     const void *attr, weft_op_out *out, int *count)
+bool weft_infer_norm(weft_inference *node)
 {
-    (void)attr;
     if (SHAPE(0)->rank < 1)
-        return bad(g, op, in, in_count, "wants x (..., C)");
-    for (int i = 1; i < in_count; i++)
-        if (!is_row(g, in[i], SHAPE(0)))
-            return bad(g, op, in, in_count, "gamma and beta are (C)");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    *count = 1;
+        return bad(node, "needs x (..., C)");
+    for (int i = 1; i < node->in_count; i++)
+        if (!is_row(node->graph, node->in[i], SHAPE(0)))
+            return bad(node, "gamma and beta are (C)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_norm_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_norm_grad(weft_inference *node)
 {
-    (void)attr;
-    const bool affine = in_count > 2 && weft_value_ok(in[2]);
+    const bool affine = node->in_count > 2 && weft_value_ok(node->in[2]);
     if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(0)->rank < 1 ||
-        (affine && !is_row(g, in[2], SHAPE(0))))
-        return bad(g, op, in, in_count, "wants x and dy (..., C), gamma (C)");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    *count = affine ? (op == WEFT_OP_LAYER_NORM_GRAD ? 3 : 2) : 1;
-    for (int i = 1; i < *count; i++)
-        out[i] = (weft_op_out){WEFT_F32, *SHAPE(2)};
+        (affine && !is_row(node->graph, node->in[2], SHAPE(0))))
+        return bad(node, "needs x and dy (..., C), gamma (C)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->count = affine ? (node->op == WEFT_OP_LAYER_NORM_GRAD ? 3 : 2) : 1;
+    for (int i = 1; i < node->count; i++)
+        node->out[i] = (weft_op_out){WEFT_F32, *SHAPE(2)};
     return true;
 }
 
@@ -509,47 +476,39 @@ static bool broadcasts_to(const weft_shape *small, const weft_shape *x)
     return true;
 }
 
-bool weft_infer_modulate(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                         const void *attr, weft_op_out *out, int *count)
+bool weft_infer_modulate(weft_inference *node)
 {
-    (void)attr;
     if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !broadcasts_to(SHAPE(2), SHAPE(0)) ||
-        (op == WEFT_OP_GATED_ADD && !weft_shape_equal(SHAPE(0), SHAPE(1))) ||
-        (op == WEFT_OP_MODULATE && !weft_shape_equal(SHAPE(1), SHAPE(2))))
-        return bad(g, op, in, in_count, "operands do not broadcast to the first");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    *count = 1;
+        (node->op == WEFT_OP_GATED_ADD && !weft_shape_equal(SHAPE(0), SHAPE(1))) ||
+        (node->op == WEFT_OP_MODULATE && !weft_shape_equal(SHAPE(1), SHAPE(2))))
+        return bad(node, "operands do not broadcast to the first");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_modulate_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                              const void *attr, weft_op_out *out, int *count)
+bool weft_infer_modulate_grad(weft_inference *node)
 {
-    (void)attr;
     if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(0), SHAPE(2)))
-        return bad(g, op, in, in_count, "wants x, scale, dy");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[1] = out[2] = (weft_op_out){WEFT_F32, *SHAPE(1)};
-    *count = 3;
+        return bad(node, "needs x, scale, dy");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[1] = node->out[2] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    node->count = 3;
     return true;
 }
 
-bool weft_infer_gated_add_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                               const void *attr, weft_op_out *out, int *count)
+bool weft_infer_gated_add_grad(weft_inference *node)
 {
-    (void)attr;
     if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(0), SHAPE(2)))
-        return bad(g, op, in, in_count, "wants y, gate, dout");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[1] = (weft_op_out){WEFT_F32, *SHAPE(1)};
-    *count = 2;
+        return bad(node, "needs y, gate, dout");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[1] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    node->count = 2;
     return true;
 }
 
-bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                     const void *attr, weft_op_out *out, int *count)
+bool weft_infer_rope(weft_inference *node)
 {
-    (void)attr;
     const weft_shape *x = SHAPE(0), *c = SHAPE(1);
     bool fits = x->rank == 4 && x->dim[3] % 2 == 0 && (c->rank == 2 || c->rank == 4) &&
                 weft_shape_equal(c, SHAPE(2)) && c->dim[c->rank - 1] * 2 == x->dim[3] &&
@@ -557,74 +516,68 @@ bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_cou
     for (int d = 0; fits && c->rank == 4 && d < 3; d += 2)
         fits = c->dim[d] == 1 || c->dim[d] == x->dim[d];
     if (!fits)
-        return bad(g, op, in, in_count,
-                   "wants x (B,S,H,D), cos and sin (S,D/2) or (B or 1,S,H or 1,D/2)");
-    out[0] = (weft_op_out){INFO(0)->dtype, *x};
-    *count = 1;
+        return bad(node, "needs x (B,S,H,D), cos and sin (S,D/2) or (B or 1,S,H or 1,D/2)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *x};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_rope_table(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                           const void *attr, weft_op_out *out, int *count)
+bool weft_infer_rope_table(weft_inference *node)
 {
-    const weft_attr_rope_table *a = attr;
+    const weft_attr_rope_table *a = node->attr;
     const int64_t tokens = a->before + a->grid[0] * a->grid[1] * a->grid[2] + a->after;
     for (int d = 0; d < 3; d++)
         if (a->grid[d] < 0 || a->pairs[d] < 0)
-            return bad(g, op, in, in_count, "sizes and pairs are not negative");
+            return bad(node, "sizes and pairs are not negative");
     if (a->before < 0 || a->after < 0 || a->start < 0 || a->len < 0 || a->start + a->len > tokens)
-        return bad(g, op, in, in_count, "the tokens are outside the grid");
-    out[0] = out[1] =
+        return bad(node, "the tokens are outside the grid");
+    node->out[0] = node->out[1] =
         (weft_op_out){WEFT_F32, WEFT_SHAPE(a->len, a->pairs[0] + a->pairs[1] + a->pairs[2])};
-    *count = 2;
-    return legal_shape(g, op, &out[0].shape);
+    node->count = 2;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                      const void *attr, weft_op_out *out, int *count)
+bool weft_infer_embed(weft_inference *node)
 {
-    (void)attr;
     if (SHAPE(0)->rank != 2 || INFO(1)->dtype != WEFT_I32 || SHAPE(1)->rank >= WEFT_MAX_RANK)
-        return bad(g, op, in, in_count, "wants a table (R,C) and ids i32");
-    out[0] = (weft_op_out){WEFT_F32, *SHAPE(1)};
-    out[0].shape.dim[out[0].shape.rank++] = SHAPE(0)->dim[1];
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "needs a table (R,C) and ids i32");
+    node->out[0] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    node->out[0].shape.dim[node->out[0].shape.rank++] = SHAPE(0)->dim[1];
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_unpack(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const void *attr, weft_op_out *out, int *count)
+bool weft_infer_unpack(weft_inference *node)
 {
-    const weft_attr_unpack *a = attr;
+    const weft_attr_unpack *a = node->attr;
     const weft_shape *from = SHAPE(0);
-    const bool picks = in_count > 1 && weft_value_ok(in[1]);
+    const bool picks = node->in_count > 1 && weft_value_ok(node->in[1]);
     if (INFO(0)->dtype != WEFT_U8 || from->rank < 2 || from->dim[from->rank - 1] != a->bytes)
-        return bad(g, op, in, in_count, "wants u8 (..., blocks, bytes of one)");
+        return bad(node, "needs u8 (..., blocks, bytes of a block)");
     if (picks && (from->rank != 3 || INFO(1)->dtype != WEFT_I32 || SHAPE(1)->rank >= WEFT_MAX_RANK))
-        return bad(g, op, in, in_count, "wants u8 (R, blocks, bytes) and ids i32");
+        return bad(node, "needs u8 (R, blocks, bytes) and ids i32");
     const int64_t elements = from->dim[from->rank - 2] * a->elements;
-    out[0] = (weft_op_out){WEFT_F32, picks ? *SHAPE(1) : *from};
-    out[0].shape.rank += picks ? 1 : -1;
-    out[0].shape.dim[out[0].shape.rank - 1] = elements;
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+    node->out[0] = (weft_op_out){WEFT_F32, picks ? *SHAPE(1) : *from};
+    node->out[0].shape.rank += picks ? 1 : -1;
+    node->out[0].shape.dim[node->out[0].shape.rank - 1] = elements;
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_embed_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                           const void *attr, weft_op_out *out, int *count)
+bool weft_infer_embed_grad(weft_inference *node)
 {
     if (INFO(0)->dtype != WEFT_I32 || SHAPE(1)->rank != SHAPE(0)->rank + 1)
-        return bad(g, op, in, in_count, "wants ids i32 and dy (..., C)");
-    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(((const weft_attr_embed *)attr)->rows,
-                                                SHAPE(1)->dim[SHAPE(1)->rank - 1])};
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "needs ids i32 and dy (..., C)");
+    node->out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(((const weft_attr_embed *)node->attr)->rows,
+                                                      SHAPE(1)->dim[SHAPE(1)->rank - 1])};
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
 /* ---- experts ------------------------------------------------------------------------------- */
 
 /* All dims of `ids` but the last are those of `x`. */
-static bool beside(const weft_shape *ids, const weft_shape *x)
+static bool same_leading_dims(const weft_shape *ids, const weft_shape *x)
 {
     bool same = ids->rank == x->rank && ids->rank > 0;
     for (int d = 0; same && d < ids->rank - 1; d++)
@@ -632,212 +585,195 @@ static bool beside(const weft_shape *ids, const weft_shape *x)
     return same;
 }
 
-bool weft_infer_top_k(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                      const void *attr, weft_op_out *out, int *count)
+bool weft_infer_top_k(weft_inference *node)
 {
-    const weft_attr_top_k *a = attr;
+    const weft_attr_top_k *a = node->attr;
     const weft_shape *x = SHAPE(0);
     const int64_t experts = x->rank > 0 ? x->dim[x->rank - 1] : 0;
-    const bool biased = in_count > 1 && weft_value_ok(in[1]);
+    const bool biased = node->in_count > 1 && weft_value_ok(node->in[1]);
     if (x->rank < 1 || (biased && (SHAPE(1)->rank != 1 || SHAPE(1)->dim[0] != experts)))
-        return bad(g, op, in, in_count, "wants scores (..., E), bias (E)");
-    if (a->groups < 0 || (a->groups && (experts % a->groups || a->kept < 1 || a->kept > a->groups)))
-        return bad(g, op, in, in_count, "groups divide the experts, and 1 to all of them are kept");
-    if (a->count < 1 || a->count > (a->groups ? experts / a->groups * a->kept : experts))
-        return bad(g, op, in, in_count, "as many as there are can be chosen, and at least one");
-    out[0] = (weft_op_out){WEFT_I32, *x};
-    out[0].shape.dim[x->rank - 1] = a->count;
-    *count = 1;
+        return bad(node, "needs scores (..., E), bias (E)");
+    if (a->groups < 0 ||
+        (a->groups && (experts % a->groups || a->top_groups < 1 || a->top_groups > a->groups)))
+        return bad(node, "needs a number of groups that divides the experts, and 1 to all groups");
+    if (a->count < 1 || a->count > (a->groups ? experts / a->groups * a->top_groups : experts))
+        return bad(node, "needs a count from 1 to the number of allowed experts");
+    node->out[0] = (weft_op_out){WEFT_I32, *x};
+    node->out[0].shape.dim[x->rank - 1] = a->count;
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_pick(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                     const void *attr, weft_op_out *out, int *count)
+bool weft_infer_pick(weft_inference *node)
 {
-    (void)attr;
-    if (INFO(1)->dtype != WEFT_I32 || !beside(SHAPE(1), SHAPE(0)))
-        return bad(g, op, in, in_count, "wants x (..., E) and ids i32 (..., k)");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(1)};
-    *count = 1;
+    if (INFO(1)->dtype != WEFT_I32 || !same_leading_dims(SHAPE(1), SHAPE(0)))
+        return bad(node, "needs x (..., E) and ids i32 (..., k)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(1)};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_pick_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_pick_grad(weft_inference *node)
 {
-    const weft_attr_experts *a = attr;
+    const weft_attr_experts *a = node->attr;
     if (INFO(0)->dtype != WEFT_I32 || !weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(0)->rank < 1 ||
         a->experts < 1)
-        return bad(g, op, in, in_count, "wants ids i32 (..., k) and dy (..., k)");
-    out[0] = (weft_op_out){INFO(1)->dtype, *SHAPE(1)};
-    out[0].shape.dim[SHAPE(1)->rank - 1] = a->experts;
-    *count = 1;
+        return bad(node, "needs ids i32 (..., k) and dy (..., k)");
+    node->out[0] = (weft_op_out){INFO(1)->dtype, *SHAPE(1)};
+    node->out[0].shape.dim[SHAPE(1)->rank - 1] = a->experts;
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_expert_slots(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                             const void *attr, weft_op_out *out, int *count)
+bool weft_infer_expert_slots(weft_inference *node)
 {
-    const weft_attr_experts *a = attr;
+    const weft_attr_experts *a = node->attr;
     if (INFO(0)->dtype != WEFT_I32 || SHAPE(0)->rank != 3 || a->experts < 1 || a->slots < 0)
-        return bad(g, op, in, in_count, "wants ids i32 (B,S,k)");
-    out[0] = (weft_op_out){
+        return bad(node, "needs ids i32 (B,S,k)");
+    node->out[0] = (weft_op_out){
         WEFT_I32, WEFT_SHAPE(a->experts, SHAPE(0)->dim[0], a->slots ? a->slots : SHAPE(0)->dim[1])};
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-/* x (B,S,1 or k,C) beside ids (B,S,k) */
+/* x (B,S,1 or k,C) for ids (B,S,k) */
 static bool is_tokens(const weft_shape *x, const weft_shape *ids)
 {
     return x->rank == 4 && ids->rank == 3 && x->dim[0] == ids->dim[0] && x->dim[1] == ids->dim[1] &&
            (x->dim[2] == 1 || x->dim[2] == ids->dim[2]);
 }
 
-bool weft_infer_dispatch(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                         const void *attr, weft_op_out *out, int *count)
+bool weft_infer_dispatch(weft_inference *node)
 {
-    const weft_attr_experts *a = attr;
+    const weft_attr_experts *a = node->attr;
     if (INFO(1)->dtype != WEFT_I32 || !is_tokens(SHAPE(0), SHAPE(1)) || a->experts < 1 ||
         a->slots < 0)
-        return bad(g, op, in, in_count, "wants x (B,S,1 or k,C) and ids i32 (B,S,k)");
-    out[0] = (weft_op_out){INFO(0)->dtype,
-                           WEFT_SHAPE(a->experts, SHAPE(0)->dim[0],
-                                      a->slots ? a->slots : SHAPE(0)->dim[1], SHAPE(0)->dim[3])};
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "needs x (B,S,1 or k,C) and ids i32 (B,S,k)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, WEFT_SHAPE(a->experts, SHAPE(0)->dim[0],
+                                                            a->slots ? a->slots : SHAPE(0)->dim[1],
+                                                            SHAPE(0)->dim[3])};
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_collect(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                        const void *attr, weft_op_out *out, int *count)
+bool weft_infer_collect(weft_inference *node)
 {
-    const weft_attr_experts *a = attr;
+    const weft_attr_experts *a = node->attr;
     const weft_shape *rows = SHAPE(0), *ids = SHAPE(1);
     if (INFO(1)->dtype != WEFT_I32 || rows->rank != 4 || ids->rank != 3 ||
         rows->dim[0] != a->experts || rows->dim[1] != ids->dim[0] ||
         rows->dim[2] != (a->slots ? a->slots : ids->dim[1]))
-        return bad(g, op, in, in_count, "wants rows (E,B,slots,C) and ids i32 (B,S,k)");
-    out[0] = (weft_op_out){INFO(0)->dtype,
-                           WEFT_SHAPE(ids->dim[0], ids->dim[1], ids->dim[2], rows->dim[3])};
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "needs rows (E,B,slots,C) and ids i32 (B,S,k)");
+    node->out[0] = (weft_op_out){INFO(0)->dtype,
+                                 WEFT_SHAPE(ids->dim[0], ids->dim[1], ids->dim[2], rows->dim[3])};
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-/* Rows `x` whose experts `ids` tell, in either form. */
+/* Whether `ids` gives the experts of the rows `x`, in either form. */
 static bool has_experts(const weft_shape *x, const weft_shape *ids, bool by_expert)
 {
     return is_tokens(x, ids) && (!by_expert || x->dim[2] == ids->dim[2]);
 }
 
-bool weft_infer_expert_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                              const void *attr, weft_op_out *out, int *count)
+bool weft_infer_expert_matmul(weft_inference *node)
 {
-    const weft_attr_expert_matmul *a = attr;
+    const weft_attr_expert_matmul *a = node->attr;
     const weft_shape *x = SHAPE(0), *w = SHAPE(1), *ids = SHAPE(2);
     if (INFO(2)->dtype != WEFT_I32 || w->rank != 3 || !has_experts(x, ids, a->by_expert) ||
         x->dim[3] != w->dim[a->trans_b ? 2 : 1] || (a->by_expert && x->dim[0] != w->dim[0]))
-        return bad(g, op, in, in_count,
-                   "wants rows with a last dim of the weights (E,N,K), and ids i32 of the rows");
-    out[0] = (weft_op_out){INFO(0)->dtype, WEFT_SHAPE(ids->dim[0], ids->dim[1], ids->dim[2],
-                                                      w->dim[a->trans_b ? 1 : 2])};
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node,
+                   "needs rows with a last dim of the weights (E,N,K), and ids i32 of the rows");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, WEFT_SHAPE(ids->dim[0], ids->dim[1], ids->dim[2],
+                                                            w->dim[a->trans_b ? 1 : 2])};
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
-bool weft_infer_expert_matmul_dw(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                                 const void *attr, weft_op_out *out, int *count)
+bool weft_infer_expert_matmul_dw(weft_inference *node)
 {
-    const weft_attr_expert_matmul *a = attr;
+    const weft_attr_expert_matmul *a = node->attr;
     const weft_shape *ids = SHAPE(2);
     if (INFO(2)->dtype != WEFT_I32 || !has_experts(SHAPE(0), ids, a->by_expert) ||
         !has_experts(SHAPE(1), ids, a->by_expert) || a->experts < (a->by_expert ? 0 : 1) ||
         (a->by_expert && SHAPE(0)->dim[0] != a->experts))
-        return bad(g, op, in, in_count, "wants two of the same rows, and their ids i32");
-    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(a->experts, SHAPE(0)->dim[3], SHAPE(1)->dim[3])};
-    *count = 1;
-    return legal_shape(g, op, &out[0].shape);
+        return bad(node, "needs two operands with the same rows, and ids i32 of the rows");
+    node->out[0] =
+        (weft_op_out){WEFT_F32, WEFT_SHAPE(a->experts, SHAPE(0)->dim[3], SHAPE(1)->dim[3])};
+    node->count = 1;
+    return legal_shape(node, &node->out[0].shape);
 }
 
 /* ---- optimizer ----------------------------------------------------------------------------- */
 
-bool weft_infer_sum_squares(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                            const void *attr, weft_op_out *out, int *count)
+bool weft_infer_sum_squares(weft_inference *node)
 {
-    (void)g, (void)op, (void)in, (void)in_count, (void)attr;
-    out[0] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
-    *count = 1;
+    node->out[0] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_clip_scale(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                           const void *attr, weft_op_out *out, int *count)
+bool weft_infer_clip_scale(weft_inference *node)
 {
-    (void)attr;
-    for (int i = 0; i < in_count; i++)
+    for (int i = 0; i < node->in_count; i++)
         if (SHAPE(i)->rank != 0)
-            return bad(g, op, in, in_count, "wants scalars");
-    out[0] = out[1] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
-    *count = 2;
+            return bad(node, "needs scalars");
+    node->out[0] = node->out[1] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
+    node->count = 2;
     return true;
 }
 
-bool weft_infer_adamw(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                      const void *attr, weft_op_out *out, int *count)
+bool weft_infer_adamw(weft_inference *node)
 {
-    (void)attr;
     for (int i = 1; i < 4; i++)
         if (!weft_shape_equal(SHAPE(0), SHAPE(i)))
-            return bad(g, op, in, in_count, "p, g, m and v have one shape");
+            return bad(node, "p, g, m and v have one shape");
     for (int i = 4; i < 7; i++)
         if (SHAPE(i)->rank != 0)
-            return bad(g, op, in, in_count, "lr, step and scale are scalars");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[1] = (weft_op_out){INFO(2)->dtype, *SHAPE(0)};
-    out[2] = (weft_op_out){INFO(3)->dtype, *SHAPE(0)};
-    *count = 3;
+            return bad(node, "lr, step and scale are scalars");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[1] = (weft_op_out){INFO(2)->dtype, *SHAPE(0)};
+    node->out[2] = (weft_op_out){INFO(3)->dtype, *SHAPE(0)};
+    node->count = 3;
     return true;
 }
 
-bool weft_infer_ema(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                    weft_op_out *out, int *count)
+bool weft_infer_ema(weft_inference *node)
 {
-    (void)attr;
     if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(2)->rank != 0 || SHAPE(3)->rank != 0)
-        return bad(g, op, in, in_count, "wants e and p of one shape, scalars decay and scale");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    *count = 1;
+        return bad(node, "needs e and p of one shape, scalars decay and scale");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->count = 1;
     return true;
 }
 
 /* ---- layout conversions -------------------------------------------------------------------- */
 
-bool weft_infer_same_part(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                          const void *attr, weft_op_out *out, int *count)
+bool weft_infer_same_part(weft_inference *node)
 {
-    const int axis = ((const weft_attr_comm *)attr)->axis;
-    if (axis < 0 || axis >= g->mesh.axis_count)
-        return bad(g, op, in, in_count, "no such mesh axis");
-    return weft_infer_unary(g, op, in, in_count, attr, out, count);
+    const int axis = ((const weft_attr_comm *)node->attr)->axis;
+    if (axis < 0 || axis >= node->graph->mesh.axis_count)
+        return bad(node, "no such mesh axis");
+    return weft_infer_unary(node);
 }
 
-static bool check_comm(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                       const weft_attr_comm *a)
+static bool check_comm(const weft_inference *node, const weft_attr_comm *a)
 {
-    if (a->axis < 0 || a->axis >= g->mesh.axis_count)
-        return bad(g, op, in, in_count, "no such mesh axis");
+    if (a->axis < 0 || a->axis >= node->graph->mesh.axis_count)
+        return bad(node, "no such mesh axis");
     if (a->dim < 0 || a->dim >= SHAPE(0)->rank)
-        return bad(g, op, in, in_count, "no such dim");
+        return bad(node, "no such dim");
     return true;
 }
 
-/* Size of the part of n of the rank `behind` places before this one on the axis, in a ring. */
-static int64_t part_length(const weft_graph *g, int axis, int64_t n, int behind)
+/* Size of the part of n of the rank `distance` positions before this one on the axis, as a ring. */
+static int64_t part_length(const weft_graph *g, int axis, int64_t n, int distance)
 {
     const int ranks = g->mesh.axis[axis].size;
     int coordinate[WEFT_MAX_AXES];
     int64_t start, len;
     weft_mesh_coordinates(&g->mesh, g->rank, coordinate);
-    weft_part(n, ranks, ((coordinate[axis] - behind) % ranks + ranks) % ranks, &start, &len);
+    weft_part(n, ranks, ((coordinate[axis] - distance) % ranks + ranks) % ranks, &start, &len);
     return len;
 }
 
@@ -846,62 +782,58 @@ static int64_t own_length(const weft_graph *g, int axis, int64_t n)
     return part_length(g, axis, n, 0);
 }
 
-bool weft_infer_all_gather(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                           const void *attr, weft_op_out *out, int *count)
+bool weft_infer_all_gather(weft_inference *node)
 {
-    const weft_attr_comm *a = attr;
-    if (!check_comm(g, op, in, in_count, a))
+    const weft_attr_comm *a = node->attr;
+    if (!check_comm(node, a))
         return false;
-    if (SHAPE(0)->dim[a->dim] != own_length(g, a->axis, a->global))
-        return bad(g, op, in, in_count, "the size is not this rank's part");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[0].shape.dim[a->dim] = a->global;
-    *count = 1;
+    if (SHAPE(0)->dim[a->dim] != own_length(node->graph, a->axis, a->global))
+        return bad(node, "the size is not that of this rank's shard");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0].shape.dim[a->dim] = a->global;
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_own_part(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                         const void *attr, weft_op_out *out, int *count)
+bool weft_infer_own_part(weft_inference *node)
 {
-    const weft_attr_comm *a = attr;
-    if (!check_comm(g, op, in, in_count, a))
+    const weft_attr_comm *a = node->attr;
+    if (!check_comm(node, a))
         return false;
     if (SHAPE(0)->dim[a->dim] != a->global)
-        return bad(g, op, in, in_count, "the size is not the whole one");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[0].shape.dim[a->dim] = own_length(g, a->axis, a->global);
-    *count = 1;
+        return bad(node, "the size is not the unsharded size");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0].shape.dim[a->dim] = own_length(node->graph, a->axis, a->global);
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_all_to_all(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                           const void *attr, weft_op_out *out, int *count)
+bool weft_infer_all_to_all(weft_inference *node)
 {
-    const weft_attr_comm *a = attr;
-    if (!check_comm(g, op, in, in_count, a))
+    const weft_attr_comm *a = node->attr;
+    if (!check_comm(node, a))
         return false;
     if (a->dim2 < 0 || a->dim2 >= SHAPE(0)->rank || a->dim2 == a->dim ||
         SHAPE(0)->dim[a->dim2] != a->global2 ||
-        SHAPE(0)->dim[a->dim] != own_length(g, a->axis, a->global))
-        return bad(g, op, in, in_count,
-                   "sizes are not this rank's part of one dim and the whole of the other");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[0].shape.dim[a->dim] = a->global;
-    out[0].shape.dim[a->dim2] = own_length(g, a->axis, a->global2);
-    *count = 1;
+        SHAPE(0)->dim[a->dim] != own_length(node->graph, a->axis, a->global))
+        return bad(node, "needs this rank's shard of one dim and the unsharded size of the other");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0].shape.dim[a->dim] = a->global;
+    node->out[0].shape.dim[a->dim2] = own_length(node->graph, a->axis, a->global2);
+    node->count = 1;
     return true;
 }
 
-bool weft_infer_ring_shift(weft_graph *g, weft_op op, const weft_value *in, int in_count,
-                           const void *attr, weft_op_out *out, int *count)
+bool weft_infer_ring_shift(weft_inference *node)
 {
-    const weft_attr_comm *a = attr;
-    if (!check_comm(g, op, in, in_count, a))
+    const weft_attr_comm *a = node->attr;
+    if (!check_comm(node, a))
         return false;
-    if (SHAPE(0)->dim[a->dim] != part_length(g, a->axis, a->global, a->held))
-        return bad(g, op, in, in_count, "the size is not that of the block held");
-    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
-    out[0].shape.dim[a->dim] = part_length(g, a->axis, a->global, a->held + a->shift);
-    *count = 1;
+    if (SHAPE(0)->dim[a->dim] != part_length(node->graph, a->axis, a->global, a->held))
+        return bad(node, "the size is not that of this rank's current block");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    node->out[0].shape.dim[a->dim] =
+        part_length(node->graph, a->axis, a->global, a->held + a->shift);
+    node->count = 1;
     return true;
 }

@@ -1,10 +1,10 @@
 /* Layout rules: the legal ways to compute an op with its operands laid out over the ranks of one
  * mesh axis.
  *
- * A rule lists rows (what each input must be, what the outputs then are) and decides nothing: which
- * row is cheapest is the shard pass' business. "Everything replicated" is legal for every op and is
- * not listed. R in a row with anything else means "whole on every rank": the pass makes it V there,
- * so that its gradient is summed. */
+ * A rule lists rows (required layouts of the inputs, resulting layouts of the outputs). The
+ * sharding pass chooses the cheapest row. "Everything replicated" is legal for every op and is not
+ * listed. R in a row with another layout means unsharded on every rank: the pass makes it V, so
+ * that its gradient is summed. */
 #include "graph/internal.h"
 
 #define RULE(name)                                                                                 \
@@ -43,7 +43,7 @@ static void add_map(weft_layout_choice *choice, int *count, weft_layout in, weft
     row->out[0] = out;
 }
 
-/* It is split along `dim` on some axis: parts of size 1 do not show it. */
+/* Whether `v` is split along `dim` on some axis, which shards of size 1 do not show. */
 static bool has_split(const weft_graph *g, weft_value v, int dim)
 {
     bool any = false;
@@ -62,7 +62,7 @@ static weft_layout split_or_whole(const weft_graph *g, weft_value operand, int d
     return splits ? split(dim) : whole;
 }
 
-/* P in one operand of a product, the others whole: the result is P. */
+/* Adds the rows of a product with P in one operand and the others unsharded: the result is P. */
 static void add_bilinear(weft_layout_choice *choice, int *count)
 {
     for (int i = 0; i < 2; i++) {
@@ -74,14 +74,14 @@ static void add_bilinear(weft_layout_choice *choice, int *count)
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
-/* The recipe says. */
+/* No rows: the recipe sets the layout. */
 RULE(source)
 {
     (void)g, (void)n, (void)ranks, (void)choice;
     return 0;
 }
 
-/* Each rank makes its own part. */
+/* Each rank fills its own shard. */
 RULE(fill)
 {
     (void)ranks;
@@ -122,7 +122,7 @@ RULE(linear_unary)
     return count;
 }
 
-/* An offset would be added once per rank. */
+/* P is legal without an offset only: the offset would be added once per rank. */
 RULE(affine)
 {
     int count = weft_layout_elementwise(g, n, ranks, choice);
@@ -131,8 +131,8 @@ RULE(affine)
     return count;
 }
 
-/* Dims of 1 are not split where operands are broadcast: whether they are would depend on the parts
- * that the axes before have left, and nothing is gained. */
+/* Dims of 1 of broadcast operands are not split. Whether they are 1 would depend on the shards of
+ * earlier axes, and a split gains nothing. */
 static int broadcast_rows(const weft_graph *g, const weft_node *n, int ranks,
                           weft_layout_choice *choice)
 {
@@ -195,8 +195,8 @@ RULE(broadcast)
     return count;
 }
 
-/* Of parts that are there already: a split may go to any dim of its group, and parts of size 1
- * belong to the groups on both sides. */
+/* Rows for existing shards: a split may move to any dim of its group. Dims of size 1 belong to the
+ * groups on both sides. */
 static void add_pairs(const weft_shape *a, const weft_shape *b, const int *group_a,
                       const int *group_b, weft_layout_choice *choice, int *count)
 {
@@ -206,9 +206,9 @@ static void add_pairs(const weft_shape *a, const weft_shape *b, const int *group
                 add_map(choice, count, split(i), split(j));
 }
 
-/* Splits after a reshape: dims of both sides fall into groups of equal products, and inside a group
- * the parts of the leading dim that is not 1 coincide if the chunks have as many elements on both
- * sides. A reshape of parts that are there already keeps them, however they fit. */
+/* Splits of a reshape. The dims of both sides form groups of equal products. In a group, shards of
+ * the first dim that is not 1 coincide if the chunks have the same number of elements on both
+ * sides. A reshape of existing shards (`ranks` 0) is always legal. */
 RULE(reshape)
 {
     const weft_shape *a = shape_of(g, n->in[0]), *b = shape_of(g, n->out[0]);
@@ -259,10 +259,10 @@ RULE(permute)
     return count;
 }
 
-/* The dims beside `dim` of an op that works along it; of parts that are there already each rank
- * may cut and join its own. */
-static int beside_rows(const weft_graph *g, const weft_node *n, int dim, int ranks,
-                       weft_layout_choice *choice)
+/* Rows for an op that works along `dim`: all other dims may be split. For existing shards (`ranks`
+ * 0) each rank may slice and concatenate its own along `dim`, too. */
+static int other_dim_rows(const weft_graph *g, const weft_node *n, int dim, int ranks,
+                          weft_layout_choice *choice)
 {
     int count = 0;
     for (int d = 0; d <= shape_of(g, n->out[0])->rank; d++) {
@@ -279,17 +279,17 @@ static int beside_rows(const weft_graph *g, const weft_node *n, int dim, int ran
 
 RULE(slice)
 {
-    return beside_rows(g, n, ((const weft_attr_slice *)n->attr)->dim, ranks, choice);
+    return other_dim_rows(g, n, ((const weft_attr_slice *)n->attr)->dim, ranks, choice);
 }
 
 RULE(pad)
 {
-    return beside_rows(g, n, ((const weft_attr_pad *)n->attr)->dim, ranks, choice);
+    return other_dim_rows(g, n, ((const weft_attr_pad *)n->attr)->dim, ranks, choice);
 }
 
 RULE(concat)
 {
-    return beside_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, ranks, choice);
+    return other_dim_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, ranks, choice);
 }
 
 /* ---- contractions -------------------------------------------------------------------------- */
@@ -319,7 +319,7 @@ RULE(matmul)
     return count;
 }
 
-/* A bias would be added once per rank to a result that is P. */
+/* No row for a P operand with a bias: the bias would be added once per rank. */
 RULE(linear)
 {
     (void)ranks;
@@ -336,8 +336,8 @@ RULE(linear)
     return count;
 }
 
-/* Along T, Y or X the parts are independent where kernel and stride are equal (patches), nothing is
- * padded, and every rank has the same whole number of windows. */
+/* Along T, Y or X shards are independent on three conditions: kernel and stride are equal
+ * (patches), nothing is padded, and every rank has the same number of complete windows. */
 static bool windows_split(const weft_attr_conv *a, const weft_shape *x, const weft_shape *y, int d,
                           int ranks, int64_t kernel)
 {
@@ -394,16 +394,15 @@ RULE(conv3d_dw) /* x, dy -> dw (O,I,...) */
     return count;
 }
 
-/* Every rank keeps its queries, and the blocks of keys and values go round (Liu et al., Ring
- * Attention). What a rank's queries saw of each block is merged; block i + 1 is on its way while
- * block i is attended to:
+/* Ring attention (Liu et al.): every rank keeps its queries, and the blocks of keys and values move
+ * around the ring. The results over the blocks are merged. Block i + 1 is sent while block i is
+ * attended to:
  *
  *     k, v --attention-----------------.
  *      |                                |
  *      `--ring_shift--k, v--attention--merge--.
  *                      |                       |
- *                      `--ring_shift--...  --merge-- out, lse
- */
+ *                      `--ring_shift--...  --merge-- out, lse */
 static void attend_block(weft_graph *to, weft_expanded *m, weft_value k, weft_value v,
                          weft_value bias, bool first)
 {
@@ -417,7 +416,7 @@ static void attend_block(weft_graph *to, weft_expanded *m, weft_value k, weft_va
                       (weft_value[]){m->out[0], m->out[1], part[0], part[1]}, 4, NULL, m->out);
 }
 
-/* Several queries of the same keys (streams of text and video) read each block in turn. */
+/* Several queries over the same keys (streams of text and video) attend to each block in turn. */
 static void emit_ring(weft_graph *to, const weft_graph *from, weft_expanded *m, int count, int axis)
 {
     const int ranks = to->mesh.axis[axis].size;
@@ -440,8 +439,8 @@ static void emit_ring(weft_graph *to, const weft_graph *from, weft_expanded *m, 
 
 static const weft_expansion ring = {"ring", emit_ring};
 
-/* Own queries against blocks of the keys: as a step of a ring that is there (`ranks` 0), or all of
- * it. */
+/* Local queries and blocks of keys: one step of an existing ring (`ranks` 0), or a complete
+ * ring. */
 static void add_ring(const weft_graph *g, const weft_node *n, int ranks, weft_layout_choice *choice,
                      int *count)
 {
@@ -457,9 +456,8 @@ static void add_ring(const weft_graph *g, const weft_node *n, int ranks, weft_la
                       (double)(k->dim[3] * weft_dtype_bytes(g->value[n->in[1].id].dtype));
 }
 
-/* q (B,Sq,H,D), k, v (B,Sk,H,D), bias (B,Sk): split over B, over H, the queries against all keys,
- * or a ring.
- * Segments are rows of B*S of all samples, so only heads may be split beside them. */
+/* q (B,Sq,H,D), k, v (B,Sk,H,D), bias (B,Sk): split over B, over H, over queries with all keys, or
+ * as a ring. Segments are rows of B*S of all samples, so only heads may be split with segments. */
 RULE(attention)
 {
     const bool packed = has_input(n, 3), causal = ((const weft_attr_attention *)n->attr)->causal;
@@ -504,7 +502,7 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse, bias -> dq, dk,
     return count;
 }
 
-/* (B,S,H,D) beside (B,H,S), in turn: B, S or H of both. */
+/* out (B,S,H,D) and lse (B,H,S), alternating: splits B, S or H of both. */
 static int out_and_lse_rows(const weft_node *n, weft_layout_choice *choice)
 {
     int count = 0;
@@ -559,7 +557,7 @@ RULE(modulate)
     return broadcast_rows(g, n, ranks, choice);
 }
 
-/* Gradients of the operand `small` that was broadcast to the shape of input 0. */
+/* Rows for gradients of the operand `small`, which was broadcast to the shape of input 0. */
 static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int small, int ranks,
                                weft_layout_choice *choice)
 {
@@ -595,7 +593,7 @@ RULE(gated_add)
 RULE(gated_add_grad) /* y, gate, dout -> dy, dgate */
 {
     int count = broadcast_grad_rows(g, n, 1, ranks, choice);
-    if (ranks == 0) { /* y pending: its gradient is whole, that of the gate a term */
+    if (ranks == 0) { /* y is P: its gradient is V, that of the gate P */
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->out[1] = partial;
         row->out[0] = (weft_layout){WEFT_V, 0};
@@ -642,7 +640,8 @@ RULE(embed) /* table (R,C), ids (...) -> (..., C) */
     return count;
 }
 
-/* Parts of the last dim are whole blocks: where chunks of blocks are those of elements. */
+/* The last dim is split into complete blocks: legal if chunks of blocks and chunks of elements
+ * coincide. */
 RULE(unpack)
 {
     const weft_shape *from = shape_of(g, n->in[0]), *to = shape_of(g, n->out[0]);
@@ -706,8 +705,8 @@ RULE(pick_grad) /* ids, dy -> dx */
     return count;
 }
 
-/* A sample's tokens stand in slots of their own: samples may be split, and tokens where each has
- * the slot of its number. */
+/* Number of leading dims of ids that may be split. Samples have separate slots, so samples may be
+ * split; tokens also, if slot i belongs to token i (slots 0). */
 static int split_slots(const weft_node *n)
 {
     return ((const weft_attr_experts *)n->attr)->slots ? 1 : 2;
@@ -744,7 +743,8 @@ RULE(collect) /* rows (E,B,slots,C), ids (B,S,k) -> (B,S,k,C) */
     return count;
 }
 
-/* x, w (E,N,K), ids: tokens, or rows by expert, or experts themselves; outputs; what is summed. */
+/* x, w (E,N,K), ids: split over tokens, rows by expert or experts; over the outputs N; over the
+ * summed K. */
 RULE(expert_matmul)
 {
     (void)g, (void)ranks;
@@ -790,7 +790,7 @@ RULE(replicated)
     return 0;
 }
 
-RULE(adamw) /* p, g, m, v, and for ema e, p; then scalars */
+RULE(adamw) /* p, g, m, v (ema: e, p); then scalars */
 {
     (void)ranks;
     const int tensors = n->op == WEFT_OP_ADAMW ? 4 : 2;
@@ -805,19 +805,20 @@ RULE(adamw) /* p, g, m, v, and for ema e, p; then scalars */
     return count;
 }
 
-/* ---- layout conversions of another axis ---------------------------------------------------- */
+/* ---- layout conversions on another axis ---------------------------------------------------- */
 
-/* A dim that a conversion moves is not split by it on another axis; but a part that another axis
- * has made before may be split further, and back. */
+/* Rows for an axis other than the conversion's: it may not split a dim that the conversion moves.
+ * Existing shards (`ranks` 0) may be split further and gathered. */
 RULE(converted)
 {
     const weft_attr_comm *a = n->attr;
-    const bool moves = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER ||
-                       n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL ||
-                       n->op == WEFT_OP_RING_SHIFT;
+    const bool communicates = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER ||
+                              n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL ||
+                              n->op == WEFT_OP_RING_SHIFT;
     int count = 0;
     for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
-        if (!moves || ranks == 0 || (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))
+        if (!communicates || ranks == 0 ||
+            (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))
             add_map(choice, &count, split(d), split(d));
     add_map(choice, &count, partial, partial);
     return count;

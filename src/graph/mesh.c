@@ -11,21 +11,23 @@ weft_status weft_mesh_parse(const char *text, weft_mesh *mesh)
         const char *equal = strchr(p, '=');
         const size_t len = equal ? (size_t)(equal - p) : 0;
         if (!equal || len == 0 || len >= sizeof m.axis[0].name)
-            return weft_fail(WEFT_E_ARG, "mesh \"%s\": write axes as name=size, e.g. dp=2,tp=3",
-                             text);
+            return weft_error(WEFT_MSG_MESH_INVALID, WEFT_AT(.value = text),
+                              "mesh \"%s\": write axes as name=size, e.g. dp=2,tp=3", text);
         if (m.axis_count == WEFT_MAX_AXES)
-            return weft_fail(WEFT_E_ARG, "mesh \"%s\": more than %d axes", text, WEFT_MAX_AXES);
+            return weft_error(WEFT_MSG_MESH_INVALID, WEFT_AT(.value = text),
+                              "mesh \"%s\" has more than %d axes", text, WEFT_MAX_AXES);
         char *end;
         const long size = strtol(equal + 1, &end, 10);
         if (end == equal + 1 || size < 1 || size > 1 << 20 || (*end && *end != ','))
-            return weft_fail(WEFT_E_ARG, "mesh \"%s\": the size of %.*s must be a positive integer",
-                             text, (int)len, p);
+            return weft_error(WEFT_MSG_MESH_INVALID, WEFT_AT(.value = text),
+                              "mesh \"%s\": the size of %.*s is not an integer from 1 to %d", text,
+                              (int)len, p, 1 << 20);
         memcpy(m.axis[m.axis_count].name, p, len);
         m.axis[m.axis_count].size = (int)size;
         for (int i = 0; i < m.axis_count; i++)
             if (!strcmp(m.axis[i].name, m.axis[m.axis_count].name))
-                return weft_fail(WEFT_E_ARG, "mesh \"%s\": axis %s is named twice", text,
-                                 m.axis[i].name);
+                return weft_error(WEFT_MSG_MESH_INVALID, WEFT_AT(.value = text),
+                                  "mesh \"%s\" names axis %s twice", text, m.axis[i].name);
         m.axis_count++;
         p = *end == ',' ? end + 1 : end;
     }

@@ -12,26 +12,26 @@ typedef struct weft_mesh {
     } axis[WEFT_MAX_AXES];
 } weft_mesh;
 
-/* The axis whose ranks have stages: other parameters and other nodes each. */
-#define WEFT_STAGES_AXIS "pp"
+/* The axis of pipeline stages: its ranks have different parameters and nodes. */
+#define WEFT_PP_STAGES_AXIS "pp"
 
-/* "dp=2,tp=3" (empty: one rank). */
+/* Parses "dp=2,tp=3" (empty: one rank). */
 weft_status weft_mesh_parse(const char *text, weft_mesh *mesh);
 int weft_mesh_ranks(const weft_mesh *mesh);
 int weft_mesh_axis(const weft_mesh *mesh, const char *name); /* -1: none */
 void weft_mesh_coordinates(const weft_mesh *mesh, int rank, int coordinate[WEFT_MAX_AXES]);
-/* Part `index` of `n` elements over `parts`: chunks of ceil(n / parts), later ones shorter, maybe
- * empty:
+/* Sets start and length of part `index` of `n` elements over `parts`: chunks of ceil(n / parts).
+ * The last chunks are shorter, possibly empty:
  *
- *   n = 10, parts = 4     0 1 2 | 3 4 5 | 6 7 8 | 9                                             */
+ *   n = 10, parts = 4     0 1 2 | 3 4 5 | 6 7 8 | 9 */
 void weft_part(int64_t n, int parts, int index, int64_t *start, int64_t *len);
-/* Some of a row: items of a batch, units of a clip. */
+/* A contiguous range: items of a batch, units of a clip. */
 typedef struct weft_item_range {
     int64_t first, count;
 } weft_item_range;
 
-/* The dim along which a tensor is best kept in parts: the first that they divide, or else the
- * longest; -1 of a scalar. */
+/* The dim along which a tensor is best split into `parts`: the first divisible one, else the
+ * longest. -1 for a scalar. */
 int weft_part_dim(const weft_shape *shape, int parts);
 
 #endif

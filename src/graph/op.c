@@ -1,10 +1,13 @@
+#include "graph/op.h"
+
 #include "graph/internal.h"
 
 #include <assert.h>
 
 static const weft_op_info table[WEFT_OP_COUNT] = {
 #define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, infer_fn, vjp_fn, layout_fn, local_fn,  \
-                cost_fn, traits_word, mixed_word, over_inputs, f32, bf16)                          \
+                cost_fn, traits_word, mixed_word, WORK, position_word, chunk_word, cfg_word,       \
+                origin_word, storage_word, over_inputs, f32, bf16)                                 \
     [WEFT_OP_##ENUM] = {.name = #stem,                                                             \
                         .min_inputs = in_min,                                                      \
                         .max_inputs = in_max,                                                      \
@@ -18,6 +21,12 @@ static const weft_op_info table[WEFT_OP_COUNT] = {
                         .cost = weft_cost_##cost_fn,                                               \
                         .traits = WEFT_TRAITS_##traits_word,                                       \
                         .mixed = WEFT_MIXED_##mixed_word,                                          \
+                        .work = WEFT_WORK_##WORK,                                                  \
+                        .position = WEFT_POSITION_##position_word,                                 \
+                        .chunk = WEFT_CHUNK_##chunk_word,                                          \
+                        .cfg = WEFT_CFG_##cfg_word,                                                \
+                        .origin = WEFT_ORIGIN_##origin_word,                                       \
+                        .storage = WEFT_STORAGE_##storage_word,                                    \
                         .over = over_inputs,                                                       \
                         .tolerance_f32 = f32,                                                      \
                         .tolerance_bf16 = bf16},

@@ -1,16 +1,18 @@
-#include "pass/rewrite.h"
+#include "graph/rewrite.h"
+
+#include "graph/dump.h"
+
+#include <stdio.h>
 
 weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *r)
 {
     WEFT_TRY(weft_graph_check(from));
     const int64_t values = weft_graph_value_count(from);
-    *r = (weft_rewrite){.from = from,
-                        .to = weft_graph_create(),
-                        .map = weft_alloc((values + 1) * (int64_t)sizeof *r->map)};
+    *r = (weft_rewrite){
+        .from = from, .to = weft_graph_create(), .map = weft_calloc(values + 1, sizeof *r->map)};
     if (!r->to || !r->map) {
         weft_rewrite_abandon(r);
-        return weft_fail(WEFT_E_MEMORY, "no memory to rewrite a graph of %lld values",
-                         (long long)values);
+        return weft_no_memory("rewriting a graph of %" PRId64 " values", values);
     }
     for (int64_t v = 0; v < values; v++)
         r->map[v] = WEFT_NONE;
@@ -48,6 +50,13 @@ weft_status weft_rewrite_finish(weft_rewrite *r, const char *pass, weft_graph **
     return weft_rewrite_check(r, pass, out);
 }
 
+static weft_status with_pass(weft_status_code status, const char *pass)
+{
+    char key[64];
+    snprintf(key, sizeof key, "pass %s", pass);
+    return weft_error_at(status, WEFT_AT(.key = key));
+}
+
 weft_status weft_rewrite_check(weft_rewrite *r, const char *pass, weft_graph **out)
 {
     weft_status_code status = WEFT_OK;
@@ -59,17 +68,17 @@ weft_status weft_rewrite_check(weft_rewrite *r, const char *pass, weft_graph **o
     r->to = NULL;
 out:
     weft_rewrite_abandon(r);
-    return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "pass %s", pass);
+    return status == WEFT_OK ? WEFT_OK : with_pass(status, pass);
 }
 
 weft_value weft_rewrite_slot(weft_graph *to, const char *name, const weft_value_info *like,
-                             bool away)
+                             bool offloaded)
 {
     const weft_attr_source attr = {.dtype = like->dtype,
                                    .shape = like->shape,
                                    .global = like->shape,
                                    .slot = true,
-                                   .away = away};
+                                   .offloaded = offloaded};
     const weft_value v = weft_source(to, WEFT_OP_STATE, name, &attr);
     if (weft_value_ok(v))
         weft_graph_set_layout(to, v, like->layout);

@@ -23,10 +23,9 @@ weft_status weft_trace_add_name(weft_trace *t, const char *name, int32_t *out)
                 *out = (int32_t)i;
             return WEFT_OK;
         }
-    WEFT_TRY(weft_grow((void **)&t->name, t->name_count, &t->name_room, sizeof *t->name));
+    WEFT_TRY(weft_grow((void **)&t->name, t->name_count, &t->name_capacity, sizeof *t->name));
     char *copy = weft_strdup(name);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace's names");
+    WEFT_TRY(WEFT_ALLOCATED(copy, "the trace's names"));
     if (out)
         *out = (int32_t)t->name_count;
     t->name[t->name_count++] = copy;
@@ -42,11 +41,11 @@ weft_status weft_trace_add_group(weft_trace *t, const int32_t *member, int64_t c
                 *out = (int32_t)i;
             return WEFT_OK;
         }
-    WEFT_TRY(weft_grow((void **)&t->group, t->group_count, &t->group_room, sizeof *t->group));
+    WEFT_TRY(weft_grow((void **)&t->group, t->group_count, &t->group_capacity, sizeof *t->group));
     const int64_t first = t->member_count;
     for (int64_t i = 0; i < count; i++) {
-        WEFT_TRY(
-            weft_grow((void **)&t->member, t->member_count, &t->member_room, sizeof *t->member));
+        WEFT_TRY(weft_grow((void **)&t->member, t->member_count, &t->member_capacity,
+                           sizeof *t->member));
         t->member[t->member_count++] = member[i];
     }
     t->group[t->group_count] = (weft_trace_group){(int32_t)first, (int32_t)count};
@@ -59,13 +58,14 @@ weft_status weft_trace_add_group(weft_trace *t, const int32_t *member, int64_t c
 weft_status weft_trace_add_step(weft_trace *t, weft_trace_step step, const int32_t *after,
                                 int64_t after_count, int32_t *out)
 {
-    WEFT_TRY(weft_grow((void **)&t->step, t->step_count, &t->step_room, sizeof *t->step));
+    WEFT_TRY(weft_grow((void **)&t->step, t->step_count, &t->step_capacity, sizeof *t->step));
     step.first_after = (int32_t)t->after_count;
     step.after_count = (int32_t)after_count;
     if (!(step.repeat >= 1))
         step.repeat = 1;
     for (int64_t i = 0; i < after_count; i++) {
-        WEFT_TRY(weft_grow((void **)&t->after, t->after_count, &t->after_room, sizeof *t->after));
+        WEFT_TRY(
+            weft_grow((void **)&t->after, t->after_count, &t->after_capacity, sizeof *t->after));
         t->after[t->after_count++] = after[i];
     }
     if (out)
@@ -76,17 +76,17 @@ weft_status weft_trace_add_step(weft_trace *t, weft_trace_step step, const int32
 
 weft_status weft_trace_check(const weft_trace *t)
 {
-    int32_t *seen = weft_alloc((t->devices + 1) * (int64_t)sizeof *seen);
-    if (!seen)
-        return weft_fail(WEFT_E_MEMORY, "out of memory checking a trace");
+    int32_t *seen;
+    WEFT_TRY(WEFT_NEW(seen, t->devices + 1, "checking a trace"));
     weft_status_code status = WEFT_OK;
     for (int64_t g = 0; g < t->group_count && status == WEFT_OK; g++)
         for (int32_t i = 0; i < t->group[g].count && status == WEFT_OK; i++) {
             const int32_t d = t->member[t->group[g].first + i];
             if (d < 0 || d >= t->devices || seen[d] == g + 1)
-                status = weft_fail(WEFT_E_FORMAT, "trace: group %lld has device %d %s of %lld",
-                                   (long long)g, d, d < 0 || d >= t->devices ? "out" : "twice",
-                                   (long long)t->devices);
+                status = weft_error(
+                    WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(d)),
+                    "group %" PRId64 " of the trace has device %d %s of %" PRId64 " devices", g, d,
+                    d < 0 || d >= t->devices ? "outside" : "twice", t->devices);
             else
                 seen[d] = (int32_t)g + 1;
         }
@@ -95,19 +95,22 @@ weft_status weft_trace_check(const weft_trace *t)
         if (s->kind >= WEFT_TRACE_KIND_COUNT || s->stream >= WEFT_STREAM_COUNT || s->group < 0 ||
             s->group >= t->group_count || s->name < 0 || s->name >= t->name_count ||
             t->group[s->group].count < (s->kind == WEFT_TRACE_SEND ? 2 : 1))
-            status = weft_fail(WEFT_E_FORMAT,
-                               "trace: step %lld: kind, stream, group or name is out of range",
-                               (long long)i);
+            status = weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
+                                "step %" PRId64
+                                " of the trace has a kind, stream, group or name outside its range",
+                                i);
         else if (!isfinite(s->seconds) || s->seconds < 0 || !isfinite(s->bytes) || s->bytes < 0 ||
                  !isfinite(s->repeat))
-            status = weft_fail(WEFT_E_FORMAT, "trace: step %lld (%s): %g seconds, %g bytes",
-                               (long long)i, t->name[s->name], s->seconds, s->bytes);
+            status = weft_error(WEFT_MSG_TRACE_INVALID,
+                                WEFT_AT(.key = t->name[s->name], WEFT_NUMBER(s->seconds)),
+                                "step %" PRId64 " of the trace has %g seconds and %g bytes", i,
+                                s->seconds, s->bytes);
         for (int32_t k = 0; k < s->after_count && status == WEFT_OK; k++)
             if (t->after[s->first_after + k] < 0 || t->after[s->first_after + k] >= i)
-                status =
-                    weft_fail(WEFT_E_FORMAT,
-                              "trace: step %lld (%s) waits for step %d, which is not before it",
-                              (long long)i, t->name[s->name], t->after[s->first_after + k]);
+                status = weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = t->name[s->name]),
+                                    "step %" PRId64
+                                    " of the trace waits for step %d, which is not before it",
+                                    i, t->after[s->first_after + k]);
     }
     weft_free(seen);
     return status;
@@ -141,18 +144,18 @@ weft_status weft_trace_chrome(const weft_trace *t, int64_t devices_per_node, con
     weft_buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int64_t d = 0; d < t->devices; d++) {
         weft_buf_printf(
-            out, "{\"ph\":\"M\",\"pid\":%lld,\"name\":\"process_name\",\"args\":{\"name\":\"",
-            (long long)d);
+            out,
+            "{\"ph\":\"M\",\"pid\":%" PRId64 ",\"name\":\"process_name\",\"args\":{\"name\":\"", d);
         if (devices_per_node > 0)
-            weft_buf_printf(out, "node %lld device %lld\"}},\n", (long long)(d / devices_per_node),
-                            (long long)(d % devices_per_node));
+            weft_buf_printf(out, "node %" PRId64 " device %" PRId64 "\"}},\n", d / devices_per_node,
+                            d % devices_per_node);
         else
-            weft_buf_printf(out, "rank %lld\"}},\n", (long long)d);
+            weft_buf_printf(out, "rank %" PRId64 "\"}},\n", d);
         for (int k = 0; k < WEFT_STREAM_COUNT; k++)
             weft_buf_printf(out,
-                            "{\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"name\":\"thread_name\","
+                            "{\"ph\":\"M\",\"pid\":%" PRId64 ",\"tid\":%d,\"name\":\"thread_name\","
                             "\"args\":{\"name\":\"%s\"}},\n",
-                            (long long)d, k, streams[k]);
+                            d, k, streams[k]);
     }
     for (int64_t i = 0; i < t->step_count; i++) {
         const weft_trace_step *s = &t->step[i];

@@ -1,5 +1,7 @@
-/* Gradients as rules: each emits nodes for the gradients of a node's inputs from those of its
- * outputs. */
+/* Gradient rules. A rule emits nodes that compute the gradients of a node's inputs from the
+ * gradients of its outputs. */
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
 #include "graph/internal.h"
 
 #include <string.h>
@@ -13,8 +15,8 @@ static weft_shape shape_of(const weft_graph *g, weft_value v)
     return weft_value_ok(v) ? g->value[v.id].shape : WEFT_SCALAR;
 }
 
-/* On some axis `out` is split along `dim` and the operand is not: the operand is broadcast there,
- * also where the local sizes are 1 and do not show it. */
+/* Whether on some axis `out` is split along `dim` and the operand is not. The operand is then
+ * broadcast, even if local sizes of 1 do not show it. */
 static bool splits_only_result(const weft_graph *g, weft_value out, weft_value operand, int dim)
 {
     for (int a = 0; a < g->mesh.axis_count; a++) {
@@ -25,7 +27,8 @@ static bool splits_only_result(const weft_graph *g, weft_value out, weft_value o
     return false;
 }
 
-/* Operands of different types compute in the wider: the gradient of the narrow one is narrowed. */
+/* Casts a gradient to the type of its value: operands of different types are computed in the wider
+ * type. */
 static weft_value as_type_of(weft_graph *g, weft_value grad, weft_value of)
 {
     if (!weft_value_ok(grad) || g->value[grad.id].dtype == g->value[of.id].dtype)
@@ -33,8 +36,8 @@ static weft_value as_type_of(weft_graph *g, weft_value grad, weft_value of)
     return weft_cast(g, grad, g->value[of.id].dtype);
 }
 
-/* The sum over the dims along which operand `i` was broadcast. A part of the result may have size 1
- * on this rank and not on others: the layouts tell, so that all ranks get the same nodes. */
+/* Sums over the dims along which operand `i` was broadcast. A shard may have size 1 on this rank
+ * only, so the layouts decide, and all ranks get the same nodes. */
 static weft_value sum_to(weft_graph *g, weft_value grad, const weft_node *n, int i)
 {
     if (!weft_value_ok(grad))
@@ -55,7 +58,7 @@ static weft_value emit2(weft_graph *g, weft_op op, weft_value a, weft_value b, c
 RULE(none)
 {
     (void)dy, (void)wanted, (void)dx;
-    weft_graph_fail(g, WEFT_E_UNSUPPORTED, "%s%s%s has no gradient", n->scope,
+    weft_graph_fail(g, WEFT_MSG_PASS_UNSUPPORTED, "%s%s%s has no gradient", n->scope,
                     *n->scope ? ": " : "", weft_op_get(n->op)->name);
 }
 
@@ -249,8 +252,8 @@ RULE(concat)
 
 /* ---- contractions -------------------------------------------------------------------------- */
 
-/* The dims before the last have become one, or none: whatever the sizes of parts, a split of the
- * last is one of the last, and others are of the rows. */
+/* Sets the layout after a reshape that merged or removed the dims before the last. A split of the
+ * last dim stays one of the last dim; other splits become splits of the rows. */
 static weft_value last_stays(weft_graph *g, weft_value v, weft_value from, int last)
 {
     const int was_last = shape_of(g, from).rank - 1;
@@ -263,7 +266,7 @@ static weft_value last_stays(weft_graph *g, weft_value v, weft_value from, int l
     return v;
 }
 
-/* (..., C) as one matrix (rows, C). */
+/* Reshapes (..., C) to a matrix (rows, C). */
 static weft_value as_rows(weft_graph *g, weft_value v)
 {
     const weft_shape s = shape_of(g, v);
@@ -275,7 +278,7 @@ static weft_value as_rows(weft_graph *g, weft_value v)
     return last_stays(g, weft_reshape(g, v, WEFT_SHAPE(rows, s.dim[s.rank - 1])), v, 1);
 }
 
-/* Sum over all but the last dim: (C). */
+/* Sums over all but the last dim: (C). */
 static weft_value sum_rows(weft_graph *g, weft_value v)
 {
     const weft_shape s = shape_of(g, v);
@@ -295,7 +298,7 @@ static void matmul_rule(weft_graph *g, const weft_node *n, const weft_value *dy,
         dx[0] = t->trans_a ? weft_matmul(g, b, dy[0], t->trans_b, true)
                            : weft_matmul(g, dy[0], b, false, !t->trans_b);
     if (t->trans_a && wanted[0] && sb.rank != sa.rank) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+        weft_graph_fail(g, WEFT_MSG_PASS_UNSUPPORTED,
                         "matmul: no gradient for a transposed batch against one matrix");
         return;
     }
@@ -307,7 +310,7 @@ static void matmul_rule(weft_graph *g, const weft_node *n, const weft_value *dy,
         return;
     }
     if (t->trans_a) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+        weft_graph_fail(g, WEFT_MSG_PASS_UNSUPPORTED,
                         "matmul: no gradient for a transposed batch against one matrix");
         return;
     }
@@ -326,7 +329,7 @@ RULE(matmul)
 RULE(linear)
 {
     if (((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+        weft_graph_fail(g, WEFT_MSG_PASS_UNSUPPORTED,
                         "%s: linear with a fused activation has no gradient; fuse after autodiff",
                         n->scope);
         return;
@@ -358,7 +361,7 @@ RULE(conv3d)
         dx[i] = as_type_of(g, dx[i], n->in[i]);
 }
 
-/* A gradient of 0 where nothing came back, laid out as gradients of `v` are. */
+/* A zero gradient with the layout of gradients of `v`. */
 static weft_value zero_for(weft_graph *g, weft_value v)
 {
     const weft_value_info info = g->value[v.id];
@@ -379,7 +382,7 @@ RULE(attention)
                       : weft_value_ok(segments) ? 7
                                                 : 6;
     if (weft_value_ok(bias) && wanted[4]) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "attention has no gradient for its bias");
+        weft_graph_fail(g, WEFT_MSG_PASS_UNSUPPORTED, "attention has no gradient for its bias");
         return;
     }
     weft_value out[WEFT_MAX_OUTPUTS];
@@ -389,8 +392,8 @@ RULE(attention)
             dx[i] = out[i];
 }
 
-/* out = wa out_a + wb out_b with wa = e^(lse_a - lse): the gradient of one part needs that part and
- * the result, not the other part. */
+/* out = wa out_a + wb out_b with wa = e^(lse_a - lse): the gradient of one block needs that block
+ * and the result, not the other block. */
 RULE(attention_merge)
 {
     const weft_value dout = weft_value_ok(dy[0]) ? dy[0] : zero_for(g, n->out[0]);
@@ -407,8 +410,8 @@ RULE(attention_merge)
 
 /* ---- normalisation and modulation ---------------------------------------------------------- */
 
-/* gamma's gradient, and beta's beside it, come with that of x; without gamma beta's is a plain
- * sum. */
+/* Computes the gradients of x, gamma and beta together. Without gamma, the gradient of beta is a
+ * plain sum. */
 static void norm_rule(weft_graph *g, weft_op op, const weft_node *n, weft_value dy,
                       const bool *wanted, weft_value *dx)
 {
@@ -460,19 +463,18 @@ RULE(gated_add)
     dx[2] = as_type_of(g, out[1], n->in[2]);
 }
 
-/* (B,S,H,D) to the sums of its pairs (B,S,H,D/2), or with `turn` every pair (a, b) to (b, -a). By
- * products with matrices of 0 and 1, which leave the other dims apart whatever the sizes of parts.
- * */
-static weft_value pick_columns(weft_graph *g, weft_value x, const weft_attr_rope *attr, bool turn)
+/* Maps (B,S,H,D) to the sums of its pairs (B,S,H,D/2), or with `rotate` each pair (a, b) to (b,
+ * -a). Multiplies with matrices of 0 and 1, so that splits of the other dims stay. */
+static weft_value pick_columns(weft_graph *g, weft_value x, const weft_attr_rope *attr, bool rotate)
 {
-    const int64_t d = shape_of(g, x).dim[3], pairs = d / 2, columns = turn ? d : pairs;
-    float *matrix = weft_alloc(d * columns * (int64_t)sizeof *matrix);
+    const int64_t d = shape_of(g, x).dim[3], pairs = d / 2, columns = rotate ? d : pairs;
+    float *matrix = weft_calloc(d * columns, sizeof *matrix);
     if (!matrix)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "no memory for the gradient of angles");
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "no memory for the gradient of angles");
     for (int64_t p = 0; p < pairs; p++) {
-        const int64_t a = attr->halves ? p : 2 * p, b = attr->halves ? p + pairs : a + 1;
+        const int64_t a = attr->rotate_half ? p : 2 * p, b = attr->rotate_half ? p + pairs : a + 1;
         const float sign = attr->inverse ? -1 : 1;
-        if (turn) {
+        if (rotate) {
             matrix[b * columns + a] = sign;
             matrix[a * columns + b] = -sign;
         } else {
@@ -502,7 +504,7 @@ RULE(rope)
     if (!wanted[1] && !wanted[2])
         return;
     if (shape_of(g, n->in[1]).rank == 2)
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+        weft_graph_fail(g, WEFT_MSG_PASS_UNSUPPORTED,
                         "rope has no gradient for cos and sin (S,D/2); make them (1,S,1,D/2)");
     else
         grad_of_angles(g, n, dy[0], dx);
@@ -515,7 +517,7 @@ RULE(embed)
     dx[0] = as_type_of(g, emit2(g, WEFT_OP_EMBED_GRAD, n->in[1], dy[0], &attr), n->in[0]);
 }
 
-/* It is linear in dy: what each row of the table got, back to where it came from. */
+/* Linear in dy: each token gets the gradient of its table row. */
 RULE(embed_grad)
 {
     if (wanted[1])
@@ -538,7 +540,7 @@ RULE(pick_grad)
         dx[1] = emit2(g, WEFT_OP_PICK, dy[0], n->in[0], NULL);
 }
 
-/* One row of a token served all of its experts: (B,S,k,C) to (B,S,1,C). */
+/* If x has one row per token for all its experts, sums (B,S,k,C) to (B,S,1,C). */
 static weft_value sum_of_experts(weft_graph *g, weft_value grad, weft_value of)
 {
     const weft_value_info *x = &g->value[of.id];
@@ -578,7 +580,7 @@ RULE(expert_matmul)
             n->in[1]);
 }
 
-/* ---- layout conversions: the backward is the conversion back ------------------------------- */
+/* ---- layout conversions: the backward is the inverse conversion ---------------------------- */
 
 static weft_value convert(weft_graph *g, weft_op op, weft_value v, const weft_attr_comm *attr)
 {
@@ -600,7 +602,7 @@ RULE(all_reduce)
 RULE(all_gather)
 {
     (void)wanted;
-    /* An invariant result has one gradient, known to every rank; a varying one has each rank's own
+    /* The gradient of an R result is the same on all ranks. For a V result each rank has its own
      * term. */
     const bool invariant = ((const weft_attr_comm *)n->attr)->invariant;
     dx[0] = convert(g, invariant ? WEFT_OP_SLICE_OWN : WEFT_OP_REDUCE_SCATTER, dy[0], n->attr);
@@ -616,7 +618,7 @@ RULE(slice_own)
 {
     (void)wanted;
     weft_attr_comm attr = *(const weft_attr_comm *)n->attr;
-    attr.invariant = true; /* the gradient of what every rank has is what every rank has */
+    attr.invariant = true; /* the gradient of an R value is R */
     dx[0] = convert(g, WEFT_OP_ALL_GATHER, dy[0], &attr);
 }
 

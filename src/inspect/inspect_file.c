@@ -1,10 +1,11 @@
-#include "cli/inspect_file.h"
+#include "inspect/inspect_file.h"
 
 #include "base/config.h"
 #include "base/listing.h"
-#include "model/dialect.h"
+#include "exec/store/weights.h"
+#include "graph/builder_helpers.h"
+#include "model/key_mapping.h"
 #include "model/model.h"
-#include "runtime/weights.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@ typedef struct subject {
     const char *path;
     weft_tensors *file;
     const weft_family *family;
-    const weft_dialect *dialect;
+    const weft_key_mapping *mapping;
     const char *prefix;
 } subject;
 
@@ -27,7 +28,7 @@ void weft_inspect_put_tensor(const char *name, const char *type, int rank, const
 {
     weft_buf_printf(out, "%s %s ", name, type);
     for (int d = 0; d < rank; d++)
-        weft_buf_printf(out, "%s%lld", d ? "," : "", (long long)dim[d]);
+        weft_buf_printf(out, "%s%" PRId64, d ? "," : "", dim[d]);
 }
 
 static weft_status put_tensors(const subject *s, weft_buf *out)
@@ -36,8 +37,9 @@ static weft_status put_tensors(const subject *s, weft_buf *out)
         const weft_stored_tensor *t = weft_tensors_at(s->file, i);
         const size_t skip = strncmp(t->name, s->prefix, strlen(s->prefix)) ? 0 : strlen(s->prefix);
         char name[600];
-        if (!weft_dialect_rename(s->dialect, t->name + skip, name, sizeof name))
-            return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", s->path, t->name);
+        if (!weft_key_mapping_rename(s->mapping, t->name + skip, name, sizeof name))
+            return weft_error(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = s->path),
+                              "the name of a tensor is too long: %.80s", t->name);
         weft_inspect_put_tensor(name, weft_stored_type(t), t->rank, t->dim, out);
         weft_buf_printf(out, "\n");
     }
@@ -61,11 +63,11 @@ static void put_types(const weft_tensors *file, weft_buf *out)
         int64_t count = 0;
         for (int64_t j = i; j < weft_tensors_count(file); j++)
             count += !strcmp(weft_stored_type(weft_tensors_at(file, j)), type);
-        weft_buf_printf(out, "%s%lld %s", kinds ? ", " : "", (long long)count, type);
+        weft_buf_printf(out, "%s%" PRId64 " %s", kinds ? ", " : "", count, type);
         seen[kinds++] = type;
     }
     if (scaled)
-        weft_buf_printf(out, "; %lld with factors beside them", (long long)scaled);
+        weft_buf_printf(out, "; %" PRId64 " with separate scales", scaled);
 }
 
 typedef struct difference {
@@ -117,7 +119,8 @@ static void compare(const weft_graph *g, const weft_tensors *file, difference *d
             weft_listing_add(&d->extra, weft_tensors_at(file, i)->name);
 }
 
-/* How the file differs from a model of this size; WEFT_E_SHAPE: fused tensors cannot be cut so. */
+/* Compares the file with a model of this size. WEFT_E_SHAPE: fused tensors cannot be split at this
+ * size. */
 static weft_status differ(const subject *s, const char *size, difference *d)
 {
     weft_model model;
@@ -125,12 +128,11 @@ static weft_status differ(const subject *s, const char *size, difference *d)
     WEFT_TRY(weft_model_open(size, &model));
     const weft_model_size smallest = weft_model_smallest(&model);
     weft_graph *g = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
+    WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, &model, &smallest, false);
     weft_status_code status = weft_graph_check(g);
     if (status == WEFT_OK)
-        status = weft_dialect_open(s->family, g, "", s->path, &file);
+        status = weft_key_mapping_open(s->family, g, "", s->path, &file);
     if (status == WEFT_OK)
         compare(g, file, d);
     weft_tensors_close(file);
@@ -141,10 +143,10 @@ static weft_status differ(const subject *s, const char *size, difference *d)
 static void put_listing(const char *what, const weft_listing *l, weft_buf *out)
 {
     if (l->count)
-        weft_buf_printf(out, "  %-22s %lld: %s\n", what, (long long)l->count, weft_listing_text(l));
+        weft_buf_printf(out, "  %-22s %" PRId64 ": %s\n", what, l->count, weft_listing_text(l));
 }
 
-/* Of the family's published sizes the one that differs least; *name NULL: there is none. */
+/* Finds the family's published size with the fewest differences; *name NULL: none. */
 static weft_status find_size(const subject *s, const char **name, difference *best)
 {
     *best = (difference){0};
@@ -182,7 +184,7 @@ static weft_status put_size(const subject *s, weft_buf *out)
         put_listing("  extra", &best.extra, out);
         put_listing("  of another shape", &best.wrong, out);
     } else {
-        weft_buf_printf(out, "  %-22s none: its config must be given beside it\n",
+        weft_buf_printf(out, "  %-22s none; store the model's config.json next to the file\n",
                         "published size");
     }
     free_difference(&best);
@@ -195,10 +197,10 @@ static weft_status put_summary(const subject *s, weft_buf *out)
     char text[32];
     for (int64_t i = 0; i < weft_tensors_count(s->file); i++)
         bytes += weft_tensors_at(s->file, i)->bytes;
-    weft_buf_printf(out, "%s\n  %-22s %s (%s)\n  %-22s %s%s%s\n  %-22s %lld, %s: ", s->path,
+    weft_buf_printf(out, "%s\n  %-22s %s (%s)\n  %-22s %s%s%s\n  %-22s %" PRId64 ", %s: ", s->path,
                     "family", s->family->class_name, weft_role_name(s->family->role), "names",
-                    s->dialect->name, s->prefix[0] ? ", behind " : "", s->prefix, "tensors",
-                    (long long)weft_tensors_count(s->file), weft_format_bytes(bytes, text));
+                    s->mapping->name, s->prefix[0] ? ", behind " : "", s->prefix, "tensors",
+                    weft_tensors_count(s->file), weft_format_bytes(bytes, text));
     put_types(s->file, out);
     weft_buf_printf(out, "\n");
     return put_size(s, out);
@@ -208,12 +210,12 @@ static weft_status open_subject(const char *path, subject *s)
 {
     *s = (subject){.path = path};
     WEFT_TRY(weft_tensors_open(path, &s->file));
-    s->family = weft_dialect_detect(has_tensor, s->file, &s->dialect, &s->prefix);
-    return s->family
-               ? WEFT_OK
-               : weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: its %lld tensors have the names of no model family that weft knows",
-                           path, (long long)weft_tensors_count(s->file));
+    s->family = weft_key_mapping_detect(has_tensor, s->file, &s->mapping, &s->prefix);
+    return s->family ? WEFT_OK
+                     : weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED, WEFT_AT(.file = path),
+                                  "the names of the %" PRId64
+                                  " tensors match no model family that weft implements",
+                                  weft_tensors_count(s->file));
 }
 
 weft_status weft_inspect_published(const char *path, const char **size)
@@ -225,8 +227,8 @@ weft_status weft_inspect_published(const char *path, const char **size)
     if (status == WEFT_OK)
         status = find_size(&s, &name, &best);
     if (status == WEFT_OK && (!name || count_of(&best)))
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: a %s of no published size", path,
-                           s.family->class_name);
+        status = weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                            "this %s has none of the published sizes", s.family->class_name);
     free_difference(&best);
     weft_tensors_close(s.file);
     *size = name;
@@ -237,13 +239,12 @@ weft_status weft_inspect_file(const char *path, bool tensors)
 {
     subject s;
     weft_buf text = {0};
-    weft_status_code status = open_subject(path, &s);
-    if (status == WEFT_OK)
-        status = tensors ? put_tensors(&s, &text) : put_summary(&s, &text);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_status_code status;
+    WEFT_GO(open_subject(path, &s));
+    WEFT_GO(tensors ? put_tensors(&s, &text) : put_summary(&s, &text));
+    WEFT_GO(weft_buf_check(&text));
+    fwrite(text.data, 1, (size_t)text.len, stdout);
+out:
     weft_buf_free(&text);
     weft_tensors_close(s.file);
     return status;

@@ -1,11 +1,14 @@
-#include "cli/inspect_run.h"
+#include "inspect/inspect_run.h"
 
 #include "base/log.h"
+#include "comm/comm_fake.h"
+#include "estimate/training/resolve_layout.h"
+#include "kernel/registry/backend.h"
 #include "plan/cost/graph_list.h"
-#include "train/bulletin.h"
-#include "train/latent_cache.h"
-#include "train/run_fit.h"
-#include "train/settle.h"
+#include "train/estimate/memory_fit.h"
+#include "train/latents/latent_cache_folder.h"
+#include "train/monitor/rank_telemetry.h"
+#include "transform/memory/comm_waits.h"
 
 #include <stdio.h>
 
@@ -18,7 +21,7 @@ static void line(const char *what, int64_t bytes, const char *note)
 static weft_status print_graph(const weft_graph *g)
 {
     weft_buf text = {0};
-    const weft_status_code status = weft_schedule_print(g, &text);
+    const weft_status_code status = weft_pp_schedule_print(g, &text);
     if (status == WEFT_OK)
         fwrite(text.data, 1, (size_t)text.len, stdout);
     weft_buf_free(&text);
@@ -36,7 +39,7 @@ static weft_status print_passes(const weft_pass_log *log)
     return status;
 }
 
-/* By a profile's kernels, or the figures of a cluster's device. */
+/* Prints the seconds of a step, from a profile's kernels or the rates of a cluster's device. */
 static weft_status print_seconds(const weft_graph *g, const weft_cluster *cluster)
 {
     char text[32];
@@ -51,27 +54,28 @@ static weft_status print_seconds(const weft_graph *g, const weft_cluster *cluste
     return WEFT_OK;
 }
 
-static void print_size(const weft_stage *stage, const weft_bucket *size, const weft_step *step)
+static void print_size(const weft_train_stage *train_stage, const weft_bucket *size,
+                       const weft_step *step)
 {
-    printf("stage %s: %lld steps of %lld x %lldx%lldx%lld\n", stage->name, (long long)stage->steps,
-           (long long)size->batch, (long long)size->frames, (long long)size->height,
-           (long long)size->width);
-    printf("  %-14s %14lld  trained together\n", "parameters",
-           (long long)weft_graph_param_count(step->whole));
+    printf("stage %s: %" PRId64 " steps of %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64 "\n",
+           train_stage->name, train_stage->steps, size->batch, size->frames, size->height,
+           size->width);
+    printf("  %-14s %14" PRId64 "  trained together\n", "parameters",
+           weft_graph_param_count(step->whole));
     printf("  %-14s %14.4g  of a %s\n", "FLOPs", (double)step->cost.flops,
-           step->pipe ? "microbatch on a rank" : "training step");
+           step->pp_step ? "microbatch on a rank" : "training step");
 }
 
-/* The stages that rank 0 has. */
-static weft_status inspect_pipe(const weft_step *step, bool print)
+/* Prints the pipeline stages of rank 0. */
+static weft_status inspect_pp_stages(const weft_step *step, bool print)
 {
-    static const char *const names[WEFT_PIPE_KINDS] = {"forward", "backward", "weights"};
-    for (int i = 0; i < step->pipe->owns; i++) {
-        const weft_pipe_stage *own = &step->pipe->own[i];
-        for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
+    static const char *const names[WEFT_PP_TASK_KINDS] = {"forward", "backward", "weights"};
+    for (int i = 0; i < step->pp_step->owns; i++) {
+        const weft_pp_local_stage *own = &step->pp_step->own[i];
+        for (int k = 0; k < WEFT_PP_TASK_KINDS; k++) {
             if (!own->program[k])
                 continue;
-            printf("  stage %d, %s\n", own->stage, names[k]);
+            printf("  stage %d, %s\n", own->pp_stage, names[k]);
             printf("  %-14s %14d\n", "nodes", (int)weft_graph_node_count(own->graph[k]));
             line("activations", weft_program_plan(own->program[k])->arena_bytes,
                  "in the arena that all programs use");
@@ -82,12 +86,12 @@ static weft_status inspect_pipe(const weft_step *step, bool print)
     return WEFT_OK;
 }
 
-static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *size,
+static weft_status inspect_bucket(const weft_train_stage *train_stage, const weft_bucket *size,
                                   const weft_step *step, const weft_cluster *cluster, bool print)
 {
-    print_size(stage, size, step);
-    if (step->pipe)
-        return inspect_pipe(step, print);
+    print_size(train_stage, size, step);
+    if (step->pp_step)
+        return inspect_pp_stages(step, print);
     const weft_memory_plan *plan = weft_program_plan(step->program);
     printf("  %-14s %14d  on a rank\n", "nodes", (int)weft_graph_node_count(step->graph));
     line("weights", plan->source_bytes, "with the optimizer's moments and the moving average");
@@ -99,7 +103,7 @@ static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *si
     return print ? print_graph(step->graph) : WEFT_OK;
 }
 
-/* Behind the batches of a step, where there are several. */
+/* Prints the update program, which follows the batches of a step that has several. */
 static weft_status inspect_update(const weft_step *step, const char *what, bool print)
 {
     const weft_memory_plan *plan = weft_program_plan(step->program);
@@ -109,255 +113,306 @@ static weft_status inspect_update(const weft_step *step, const char *what, bool 
     return print ? print_graph(step->graph) : WEFT_OK;
 }
 
-static weft_status inspect_peak(const weft_stage_steps *s)
+static weft_status inspect_peak(const weft_stage_programs *s)
 {
     int64_t weights, bytes;
-    WEFT_TRY(weft_stage_steps_bytes(s, &bytes));
-    WEFT_TRY(weft_stage_steps_weights(s, &weights));
+    WEFT_TRY(weft_stage_programs_bytes(s, &bytes));
+    WEFT_TRY(weft_stage_programs_weights(s, &weights));
     line("program", bytes, "reserved for the stage: all but the weights");
     line("predicted peak", bytes + weights, "the program's and the weights'");
     return WEFT_OK;
 }
 
-/* The programs of a stage share their arena. */
-static weft_status inspect_stage(const weft_run *run, const weft_run_models *models,
-                                 const weft_stage *stage, weft_place_of_run *place,
-                                 weft_step_cache *cache, const weft_cluster *cluster,
-                                 const weft_args *args)
+typedef struct planning {
+    weft_progress progress;
+    int64_t done; /* programs */
+} planning;
+
+/* Counts the programs of all training stages, except those that follow the buckets of a
+ * pipeline. */
+static void begin_planning(const weft_run *run, planning *p)
+{
+    const weft_train_stage *train_stage = run->train_stages.item;
+    int64_t total = 0;
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        total += weft_train_stage_bucket_count(&train_stage[i]) + (train_stage[i].accumulate > 1);
+    p->done = 0;
+    weft_progress_begin_late(&p->progress, "planning", total);
+}
+
+/* The programs of a training stage share their arena. */
+static weft_status inspect_train_stage(const weft_run *run, const weft_run_models *models,
+                                       const weft_train_stage *train_stage, weft_exec_config *exec,
+                                       weft_compiled_steps *cache, const weft_cluster *cluster,
+                                       planning *planned, const weft_inspect_run_options *o)
 {
     const double begin = weft_now();
-    const bool print = weft_args_flag(args, "--graph");
-    const bool logs = weft_args_flag(args, "--passes");
-    weft_stage_steps s = {0};
+    const bool print = o->graph, logs = o->passes;
+    weft_stage_programs s = {0};
     weft_buf layout = {0};
     weft_status_code status = WEFT_OK;
-    weft_step_cache *own = logs ? weft_step_cache_create() : cache; /* what is found logs nothing */
-    if (!own)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the steps of a stage");
-    WEFT_GO(weft_stage_steps_begin(run, stage, place, &s));
-    while (weft_stage_steps_left(&s)) {
+    weft_compiled_steps *own =
+        logs ? weft_compiled_steps_create() : cache; /* a cache hit logs nothing */
+    WEFT_TRY(WEFT_ALLOCATED(own, "the steps of a stage"));
+    WEFT_GO(weft_stage_programs_begin(run, train_stage, exec, &s));
+    while (weft_stage_programs_has_next(&s)) {
         weft_pass_log log = {0};
-        place->log = logs ? &log : NULL;
-        WEFT_GO(weft_stage_steps_next(own, run, models, stage, place, &s));
+        exec->log = logs ? &log : NULL;
+        WEFT_GO(weft_stage_programs_next(own, run, models, train_stage, exec, &s));
         const weft_step *step = s.bucket[s.count - 1];
+        if (++planned->done < planned->progress.total)
+            weft_progress_update(&planned->progress, planned->done, "programs");
         if (s.count > s.buckets)
             WEFT_GO(inspect_update(step, s.update ? "update" : "sums of what stages share", print));
         else
-            WEFT_GO(
-                inspect_bucket(stage, weft_stage_bucket(stage, s.count - 1), step, cluster, print));
-        if (place->log)
+            WEFT_GO(inspect_bucket(train_stage, weft_train_stage_bucket(train_stage, s.count - 1),
+                                   step, cluster, print));
+        if (exec->log)
             WEFT_GO(print_passes(&log));
     }
     status = inspect_peak(&s);
-    weft_stage_steps_layout(&s, stage, place, &layout);
+    weft_stage_programs_layout(&s, train_stage, exec, &layout);
     if (layout.len)
         printf("%s", layout.data);
     printf("  planned in %.2f s\n", weft_now() - begin);
 out:
-    place->log = NULL;
+    exec->log = NULL;
     weft_buf_free(&layout);
-    weft_stage_steps_free(&s);
+    weft_stage_programs_free(&s);
     if (logs)
-        weft_step_cache_free(own);
+        weft_compiled_steps_free(own);
     return status;
 }
 
-/* The store of the run on a device that has no memory. */
-static weft_status hollow_store(const weft_run *run, const weft_run_models *models,
-                                const weft_place_of_run *place, weft_step_cache *cache,
-                                weft_store **store)
+/* Creates the run's store on a device without memory. */
+static weft_status meta_store(const weft_run *run, const weft_run_models *models,
+                              const weft_exec_config *exec, weft_compiled_steps *cache,
+                              weft_store **store)
 {
-    weft_place_of_run own = *place;
-    own.comm = NULL; /* of its own names only: the other ranks are not there */
+    weft_exec_config own = *exec;
+    own.comm = NULL; /* local names only: no other rank exists */
     *store = weft_store_create_on(weft_backend_find("virtual")->device);
-    weft_status_code status = *store ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(*store, "the report");
     int states;
-    const char *const *away = weft_step_away_states(&states);
-    if (*store && place->away_states)
-        weft_store_keep_away(*store, away, states, place->away);
-    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
-        weft_stage_steps s = {0};
-        status = weft_stage_steps_plan(cache, run, models, (const weft_stage *)run->stages.item + i,
-                                       place, &s);
+    const char *const *offload_states = weft_step_away_states(&states);
+    if (*store && exec->offload_states)
+        weft_store_set_offload(*store, offload_states, states, exec->offload_dir);
+    for (int64_t i = 0; i < run->train_stages.count && status == WEFT_OK; i++) {
+        weft_stage_programs s = {0};
+        status = weft_stage_programs_plan(
+            cache, run, models, (const weft_train_stage *)run->train_stages.item + i, exec, &s);
         if (status == WEFT_OK)
             status = weft_steps_fill(s.bucket, s.count, &own, *store, 0);
-        weft_stage_steps_free(&s);
+        weft_stage_programs_free(&s);
     }
     return status;
 }
 
-/* Everything that a run has before its first step, but what others send. */
+/* Runs the set-up of a run before its first step, without data from other ranks. */
 static weft_status set_up(const weft_run *run, const weft_run_models *models,
-                          const weft_place_of_run *place, weft_step_cache *cache, weft_store *store)
+                          const weft_exec_config *exec, weft_compiled_steps *cache,
+                          weft_store *store)
 {
     const double begin = weft_now();
     int64_t most = 0;
     char text[32];
-    for (int64_t i = 0; i < run->stages.count; i++) {
-        weft_stage_steps s = {0};
-        weft_pipe_run *stages = NULL;
+    for (int64_t i = 0; i < run->train_stages.count; i++) {
+        weft_stage_programs s = {0};
+        weft_pp_executor *executor = NULL;
         weft_group *world;
-        weft_status_code status = weft_stage_steps_plan(
-            cache, run, models, (const weft_stage *)run->stages.item + i, place, &s);
+        weft_status_code status = weft_stage_programs_plan(
+            cache, run, models, (const weft_train_stage *)run->train_stages.item + i, exec, &s);
         if (status == WEFT_OK)
-            status = weft_step_cache_bind(cache, s.bucket, s.count, store, 0);
-        if (status == WEFT_OK && place->pipe)
-            status = weft_stage_steps_pipe(&s, &stages);
-        if (status == WEFT_OK && place->pipe)
-            status = weft_comm_world(place->comm, &world);
-        if (status == WEFT_OK && place->pipe)
-            status = weft_pipe_run_bind(stages, world, &place->mesh);
+            status = weft_compiled_steps_bind(cache, s.bucket, s.count, store, 0);
+        if (status == WEFT_OK && exec->pp)
+            status = weft_stage_programs_pipe(&s, &executor);
+        if (status == WEFT_OK && exec->pp)
+            status = weft_comm_world(exec->comm, &world);
+        if (status == WEFT_OK && exec->pp)
+            status = weft_pp_executor_bind(executor, world, &exec->mesh);
         most = weft_memory_resident() > most ? weft_memory_resident() : most;
-        weft_pipe_run_free(stages);
-        weft_stage_steps_free(&s);
+        weft_pp_executor_free(executor);
+        weft_stage_programs_free(&s);
         WEFT_TRY(status);
     }
-    weft_step_cache_unbind(cache);
-    printf("set up as rank %d of %d in %.2f s: groups, exchanges, store, programs, records; the "
-           "process holds %s\n",
-           weft_comm_rank(place->comm), weft_mesh_ranks(&place->mesh), weft_now() - begin,
+    weft_compiled_steps_unbind(cache);
+    printf("set up as rank %d of %d in %.2f s: groups, collectives, store, programs, buffers; "
+           "resident memory %s\n",
+           weft_comm_rank(exec->comm), weft_mesh_ranks(&exec->mesh), weft_now() - begin,
            weft_format_bytes(most, text));
     return WEFT_OK;
 }
 
-/* What memory.limit has become of what stages keep; *fates is the caller's to free. */
-static weft_status fit_stages(const weft_run *run, const weft_run_models *models,
-                              weft_place_of_run *place, weft_store *store, int64_t process,
-                              weft_fates **fates)
+/* Applies memory.limit to the activations that each stage saves. *activations is owned by the
+ * caller. */
+static weft_status fit_train_stages(const weft_run *run, const weft_run_models *models,
+                                    weft_exec_config *exec, weft_store *store, int64_t process,
+                                    weft_activation_plan **activations)
 {
-    weft_buf told = {0};
-    *fates = weft_alloc(run->stages.count * (int64_t)sizeof **fates);
-    if (!*fates)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for stages");
-    weft_activation_plan stored = {0}; /* of a run that has begun: what it goes by is shown */
-    WEFT_TRY(weft_activation_plan_load(run->out, &stored));
-    const weft_status_code status =
-        weft_run_fit(run, models, place, NULL, store, process, &stored, *fates, &told);
-    if (status == WEFT_OK && told.len)
-        printf("%s", told.data);
-    weft_buf_free(&told);
-    weft_activation_plan_free(&stored);
-    place->stage_fates = *fates;
+    weft_buf message = {0};
+    WEFT_TRY(WEFT_NEW(*activations, run->train_stages.count, "stages"));
+    weft_stored_activations stored = {0}; /* activation plans of a run that has started */
+    WEFT_TRY(weft_stored_activations_load(run->out, &stored));
+    const weft_status_code status = weft_run_fit_memory(run, models, exec, NULL, store, process,
+                                                        &stored, *activations, &message);
+    if (status == WEFT_OK && message.len)
+        printf("%s", message.data);
+    weft_buf_free(&message);
+    weft_stored_activations_free(&stored);
+    exec->stage_activations = *activations;
     return status;
 }
 
-/* The line that `weft train` begins with. */
+/* Prints the first line of `weft train`. */
 static weft_status inspect_memory(const weft_run *run, const weft_run_models *models,
-                                  const weft_place_of_run *place, weft_step_cache *cache,
+                                  const weft_exec_config *exec, weft_compiled_steps *cache,
                                   weft_store *store, int64_t process)
 {
-    weft_buf told = {0};
+    weft_buf message = {0};
     weft_run_bytes peak;
     const weft_status_code status =
-        weft_run_memory(run, models, place, cache, store, process, &peak, &told);
+        weft_run_memory(run, models, exec, cache, store, process, &peak, &message);
     if (status == WEFT_OK)
-        printf("%s\n", told.data);
-    weft_buf_free(&told);
+        printf("%s\n", message.data);
+    weft_buf_free(&message);
     return status;
 }
 
-/* An option that is given stands in for what every stage of the config says. */
-static weft_status override_sizes(const weft_args *args, weft_run *run)
+static void override_size(const weft_inspect_run_options *o, weft_bucket *b)
 {
-    static const struct {
-        const char *option;
-        size_t offset;
-    } sizes[] = {{"--batch", offsetof(weft_bucket, batch)},
-                 {"--frames", offsetof(weft_bucket, frames)},
-                 {"--height", offsetof(weft_bucket, height)},
-                 {"--width", offsetof(weft_bucket, width)}};
-    for (int i = 0; i < WEFT_COUNT(sizes); i++) {
-        int64_t value;
-        if (!weft_args_flag(args, sizes[i].option))
-            continue;
-        WEFT_TRY(weft_args_i64(args, sizes[i].option, 1, 1 << 20, &value));
-        for (int64_t s = 0; s < run->stages.count; s++) {
-            weft_stage *stage = (weft_stage *)run->stages.item + s;
-            *(int64_t *)((char *)&stage->size + sizes[i].offset) = value;
-            for (int64_t b = 0; b < stage->buckets.count; b++)
-                *(int64_t *)((char *)((weft_bucket *)stage->buckets.item + b) + sizes[i].offset) =
-                    value;
-        }
+    b->batch = o->size.batch ? o->size.batch : b->batch;
+    b->frames = o->size.frames ? o->size.frames : b->frames;
+    b->height = o->size.height ? o->size.height : b->height;
+    b->width = o->size.width ? o->size.width : b->width;
+}
+
+/* A size that is set replaces the size of every training stage of the config. */
+static void override_sizes(const weft_inspect_run_options *o, weft_run *run)
+{
+    for (int64_t s = 0; s < run->train_stages.count; s++) {
+        weft_train_stage *stage = (weft_train_stage *)run->train_stages.item + s;
+        override_size(o, &stage->size);
+        for (int64_t b = 0; b < stage->buckets.count; b++)
+            override_size(o, (weft_bucket *)stage->buckets.item + b);
     }
+}
+
+/* A rank of the run, without its other ranks. */
+typedef struct inspection {
+    const weft_inspect_run_options *o;
+    weft_run *run;
+    const char *path;
+    weft_run_models models;
+    weft_exec_config exec;
+    weft_cluster cluster;
+    weft_arena *arena;
+    weft_compiled_steps *cache;
+    weft_store *store;
+    weft_comm *comm;
+    weft_pp_layout *pp;
+    weft_activation_plan *activations;
+    bool *encoded;
+    int64_t process_bytes;
+} inspection;
+
+/* Resolves the layout and prints a line about it. */
+static weft_status resolve(inspection *w)
+{
+    weft_buf message = {0};
+    weft_settled stored;
+    WEFT_TRY(weft_settled_load(w->run->out, &stored));
+    weft_status_code status =
+        weft_run_resolve_layout(w->run, &w->models, w->path, NULL, 0, &stored, w->arena, &message);
+    if (status == WEFT_OK && message.len)
+        printf("%s\n", message.data);
+    weft_buf_free(&message);
+    WEFT_TRY(status);
+    const weft_offload_target offload = weft_run_offload_target(w->run);
+    w->exec = weft_exec_config_of(w->run, &w->models);
+    w->exec.offload_dir = offload.dir;
+    w->exec.offload_states = offload.states;
+    if (w->o->mesh[0])
+        WEFT_TRY(weft_mesh_parse(w->o->mesh, &w->exec.mesh));
+    else
+        WEFT_TRY(weft_parallel_mesh(&w->run->parallel, 0, w->path, &w->exec.mesh));
+    return weft_pp_layout_check_trained(&w->exec.mesh, weft_run_trains_denoiser(&w->models),
+                                        w->path);
+}
+
+/* Opens the rank: rank 0 of a mesh without processes, or the given rank. */
+static weft_status open_rank(inspection *w)
+{
+    const int ranks = weft_mesh_ranks(&w->exec.mesh), rank = w->o->rank >= 0 ? w->o->rank : 0;
+    if (rank >= ranks)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--rank", WEFT_NUMBER(rank)),
+                          "%d is not an integer from 0 to %d", rank, ranks - 1);
+    if (w->o->rank >= 0)
+        WEFT_TRY(weft_comm_open_single(ranks, rank, &w->comm));
+    w->exec.comm = w->comm;
+    WEFT_TRY(weft_pp_layout_open(&w->run->parallel, &w->exec.mesh, rank, w->path, &w->pp));
+    w->exec.telemetry_floats = weft_rank_telemetry_floats(w->run->stragglers.steps ? ranks : 0);
+    w->exec.pp = w->pp;
+    if (w->o->recompute_count) {
+        w->exec.recompute = w->o->recompute;
+        w->exec.recompute_count = w->o->recompute_count;
+    }
+    WEFT_TRY(weft_run_process_bytes(w->exec.backend, &w->process_bytes));
+    WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->encoded, w->run->train_stages.count, "the report"));
+    if (weft_latents_encoded(w->run, &w->models, w->encoded) == WEFT_OK) /* else no data yet */
+        w->exec.encoded = w->encoded;
     return WEFT_OK;
 }
 
-weft_status weft_inspect_run(const weft_args *args, const char *path)
+/* Applies memory.limit. Drops the programs that were planned before, because their memory
+ * counts. */
+static weft_status fit(inspection *w)
 {
-    weft_arena *arena = weft_arena_create();
-    weft_step_cache *cache = weft_step_cache_create();
-    int64_t process = 0;
-    bool *encoded = NULL;
-    weft_cluster cluster;
-    weft_run run;
-    weft_run_models models;
-    weft_pipe *pipe = NULL;
-    weft_store *store = NULL;
-    weft_comm *comm = NULL;
-    int64_t rank;
-    weft_fates *fates = NULL;
-    weft_buf told = {0};
-    weft_status_code status = WEFT_OK;
-    if (!arena || !cache)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    WEFT_GO(weft_args_config(args, arena, path, &run));
-    if (weft_args_string(args, "--cluster"))
-        WEFT_GO(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
-    WEFT_GO(override_sizes(args, &run));
-    WEFT_GO(weft_run_check(&run, path));
-    WEFT_GO(weft_run_models_read(&run, path, &models));
-    WEFT_GO(weft_run_settle(&run, &models, path, NULL, 0, arena, &told));
-    const weft_run_place away = weft_run_away(&run);
-    weft_place_of_run place = weft_place_by(&run, &models);
-    place.away = away.dir;
-    place.away_states = away.states;
-    if (told.len)
-        printf("%s\n", told.data);
-    if (weft_args_flag(args, "--mesh"))
-        WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));
-    else
-        WEFT_GO(weft_parallel_mesh(&run.parallel, 0, path, &place.mesh));
-    WEFT_GO(weft_pipe_check_trained(&place.mesh, weft_run_denoises(&models), path));
-    WEFT_GO(weft_args_i64(args, "--rank", 0, weft_mesh_ranks(&place.mesh) - 1, &rank));
-    if (weft_args_flag(args, "--rank")) /* else rank 0 of a mesh that is not there at all */
-        WEFT_GO(weft_comm_open_fake_alone(weft_mesh_ranks(&place.mesh), (int)rank, &comm));
-    place.comm = comm;
-    WEFT_GO(weft_pipe_open(&run.parallel, &place.mesh, (int)rank, path, &pipe));
-    place.bulletin = weft_bulletin_floats(run.stragglers.steps ? weft_mesh_ranks(&place.mesh) : 0);
-    place.pipe = pipe;
-    if (weft_args_flag(args, "--recompute"))
-        place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
-    const weft_stage *stages = run.stages.item;
-    WEFT_GO(weft_run_process_bytes(place.backend, &process));
-    encoded = weft_alloc(run.stages.count);
-    if (!encoded)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    if (weft_latents_encoded(&run, &models, encoded) == WEFT_OK) /* else there is no data yet */
-        place.encoded = encoded;
-    if (run.memory.limit) { /* else stages are planned where their time is told */
-        WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
-        WEFT_GO(fit_stages(&run, &models, &place, store, process, &fates));
-        weft_step_cache_free(cache); /* what was planned without the limit counts, too */
-        cache = weft_step_cache_create();
-        if (!cache)
-            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    }
-    for (int64_t i = 0; i < run.stages.count; i++)
-        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place, cache,
-                              weft_args_string(args, "--cluster") ? &cluster : NULL, args));
-    if (!store)
-        WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
-    WEFT_GO(inspect_memory(&run, &models, &place, cache, store, process));
-    if (comm && place.backend->device->hollow)
-        status = set_up(&run, &models, &place, cache, store);
-out:
-    weft_store_free(store);
-    weft_run_fates_free(fates, fates ? run.stages.count : 0);
-    weft_free(encoded);
-    weft_buf_free(&told);
-    weft_step_cache_free(cache);
-    weft_pipe_free(pipe);
-    weft_comm_free(comm);
-    weft_arena_free(arena);
+    if (!w->run->memory.limit)
+        return WEFT_OK;
+    WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
+    WEFT_TRY(fit_train_stages(w->run, &w->models, &w->exec, w->store, w->process_bytes,
+                              &w->activations));
+    weft_compiled_steps_free(w->cache);
+    w->cache = weft_compiled_steps_create();
+    return WEFT_ALLOCATED(w->cache, "the report");
+}
+
+static weft_status inspect(inspection *w)
+{
+    const weft_train_stage *train_stages = w->run->train_stages.item;
+    planning planned;
+    w->cache = weft_compiled_steps_create();
+    WEFT_TRY(WEFT_ALLOCATED(w->cache, "the report"));
+    if (w->o->cluster)
+        WEFT_TRY(weft_cluster_load(w->arena, w->o->cluster, &w->cluster));
+    override_sizes(w->o, w->run);
+    WEFT_TRY(weft_run_check(w->run, w->path));
+    WEFT_TRY(weft_run_models_read(w->run, w->path, &w->models));
+    WEFT_TRY(resolve(w));
+    WEFT_TRY(open_rank(w));
+    WEFT_TRY(fit(w));
+    begin_planning(w->run, &planned);
+    for (int64_t i = 0; i < w->run->train_stages.count; i++)
+        WEFT_TRY(inspect_train_stage(w->run, &w->models, &train_stages[i], &w->exec, w->cache,
+                                     w->o->cluster ? &w->cluster : NULL, &planned, w->o));
+    weft_progress_end(&planned.progress, planned.done, "programs");
+    if (!w->store)
+        WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
+    WEFT_TRY(inspect_memory(w->run, &w->models, &w->exec, w->cache, w->store, w->process_bytes));
+    return w->comm && w->exec.backend->device->meta
+               ? set_up(w->run, &w->models, &w->exec, w->cache, w->store)
+               : WEFT_OK;
+}
+
+weft_status weft_inspect_run(weft_run *run, const char *path,
+                             const weft_inspect_run_options *options, weft_arena *arena)
+{
+    inspection w = {.o = options, .run = run, .path = path, .arena = arena};
+    const weft_status_code status = inspect(&w);
+    weft_store_free(w.store);
+    weft_run_fates_free(w.activations, w.activations ? run->train_stages.count : 0);
+    weft_compiled_steps_free(w.cache);
+    weft_pp_layout_free(w.pp);
+    weft_comm_free(w.comm);
     return status;
 }

@@ -1,9 +1,23 @@
-/* weft inspect graph CONFIG: what the steps of a training run cost. */
-#ifndef WEFT_CLI_INSPECT_RUN_H
-#define WEFT_CLI_INSPECT_RUN_H
+/* weft inspect graph CONFIG: the graphs and programs of one rank of a training run, and what each
+ * pass changed. */
+#ifndef WEFT_INSPECT_INSPECT_RUN_H
+#define WEFT_INSPECT_INSPECT_RUN_H
 
-#include "cli/verb.h"
+#include "train/config/train_config.h"
 
-weft_status weft_inspect_run(const weft_args *args, const char *path);
+typedef struct weft_inspect_run_options {
+    bool graph, passes;  /* print the graphs, and what each pass changed */
+    weft_bucket size;    /* replaces the sizes of every training stage; 0: the stage's */
+    const char *mesh;    /* replaces the degrees; "": the run's */
+    const char *cluster; /* prints seconds of a step on this cluster; NULL: none */
+    /* rank of the mesh, which is also set up on backend `virtual`; -1: rank 0, without set-up */
+    int rank;
+    const char *const *recompute; /* patterns that replace the run's; borrowed */
+    int recompute_count;
+} weft_inspect_run_options;
+
+/* Prints every training stage of the run. */
+weft_status weft_inspect_run(weft_run *run, const char *path,
+                             const weft_inspect_run_options *options, weft_arena *arena);
 
 #endif

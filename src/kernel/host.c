@@ -1,4 +1,6 @@
-/* The host as a device: what `cpu` and `ref` share. Everything is done when the call returns. */
+/* The host as a device, for `cpu` and `ref`. All work is done when a call returns. */
+#include "kernel/host.h"
+
 #include "kernel/kernel.h"
 
 #include "base/convert.h"

@@ -1,5 +1,5 @@
-/* Backends: what each op computes, and where and when. A backend is a device (memory, streams) and
- * a kernel per op. A kernel gets plain views; it allocates nothing and keeps nothing. */
+/* Backends: a device (memory, streams) and one kernel per op. A kernel gets plain views, allocates
+ * nothing and stores nothing. */
 #ifndef WEFT_KERNEL_KERNEL_H
 #define WEFT_KERNEL_KERNEL_H
 
@@ -7,35 +7,35 @@
 
 /* ---- devices ------------------------------------------------------------------------------- */
 
-/* What a device does, in order. Kernels and copies may be under way when their call returns; wait()
- * and await() say when they are done. The host's work is done when the call returns. */
+/* Ordered work of a device. Kernels and copies may still run when their call returns; wait() and
+ * await() return when they are done. Host work is done when the call returns. */
 typedef struct weft_device_stream weft_device_stream;
 
-/* A moment in a stream's work. */
+/* A position in the work of a stream. */
 typedef struct weft_event {
-    double seconds; /* when it is reached, on weft_now()'s clock; known after await() */
-    void *handle;   /* the device's own */
+    double seconds; /* time when the position is reached (weft_now()); known after await() */
+    void *handle;   /* owned by the device */
 } weft_event;
 
-/* A strided copy: `rows` rows of `row` bytes, `to` and `from` bytes apart on the two sides. One
- * side dense is packing or unpacking. */
+/* A strided copy: `rows` rows of `row` bytes, with distances of `to` and `from` bytes. The copy
+ * packs if only `to` is dense, and unpacks if only `from` is. */
 typedef struct weft_rows {
     int64_t rows, row, to, from;
 } weft_rows;
 
 typedef struct weft_backend weft_backend;
 
-/* Seconds of a model that nobody waits for. */
+/* Simulated time of a stream, in seconds. */
 typedef struct weft_device_clock {
-    double *now;   /* of who gives the stream work and waits for it */
-    double *ready; /* when the stream's work is done */
+    double *now;   /* time of the rank that uses the stream */
+    double *ready; /* time when the stream's work is done */
 } weft_device_clock;
 
 typedef struct weft_device {
     const char *name; /* "host", "virtual" */
-    /* Sizes only: nothing that is written is there afterwards, and nothing need be. */
-    bool hollow;
-    /* 64-byte aligned, content undefined; NULL: no memory. */
+    /* Memory without values: written values are lost, and nothing needs to be written. */
+    bool meta;
+    /* Returns 64-byte aligned memory with undefined content. NULL: out of memory. */
     void *(*alloc)(int64_t bytes);
     void (*free)(void *data); /* accepts NULL */
     weft_status_code (*open)(const weft_backend *backend, weft_device_stream **stream);
@@ -45,28 +45,21 @@ typedef struct weft_device {
     weft_status_code (*await)(weft_device_stream *stream, weft_event *event);
     void (*copy)(weft_device_stream *stream, void *to, const void *from, weft_rows rows);
     void (*fill)(weft_device_stream *stream, void *to, int byte, int64_t bytes);
-    /* Between its memory and the host's; NULL of the host, which has only one. */
-    void (*carry)(weft_device_stream *stream, void *to, const void *from, int64_t bytes);
-    /* As weft_convert. */
+    /* Copies between the device's memory and the host's. NULL for the host. */
+    void (*host_copy)(weft_device_stream *stream, void *to, const void *from, int64_t bytes);
+    /* Converts like weft_convert. */
     void (*convert)(weft_device_stream *stream, void *to, weft_dtype to_dtype, const void *from,
                     weft_dtype from_dtype, int64_t count);
-    /* As weft_sum_two and weft_sum_terms (kernel/sums.h), along the same tree. The lists of terms
-     * and slots are the host's, and need last until the call returns. */
+    /* Add and sum like weft_sum_two and weft_sum_terms (kernel/sums.h), along the same tree. The
+     * lists of terms and slots are in host memory and must be valid until the call returns. */
     void (*add)(weft_device_stream *stream, weft_dtype dtype, void *out, const void *a,
                 const void *b, int64_t count);
     void (*sum)(weft_device_stream *stream, weft_dtype dtype, int k, const void *const *term,
                 void *const *slot, void *temp, void *out, int64_t count);
-    /* False, or NULL: the stream's time is weft_now()'s. Else its clock, and from now on its work
-     * begins where *ready says, whatever its user's time is: for who has a time of its own. */
+    /* Switches the stream to a simulated clock and returns true. The work of the stream then begins
+     * at *ready, whatever the time of its user is. False, or NULL: the stream uses weft_now(). */
     bool (*clock)(weft_device_stream *stream, weft_device_clock *clock);
 } weft_device;
-
-/* The memory of this process; kernels run on the thread that calls them. */
-extern const weft_device weft_device_host;
-
-/* Threads that host kernels called from this thread use; setting gives back what it was. */
-int weft_host_threads(void);
-int weft_host_set_threads(int threads);
 
 /* ---- kernels ------------------------------------------------------------------------------- */
 
@@ -80,21 +73,22 @@ typedef struct weft_kernel_args {
     weft_op op;
     const weft_view *in; /* absent inputs have data NULL and rank -1 */
     int in_count;
-    weft_view *out; /* may alias an input where weft_op_over says so */
+    weft_view *out; /* may alias an input where weft_op_over returns true */
     int out_count;
     const void *attr;
-    int threads;                /* the workspace is for so many, and so many run */
+    int threads;                /* threads of the kernel; the workspace is for this number */
     void *workspace;            /* 64-byte aligned, weft_kernel.workspace() bytes */
-    void *cache;                /* per node of a program, made by prepare(); NULL if none */
-    weft_device_stream *stream; /* where it runs */
-    weft_cost cost;             /* of the node, for devices that only count; zero if nobody asked */
+    void *cache;                /* cache of a program's node, created by prepare(); NULL: none */
+    weft_device_stream *stream; /* stream that runs the kernel */
+    weft_cost cost;             /* cost of the node for simulated devices; zero if not set */
 } weft_kernel_args;
 
 typedef struct weft_kernel {
     weft_status_code (*run)(const weft_kernel_args *args);
-    /* Scratch bytes for these shapes and threads; NULL: none. data pointers are NULL here. */
+    /* Returns the scratch bytes for the shapes and threads of args, whose data pointers are NULL.
+     * NULL: none. */
     int64_t (*workspace)(const weft_kernel_args *args);
-    /* Once per node when a program is made (library primitives and such); NULL: none. */
+    /* Called once per node when a program is created, for library primitives. NULL: none. */
     weft_status_code (*prepare)(const weft_kernel_args *args, void **cache);
     void (*release)(void *cache);
 } weft_kernel;
@@ -102,25 +96,13 @@ typedef struct weft_kernel {
 struct weft_backend {
     const char *name; /* "ref", "cpu", "virtual" */
     const weft_device *device;
-    /* Not NULL: floats of any type are kept as f64 (`wide`). Takes over what the store holds, but
-     * keeps the f64 values of which it holds the rounding. */
+    /* If set, floats of any type are stored as f64 (`wide`). Copies changed values of the store to
+     * `wide`; keeps an f64 value whose rounding the store has. */
     void (*refresh)(double *wide, const void *stored, weft_dtype dtype, int64_t count);
-    const void *self; /* the backend's own */
-    /* By op; NULL: sources, views and layout conversions, which the runtime does itself
+    const void *self; /* owned by the backend */
+    /* index: op. NULL: sources, views and layout conversions, which the runtime implements
      * (WEFT_OWN in op.def). */
     const weft_kernel *kernel[WEFT_OP_COUNT];
 };
-
-/* ref computes in f64 on f64 storage (every f32 value of a graph is f64 there), one loop nest per
- * op. */
-extern const weft_backend weft_backend_ref;
-extern const weft_backend weft_backend_cpu;
-/* NULL: none of that name. */
-const weft_backend *weft_backend_find(const char *name);
-/* "cpu, ref, virtual": for messages. */
-const char *weft_backend_names(void);
-/* Another one to be found (borrowed for the rest of the process): what a plugin brings. WEFT_E_ARG:
- * there is one of that name, or a kernel that a legal op needs is missing. */
-weft_status weft_backend_add(const weft_backend *backend);
 
 #endif

@@ -3,7 +3,8 @@
 #include "base/convert.h"
 #include "base/memory.h"
 
-/* Elements that stay in the nearest cache on their way up the tree; of those that are widened. */
+/* Elements that stay in the first-level cache for the complete tree; NARROW_BLOCK for widened
+ * types. */
 enum { BLOCK = 4096, NARROW_BLOCK = 512 };
 
 int weft_sum_power(int n)
@@ -50,7 +51,7 @@ void weft_sum_two(weft_dtype dtype, void *out, const void *a, const void *b, int
     case WEFT_F64: ADD(double, double);
     case WEFT_I32: ADD(int32_t, uint32_t);
     case WEFT_I64: ADD(int64_t, uint64_t);
-    default: break; /* refused when the exchange was made */
+    default: break; /* rejected when the request was created */
     }
 }
 
@@ -64,10 +65,10 @@ int64_t weft_sum_temp_bytes(weft_dtype dtype, int k)
 typedef struct tree {
     weft_dtype dtype;
     int64_t element, at, count;
-    const char **from; /* by term: where it is now */
+    const char **from; /* index: term; address of its current value */
     char *const *slot;
     char *out;
-    int left; /* additions */
+    int left; /* remaining additions */
 } tree;
 
 static void add(void *user, int to, int from)

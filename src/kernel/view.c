@@ -56,9 +56,10 @@ weft_status_code embed_check_ids(const weft_view *ids, int64_t rows)
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = view_get_int(ids, i);
         if (id < 0 || id >= rows)
-            return weft_fail(WEFT_E_ARG,
-                             "embed: id %lld at place %lld is outside the table of %lld rows",
-                             (long long)id, (long long)i, (long long)rows);
+            return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(id)),
+                              "embed: id %" PRId64 " at position %" PRId64
+                              " is outside the table of %" PRId64 " rows",
+                              id, i, rows);
     }
     return WEFT_OK;
 }
@@ -68,7 +69,8 @@ weft_status_code experts_check_ids(const weft_view *ids, int64_t experts)
     const int64_t count = view_count(ids);
     for (int64_t i = 0; i < count; i++)
         if (view_get_int(ids, i) >= experts)
-            return weft_fail(WEFT_E_ARG, "expert %lld at place %lld: there are %lld",
-                             (long long)view_get_int(ids, i), (long long)i, (long long)experts);
+            return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(view_get_int(ids, i))),
+                              "expert %" PRId64 " at position %" PRId64 " is not below %" PRId64,
+                              view_get_int(ids, i), i, experts);
     return WEFT_OK;
 }

@@ -1,5 +1,5 @@
-/* Walking over views: counts, strides, and elements of any dtype as f64. For `ref`, and for the
- * corners of `cpu` where speed does not matter. */
+/* Access to views: counts, strides, and elements of any dtype as f64. For `ref`, and for parts of
+ * `cpu` where speed does not matter. */
 #ifndef WEFT_KERNEL_VIEW_H
 #define WEFT_KERNEL_VIEW_H
 
@@ -15,13 +15,13 @@ static inline int64_t view_count(const weft_view *v)
     return count;
 }
 
-/* An optional input or output that is there. */
+/* Returns true if the optional input or output is present. */
 static inline bool view_present(const weft_view *v)
 {
     return v->shape.rank >= 0;
 }
 
-/* Product of the dims from `from` (included) to `to` (not included). */
+/* Returns the product of the dims [from, to). */
 static inline int64_t shape_span(const weft_shape *s, int from, int to)
 {
     int64_t count = 1;
@@ -35,8 +35,8 @@ static inline int64_t view_last(const weft_view *v)
     return v->shape.rank > 0 ? v->shape.dim[v->shape.rank - 1] : 1;
 }
 
-/* Strides (in elements) of the dense tensor `s`, 0 along dims of length 1: with them an index into
- * the broadcast shape becomes an offset into `s`. */
+/* Sets the strides, in elements, of the dense tensor `s`; 0 along dims of length 1. The strides map
+ * an index of the broadcast shape to an offset in `s`. */
 static inline void shape_strides(const weft_shape *s, int64_t stride[WEFT_MAX_RANK])
 {
     int64_t step = 1;
@@ -46,7 +46,7 @@ static inline void shape_strides(const weft_shape *s, int64_t stride[WEFT_MAX_RA
     }
 }
 
-/* Steps a row-major index through `s`; false when it wraps to the start. */
+/* Advances a row-major index of `s`. Returns false when it wraps to the start. */
 static inline bool shape_next(const weft_shape *s, int64_t index[WEFT_MAX_RANK])
 {
     for (int d = s->rank - 1; d >= 0; d--) {
@@ -58,7 +58,7 @@ static inline bool shape_next(const weft_shape *s, int64_t index[WEFT_MAX_RANK])
 }
 
 double view_get(const weft_view *v, int64_t i);
-int64_t view_get_int(const weft_view *v, int64_t i); /* integers exactly */
+int64_t view_get_int(const weft_view *v, int64_t i); /* exact for integers */
 void view_set(const weft_view *v, int64_t i, double value);
 void view_set_int(const weft_view *v, int64_t i, int64_t value);
 
@@ -67,9 +67,9 @@ static inline bool dtype_is_int(weft_dtype dtype)
     return dtype == WEFT_I32 || dtype == WEFT_I64 || dtype == WEFT_U8;
 }
 
-/* Ids of embed and embed_grad, checked: WEFT_E_ARG names the first one outside [0, rows). */
+/* Checks the ids of embed and embed_grad. WEFT_E_ARG names the first id outside [0, rows). */
 weft_status_code embed_check_ids(const weft_view *ids, int64_t rows);
-/* Of experts: a negative one is none. */
+/* Checks ids of experts. Negative ids are valid: no expert. */
 weft_status_code experts_check_ids(const weft_view *ids, int64_t experts);
 
 #endif

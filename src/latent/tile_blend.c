@@ -1,16 +1,16 @@
-#include "latent/mosaic.h"
+#include "latent/tile_blend.h"
 
 #include "base/memory.h"
 
 #include <string.h>
 
-/* Rows and columns of the largest tile that comes out. */
+/* Output length along `side` of the largest tile. */
 static int64_t largest(const weft_tiling *t, int side)
 {
     return weft_tiling_made(t, side, weft_tiling_length(t, side, 0));
 }
 
-/* Floats of all strips above, and of the one to the left, of a frame. */
+/* Floats per frame of all strips above, and of the strip to the left. */
 static int64_t above_floats(const weft_tiling *t, int64_t channels)
 {
     return t->side[1].blend * largest(t, 2) * channels * weft_tiling_count(t, 2);
@@ -21,7 +21,7 @@ static int64_t left_floats(const weft_tiling *t, int64_t channels)
     return t->side[2].blend * largest(t, 1) * channels;
 }
 
-int64_t weft_mosaic_bytes(const weft_tiling *t, int64_t frames, int64_t channels)
+int64_t weft_tile_blend_bytes(const weft_tiling *t, int64_t frames, int64_t channels)
 {
     int64_t each = t->out[1] * t->out[2] * channels;
     if (t->in_space)
@@ -29,30 +29,30 @@ int64_t weft_mosaic_bytes(const weft_tiling *t, int64_t frames, int64_t channels
     return (frames * each + largest(t, 1) * largest(t, 2) * channels) * (int64_t)sizeof(float);
 }
 
-weft_status weft_mosaic_create(const weft_tiling *t, int64_t frames, int64_t channels,
-                               weft_mosaic *mosaic)
+weft_status weft_tile_blend_create(const weft_tiling *t, int64_t frames, int64_t channels,
+                                   weft_tile_blend *blend)
 {
-    weft_mosaic c = {.tiling = t, .frames = frames, .channels = channels};
+    weft_tile_blend c = {.tiling = t, .frames = frames, .channels = channels};
     c.to = weft_alloc(frames * t->out[1] * t->out[2] * channels * 4);
     c.above = t->in_space ? weft_alloc(frames * above_floats(t, channels) * 4 + 4) : NULL;
     c.left = t->in_space ? weft_alloc(frames * left_floats(t, channels) * 4 + 4) : NULL;
     c.tile = t->in_space ? weft_alloc(largest(t, 1) * largest(t, 2) * channels * 4) : NULL;
     if (!c.to || (t->in_space && (!c.above || !c.left || !c.tile))) {
-        weft_mosaic_free(&c);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld frames of %lldx%lld",
-                         (long long)frames, (long long)t->out[2], (long long)t->out[1]);
+        weft_tile_blend_free(&c);
+        return weft_no_memory("%" PRId64 " frames of %" PRId64 "x%" PRId64, frames, t->out[2],
+                              t->out[1]);
     }
-    *mosaic = c;
+    *blend = c;
     return WEFT_OK;
 }
 
-void weft_mosaic_free(weft_mosaic *c)
+void weft_tile_blend_free(weft_tile_blend *c)
 {
     weft_free(c->to);
     weft_free(c->above);
     weft_free(c->left);
     weft_free(c->tile);
-    *c = (weft_mosaic){0};
+    *c = (weft_tile_blend){0};
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -60,54 +60,57 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-void weft_mosaic_fade(const float *a, float w, int64_t count, float *b)
+void weft_tile_blend_fade(const float *a, float w, int64_t count, float *b)
 {
     for (int64_t i = 0; i < count; i++)
         b[i] = a[i] * (1 - w) + b[i] * w;
 }
 
-/* The first rows of a tile (rows, width floats) over the last ones above: `strip` has the last
- * `kept` rows of the `before` that there are. */
-static void fade_rows(const weft_mosaic *c, const float *strip, int64_t kept, int64_t before,
+/* Fades the first rows of a tile (rows, width floats) in over the last rows above. `strip` has the
+ * last `kept` of the `before` rows of the tile above. */
+static void fade_rows(const weft_tile_blend *c, const float *strip, int64_t kept, int64_t before,
                       int64_t rows, int64_t width, float *tile)
 {
     const int64_t cell = c->tiling->cell,
                   extent = least(least(before, rows), c->tiling->side[1].blend) / cell;
     for (int64_t k = 0; k < extent * cell; k++)
-        weft_mosaic_fade(strip + (kept - extent * cell + k) * width,
-                         (float)(k / cell) / (float)extent, width, tile + k * width);
+        weft_tile_blend_fade(strip + (kept - extent * cell + k) * width,
+                             (float)(k / cell) / (float)extent, width, tile + k * width);
 }
 
-/* The same with columns; `stride` floats from row to row of the tile, `kept` columns in a row of
- * the strip. */
-static void fade_columns(const weft_mosaic *c, const float *strip, int64_t kept, int64_t before,
+/* Fades the first columns of a tile in over the last columns to the left. A row of the strip has
+ * `kept` columns. */
+static void fade_columns(const weft_tile_blend *c, const float *strip, int64_t kept, int64_t before,
                          int64_t rows, int64_t columns, float *tile)
 {
     const int64_t cell = c->tiling->cell, ch = c->channels,
                   extent = least(least(before, columns), c->tiling->side[2].blend) / cell;
     for (int64_t y = 0; y < rows; y++)
         for (int64_t k = 0; k < extent * cell; k++)
-            weft_mosaic_fade(strip + (y * kept + kept - extent * cell + k) * ch,
-                             (float)(k / cell) / (float)extent, ch, tile + (y * columns + k) * ch);
+            weft_tile_blend_fade(strip + (y * kept + kept - extent * cell + k) * ch,
+                                 (float)(k / cell) / (float)extent, ch,
+                                 tile + (y * columns + k) * ch);
 }
 
-/* What is kept of a frame of the tile, to its place. */
-static void place(const weft_mosaic *c, int64_t row, int64_t column, int64_t rows, int64_t columns,
-                  const float *tile, float *to)
+/* Writes the kept part of a tile's frame to its position in the output. */
+static void write_tile(const weft_tile_blend *c, int64_t row, int64_t column, int64_t rows,
+                       int64_t columns, const float *tile, float *to)
 {
     const weft_tiling *t = c->tiling;
     const bool tiled = t->in_space;
-    const int64_t y = tiled ? row * t->side[1].keep : 0, x = tiled ? column * t->side[2].keep : 0;
-    const int64_t high = least(tiled ? least(rows, t->side[1].keep) : rows, t->out[1] - y),
-                  wide = least(tiled ? least(columns, t->side[2].keep) : columns, t->out[2] - x);
+    const int64_t y = tiled ? row * t->side[1].out_step : 0,
+                  x = tiled ? column * t->side[2].out_step : 0;
+    const int64_t high = least(tiled ? least(rows, t->side[1].out_step) : rows, t->out[1] - y),
+                  wide =
+                      least(tiled ? least(columns, t->side[2].out_step) : columns, t->out[2] - x);
     for (int64_t i = 0; i < high && wide > 0; i++)
         memcpy(to + ((y + i) * t->out[2] + x) * c->channels, tile + i * columns * c->channels,
                (size_t)(wide * c->channels) * sizeof *to);
 }
 
-/* Keeps the strips that the tiles below and to the right fade over. */
-static void keep(const weft_mosaic *c, int64_t rows, int64_t columns, const float *tile,
-                 float *above, float *left)
+/* Saves the strips that the tiles below and to the right fade in over. */
+static void save_strips(const weft_tile_blend *c, int64_t rows, int64_t columns, const float *tile,
+                        float *above, float *left)
 {
     const weft_tiling *t = c->tiling;
     const int64_t ch = c->channels, down = least(rows, t->side[1].blend),
@@ -119,8 +122,8 @@ static void keep(const weft_mosaic *c, int64_t rows, int64_t columns, const floa
                (size_t)(right * ch) * sizeof *left);
 }
 
-void weft_mosaic_lay(weft_mosaic *c, int64_t row, int64_t column, int64_t first, int64_t count,
-                     const float *tile)
+void weft_tile_blend_add(weft_tile_blend *c, int64_t row, int64_t column, int64_t first,
+                         int64_t count, const float *tile)
 {
     const weft_tiling *t = c->tiling;
     const int64_t rows = weft_tiling_made(t, 1, weft_tiling_length(t, 1, row)),
@@ -133,7 +136,7 @@ void weft_mosaic_lay(weft_mosaic *c, int64_t row, int64_t column, int64_t first,
     for (int64_t f = first; f < first + count; f++, tile += floats) {
         float *to = c->to + f * frame;
         if (!t->in_space) {
-            place(c, row, column, rows, columns, tile, to);
+            write_tile(c, row, column, rows, columns, tile, to);
             continue;
         }
         float *above = c->above + f * above_floats(t, c->channels) +
@@ -145,7 +148,7 @@ void weft_mosaic_lay(weft_mosaic *c, int64_t row, int64_t column, int64_t first,
                       c->tile);
         if (column)
             fade_columns(c, left, least(before, t->side[2].blend), before, rows, columns, c->tile);
-        place(c, row, column, rows, columns, c->tile, to);
-        keep(c, rows, columns, c->tile, above, left);
+        write_tile(c, row, column, rows, columns, c->tile, to);
+        save_strips(c, rows, columns, c->tile, above, left);
     }
 }

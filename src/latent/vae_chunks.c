@@ -1,24 +1,27 @@
-#include "latent/vae_stream.h"
+#include "latent/vae_chunks.h"
 
-#include "latent/mosaic.h"
-#include "model/dialect.h"
-#include "runtime/weights.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/store/weights.h"
+#include "graph/builder_helpers.h"
+#include "latent/tile_blend.h"
+#include "model/key_mapping.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* One program of a stream: the beginning or the continuation of one half; or the whole of it. */
-typedef struct stage {
+/* A program for the first or a later temporal chunk of one half, or for the complete video. */
+typedef struct chunk_program {
     weft_graph *graph;
     weft_program *program;
     int64_t in_frames, out_frames;
-} stage;
+} chunk_program;
 
-/* The programs for one size of what goes in: a whole video's, or a tile's. */
+/* Programs for one input size: that of a complete video, or of a tile. */
 typedef struct work {
-    int64_t in[3];      /* frames, rows, columns */
-    int64_t latents[2]; /* latent frames of FIRST and NEXT; NEXT 0: FIRST takes all of them */
-    stage stage[2];     /* FIRST, NEXT */
+    int64_t in[3];          /* frames, rows, columns */
+    int64_t latents[2];     /* latent frames of FIRST and NEXT; NEXT 0: FIRST takes all */
+    chunk_program chunk[2]; /* FIRST, NEXT */
 } work;
 
 typedef struct half {
@@ -34,13 +37,13 @@ struct weft_vae {
     char *folder; /* NULL: none */
     int64_t pixels[3];
     bool raw, profile;
-    weft_store *own, *weights; /* own: where they are loaded to; NULL: others' */
-    weft_dtype dtype;          /* that the file has and the store keeps */
+    weft_store *own, *weights; /* own: store of the loaded weights; NULL: the caller's store */
+    weft_dtype dtype;          /* weight type of the file and the store */
     half half[2];              /* encoder, decoder */
-    /* What is bound has its caches here, and the weights, which are lent */
-    weft_store *room;
-    const work *bound; /* with tiles: the one that is; NULL: none, or those of weft_vae_bind */
-    weft_group *group; /* borrowed; NULL: no other rank */
+    /* store of the bound programs: caches, and aliases of the weights */
+    weft_store *bound_store;
+    const work *bound; /* first or, with tiles, current bound size; NULL: not bound */
+    weft_group *group; /* borrowed; NULL: one rank */
 };
 
 /* ---- building ------------------------------------------------------------------------------- */
@@ -50,7 +53,7 @@ static bool is_tiled(const half *h)
     return h->tiling.in_space || h->tiling.in_time;
 }
 
-/* Channels of what goes in and comes out. */
+/* Channels of the input or the output of a half. */
 static int64_t channels(const weft_vae *v, const half *h, bool out)
 {
     if (h->decoder != out)
@@ -60,7 +63,8 @@ static int64_t channels(const weft_vae *v, const half *h, bool out)
     return weft_model_shape(&v->model, &one, WEFT_PORT_VIDEO).dim[4];
 }
 
-/* What comes out of a half, clamped unless somebody else does it behind the blending. */
+/* Output of a half. Decoded frames are clamped here, except with `raw` or with tiles, which are
+ * clamped after blending. */
 static weft_value result(const weft_vae *v, const half *h, weft_graph *g, const weft_ports *p)
 {
     if (!h->decoder && v->raw && weft_value_ok(p->at[WEFT_PORT_LOGVAR]))
@@ -71,7 +75,8 @@ static weft_value result(const weft_vae *v, const half *h, weft_graph *g, const 
     return v->raw || is_tiled(h) ? made : weft_clamp(g, made, -1, 1);
 }
 
-static weft_status build_stage(const weft_vae *v, const half *h, const work *w, int index, stage *s)
+static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, int index,
+                               chunk_program *s)
 {
     const weft_stream stream = index           ? WEFT_STREAM_NEXT
                                : w->latents[1] ? WEFT_STREAM_FIRST
@@ -79,8 +84,7 @@ static weft_status build_stage(const weft_vae *v, const half *h, const work *w, 
     const weft_call call = {h->decoder ? WEFT_CALL_DECODE : WEFT_CALL_ENCODE, stream};
     weft_ports ports = weft_ports_none();
     weft_graph *g = s->graph = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE's graph");
+    WEFT_TRY(WEFT_ALLOCATED(g, "the VAE's graph"));
     weft_graph_store_weights_as(g, v->dtype);
     const int64_t latents = w->latents[index], frames = index ? latents * v->grid.factor[0]
                                                               : weft_grid_frames(&v->grid, latents);
@@ -103,7 +107,8 @@ static work *find_work(const half *h, const int64_t in[3])
     return NULL;
 }
 
-/* Pieces as the model's norms and caches want them: what does not divide goes first. */
+/* Latent frames of the first and of later temporal chunks, as the model's norms and caches require.
+ * The first chunk also takes the remainder. */
 static void cut(const weft_grid *grid, int64_t latents, int64_t pieces[2])
 {
     const int64_t piece = grid->piece;
@@ -121,11 +126,11 @@ static weft_status add_work(const weft_vae *v, half *h, const int64_t in[3])
     *w = (work){.in = {in[0], in[1], in[2]}};
     cut(&v->grid, h->decoder ? in[0] : weft_grid_latent_frames(&v->grid, in[0]), w->latents);
     for (int i = 0; i < 2 && w->latents[i]; i++)
-        WEFT_TRY(build_stage(v, h, w, i, &w->stage[i]));
+        WEFT_TRY(build_chunk(v, h, w, i, &w->chunk[i]));
     return WEFT_OK;
 }
 
-/* Every size that a tile has. */
+/* Compiles programs for every tile size. */
 static weft_status add_all(const weft_vae *v, half *h)
 {
     const weft_tiling *t = &h->tiling;
@@ -144,8 +149,9 @@ static weft_status takes_frames(const weft_vae *v, int64_t frames)
     char rule[32];
     return weft_grid_takes_frames(&v->grid, frames)
                ? WEFT_OK
-               : weft_fail(WEFT_E_SHAPE, "the VAE takes %s frames, not %lld",
-                           weft_grid_rule(&v->grid, rule), (long long)frames);
+               : weft_error(WEFT_MSG_MODEL_SHAPE, WEFT_AT(WEFT_NUMBER(frames)),
+                            "the VAE takes %s frames, not %" PRId64, weft_grid_rule(&v->grid, rule),
+                            frames);
 }
 
 static weft_status build(weft_vae *v, const weft_vae_options *o)
@@ -153,9 +159,10 @@ static weft_status build(weft_vae *v, const weft_vae_options *o)
     static const weft_tile whole = {0};
     const int64_t *factor = v->grid.factor;
     if (o->height < 1 || o->width < 1 || o->height % factor[1] || o->width % factor[2])
-        return weft_fail(WEFT_E_SHAPE, "%lldx%lld: the VAE takes multiples of %lldx%lld pixels",
-                         (long long)o->width, (long long)o->height, (long long)factor[2],
-                         (long long)factor[1]);
+        return weft_error(WEFT_MSG_MODEL_SHAPE, WEFT_NOWHERE,
+                          "the VAE takes multiples of %" PRId64 "x%" PRId64 " pixels, not %" PRId64
+                          "x%" PRId64,
+                          factor[2], factor[1], o->width, o->height);
     WEFT_TRY(takes_frames(v, o->frames));
     for (int i = 0; i < 2; i++) {
         half *h = &v->half[i];
@@ -173,9 +180,8 @@ static weft_status build(weft_vae *v, const weft_vae_options *o)
 static weft_status create(const weft_model *model, const char *folder, const weft_vae_options *o,
                           weft_vae **vae)
 {
-    weft_vae *v = weft_alloc(sizeof *v);
-    if (!v)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
+    weft_vae *v;
+    WEFT_TRY(WEFT_NEW(v, 1, "the VAE"));
     v->model = *model;
     v->grid = weft_model_grid(model);
     v->pixels[0] = o->frames;
@@ -188,8 +194,7 @@ static weft_status create(const weft_model *model, const char *folder, const wef
     if (folder) {
         v->folder = weft_strdup(folder);
         v->own = v->weights = weft_store_create();
-        if (!v->folder || !v->own)
-            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the VAE"));
+        WEFT_GO(WEFT_ALLOCATED(v->folder && v->own, "the VAE"));
         WEFT_GO(weft_weights_dtype(folder, &v->dtype));
     }
     WEFT_GO(build(v, o));
@@ -221,13 +226,13 @@ void weft_vae_free(weft_vae *v)
         half *h = &v->half[i];
         for (int64_t k = 0; k < h->count; k++) {
             for (int s = 0; s < 2; s++) {
-                weft_program_free(h->work[k].stage[s].program);
-                weft_graph_free(h->work[k].stage[s].graph);
+                weft_program_free(h->work[k].chunk[s].program);
+                weft_graph_free(h->work[k].chunk[s].graph);
             }
         }
         weft_free(h->work);
     }
-    weft_store_free(v->room);
+    weft_store_free(v->bound_store);
     weft_store_free(v->own);
     weft_free(v->folder);
     weft_free(v);
@@ -244,16 +249,17 @@ const char *weft_vae_tiles(const weft_vae *v, char text[64])
     const weft_tiling *t = &h->tiling;
     text[0] = '\0';
     if (t->in_space)
-        snprintf(text, 64, "%lld tiles of %lldx%lld",
-                 (long long)(weft_tiling_count(t, 1) * weft_tiling_count(t, 2)),
-                 (long long)(weft_tiling_length(t, 2, 0) * (h->decoder ? v->grid.factor[2] : 1)),
-                 (long long)(weft_tiling_length(t, 1, 0) * (h->decoder ? v->grid.factor[1] : 1)));
+        snprintf(text, 64, "%" PRId64 " tiles of %" PRId64 "x%" PRId64,
+                 weft_tiling_count(t, 1) * weft_tiling_count(t, 2),
+                 weft_tiling_length(t, 2, 0) * (h->decoder ? v->grid.factor[2] : 1),
+                 weft_tiling_length(t, 1, 0) * (h->decoder ? v->grid.factor[1] : 1));
     return text;
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Untiled halves are bound together and stay so; with tiles one size at a time is. */
+/* True if all programs are bound at once: no half is tiled. With tiles, one size is bound at a
+ * time. */
 static bool together(const weft_vae *v)
 {
     return !is_tiled(&v->half[0]) && !is_tiled(&v->half[1]);
@@ -263,8 +269,8 @@ static int programs_of(const work *w, weft_program *programs[2])
 {
     int count = 0;
     for (int i = 0; i < 2; i++)
-        if (w->stage[i].program)
-            programs[count++] = w->stage[i].program;
+        if (w->chunk[i].program)
+            programs[count++] = w->chunk[i].program;
     return count;
 }
 
@@ -280,22 +286,22 @@ static int64_t param_bytes(weft_graph *g)
     return bytes;
 }
 
-/* What lies in the store beside the weights: params and caches are shared by FIRST and NEXT. */
+/* Bytes of the store other than weights. FIRST and NEXT share parameters and caches. */
 static int64_t cache_bytes(const work *w)
 {
-    const stage *last = &w->stage[w->latents[1] ? 1 : 0];
+    const chunk_program *last = &w->chunk[w->latents[1] ? 1 : 0];
     return weft_program_plan(last->program)->source_bytes - param_bytes(last->graph);
 }
 
-/* Frames of the largest tile of time, and of its overlap, that are laid. */
-static int64_t mosaic_bytes(const weft_vae *v, const half *h)
+/* Bytes of the blend buffers: the frames of the longest temporal tile and of its overlap. */
+static int64_t blend_bytes(const weft_vae *v, const half *h)
 {
     const weft_tiling *t = &h->tiling;
     if (!is_tiled(h))
         return 0;
     const int64_t ch = channels(v, h, true),
                   tail = t->in_time ? t->side[0].blend * t->out[1] * t->out[2] * ch * 4 : 0;
-    return tail + weft_mosaic_bytes(t, weft_tiling_made(t, 0, weft_tiling_length(t, 0, 0)), ch);
+    return tail + weft_tile_blend_bytes(t, weft_tiling_made(t, 0, weft_tiling_length(t, 0, 0)), ch);
 }
 
 int64_t weft_vae_bytes(const weft_vae *v)
@@ -305,9 +311,9 @@ int64_t weft_vae_bytes(const weft_vae *v)
     int count = 0;
     for (int i = 0; i < 2; i++) {
         const half *h = &v->half[i];
-        const int64_t mosaic = mosaic_bytes(v, h);
-        laid = mosaic > laid ? mosaic : laid;
-        weights += h->count ? param_bytes(h->work[0].stage[0].graph) : 0;
+        const int64_t blend = blend_bytes(v, h);
+        laid = blend > laid ? blend : laid;
+        weights += h->count ? param_bytes(h->work[0].chunk[0].graph) : 0;
         for (int64_t k = 0; k < h->count; k++) {
             if (together(v)) {
                 count += programs_of(&h->work[k], programs + count);
@@ -322,7 +328,7 @@ int64_t weft_vae_bytes(const weft_vae *v)
     return weights + caches + laid + (together(v) ? weft_programs_bytes(programs, count) : most);
 }
 
-/* Tiles that are tried where a picture is too large: the family's own, then smaller ones. */
+/* Sets the next tile size to try if memory is too small: the family's own, then smaller ones. */
 static bool smaller(const weft_vae *v, weft_tile *tile)
 {
     const weft_tile_rule *rule = &v->model.family->tile;
@@ -351,14 +357,14 @@ weft_status weft_vae_open_within(const char *folder, const weft_vae_options *opt
         weft_vae *v;
         char needs[32], has[32], first[32];
         WEFT_TRY(weft_vae_open(folder, &o, &v));
-        for (int i = 1; i < 3; i++) /* references shift such tiles, which nobody wants */
+        for (int i = 1; i < 3; i++) /* references shift tiles with such a step */
             if (tile.step[i] % v->grid.factor[i]) {
                 const int64_t factor = v->grid.factor[i];
                 weft_vae_free(v);
-                return weft_fail(WEFT_E_ARG,
-                                 "tiles that are %lld pixels apart: this autoencoder takes "
-                                 "multiples of %lld",
-                                 (long long)tile.step[i], (long long)factor);
+                return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(tile.step[i])),
+                                  "tiles have a step of %" PRId64
+                                  " pixels; this autoencoder needs multiples of %" PRId64,
+                                  tile.step[i], factor);
             }
         const int64_t bytes = weft_vae_bytes(v);
         whole = whole ? whole : bytes;
@@ -373,27 +379,27 @@ weft_status weft_vae_open_within(const char *folder, const weft_vae_options *opt
         const bool more = !options->tile && smaller(v, &tile);
         weft_vae_free(v);
         if (!more)
-            return weft_fail(
-                WEFT_E_MEMORY,
-                "%s: the VAE would take %s for %lld frames of %lldx%lld%s%s, and there "
-                "are %s for it; take fewer or smaller frames, or smaller tiles",
-                folder, weft_format_bytes(whole, first), (long long)o.frames, (long long)o.width,
-                (long long)o.height, least, bytes != whole ? weft_format_bytes(bytes, needs) : "",
-                weft_format_bytes(limit > 0 ? limit : 0, has));
+            return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(.file = folder, WEFT_NUMBER(limit)),
+                              "the VAE needs %s for %" PRId64 " frames of %" PRId64 "x%" PRId64
+                              "%s%s, and %s are "
+                              "available. Use fewer or smaller frames, or smaller tiles.",
+                              weft_format_bytes(whole, first), o.frames, o.width, o.height, least,
+                              bytes != whole ? weft_format_bytes(bytes, needs) : "",
+                              weft_format_bytes(limit > 0 ? limit : 0, has));
     }
 }
 
-/* Params of the first graph of each half: others have the same. */
+/* Loads the parameters of the half's first graph. The other graphs have the same parameters. */
 static weft_status load_half(const weft_vae *v, const half *h, const char *folder,
                              weft_store *store)
 {
-    weft_graph *g = h->work[0].stage[0].graph;
+    weft_graph *g = h->work[0].chunk[0].graph;
     int count;
     const weft_value *param = weft_graph_params(g, &count);
     for (int i = 0; i < count; i++)
         WEFT_TRY(weft_store_init_value(store, g, param[i], 0));
     weft_tensors *file;
-    WEFT_TRY(weft_dialect_open(v->model.family, g, "", folder, &file));
+    WEFT_TRY(weft_key_mapping_open(v->model.family, g, "", folder, &file));
     return weft_weights_load(store, g, "", file, true);
 }
 
@@ -405,22 +411,23 @@ weft_status weft_vae_load(const weft_vae *v, const char *folder, weft_store *sto
     return WEFT_OK;
 }
 
-/* Into the room of what is bound: the weights' memory, and caches of its own. */
+/* Adds aliases of the weights, and the caches of w, to the store of the bound programs. */
 static weft_status furnish(weft_vae *v, const work *w)
 {
-    for (int s = 0; s < 2 && w->stage[s].graph; s++) {
-        weft_graph *g = w->stage[s].graph;
+    for (int s = 0; s < 2 && w->chunk[s].graph; s++) {
+        weft_graph *g = w->chunk[s].graph;
         int count;
         const weft_value *param = weft_graph_params(g, &count);
         for (int i = 0; i < count; i++) {
             const char *name = weft_value_get(g, param[i])->name;
             const weft_tensor *t = weft_store_find(v->weights, name);
             if (!t)
-                return weft_fail(WEFT_E_NOT_FOUND, "the VAE's weights have no \"%s\"", name);
-            if (!weft_store_find(v->room, name))
-                WEFT_TRY(weft_store_lend(v->room, t));
+                return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.key = name),
+                                  "the VAE's weights lack this tensor");
+            if (!weft_store_find(v->bound_store, name))
+                WEFT_TRY(weft_store_alias(v->bound_store, t));
         }
-        WEFT_TRY(weft_store_init(v->room, g, 0));
+        WEFT_TRY(weft_store_init(v->bound_store, g, 0));
     }
     return WEFT_OK;
 }
@@ -430,31 +437,30 @@ void weft_vae_unbind(weft_vae *v)
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < v->half[i].count; k++)
             for (int s = 0; s < 2; s++)
-                if (v->half[i].work[k].stage[s].program)
-                    weft_program_unbind(v->half[i].work[k].stage[s].program);
-    weft_store_free(v->room);
-    v->room = NULL;
+                if (v->half[i].work[k].chunk[s].program)
+                    weft_program_unbind(v->half[i].work[k].chunk[s].program);
+    weft_store_free(v->bound_store);
+    v->bound_store = NULL;
     v->bound = NULL;
 }
 
-/* Programs of `works`, which run one at a time. */
+/* Binds the programs of `works`, which run one at a time. */
 static weft_status bind(weft_vae *v, work *const *works, int count)
 {
     weft_program *programs[4];
     int all = 0;
     weft_vae_unbind(v);
-    v->room = weft_store_create();
-    if (!v->room)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
+    v->bound_store = weft_store_create();
+    WEFT_TRY(WEFT_ALLOCATED(v->bound_store, "the VAE"));
     for (int i = 0; i < count; i++) {
         WEFT_TRY(furnish(v, works[i]));
         all += programs_of(works[i], programs + all);
     }
-    return weft_programs_bind(programs, all, v->room, NULL);
+    return weft_programs_bind(programs, all, v->bound_store, NULL);
 }
 
-/* With tiles one size at a time is bound. */
-static weft_status turn_to(weft_vae *v, work *w)
+/* Binds w. With tiles, one size is bound at a time. */
+static weft_status bind_work(weft_vae *v, work *w)
 {
     if (together(v) || v->bound == w)
         return WEFT_OK;
@@ -471,7 +477,7 @@ weft_status weft_vae_bind_to(weft_vae *v, weft_store *store)
     for (int i = 0; i < 2; i++)
         if (v->half[i].count)
             works[count++] = v->half[i].work;
-    /* with tiles those of the first size: what does not fit is said now */
+    /* with tiles: binds the first size now, to report a lack of memory early */
     WEFT_TRY(bind(v, works, together(v) ? count : 1));
     v->bound = works[0];
     return WEFT_OK;
@@ -490,33 +496,33 @@ void weft_vae_share(weft_vae *v, weft_group *group)
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-/* A video of another length than that of the opening is cut as that one was. */
+/* Checks that a video of another length than at opening divides into the same temporal chunks. */
 static weft_status pieces_fit(const weft_vae *v, const half *h, int64_t latents)
 {
     const int64_t *pieces = h->work[0].latents, rest = latents - pieces[0];
     if (is_tiled(h))
         return latents == weft_grid_latent_frames(&v->grid, v->pixels[0])
                    ? WEFT_OK
-                   : weft_fail(
-                         WEFT_E_SHAPE,
-                         "the VAE was opened for tiles of %lld frames, not of %lld latent ones",
-                         (long long)v->pixels[0], (long long)latents);
+                   : weft_error(WEFT_MSG_MODEL_SHAPE, WEFT_AT(WEFT_NUMBER(latents)),
+                                "the VAE was opened for tiles of %" PRId64
+                                " frames, not of %" PRId64 " latent frames",
+                                v->pixels[0], latents);
     return rest == 0 || (rest > 0 && pieces[1] && rest % pieces[1] == 0)
                ? WEFT_OK
-               : weft_fail(
-                     WEFT_E_SHAPE,
-                     "the VAE was opened for pieces of %lld and %lld latent frames, which %lld "
-                     "are not made of",
-                     (long long)pieces[0], (long long)pieces[1], (long long)latents);
+               : weft_error(WEFT_MSG_MODEL_SHAPE, WEFT_AT(WEFT_NUMBER(latents)),
+                            "the VAE was opened for pieces of %" PRId64 " and %" PRId64
+                            " latent frames, which "
+                            "do not add up to %" PRId64,
+                            pieces[0], pieces[1], latents);
 }
 
-/* What goes into a half, box by box. */
+/* Input of a half, box by box. */
 typedef struct feed {
     weft_box_fn *box;
     void *user;
 } feed;
 
-/* One that lies in memory: (frames, rows, columns, channels). */
+/* An input in memory: (frames, rows, columns, channels). */
 typedef struct array {
     const float *from;
     const int64_t *all;
@@ -537,15 +543,16 @@ static weft_status_code copy_box(void *user, const int64_t first[3], const int64
     return WEFT_OK;
 }
 
-/* Where what comes out of a tile's pieces goes. */
+/* Receives the output of a tile's temporal chunks. */
 typedef weft_status piece_fn(void *user, int64_t first, int64_t count, const float *out);
 
-/* `first` of the whole, of w's size but for the frames, which are `frames`. */
+/* Runs the temporal chunks of a tile of w's size, at `first` of the complete input, with `frames`
+ * frames. */
 static weft_status run_pieces(work *w, const feed *in, const int64_t first[3], int64_t frames,
                               piece_fn *take, void *user)
 {
     for (int64_t t = 0, made = 0; t < frames;) {
-        stage *s = &w->stage[t ? 1 : 0];
+        chunk_program *s = &w->chunk[t ? 1 : 0];
         const int64_t from[3] = {first[0] + t, first[1], first[2]},
                       size[3] = {s->in_frames, w->in[1], w->in[2]};
         WEFT_TRY(in->box(in->user, from, size, weft_program_input(s->program, "in")->data));
@@ -559,14 +566,14 @@ static weft_status run_pieces(work *w, const feed *in, const int64_t first[3], i
 
 typedef struct laying {
     weft_vae *v;
-    weft_mosaic *mosaic;
-    int64_t row, column, floats; /* floats: of a frame of the tile */
+    weft_tile_blend *blend;
+    int64_t row, column, floats; /* floats: floats of a tile frame */
 } laying;
 
 static weft_status lay_piece(void *user, int64_t first, int64_t count, const float *out)
 {
     const laying *l = user;
-    weft_mosaic_lay(l->mosaic, l->row, l->column, first, count, out);
+    weft_tile_blend_add(l->blend, l->row, l->column, first, count, out);
     return WEFT_OK;
 }
 
@@ -578,22 +585,22 @@ static weft_status send_piece(void *user, int64_t first, int64_t count, const fl
                            count * l->floats * (int64_t)sizeof *out);
 }
 
-/* The same pieces from the rank that made them, which then may go on to its next tile. */
+/* Receives the chunks that send_piece sent on rank `owner`, blends them, and sends an
+ * acknowledgement. */
 static weft_status receive_pieces(const weft_vae *v, const work *w, int64_t frames, int owner,
                                   laying *l)
 {
-    const stage *first = &w->stage[0], *next = &w->stage[w->latents[1] ? 1 : 0];
+    const chunk_program *first = &w->chunk[0], *next = &w->chunk[w->latents[1] ? 1 : 0];
     const int64_t most =
         first->out_frames > next->out_frames ? first->out_frames : next->out_frames;
-    float *piece = weft_alloc(most * l->floats * (int64_t)sizeof *piece);
-    weft_status_code status =
-        piece ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a tile of rank %d", owner);
+    float *piece = weft_calloc(most * l->floats, sizeof *piece);
+    weft_status_code status = WEFT_ALLOCATED(piece, "a tile of rank %d", owner);
     for (int64_t t = 0, made = 0; t < frames && status == WEFT_OK;) {
-        const stage *s = t ? next : first;
+        const chunk_program *s = t ? next : first;
         status = weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, owner, piece,
                                  s->out_frames * l->floats * (int64_t)sizeof *piece);
         if (status == WEFT_OK)
-            weft_mosaic_lay(l->mosaic, l->row, l->column, made, s->out_frames, piece);
+            weft_tile_blend_add(l->blend, l->row, l->column, made, s->out_frames, piece);
         made += s->out_frames;
         t += s->in_frames;
     }
@@ -604,16 +611,16 @@ static weft_status receive_pieces(const weft_vae *v, const work *w, int64_t fram
     return status;
 }
 
-/* Ranks that share the tiles: of a picture that is decoded. */
+/* Number of ranks that share the tiles. Only spatial tiles of a decoder are shared. */
 static int ranks_of(const weft_vae *v, const half *h)
 {
     return v->group && h->decoder && h->tiling.in_space ? weft_group_count(v->group) : 1;
 }
 
-/* Of several ranks every one makes the tiles whose turn is its own. One that is ahead waits until
- * the first has taken its tile: no more than one of each lies about. */
+/* Runs a tile on the rank whose turn it is. The rank then waits until the first rank has received
+ * the tile, so that at most one tile per rank is in flight. */
 static weft_status run_tile(weft_vae *v, const half *h, const feed *in, const int64_t at[3],
-                            weft_mosaic *mosaic)
+                            weft_tile_blend *blend)
 {
     const weft_tiling *t = &h->tiling;
     const int ranks = ranks_of(v, h), self = ranks > 1 ? weft_group_index(v->group) : 0;
@@ -626,20 +633,23 @@ static weft_status run_tile(weft_vae *v, const half *h, const feed *in, const in
         size[i] = weft_tiling_length(t, i, at[i]);
     }
     work *w = find_work(h, size);
-    laying l = {v, mosaic, at[1], at[2],
+    laying l = {v, blend, at[1], at[2],
                 weft_tiling_made(t, 1, size[1]) * weft_tiling_made(t, 2, size[2]) *
                     channels(v, h, true)};
     if (!w)
-        return weft_fail(WEFT_E_INTERNAL, "a tile of a size without a program");
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "no program was compiled for a tile of %" PRId64 " x %" PRId64
+                          " x %" PRId64,
+                          size[0], size[1], size[2]);
     if (owner != self)
         return self ? WEFT_OK : receive_pieces(v, w, size[0], owner, &l);
-    WEFT_TRY(turn_to(v, w));
+    WEFT_TRY(bind_work(v, w));
     WEFT_TRY(run_pieces(w, in, first, size[0], self ? send_piece : lay_piece, &l));
     char taken;
     return self ? weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, 0, &taken, 1) : WEFT_OK;
 }
 
-/* FIRST once, NEXT as often as pieces follow. */
+/* Reports FIRST once, and NEXT with the number of later chunks. */
 static weft_status visit_tile(const half *h, const int64_t at[3], weft_vae_work_fn *with,
                               void *user)
 {
@@ -651,10 +661,13 @@ static weft_status visit_tile(const half *h, const int64_t at[3], weft_vae_work_
     const int64_t rows = weft_tiling_count(t, 1), columns = weft_tiling_count(t, 2),
                   tile = t->in_space ? (at[0] * rows + at[1]) * columns + at[2] : 0;
     if (!w)
-        return weft_fail(WEFT_E_INTERNAL, "a tile of a size without a program");
-    WEFT_TRY(with(user, tile, w->stage[0].program, 1));
-    return w->latents[1] ? with(user, tile, w->stage[1].program,
-                                (size[0] - w->stage[0].in_frames) / w->stage[1].in_frames)
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "no program was compiled for a tile of %" PRId64 " x %" PRId64
+                          " x %" PRId64,
+                          size[0], size[1], size[2]);
+    WEFT_TRY(with(user, tile, w->chunk[0].program, 1));
+    return w->latents[1] ? with(user, tile, w->chunk[1].program,
+                                (size[0] - w->chunk[0].in_frames) / w->chunk[1].in_frames)
                          : WEFT_OK;
 }
 
@@ -679,46 +692,47 @@ weft_status weft_vae_programs(weft_vae *v, weft_vae_half which, weft_vae_program
     for (int64_t k = 0; k < h->count; k++) {
         work *w = &h->work[k];
         if (bound)
-            WEFT_TRY(turn_to(v, w));
+            WEFT_TRY(bind_work(v, w));
         for (int i = 0; i < 2 && w->latents[i]; i++) {
             char name[96];
-            snprintf(name, sizeof name, "%s %lld x %lldx%lld%s", h->decoder ? "decoder" : "encoder",
-                     (long long)w->stage[i].in_frames, (long long)w->in[1], (long long)w->in[2],
+            snprintf(name, sizeof name, "%s %" PRId64 " x %" PRId64 "x%" PRId64 "%s",
+                     h->decoder ? "decoder" : "encoder", w->chunk[i].in_frames, w->in[1], w->in[2],
                      i ? ", next" : "");
-            WEFT_TRY(with(user, name, w->stage[i].graph, here ? w->stage[i].program : NULL));
+            WEFT_TRY(with(user, name, w->chunk[i].graph, here ? w->chunk[i].program : NULL));
         }
     }
     return WEFT_OK;
 }
 
-/* What is made of a tile of time, and of the one before it what this one fades over. */
-typedef struct film {
-    weft_mosaic mosaic;
+/* Output of a temporal tile, and the tail of the preceding tile that this one fades in over. */
+typedef struct temporal_blend {
+    weft_tile_blend blend;
     float *tail;
-    int64_t tail_frames, done; /* done: given out */
-} film;
+    int64_t tail_frames, done; /* done: frames passed to the sink */
+} temporal_blend;
 
-/* Gives out what is final of tile `index` of time, whose frames the mosaic has. */
-static weft_status give_out(weft_vae *v, const half *h, film *f, int64_t index,
+/* Passes the final frames of temporal tile `index` to the sink. The blend has the frames of this
+ * tile. */
+static weft_status give_out(weft_vae *v, const half *h, temporal_blend *f, int64_t index,
                             weft_frames_fn *sink, void *user)
 {
     const weft_tiling *t = &h->tiling;
     const weft_tile_side *side = &t->side[0];
-    const int64_t frame = t->out[1] * t->out[2] * f->mosaic.channels, skip = index ? 1 : 0,
+    const int64_t frame = t->out[1] * t->out[2] * f->blend.channels, skip = index ? 1 : 0,
                   made = weft_tiling_made(t, 0, weft_tiling_length(t, 0, index)) - skip;
-    float *own = f->mosaic.to + skip * frame;
+    float *own = f->blend.to + skip * frame;
     int64_t count = made;
-    if (made < 1) /* one latent frame, which the tile before has too */
+    if (made < 1) /* one latent frame, which the preceding tile has too */
         return WEFT_OK;
     if (t->in_time) {
         const int64_t before = f->tail_frames < made ? f->tail_frames : made;
         for (int64_t k = 0; k < before; k++)
-            weft_mosaic_fade(f->tail + (f->tail_frames - before + k) * frame,
-                             (float)k / (float)before, frame, own + k * frame);
+            weft_tile_blend_fade(f->tail + (f->tail_frames - before + k) * frame,
+                                 (float)k / (float)before, frame, own + k * frame);
         f->tail_frames = made < side->blend ? made : side->blend;
         memcpy(f->tail, own + (made - f->tail_frames) * frame,
                (size_t)(f->tail_frames * frame) * sizeof *own);
-        const int64_t kept = side->keep + !skip;
+        const int64_t kept = side->out_step + !skip;
         count = count < kept ? count : kept;
         count = count < t->out[0] - f->done ? count : t->out[0] - f->done;
     }
@@ -736,38 +750,38 @@ static weft_status run_tiles(weft_vae *v, const half *h, const feed *in, weft_fr
     const weft_tiling *t = &h->tiling;
     const bool lays = !v->group || weft_group_index(v->group) == 0;
     const int64_t ch = channels(v, h, true);
-    film f = {.mosaic = {0}};
+    temporal_blend f = {.blend = {0}};
     weft_status_code status = WEFT_OK;
-    if (!lays && ranks_of(v, h) == 1) /* tiles of time alone: all the first rank's */
+    if (!lays && ranks_of(v, h) == 1) /* temporal tiles only: all run on the first rank */
         return WEFT_OK;
     if (lays) {
-        WEFT_GO(weft_mosaic_create(t, weft_tiling_made(t, 0, weft_tiling_length(t, 0, 0)), ch,
-                                   &f.mosaic));
+        WEFT_GO(weft_tile_blend_create(t, weft_tiling_made(t, 0, weft_tiling_length(t, 0, 0)), ch,
+                                       &f.blend));
         f.tail =
             t->in_time ? weft_alloc(t->side[0].blend * t->out[1] * t->out[2] * ch * 4 + 4) : NULL;
         if (t->in_time && !f.tail)
-            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for frames that overlap"));
+            WEFT_GO(weft_no_memory("frames that overlap"));
     }
     for (int64_t index = 0; index < weft_tiling_count(t, 0); index++) {
         for (int64_t r = 0; r < weft_tiling_count(t, 1); r++)
             for (int64_t c = 0; c < weft_tiling_count(t, 2); c++)
-                WEFT_GO(run_tile(v, h, in, (int64_t[]){index, r, c}, &f.mosaic));
+                WEFT_GO(run_tile(v, h, in, (int64_t[]){index, r, c}, &f.blend));
         if (lays)
             WEFT_GO(give_out(v, h, &f, index, sink, user));
     }
 out:
-    weft_mosaic_free(&f.mosaic);
+    weft_tile_blend_free(&f.blend);
     weft_free(f.tail);
     return status;
 }
 
-/* Of a half that is not tiled: pieces go where they are wanted as they come. */
+/* Sink of a half that is not tiled: chunks are passed on as they arrive. */
 typedef struct handing {
     weft_frames_fn *sink;
     void *user;
 } handing;
 
-static weft_status hand_on(void *user, int64_t first, int64_t count, const float *out)
+static weft_status forward_frames(void *user, int64_t first, int64_t count, const float *out)
 {
     const handing *to = user;
     return to->sink(to->user, first, count, out);
@@ -781,8 +795,8 @@ static weft_status run_half(weft_vae *v, half *h, const feed *in, int64_t frames
         return run_tiles(v, h, in, sink, user);
     if (v->group && weft_group_index(v->group) > 0)
         return WEFT_OK;
-    WEFT_TRY(turn_to(v, h->work));
-    return run_pieces(h->work, in, (int64_t[]){0, 0, 0}, frames, hand_on, &to);
+    WEFT_TRY(bind_work(v, h->work));
+    return run_pieces(h->work, in, (int64_t[]){0, 0, 0}, frames, forward_frames, &to);
 }
 
 weft_status_code weft_frames_collect(void *user, int64_t first, int64_t count, const float *frames)

@@ -5,7 +5,10 @@
 #include "base/fs.h"
 #include "base/listing.h"
 #include "base/log.h"
-#include "format/tensors.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/tensors.h"
+#include "format/tensors/tensors_finite.h"
+#include "graph/builder_helpers.h"
 #include "model/adapter_names.h"
 
 #include <math.h>
@@ -14,18 +17,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is added to rows of one parameter. */
+/* A change to rows of one parameter: a pair or a full difference. */
 typedef struct delta {
     weft_adapter_target target;
-    const weft_stored_tensor *down, *up; /* or: */
+    const weft_stored_tensor *down, *up; /* NULL: `whole` is used */
     const weft_stored_tensor *whole;
-    int64_t first, rows; /* those of `up` or `whole` that are for it */
+    int64_t first, rows; /* rows of `up` or `whole` for this parameter */
     int64_t columns, rank;
     bool turned;
     double scale;
 } delta;
 
-/* All that the file says of one module; `name` is cut off the tensors' names. */
+/* Tensors of one module in the file. `name` is the common beginning of their names. */
 typedef struct module {
     const char *name;
     const weft_stored_tensor *part[WEFT_ADAPTER_KINDS];
@@ -33,14 +36,14 @@ typedef struct module {
 
 struct weft_adapter {
     weft_tensors *file;
-    weft_arena *arena; /* of names */
+    weft_arena *arena; /* storage of names */
     module *module;    /* sorted by name */
     int64_t modules, module_capacity;
     delta *delta;
     int64_t deltas, delta_capacity;
-    /* what the file's header or the file beside it says of all modules */
+    /* settings of all modules, from the file's header or adapter_config.json */
     json_t *config;
-    const char *config_key; /* before its keys */
+    const char *config_key; /* prefix of the keys in `config` */
     char config_file[1200];
 };
 
@@ -53,7 +56,7 @@ static const json_t *setting(const weft_adapter *a, const char *key)
     return json_object_get(a->config, full);
 }
 
-/* Neither null nor false nor empty. */
+/* Returns true if the value is not null, false or empty. */
 static bool is_set(const json_t *value)
 {
     return value && !json_is_null(value) && !json_is_false(value) &&
@@ -61,7 +64,7 @@ static bool is_set(const json_t *value)
            (!json_is_object(value) || json_object_size(value) > 0);
 }
 
-/* adapter_config.json beside PEFT's file, or the header's "lora_adapter_metadata". */
+/* Reads adapter_config.json of PEFT, or "lora_adapter_metadata" of the file header. */
 static weft_status read_config(weft_adapter *a)
 {
     const char *file = weft_tensors_at(a->file, 0)->file, *base = weft_path_base(file);
@@ -73,7 +76,8 @@ static weft_status read_config(weft_adapter *a)
     if (peft && weft_path_exists(a->config_file))
         WEFT_TRY(weft_json_load(a->config_file, &a->config));
     else if (peft && !header)
-        weft_warn("%s is not there beside %s: alpha is taken to be the rank", a->config_file, base);
+        weft_warning(WEFT_MSG_ADAPTER_INCOMPLETE, WEFT_AT(.file = a->config_file),
+                     "not found next to %s, so alpha is set to the rank", base);
     else if (header) {
         snprintf(a->config_file, sizeof a->config_file, "%.1100s (lora_adapter_metadata)", file);
         a->config_key = "transformer.";
@@ -81,27 +85,29 @@ static weft_status read_config(weft_adapter *a)
     }
     const char *type = json_string_value(setting(a, "peft_type"));
     if (type && strcmp(type, "LORA"))
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"peft_type\" is %s; weft reads LORA",
-                         a->config_file, type);
+        return weft_error(WEFT_MSG_ADAPTER_UNSUPPORTED,
+                          WEFT_AT(.file = a->config_file, .key = "peft_type", .value = type),
+                          "%s is not supported; only LORA is", type);
     static const char *const not_read[] = {
         "alora_invocation_tokens", "arrow_config", "fan_in_fan_out",
         "layer_replication",       "lora_bias",    "modules_to_save",
         "trainable_token_indices", "use_dora",     "use_qalora"};
     for (int i = 0; i < WEFT_COUNT(not_read); i++)
         if (is_set(setting(a, not_read[i])))
-            return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" is not supported", a->config_file,
-                             not_read[i]);
+            return weft_error(WEFT_MSG_ADAPTER_UNSUPPORTED,
+                              WEFT_AT(.file = a->config_file, .key = not_read[i]),
+                              "this setting is not supported");
     return WEFT_OK;
 }
 
-/* `name` is `pattern`, or ends with it behind a dot. */
+/* Returns true if `name` is `pattern` or ends with "." and `pattern`. */
 static bool ends_with(const char *name, const char *pattern)
 {
     const size_t n = strlen(name), p = strlen(pattern);
     return n >= p && !strcmp(name + n - p, pattern) && (n == p || name[n - p - 1] == '.');
 }
 
-/* The module's own number, a pattern's, the file's, or the rank. */
+/* Finds alpha in this order: the module's own, a matching pattern, the file's, the rank. */
 static weft_status find_alpha(const weft_adapter *a, const module *m, int64_t rank, double *alpha)
 {
     const weft_stored_tensor *own = m->part[WEFT_ADAPTER_ALPHA];
@@ -112,23 +118,26 @@ static weft_status find_alpha(const weft_adapter *a, const module *m, int64_t ra
     json_object_foreach(patterns, pattern, value)
     {
         if (strpbrk(pattern, "^$*+?()[]|\\"))
-            return weft_fail(WEFT_E_UNSUPPORTED,
-                             "%s: \"alpha_pattern\" has the regular expression \"%s\"; weft reads "
-                             "ends of names",
-                             a->config_file, pattern);
+            return weft_error(
+                WEFT_MSG_ADAPTER_UNSUPPORTED,
+                WEFT_AT(.file = a->config_file, .key = "alpha_pattern", .value = pattern),
+                "\"%s\" is a regular expression; weft reads only the ends of names", pattern);
         if (ends_with(m->name, pattern))
             *alpha = json_number_value(value);
     }
     if (own) {
         float number = 0;
         if (own->count != 1)
-            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not one number", own->file, own->name);
+            return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = own->file, .key = own->name),
+                              "the alpha has %" PRId64 " values, not one", own->count);
         weft_tensor_to_f32(own, &number);
         *alpha = (double)number;
     }
     if (!isfinite(*alpha))
-        return weft_fail(WEFT_E_FORMAT, "%s: the alpha of \"%s\" is no finite number",
-                         weft_tensors_path(a->file), m->name);
+        return weft_error(
+            WEFT_MSG_ADAPTER_INVALID,
+            WEFT_AT(.file = weft_tensors_path(a->file), .key = m->name, WEFT_NUMBER(*alpha)),
+            "the alpha is %g, which is not finite", *alpha);
     return WEFT_OK;
 }
 
@@ -144,15 +153,14 @@ static weft_status add_module(weft_adapter *a, const weft_stored_tensor *t, size
 {
     WEFT_TRY(weft_grow((void **)&a->module, a->modules, &a->module_capacity, sizeof *a->module));
     const char *name = weft_arena_printf(a->arena, "%.*s", (int)length, t->name);
-    if (!name)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    WEFT_TRY(WEFT_ALLOCATED(name, "%s", t->file));
     module *m = &a->module[a->modules++];
     *m = (module){.name = name};
     m->part[kind] = t;
     return WEFT_OK;
 }
 
-/* Modules of one name become one. */
+/* Merges modules of the same name. */
 static weft_status join_modules(weft_adapter *a)
 {
     int64_t kept = 0;
@@ -166,9 +174,10 @@ static weft_status join_modules(weft_adapter *a)
         }
         for (int k = 0; k < WEFT_ADAPTER_KINDS; k++)
             if (from->part[k] && a->module[kept - 1].part[k])
-                return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" and \"%s\" are the same of one module",
-                                 from->part[k]->file, a->module[kept - 1].part[k]->name,
-                                 from->part[k]->name);
+                return weft_error(WEFT_MSG_ADAPTER_INVALID,
+                                  WEFT_AT(.file = from->part[k]->file, .key = from->part[k]->name),
+                                  "\"%s\" is the same part of the same module",
+                                  a->module[kept - 1].part[k]->name);
             else if (from->part[k])
                 a->module[kept - 1].part[k] = from->part[k];
     }
@@ -186,27 +195,30 @@ static weft_status list_modules(weft_adapter *a)
         size_t length;
         const weft_adapter_kind kind = weft_adapter_kind_of(t->name, &length, &foreign);
         if (kind == WEFT_ADAPTER_FOREIGN)
-            status = weft_fail(WEFT_E_UNSUPPORTED,
-                               "%s: \"%s\": this adapter is %s, which weft does not read; it reads "
-                               "LoRA and whole differences",
-                               t->file, t->name, foreign);
+            status = weft_error(
+                WEFT_MSG_ADAPTER_UNSUPPORTED, WEFT_AT(.file = t->file, .key = t->name),
+                "this adapter is %s; weft reads LoRA and full weight differences", foreign);
         else if (kind == WEFT_ADAPTER_UNKNOWN)
             weft_listing_add(&unknown, t->name);
         else if (!weft_dtype_is_float(t->dtype) && kind != WEFT_ADAPTER_ALPHA)
-            status = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %s: no floating-point numbers",
-                               t->file, t->name, weft_stored_type(t));
+            status =
+                weft_error(WEFT_MSG_ADAPTER_INVALID,
+                           WEFT_AT(.file = t->file, .key = t->name, .value = weft_stored_type(t)),
+                           "the type is %s; weights of an adapter are floating-point numbers",
+                           weft_stored_type(t));
         else
             status = add_module(a, t, length, kind);
     }
     if (status == WEFT_OK && unknown.count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no part of an adapter: %s",
-                           weft_tensors_path(a->file), (long long)unknown.count,
-                           weft_listing_text(&unknown));
+        status = weft_error(WEFT_MSG_ADAPTER_INVALID,
+                            WEFT_AT(.file = weft_tensors_path(a->file), WEFT_NUMBER(unknown.count)),
+                            "%" PRId64 " tensors do not belong to an adapter: %s", unknown.count,
+                            weft_listing_text(&unknown));
     weft_listing_free(&unknown);
     return status == WEFT_OK ? join_modules(a) : status;
 }
 
-/* Both halves, or neither. */
+/* Checks that every module has both matrices of a pair or none. */
 static weft_status check_pairs(const weft_adapter *a)
 {
     weft_listing half = {0};
@@ -220,10 +232,12 @@ static weft_status check_pairs(const weft_adapter *a)
     }
     const weft_status_code status =
         half.count
-            ? weft_fail(WEFT_E_FORMAT,
-                        "%s: %lld modules have one matrix of the pair (lora_A and lora_B, or "
-                        "lora_down and lora_up) and not the other: %s",
-                        weft_tensors_path(a->file), (long long)half.count, weft_listing_text(&half))
+            ? weft_error(WEFT_MSG_ADAPTER_INVALID,
+                         WEFT_AT(.file = weft_tensors_path(a->file), WEFT_NUMBER(half.count)),
+                         "%" PRId64
+                         " modules have only one matrix of the pair (lora_A and lora_B, or "
+                         "lora_down and lora_up): %s",
+                         half.count, weft_listing_text(&half))
             : WEFT_OK;
     weft_listing_free(&half);
     return status;
@@ -238,7 +252,7 @@ static bool find_weight(const weft_adapter_names *names, const module *m,
            weft_adapter_names_find(names, m->name, "", targets);
 }
 
-/* Differences of parameters that a model does not have are kept by some trainers as zeros. */
+/* Some trainers write zeros as differences of parameters that the model lacks. */
 static bool is_zero(const weft_stored_tensor *t)
 {
     enum { CHUNK = 1024 };
@@ -247,13 +261,13 @@ static bool is_zero(const weft_stored_tensor *t)
         const int64_t here = t->count - at < CHUNK ? t->count - at : CHUNK;
         weft_stored_read(t, at, here, chunk);
         for (int64_t i = 0; i < here; i++)
-            if (chunk[i] != 0) /* NaN too */
+            if (chunk[i] != 0) /* true for NaN too */
                 return false;
     }
     return true;
 }
 
-/* Tensors of the module that the model has nothing for. */
+/* Lists the tensors of the module for which the model has no parameter. */
 static void list_lost(const weft_adapter_names *names, const module *m, weft_listing *lost)
 {
     weft_adapter_targets targets;
@@ -266,18 +280,18 @@ static void list_lost(const weft_adapter_names *names, const module *m, weft_lis
         weft_listing_add(lost, bias->name);
 }
 
-/* That of the family's dialects in which most of the file is of the model. */
-static weft_status find_dialect(const weft_adapter *a, const weft_family *family,
+/* Finds the family's key mapping with which most modules of the file match the model. */
+static weft_status find_mapping(const weft_adapter *a, const weft_family *family,
                                 const weft_graph *g, const char *prefix, weft_adapter_names *best)
 {
-    static const weft_dialect own = {.name = "own"};
-    const int count = family->dialects ? family->dialects : 1;
+    static const weft_key_mapping own = {.name = "own"};
+    const int count = family->mappings ? family->mappings : 1;
     weft_listing least = {0};
     weft_status_code status = WEFT_OK;
     for (int d = 0; d < count; d++) {
         weft_adapter_names names;
         weft_listing lost = {0};
-        WEFT_GO(weft_adapter_names_open(g, prefix, family->dialects ? &family->dialect[d] : &own,
+        WEFT_GO(weft_adapter_names_open(g, prefix, family->mappings ? &family->mapping[d] : &own,
                                         &names));
         for (int64_t i = 0; i < a->modules; i++)
             list_lost(&names, &a->module[i], &lost);
@@ -291,11 +305,13 @@ static weft_status find_dialect(const weft_adapter *a, const weft_family *family
         weft_adapter_names_close(&worse);
     }
     if (least.count)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: the model (%s) has nothing for %lld of the adapter's %lld tensors: "
-                           "%s. Is it an adapter for another model?",
-                           weft_tensors_path(a->file), family->class_name, (long long)least.count,
-                           (long long)weft_tensors_count(a->file), weft_listing_text(&least));
+        status = weft_error(WEFT_MSG_ADAPTER_INVALID,
+                            WEFT_AT(.file = weft_tensors_path(a->file), WEFT_NUMBER(least.count)),
+                            "%" PRId64 " of the adapter's %" PRId64
+                            " tensors have no place in the model (%s): "
+                            "%s. Use an adapter that was trained for this model.",
+                            least.count, weft_tensors_count(a->file), family->class_name,
+                            weft_listing_text(&least));
 out:
     weft_listing_free(&least);
     return status;
@@ -314,8 +330,8 @@ static int64_t columns_of(const weft_shape *s)
     return columns;
 }
 
-/* What `like` says, for each parameter of the module: `tensor` has their rows one after the other,
- * `columns` wide. */
+/* Adds a delta like `like` for each parameter of the module. `tensor` has the rows of all
+ * parameters in order, each `columns` wide. */
 static weft_status add_parts(weft_adapter *a, const weft_adapter_targets *targets,
                              const weft_stored_tensor *tensor, int64_t columns, delta like)
 {
@@ -327,13 +343,13 @@ static weft_status add_parts(weft_adapter *a, const weft_adapter_targets *target
         rows += rows_of(s);
     }
     if (!fits || rows * columns != tensor->count)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: \"%s\" is for %lld rows of %lld columns; \"%s\"%s of the model has "
-                         "%lld of %lld. Is it an adapter for a model of another size?",
-                         tensor->file, tensor->name, (long long)(tensor->count / columns),
-                         (long long)like.columns, targets->part[0].param,
-                         targets->count > 1 ? " with the parts behind it" : "", (long long)rows,
-                         (long long)columns_of(&targets->part[0].shape));
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = tensor->file, .key = tensor->name),
+                          "the adapter has %" PRId64 " rows of %" PRId64
+                          " columns; \"%s\"%s of the model has "
+                          "%" PRId64 " of %" PRId64 ". Use an adapter for a model of this size.",
+                          tensor->count / columns, like.columns, targets->part[0].param,
+                          targets->count > 1 ? " with the parts that follow" : "", rows,
+                          columns_of(&targets->part[0].shape));
     for (int i = 0; i < targets->count; i++) {
         WEFT_TRY(weft_grow((void **)&a->delta, a->deltas, &a->delta_capacity, sizeof *a->delta));
         like.target = targets->part[i];
@@ -351,10 +367,10 @@ static weft_status add_pair(weft_adapter *a, const module *m, const weft_adapter
     const int64_t rank = down->rank >= 2 ? down->dim[0] : 0;
     double alpha;
     if (rank < 1 || up->rank < 2 || up->dim[1] != rank || up->count != up->dim[0] * rank)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: \"%s\" and \"%s\" are no pair: (rank, columns) and (rows, rank) with "
-                         "one rank are needed",
-                         down->file, down->name, up->name);
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = down->file, .key = down->name),
+                          "the shape does not match that of \"%s\"; a pair has the shapes (rank, "
+                          "columns) and (rows, rank) with one rank",
+                          up->name);
     WEFT_TRY(find_alpha(a, m, rank, &alpha));
     const bool rooted = json_is_true(setting(a, "use_rslora"));
     return add_parts(a, targets, up, rank,
@@ -398,18 +414,18 @@ weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, co
     weft_status_code status = WEFT_OK;
     if (a)
         a->arena = weft_arena_create();
-    if (!a || !a->arena)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "%s: out of memory", path));
+    WEFT_GO(WEFT_ALLOCATED(a && a->arena, "%s", path));
     WEFT_GO(weft_tensors_open(path, &a->file));
     if (!weft_tensors_count(a->file))
-        WEFT_GO(weft_fail(WEFT_E_FORMAT, "%s: no tensors in it", path));
+        WEFT_GO(
+            weft_error(WEFT_MSG_ADAPTER_INVALID, WEFT_AT(.file = path), "the file has no tensors"));
     WEFT_GO(weft_tensors_verify(a->file));
     WEFT_GO(read_config(a));
     WEFT_GO(list_modules(a));
     WEFT_GO(check_pairs(a));
     for (int64_t i = 0; i < weft_tensors_count(a->file); i++)
         WEFT_GO(weft_stored_check_finite(weft_tensors_at(a->file, i)));
-    WEFT_GO(find_dialect(a, family, g, prefix, &names));
+    WEFT_GO(find_mapping(a, family, g, prefix, &names));
     WEFT_GO(add_deltas(a, &names));
     *adapter = a;
     a = NULL;
@@ -451,10 +467,10 @@ static weft_status take_pair(const weft_adapter *a, const delta *d, const char *
     char item[600];
     weft_stack_item(d->target.param + strlen(prefix), d->target.item, item, sizeof item);
     if (!d->down)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: \"%s\" is a whole difference, no pair of matrices; merge the adapter "
-                         "into the model instead (weft convert --lora)",
-                         weft_tensors_path(a->file), d->whole->name);
+        return weft_error(WEFT_MSG_ADAPTER_UNSUPPORTED,
+                          WEFT_AT(.file = weft_tensors_path(a->file), .key = d->whole->name),
+                          "this is a full weight difference, not a pair of matrices. Merge the "
+                          "adapter into the model with weft convert --lora.");
     const char *end = strrchr(item, '.');
     *p = (weft_adapter_pair){.rank = d->rank,
                              .rows = d->rows,
@@ -463,8 +479,7 @@ static weft_status take_pair(const weft_adapter *a, const delta *d, const char *
     snprintf(p->module, sizeof p->module, "%.*s", (int)(end ? end - item : 0), item);
     p->down = weft_alloc(p->rank * p->columns * (int64_t)sizeof *p->down + 1);
     p->up = weft_alloc(p->rows * p->rank * (int64_t)sizeof *p->up + 1);
-    if (!p->down || !p->up)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", weft_tensors_path(a->file));
+    WEFT_TRY(WEFT_ALLOCATED(p->down && p->up, "%s", weft_tensors_path(a->file)));
     weft_stored_read(d->down, 0, p->rank * p->columns, p->down);
     for (int64_t r = 0; r < d->rows; r++) {
         const int64_t from = d->first + (d->turned ? (r + d->rows / 2) % d->rows : r);
@@ -476,8 +491,8 @@ static weft_status take_pair(const weft_adapter *a, const delta *d, const char *
 weft_status weft_adapter_pairs(const weft_adapter *a, const char *prefix, weft_adapter_pair **pair,
                                int64_t *count)
 {
-    weft_adapter_pair *made = weft_alloc((a->deltas + 1) * (int64_t)sizeof *made);
-    weft_status_code status = made ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_adapter_pair *made = weft_calloc(a->deltas + 1, sizeof *made);
+    weft_status_code status = WEFT_ALLOCATED(made, "the adapter");
     for (int64_t i = 0; i < a->deltas && status == WEFT_OK; i++)
         status = take_pair(a, &a->delta[i], prefix, &made[i]);
     if (status != WEFT_OK) {
@@ -500,40 +515,40 @@ void weft_adapter_pairs_free(weft_adapter_pair *pair, int64_t count)
 
 /* ---- merging -------------------------------------------------------------------------------- */
 
-/* A delta of the parameter at hand. */
+/* A delta of the parameter that is merged. */
 typedef struct term {
     const delta *delta;
     double scale;
-    double *down; /* (rank, own columns); NULL: a whole difference */
+    double *down; /* (rank, local columns); NULL: a full difference */
 } term;
 
-/* One item of a parameter, row by row. */
+/* Merge of one item of a parameter, row by row. */
 typedef struct merging {
     term *term;
     int64_t terms, capacity;
-    int64_t *column; /* [columns] of the item: where in a whole row the own ones are */
+    int64_t *column; /* [columns] of the item: index of each local column in an unsharded row */
     int64_t columns, rows, start;
-    int64_t longest; /* numbers of a row of `up` or of a whole difference */
-    char *room;      /* of each thread: what it has of a row */
+    int64_t longest;   /* elements of the longest row of `up` or of a full difference */
+    char *row_buffers; /* row buffers, one per thread */
     int threads;
 } merging;
 
-/* A thread's; sum and product [columns], narrow [columns], read [longest]. */
-typedef struct row_room {
+/* Row buffer of one thread: sum and product [columns], narrow [columns], read [longest]. */
+typedef struct row_buffer {
     double *sum, *product;
-    float *narrow, *read;
-} row_room;
+    float *values_f32, *read;
+} row_buffer;
 
-static int64_t room_bytes(const merging *m)
+static int64_t buffer_bytes(const merging *m)
 {
     return weft_aligned(m->columns * (8 + 8 + 4) + m->longest * 4);
 }
 
-static row_room room_of(const merging *m, int thread)
+static row_buffer buffer_of(const merging *m, int thread)
 {
-    double *sum = (double *)(void *)(m->room + thread * room_bytes(m));
-    float *narrow = (float *)(sum + 2 * m->columns);
-    return (row_room){sum, sum + m->columns, narrow, narrow + m->columns};
+    double *sum = (double *)(void *)(m->row_buffers + thread * buffer_bytes(m));
+    float *values_f32 = (float *)(sum + 2 * m->columns);
+    return (row_buffer){sum, sum + m->columns, values_f32, values_f32 + m->columns};
 }
 
 static void free_merging(merging *m)
@@ -542,23 +557,22 @@ static void free_merging(merging *m)
         weft_free(m->term[i].down);
     weft_free(m->term);
     weft_free(m->column);
-    weft_free(m->room);
+    weft_free(m->row_buffers);
 }
 
 static weft_status out_of_memory(const weft_adapter_box *box)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for adapters of \"%s\"", box->param);
+    return weft_no_memory("adapters of \"%s\"", box->param);
 }
 
-/* Own columns: the box's dims from `d` on, in C order. */
+/* Lists the local columns: the box's dims from `d` on, in C order. */
 static weft_status lay_columns(merging *m, const weft_adapter_box *box, int d)
 {
     m->columns = 1;
     for (int i = d; i < box->shape.rank; i++)
         m->columns *= box->shape.dim[i];
     m->column = weft_alloc(m->columns * (int64_t)sizeof *m->column + 1);
-    if (!m->column)
-        return out_of_memory(box);
+    WEFT_TRY(WEFT_ALLOCATED(m->column, "adapters of \"%s\"", box->param));
     for (int64_t c = 0; c < m->columns; c++) {
         int64_t rest = c, step = 1;
         for (int i = box->shape.rank - 1; i >= d; i--) {
@@ -594,8 +608,8 @@ static weft_status add_term(merging *m, const weft_adapter_box *box, const delta
     return WEFT_OK;
 }
 
-/* product = up[0] down[0] + up[1] down[1] + ..., in this order: columns by blocks that stay in the
- * nearest cache, four rows of `down` to a reading of the sums. */
+/* product = up[0] down[0] + up[1] down[1] + ..., in this order. Columns are processed in blocks
+ * that fit the L1 cache, with four rows of `down` per pass over the sums. */
 static void multiply(double *restrict product, const float *up, const double *down, int64_t rank,
                      int64_t columns)
 {
@@ -619,38 +633,38 @@ static void multiply(double *restrict product, const float *up, const double *do
     }
 }
 
-/* room.sum += what the term has for row `row` of the item. */
-static void add_row(const merging *m, const row_room *room, const term *t, int64_t row)
+/* Adds the term for row `row` of the item to row_buffers->sum. */
+static void add_row(const merging *m, const row_buffer *row_buffers, const term *t, int64_t row)
 {
     const delta *d = t->delta;
     const int64_t from = d->first + (d->turned ? (row + d->rows / 2) % d->rows : row);
     if (!t->down) {
-        weft_stored_read(d->whole, from * d->columns, d->columns, room->read);
+        weft_stored_read(d->whole, from * d->columns, d->columns, row_buffers->read);
         for (int64_t c = 0; c < m->columns; c++)
-            room->sum[c] += t->scale * (double)room->read[m->column[c]];
+            row_buffers->sum[c] += t->scale * (double)row_buffers->read[m->column[c]];
         return;
     }
-    weft_stored_read(d->up, from * d->rank, d->rank, room->read);
-    multiply(room->product, room->read, t->down, d->rank, m->columns);
+    weft_stored_read(d->up, from * d->rank, d->rank, row_buffers->read);
+    multiply(row_buffers->product, row_buffers->read, t->down, d->rank, m->columns);
     for (int64_t c = 0; c < m->columns; c++)
-        room->sum[c] += t->scale * room->product[c];
+        row_buffers->sum[c] += t->scale * row_buffers->product[c];
 }
 
-/* Row `row` of the own ones, at `data`. */
-static void merge_row(const merging *m, const row_room *room, int64_t row, void *data,
+/* Merges local row `row`, stored at `data`. */
+static void merge_row(const merging *m, const row_buffer *row_buffers, int64_t row, void *data,
                       weft_dtype dtype)
 {
-    weft_convert(room->narrow, WEFT_F32, data, dtype, m->columns);
+    weft_convert(row_buffers->values_f32, WEFT_F32, data, dtype, m->columns);
     for (int64_t c = 0; c < m->columns; c++)
-        room->sum[c] = (double)room->narrow[c];
+        row_buffers->sum[c] = (double)row_buffers->values_f32[c];
     for (int64_t i = 0; i < m->terms; i++)
-        add_row(m, room, &m->term[i], m->start + row);
+        add_row(m, row_buffers, &m->term[i], m->start + row);
     for (int64_t c = 0; c < m->columns; c++)
-        room->narrow[c] = (float)room->sum[c];
-    weft_convert(data, dtype, room->narrow, WEFT_F32, m->columns);
+        row_buffers->values_f32[c] = (float)row_buffers->sum[c];
+    weft_convert(data, dtype, row_buffers->values_f32, WEFT_F32, m->columns);
 }
 
-/* The terms for item `item` of the parameter. */
+/* Collects the terms for item `item` of the parameter. */
 static weft_status gather_terms(merging *m, const weft_adapter_use *use, int count,
                                 const weft_adapter_box *box, int64_t item)
 {
@@ -666,7 +680,8 @@ static weft_status gather_terms(merging *m, const weft_adapter_use *use, int cou
     return WEFT_OK;
 }
 
-/* Item `item` of the box; -1: all of it, no stack. A row is one thread's. */
+/* Merges item `item` of the box; -1: the complete box, not stacked. Each row is processed by one
+ * thread. */
 static weft_status merge_item(const weft_adapter_use *use, int count, const weft_adapter_box *box,
                               int64_t item, bool *changed)
 {
@@ -680,15 +695,14 @@ static weft_status merge_item(const weft_adapter_use *use, int count, const weft
     if (status != WEFT_OK || !m.terms)
         goto out;
     *changed = true;
-    m.room = weft_alloc_aligned(m.threads * room_bytes(&m));
-    if (!m.room)
-        WEFT_GO(out_of_memory(box));
+    m.row_buffers = weft_alloc_aligned(m.threads * buffer_bytes(&m));
+    WEFT_GO(WEFT_ALLOCATED(m.row_buffers, "adapters of \"%s\"", box->param));
     const int64_t bytes = m.columns * weft_dtype_bytes(box->dtype);
     char *data = (char *)box->data + (stack ? (item - box->start[0]) * m.rows * bytes : 0);
 #pragma omp parallel for schedule(static) num_threads(m.threads)
     for (int64_t r = 0; r < m.rows; r++) {
-        const row_room room = room_of(&m, omp_get_thread_num());
-        merge_row(&m, &room, r, data + r * bytes, box->dtype);
+        const row_buffer row_buffers = buffer_of(&m, omp_get_thread_num());
+        merge_row(&m, &row_buffers, r, data + r * bytes, box->dtype);
     }
 out:
     free_merging(&m);

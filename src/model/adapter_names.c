@@ -2,15 +2,16 @@
 
 #include "base/compare.h"
 #include "base/config.h"
+#include "graph/builder_helpers.h"
 #include "graph/graph.h"
-#include "model/dialect.h"
+#include "model/key_mapping.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what a tensor is ----------------------------------------------------------------------- */
+/* ---- kind of a tensor ----------------------------------------------------------------------- */
 
 /* clang-format off */
 static const struct {
@@ -30,7 +31,7 @@ static const struct {
     {".diff_b",                WEFT_ADAPTER_BIAS},
 };
 static const struct {
-    const char *begin, *name; /* of what stands behind a dot */
+    const char *begin, *name; /* start of a name component */
 } others[] = {
     {"dora_scale",            "DoRA"},
     {"lora_magnitude_vector", "DoRA"},
@@ -62,18 +63,17 @@ weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const c
     return WEFT_ADAPTER_UNKNOWN;
 }
 
-/* ---- words between dots --------------------------------------------------------------------- */
+/* ---- name components ------------------------------------------------------------------------ */
 
-/* The words of a name; marks of rules end them too. */
+/* Adds the components of a name. Marks of rename rules also end a component. */
 static weft_status add_words(weft_adapter_names *n, const char *name)
 {
     for (const char *at = name; *at;) {
         const size_t length = strcspn(at, ".{,}~");
         if (length > 0) {
             WEFT_TRY(weft_grow((void **)&n->word, n->words, &n->capacity, sizeof *n->word));
-            char *copy = weft_alloc((int64_t)length + 1);
-            if (!copy)
-                return weft_fail(WEFT_E_MEMORY, "out of memory for the names of an adapter");
+            char *copy;
+            WEFT_TRY(WEFT_NEW(copy, (int64_t)length + 1, "the names of an adapter"));
             n->word[n->words++] = memcpy(copy, at, length);
         }
         at += length + (at[length] != '\0');
@@ -81,7 +81,7 @@ static weft_status add_words(weft_adapter_names *n, const char *name)
     return WEFT_OK;
 }
 
-static void keep_one_of_each(weft_adapter_names *n)
+static void remove_duplicates(weft_adapter_names *n)
 {
     int64_t kept = 0;
     if (n->words > 1)
@@ -99,10 +99,10 @@ static bool is_param(const weft_graph *g, weft_value v)
     return weft_value_ok(v) && weft_graph_node(g, weft_value_get(g, v)->node)->op == WEFT_OP_PARAM;
 }
 
-weft_status weft_adapter_names_open(const weft_graph *g, const char *scope, const weft_dialect *d,
-                                    weft_adapter_names *n)
+weft_status weft_adapter_names_open(const weft_graph *g, const char *scope,
+                                    const weft_key_mapping *d, weft_adapter_names *n)
 {
-    *n = (weft_adapter_names){.graph = g, .scope = scope, .dialect = d};
+    *n = (weft_adapter_names){.graph = g, .scope = scope, .mapping = d};
     const size_t skip = strlen(scope);
     weft_status_code status = WEFT_OK;
     for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
@@ -112,8 +112,8 @@ weft_status weft_adapter_names_open(const weft_graph *g, const char *scope, cons
             WEFT_GO(add_words(n, name + skip));
     }
     for (int i = 0; i < d->rules; i++)
-        WEFT_GO(add_words(n, d->rule[i].theirs));
-    keep_one_of_each(n);
+        WEFT_GO(add_words(n, d->rule[i].foreign_name));
+    remove_duplicates(n);
 out:
     if (status != WEFT_OK)
         weft_adapter_names_close(n);
@@ -170,17 +170,18 @@ static bool find_param(const weft_adapter_names *n, const char *name, weft_adapt
     return t->item < info->shape.dim[0];
 }
 
-/* With dots, without a prefix. */
+/* Finds a module by its name with dots, without a prefix. */
 static bool find_dotted(const weft_adapter_names *n, const char *module, const char *end,
                         weft_adapter_targets *to)
 {
-    char theirs[600], ours[700], name[700];
+    char foreign_name[600], own_name[700], name[700];
     *to = (weft_adapter_targets){0};
-    if (snprintf(theirs, sizeof theirs, "%s%s", module, end) >= (int)sizeof theirs ||
-        !weft_dialect_rename(n->dialect, theirs, ours, sizeof ours))
+    if (snprintf(foreign_name, sizeof foreign_name, "%s%s", module, end) >=
+            (int)sizeof foreign_name ||
+        !weft_key_mapping_rename(n->mapping, foreign_name, own_name, sizeof own_name))
         return false;
-    to->turned = weft_dialect_turned(ours);
-    while (weft_dialect_part(ours, to->count, name, sizeof name)) {
+    to->turned = weft_key_mapping_take_swapped(own_name);
+    while (weft_key_mapping_part(own_name, to->count, name, sizeof name)) {
         if (to->count == WEFT_ADAPTER_PARTS || !find_param(n, name, &to->part[to->count]))
             return false;
         to->count++;
@@ -188,8 +189,9 @@ static bool find_dotted(const weft_adapter_names *n, const char *module, const c
     return to->count > 0;
 }
 
-/* Underscores in the place of dots: every way of taking the name apart into words that the model or
- * the dialect has, until one is the name of something. `done` characters of `dotted` are words. */
+/* Finds a module by its name with underscores in place of dots. Tries every split into components
+ * of the model or the key mapping, until one names a module. `done` characters of `dotted` are
+ * split. */
 static bool find_flat(const weft_adapter_names *n, char *dotted, size_t done, const char *end,
                       weft_adapter_targets *to)
 {
@@ -219,7 +221,7 @@ bool weft_adapter_names_find(const weft_adapter_names *n, const char *module, co
         if (!strncmp(module, flat[i], strlen(flat[i])) &&
             snprintf(name, sizeof name, "%s", module + strlen(flat[i])) < (int)sizeof name)
             return find_flat(n, name, 0, end, to);
-    for (bool more = true; more;) { /* they may stand behind each other */
+    for (bool more = true; more;) { /* prefixes may follow each other */
         if (find_dotted(n, module, end, to))
             return true;
         more = false;

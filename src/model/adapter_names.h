@@ -1,5 +1,5 @@
-/* Names in files of adapters: which part of an adapter a tensor is, and which parameters of a model
- * it is for. Private to model/adapter.c. */
+/* Names in adapter files: kind of a tensor, and the parameters of a model that it changes. Private
+ * to model/adapter.c. */
 #ifndef WEFT_MODEL_ADAPTER_NAMES_H
 #define WEFT_MODEL_ADAPTER_NAMES_H
 
@@ -11,45 +11,45 @@ typedef enum weft_adapter_kind {
     WEFT_ADAPTER_DOWN,   /* A (rank, columns) */
     WEFT_ADAPTER_UP,     /* B (rows, rank) */
     WEFT_ADAPTER_ALPHA,  /* one number */
-    WEFT_ADAPTER_WEIGHT, /* what is added to a weight as it is */
-    WEFT_ADAPTER_BIAS,   /* or to a bias */
+    WEFT_ADAPTER_WEIGHT, /* difference added to a weight */
+    WEFT_ADAPTER_BIAS,   /* difference added to a bias */
     WEFT_ADAPTER_KINDS,
-    WEFT_ADAPTER_FOREIGN = WEFT_ADAPTER_KINDS, /* of another kind of adapter */
+    WEFT_ADAPTER_FOREIGN = WEFT_ADAPTER_KINDS, /* unsupported kind of adapter */
     WEFT_ADAPTER_UNKNOWN
 } weft_adapter_kind;
 
-/* What the tensor `name` is, and the length of its module's name, with which it begins. *foreign:
- * "DoRA", of a FOREIGN one. */
+/* Returns the kind of the tensor `name`. *module is the length of the module name at the start of
+ * `name`. FOREIGN: *foreign is the kind of adapter ("DoRA"). */
 weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const char **foreign);
 
-/* A parameter, or an item of one that is a stack. */
+/* A parameter, or one item of a stacked parameter. */
 typedef struct weft_adapter_target {
-    const char *param; /* the graph's */
-    weft_shape shape;  /* of one item, whole */
-    int64_t item;      /* -1: no stack */
+    const char *param; /* name in the graph */
+    weft_shape shape;  /* shape of one item, unsharded */
+    int64_t item;      /* index in the stack; -1: not stacked */
 } weft_adapter_target;
 
-/* Parts of a fused module, in order of its rows. */
+/* Maximum parts of a fused module. Parts are in the order of its rows. */
 enum { WEFT_ADAPTER_PARTS = 8 };
 typedef struct weft_adapter_targets {
     weft_adapter_target part[WEFT_ADAPTER_PARTS];
     int count;
-    bool turned; /* its rows' halves change places in the model */
+    bool turned; /* the model swaps the halves of the rows */
 } weft_adapter_targets;
 
-/* Looks modules up in the names of one dialect. */
+/* Finds modules by the names of one key mapping. */
 typedef struct weft_adapter_names {
     const weft_graph *graph;
-    const char *scope; /* before the model's names in the graph */
-    const weft_dialect *dialect;
-    char **word; /* what may stand between dots, sorted: to take names with underscores apart */
+    const char *scope; /* prefix of the model's names in the graph */
+    const weft_key_mapping *mapping;
+    char **word; /* sorted name components; used to split names with underscores */
     int64_t words, capacity;
 } weft_adapter_names;
-weft_status weft_adapter_names_open(const weft_graph *g, const char *scope, const weft_dialect *d,
-                                    weft_adapter_names *names);
+weft_status weft_adapter_names_open(const weft_graph *g, const char *scope,
+                                    const weft_key_mapping *d, weft_adapter_names *names);
 void weft_adapter_names_close(weft_adapter_names *names);
-/* The parameters of `module` (a name as in files, with any trainer's prefix) that end with `end`
- * (".weight"); false: the model has none of that name in this dialect. */
+/* Finds the parameters of `module` that end with `end` (".weight"). `module` is a name of a file,
+ * with any trainer's prefix. Returns false if the model has no such name in this key mapping. */
 bool weft_adapter_names_find(const weft_adapter_names *names, const char *module, const char *end,
                              weft_adapter_targets *targets);
 

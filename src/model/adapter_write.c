@@ -1,11 +1,14 @@
+#include "model/adapter_write.h"
+
 #include "model/adapter.h"
 
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "format/safetensors.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_write.h"
 #include "graph/graph.h"
-#include "model/dialect.h"
+#include "model/key_mapping.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +20,8 @@ const char *const weft_adapter_formats[] = {"diffusers", "peft", "kohya", "comfy
 static const struct form {
     const char *stem, *before; /* "%s": the scope */
     const char *down, *up;
-    bool original; /* names of the family's original files */
-    bool flat;     /* '_' for '.' */
+    bool original; /* uses the names of the family's original files */
+    bool flat;     /* '_' replaces '.' */
 } forms[] = {
     [WEFT_ADAPTER_DIFFUSERS] = {"pytorch_lora_weights", "%s.", ".lora_A.weight", ".lora_B.weight"},
     [WEFT_ADAPTER_PEFT]      = {"adapter_model", "base_model.model.",
@@ -33,9 +36,9 @@ static const struct form {
 typedef struct writing {
     const weft_adapter_file *file;
     const struct form *form;
-    const weft_adapter_pair *pair; /* the model's */
+    const weft_adapter_pair *pair; /* pairs of the model */
     int64_t count;
-    /* the file's, with matrices of their own where they are not a pair's */
+    /* Modules of the file. A matrix that differs from that of a pair is allocated. */
     weft_adapter_pair *made;
     int64_t mades;
     weft_tensors_writer *writer;
@@ -43,7 +46,7 @@ typedef struct writing {
 
 static weft_status no_memory(const writing *w)
 {
-    return weft_fail(WEFT_E_MEMORY, "%s: out of memory", w->file->folder);
+    return weft_no_memory("%s", w->file->folder);
 }
 
 /* ---- the file's modules ---------------------------------------------------------------------- */
@@ -76,15 +79,15 @@ static bool same_down(const weft_adapter_pair *a, const weft_adapter_pair *b)
            !memcmp(a->down, b->down, (size_t)(a->rank * a->columns) * sizeof *a->down);
 }
 
-/* Room for the matrices of `m`, whose sizes are known. */
+/* Allocates the matrices of `m`, whose sizes are set. */
 static weft_status allocate(const writing *w, weft_adapter_pair *m)
 {
     m->down = weft_alloc(m->rank * m->columns * (int64_t)sizeof *m->down + 1);
     m->up = weft_alloc(m->rows * m->rank * (int64_t)sizeof *m->up + 1);
-    return m->down && m->up ? WEFT_OK : no_memory(w);
+    return WEFT_ALLOCATED(m->down && m->up, "%s", w->file->folder);
 }
 
-/* Below each other in *m from row `row` and rank `from` on: what one part has. */
+/* Copies one part to *m: B from row `row` on, A from rank `from` on. */
 static void put_part(weft_adapter_pair *m, const weft_adapter_pair *p, int64_t row, int64_t from)
 {
     const double by = scale_of(p) / scale_of(m);
@@ -94,11 +97,11 @@ static void put_part(weft_adapter_pair *m, const weft_adapter_pair *p, int64_t r
             m->up[(row + r) * m->rank + from + k] = (float)(by * (double)p->up[r * p->rank + k]);
 }
 
-/* A module that is several of the model's; those without a pair add nothing. */
-static weft_status fuse(const writing *w, const weft_their_tensor *t, weft_adapter_pair *m)
+/* Fuses several modules of the model into one. Parts without a pair add nothing. */
+static weft_status fuse(const writing *w, const weft_foreign_tensor *t, weft_adapter_pair *m)
 {
-    const weft_adapter_pair *part[WEFT_DIALECT_PARTS], *first = NULL;
-    int64_t rows[WEFT_DIALECT_PARTS], rank = 0, row = 0, from = 0;
+    const weft_adapter_pair *part[WEFT_KEY_MAPPING_PARTS], *first = NULL;
+    int64_t rows[WEFT_KEY_MAPPING_PARTS], rank = 0, row = 0, from = 0;
     bool same = true;
     for (int i = 0; i < t->parts; i++) {
         part[i] = pair_of(w, t->part[i]);
@@ -121,8 +124,8 @@ static weft_status fuse(const writing *w, const weft_their_tensor *t, weft_adapt
     return WEFT_OK;
 }
 
-/* The halves of its rows change places. */
-static weft_status turn(const writing *w, const weft_adapter_pair *p, weft_adapter_pair *m)
+/* Swaps the halves of the rows. */
+static weft_status swap_halves(const writing *w, const weft_adapter_pair *p, weft_adapter_pair *m)
 {
     const int64_t half = p->rows / 2 * p->rank;
     *m = (weft_adapter_pair){
@@ -142,17 +145,18 @@ static bool is_made(const writing *w, const char *module)
     return false;
 }
 
-static weft_status make(writing *w, const weft_adapter_pair *p, const weft_dialect *d)
+static weft_status make(writing *w, const weft_adapter_pair *p, const weft_key_mapping *d)
 {
     char weight[600], scope[100];
-    weft_their_tensor t = {.parts = 1};
+    weft_foreign_tensor t = {.parts = 1};
     weft_adapter_pair *m = &w->made[w->mades];
     snprintf(weight, sizeof weight, "%s.weight", p->module);
     snprintf(scope, sizeof scope, "%s.", w->file->scope);
     snprintf(t.name, sizeof t.name, "%.299s", weight);
-    if (d && !weft_dialect_theirs(d, w->file->graph, scope, weight, &t))
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: %s names have nothing for \"%s\"",
-                         w->file->folder, d->name, p->module);
+    if (d && !weft_key_mapping_foreign(d, w->file->graph, scope, weight, &t))
+        return weft_error(WEFT_MSG_TENSOR_NAMES_UNSUPPORTED,
+                          WEFT_AT(.file = w->file->folder, .key = p->module),
+                          "the %s names have no name for this module", d->name);
     t.name[strlen(t.name) - strlen(".weight")] = '\0';
     if (is_made(w, t.name))
         return WEFT_OK;
@@ -161,7 +165,7 @@ static weft_status make(writing *w, const weft_adapter_pair *p, const weft_diale
     if (t.parts > 1)
         status = fuse(w, &t, m);
     else if (t.turned)
-        status = turn(w, p, m);
+        status = swap_halves(w, p, m);
     else
         *m = *p;
     snprintf(m->module, sizeof m->module, "%s", t.name);
@@ -171,13 +175,11 @@ static weft_status make(writing *w, const weft_adapter_pair *p, const weft_diale
 static weft_status make_all(writing *w)
 {
     char scope[100];
-    const weft_dialect *d = NULL;
-    w->made = weft_alloc((w->count + 1) * (int64_t)sizeof *w->made);
-    if (!w->made)
-        return no_memory(w);
+    const weft_key_mapping *d = NULL;
+    WEFT_TRY(WEFT_NEW(w->made, w->count + 1, "%s", w->file->folder));
     snprintf(scope, sizeof scope, "%s.", w->file->scope);
     if (w->form->original)
-        d = weft_dialect_named(w->file->family, w->file->graph, scope, "original");
+        d = weft_key_mapping_named(w->file->family, w->file->graph, scope, "original");
     if (d && d->no_adapters)
         d = NULL;
     for (int64_t i = 0; i < w->count; i++)
@@ -207,8 +209,8 @@ static bool is_of_all(const writing *w)
     return true;
 }
 
-/* What PEFT calls a config; its keys begin with `before`. Where modules differ each has patterns of
- * its own, which say all. */
+/* Returns the PEFT config. Keys begin with `before`. If modules differ, each module has its own
+ * complete patterns. */
 static json_t *settings(const writing *w, const char *before)
 {
     char key[100];
@@ -267,11 +269,11 @@ static weft_status write_config(const writing *w)
     return status;
 }
 
-/* What kohya's trainers write of a network. */
+/* Writes the network metadata of kohya's trainers. */
 static weft_status write_network(const writing *w)
 {
     char rank[32], alpha[32];
-    snprintf(rank, sizeof rank, "%lld", (long long)w->pair[0].rank);
+    snprintf(rank, sizeof rank, "%" PRId64, w->pair[0].rank);
     snprintf(alpha, sizeof alpha, "%.9g", w->pair[0].alpha);
     WEFT_TRY(weft_tensors_writer_metadata(w->writer, "ss_network_module", "networks.lora"));
     WEFT_TRY(weft_tensors_writer_metadata(w->writer, "ss_network_dim", rank));
@@ -317,7 +319,8 @@ weft_status weft_adapter_write(const weft_adapter_file *file, const weft_adapter
     const int parts = w.form->original ? PARTS : ALPHA;
     weft_status_code status = WEFT_OK;
     if (count == 0)
-        return weft_fail(WEFT_E_ARG, "%s: an adapter of nothing", file->folder);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = file->folder),
+                          "the adapter has no matrices to write");
     WEFT_GO(make_all(&w));
     WEFT_GO(weft_tensors_writer_create(file->folder, w.form->stem, 0, &w.writer));
     WEFT_GO(write_settings(&w));

@@ -1,57 +1,60 @@
-/* Configs of models by their family's table: read with defaults and limits, written back. */
+/* Reads model configs by their family's table, with defaults and limits, and writes them. */
+#include "model/config_fields.h"
+
 #include "base/config.h"
 #include "model/family.h"
+#include "model/transformers_fields.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-const char *weft_places_of(const weft_places *places, const char *key)
+const char *weft_config_locations_of(const weft_config_locations *locations, const char *key)
 {
-    for (int64_t i = 0; i < places->count; i++)
-        if (!strcmp(places->key[i], key))
-            return places->key_where[i];
-    return places->where;
+    for (int64_t i = 0; i < locations->count; i++)
+        if (!strcmp(locations->key[i], key))
+            return locations->key_where[i];
+    return locations->where;
 }
 
-weft_status weft_check_axes(const weft_places *places, const char *key, const int64_t axes[3],
-                            int64_t head_dim)
+weft_status weft_check_axes(const weft_config_locations *locations, const char *key,
+                            const int64_t axes[3], int64_t head_dim)
 {
     const bool even = axes[0] % 2 == 0 && axes[1] % 2 == 0 && axes[2] % 2 == 0;
     if (!even || axes[0] + axes[1] + axes[2] != head_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"%s\" must be three even numbers whose sum is "
-                         "\"attention_head_dim\" %lld",
-                         weft_places_of(places, key), key, (long long)head_dim);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, key, axes[0] + axes[1] + axes[2]),
+            "%" PRId64 ", %" PRId64 ", %" PRId64
+            " are not three even numbers with the sum \"attention_head_dim\" %" PRId64,
+            axes[0], axes[1], axes[2], head_dim);
     return WEFT_OK;
 }
 
-weft_status weft_check_levels(const weft_places *places, const int64_t *width, int64_t levels,
-                              int64_t least, int64_t groups)
+weft_status weft_check_levels(const weft_config_locations *locations, const int64_t *width,
+                              int64_t levels, int64_t least, int64_t groups)
 {
-    const char *where = weft_places_of(places, "block_out_channels");
+    const char *where = weft_config_locations_of(locations, "block_out_channels");
     if (levels < least)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"block_out_channels\" has %lld levels; %lld is the least", where,
-                         (long long)levels, (long long)least);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT(.file = where, .key = "block_out_channels", WEFT_NUMBER(levels)),
+                          "%" PRId64 " levels; at least %" PRId64 " are needed", levels, least);
     for (int64_t i = 0; i < levels; i++)
         if (width[i] % groups)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: \"block_out_channels\" %lld do not divide into "
-                             "\"norm_num_groups\" %lld",
-                             where, (long long)width[i], (long long)groups);
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG,
+                WEFT_AT(.file = where, .key = "block_out_channels", WEFT_NUMBER(width[i])),
+                "%" PRId64 " is not a multiple of \"norm_num_groups\" %" PRId64, width[i], groups);
     return WEFT_OK;
 }
 
-weft_status weft_check_cross(const weft_places *places, int64_t cross, int64_t width)
+weft_status weft_check_cross(const weft_config_locations *locations, int64_t cross, int64_t width)
 {
     if (cross != width)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
-                         "width, %lld",
-                         weft_places_of(places, "cross_attention_dim"), (long long)cross,
-                         (long long)width);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "cross_attention_dim", cross),
+            "%" PRId64 " differs from the model's width %" PRId64 ", to which texts are projected",
+            cross, width);
     return WEFT_OK;
 }
 
@@ -84,20 +87,20 @@ static weft_status wrong_type(const weft_field *f, const char *where, const json
 {
     char *text = weft_json_line(value);
     const weft_status_code status =
-        weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not a%s %s", where, f->key,
-                  text ? text : "?", strchr("io", word_of(f)[0]) ? "n" : "", word_of(f));
+        weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where, .key = f->key, .value = text),
+                   "%.80s is not a%s %s", text ? text : "?", strchr("io", word_of(f)[0]) ? "n" : "",
+                   word_of(f));
     weft_free(text);
     return status;
 }
 
-/* Which of its words `value` is. */
+/* Reads `value` as an index in the field's words. */
 static weft_status read_word(const weft_field *f, const char *where, const json_t *value,
                              int64_t *which)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     weft_buf known = {0};
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    WEFT_TRY(WEFT_ALLOCATED(text, "%s", where));
     int64_t found = -1;
     for (int64_t i = 0; f->words[i]; i++) {
         weft_buf_printf(&known, "%s%s", i ? ", " : "", f->words[i]);
@@ -107,8 +110,9 @@ static weft_status read_word(const weft_field *f, const char *where, const json_
     const weft_status_code status =
         found >= 0
             ? WEFT_OK
-            : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %.80s is not supported; known are %s",
-                        where, f->key, text, known.data ? known.data : "?");
+            : weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                         WEFT_AT(.file = where, .key = f->key, .value = text),
+                         "%.80s is not supported; known: %s", text, known.data ? known.data : "?");
     if (found >= 0)
         *which = found;
     weft_buf_free(&known);
@@ -116,12 +120,12 @@ static weft_status read_word(const weft_field *f, const char *where, const json_
     return status;
 }
 
-/* One scalar, or item `index` of a list (-1: no list). */
+/* Reads a scalar, or item `index` of a list (-1: scalar). */
 static weft_status read_item(const weft_field *f, const char *where, const json_t *value,
                              int64_t index, void *to)
 {
     char name[160];
-    snprintf(name, sizeof name, index < 0 ? "\"%s\"" : "\"%s\"[%lld]", f->key, (long long)index);
+    snprintf(name, sizeof name, index < 0 ? "%s" : "%s.%lld", f->key, (long long)index);
     if (f->type == WEFT_FIELD_WORDS)
         return read_word(f, where, value, to);
     if (f->type == WEFT_FIELD_BOOL || f->type == WEFT_FIELD_BOOLS) {
@@ -135,8 +139,9 @@ static weft_status read_item(const weft_field *f, const char *where, const json_
     if (!json_is_number(value) || (whole && number != floor(number)))
         return wrong_type(f, where, value);
     if ((f->min != 0 || f->max != 0) && !(number >= f->min && number <= f->max))
-        return weft_fail(WEFT_E_FORMAT, "%s: %s is %.15g; it must lie in %.15g..%.15g", where, name,
-                         number, f->min, f->max);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT(.file = where, .key = name, WEFT_NUMBER(number)),
+                          "%.15g is not from %.15g to %.15g", number, f->min, f->max);
     if (whole)
         *(int64_t *)to = json_is_integer(value) ? json_integer_value(value) : (int64_t)number;
     else
@@ -173,8 +178,9 @@ static weft_status read_list(const weft_field *f, const char *where, const json_
         char range[48];
         snprintf(range, sizeof range, least == most ? "%lld" : "%lld to %lld", (long long)least,
                  (long long)most);
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" must be a list of %s %ss", where, f->key, range,
-                         word_of(f));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT(.file = where, .key = f->key, WEFT_NUMBER(count)),
+                          "a list of %s %ss is needed", range, word_of(f));
     }
     for (int64_t i = 0; i < count; i++)
         WEFT_TRY(read_item(f, where, alone ? value : json_array_get(value, (size_t)i), i,
@@ -192,7 +198,8 @@ static const weft_field *find_field(const weft_family *family, const char *key)
     return NULL;
 }
 
-/* A default of a list of dictated length: as much of it as is needed; of a number: as often. */
+/* Sets the default of a list. With a required length, uses the first items of a list, or repeats a
+ * single value. */
 static weft_status list_default(const weft_field *f, const json_t *value, void *config)
 {
     if (!f->length)
@@ -209,7 +216,7 @@ static weft_status list_default(const weft_field *f, const json_t *value, void *
 
 static weft_status read_default(const weft_family *family, const weft_field *f, void *config)
 {
-    if (!f->fallback) { /* follows from fields above */
+    if (!f->fallback) { /* computed from the fields above */
         *(int64_t *)((char *)config + f->offset) = f->length(config);
         return WEFT_OK;
     }
@@ -223,8 +230,7 @@ static weft_status read_default(const weft_family *family, const weft_field *f, 
         return WEFT_OK;
     }
     json_t *value = json_loads(f->fallback, JSON_DECODE_ANY, NULL);
-    if (!value)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the default of \"%s\"", f->key);
+    WEFT_TRY(WEFT_ALLOCATED(value, "the default of \"%s\"", f->key));
     const weft_status_code status =
         is_list(f) ? list_default(f, value, config)
                    : read_item(f, "built-in default", value, -1, (char *)config + f->offset);
@@ -232,7 +238,7 @@ static weft_status read_default(const weft_family *family, const weft_field *f, 
     return status;
 }
 
-/* As json_equal, and 0 is 0.0. */
+/* Like json_equal, but 0 equals 0.0. */
 static bool same_json(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
@@ -244,17 +250,18 @@ static weft_status check_fixed(const weft_field *f, const char *where, const jso
     json_t *known = json_loads(f->fallback, JSON_DECODE_ANY, NULL);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     const weft_status_code status =
-        !known || !text ? weft_fail(WEFT_E_MEMORY, "%s: out of memory", where)
+        !known || !text ? weft_no_memory("%s", where)
         : same_json(value, known)
             ? WEFT_OK
-            : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported; only %s is", where,
-                        f->key, text, f->fallback);
+            : weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                         WEFT_AT(.file = where, .key = f->key, .value = text),
+                         "%s is not supported; only %s is", text, f->fallback);
     json_decref(known);
     free(text);
     return status;
 }
 
-/* The value of a field: under its own key, or where other versions of the config have it. */
+/* Returns the value of a field, from its own key or from the locations in `also`. */
 static const json_t *value_of(const weft_field *f, const json_t *json)
 {
     const json_t *value = json_object_get(json, f->key);
@@ -285,20 +292,22 @@ static weft_status check_each(const weft_field *f, const char *where, const json
     json_t *known = write_each(f, config);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     const weft_status_code status =
-        !known || !text ? weft_fail(WEFT_E_MEMORY, "%s: out of memory", where)
+        !known || !text ? weft_no_memory("%s", where)
         : json_equal(known, value)
             ? WEFT_OK
-            : weft_fail(WEFT_E_UNSUPPORTED,
-                        "%s: \"%s\": %.200s is not supported; only a list of %lld times %s is",
-                        where, f->key, text, (long long)f->length(config), f->fallback);
+            : weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                         WEFT_AT(.file = where, .key = f->key, .value = text),
+                         "%.200s is not supported; only a list of %" PRId64 " times %s is", text,
+                         f->length(config), f->fallback);
     json_decref(known);
     free(text);
     return status;
 }
 
-/* A model inside, all of its fields at their defaults where nothing is said of it. */
+/* Reads the config of a nested model. If the config is absent, all its fields have their
+ * defaults. */
 static weft_status read_part(const weft_field *f, const char *where, const json_t *value,
-                             const weft_places *places, void *config)
+                             const weft_config_locations *locations, void *config)
 {
     const weft_family *part = f->part;
     json_t *none = json_object();
@@ -306,36 +315,42 @@ static weft_status read_part(const weft_field *f, const char *where, const json_
     const char *type = json_string_value(json_object_get(from, "model_type"));
     weft_status_code status = WEFT_OK;
     if (!none)
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+        status = weft_no_memory("%s", where);
     else if (!json_is_object(from))
         status = wrong_type(f, where, from);
     else if (type && part->model_type && strcmp(type, part->model_type) != 0)
-        status = weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: \"%s\" is of a %.80s; a %s is supported (\"model_type\": \"%s\")",
-                           where, f->key, type, part->class_name, part->model_type);
+        status = weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                            WEFT_AT(.file = where, .key = f->key, .value = type),
+                            "a %.80s is not supported; only a %s is (\"model_type\": \"%s\")", type,
+                            part->class_name, part->model_type);
     if (status == WEFT_OK)
-        status = weft_fields_read(part, from,
-                                  &(weft_places){.where = where, .strict = places->strict}, config);
+        status = weft_fields_read(
+            part, from, &(weft_config_locations){.where = where, .strict = locations->strict},
+            config);
     json_decref(none);
-    return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "\"%s\"", f->key);
+    return status == WEFT_OK
+               ? WEFT_OK
+               : weft_error_add(status, "The value belongs to the object \"%s\".", f->key);
 }
 
 static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,
-                              const weft_places *places, void *config)
+                              const weft_config_locations *locations, void *config)
 {
     const json_t *value = value_of(f, json);
-    const char *where = weft_places_of(places, f->key);
-    const bool given = value && !json_is_null(value);
+    const char *where = weft_config_locations_of(locations, f->key);
+    const bool present = value && !json_is_null(value);
     switch (f->type) {
-    case WEFT_FIELD_PART: return read_part(f, where, value, places, (char *)config + f->offset);
+    case WEFT_FIELD_PART: return read_part(f, where, value, locations, (char *)config + f->offset);
     case WEFT_FIELD_IGNORED: return WEFT_OK;
-    case WEFT_FIELD_EACH: return given ? check_each(f, where, value, config) : WEFT_OK;
-    case WEFT_FIELD_FIXED: return given ? check_fixed(f, where, value) : WEFT_OK;
+    case WEFT_FIELD_EACH: return present ? check_each(f, where, value, config) : WEFT_OK;
+    case WEFT_FIELD_FIXED: return present ? check_fixed(f, where, value) : WEFT_OK;
     case WEFT_FIELD_DERIVED:
-        if (given && (double)f->length(config) != json_number_value(value))
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: \"%s\" is %.15g, but the other fields make it %lld", where,
-                             f->key, json_number_value(value), (long long)f->length(config));
+        if (present && (double)f->length(config) != json_number_value(value))
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG,
+                WEFT_AT(.file = where, .key = f->key, WEFT_NUMBER(json_number_value(value))),
+                "%.15g is not %" PRId64 ", which follows from the other fields",
+                json_number_value(value), f->length(config));
         return WEFT_OK;
     case WEFT_FIELD_WORD:
         *(int64_t *)((char *)config + f->offset) = 0;
@@ -346,15 +361,15 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
                      : WEFT_OK;
     default: break;
     }
-    if (!given)
+    if (!present)
         return read_default(family, f, config);
     return is_list(f) ? read_list(f, where, value, config)
                       : read_item(f, where, value, -1, (char *)config + f->offset);
 }
 
-/* ---- fields that the table does not have ---------------------------------------------------- */
+/* ---- fields outside the table --------------------------------------------------------------- */
 
-/* Whether a field of the table reads `key`: its own, or an object or key that `also` names. */
+/* Returns true if a field of the table reads `key`: its own key, or an object or key in `also`. */
 static bool reads_key(const weft_family *family, const char *key)
 {
     const size_t length = strlen(key);
@@ -397,18 +412,20 @@ static weft_status check_unused(const weft_family *family, const weft_unused_fie
     json_t *known = json_loads(only, JSON_DECODE_ANY, NULL);
     char *text = weft_json_line(value);
     const weft_status_code status =
-        !known || !text ? weft_fail(WEFT_E_MEMORY, "%s: out of memory", where)
+        !known || !text ? weft_no_memory("%s", where)
         : accepts_value(u, value, known)
             ? WEFT_OK
-            : weft_fail(WEFT_E_UNSUPPORTED,
-                        "%s: \"%s\": %.80s is not implemented for %s. weft supports only %s here.",
-                        where, u->key, text, family->class_name, only);
+            : weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                         WEFT_AT(.file = where, .key = u->key, .value = text),
+                         "%.80s is not supported for %s; only %s is", text, family->class_name,
+                         only);
     json_decref(known);
     weft_free(text);
     return status;
 }
 
-/* A config of a section of weft's own: the nearest field, else all fields. */
+/* Rejects a field of weft's own configs. The error names the most similar field, otherwise all
+ * fields. */
 static weft_status refuse_own(const weft_family *family, const char *key, const char *where)
 {
     const char *names[256] = {0};
@@ -419,37 +436,37 @@ static weft_status refuse_own(const weft_family *family, const char *key, const 
     weft_buf known = {0};
     for (int i = 0; i < count && !near; i++)
         weft_buf_printf(&known, "%s%s", i ? ", " : "; known are ", names[i]);
-    const weft_status_code status =
-        weft_fail(WEFT_E_CONFIG, "%s: %s has no field \"%.80s\"%s%s%s", where, family->class_name,
-                  key, near ? " (did you mean \"" : "",
-                  near         ? near
-                  : known.data ? known.data
-                               : "",
-                  near ? "\"?)" : "");
+    const weft_status_code status = weft_error(
+        WEFT_MSG_CONFIG_UNKNOWN_KEY, WEFT_AT(.file = where, .key = key),
+        "%s has no such field%s%s%s", family->class_name, near ? "; did you mean \"" : "",
+        near         ? near
+        : known.data ? known.data
+                     : "",
+        near ? "\"?" : "");
     weft_buf_free(&known);
     return status;
 }
 
-/* A file of another program: the field may change the model in a way that weft lacks. */
+/* Rejects a field of another program's config, because the field may change the model in an
+ * unsupported way. */
 static weft_status refuse_foreign(const weft_family *family, const char *key, const json_t *value,
                                   const char *where)
 {
     char *text = weft_json_line(value);
-    const weft_status_code status =
-        weft_fail(WEFT_E_UNSUPPORTED,
-                  "%s: weft does not implement the field \"%.80s\" of %s (its value: %.80s). "
-                  "Remove the field if the model does not depend on it; otherwise weft cannot run "
-                  "this model.",
-                  where, key, family->class_name, text ? text : "?");
+    const weft_status_code status = weft_error(
+        WEFT_MSG_MODEL_CONFIG_UNSUPPORTED, WEFT_AT(.file = where, .key = key, .value = text),
+        "weft does not implement this field of %s (its value: %.80s). Remove the field if the "
+        "model does not depend on it; otherwise weft cannot run this model.",
+        family->class_name, text ? text : "?");
     weft_free(text);
     return status;
 }
 
 static weft_status check_key(const weft_family *family, const char *key, const json_t *value,
-                             const weft_places *places, const void *config)
+                             const weft_config_locations *locations, const void *config)
 {
-    const char *where = weft_places_of(places, key);
-    if (places->strict)
+    const char *where = weft_config_locations_of(locations, key);
+    if (locations->strict)
         return find_field(family, key) || key[0] == '_' ? WEFT_OK : refuse_own(family, key, where);
     const bool transformers = family->library && !strcmp(family->library, "transformers");
     const weft_unused_field *u = find_unused(family->unused, key);
@@ -460,9 +477,9 @@ static weft_status check_key(const weft_family *family, const char *key, const j
                                                    : refuse_foreign(family, key, value, where);
 }
 
-/* Keys of the objects that a field's `also` names. */
+/* Checks the keys of the objects that `also` of a field names. */
 static weft_status check_inner(const weft_family *family, const char *object, const json_t *inside,
-                               const weft_places *places, const void *config)
+                               const weft_config_locations *locations, const void *config)
 {
     const char *key;
     json_t *value;
@@ -471,13 +488,13 @@ static weft_status check_inner(const weft_family *family, const char *object, co
         char path[160];
         snprintf(path, sizeof path, "%.70s.%.80s", object, key);
         if (!reads_key(family, path))
-            WEFT_TRY(check_key(family, path, value, places, config));
+            WEFT_TRY(check_key(family, path, value, locations, config));
     }
     return WEFT_OK;
 }
 
 static weft_status check_keys(const weft_family *family, const json_t *json,
-                              const weft_places *places, const void *config)
+                              const weft_config_locations *locations, const void *config)
 {
     const char *key;
     json_t *value;
@@ -485,23 +502,23 @@ static weft_status check_keys(const weft_family *family, const json_t *json,
     {
         const weft_field *f = find_field(family, key);
         if (!f)
-            WEFT_TRY(check_key(family, key, value, places, config));
-        if (!f && !places->strict && json_is_object(value) && reads_key(family, key))
-            WEFT_TRY(check_inner(family, key, value, places, config));
+            WEFT_TRY(check_key(family, key, value, locations, config));
+        if (!f && !locations->strict && json_is_object(value) && reads_key(family, key))
+            WEFT_TRY(check_inner(family, key, value, locations, config));
     }
     return WEFT_OK;
 }
 
 weft_status weft_fields_read(const weft_family *family, const json_t *json,
-                             const weft_places *places, void *config)
+                             const weft_config_locations *locations, void *config)
 {
-    if (places->strict)
-        WEFT_TRY(check_keys(family, json, places, config));
+    if (locations->strict)
+        WEFT_TRY(check_keys(family, json, locations, config));
     for (int i = 0; i < family->fields; i++)
-        WEFT_TRY(read_field(family, &family->field[i], json, places, config));
-    if (!places->strict)
-        WEFT_TRY(check_keys(family, json, places, config));
-    return family->check ? family->check(config, places) : WEFT_OK;
+        WEFT_TRY(read_field(family, &family->field[i], json, locations, config));
+    if (!locations->strict)
+        WEFT_TRY(check_keys(family, json, locations, config));
+    return family->check ? family->check(config, locations) : WEFT_OK;
 }
 
 static json_t *write_item(const weft_field *f, const void *from)
@@ -517,7 +534,7 @@ static json_t *write_item(const weft_field *f, const void *from)
     }
 }
 
-/* As transformers has it: told what it is by its "model_type". */
+/* Writes the config of a nested model as transformers does, with its "model_type". */
 static json_t *write_part(const weft_family *part, const void *config)
 {
     json_t *json = weft_fields_write(part, config);

@@ -1,13 +1,13 @@
-/* What a model family is: one row, in the family's own file, and all that the rest of weft knows of
- * it. Whoever trains, generates, inspects or compares works with roles, ports and grids and never
- * asks which family it has before it. */
+/* A model family: one row per family, defined in the family's own file. The rest of weft uses only
+ * this row. Training, generation, inspection and comparison work with roles, ports and grids,
+ * independent of the family. */
 #ifndef WEFT_MODEL_FAMILY_H
 #define WEFT_MODEL_FAMILY_H
 
 #include "base/json.h"
 #include "graph/graph.h"
-#include "pass/pass.h"
-#include "pass/reuse.h"
+#include "transform/numeric/feature_cache_graphs.h"
+#include "transform/sharding/recipes.h"
 
 typedef enum weft_role {
     WEFT_ROLE_DENOISER,
@@ -17,109 +17,92 @@ typedef enum weft_role {
     WEFT_ROLE_IDENTITY_ENCODER,
     WEFT_ROLE_COUNT
 } weft_role;
-const char *weft_role_name(weft_role role); /* "denoiser", ... */
 
-/* ---- ports: the values that go in and out, by meaning --------------------------------------- */
+/* ---- ports: inputs and outputs by meaning --------------------------------------------------- */
 
 /*   B batch, T,Y,X latent frames, rows, columns, C channels, L tokens, D width                   */
 /* clang-format off */
 typedef enum weft_port {
-    WEFT_PORT_LATENTS,        /* (B,T,Y,X,C)  what is denoised; what a decoder takes             */
-    WEFT_PORT_TIMESTEP,       /* (B), (B,N)   what the process tells the model: of a sample, or
-                               *              one of each frame or token                         */
-    WEFT_PORT_TEXT,           /* (B,L,D)      embeddings of the prompt                           */
-    WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: a token, 0: padding                             */
-    WEFT_PORT_TEXT2,          /* (B,L,D)      those of a second encoder                          */
+    WEFT_PORT_LATENTS,        /* (B,T,Y,X,C)  input of a denoiser or a decoder                   */
+    WEFT_PORT_TIMESTEP,       /* (B), (B,N)   noise process time per sample, frame or token      */
+    WEFT_PORT_TEXT,           /* (B,L,D)      text embeddings of the prompt                      */
+    WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: token, 0: padding                               */
+    WEFT_PORT_TEXT2,          /* (B,L,D)      text embeddings of a second encoder                */
     WEFT_PORT_TEXT2_MASK,     /* (B,L) i32                                                       */
-    WEFT_PORT_TEXT_LAYERS,    /* (N,B,L,D)    all layers of an encoder                           */
-    WEFT_PORT_SIZES,          /* (B,6)        of an image: original, wanted, where it was cut    */
-    WEFT_PORT_POOLED,         /* (B,D)        one vector for the whole prompt                    */
-    WEFT_PORT_GUIDANCE,       /* (B)          scale of a distilled guidance                      */
-    WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */
-    WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents that are given, and which they are         */
-    WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside of the picture                   */
-    WEFT_PORT_PLACES,         /* (B,3,S)      of tokens, in seconds, rows and columns of pixels  */
-    WEFT_PORT_SPACING,        /* (3)          of latents, in seconds, rows and columns of pixels */
-    WEFT_PORT_LATENT_MASK,    /* (B,T,Y,X) i32  1: inside of the picture                         */
-    WEFT_PORT_FRAME_MASK,     /* (B,T) i32    0: a frame that is given                           */
-    WEFT_PORT_HEIGHT,         /* (B)          in pixels                                          */
-    WEFT_PORT_WIDTH,          /* (B)          in pixels                                          */
+    WEFT_PORT_TEXT_LAYERS,    /* (N,B,L,D)    hidden states of all encoder layers                */
+    WEFT_PORT_SIZES,          /* (B,6)        image: original size, target size, crop origin     */
+    WEFT_PORT_POOLED,         /* (B,D)        pooled embedding of the prompt                     */
+    WEFT_PORT_GUIDANCE,       /* (B)          guidance scale of a guidance-distilled model       */
+    WEFT_PORT_IMAGE,          /* (B,L,D)      image embeddings                                   */
+    WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents of given frames, and their mask            */
+    WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */
+    WEFT_PORT_POSITIONS,      /* (B,3,S)      token positions in seconds, pixel rows and columns */
+    WEFT_PORT_SPACING,        /* (3)          latent spacing in seconds, pixel rows and columns  */
+    WEFT_PORT_LATENT_MASK,    /* (B,T,Y,X) i32  1: inside the image                              */
+    WEFT_PORT_FRAME_MASK,     /* (B,T) i32    0: given frame                                     */
+    WEFT_PORT_HEIGHT,         /* (B)          pixels                                             */
+    WEFT_PORT_WIDTH,          /* (B)          pixels                                             */
     WEFT_PORT_FPS,            /* (B)          frames per second                                  */
-    WEFT_PORT_OFFSET,         /* (B)          how strongly an image conditions (CogVideoX 1.5)   */
-    WEFT_PORT_LABEL,          /* (B) i32      a class                                            */
-    WEFT_PORT_TOKENS,         /* (B,L) i32    of a prompt                                        */
-    WEFT_PORT_LAST_HIDDEN,    /* (B,L,D)      an encoder's last layer, where others use another  */
+    WEFT_PORT_OFFSET,         /* (B)          strength of image conditioning (CogVideoX 1.5)     */
+    WEFT_PORT_LABEL,          /* (B) i32      class label                                        */
+    WEFT_PORT_TOKENS,         /* (B,L) i32    token ids of a prompt                              */
+    WEFT_PORT_LAST_HIDDEN,    /* (B,L,D)      last layer of an encoder; TEXT may be another      */
     WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
-    WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  of the posterior's sample                          */
-    WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  what a denoiser says                               */
-    WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  of the posterior                                   */
-    WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  of the posterior                                   */
-    WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  what a decoder makes, not clamped                  */
-    WEFT_PORT_BALANCE,        /* ()           what training adds for an even load of experts     */
-    WEFT_PORT_FULLEST,        /* ()           the load of the fullest expert over the even one   */
-    WEFT_PORT_DROPPED,        /* ()           share of the choices of experts that had no place  */
+    WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  noise of the posterior sample                      */
+    WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  prediction of a denoiser                           */
+    WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  posterior mean                                     */
+    WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  log variance of the posterior                      */
+    WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  decoder output, not clamped                        */
+    WEFT_PORT_BALANCE,        /* ()           loss term that balances the load of experts        */
+    WEFT_PORT_FULLEST,        /* ()           load of the fullest expert / even load             */
+    WEFT_PORT_DROPPED,        /* ()           share of expert choices dropped over capacity      */
     WEFT_PORT_COUNT
 } weft_port;
-/* clang-format on */
-const char *weft_port_name(weft_port port); /* "latents", ... */
-bool weft_port_is_video(weft_port port);    /* (B,T,Y,X,C); references have (B,C,T,Y,X) */
-weft_dtype weft_port_dtype(weft_port port);
 
-/* How a reference lays a video out. */
+/* Layout of a video tensor in a reference implementation. */
 typedef enum weft_video_form {
     WEFT_VIDEO_BCTYX,  /* (B,C,T,Y,X), or an image (B,C,Y,X) */
     WEFT_VIDEO_BTCYX,  /* (B,T,C,Y,X)                        */
-    WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens; where the grid says that one holds several latents,
-                        * (B,T Y X,C py px) */
+    WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens; with several latents per token (B,T Y X,C py px) */
 } weft_video_form;
 
 typedef struct weft_port_row {
     weft_port port;
     bool output;
-    const char *reference; /* its name in the reference's forward(), as golden files have it */
-    /* The model does without it, WEFT_NONE; an output: not every config makes it, and references
-     * do not */
+    const char *reference; /* name in the reference's forward(), used in golden files */
+    /* input: may be WEFT_NONE; output: only some configs have it, references do not */
     bool optional;
     weft_video_form form;
-    double unit; /* inputs: ours is the reference's times this; 0: the same */
-    /* outputs: what golden files hold against it in their loss; where no port says so, the last
-     * output is held against "target" */
+    double unit; /* inputs: weft's value = reference value * unit; 0 (default): 1 */
+    /* Outputs: name of the loss target in golden files. If no port sets a target, the last output
+     * is compared with "target". */
     const char *target;
 } weft_port_row;
 
-/* Values of one call; those that are not used are WEFT_NONE. */
+/* Values of one call. Unused ports are WEFT_NONE. */
 typedef struct weft_ports {
     weft_value at[WEFT_PORT_COUNT];
 } weft_ports;
-weft_ports weft_ports_none(void);
 
-/* The ports of every video autoencoder, as references name them. */
+/* Number of ports of every video autoencoder, with the names of the references. */
 enum { WEFT_AUTOENCODER_PORTS = 5 };
-extern const weft_port_row weft_autoencoder_ports[WEFT_AUTOENCODER_PORTS];
-/* What an encoder makes, (B,T,Y,X,2C): mean and logarithm of the variance of the posterior, the
- * latter within [-30, 20]. */
-void weft_ports_set_posterior(weft_graph *g, weft_value moments, weft_ports *p);
 
-/* The size of the video is that in latents (denoiser, decoder) or pixels (encoder); `text` and
- * `image` are the numbers of their tokens. */
+/* Size of a video: in latents (denoiser, decoder) or pixels (encoder). `text` and `image` are token
+ * counts. */
 typedef struct weft_model_size {
     int64_t batch, frames, height, width, text;
     int64_t image;
-    int64_t times;         /* timesteps of a sample; 0 or 1: one, of rank 1 */
-    int64_t layers, text2; /* of an encoder all of whose layers are read; 0: those needed, `text` */
-    uint32_t given;        /* bit p: the optional port p is given */
+    int64_t times;         /* timesteps per sample; 0 or 1: one, of rank 1 */
+    /* Encoder layers in WEFT_PORT_TEXT_LAYERS; 0 (default): the layers needed. Tokens of
+     * WEFT_PORT_TEXT2; 0 (default): `text`. */
+    int64_t layers, text2;
+    uint32_t present_ports; /* bit p: optional port p is present */
 } weft_model_size;
-/* Of the inputs that all have: of an autoencoder, by the channels of its video and its latents; of
- * a denoiser (latents, timestep, text and its mask), by those of latents and the text's width. */
-weft_shape weft_autoencoder_shape(const weft_model_size *s, weft_port port, int64_t channels,
-                                  int64_t latents);
-weft_shape weft_denoiser_shape(const weft_model_size *s, weft_port port, int64_t latents,
-                               int64_t text);
 
-/* Autoencoders have two halves, and each can be one piece of a stream. ALONE is the whole video at
- * once (training). FIRST is the beginning of a stream and NEXT its continuation; what NEXT has to
- * know of the frames before it stands in states that FIRST and NEXT leave behind, or comes from the
- * rank before where the graph is one of several ranks' (model/stream_before.h; encoders). */
+/* An autoencoder has an encoder and a decoder. Each half can process a stream in temporal chunks.
+ * ALONE is the complete video in one call (training), FIRST the first chunk, NEXT every later
+ * chunk. NEXT reads the preceding frames from states that FIRST and NEXT write. In a graph for
+ * several ranks, NEXT receives encoder frames from the preceding rank (model/halo.h). */
 typedef enum weft_call_kind {
     WEFT_CALL_FORWARD,
     WEFT_CALL_ENCODE,
@@ -131,48 +114,35 @@ typedef struct weft_call {
     weft_stream stream;
 } weft_call;
 
-/* ---- grid: how latents lie over pixels, tokens over latents --------------------------------- */
+/* ---- grid: pixels to latents, latents to tokens --------------------------------------------- */
 
-/* Channels of latents that a mean and a deviation are kept of; Cosmos keeps 16 of each of 16
+/* Maximum latent channels with a mean and a deviation. Cosmos has 16 channels for each of 16
  * frames. */
 enum { WEFT_MAX_CHANNELS = 128, WEFT_MAX_STATISTICS = 256 };
 
-/* Of an autoencoder: pixels to latents. Of a denoiser: latents to tokens (its patch). */
+/* Grid of an autoencoder: pixels to latents. Grid of a denoiser: latents to tokens (its patch). */
 typedef struct weft_grid {
-    int64_t factor[3]; /* frames, rows, columns that become one */
-    bool causal;       /* frame 0 stands alone: 1 + factor n frames become 1 + n */
-    /* autoencoder: latent frames of a stream's pieces; the first takes what does not divide too. 0:
-     * only the whole video at once */
+    int64_t factor[3]; /* frames, rows, columns per latent or token */
+    bool causal;       /* frame 0 is separate: 1 + factor n frames become 1 + n */
+    /* Autoencoder: latent frames of a temporal chunk. The first chunk also takes the remainder of
+     * the division. 0 (default): the complete video only. */
     int64_t piece;
-    /* autoencoder: latent frames after the first come in groups of this size; 0: of 1 */
+    /* autoencoder: group size of the latent frames after the first; 0 (default): 1 */
     int64_t group;
-    int64_t cell;     /* autoencoder: a side of pixels that are channels inside; 0: 1 */
-    int64_t channels; /* of the latents */
+    int64_t cell;     /* autoencoder: side of a pixel block packed into channels; 0: 1 */
+    int64_t channels; /* latent channels */
     int64_t out_channels;
-    /* denoiser: the only frames, height and width of latents, and number of text tokens, that it
-     * has places for; 0: any */
+    /* Denoiser: the only supported latent frames, height and width, and number of text tokens. 0
+     * (default): any. */
     int64_t only[3], text;
-    /* autoencoder: of its latents, by channel, and frame by frame of the first `own_frames` if that
-     * is not 0: then it has none of later ones */
+    /* Autoencoder: number of first latent frames that have statistics of their own. Later frames
+     * have no statistics. 0 (default): statistics are per channel. */
     int64_t own_frames;
-    /* autoencoder: a frame that is given is multiplied by the deviation, not divided, as its
-     * denoiser was trained (CogVideoX 1.5) */
+    /* Autoencoder: latents of given frames are multiplied by the deviation, not divided. CogVideoX
+     * 1.5 denoisers are trained this way. */
     bool inverted;
     double mean[WEFT_MAX_STATISTICS], deviation[WEFT_MAX_STATISTICS];
 } weft_grid;
-/* Where in them the numbers of a latent frame begin. */
-int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame);
-/* An error where statistics of so many latent frames are not known; `who`: of whose VAE. */
-weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_frames,
-                                       const char *who);
-/* Frames that fit the grid: rounded to the nearest, at least one. */
-int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames);
-int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames);
-bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames);
-/* The number of frames nearest to `frames` that the grid takes. */
-int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames);
-/* "1 + 4 n", "4 n", "n" */
-const char *weft_grid_rule(const weft_grid *grid, char text[32]);
 
 /* ---- config: one table per family ----------------------------------------------------------- */
 
@@ -180,108 +150,97 @@ typedef enum weft_field_type {
     WEFT_FIELD_I64,
     WEFT_FIELD_F64,
     WEFT_FIELD_BOOL,
-    WEFT_FIELD_I64S, /* lists: `capacity` items in the struct */
+    WEFT_FIELD_I64S, /* lists: up to `capacity` items in the struct */
     WEFT_FIELD_F64S,
     WEFT_FIELD_BOOLS,
-    WEFT_FIELD_WORDS,   /* lists of such; int64_t each */
-    WEFT_FIELD_WORD,    /* one of `words`, JSON each; int64_t: which; no fallback: 0 */
-    WEFT_FIELD_EACH,    /* no member: a list of `length` times `fallback`, alone supported */
+    WEFT_FIELD_WORDS,   /* list of WEFT_FIELD_WORD, int64_t each */
+    WEFT_FIELD_WORD,    /* int64_t index in `words` (JSON values); default without fallback: 0 */
+    WEFT_FIELD_EACH,    /* no member: only a list of `length` times `fallback` is supported */
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
-    WEFT_FIELD_DERIVED, /* no member: follows from the others (`length`), else refused */
-    WEFT_FIELD_PART,    /* the config of a model inside, by the table of the family `part` */
+    WEFT_FIELD_DERIVED, /* no member: must equal the value that `length` computes */
+    WEFT_FIELD_PART,    /* config of a nested model, by the table of the family `part` */
 } weft_field_type;
 
-/* What a field becomes when a config leaves it out and the models beside it decide. */
-typedef enum weft_follows {
-    WEFT_FOLLOWS_NOTHING,
-    WEFT_FOLLOWS_LATENTS, /* channels of the autoencoder's latents */
-    WEFT_FOLLOWS_TEXT,    /* width of the text encoder's embeddings */
-} weft_follows;
+/* Source of a field's default if the config lacks the field and other models of the run determine
+ * it. */
+typedef enum weft_default_source {
+    WEFT_DEFAULT_SOURCE_NOTHING,
+    WEFT_DEFAULT_SOURCE_LATENTS, /* channels of the autoencoder's latents */
+    WEFT_DEFAULT_SOURCE_TEXT,    /* width of the text encoder's embeddings */
+} weft_default_source;
 
 typedef struct weft_field {
     const char *key;
     weft_field_type type;
-    size_t offset; /* in the family's struct */
-    /* As JSON; "=key": the value of that field, which stands above; NULL: `length`. A number that
-     * may be null is 0 then. */
+    size_t offset; /* offset in the family's struct, bytes */
+    /* Default as JSON. "=key": the value of the field `key`, which must be above in the table.
+     * NULL: `length` computes the default. A number whose default is null becomes 0. */
     const char *fallback;
-    double min, max; /* numbers and items of lists; both 0: no limit */
-    int capacity;    /* lists */
-    size_t count;    /* lists of any length: offset of the int64_t that says how many */
-    /* Lists: so many items, NULL: 0 to capacity. DERIVED, and a fallback of NULL: the value. */
+    double min, max; /* range of numbers and list items; both 0: no limit */
+    int capacity;    /* lists: maximum items */
+    size_t count;    /* lists of any length: offset of the int64_t item count */
+    /* Lists: required number of items; NULL: 0 to capacity. DERIVED, and fields with a fallback of
+     * NULL: the value. */
     int64_t (*length)(const void *config);
-    weft_follows follows;
+    weft_default_source default_source;
     const char *help;
-    const char *const *words; /* ends with NULL */
-    bool spread;              /* lists of dictated length: a number alone is every item */
-    /* "object.key" or "key", up to two with '|' between: where the field stands in other versions
-     * of the config */
+    const char *const *words; /* allowed values; ends with NULL */
+    bool spread;              /* lists with `length`: a single value sets every item */
+    /* Locations of the field in other versions of the config: "object.key" or "key", at most two,
+     * separated by '|'. */
     const char *also;
     const struct weft_family *part;
 } weft_field;
-int64_t weft_three(const void *config); /* the `length` of what has three sides */
 
 /* A field of the reference's config that the model does not read. "object.key" is a key of an
- * object that a field's `also` names. */
+ * object in a field's `also`. */
 typedef struct weft_unused_field {
     const char *key;
-    const char *only; /* the one value that is accepted, as JSON; NULL: any value */
-    bool each;        /* a list whose items are all `only` is accepted, too */
-    /* The value that the other fields imply; NULL: `only`. */
+    const char *only; /* only accepted value, as JSON; NULL: any */
+    bool each;        /* also accepts a list whose items all equal `only` */
+    /* Returns the only accepted value, computed from the other fields. NULL: `only`. */
     const char *(*implied)(const void *config);
 } weft_unused_field;
-/* The fields of every config of the transformers library; ends with a key of NULL. */
-extern const weft_unused_field weft_transformers_unused[];
 
-/* What an autoencoder's config says of its latents: a denoiser's are (z - mean - shift) scale /
- * deviation, mean and deviation by channel. `scale` 0: the config has no such field. */
+/* Latent statistics in an autoencoder's config. A denoiser's latents are (z - mean - shift) scale /
+ * deviation, with mean and deviation per channel. `scale` 0: the config has no such field. */
 typedef struct weft_statistics {
     double scale, shift;
     double mean[WEFT_MAX_STATISTICS], deviation[WEFT_MAX_STATISTICS];
-    /* Of lists that may have any number of frames, (channel, frame): how many numbers, 0: none are
-     * known. Not used by families with one number a channel. */
+    /* Items in the lists of mean and deviation, ordered (channel, frame), for any number of frames.
+     * 0 (default): unknown. Not used by families with one value per channel. */
     int64_t count[2];
 } weft_statistics;
 
 /* clang-format off */
-/* The rows of mean and deviation, whose struct lies at `at`; channels(config) is their length. */
+/* Table rows of mean and deviation for a weft_statistics at offset `at`. channels(config) is their
+ * length. */
 #define WEFT_STATISTICS_FIELDS(at, channels)                                                       \
     {"latents_mean", WEFT_FIELD_F64S, (at) + offsetof(weft_statistics, mean), "0",                 \
      .capacity = WEFT_MAX_CHANNELS, .length = channels,                                            \
-     .help = "of each latent channel over the data"},                                              \
+     .help = "mean of each latent channel over the data set"},                                     \
     {"latents_std", WEFT_FIELD_F64S, (at) + offsetof(weft_statistics, deviation), "1", 1e-30, 1e30,\
-     .capacity = WEFT_MAX_CHANNELS, .length = channels, .help = "its deviation"}
+     .capacity = WEFT_MAX_CHANNELS, .length = channels,                                            \
+     .help = "standard deviation of each latent channel over the data set"}
 /* clang-format on */
 
-/* Where the fields of a config were written. */
-typedef struct weft_places {
+/* Source locations of the fields of a config, for error messages. */
+typedef struct weft_config_locations {
     const char *where; /* file, or file and line */
     int64_t count;
-    const char *const *key, *const *key_where; /* [count] of single fields; NULL: all at `where` */
-    bool strict; /* a field that the table does not have is an error (and not a file of others) */
-} weft_places;
-const char *weft_places_of(const weft_places *places, const char *key);
-/* What rotates of a head, by frames, rows and columns: even numbers that make up the head. */
-weft_status weft_check_axes(const weft_places *places, const char *key, const int64_t axes[3],
-                            int64_t head_dim);
-/* "block_out_channels" of an autoencoder: so many levels at least, groups of the norms in each. */
-weft_status weft_check_levels(const weft_places *places, const int64_t *width, int64_t levels,
-                              int64_t least, int64_t groups);
-/* "cross_attention_dim", where texts are projected to the model's width. */
-weft_status weft_check_cross(const weft_places *places, int64_t cross, int64_t width);
+    /* [count] fields with their own location; NULL: all at `where` */
+    const char *const *key, *const *key_where;
+    bool strict; /* reject fields that are not in the table */
+} weft_config_locations;
 
 typedef struct weft_family weft_family;
-/* Reads, checks and writes by the family's table. */
-weft_status weft_fields_read(const weft_family *family, const json_t *json,
-                             const weft_places *places, void *config);
-json_t *weft_fields_write(const weft_family *family, const void *config); /* NULL: out of memory */
 
 /* ---- the row -------------------------------------------------------------------------------- */
 
-/* Parameter memory that a family fills itself when a model begins from nothing. */
+/* Memory of a parameter that a family initializes for training from scratch. */
 typedef struct weft_weight {
-    const char *name; /* as in the public checkpoint */
+    const char *name; /* name in the public checkpoint */
     weft_shape shape;
     float *data;
 } weft_weight;
@@ -290,191 +249,201 @@ typedef struct weft_named_config {
     const char *name, *json;
 } weft_named_config;
 
-/* One way of naming a checkpoint's tensors. The rules are tried in order, and each replaces every
- * `theirs` that stands between dots or ends of the name. "#" in `theirs` is any number, and in
- * `ours` the same one (the second the second). "{a,b,c}" in `ours`: theirs is these tensors one
- * after the other along dim 0, "%{a,b}" the first halves of all and then the second ones; "[a,b]":
- * the one of these that the model has; "~": its halves along dim 0 change places. "" for the
- * beginning of a name: the model does not have the tensor. */
+/* Renames parts of checkpoint keys. Rules apply in order. Each rule replaces every match of
+ * `foreign_name` that is bounded by dots or by the ends of the key. "#" in `foreign_name` matches a
+ * number, and the n-th "#" of `name` inserts the n-th number. Marks in `name`:
+ *
+ *   "{a,b,c}"   the foreign tensor is the concatenation of tensors a, b, c along dim 0
+ *   "%{a,b}"    interleaved: the first halves of all tensors, then the second halves
+ *   "[a,b]"     the alternative that the model has
+ *   "~"         the halves along dim 0 are swapped
+ *   ""          at the beginning of a key: the model does not have the tensor */
 typedef struct weft_rename_rule {
-    const char *theirs, *ours;
-    int ones; /* dims of 1 that their matrices have behind ours */
+    const char *foreign_name, *name;
+    int ones; /* trailing dims of 1 of a foreign matrix */
 } weft_rename_rule;
-typedef struct weft_dialect {
-    const char *name;   /* "diffusers": the family's own, without rules; "original" */
-    const char *marker; /* a tensor that only this dialect of this family has */
+typedef struct weft_key_mapping {
+    const char *name;   /* "diffusers": the family's own names, without rules; or "original" */
+    const char *marker; /* a tensor that only this key mapping of this family has */
     const weft_rename_rule *rule;
     int rules;
-    int spellings; /* the first so many rules are other spellings of theirs: read, never written */
-    bool no_adapters; /* their readers want the model's own names: none is written in these */
-} weft_dialect;
+    int spellings; /* number of leading rules that are only read, never written */
+    /* no adapter file is written with these names, because their programs read the model's names */
+    bool no_adapters;
+} weft_key_mapping;
 
 typedef struct weft_text_shape {
-    int64_t length, width; /* tokens of a prompt, width of an embedding */
-    int64_t bytes;         /* of a prompt that are read; 0: as many as the tokens hold */
-    int64_t pooled;        /* width of the one vector of a prompt; 0: it gives none */
-    int64_t layers;        /* that it tells as WEFT_PORT_TEXT_LAYERS, (B,N,L,D) here; 0: none */
-    /* of what is shown a picture beside the text (WEFT_PORT_VIDEO): its side in pixels, in how many
-     * tokens it stands, and which these are; 0: it is shown none */
-    int64_t picture, patches, picture_token;
+    int64_t length, width; /* tokens per prompt, width of an embedding */
+    int64_t bytes;         /* bytes of a prompt that are read; 0: as many as the tokens hold */
+    int64_t pooled;        /* width of the pooled embedding; 0: none */
+    int64_t layers;        /* layers output as WEFT_PORT_TEXT_LAYERS, here (B,N,L,D); 0: none */
+    /* Encoders with a vision input (WEFT_PORT_VIDEO): side of the image in pixels, tokens per
+     * image, and the id of an image token. 0 (default): no vision input. */
+    int64_t image_side, patches, image_token;
 } weft_text_shape;
 
-/* What is done to a text before it is cut into tokens (text/clean.h). */
+/* Cleaning of a text before tokenization (text/clean.h). */
 typedef enum weft_cleaning {
     WEFT_CLEAN_NOTHING,
-    WEFT_CLEAN_PROMPT, /* damage repaired, entities, white space */
-    WEFT_CLEAN_LOWER   /* small letters, no white space at its ends */
+    WEFT_CLEAN_PROMPT, /* repairs encoding damage, decodes entities, normalizes white space */
+    WEFT_CLEAN_LOWER   /* lower case, trimmed */
 } weft_cleaning;
 
-/* How a text is read by an encoder that is shown the video's first frame beside it: in the places
- * of what the reading says of other encoders. Of the tokens
+/* Prompt template of a text encoder whose vision input is the first frame of the video. `before`,
+ * `after` and `crop` replace the members of weft_text_encoder_row. Token positions:
  *
- *     before: ... <image> ... | text | behind: ... <closes> ...
+ *     before: ... <image> ... | text | after: ... <closes> ...
  *                 at          crop            |<-- cut ->|
  *
- * <image> becomes `patches` tokens. The denoiser is told every n-th of these (weft_given_frames),
- * then those from `crop` on, without the `cut` ones that end with the last <closes>, of which there
- * are `closings`; where a text is so long that the last is cut off, with the end instead. */
-typedef struct weft_shown {
-    const char *before, *behind;
+ * <image> becomes `patches` tokens. The denoiser gets every n-th image token (image_token_step of
+ * weft_frame_condition), then the tokens from `crop` on. The last `cut` tokens up to the last
+ * <closes> are dropped. If truncation of a long text leaves fewer than `closings` <closes> tokens,
+ * the last `cut` tokens of the sequence are dropped. */
+typedef struct weft_vision_input {
+    const char *before, *after;
     int64_t crop;
     const char *image, *closes;
     int64_t at, patches, cut, closings;
-} weft_shown;
+} weft_vision_input;
 
-/* How a denoiser is told a text by one of its encoders. Ports: WEFT_PORT_LATENTS (0): none. */
-typedef struct weft_reading {
-    const char *encoder, *tokenizer; /* their folders in a pipeline */
-    weft_port text, mask, pooled;    /* of the denoiser: what the encoder's outputs are given as */
-    int64_t length;                  /* tokens of a text; 0: as many as the encoder takes */
-    const char *before, *behind;     /* a template around every text; NULL: nothing */
-    int64_t crop;                    /* tokens of `before`, whose embeddings are left away */
+/* Text conditioning of a denoiser from one of its encoders. Ports: WEFT_PORT_LATENTS (0) means
+ * none. */
+typedef struct weft_text_encoder_row {
+    const char *encoder, *tokenizer; /* folder names in a pipeline */
+    weft_port text, mask, pooled;    /* ports of the denoiser for the encoder's outputs */
+    /* tokens per text; 0 (default): as many as the encoder takes */
+    int64_t length;
+    const char *before, *after; /* template around every text; NULL: none */
+    int64_t crop;               /* leading template tokens whose embeddings are dropped */
     weft_cleaning clean;
-    bool sees_padding; /* the encoder is not told which tokens are padding */
-    bool zeros;        /* embeddings behind the text are zeros */
-    bool paired;       /* of a negative text as many tokens are seen as of its prompt */
-    weft_port layers;  /* of the denoiser: all layers of the encoder are given as it */
-    const struct weft_shown *shown; /* to an encoder that sees a picture beside; NULL: to none */
-} weft_reading;
+    bool sees_padding;                      /* the encoder gets no padding mask */
+    bool zeros;                             /* embeddings after the text are zeros */
+    bool paired;                            /* a negative prompt has the token mask of its prompt */
+    weft_port layers;                       /* port of the denoiser for all layers of the encoder */
+    const struct weft_vision_input *vision; /* image input of the encoder; NULL: none */
+} weft_text_encoder_row;
 
-/* How a denoiser is told frames that are given: an image that a video begins or ends with. */
-typedef enum weft_given_form {
-    WEFT_GIVEN_NOT,
-    /* Behind the noisy latents on channels: which frames they are, and their latents */
-    WEFT_GIVEN_CHANNELS,
-    /* In their places, without noise, and told so: */
-    WEFT_GIVEN_TIMES,     /* by a timestep of each token, theirs 0 */
-    WEFT_GIVEN_FRAMES,    /* by WEFT_PORT_FRAME_MASK, theirs 0 */
-    WEFT_GIVEN_CONDITION, /* by WEFT_PORT_CONDITION, theirs 1 */
-    WEFT_GIVEN_PLACES,    /* by nothing: a model with this config always has its first given */
-} weft_given_form;
-typedef struct weft_given_frames {
-    weft_given_form form;
-    /* CHANNELS: before the latents one that says "given" for each frame of a latent one; those that
-     * are not given are latents of grey pixels, else zeros */
+/* Image conditioning of a denoiser: how it takes given frames, such as a first or a last frame. */
+typedef enum weft_frame_condition_kind {
+    WEFT_FRAME_CONDITION_NONE,
+    /* Extra channels after the noisy latents: a mask of the given frames, and their latents. */
+    WEFT_FRAME_CONDITION_CHANNELS,
+    /* The remaining kinds replace the noisy latents of given frames, and mark given frames by: */
+    WEFT_FRAME_CONDITION_TIMES,      /* a timestep per token, 0 for given frames */
+    WEFT_FRAME_CONDITION_FRAME_MASK, /* WEFT_PORT_FRAME_MASK, 0 for given frames */
+    WEFT_FRAME_CONDITION_PORT,       /* WEFT_PORT_CONDITION, 1 for given frames */
+    WEFT_FRAME_CONDITION_IMPLICIT,   /* no mark: the first frame is given in all inputs */
+} weft_frame_condition_kind;
+typedef struct weft_frame_condition {
+    weft_frame_condition_kind form;
+    /* CHANNELS. marks: one mask channel per frame of a latent frame, before the latents. grey:
+     * frames that are not given are latents of grey pixels; otherwise zeros. */
     bool marks, grey;
-    bool mark_behind; /* CHANNELS: one behind them instead, which says so of a whole latent frame */
-    bool last;        /* a last frame may be given beside the first */
-    bool last_must;   /* and has to be */
-    /* TIMES: models with this config may have been trained so or not; their folder says it */
+    bool mark_after; /* CHANNELS: one mask channel per latent frame, after the latents */
+    bool last;       /* supports a last frame in addition to the first */
+    bool last_must;  /* requires the last frame */
+    /* TIMES: only some models with this config were trained this way; the model's folder records
+     * this. */
     bool asks;
-    /* Every n-th token of the picture that a text encoder sees is told (weft_shown); 0: it is shown
-     * none */
-    int64_t picture_step;
-    /* Published folders: so much of the picture is in the noise of every frame at the beginning,
-     * and so many latent frames go before the video, which are thrown away when they are decoded */
-    double tint;
+    /* Stride of the image tokens of the text encoder that the denoiser gets (weft_vision_input). 0
+     * (default): the text encoder gets no image. */
+    int64_t image_token_step;
+    /* Published models only: share of the image in the initial noise of every frame, and number of
+     * latent frames before the video, which are dropped after decoding. */
+    double image_noise_share;
     int64_t lead;
-} weft_given_frames;
+} weft_frame_condition;
 
-/* The tiles that a reference takes large pictures in (model/tiling.h): frames, rows and columns of
- * pixels, and from one tile to the next. Frames 0: no tiles of time; else videos that are longer
- * than one are taken in them, whatever the picture's size. */
+/* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns
+ * of pixels. Frames 0: no temporal tiles. Otherwise videos longer than one tile are tiled in time
+ * at every frame size. */
 typedef struct weft_tile_rule {
     int64_t size[3], step[3];
-    bool parts; /* the overlap is a part of a tile, rounded down on either side of the half */
+    bool parts; /* overlap as a fraction of the tile; overlap and step are each rounded down */
 } weft_tile_rule;
 
-/* Levels that a pipeline gives its flow scheduler, of n steps. */
+/* Noise levels that a pipeline sets in its flow scheduler, for n steps. */
 typedef enum weft_own_levels {
-    WEFT_LEVELS_NONE,      /* the scheduler's own */
-    WEFT_LEVELS_EVEN,      /* from 1 to 1/n in even steps */
-    WEFT_LEVELS_QUADRATIC, /* Mochi's: a fortieth of the way in half of the steps, then a square */
+    WEFT_LEVELS_NONE, /* the scheduler's own */
+    WEFT_LEVELS_EVEN, /* from 1 to 1/n in even steps */
+    /* Mochi: linear over 1/40 of the range in half of the steps, then quadratic */
+    WEFT_LEVELS_QUADRATIC,
 } weft_own_levels;
 
-/* A rule for what a step of denoising may take again (generate/cache.h), with thresholds as they
- * were published or measured. The first row that fits is taken. */
-typedef struct weft_cache_row {
+/* Rule for the feature cache of a denoising step (feature_cache.h), with published or measured
+ * thresholds. The first row that fits is used. */
+typedef struct weft_feature_cache_row {
     bool (*fits)(const void *config); /* NULL: any config of the family */
-    int64_t pixels;                   /* of a frame, from which on it holds */
-    /* BLOCK: the change of what the first block adds, as it is. Others: through the polynomial,
-     * highest power first, and added up from step to step (TeaCache) */
-    weft_reuse_signal signal;
+    int64_t pixels;                   /* minimum pixels of a frame */
+    /* BLOCK: the change of the first block's residual, unscaled. Other signals: this polynomial of
+     * the change, highest power first, accumulated over the steps (TeaCache). */
+    weft_feature_cache_signal signal;
     double coefficient[5];
     double conservative, fast; /* thresholds */
-    double warm;               /* share of the steps before it is used */
-} weft_cache_row;
+    double warm;               /* share of the steps before the first reuse */
+} weft_feature_cache_row;
 
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
-    const char *also;       /* another that is read as it; NULL: none */
+    const char *also;       /* alternative class name; NULL: none */
     weft_role role;
-    const char *scope;       /* its folder in a pipeline and the scope of its parameters */
-    const char *stem;        /* of the files with its weights */
-    const char *library;     /* that model_index.json names beside the class */
-    const char *pipeline;    /* denoisers: the class of the whole in model_index.json */
-    const char *autoencoder; /* denoisers: the class that makes the latents of its public sizes */
-    bool clamps;             /* autoencoders: the reference's forward() clamps what it decodes */
-    const char *marks[2];    /* fields that tell the family where "_class_name" is absent */
-    const char *model_type; /* "model_type" of transformers' configs, which have no "_class_name" */
+    const char *scope;       /* folder in a pipeline and scope of the parameters */
+    const char *stem;        /* stem of the names of weight files */
+    const char *library;     /* library next to the class in model_index.json */
+    const char *pipeline;    /* denoisers: class of the pipeline in model_index.json */
+    const char *autoencoder; /* denoisers: autoencoder class of the published models */
+    bool clamps;             /* autoencoders: the reference's forward() clamps its output */
+    const char *marks[2];    /* fields that identify the family if "_class_name" is absent */
+    const char *model_type;  /* "model_type" in configs of transformers, which lack "_class_name" */
 
     size_t config_bytes; /* at most WEFT_MODEL_CONFIG_BYTES */
     const weft_field *field;
     int fields;
-    weft_status (*check)(const void *config, const weft_places *places); /* beyond the table */
-    /* fields that the model does not read, next to its library's; ends with a key of NULL; NULL:
-     * none */
+    weft_status (*check)(const void *config,
+                         const weft_config_locations *locations); /* beyond the field table */
+    /* Fields that the model does not read, in addition to its library's. Ends with a key of NULL.
+     * NULL: none. */
     const weft_unused_field *unused;
-    const weft_named_config *sizes; /* published ones, ends with a name of NULL; NULL: none */
+    const weft_named_config *sizes; /* published sizes; ends with a name of NULL; NULL: none */
 
     const weft_port_row *port;
     int ports;
-    /* Of an input for a video of `size`; rank 0 for a port that the family lacks. */
+    /* Returns the shape of an input for a video of `size`. Rank 0: the family lacks the port. */
     weft_shape (*shape)(const void *config, const weft_model_size *size, weft_port port);
-    /* Reads its inputs from `ports` and leaves its outputs there. */
+    /* Reads the inputs from `ports` and writes the outputs there. */
     void (*build)(weft_graph *g, const void *config, weft_call call, weft_ports *ports);
 
-    bool negative; /* denoisers: the negative of the answer is what processes and samplers mean */
+    bool negative; /* denoisers: noise processes and samplers use the negated prediction */
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */
-    size_t statistics; /* autoencoders: where the config has its weft_statistics */
-    /* Weights that training from nothing begins with; NULL: those of the graph's own. */
+    size_t statistics; /* autoencoders: offset of weft_statistics in the config */
+    /* Fills the initial weights for training from scratch. NULL: the graph's initial values. */
     void (*begin)(const void *config, const weft_weight *weight, int64_t count, uint64_t seed);
-    /* denoisers: a row per text encoder */
-    const weft_reading *reading;
-    int readings;
-    /* how frames are given; NULL: they are not */
-    void (*given)(const void *config, weft_given_frames *given);
-    const char *given_help;      /* which, for which configs */
-    double fps;                  /* of its pipeline where nothing says one; 0: 16 */
-    const char *guidance;        /* of its pipeline (diffusion/guidance.h); NULL: told, or cfg */
-    weft_own_levels levels;      /* that its pipeline gives a flow scheduler */
-    const weft_cache_row *cache; /* NULL: none is known */
+    /* denoisers: one row per text encoder */
+    const weft_text_encoder_row *text_encoder;
+    int text_encoders;
+    /* Sets how given frames are taken. NULL: no image conditioning. */
+    void (*frame_condition)(const void *config, weft_frame_condition *cond);
+    const char *frame_condition_help; /* summary of the kinds and their configs */
+    /* default frame rate of the pipeline, frames per second; 0: 16 */
+    double fps;
+    /* pipeline's guidance method (diffusion/guidance.h); NULL: embedded, or cfg */
+    const char *guidance;
+    weft_own_levels noise_levels; /* noise levels that the pipeline sets in a flow scheduler */
+    const weft_feature_cache_row *cache; /* NULL: no known rule */
     int caches;
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
-    /* those that need no tokenizer's files; NULL: text/tokenizer.h makes the tokens */
-    void (*tokens)(const void *config, const char *caption, int32_t *tokens); /* text.length */
+    /* Text encoders without tokenizer files. NULL: text/tokenizer.h makes the tokens. */
+    /* text.length items */
+    void (*tokens)(const void *config, const char *caption, int32_t *tokens);
 
-    const weft_dialect *dialect;
-    int dialects;
+    const weft_key_mapping *mapping;
+    int mappings;
 
-    /* How it can be split beyond samples and parameters (dp, fsdp): a list per axis. */
+    /* Recipes for axes other than dp and fsdp: one list per axis. */
     const weft_recipe_list *const *recipe;
     int recipes;
 };
-
-/* The list of families, in model/registry.c; NULL-terminated. */
-extern const weft_family *const weft_families[];
 
 #endif

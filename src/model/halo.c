@@ -1,12 +1,14 @@
-#include "model/stream_before.h"
+#include "model/halo.h"
 
+#include "graph/builder_helpers.h"
 #include "nn/resnet.h"
 
 #include <stdio.h>
 
 enum { MOST_FRAMES = 8 };
 
-/* The last `frames` frames of x, or of a longer one that begins with zeros, or its first frame. */
+/* The last `frames` frames of x. A shorter x is padded at the front with zeros, or with `edge` with
+ * its first frame. */
 static weft_value last_of(weft_graph *g, weft_value x, int64_t frames, bool edge)
 {
     const int64_t t = weft_dim(g, x, 1);
@@ -20,8 +22,8 @@ static weft_value joined(weft_graph *g, weft_value before, weft_value x)
     return weft_concat(g, (weft_value[]){before, x}, 2, 1);
 }
 
-/* Every rank gives its last frame to the next one, then the one before: what it got of those before
- * it where it has no more of its own. */
+/* Sends each rank's last frame to the next rank, then the frame before that, and so on. If the rank
+ * has no more frames of its own, it forwards the frames that it received. */
 static weft_value from_rank_before(weft_graph *g, weft_stream stream, weft_value x, int64_t frames,
                                    bool edge)
 {
@@ -40,16 +42,16 @@ static weft_value from_rank_before(weft_graph *g, weft_stream stream, weft_value
     return frames == 1 ? got[0] : weft_concat(g, got, (int)frames, 1);
 }
 
-bool weft_stream_join(weft_graph *g, weft_stream stream, int *caches, weft_value *x, int64_t frames,
-                      bool edge)
+bool weft_halo_join(weft_graph *g, weft_stream stream, int *caches, weft_value *x, int64_t frames,
+                    bool edge)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
     const bool goes_on = stream == WEFT_STREAM_NEXT;
     if (stream == WEFT_STREAM_ALONE || !weft_value_ok(*x))
         return false;
     if (frames > MOST_FRAMES) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "a stream looks back %d frames at most, not %lld",
-                        MOST_FRAMES, (long long)frames);
+        weft_graph_fail(g, WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                        "a stream looks back %d frames at most, not %" PRId64, MOST_FRAMES, frames);
         return false;
     }
     if (mesh->axis_count && mesh->axis[0].size > 1) {

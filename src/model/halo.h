@@ -1,24 +1,26 @@
-/* What a piece of a stream (family.h, weft_stream) has to know of the frames before it, layer by
- * layer.
+/* Halo frames of a temporal chunk (family.h, weft_stream): the preceding frames that each causal
+ * layer reads.
  *
- *     one after the other            states: FIRST and NEXT leave last frames, NEXT reads them
+ *     chunks in sequence             states: FIRST and NEXT write their last frames, NEXT reads
  *
- *     side by side, the graphs       rank 0 (FIRST)  x0 x1 x2 x3
- *     being those of a mesh's                              └──┴─> rank 1 (NEXT)  x4 x5
- *     ranks: pieces lie along                                                    └──┴─> rank 2
- *     its axis 0                     frame by frame, so that a piece may be shorter than what the
- *                                    next one has to know: it gives on what it got */
-#ifndef WEFT_MODEL_STREAM_BEFORE_H
-#define WEFT_MODEL_STREAM_BEFORE_H
+ *     chunks on the ranks of         rank 0 (FIRST)  x0 x1 x2 x3
+ *     axis 0 of a mesh, at                                └──┴─> rank 1 (NEXT)  x4 x5
+ *     the same time                                                         └──┴─> rank 2
+ *                                    The halo is sent frame by frame. A chunk shorter than the halo
+ *                                    forwards the frames that it received. */
+#ifndef WEFT_MODEL_HALO_H
+#define WEFT_MODEL_HALO_H
 
 #include "model/model.h"
 
-/* Puts the `frames` frames before *x (B,T,Y,X,C) in a stream in front of it; false: there are none,
- * at its beginning, and for a video at once. Sees to it that the piece behind this one gets the
- * last frames: of a video that is shorter with zeros before them, or with `edge` its first frame
- * again. *caches counts the states of a graph, from 0. Their new values are parts of what is put
- * together, so that they are made after the old ones were read, in their place. */
-bool weft_stream_join(weft_graph *g, weft_stream stream, int *caches, weft_value *x, int64_t frames,
-                      bool edge);
+/* Prepends the `frames` preceding frames of the stream to *x (B,T,Y,X,C) and returns true. FIRST
+ * and ALONE have no preceding frames and return false. FIRST and NEXT also pass their last frames
+ * to the next chunk. At the start of a stream, missing frames are zeros, or copies of the first
+ * frame with `edge`.
+ *
+ * *caches counts the states of a graph, from 0. The new value of a state is a slice of the joined
+ * frames, so that the state is read before it is overwritten. */
+bool weft_halo_join(weft_graph *g, weft_stream stream, int *caches, weft_value *x, int64_t frames,
+                    bool edge);
 
 #endif

@@ -1,21 +1,24 @@
-#include "model/dialect.h"
+#include "model/key_mapping.h"
 
 #include "base/config.h"
+#include "graph/builder_helpers.h"
 #include "graph/graph.h"
+#include "model/registry.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-enum { MOST_NUMBERS = 4 }; /* '#' of a rule */
+enum { MOST_NUMBERS = 4 }; /* numbers matched by '#' in a rule */
 
 typedef struct numbers {
     const char *at[MOST_NUMBERS];
     int length[MOST_NUMBERS], count;
 } numbers;
 
-/* How long what `from` matches at `at` is, 0: it does not; '#' matches digits, which are kept. */
+/* Returns the length of the match of `from` at `at`, 0 if none. '#' matches digits, which are
+ * recorded. */
 static size_t match(const char *at, const char *from, numbers *n)
 {
     const char *p = at;
@@ -35,7 +38,7 @@ static size_t match(const char *at, const char *from, numbers *n)
     return (size_t)(p - at);
 }
 
-/* `to`, with the numbers where '#' stands, into out. */
+/* Writes `to` to out, with the recorded numbers in place of '#'. */
 static bool fill(const char *to, const numbers *n, char *out, size_t size)
 {
     size_t length = 0;
@@ -52,8 +55,8 @@ static bool fill(const char *to, const numbers *n, char *out, size_t size)
     return true;
 }
 
-/* Replaces each `from` that stands between dots or ends by `to`; a dot at an end of `from` is one
- * of those. */
+/* Replaces each `from` that is bounded by dots or by the ends of the name. A dot at an end of
+ * `from` is itself a bound. */
 static bool replace_all(char *name, size_t size, const char *from, const char *to)
 {
     char with[300];
@@ -76,13 +79,13 @@ static bool replace_all(char *name, size_t size, const char *from, const char *t
     return true;
 }
 
-bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size)
+bool weft_key_mapping_rename(const weft_key_mapping *d, const char *name, char *out, size_t size)
 {
     if (strlen(name) >= size)
         return false;
     strcpy(out, name);
     for (int i = 0; i < d->rules; i++)
-        if (!replace_all(out, size, d->rule[i].theirs, d->rule[i].ours))
+        if (!replace_all(out, size, d->rule[i].foreign_name, d->rule[i].name))
             return false;
     return true;
 }
@@ -95,17 +98,17 @@ static bool take_mark(char *name, char sign)
     return mark != NULL;
 }
 
-bool weft_dialect_turned(char *name)
+bool weft_key_mapping_take_swapped(char *name)
 {
     return take_mark(name, '~');
 }
 
-bool weft_dialect_in_turn(char *name)
+bool weft_key_mapping_take_interleaved(char *name)
 {
     return take_mark(name, '%');
 }
 
-/* Alternative `index` of "before{a,b,c}behind", the brackets being `pair`, into out. */
+/* Writes alternative `index` of "before{a,b,c}after" to out. `pair` has the two brackets. */
 static bool choose(const char *name, const char *pair, int index, char *out, size_t size)
 {
     const char *open = strchr(name, pair[0]), *close = strchr(name, pair[1]), *end = NULL;
@@ -122,7 +125,7 @@ static bool choose(const char *name, const char *pair, int index, char *out, siz
     return false;
 }
 
-bool weft_dialect_part(const char *name, int index, char *out, size_t size)
+bool weft_key_mapping_part(const char *name, int index, char *out, size_t size)
 {
     return choose(name, "{}", index, out, size);
 }
@@ -131,26 +134,26 @@ static const char *const prefixes[] = {
     "",     "model.diffusion_model.", "diffusion_model.", "net.", "model.model.",
     "vae.", "first_stage_model.",     "transformer."};
 
-static bool find_dialect(const weft_family *f, bool (*has)(void *user, const char *name),
-                         void *user, const weft_dialect **dialect, const char **prefix)
+static bool find_mapping(const weft_family *f, bool (*has)(void *user, const char *name),
+                         void *user, const weft_key_mapping **mapping, const char **prefix)
 {
-    for (int d = 0; d < f->dialects; d++)
+    for (int d = 0; d < f->mappings; d++)
         for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
             char name[300];
-            *dialect = &f->dialect[d];
+            *mapping = &f->mapping[d];
             *prefix = prefixes[p];
-            snprintf(name, sizeof name, "%s%s", *prefix, (*dialect)->marker);
+            snprintf(name, sizeof name, "%s%s", *prefix, (*mapping)->marker);
             if (has(user, name))
                 return true;
         }
     return false;
 }
 
-const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
-                                       const weft_dialect **dialect, const char **prefix)
+const weft_family *weft_key_mapping_detect(bool (*has)(void *user, const char *name), void *user,
+                                           const weft_key_mapping **mapping, const char **prefix)
 {
     for (int i = 0; weft_families[i]; i++)
-        if (find_dialect(weft_families[i], has, user, dialect, prefix))
+        if (find_mapping(weft_families[i], has, user, mapping, prefix))
             return weft_families[i];
     return NULL;
 }
@@ -159,9 +162,9 @@ const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name)
 
 typedef struct adoption {
     const weft_graph *graph;
-    const char *scope; /* before names in the graph */
-    const weft_dialect *dialect;
-    const char *prefix; /* before names in the file */
+    const char *scope; /* prefix of names in the graph */
+    const weft_key_mapping *mapping;
+    const char *prefix; /* prefix of names in the file */
 } adoption;
 
 static bool has_tensor(void *file, const char *name)
@@ -169,7 +172,7 @@ static bool has_tensor(void *file, const char *name)
     return weft_tensors_find(file, name) != NULL;
 }
 
-/* Of the model's param of that name; NULL: it has none. */
+/* Returns the shape of the model's parameter of this name. NULL: none. */
 static const weft_shape *shape_of(const adoption *a, const char *name)
 {
     char full[700];
@@ -178,8 +181,9 @@ static const weft_shape *shape_of(const adoption *a, const char *name)
     return weft_value_ok(v) ? &weft_value_get(a->graph, v)->shape : NULL;
 }
 
-/* "before[a,b]behind" becomes the alternative that the model has a param of; none: the first. */
-static void settle(const adoption *a, char *name, size_t size)
+/* Replaces "before[a,b]after" by the alternative that is a parameter of the model. If none is, uses
+ * the first. */
+static void resolve_alternative(const adoption *a, char *name, size_t size)
 {
     char first[600], tried[600];
     if (!strchr(name, '[') || !choose(name, "[]", 0, first, sizeof first))
@@ -190,7 +194,7 @@ static void settle(const adoption *a, char *name, size_t size)
     snprintf(name, size, "%s", first);
 }
 
-/* The same elements, but for dims of 1. */
+/* Returns true if the shapes differ only in dims of 1. */
 static bool same_but_ones(const weft_stored_tensor *t, const weft_shape *s)
 {
     int a = 0, b = 0;
@@ -218,23 +222,24 @@ static weft_status add(const adoption *a, weft_tensors *to, const weft_stored_te
     return WEFT_OK;
 }
 
-/* The first halves of the rows of all parts, then the second ones. */
-static weft_status add_halves(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
-                              const char *names)
+/* Splits a tensor that has the first halves of the rows of all parts, then the second halves. */
+static weft_status add_interleaved(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
+                                   const char *names)
 {
     char name[700];
     int64_t all = 0, half = 0, at = 0;
-    for (int i = 0; weft_dialect_part(names, i, name, sizeof name); i++) {
+    for (int i = 0; weft_key_mapping_part(names, i, name, sizeof name); i++) {
         const weft_shape *shape = shape_of(a, name);
         if (!shape)
             return WEFT_OK;
         all += shape->rank > 0 ? shape->dim[0] : 0;
     }
     if (t->rank < 1 || t->dim[0] != all)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: \"%s\" has %lld rows, its parts in the model (%s) other than these",
-                         t->file, t->name, (long long)(t->rank > 0 ? t->dim[0] : 0), names);
-    for (int i = 0; weft_dialect_part(names, i, name, sizeof name); i++, at += half) {
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = t->file, .key = t->name),
+                          "the tensor has %" PRId64
+                          " rows; its parts in the model (%s) have another number of rows",
+                          t->rank > 0 ? t->dim[0] : 0, names);
+    for (int i = 0; weft_key_mapping_part(names, i, name, sizeof name); i++, at += half) {
         half = shape_of(a, name)->dim[0] / 2;
         WEFT_TRY(weft_tensors_view(to, t, name, 0, t->dim[0], false));
         WEFT_TRY(weft_tensors_part(to, at, all / 2 + at, half));
@@ -242,16 +247,16 @@ static weft_status add_halves(const adoption *a, weft_tensors *to, const weft_st
     return WEFT_OK;
 }
 
-/* A fused tensor: the rows of each part are those of the model's param. */
+/* Splits a fused tensor. Each part has as many rows as the model's parameter. */
 static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
                            const char *names)
 {
     char name[700];
     int64_t row = 0;
-    for (int i = 0; weft_dialect_part(names, i, name, sizeof name); i++) {
+    for (int i = 0; weft_key_mapping_part(names, i, name, sizeof name); i++) {
         const weft_shape *shape = shape_of(a, name);
         if (!shape)
-            return WEFT_OK; /* of a half that this graph does not have */
+            return WEFT_OK; /* tensor of a VAE half that this graph lacks */
         if (t->rank < 1 || row + shape->dim[0] > t->dim[0])
             break;
         WEFT_TRY(add(a, to, t, name, row, shape->dim[0], false));
@@ -259,9 +264,10 @@ static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_store
     }
     return t->rank > 0 && row == t->dim[0]
                ? WEFT_OK
-               : weft_fail(WEFT_E_SHAPE,
-                           "%s: \"%s\" has %lld rows, its parts in the model (%s) other than these",
-                           t->file, t->name, (long long)(t->rank > 0 ? t->dim[0] : 0), names);
+               : weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = t->file, .key = t->name),
+                            "the tensor has %" PRId64
+                            " rows; its parts in the model (%s) have another number of rows",
+                            t->rank > 0 ? t->dim[0] : 0, names);
 }
 
 static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_tensors *to)
@@ -271,49 +277,50 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
     char name[600];
     if (strncmp(t->name, a->prefix, skip) != 0)
         return WEFT_OK;
-    if (!weft_dialect_rename(a->dialect, t->name + skip, name, sizeof name))
-        return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", t->file, t->name);
-    if (name[0] == '.' || !name[0]) /* its beginning became "" */
+    if (!weft_key_mapping_rename(a->mapping, t->name + skip, name, sizeof name))
+        return weft_error(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = t->file, .key = t->name),
+                          "the name of this tensor is too long for the model");
+    if (name[0] == '.' || !name[0]) /* the prefix was replaced by "" */
         return WEFT_OK;
-    settle(a, name, sizeof name);
-    if (weft_dialect_in_turn(name))
-        return add_halves(a, to, t, name);
+    resolve_alternative(a, name, sizeof name);
+    if (weft_key_mapping_take_interleaved(name))
+        return add_interleaved(a, to, t, name);
     if (strchr(name, '{'))
         return add_cut(a, to, t, name);
-    const bool turned = weft_dialect_turned(name);
+    const bool turned = weft_key_mapping_take_swapped(name);
     return add(a, to, t, name, 0, t->rank > 0 ? t->dim[0] : 0, turned);
 }
 
-/* ---- the other way -------------------------------------------------------------------------- */
+/* Sets the model's tensors that the foreign tensor `foreign->name` consists of. */
 
-/* What `theirs` is read as. */
-static bool read_as(const weft_dialect *d, const weft_graph *g, const char *scope,
-                    weft_their_tensor *theirs)
+/* Returns the model's name for a foreign name. */
+static bool read_as(const weft_key_mapping *d, const weft_graph *g, const char *scope,
+                    weft_foreign_tensor *foreign)
 {
-    const adoption a = {.graph = g, .scope = scope, .dialect = d};
-    char ours[600];
-    if (!weft_dialect_rename(d, theirs->name, ours, sizeof ours))
+    const adoption a = {.graph = g, .scope = scope, .mapping = d};
+    char own_name[600];
+    if (!weft_key_mapping_rename(d, foreign->name, own_name, sizeof own_name))
         return false;
-    settle(&a, ours, sizeof ours);
-    theirs->turned = weft_dialect_turned(ours);
-    theirs->in_turn = weft_dialect_in_turn(ours);
-    theirs->parts = 0;
-    while (
-        theirs->parts < WEFT_DIALECT_PARTS &&
-        weft_dialect_part(ours, theirs->parts, theirs->part[theirs->parts], sizeof theirs->part[0]))
-        theirs->parts++;
-    return theirs->parts > 0;
+    resolve_alternative(&a, own_name, sizeof own_name);
+    foreign->turned = weft_key_mapping_take_swapped(own_name);
+    foreign->interleaved = weft_key_mapping_take_interleaved(own_name);
+    foreign->parts = 0;
+    while (foreign->parts < WEFT_KEY_MAPPING_PARTS &&
+           weft_key_mapping_part(own_name, foreign->parts, foreign->part[foreign->parts],
+                                 sizeof foreign->part[0]))
+        foreign->parts++;
+    return foreign->parts > 0;
 }
 
-/* Rules undone from the last to the first: each is, by one of its alternatives, or is not. Of the
- * names that are read as `name`, and as nothing that the model does not have, the one for which
- * most characters were replaced is kept, then the one that fuses most. */
+/* Inverts the rules from the last to the first. Each rule is inverted with one of its alternatives,
+ * or skipped. Candidates must map to `name` and only to tensors of the model. Keeps the candidate
+ * with most characters replaced, then the one that fuses most tensors. */
 typedef struct undoing {
-    const weft_dialect *dialect;
+    const weft_key_mapping *mapping;
     const weft_graph *graph;
     const char *scope, *name;
-    weft_their_tensor *best;
-    int replaced; /* for `best`; -1: none yet */
+    weft_foreign_tensor *best;
+    int replaced; /* characters replaced in `best`; -1: none yet */
 } undoing;
 
 static bool is_param(const undoing *u, const char *name)
@@ -323,13 +330,13 @@ static bool is_param(const undoing *u, const char *name)
     return weft_graph_knows(u->graph, full);
 }
 
-static void judge(undoing *u, const char *theirs, int replaced, int ones)
+static void consider_candidate(undoing *u, const char *foreign_name, int replaced, int ones)
 {
-    weft_their_tensor t = {.ones = ones};
+    weft_foreign_tensor t = {.ones = ones};
     bool has = false;
     if (replaced < u->replaced ||
-        snprintf(t.name, sizeof t.name, "%s", theirs) >= (int)sizeof t.name ||
-        !read_as(u->dialect, u->graph, u->scope, &t) ||
+        snprintf(t.name, sizeof t.name, "%s", foreign_name) >= (int)sizeof t.name ||
+        !read_as(u->mapping, u->graph, u->scope, &t) ||
         (replaced == u->replaced && t.parts <= u->best->parts))
         return;
     for (int i = 0; i < t.parts; i++) {
@@ -345,42 +352,43 @@ static void judge(undoing *u, const char *theirs, int replaced, int ones)
 
 static void undo(undoing *u, int rule, const char *name, int replaced, int ones)
 {
-    for (; rule >= u->dialect->spellings; rule--) {
-        const weft_rename_rule *r = &u->dialect->rule[rule];
-        char ours[300], one[300], alternative[300], made[600];
-        snprintf(ours, sizeof ours, "%s", r->ours);
-        weft_dialect_turned(ours);
-        weft_dialect_in_turn(ours);
-        for (int i = 0; choose(ours, "{}", i, one, sizeof one); i++)
+    for (; rule >= u->mapping->spellings; rule--) {
+        const weft_rename_rule *r = &u->mapping->rule[rule];
+        char own_name[300], one[300], alternative[300], made[600];
+        snprintf(own_name, sizeof own_name, "%s", r->name);
+        weft_key_mapping_take_swapped(own_name);
+        weft_key_mapping_take_interleaved(own_name);
+        for (int i = 0; choose(own_name, "{}", i, one, sizeof one); i++)
             for (int k = 0; choose(one, "[]", k, alternative, sizeof alternative); k++) {
                 snprintf(made, sizeof made, "%s", name);
-                if (alternative[0] && replace_all(made, sizeof made, alternative, r->theirs) &&
+                if (alternative[0] &&
+                    replace_all(made, sizeof made, alternative, r->foreign_name) &&
                     strcmp(made, name) != 0)
                     undo(u, rule - 1, made, replaced + (int)strlen(alternative),
                          r->ones ? r->ones : ones);
             }
     }
-    judge(u, name, replaced, ones);
+    consider_candidate(u, name, replaced, ones);
 }
 
-static bool find_theirs(const weft_dialect *d, const weft_graph *g, const char *scope,
-                        const char *name, weft_their_tensor *theirs, int *replaced)
+static bool find_foreign(const weft_key_mapping *d, const weft_graph *g, const char *scope,
+                         const char *name, weft_foreign_tensor *foreign, int *replaced)
 {
-    undoing u = {d, g, scope, name, theirs, -1};
+    undoing u = {d, g, scope, name, foreign, -1};
     undo(&u, d->rules - 1, name, 0, 0);
     *replaced = u.replaced;
     return u.replaced >= 0;
 }
 
-bool weft_dialect_theirs(const weft_dialect *d, const weft_graph *g, const char *scope,
-                         const char *name, weft_their_tensor *theirs)
+bool weft_key_mapping_foreign(const weft_key_mapping *d, const weft_graph *g, const char *scope,
+                              const char *name, weft_foreign_tensor *foreign)
 {
     int replaced;
-    return find_theirs(d, g, scope, name, theirs, &replaced);
+    return find_foreign(d, g, scope, name, foreign, &replaced);
 }
 
-/* Parameters whose name is the model's own in the dialect, too. */
-static int64_t count_left(const weft_dialect *d, const weft_graph *g, const char *scope)
+/* Counts the parameters whose name the key mapping leaves unchanged. */
+static int64_t count_left(const weft_key_mapping *d, const weft_graph *g, const char *scope)
 {
     int64_t left = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -388,22 +396,22 @@ static int64_t count_left(const weft_dialect *d, const weft_graph *g, const char
         const char *name = node->op == WEFT_OP_PARAM ? weft_value_get(g, node->out[0])->name : "";
         char item[600];
         int replaced;
-        weft_their_tensor theirs;
+        weft_foreign_tensor foreign;
         if (node->op != WEFT_OP_PARAM || strncmp(name, scope, strlen(scope)))
             continue;
         weft_stack_item(name + strlen(scope), 0, item, sizeof item);
-        left += !find_theirs(d, g, scope, item, &theirs, &replaced) || replaced == 0;
+        left += !find_foreign(d, g, scope, item, &foreign, &replaced) || replaced == 0;
     }
     return left;
 }
 
-const weft_dialect *weft_dialect_named(const weft_family *family, const weft_graph *g,
-                                       const char *scope, const char *word)
+const weft_key_mapping *weft_key_mapping_named(const weft_family *family, const weft_graph *g,
+                                               const char *scope, const char *word)
 {
-    const weft_dialect *best = NULL;
+    const weft_key_mapping *best = NULL;
     int64_t least = 0;
-    for (int i = 0; i < family->dialects; i++) {
-        const weft_dialect *d = &family->dialect[i];
+    for (int i = 0; i < family->mappings; i++) {
+        const weft_key_mapping *d = &family->mapping[i];
         if (strcmp(d->name, word) != 0)
             continue;
         const int64_t left = count_left(d, g, scope);
@@ -415,26 +423,27 @@ const weft_dialect *weft_dialect_named(const weft_family *family, const weft_gra
     return best;
 }
 
-weft_status weft_dialect_adopt(const weft_family *family, const weft_graph *g, const char *prefix,
-                               weft_tensors *file)
+weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *g,
+                                   const char *prefix, weft_tensors *file)
 {
     adoption a = {.graph = g, .scope = prefix};
-    if (find_dialect(family, has_tensor, file, &a.dialect, &a.prefix))
+    if (find_mapping(family, has_tensor, file, &a.mapping, &a.prefix))
         return weft_tensors_review(file, adopt_tensor, &a);
-    const weft_family *other = weft_dialect_detect(has_tensor, file, &a.dialect, &a.prefix);
+    const weft_family *other = weft_key_mapping_detect(has_tensor, file, &a.mapping, &a.prefix);
     if (other && other->role == family->role)
-        return weft_fail(WEFT_E_FORMAT, "%s: the weights of a %s (%s names), and the model is a %s",
-                         weft_tensors_path(file), other->class_name, a.dialect->name,
-                         family->class_name);
-    return WEFT_OK; /* what is missing is told by name */
+        return weft_error(WEFT_MSG_TENSOR_NAMES,
+                          WEFT_AT(.file = weft_tensors_path(file), .value = other->class_name),
+                          "the weights belong to a %s (%s names), but the model is a %s",
+                          other->class_name, a.mapping->name, family->class_name);
+    return WEFT_OK; /* missing tensors are reported by name later */
 }
 
-weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, const char *prefix,
-                              const char *path, weft_tensors **file)
+weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g,
+                                  const char *prefix, const char *path, weft_tensors **file)
 {
     weft_tensors *opened;
     WEFT_TRY(weft_tensors_open(path, &opened));
-    const weft_status_code status = weft_dialect_adopt(family, g, prefix, opened);
+    const weft_status_code status = weft_key_mapping_adopt(family, g, prefix, opened);
     if (status != WEFT_OK)
         weft_tensors_close(opened);
     else
@@ -442,7 +451,7 @@ weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, co
     return status;
 }
 
-/* The file's tensor that is called `name` here. */
+/* Finds the file's tensor for the model's `name`. */
 static const weft_stored_tensor *find_own(const adoption *a, const weft_tensors *file,
                                           const char *name)
 {
@@ -451,7 +460,8 @@ static const weft_stored_tensor *find_own(const adoption *a, const weft_tensors 
     for (int64_t i = 0; i < weft_tensors_count(file); i++) {
         const weft_stored_tensor *t = weft_tensors_at(file, i);
         if (!strncmp(t->name, a->prefix, skip) &&
-            weft_dialect_rename(a->dialect, t->name + skip, own, sizeof own) && !strcmp(own, name))
+            weft_key_mapping_rename(a->mapping, t->name + skip, own, sizeof own) &&
+            !strcmp(own, name))
             return t;
     }
     return NULL;
@@ -467,33 +477,35 @@ static weft_status take_statistics(const adoption *a, weft_tensors *file, weft_m
     if (!mean || !deviation)
         return WEFT_OK;
     if (mean->count != channels || deviation->count != channels)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"%s\" has %lld numbers and \"%s\" %lld; the model has %lld latent "
-                         "channels",
-                         mean->file, mean->name, (long long)mean->count, deviation->name,
-                         (long long)deviation->count, (long long)channels);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT(.file = mean->file, .key = mean->name, WEFT_NUMBER(mean->count)),
+                          "%" PRId64 " values here and %" PRId64
+                          " in \"%s\"; the model has %" PRId64 " latent channels",
+                          mean->count, deviation->count, deviation->name, channels);
     weft_tensor_to_f32(mean, values[0]);
     weft_tensor_to_f32(deviation, values[1]);
     for (int64_t i = 0; i < channels; i++) {
         if (!(values[1][i] > 0))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" holds %g; a deviation is above 0",
-                             deviation->file, deviation->name, (double)values[1][i]);
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG,
+                WEFT_AT(.file = deviation->file, .key = deviation->name, WEFT_NUMBER(values[1][i])),
+                "the deviation of channel %" PRId64 " is %g, not above 0", i, (double)values[1][i]);
         of->mean[i] = (double)values[0][i];
         of->deviation[i] = (double)values[1][i];
     }
     return WEFT_OK;
 }
 
-weft_status weft_dialect_statistics(const char *path, weft_model *model)
+weft_status weft_key_mapping_statistics(const char *path, weft_model *model)
 {
     weft_tensors *file;
     adoption a = {.scope = ""};
     const weft_status_code opened = weft_tensors_open(path, &file);
-    if (opened == WEFT_E_NOT_FOUND) /* told where weights are needed */
+    if (opened == WEFT_E_NOT_FOUND) /* reported where weights are needed */
         return WEFT_OK;
     WEFT_TRY(opened);
     const weft_status_code status =
-        find_dialect(model->family, has_tensor, file, &a.dialect, &a.prefix)
+        find_mapping(model->family, has_tensor, file, &a.mapping, &a.prefix)
             ? take_statistics(&a, file, model)
             : WEFT_OK;
     weft_tensors_close(file);

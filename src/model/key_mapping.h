@@ -1,61 +1,63 @@
-/* Checkpoints in the names of others, as tensors of a family's own names and shapes. */
-#ifndef WEFT_MODEL_DIALECT_H
-#define WEFT_MODEL_DIALECT_H
+/* Reads checkpoints with the names of other projects as tensors with the family's names and
+ * shapes. */
+#ifndef WEFT_MODEL_KEY_MAPPING_H
+#define WEFT_MODEL_KEY_MAPPING_H
 
-#include "format/tensors.h"
+#include "format/tensors/tensors.h"
 #include "model/model.h"
 
-/* The family and dialect of a file whose tensors `has` tells, and what stands before all its names;
- * NULL: none that weft knows. */
-const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
-                                       const weft_dialect **dialect, const char **prefix);
-/* `name` (without that prefix) as the family's own into out[size], with the rules' marks for
- * tensors that are cut or turned (weft_rename_rule); false: too long. */
-bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
-/* Part `index` of a name with the mark "{a,b,c}", into out[size]; without one it is its own and
- * only part. False: there are fewer, or it is too long. */
-bool weft_dialect_part(const char *name, int index, char *out, size_t size);
-/* Takes the mark of a turned tensor out of the name; false: there is none. */
-bool weft_dialect_turned(char *name);
-/* The same of parts whose halves lie in turn. */
-bool weft_dialect_in_turn(char *name);
+/* Returns the family of a file whose tensors `has` reports. Sets the key mapping and the prefix of
+ * all names in the file. NULL: unknown. */
+const weft_family *weft_key_mapping_detect(bool (*has)(void *user, const char *name), void *user,
+                                           const weft_key_mapping **mapping, const char **prefix);
+/* Writes the family's name for `name` (without the prefix) to out[size]. Marks of weft_rename_rule
+ * for split or swapped tensors stay in the result. Returns false if the result does not fit. */
+bool weft_key_mapping_rename(const weft_key_mapping *d, const char *name, char *out, size_t size);
+/* Writes part `index` of a name with the mark "{a,b,c}" to out[size]. A name without the mark has
+ * one part, itself. Returns false if the part does not exist or does not fit. */
+bool weft_key_mapping_part(const char *name, int index, char *out, size_t size);
+/* Removes the mark of a tensor with swapped halves from the name. Returns false if the name has no
+ * such mark. */
+bool weft_key_mapping_take_swapped(char *name);
+/* Like weft_key_mapping_take_swapped, for the mark of interleaved parts. */
+bool weft_key_mapping_take_interleaved(char *name);
 
-/* Makes the tensors of `file` those of params of `g` (of a model of the family, whose names begin
- * with `prefix` there): renamed, fused ones cut, halves exchanged, dims of 1 as the model has them.
- * Tensors beside the model's in one file (another prefix) are left out. A file of another family is
- * WEFT_E_FORMAT. */
-weft_status weft_dialect_adopt(const weft_family *family, const weft_graph *g, const char *prefix,
-                               weft_tensors *file);
-/* Mean and deviation of an autoencoder's latents where its file at `path` has them beside the
- * weights (LTX-Video): they become those of the config. Files without them, and folders without
- * weights, leave it as it is. */
-weft_status weft_dialect_statistics(const char *path, weft_model *model);
-/* Opens `path` and adopts it. */
-weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, const char *prefix,
-                              const char *path, weft_tensors **file);
+/* Converts the tensors of `file` to parameters of `g`, a graph of a model of the family whose names
+ * begin with `prefix`. Renames tensors, splits fused ones, swaps halves, and reshapes dims of 1 to
+ * those of the model. Skips tensors of other models in the file (another prefix). A file of another
+ * family is WEFT_E_FORMAT. */
+weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *g,
+                                   const char *prefix, weft_tensors *file);
+/* Sets the latent statistics of an autoencoder's config from the weights file at `path`, if the
+ * file has them (LTX-Video). Files without statistics and folders without weights leave the config
+ * unchanged. */
+weft_status weft_key_mapping_statistics(const char *path, weft_model *model);
+/* Opens `path` and calls weft_key_mapping_adopt. */
+weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g,
+                                  const char *prefix, const char *path, weft_tensors **file);
 
-/* ---- the other way -------------------------------------------------------------------------- */
+/* ---- from the model's names to foreign names ------------------------------------------------ */
 
-enum { WEFT_DIALECT_PARTS = 8 };
-/* A tensor as a dialect has it, and which of the model's it is made of. */
-typedef struct weft_their_tensor {
+enum { WEFT_KEY_MAPPING_PARTS = 8 };
+/* A tensor of a key mapping, and the model's tensors that it consists of. */
+typedef struct weft_foreign_tensor {
     char name[300];
-    char part[WEFT_DIALECT_PARTS][300]; /* the model's names, one behind the other along dim 0 */
+    char part[WEFT_KEY_MAPPING_PARTS][300]; /* the model's names, in order along dim 0 */
     int parts;
-    bool turned;  /* the halves of its rows change places */
-    bool in_turn; /* the first halves of all parts, then the second ones */
-    int ones;     /* dims of 1 that a matrix has behind the model's */
-} weft_their_tensor;
+    bool turned;      /* the halves of the rows are swapped */
+    bool interleaved; /* the first halves of all parts, then the second halves */
+    int ones;         /* trailing dims of 1 that the model's matrix lacks */
+} weft_foreign_tensor;
 
-/* The tensor of the dialect that holds the model's `name` (of an item, where that is one of a
- * stack). `g` is a graph of the model, whose names begin with `scope` there. Of several names that
- * would be read as it that one for which most of `name` is replaced; rules say in which blocks they
- * are meant where names of several kinds of blocks would do. False: there is none. */
-bool weft_dialect_theirs(const weft_dialect *d, const weft_graph *g, const char *scope,
-                         const char *name, weft_their_tensor *theirs);
-/* The family's dialect `word` ("original") that the names of `g` are written in: of several that
- * one which leaves the fewest as they are. NULL: weft knows none. */
-const weft_dialect *weft_dialect_named(const weft_family *family, const weft_graph *g,
-                                       const char *scope, const char *word);
+/* Finds the foreign tensor that holds the model's tensor `name` (for a stacked parameter, one
+ * item). `g` is a graph of the model, whose names begin with `scope`. Of several foreign names that
+ * map to `name`, the result is the one with most characters replaced: the most specific rules
+ * decide between kinds of blocks. Returns false if no foreign name maps to `name`. */
+bool weft_key_mapping_foreign(const weft_key_mapping *d, const weft_graph *g, const char *scope,
+                              const char *name, weft_foreign_tensor *foreign);
+/* Returns the family's key mapping called `word` ("original") for the names of `g`. Of several
+ * mappings, returns the one that leaves the fewest names unchanged. NULL: none. */
+const weft_key_mapping *weft_key_mapping_named(const weft_family *family, const weft_graph *g,
+                                               const char *scope, const char *word);
 
 #endif

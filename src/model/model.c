@@ -2,6 +2,9 @@
 
 #include "base/config.h"
 #include "base/fs.h"
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/registry.h"
 #include "nn/nn.h"
 
 #include <stdio.h>
@@ -23,7 +26,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_GUIDANCE]       = {"guidance",       WEFT_F32, false},
     [WEFT_PORT_IMAGE]          = {"image",          WEFT_F32, false},
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
-    [WEFT_PORT_PLACES]         = {"places",         WEFT_F32, false},
+    [WEFT_PORT_POSITIONS]         = {"places",         WEFT_F32, false},
     [WEFT_PORT_SPACING]        = {"spacing",        WEFT_F32, false},
     [WEFT_PORT_LATENT_MASK]    = {"latent_mask",    WEFT_I32, false},
     [WEFT_PORT_FRAME_MASK]     = {"frame_mask",     WEFT_I32, false},
@@ -131,7 +134,7 @@ int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames)
                         : latent_frames * grid->factor[0];
 }
 
-/* The step between two numbers of frames that the grid takes. */
+/* Distance between two supported numbers of frames. */
 static int64_t frames_of_group(const weft_grid *grid)
 {
     return grid->factor[0] * (grid->group ? grid->group : 1);
@@ -156,15 +159,15 @@ int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame)
 }
 
 weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_frames,
-                                       const char *who)
+                                       const weft_message_fields *at)
 {
     return !grid->own_frames || latent_frames <= grid->own_frames
                ? WEFT_OK
-               : weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: its latents have means and deviations of %lld frames, and %lld "
-                           "would be needed; at most %lld frames of video, please",
-                           who, (long long)grid->own_frames, (long long)latent_frames,
-                           (long long)weft_grid_frames(grid, grid->own_frames));
+               : weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, at,
+                            "%" PRId64 " latent frames are needed, but the latents have means and "
+                            "deviations of %" PRId64 ". Use at most %" PRId64 " frames of video.",
+                            latent_frames, grid->own_frames,
+                            weft_grid_frames(grid, grid->own_frames));
 }
 
 const char *weft_grid_rule(const weft_grid *grid, char text[32])
@@ -172,8 +175,7 @@ const char *weft_grid_rule(const weft_grid *grid, char text[32])
     if (frames_of_group(grid) == 1)
         snprintf(text, 32, "n");
     else
-        snprintf(text, 32, "%s%lld n", grid->causal ? "1 + " : "",
-                 (long long)frames_of_group(grid));
+        snprintf(text, 32, "%s%" PRId64 " n", grid->causal ? "1 + " : "", frames_of_group(grid));
     return text;
 }
 
@@ -207,15 +209,15 @@ static weft_status unknown_class(const char *name, const char *where)
 {
     weft_buf known = {0};
     weft_family_list(WEFT_ROLE_COUNT, &known);
-    const weft_status_code status =
-        weft_fail(WEFT_E_UNSUPPORTED, "%s: model class \"%.80s\" is not built in; known are %s",
-                  where, name, known.data ? known.data : "?");
+    const weft_status_code status = weft_error(
+        WEFT_MSG_MODEL_UNKNOWN, WEFT_AT(.file = where, .value = name),
+        "the model class \"%.80s\" is not known; known: %s", name, known.data ? known.data : "?");
     weft_buf_free(&known);
     return status;
 }
 
-/* Of transformers' configs: the class that the weights are of, else the kind of model, which has
- * other classes with the same weights too. */
+/* Finds the family of a transformers config: by the class of the weights, otherwise by the model
+ * type. Other classes with the same weights share the model type. */
 static const weft_family *transformers_family(const json_t *json)
 {
     const char *name = json_string_value(json_array_get(json_object_get(json, "architectures"), 0));
@@ -228,17 +230,17 @@ static const weft_family *transformers_family(const json_t *json)
 }
 
 static weft_status find_family(const char *class_name, const json_t *json,
-                               const weft_places *places, const weft_family **family)
+                               const weft_config_locations *locations, const weft_family **family)
 {
     const char *name = class_name;
     if (!json_is_object(json))
-        return weft_fail(WEFT_E_FORMAT, "%s: not a model config: a JSON object is needed",
-                         places->where);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = locations->where),
+                          "this is not a model config; a JSON object is needed");
     if (!name)
-        WEFT_TRY(weft_json_get_string_or(json, "_class_name", places->where, NULL, &name));
+        WEFT_TRY(weft_json_get_string_or(json, "_class_name", locations->where, NULL, &name));
     if (name) {
         *family = weft_family_find(name);
-        return *family ? WEFT_OK : unknown_class(name, places->where);
+        return *family ? WEFT_OK : unknown_class(name, locations->where);
     }
     *family = transformers_family(json);
     if (*family)
@@ -250,37 +252,38 @@ static weft_status find_family(const char *class_name, const json_t *json,
             return WEFT_OK;
         }
     }
-    return weft_fail(WEFT_E_FORMAT, "%s: no \"_class_name\", and the fields fit no model family",
-                     places->where);
+    return weft_error(WEFT_MSG_MODEL_CONFIG,
+                      WEFT_AT(.file = locations->where, .key = "_class_name"),
+                      "the field is missing, and the other fields fit no model family");
 }
 
 weft_status weft_model_read_as(const char *class_name, const json_t *json,
-                               const weft_places *places, weft_model *model)
+                               const weft_config_locations *locations, weft_model *model)
 {
     weft_model m = {0};
-    WEFT_TRY(find_family(class_name, json, places, &m.family));
+    WEFT_TRY(find_family(class_name, json, locations, &m.family));
     if (m.family->config_bytes > sizeof m.config)
-        return weft_fail(WEFT_E_INTERNAL, "%s: its config has %zu bytes, at most %d",
-                         m.family->class_name, m.family->config_bytes, WEFT_MODEL_CONFIG_BYTES);
-    WEFT_TRY(weft_fields_read(m.family, json, places, m.config));
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "the config of %s has %zu bytes, at most %d", m.family->class_name,
+                          m.family->config_bytes, WEFT_MODEL_CONFIG_BYTES);
+    WEFT_TRY(weft_fields_read(m.family, json, locations, m.config));
     *model = m;
     return WEFT_OK;
 }
 
 weft_status weft_model_read(const json_t *json, const char *where, weft_model *model)
 {
-    return weft_model_read_as(NULL, json, &(weft_places){.where = where}, model);
+    return weft_model_read_as(NULL, json, &(weft_config_locations){.where = where}, model);
 }
 
 weft_status weft_model_default(const char *class_name, weft_model *model)
 {
     if (!class_name)
-        return weft_fail(
-            WEFT_E_UNSUPPORTED,
-            "no autoencoder that weft has belongs to this model; give sizes in latents");
+        return weft_error(WEFT_MSG_MODEL_UNKNOWN, WEFT_NOWHERE,
+                          "weft has no autoencoder for this model; give sizes in latents");
     json_t *json = json_object();
     const weft_status_code status =
-        weft_model_read_as(class_name, json, &(weft_places){.where = class_name}, model);
+        weft_model_read_as(class_name, json, &(weft_config_locations){.where = class_name}, model);
     json_decref(json);
     return status;
 }
@@ -290,7 +293,8 @@ json_t *weft_model_write(const weft_model *model)
     return weft_fields_write(model->family, model->config);
 }
 
-/* A folder of folders, as pipelines are published and weft train writes them. */
+/* Returns true for a folder of folders, the form of published pipelines and of weft train's
+ * output. */
 static bool is_pipeline(const char *folder)
 {
     char *index = weft_path_join(folder, "model_index.json");
@@ -315,44 +319,43 @@ static weft_status read_size(const weft_named_config *size, const weft_family *f
 {
     json_t *json;
     WEFT_TRY(weft_json_parse(size->json, (int64_t)strlen(size->json), size->name, &json));
-    const weft_status_code status = weft_model_read_as(
-        family->class_name, json, &(weft_places){.where = size->name, .strict = true}, model);
+    const weft_status_code status =
+        weft_model_read_as(family->class_name, json,
+                           &(weft_config_locations){.where = size->name, .strict = true}, model);
     json_decref(json);
     return status;
 }
 
-/* Why no config.json was read: `path` is a folder without one, or the missing folder of a part of a
- * pipeline. `status`, with its message, where it is neither. */
+/* Explains why no config.json was read: `path` is a folder without one, or the missing folder of a
+ * pipeline component. In other cases returns `status` with its message. */
 static weft_status explain_no_config(weft_status_code status, const char *path)
 {
     if (weft_path_is_dir(path))
-        return weft_fail(WEFT_E_NOT_FOUND,
-                         "%s: this folder has no config.json, which describes the model. Download "
-                         "the folder again, or name another one.",
-                         path);
+        return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                          "this folder has no config.json, which describes the model. Download the "
+                          "folder again, or name another one.");
     for (int i = 0; weft_families[i] && !weft_path_exists(path); i++)
         if (!strcmp(weft_families[i]->scope, weft_path_base(path)))
-            return weft_fail(
-                WEFT_E_NOT_FOUND,
-                "%s: this folder is missing; it holds the %s of a model. Download it (config.json "
-                "and weights), or link the folder of another model there.",
-                path, weft_role_name(weft_families[i]->role));
+            return weft_error(
+                WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                "this folder is missing; it holds the %s of a model. Download it (config.json and "
+                "weights), or link the folder of another model there.",
+                weft_role_name(weft_families[i]->role));
     return status;
 }
 
 static weft_status explain_missing(weft_status_code status, const char *path)
 {
     if (is_pipeline(path))
-        return weft_fail(
-            WEFT_E_NOT_FOUND,
-            "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path,
-            path, path);
+        return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                          "this folder has several models; give one of its folders, such as "
+                          "%s/transformer or %s/vae",
+                          path, path);
     char *finished = weft_path_join(path, "model");
-    status =
-        finished && weft_path_is_dir(finished)
-            ? weft_fail(WEFT_E_NOT_FOUND,
-                        "%s is the folder of a training run; its model is %s/model", path, path)
-            : explain_no_config(status, path);
+    status = finished && weft_path_is_dir(finished)
+                 ? weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                              "this is the folder of a training run; its model is %s/model", path)
+                 : explain_no_config(status, path);
     weft_free(finished);
     return status;
 }
@@ -364,8 +367,7 @@ weft_status weft_model_open(const char *path, weft_model *model)
     if (size)
         return read_size(size, family, model);
     char *file = weft_path_is_dir(path) ? weft_path_join(path, "config.json") : weft_strdup(path);
-    if (!file)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    WEFT_TRY(WEFT_ALLOCATED(file, "path %s", path));
     json_t *json = NULL;
     weft_status_code status = weft_json_load(file, &json);
     if (status == WEFT_E_NOT_FOUND)
@@ -382,9 +384,9 @@ weft_status weft_model_open_as(const char *path, weft_role role, weft_model *mod
     weft_model m;
     WEFT_TRY(weft_model_open(path, &m));
     if (m.family->role != role)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s holds a %s, a %s; a %s is needed", path,
-                         m.family->class_name, weft_role_name(m.family->role),
-                         weft_role_name(role));
+        return weft_error(WEFT_MSG_MODEL_ROLE, WEFT_AT(.file = path, .value = m.family->class_name),
+                          "the model is a %s, which is a %s; a %s is needed", m.family->class_name,
+                          weft_role_name(m.family->role), weft_role_name(role));
     *model = m;
     return WEFT_OK;
 }
@@ -398,7 +400,7 @@ weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path
         char *folder = weft_path_join(pipeline, weft_families[i]->scope);
         if (!folder) {
             weft_free(found);
-            return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+            return weft_no_memory("a path");
         }
         const bool there = weft_path_is_dir(folder);
         if (!found || there) {
@@ -412,7 +414,8 @@ weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path
     }
     const weft_status_code status =
         found ? weft_model_open_as(found, role, model)
-              : weft_fail(WEFT_E_NOT_FOUND, "no %s is built in", weft_role_name(role));
+              : weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = pipeline),
+                           "weft implements no %s", weft_role_name(role));
     if (status == WEFT_OK)
         *path = found;
     else
@@ -427,7 +430,7 @@ weft_statistics *weft_model_statistics(weft_model *model)
     return (weft_statistics *)((char *)model->config + model->family->statistics);
 }
 
-/* The config has a channel's frames together, the grid a frame's channels. */
+/* The config is ordered by channel, then frame; the grid by frame, then channel. */
 static void take_statistics(const weft_statistics *of, weft_grid *grid)
 {
     const int64_t frames = of->count[0] ? of->count[0] / grid->channels : 1;
@@ -463,18 +466,19 @@ void weft_model_set_statistics(weft_model *model, const weft_grid *grid)
     of->count[0] = of->count[1] = grid->channels * frames;
 }
 
-weft_given_frames weft_model_given(const weft_model *model)
+weft_frame_condition weft_model_takes_port(const weft_model *model)
 {
-    weft_given_frames given = {0};
-    if (model->family->given)
-        model->family->given(model->config, &given);
-    return given;
+    weft_frame_condition cond = {0};
+    if (model->family->frame_condition)
+        model->family->frame_condition(model->config, &cond);
+    return cond;
 }
 
 int64_t weft_model_denoised(const weft_model *model)
 {
     const weft_grid grid = weft_model_grid(model);
-    return weft_model_given(model).form == WEFT_GIVEN_CHANNELS ? grid.out_channels : grid.channels;
+    return weft_model_takes_port(model).form == WEFT_FRAME_CONDITION_CHANNELS ? grid.out_channels
+                                                                              : grid.channels;
 }
 
 weft_text_shape weft_model_text(const weft_model *model)
@@ -498,17 +502,19 @@ bool weft_model_takes(const weft_model *model, weft_port port)
     return weft_model_has(model, port) && weft_model_shape(model, &one, port).rank > 0;
 }
 
-weft_status weft_model_accepts(const weft_model *model, const weft_port *given, int count,
+weft_status weft_model_accepts(const weft_model *model, const weft_port *provided, int count,
                                const char *who)
 {
     for (int i = 0; i < model->family->ports; i++) {
         const weft_port_row *row = &model->family->port[i];
         bool found = row->output || row->optional || !weft_model_takes(model, row->port);
         for (int k = 0; k < count && !found; k++)
-            found = given[k] == row->port;
+            found = provided[k] == row->port;
         if (!found)
-            return weft_fail(WEFT_E_UNSUPPORTED, "%s takes \"%s\", which weft %s has nothing for",
-                             weft_model_class(model), weft_port_name(row->port), who);
+            return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                              WEFT_AT(.value = weft_port_name(row->port)),
+                              "%s takes \"%s\", which weft %s cannot provide",
+                              weft_model_class(model), weft_port_name(row->port), who);
     }
     return WEFT_OK;
 }
@@ -538,14 +544,14 @@ void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, boo
 
 weft_value weft_model_answer(weft_graph *g, const weft_model *model, const weft_ports *called)
 {
-    weft_value answer = called->at[WEFT_PORT_PREDICTION];
+    weft_value prediction = called->at[WEFT_PORT_PREDICTION];
     const int64_t denoised = weft_model_denoised(model);
-    if (weft_value_ok(answer) && weft_dim(g, answer, 4) == 2 * denoised)
-        answer = weft_slice(g, answer, 4, 0, denoised);
-    return model->family->negative ? weft_affine(g, answer, -1, 0) : answer;
+    if (weft_value_ok(prediction) && weft_dim(g, prediction, 4) == 2 * denoised)
+        prediction = weft_slice(g, prediction, 4, 0, denoised);
+    return model->family->negative ? weft_affine(g, prediction, -1, 0) : prediction;
 }
 
-/* Encoded, sampled, decoded. */
+/* Encodes, samples and decodes. */
 static void build_autoencoder(weft_graph *g, const weft_model *model, const weft_model_size *size,
                               bool scoped)
 {
@@ -596,7 +602,7 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
     weft_ports p = weft_ports_none();
     for (int i = 0; i < f->ports; i++)
         if (!f->port[i].output && weft_model_takes(model, f->port[i].port) &&
-            (!f->port[i].optional || size->given >> f->port[i].port & 1))
+            (!f->port[i].optional || size->present_ports >> f->port[i].port & 1))
             p.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
     for (int i = 0; i < f->ports; i++)

@@ -1,4 +1,4 @@
-/* A model: a family and a config of it. */
+/* A model: a family and its config. */
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
 
@@ -14,61 +14,97 @@ typedef struct weft_model {
     };
 } weft_model;
 
-/* By "_class_name"; where that is absent, by fields that only one family has. */
+/* Reads a model by "_class_name". If the field is absent, fields that only one family has identify
+ * the family. */
 weft_status weft_model_read(const json_t *json, const char *where, weft_model *model);
-/* The same from a place with lines of its own; `class_name` NULL: as weft_model_read. */
+/* Like weft_model_read, for a config with source locations per field. `class_name` NULL: the class
+ * is found as in weft_model_read. */
 weft_status weft_model_read_as(const char *class_name, const json_t *json,
-                               const weft_places *places, weft_model *model);
-/* Of a class, every field at its default. */
+                               const weft_config_locations *locations, weft_model *model);
+/* Sets *model to a model of the class with every field at its default. */
 weft_status weft_model_default(const char *class_name, weft_model *model);
-/* `path` is a config.json, the folder that holds one, or the name of a published size. */
+/* Opens a model. `path` is a config.json, its folder, or the name of a published size. */
 weft_status weft_model_open(const char *path, weft_model *model);
-/* The same, of this role; an error says what stands there instead. */
+/* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. */
 weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model);
-/* The model of this role in a pipeline's folder: it stands in its family's own. `path`
- * (heap, on success): that folder. */
+/* Opens the model of this role in the folder of a pipeline. The model's folder has the name of its
+ * family's scope. On success *path is that folder (heap, owned by the caller). */
 weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path,
                                weft_model *model);
 json_t *weft_model_write(const weft_model *model);           /* new reference */
 const char *weft_model_class(const weft_model *model);       /* "WanTransformer3DModel", ... */
 const weft_family *weft_family_find(const char *class_name); /* NULL: none */
-/* "AutoencoderKLWan, ..." of a role. */
+/* Appends the classes of a role: "AutoencoderKLWan, ...". */
 void weft_family_list(weft_role role, weft_buf *out);
 
 weft_grid weft_model_grid(const weft_model *model);
-weft_statistics *weft_model_statistics(weft_model *model); /* an autoencoder's, in its config */
-/* How it is told frames that are given. */
-weft_given_frames weft_model_given(const weft_model *model);
-/* Channels of the latents that are denoised: without those that follow them. */
+/* autoencoders; borrowed from the config */
+weft_statistics *weft_model_statistics(weft_model *model);
+/* Returns how the model takes given frames. */
+weft_frame_condition weft_model_takes_port(const weft_model *model);
+/* Returns the channels of the denoised latents, without the channels of image conditioning. */
 int64_t weft_model_denoised(const weft_model *model);
-/* An autoencoder's config: mean and deviation of its latents are those of the grid. */
+/* Sets mean and deviation in an autoencoder's config to the values of the grid. */
 void weft_model_set_statistics(weft_model *model, const weft_grid *grid);
 weft_text_shape weft_model_text(const weft_model *model);
 bool weft_model_has(const weft_model *model, weft_port port);
-/* It has the port, and this config has a use for it. */
+/* Returns true if the model has the port and this config uses the port. */
 bool weft_model_takes(const weft_model *model, weft_port port);
-/* WEFT_E_UNSUPPORTED where the model takes an input that is not in `given`, which weft's verb `who`
- * has nothing for. */
-weft_status weft_model_accepts(const weft_model *model, const weft_port *given, int count,
+/* Returns WEFT_E_UNSUPPORTED if the model needs an input that is not in `provided`. `who` is weft's
+ * verb for the error message. */
+weft_status weft_model_accepts(const weft_model *model, const weft_port *provided, int count,
                                const char *who);
 weft_shape weft_model_shape(const weft_model *model, const weft_model_size *size, weft_port port);
 
-/* An input of the graph for `port`, named <prefix><port's name>. */
+/* Adds an input for `port` to the graph, named <prefix><port's name>. */
 weft_value weft_model_input(weft_graph *g, const weft_model *model, const weft_model_size *size,
                             weft_port port, const char *prefix);
-/* One call, in the family's scope with `scoped` (as where several models are in one graph). */
+/* Adds one call of the model to the graph. `scoped`: in the family's scope, for graphs with several
+ * models. */
 void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, bool scoped,
                      weft_ports *ports);
-/* What a denoiser that was called answers, as processes and samplers mean it: of twice the channels
- * the second half is a variance, which no sampler here asks. */
+/* Returns the prediction of a called denoiser with the sign that noise processes and samplers
+ * expect. If the prediction has twice the channels, the second half is a variance and is
+ * dropped. */
 weft_value weft_model_answer(weft_graph *g, const weft_model *model, const weft_ports *called);
 
-/* The whole forward graph for one size, inputs and outputs named as their ports; `scoped` as above.
- * An autoencoder is encoded, sampled (mean + exp(logvar / 2) noise) and decoded; its
- * "reconstruction" is clamped. */
+/* Builds the complete forward graph for one size, with inputs and outputs named after their ports.
+ * `scoped`: as in weft_model_call. An autoencoder encodes, samples (mean + exp(logvar / 2) noise)
+ * and decodes. Its "reconstruction" is clamped if the family's `clamps` is set. */
 void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size,
                       bool scoped);
-/* The smallest size that the model takes: to learn its parameters. */
+/* Returns the smallest size that the model accepts, for graphs that only list the parameters. */
 weft_model_size weft_model_smallest(const weft_model *model);
+
+const char *weft_role_name(weft_role role); /* "denoiser", ... */
+/* clang-format on */
+const char *weft_port_name(weft_port port); /* "latents", ... */
+bool weft_port_is_video(weft_port port);    /* (B,T,Y,X,C) here, (B,C,T,Y,X) in references */
+weft_dtype weft_port_dtype(weft_port port);
+weft_ports weft_ports_none(void);
+extern const weft_port_row weft_autoencoder_ports[WEFT_AUTOENCODER_PORTS];
+/* Sets mean and log variance of the posterior from the encoder output `moments` (B,T,Y,X,2C). The
+ * log variance is clamped to [-30, 20]. */
+void weft_ports_set_posterior(weft_graph *g, weft_value moments, weft_ports *p);
+/* Shapes of common inputs. Autoencoder: from the channels of its video and its latents. Denoiser
+ * (latents, timestep, text and text mask): from the latent channels and the text width. */
+weft_shape weft_autoencoder_shape(const weft_model_size *s, weft_port port, int64_t channels,
+                                  int64_t latents);
+weft_shape weft_denoiser_shape(const weft_model_size *s, weft_port port, int64_t latents,
+                               int64_t text);
+/* Returns the index of a latent frame's first value in the grid's mean and deviation. */
+int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame);
+/* Returns an error at `at` if the grid lacks statistics for `latent_frames` frames. */
+weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_frames,
+                                       const weft_message_fields *at);
+/* Conversions between frames and latent frames, rounded to the nearest supported number, at least
+ * 1. */
+int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames);
+int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames);
+bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames);
+/* Returns the supported number of frames nearest to `frames`. */
+int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames);
+/* Formats the supported numbers of frames: "1 + 4 n", "4 n" or "n". */
+const char *weft_grid_rule(const weft_grid *grid, char text[32]);
 
 #endif

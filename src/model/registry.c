@@ -1,4 +1,6 @@
-/* The families. To add one: its file, and its line here. */
+/* List of the families. A new family needs its own file and a line here. */
+#include "model/registry.h"
+
 #include "model/family.h"
 
 extern const weft_family weft_family_sd_vae, weft_family_hunyuan_vae, weft_family_cogvideox_vae,
@@ -35,12 +37,13 @@ const weft_family *const weft_families[] = {
     &weft_family_hunyuan_dit,       /* HunyuanDiT2DModel */
     &weft_family_unet_2d,           /* UNet2DConditionModel */
     &weft_family_allegro_dit,       /* AllegroTransformer3DModel */
-    &weft_family_opensoraplan_dit,  /* OpenSoraT2V_v1_3; behind Allegro, whose names it has */
-    &weft_family_hidream_dit,       /* HiDreamImageTransformer2DModel */
-    &weft_family_flux_dit,          /* FluxTransformer2DModel */
-    &weft_family_moe_dit,           /* WeftMoeTransformer3DModel */
+    /* OpenSoraT2V_v1_3; must follow Allegro, which has the same names */
+    &weft_family_opensoraplan_dit,
+    &weft_family_hidream_dit, /* HiDreamImageTransformer2DModel */
+    &weft_family_flux_dit,    /* FluxTransformer2DModel */
+    &weft_family_moe_dit,     /* WeftMoeTransformer3DModel */
 
-    /* encoders of text and images */
+    /* text and image encoders */
     &weft_family_umt5,                  /* UMT5EncoderModel      */
     &weft_family_t5,                    /* T5EncoderModel        */
     &weft_family_clip_text_projected,   /* CLIPTextModelWithProjection   */

@@ -5,25 +5,26 @@
 
 static const char *const sides[3] = {"frames", "height", "width"};
 
-weft_status weft_tile_parse(const char *text, const char *where, const char *also, weft_tile *tile)
+weft_status weft_tile_parse(const char *text, weft_message_class kind,
+                            const weft_message_fields *at, const char *also, weft_tile *tile)
 {
     long long width, height, overlap = 0;
-    int end = 0, behind = 0;
+    int end = 0, overlap_end = 0;
     if (!strcmp(text, "on") || !strcmp(text, "off")) {
         *tile = (weft_tile){.on = text[1] == 'n'};
         return WEFT_OK;
     }
     const bool sizes = sscanf(text, "%lldx%lld%n", &width, &height, &end) == 2 && end > 0;
-    const bool overlaps = sizes && sscanf(text + end, "+%lld%n", &overlap, &behind) == 1;
-    if (!sizes || text[end + behind] || width < 1 || height < 1 || width > 65536 ||
+    const bool overlaps = sizes && sscanf(text + end, "+%lld%n", &overlap, &overlap_end) == 1;
+    if (!sizes || text[end + overlap_end] || width < 1 || height < 1 || width > 65536 ||
         height > 65536 || overlap < 0)
-        return weft_fail(WEFT_E_ARG,
-                         "%s %s: known are %son, off, and WIDTHxHEIGHT in pixels, with +OVERLAP "
-                         "behind it if you like (256x256+64)",
-                         where, text, also);
+        return weft_error(kind, at,
+                          "%s is not a tile size; use %son, off, or WIDTHxHEIGHT in pixels, with "
+                          "+OVERLAP after it if needed (256x256+64)",
+                          text, also);
     if (overlaps && (overlap >= width || overlap >= height))
-        return weft_fail(WEFT_E_ARG, "%s %s: tiles of %lld pixels cannot overlap by %lld", where,
-                         text, width < height ? width : height, overlap);
+        return weft_error(kind, at, "%s: tiles of %lld pixels cannot overlap by %lld", text,
+                          width < height ? width : height, overlap);
     *tile = (weft_tile){.on = true, .size = {0, height, width}};
     if (overlaps) {
         tile->step[1] = height - overlap;
@@ -32,22 +33,23 @@ weft_status weft_tile_parse(const char *text, const char *where, const char *als
     return WEFT_OK;
 }
 
-/* Sizes and steps in pixels, the family's own where nothing is asked for. */
-static void settle(const weft_tile_rule *rule, const weft_tile *asked, const int64_t factor[3],
-                   int64_t size[3], int64_t step[3])
+/* Sizes and steps in pixels. 0 in `asked`: the family's own. */
+static void resolve_sizes(const weft_tile_rule *rule, const weft_tile *asked,
+                          const int64_t factor[3], int64_t size[3], int64_t step[3])
 {
     for (int i = 0; i < 3; i++) {
         size[i] = asked->size[i] ? asked->size[i] : rule->size[i];
         step[i] = asked->step[i] ? asked->step[i] : rule->step[i];
         if (!asked->size[i] || asked->step[i] || !rule->size[i])
             continue;
-        /* another size: as much of it overlaps, in whole latents */
+        /* another size: keeps the overlap ratio, in units of complete latents */
         step[i] = size[i] * rule->step[i] / rule->size[i] / factor[i] * factor[i];
         step[i] = step[i] ? step[i] : factor[i];
     }
 }
 
-/* A part of a tile, rounded down each time: how references with an overlap factor count. */
+/* Tile side from an overlap ratio, rounded down each time, as references with an overlap factor
+ * do. */
 static void by_parts(int64_t size, int64_t step, int64_t factor, bool decoder, weft_tile_side *side)
 {
     const double part = (double)(size - step) / (double)size;
@@ -56,15 +58,15 @@ static void by_parts(int64_t size, int64_t step, int64_t factor, bool decoder, w
     side->size = from;
     side->step = (int64_t)((double)from * (1 - part));
     side->blend = (int64_t)((double)to * part);
-    side->keep = to - side->blend;
+    side->out_step = to - side->blend;
 }
 
-/* A decoder's `cell` pixels come out as one with more channels, and an encoder's go in so: there
- * sizes are counted in cells. */
+/* Tile side from a step. `cell` pixels of a side are packed into channels, at the output of a
+ * decoder and the input of an encoder. Sizes there are counted in cells. */
 static void by_steps(int64_t size, int64_t step, int64_t factor, int64_t cell, bool decoder,
                      weft_tile_side *side)
 {
-    const int64_t own = factor / cell; /* cells of a latent */
+    const int64_t own = factor / cell; /* cells per latent */
     if (decoder)
         *side = (weft_tile_side){size / factor, step / factor, (size / cell - step / cell) * cell,
                                  step / cell * cell};
@@ -80,32 +82,33 @@ static void in_time(int64_t size, int64_t step, int64_t factor, bool decoder, we
         *side = (weft_tile_side){size + 1, step, size / factor - step / factor, step / factor};
 }
 
-/* Tiles of whole latents (an encoder takes nothing else) that cover all and leave no gap. */
+/* Checks that tiles consist of complete latents, which encoders require, and cover the video
+ * without gaps. */
 static weft_status check(const weft_tiling *t, int i, bool decoder, bool parts, int64_t factor,
                          int64_t size, int64_t step)
 {
     const weft_tile_side *s = &t->side[i];
     const int64_t last = weft_tiling_count(t, i) - 1, rest = weft_tiling_length(t, i, last);
-    const int64_t covered = last * s->keep + weft_tiling_made(t, i, rest);
-    if (s->size < 1 || s->step < 1 || s->keep < 1 || s->blend < 0 || step > size)
-        return weft_fail(
-            WEFT_E_ARG,
-            "tiles of %lld in %s with %lld from one to the next: a tile needs %lld and "
-            "more, and a step from %lld to the tile's size",
-            (long long)size, sides[i], (long long)step, (long long)factor, (long long)factor);
+    const int64_t covered = last * s->out_step + weft_tiling_made(t, i, rest);
+    if (s->size < 1 || s->step < 1 || s->out_step < 1 || s->blend < 0 || step > size)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(size)),
+                          "tiles of %" PRId64 " in %s, one every %" PRId64
+                          ", cannot be used. A tile needs at "
+                          "least %" PRId64 ", and the step is from %" PRId64 " to the tile's size.",
+                          size, sides[i], step, factor, factor);
     if (!decoder && (s->size - (i == 0)) % factor + s->step % factor)
-        return weft_fail(WEFT_E_ARG,
-                         "tiles of %lld in %s, %lld from one to the next: this encoder takes "
-                         "multiples of %lld",
-                         (long long)size, sides[i], (long long)step, (long long)factor);
-    /* a reference that takes parts of tiles lays those that do not fit into a larger picture */
-    const bool apart = parts && i && s->keep * t->down[i] != s->step * t->up[i];
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(size)),
+                          "tiles of %" PRId64 " in %s, one every %" PRId64
+                          ": this encoder needs multiples of %" PRId64,
+                          size, sides[i], step, factor);
+    /* if the steps do not match, references with an overlap ratio give a larger output */
+    const bool apart = parts && i && s->out_step * t->down[i] != s->step * t->up[i];
     return i == 0 || (covered >= t->out[i] && !apart)
                ? WEFT_OK
-               : weft_fail(WEFT_E_ARG,
-                           "tiles of %lld in %s, %lld from one to the next, do not lie close: take "
-                           "multiples of %lld",
-                           (long long)size, sides[i], (long long)step, (long long)factor);
+               : weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(size)),
+                            "tiles of %" PRId64 " in %s, one every %" PRId64
+                            ", leave gaps; use multiples of %" PRId64,
+                            size, sides[i], step, factor);
 }
 
 weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool decoder,
@@ -116,9 +119,10 @@ weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool
     weft_tiling t = {.causal = grid.causal, .cell = decoder && grid.cell ? grid.cell : 1};
     int64_t size[3], step[3];
     if (asked->size[0] && !rule->size[0])
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s is not taken in tiles of time; leave out frames",
-                         weft_model_class(model));
-    settle(rule, asked, grid.factor, size, step);
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_NOWHERE,
+                          "%s cannot be tiled in time; give no tile size in frames",
+                          weft_model_class(model));
+    resolve_sizes(rule, asked, grid.factor, size, step);
     for (int i = 0; i < 3; i++) {
         const int64_t latents =
             i ? pixels[i] / grid.factor[i] : weft_grid_latent_frames(&grid, pixels[i]);
@@ -134,9 +138,9 @@ weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool
             by_steps(size[i], step[i], grid.factor[i], grid.cell ? grid.cell : 1, decoder,
                      &t.side[i]);
     }
-    for (int i = 1; i < 3; i++) { /* no tile has more to keep than comes out of it */
+    for (int i = 1; i < 3; i++) { /* limits the kept extent to the output of a tile */
         const int64_t made = weft_tiling_made(&t, i, t.side[i].size);
-        t.side[i].keep = t.side[i].keep < made ? t.side[i].keep : made;
+        t.side[i].out_step = t.side[i].out_step < made ? t.side[i].out_step : made;
     }
     t.in_time = size[0] > 0 && t.in[0] > t.side[0].size - 1;
     t.in_space = asked->on && (t.in[1] > t.side[1].size || t.in[2] > t.side[2].size);

@@ -1,10 +1,11 @@
-#include "model/split.h"
+#include "model/tp_recipes.h"
 
 /* clang-format off */
 #define TOKENS {WEFT_S, 1}
 #define ALL {WEFT_R, 0}
-/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward
- * by columns, the ones behind them by rows, whose sums lie `behind` them. */
+/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first feed-forward linear are
+ * split by columns, the following linears by rows. The variadic arguments give the layout of the
+ * row-split linears' reduced outputs. */
 #define COLUMNS(name, axis)                                      \
     {name ".weight",                axis, {WEFT_S, 0}, .optional = true}, \
     {name ".bias",                  axis, {WEFT_S, 0}, .optional = true}
@@ -22,11 +23,11 @@
     ROWS("*attn*.to_out.0", axis, __VA_ARGS__),                       \
     ROWS("*attn*.to_add_out", axis, __VA_ARGS__),                     \
     ROWS("*ff*.net.2", axis, __VA_ARGS__)
-/* Norms of q and k over all heads: with their weights split they become a sum over ranks. */
+/* Norms of q and k over all heads: with split weights, the norm needs a sum over ranks. */
 #define NORMS(axis)                                              \
     {"*attn*.norm_q.weight",        axis, {WEFT_S, 0}},          \
     {"*attn*.norm_k.weight",        axis, {WEFT_S, 0}}
-/* Tokens are split from the first norm on. */
+/* Tokens are split from the first norm onward. */
 #define SEQUENCE(axis)                                           \
     {"*blocks.*:layer_norm",        axis, TOKENS, .optional = true}, \
     {"*blocks.*norm*:rms_norm",     axis, TOKENS, .optional = true}
@@ -34,28 +35,28 @@
 static const weft_recipe_row tp_rows[] = {TENSOR_PARALLEL("tp", ALL)},
                              tp_norm_rows[] = {NORMS("tp"), TENSOR_PARALLEL("tp", ALL)};
 
-/* Tensor parallel with sequence parallelism between (Korthikanti et al., MLSys'23). */
+/* Tensor parallel with sequence parallelism (Korthikanti et al., MLSys'23). */
 static const weft_recipe_row sp_rows[] = {TENSOR_PARALLEL("sp", TOKENS), SEQUENCE("sp")},
                              sp_norm_rows[] = {NORMS("sp"), TENSOR_PARALLEL("sp", TOKENS),
                                                SEQUENCE("sp")};
 
-/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): around attention an all-to-all turns the
- * split of tokens into one of heads and back. */
+/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): an all-to-all before attention turns the
+ * split of tokens into a split of heads, and another one turns it back. */
 static const weft_recipe_row cp_rows[] = {
     SEQUENCE("cp"),
     {"*attn*:attention",            "cp", TOKENS},
 };
 
-/* Keys and values go round (Liu et al., Ring Attention); the text's are on every rank. */
+/* Keys and values circulate (Liu et al., Ring Attention). Every rank has the text's keys and
+ * values. */
 static const weft_recipe_row ring_rows[] = {
     SEQUENCE("ring"),
     {"*attn1*:attention",           "ring", TOKENS, .by = "ring"},
     {"*attn*:attention",            "ring", TOKENS},
 };
 
-/* Attention to the tokens of several streams at once: keys and values of the longest stream
- * go round, those of the others are on every rank (pass/shard.c). The text's own blocks are as
- * short. */
+/* Joint attention of several streams: keys and values of the longest stream circulate, and every
+ * rank has those of the other streams (shard.c). The text's own blocks work the same way. */
 static const weft_recipe_row joint_ring_rows[] = {
     SEQUENCE("ring"),
     {"*refiner_blocks.*attn*:attention", "ring", TOKENS, .optional = true},
@@ -63,22 +64,22 @@ static const weft_recipe_row joint_ring_rows[] = {
     {"*blocks.*attn*:attention",    "ring", TOKENS, .by = "ring"},
 };
 
-/* Between a spatial and a temporal block an all-to-all turns the split of frames into one of places
- * in a frame, and back (Zhao et al., dynamic sequence parallelism). */
+/* An all-to-all between a spatial and a temporal block turns the split of frames into a split of
+ * positions in a frame, and back (Zhao et al., dynamic sequence parallelism). */
 #define PIECE(name, axis, late) \
     {name, axis, {WEFT_S, 2}, .optional = true, .held = late, .piece = true}
 #define GROUPS(temporal, spatial, axis)                                                       \
     {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SPACE},                      \
     {spatial ":layer_norm",         axis, TOKENS, .cut = WEFT_CUT_TIME},                       \
-    /* of slices: what a layer begins with, and what goes from one to the next (pass/slice.c) */ \
+    /* layer slices: first input of a layer, and the value between layers (layer_slices.c) */      \
     {"*enter:slice",               axis, TOKENS, .optional = true},                           \
     {"*enter:pad",                 axis, TOKENS, .optional = true},                           \
     PIECE("*exchange:slice", axis, false),                                                    \
     PIECE("*exchange:pad",   axis, false),                                                    \
     PIECE("*late:slice",     axis, true),                                                     \
     PIECE("*late:pad",       axis, true)
-/* Or places are split in both: a spatial layer's attention turns them into heads, or its keys go
- * round. */
+/* Alternative: positions are split in both kinds of blocks. In a spatial layer, attention splits
+ * heads instead, or its keys circulate. */
 #define PLACES {WEFT_S, 2}
 #define IN_PLACES(temporal, spatial, self, cross, axis, ...)                                  \
     {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SAMPLES},                    \
@@ -101,9 +102,9 @@ static const weft_recipe_row
     stdit_rows[] = {GROUPS("*temporal_blocks.*", "*spatial_blocks.*", "cp")},
     latte_rows[] = {GROUPS("*temporal_transformer_blocks.*", "*transformer_blocks.*", "cp")};
 
-/* Tensor parallel of STDiT3. Layers that make q, k and v, or k and v, at once keep their weight in
- * parts of rows, which are not those of heads; it is gathered, and a rank takes its heads of each
- * (pass/shard.c). */
+/* Tensor parallel of STDiT3. A fused q, k, v or k, v weight is split by rows that do not match
+ * heads. The weight is gathered, and each rank takes its heads of q, k and v
+ * (transform/sharding/shard.c). */
 #define GATHERED(name) {name ".weight", "tp", {WEFT_S, 0}, .gather = true, .params = true}, \
     {name ".bias", "tp", {WEFT_S, 0}, .gather = true, .params = true, .optional = true},  \
     {name ":columns", "tp", ALL, .optional = true},                                       \
@@ -118,14 +119,14 @@ static const weft_recipe_row stdit_tp_rows[] = {
     {"*", "tp", ALL, .params = true, .optional = true},
 };
 
-/* Experts whole on their ranks: samples are split as over dp, and tokens go to their experts and
- * back (Lepikhin et al., GShard). */
+/* Unsplit experts on their ranks: samples are split as over dp, and tokens are sent to their
+ * experts and back (Lepikhin et al., GShard). */
 static const weft_recipe_row experts_rows[] = {
     {"batch.*",                     "ep", {WEFT_S, 0}},
     {"*.experts.*.weight",          "ep", {WEFT_S, 0}, .params = true},
-    {"*.experts.*.w2:expert_matmul", "ep", {WEFT_S, 1}}, /* back to their samples */
+    {"*.experts.*.w2:expert_matmul", "ep", {WEFT_S, 1}}, /* back to the samples */
 };
-/* Or every expert's width in parts, and that of the shared one. */
+/* Alternative: the width of every expert, and of the shared one, is split. */
 #define WIDTHS(axis)                                                          \
     {"*.experts.*.w1.weight",        axis, {WEFT_S, 1}, .optional = true},    \
     {"*.experts.*.w3.weight",        axis, {WEFT_S, 1}, .optional = true},    \
@@ -147,16 +148,16 @@ static const weft_recipe_list
     sp      = LIST("sp",   "tensor parallel, tokens in between",  sp_rows),
     joint_ring = LIST("ring", "context parallel, keys go round",  joint_ring_rows),
     stdit_tp   = LIST("tp",   "tensor parallel",                  stdit_tp_rows),
-    stdit   = LIST("cp",   "context parallel, frames into places", stdit_rows),
-    latte   = LIST("cp",   "context parallel, frames into places", latte_rows),
-    stdit_heads = LIST("heads", "context parallel, places into heads",  stdit_heads_rows),
+    stdit   = LIST("cp",   "context parallel, frames into positions", stdit_rows),
+    latte   = LIST("cp",   "context parallel, frames into positions", latte_rows),
+    stdit_heads = LIST("heads", "context parallel, positions into heads",  stdit_heads_rows),
     stdit_ring  = LIST("ring",  "context parallel, keys go round",      stdit_ring_rows),
-    latte_heads = LIST("heads", "context parallel, places into heads",  latte_heads_rows),
+    latte_heads = LIST("heads", "context parallel, positions into heads",  latte_heads_rows),
     latte_ring  = LIST("ring",  "context parallel, keys go round",      latte_ring_rows),
     sp_norm = LIST("sp",   "tensor parallel, tokens in between",  sp_norm_rows);
 
 const weft_recipe_list
-    weft_split_experts    = LIST("ep", "experts, tokens go to them and back", experts_rows),
+    weft_split_experts    = LIST("ep", "expert parallel, tokens are sent",    experts_rows),
     weft_split_experts_tp = LIST("tp", "tensor parallel",                     experts_tp_rows),
     weft_split_experts_sp = LIST("sp", "tensor parallel, tokens in between",  experts_sp_rows);
 

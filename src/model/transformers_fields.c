@@ -1,4 +1,6 @@
-/* Fields that every config.json of the transformers library may have and no encoder reads. */
+/* Fields that any config.json of the transformers library may have and that no encoder reads. */
+#include "model/transformers_fields.h"
+
 #include "model/family.h"
 
 #include <stddef.h>
@@ -16,7 +18,7 @@ const weft_unused_field weft_transformers_unused[] = {
     {"attention_dropout"}, {"attention_probs_dropout_prob"}, {"classifier_dropout"}, {"dropout"},
     {"dropout_rate"}, {"hidden_dropout_prob"}, {"initializer_factor"}, {"initializer_range"},
     {"layerdrop"}, {"tf_legacy_loss"},
-    /* heads, decoders and tasks, which an encoder does not run */
+    /* heads, decoders and tasks, which an encoder does not use */
     {"decoder_start_token_id"}, {"finetuning_task"}, {"id2label"}, {"is_encoder_decoder"},
     {"label2id"}, {"num_labels"}, {"prefix"}, {"problem_type"}, {"task_specific_params"},
     {"tie_encoder_decoder"}, {"tie_word_embeddings"},

@@ -1,5 +1,6 @@
 #include "nn/experts.h"
 
+#include "graph/builder_helpers.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ weft_value weft_nn_swiglu(weft_graph *g, weft_value x, int64_t inner)
 
 /* ---- the gate ------------------------------------------------------------------------------ */
 
-/* scores (B,S,E) and the ids (B,S,k) that they choose */
+/* Computes scores (B,S,E) and returns the ids (B,S,k) of the chosen experts. */
 static weft_value choose(weft_graph *g, const weft_nn_experts *c, weft_value x, weft_value *scores)
 {
     const int64_t width = weft_dim(g, x, 2);
@@ -29,13 +30,13 @@ static weft_value choose(weft_graph *g, const weft_nn_experts *c, weft_value x, 
     if (c->corrected)
         in[1] = weft_buffer(g, "e_score_correction_bias", WEFT_F32, WEFT_SHAPE(c->experts),
                             (weft_init){.kind = WEFT_INIT_ZERO});
-    const weft_attr_top_k attr = {c->active, c->groups, c->groups ? c->kept : 0};
+    const weft_attr_top_k attr = {c->active, c->groups, c->groups ? c->top_groups : 0};
     const weft_value ids = weft_emit(g, WEFT_OP_TOP_K, in, c->corrected ? 2 : 1, &attr);
     weft_graph_pop(g);
     return ids;
 }
 
-/* (B,S,k,1) */
+/* Weights (B,S,k,1) of the chosen experts. */
 static weft_value weights_of(weft_graph *g, const weft_nn_experts *c, weft_value scores,
                              weft_value ids)
 {
@@ -49,7 +50,7 @@ static weft_value weights_of(weft_graph *g, const weft_nn_experts *c, weft_value
 
 /* ---- the experts --------------------------------------------------------------------------- */
 
-/* Rows by the weights of their experts: a stack (E,out,in). */
+/* Multiplies each row by the weight of its expert, from a stack (E,out,in). */
 static weft_value project(weft_graph *g, const weft_nn_experts *c, const char *name, weft_value x,
                           int64_t out, weft_value ids, bool by_expert)
 {
@@ -63,7 +64,7 @@ static weft_value project(weft_graph *g, const weft_nn_experts *c, const char *n
     return y;
 }
 
-/* Places of one expert for a sample of so many tokens; 0: one for each. */
+/* Slots of one expert for a sample of `tokens` tokens. 0: a slot for every token. */
 static int64_t slots_of(const weft_nn_experts *c, int64_t tokens)
 {
     const double even = (double)(c->active * tokens) / (double)c->experts;
@@ -71,9 +72,9 @@ static int64_t slots_of(const weft_nn_experts *c, int64_t tokens)
     return slots < tokens ? slots : 0;
 }
 
-/* ---- how even it is ------------------------------------------------------------------------ */
+/* ---- load balance -------------------------------------------------------------------------- */
 
-/* Of (B,1,E): the mean over samples of each one's largest. */
+/* Mean over samples of the largest item of x (B,1,E). */
 static weft_value mean_of_largest(weft_graph *g, weft_value x)
 {
     const weft_attr_top_k one = {.count = 1};
@@ -82,7 +83,7 @@ static weft_value mean_of_largest(weft_graph *g, weft_value x)
 }
 
 static void measure(weft_graph *g, const weft_nn_experts *c, weft_value scores, weft_value ids,
-                    weft_value places, weft_nn_load *load)
+                    weft_value slots, weft_nn_load *load)
 {
     const int64_t batch = weft_dim(g, ids, 0), tokens = weft_dim(g, ids, 1);
     const double even = (double)c->experts / (double)c->active;
@@ -97,10 +98,10 @@ static void measure(weft_graph *g, const weft_nn_experts *c, weft_value scores, 
     load->balance = weft_affine(g, weft_mean_all(g, product), (double)c->experts, 0);
     load->fullest = mean_of_largest(g, share);
     load->dropped = weft_fill(g, WEFT_F32, WEFT_SCALAR, 0);
-    if (!weft_value_ok(places))
+    if (!weft_value_ok(slots))
         return;
     const weft_value full =
-        weft_clamp(g, weft_affine(g, weft_cast(g, places, WEFT_F32), 1, 1), 0, 1);
+        weft_clamp(g, weft_affine(g, weft_cast(g, slots, WEFT_F32), 1, 1), 0, 1);
     load->dropped =
         weft_affine(g, weft_sum_all(g, full), -1 / (double)(batch * tokens * c->active), 1);
 }
@@ -112,15 +113,15 @@ weft_value weft_nn_experts_of(weft_graph *g, const weft_nn_experts *c, weft_valu
         return WEFT_NONE;
     const int64_t batch = weft_dim(g, x, 0), tokens = weft_dim(g, x, 1), width = weft_dim(g, x, 2);
     const weft_attr_experts attr = {c->experts, slots_of(c, tokens)};
-    weft_value scores, places = WEFT_NONE;
+    weft_value scores, slots = WEFT_NONE;
     const weft_value ids = choose(g, c, x, &scores), weights = weights_of(g, c, scores, ids);
     weft_value rows = weft_reshape(g, x, WEFT_SHAPE(batch, tokens, 1, width));
     const bool limited = attr.slots > 0;
     if (limited) {
-        places = weft_emit(g, WEFT_OP_EXPERT_SLOTS, &ids, 1, &attr);
+        slots = weft_emit(g, WEFT_OP_EXPERT_SLOTS, &ids, 1, &attr);
         rows = weft_emit(g, WEFT_OP_DISPATCH, (weft_value[]){rows, ids}, 2, &attr);
     }
-    const weft_value by = limited ? places : ids;
+    const weft_value by = limited ? slots : ids;
     const weft_value gate =
         weft_unary(g, WEFT_OP_SILU, project(g, c, "w1", rows, c->inner, by, limited));
     const weft_value h = weft_mul(g, gate, project(g, c, "w3", rows, c->inner, by, limited));
@@ -130,7 +131,7 @@ weft_value weft_nn_experts_of(weft_graph *g, const weft_nn_experts *c, weft_valu
     y = weft_sum(g, weft_mul(g, y, weights), 1u << 2);
     y = weft_reshape(g, y, WEFT_SHAPE(batch, tokens, width));
     if (load)
-        measure(g, c, scores, ids, places, load);
+        measure(g, c, scores, ids, slots, load);
     if (!c->shared)
         return y;
     weft_graph_push(g, "shared_experts");

@@ -1,5 +1,7 @@
 #include "nn/nn.h"
 
+#include "graph/builder_helpers.h"
+
 #include <math.h>
 
 int64_t weft_dim(const weft_graph *g, weft_value v, int d)
@@ -109,16 +111,17 @@ weft_value weft_nn_group_plain(weft_graph *g, weft_value x, int64_t groups, doub
 {
     const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
                   w = weft_dim(g, x, 3), c = weft_dim(g, x, 4), each = c / groups;
-    const int64_t parts = each_frame ? t : 1, places = each_frame ? y * w : t * y * w;
+    const int64_t parts = each_frame ? t : 1, positions = each_frame ? y * w : t * y * w;
     if (c % groups)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld channels do not divide into %lld groups",
-                               (long long)c, (long long)groups);
-    /* a group's numbers side by side: a row of a layer norm */
-    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, places, groups, each));
+        return weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE,
+                               "%" PRId64 " channels do not divide into %" PRId64 " groups", c,
+                               groups);
+    /* Moves the values of a group into one row, so that a layer norm applies. */
+    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, positions, groups, each));
     x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
-    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, groups, places * each));
+    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, groups, positions * each));
     x = weft_nn_plain_norm(g, x, eps);
-    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, groups, places, each));
+    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, groups, positions, each));
     x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
     return weft_reshape(g, x, WEFT_SHAPE(b, t, y, w, c));
 }
@@ -177,7 +180,7 @@ static weft_value conv(weft_graph *g, weft_value x, weft_value weight, weft_valu
                      weft_value_ok(bias) ? 3 : 2, &attr);
 }
 
-/* In its public form, used as (O,I,T,Y,X). */
+/* Weight in its public shape, returned as (O,I,T,Y,X). */
 static weft_value conv_weight(weft_graph *g, int64_t out, int64_t in, const int64_t k[3],
                               weft_patch_form form)
 {
@@ -219,9 +222,9 @@ void weft_nn_count_tokens(weft_graph *g, weft_value latents, const int64_t patch
         const int64_t extent = weft_dim(g, latents, 1 + i);
         size[i] = extent / patch[i];
         if (extent % patch[i])
-            weft_graph_fail(g, WEFT_E_SHAPE, "latent %s %lld is not a multiple of the patch %lld",
-                            (const char *[]){"frames", "height", "width"}[i], (long long)extent,
-                            (long long)patch[i]);
+            weft_graph_fail(g, WEFT_MSG_GRAPH_SHAPE,
+                            "latent %s %" PRId64 " is not a multiple of the patch %" PRId64,
+                            (const char *[]){"frames", "height", "width"}[i], extent, patch[i]);
     }
 }
 
@@ -247,9 +250,9 @@ weft_value weft_nn_split_heads(weft_graph *g, weft_value x, int64_t heads)
 {
     const int64_t c = weft_dim(g, x, 2);
     if (c % heads)
-        return weft_graph_fail(g, WEFT_E_SHAPE,
-                               "attention: width %lld does not divide into %lld heads",
-                               (long long)c, (long long)heads);
+        return weft_graph_fail(
+            g, WEFT_MSG_GRAPH_SHAPE,
+            "attention: width %" PRId64 " does not divide into %" PRId64 " heads", c, heads);
     return weft_reshape(g, x, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, c / heads));
 }
 
@@ -280,9 +283,9 @@ int64_t weft_nn_skip_padding(int64_t tokens, int64_t n)
     return over ? n * n - over : 0;
 }
 
-/* (B, first, second, ...) with the two exchanged, as `shape`. */
-static weft_value exchange(weft_graph *g, weft_value x, int64_t batch, int64_t first,
-                           int64_t second, weft_shape shape)
+/* Swaps dims 1 and 2 of (B, first, second, ...) and reshapes to `shape`. */
+static weft_value swap_dims(weft_graph *g, weft_value x, int64_t batch, int64_t first,
+                            int64_t second, weft_shape shape)
 {
     const int64_t rest = weft_shape_count(&weft_value_get(g, x)->shape) / (batch * first * second);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, first, second, rest));
@@ -297,7 +300,7 @@ weft_value weft_nn_skip_split(weft_graph *g, weft_value x, int64_t n, bool group
     const int64_t batch = shape.dim[0], tokens = shape.dim[1];
     shape.dim[0] = batch * n;
     shape.dim[1] = tokens / n;
-    return exchange(g, x, batch, grouped ? tokens / (n * n) : tokens / n, n, shape);
+    return swap_dims(g, x, batch, grouped ? tokens / (n * n) : tokens / n, n, shape);
 }
 
 weft_value weft_nn_skip_join(weft_graph *g, weft_value x, int64_t n, bool grouped)
@@ -308,7 +311,7 @@ weft_value weft_nn_skip_join(weft_graph *g, weft_value x, int64_t n, bool groupe
     const int64_t batch = shape.dim[0] / n, tokens = shape.dim[1] * n;
     shape.dim[0] = batch;
     shape.dim[1] = tokens;
-    return exchange(g, x, batch, n, grouped ? tokens / (n * n) : tokens / n, shape);
+    return swap_dims(g, x, batch, n, grouped ? tokens / (n * n) : tokens / n, shape);
 }
 
 void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],
@@ -319,32 +322,33 @@ void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double ori
     const bool upright = rows / columns > tall / wide;
     const double covered[2] = {upright ? tall : rint(wide / columns * rows),
                                upright ? rint(tall / rows * columns) : wide};
-    for (int i = 0; i < 2; i++) { /* from `origin` to one step before the end */
+    for (int i = 0; i < 2; i++) { /* positions from `origin` to one step before the end */
         const double n = (double)grid[i], start = rint(((double)base[i] - covered[i]) / 2);
         origin[i] = start;
         step[i] = n > 1 ? ((start + covered[i]) * (n - 1) / n - start) / (n - 1) : 0;
     }
 }
 
-weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *places, const int *order,
+weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *rope_attr, const int *order,
                          int count)
 {
     weft_value cos_sin[WEFT_MAX_OUTPUTS], part[6];
     int parts = 0;
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, places, cos_sin);
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, rope_attr, cos_sin);
     for (int i = 0; i < count; i++) {
         int64_t first = 0;
         for (int d = 0; d < order[i]; d++)
-            first += places->pairs[d];
+            first += rope_attr->pairs[d];
         for (int sine = 1; sine >= 0; sine--)
-            part[parts++] = weft_slice(g, cos_sin[sine], 1, first, places->pairs[order[i]]);
+            part[parts++] = weft_slice(g, cos_sin[sine], 1, first, rope_attr->pairs[order[i]]);
     }
     return weft_concat(g, part, parts, 1);
 }
 
-weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_sin, bool halves)
+weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_sin,
+                        bool rotate_half)
 {
-    const weft_attr_rope attr = {.halves = halves};
+    const weft_attr_rope attr = {.rotate_half = rotate_half};
     return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, cos_sin[0], cos_sin[1]}, 3, &attr);
 }
 
@@ -430,10 +434,10 @@ weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep)
     if (!weft_value_ok(timestep))
         return timestep;
     weft_shape shape = weft_value_get(g, timestep)->shape, row = {.rank = shape.rank + 1};
-    float *frequency = weft_alloc(half * (int64_t)sizeof(float));
+    float *frequency = weft_calloc(half, sizeof(float));
     if (!frequency)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld frequencies",
-                               (long long)half);
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY,
+                               "out of memory for %" PRId64 " frequencies", half);
     for (int64_t i = 0; i < half; i++)
         frequency[i] = expf((float)-9.210340371976184 * (float)i / (float)half);
     shape.dim[shape.rank++] = 1;
@@ -503,7 +507,7 @@ weft_value weft_nn_channels_last(weft_graph *g, weft_value x, int64_t channels)
     return weft_reshape(g, x, WEFT_SHAPE(batch, tokens, all));
 }
 
-/* Two transposes, so that the batch stays a dim of its own. */
+/* Two transposes keep the batch a separate dim. */
 weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
                            const int64_t patch[3])
 {

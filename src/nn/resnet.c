@@ -1,5 +1,7 @@
 #include "nn/resnet.h"
 
+#include "graph/builder_helpers.h"
+
 #include <stdio.h>
 
 weft_value weft_nn_pad_edge(weft_graph *g, weft_value x, int dim, int64_t before, int64_t after)
@@ -64,7 +66,8 @@ weft_value weft_nn_res_blocks(weft_nn_coder *co, weft_value x, int64_t out, int6
     return x;
 }
 
-/* Queries of each frame, keys of it and those before: q, k, v (B,T,S,C). */
+/* Causal attention by frames for q, k, v (B,T,S,C): a frame attends to itself and to preceding
+ * frames. */
 static weft_value attend_before(weft_graph *g, weft_value q, weft_value k, weft_value v)
 {
     const int64_t b = weft_dim(g, q, 0), t = weft_dim(g, q, 1), s = weft_dim(g, q, 2),

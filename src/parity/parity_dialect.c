@@ -1,11 +1,14 @@
-/* weft parity of files of weights: packed blocks, narrow floats, and one set of weights in many
- * dialects, which must be the same to the bit. */
+/* weft parity of weights files: quantized blocks, narrow floats, and one set of weights under
+ * several key mappings, which must be bitwise identical. */
+#include "parity/parity_dialect.h"
+
 #include "base/config.h"
 #include "base/convert.h"
 #include "base/fs.h"
-#include "cli/parity.h"
 #include "model/adapter.h"
-#include "model/dialect.h"
+#include "model/key_mapping.h"
+#include "parity/parity.h"
+#include "parity/parity_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,16 +17,16 @@
 
 static bool same_bits(const float *a, const float *b, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) /* any NaN is as good as another */
+    for (int64_t i = 0; i < count; i++) /* all NaNs are equal */
         if (memcmp(&a[i], &b[i], sizeof *a) && !(a[i] != a[i] && b[i] != b[i]))
             return false;
     return true;
 }
 
-static weft_status judge_bits(weft_parity *p, const char *name, const float *ours,
-                              const float *theirs, int64_t count)
+static weft_status compare_bits(weft_parity *p, const char *name, const float *actual,
+                                const float *expected, int64_t count)
 {
-    const bool bad = !same_bits(ours, theirs, count);
+    const bool bad = !same_bits(actual, expected, count);
     p->compared++;
     p->failures += bad;
     if (bad || p->verbose)
@@ -31,7 +34,7 @@ static weft_status judge_bits(weft_parity *p, const char *name, const float *our
     return WEFT_OK;
 }
 
-/* raw.TYPE, expanded, against out.TYPE. */
+/* Compares raw.TYPE, dequantized, with out.TYPE. */
 static weft_status compare_blocks(weft_parity *p, const weft_stored_tensor *raw, const char *type)
 {
     const weft_stored_tensor *out;
@@ -42,24 +45,27 @@ static weft_status compare_blocks(weft_parity *p, const weft_stored_tensor *raw,
     packed.packing = weft_packing_find(type);
     packed.dtype = !strcmp(type, "BF16") ? WEFT_BF16 : WEFT_F32;
     if (!packed.packing && packed.dtype == WEFT_F32)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": no such packing", p->file, raw->name);
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = raw->name),
+                          "weft has no packing of the name %s", type);
     packed.rank = 1;
     packed.count = packed.dim[0] = out->count;
     const int64_t bytes = packed.packing
                               ? out->count / packed.packing->elements * packed.packing->bytes
                               : out->count * 2;
     if (bytes != raw->bytes)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld bytes for %lld elements", p->file,
-                         raw->name, (long long)raw->bytes, (long long)out->count);
-    float *ours = weft_alloc(out->count * 4), *theirs = weft_alloc(out->count * 4);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = raw->name, WEFT_NUMBER(raw->bytes)),
+                          "the tensor has %" PRId64 " bytes; %" PRId64 " elements need %" PRId64,
+                          raw->bytes, out->count, bytes);
+    float *actual = weft_alloc(out->count * 4), *expected = weft_alloc(out->count * 4);
     weft_status_code status = WEFT_E_MEMORY;
-    if (ours && theirs) {
-        weft_tensor_to_f32(&packed, ours);
-        weft_tensor_to_f32(out, theirs);
-        status = judge_bits(p, name, ours, theirs, out->count);
+    if (actual && expected) {
+        weft_tensor_to_f32(&packed, actual);
+        weft_tensor_to_f32(out, expected);
+        status = compare_bits(p, name, actual, expected, out->count);
     }
-    weft_free(ours);
-    weft_free(theirs);
+    weft_free(actual);
+    weft_free(expected);
     return status;
 }
 
@@ -83,52 +89,55 @@ static uint32_t e5m2_bits(float x)
 static const struct {
     const char *name;
     uint32_t (*bits)(float);
-} narrow[] = {{"out.f16_bits", f16_bits},
-              {"out.bf16_bits", bf16_bits},
-              {"out.e4m3fn_bits", e4m3_bits},
-              {"out.e5m2_bits", e5m2_bits}};
+} half_formats[] = {{"out.f16_bits", f16_bits},
+                    {"out.bf16_bits", bf16_bits},
+                    {"out.e4m3fn_bits", e4m3_bits},
+                    {"out.e5m2_bits", e5m2_bits}};
 
-/* Bits of in.f32, a NaN's other than its being one left aside. */
-static weft_status compare_narrow(weft_parity *p, int row)
+/* Compares the conversion of in.f32 bitwise. NaN inputs are not compared. */
+static weft_status compare_half_format(weft_parity *p, int row)
 {
-    const weft_stored_tensor *in, *out = weft_tensors_find(p->golden, narrow[row].name);
+    const weft_stored_tensor *in, *out = weft_tensors_find(p->golden, half_formats[row].name);
     if (!out)
         return WEFT_OK;
     WEFT_TRY(weft_parity_need(p, "in.f32", &in));
     if (out->count != in->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not as long as in.f32", p->file, out->name);
-    float *from = weft_alloc(in->count * 4), *ours = weft_alloc(in->count * 4),
-          *theirs = weft_alloc(in->count * 4);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = out->name, WEFT_NUMBER(out->count)),
+                          "the tensor has %" PRId64 " elements, but \"in.f32\" has %" PRId64,
+                          out->count, in->count);
+    float *from = weft_alloc(in->count * 4), *actual = weft_alloc(in->count * 4),
+          *expected = weft_alloc(in->count * 4);
     weft_status_code status = WEFT_E_MEMORY;
-    if (from && ours && theirs) {
+    if (from && actual && expected) {
         const int64_t bytes = out->bytes / out->count;
         weft_tensor_to_f32(in, from);
         for (int64_t i = 0; i < in->count; i++) {
             uint32_t bits = 0;
             memcpy(&bits, (const char *)out->data + i * bytes, (size_t)bytes);
             const bool none = from[i] != from[i];
-            ours[i] = none ? 0 : (float)narrow[row].bits(from[i]);
-            theirs[i] = none ? 0 : (float)bits;
+            actual[i] = none ? 0 : (float)half_formats[row].bits(from[i]);
+            expected[i] = none ? 0 : (float)bits;
         }
-        status = judge_bits(p, narrow[row].name, ours, theirs, in->count);
+        status = compare_bits(p, half_formats[row].name, actual, expected, in->count);
     }
     weft_free(from);
-    weft_free(ours);
-    weft_free(theirs);
+    weft_free(actual);
+    weft_free(expected);
     return status;
 }
 
-/* The value of every code of a byte. */
+/* Compares the value of each of the 256 byte codes. */
 static weft_status compare_table(weft_parity *p, const char *name, float (*value)(uint8_t))
 {
     const weft_stored_tensor *t = weft_tensors_find(p->golden, name);
-    float ours[256], theirs[256];
+    float actual[256], expected[256];
     if (!t || t->count != 256)
         return WEFT_OK;
-    weft_tensor_to_f32(t, theirs);
+    weft_tensor_to_f32(t, expected);
     for (int i = 0; i < 256; i++)
-        ours[i] = value((uint8_t)i);
-    return judge_bits(p, name, ours, theirs, 256);
+        actual[i] = value((uint8_t)i);
+    return compare_bits(p, name, actual, expected, 256);
 }
 
 static bool is_blocks(const json_t *json)
@@ -144,27 +153,27 @@ static weft_status run_blocks(weft_parity *p)
         if (!strncmp(t->name, "raw.", 4))
             WEFT_TRY(compare_blocks(p, t, t->name + 4));
     }
-    for (int i = 0; i < WEFT_COUNT(narrow); i++)
-        WEFT_TRY(compare_narrow(p, i));
+    for (int i = 0; i < WEFT_COUNT(half_formats); i++)
+        WEFT_TRY(compare_half_format(p, i));
     WEFT_TRY(compare_table(p, "table.e4m3fn", weft_f8e4m3_to_f32));
     WEFT_TRY(compare_table(p, "table.e5m2", weft_f8e5m2_to_f32));
-    printf("%s: %d sets of numbers, %d differ\n", p->file, p->compared, p->failures);
+    printf("%s: %d sets of values, %d differ\n", p->file, p->compared, p->failures);
     return WEFT_OK;
 }
 
 const weft_parity_kind weft_parity_blocks = {
     .name = "block formats", .is = is_blocks, .run = run_blocks};
 
-/* ---- dialects ------------------------------------------------------------------------------- */
+/* ---- key mappings -------------------------------------------------------------------------- */
 
-static bool is_dialect(const json_t *json)
+static bool is_mapping(const json_t *json)
 {
     const char *name = json_string_value(json_object_get(json, "_class_name"));
     return name && (!strncmp(name, "dialects of ", 12) || !strncmp(name, "GGUF of ", 8));
 }
 
-/* The golden tensor that a parameter must equal in this file: "KIND.name" where the file's own
- * rounding is told, else "param.name". NULL: none. */
+/* Returns the golden tensor that a parameter of this file must equal. This is "KIND.name" if the
+ * reference has the file's rounding, else "param.name". NULL: none. */
 static const weft_stored_tensor *truth_of(const weft_parity *p, const char *kind, const char *name)
 {
     char full[700];
@@ -174,29 +183,32 @@ static const weft_stored_tensor *truth_of(const weft_parity *p, const char *kind
     return t ? t : weft_tensors_find(p->golden, full);
 }
 
-static weft_status compare_param(weft_parity *p, const char *kind, const weft_stored_tensor *ours)
+static weft_status compare_param(weft_parity *p, const char *kind, const weft_stored_tensor *actual)
 {
-    const weft_stored_tensor *truth = truth_of(p, kind, ours->name);
+    const weft_stored_tensor *truth = truth_of(p, kind, actual->name);
     if (!truth)
-        return WEFT_OK; /* where the truth has samples only, the outputs tell */
-    if (truth->count != ours->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, not %lld", ours->file,
-                         ours->name, (long long)ours->count, (long long)truth->count);
-    float *a = weft_alloc(ours->count * 4), *b = weft_alloc(ours->count * 4);
+        return WEFT_OK; /* sampled reference: the outputs are compared */
+    if (truth->count != actual->count)
+        return weft_error(
+            WEFT_MSG_GOLDEN_SHAPE,
+            WEFT_AT(.file = actual->file, .key = actual->name, WEFT_NUMBER(actual->count)),
+            "the tensor has %" PRId64 " elements; the reference has %" PRId64, actual->count,
+            truth->count);
+    float *a = weft_alloc(actual->count * 4), *b = weft_alloc(actual->count * 4);
     weft_status_code status = WEFT_E_MEMORY;
     if (a && b) {
-        weft_tensor_to_f32(ours, a);
+        weft_tensor_to_f32(actual, a);
         weft_tensor_to_f32(truth, b);
-        for (int64_t i = 0; !strcmp(kind, "f16") && i < ours->count; i++)
-            b[i] = weft_f16_to_f32(weft_f32_to_f16(b[i])); /* small ones lose digits */
-        status = judge_bits(p, ours->name, a, b, ours->count);
+        for (int64_t i = 0; !strcmp(kind, "f16") && i < actual->count; i++)
+            b[i] = weft_f16_to_f32(weft_f32_to_f16(b[i])); /* subnormals lose digits */
+        status = compare_bits(p, actual->name, a, b, actual->count);
     }
     weft_free(a);
     weft_free(b);
     return status;
 }
 
-/* sample61.NAME under the file's own names: every 61st element of what is expanded. */
+/* Compares sample61.NAME, under the file's own names: every 61st dequantized element. */
 static weft_status compare_samples(weft_parity *p, const weft_tensors *file)
 {
     enum { STEP = 61 };
@@ -205,17 +217,17 @@ static weft_status compare_samples(weft_parity *p, const weft_tensors *file)
         char name[700];
         snprintf(name, sizeof name, "sample61.%s", t->name);
         WEFT_TRY(weft_parity_need(p, name, &truth));
-        float *all = weft_alloc(t->count * 4), *theirs = weft_alloc(truth->count * 4);
+        float *all = weft_alloc(t->count * 4), *expected = weft_alloc(truth->count * 4);
         weft_status_code status = WEFT_E_MEMORY;
-        if (all && theirs && truth->count == (t->count + STEP - 1) / STEP) {
+        if (all && expected && truth->count == (t->count + STEP - 1) / STEP) {
             weft_tensor_to_f32(t, all);
-            weft_tensor_to_f32(truth, theirs);
+            weft_tensor_to_f32(truth, expected);
             for (int64_t k = 0; k < truth->count; k++)
                 all[k] = all[k * STEP];
-            status = judge_bits(p, name, all, theirs, truth->count);
+            status = compare_bits(p, name, all, expected, truth->count);
         }
         weft_free(all);
-        weft_free(theirs);
+        weft_free(expected);
         WEFT_TRY(status);
     }
     return WEFT_OK;
@@ -229,7 +241,7 @@ static bool has_inputs(const weft_parity *p)
     return false;
 }
 
-/* Where no outputs tell it: every parameter of the model is in the file, in its shape. */
+/* Checks that every parameter of the model is in the file with its shape. Used without outputs. */
 static weft_status compare_all(const weft_parity *p, const weft_tensors *file)
 {
     for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
@@ -240,14 +252,17 @@ static weft_status compare_all(const weft_parity *p, const weft_tensors *file)
         const weft_stored_tensor *t = weft_tensors_find(file, v->name);
         if (!t || t->rank != v->shape.rank ||
             memcmp(t->dim, v->shape.dim, (size_t)t->rank * sizeof *t->dim) != 0)
-            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not there in the model's shape",
-                             weft_tensors_path(file), v->name);
+            return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                              WEFT_AT(.file = weft_tensors_path(file), .key = v->name),
+                              "the tensor is missing or has another shape than in the model");
     }
     return weft_tensors_count(file) == weft_tensors_count(p->golden)
                ? WEFT_OK
-               : weft_fail(WEFT_E_FORMAT, "%s: %lld tensors, the model has %lld",
-                           weft_tensors_path(file), (long long)weft_tensors_count(file),
-                           (long long)weft_tensors_count(p->golden));
+               : weft_error(WEFT_MSG_GOLDEN_INVALID,
+                            WEFT_AT(.file = weft_tensors_path(file),
+                                    WEFT_NUMBER(weft_tensors_count(file))),
+                            "the file has %" PRId64 " tensors, but the model has %" PRId64,
+                            weft_tensors_count(file), weft_tensors_count(p->golden));
 }
 
 static weft_status compare_file(weft_parity *p, const char *path, const char *kind)
@@ -259,7 +274,7 @@ static weft_status compare_file(weft_parity *p, const char *path, const char *ki
     if (!strcmp(weft_path_extension(path), "gguf"))
         status = compare_samples(p, file);
     if (status == WEFT_OK)
-        status = weft_dialect_adopt(p->model.family, p->graph, "", file);
+        status = weft_key_mapping_adopt(p->model.family, p->graph, "", file);
     for (int64_t i = 0; i < weft_tensors_count(file) && status == WEFT_OK; i++)
         status = compare_param(p, kind, weft_tensors_at(file, i));
     double worst = 0;
@@ -277,7 +292,7 @@ static weft_status compare_file(weft_parity *p, const char *path, const char *ki
     return status;
 }
 
-/* Files of one set of weights, and the truth that each is held against. */
+/* Files of one set of weights, and the reference of each. */
 static const struct {
     const char *name, *kind;
 } files[] = {
@@ -292,8 +307,8 @@ static const struct {
     {"comfy_fp8_weight_scale.safetensors", "fp8"},
 };
 
-/* Adapters, and what the weights are when they are merged: the first of these that a parameter has,
- * else it is unchanged. */
+/* Adapters, and the prefixes of the merged weights. The first prefix that a parameter has is used;
+ * without one the parameter is unchanged. */
 static const struct {
     const char *name, *kind[2];
 } adapters[] = {
@@ -306,7 +321,7 @@ static const struct {
     {"comfy_diff.safetensors", {"merged_diff", "merged_plain"}},
 };
 
-/* Of param.NAME, merged here against merged by the reference. */
+/* Compares param.NAME merged by weft with the one merged by the reference. */
 static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
                                   const char *const kind[2], const weft_stored_tensor *param)
 {
@@ -318,19 +333,19 @@ static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
         truth = t == param ? truth : t;
     }
     if (!weft_value_ok(v) || truth->count != param->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not of the model, or not as large merged",
-                         param->file, param->name);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = param->file, .key = param->name),
+                          "the model has no such parameter, or the merged tensor has another size");
     const weft_shape shape = weft_value_get(p->graph, v)->shape;
-    float *ours = weft_alloc(param->count * 4), *theirs = weft_alloc(param->count * 4);
+    float *actual = weft_alloc(param->count * 4), *expected = weft_alloc(param->count * 4);
     weft_status_code status = WEFT_E_MEMORY;
-    if (ours && theirs) {
+    if (actual && expected) {
         bool changed;
-        weft_tensor_to_f32(param, ours);
-        weft_tensor_to_f32(truth, theirs);
+        weft_tensor_to_f32(param, actual);
+        weft_tensor_to_f32(truth, expected);
         status = weft_adapters_merge(
             &(weft_adapter_use){adapter, 1}, 1,
             &(weft_adapter_box){
-                .param = name, .dtype = WEFT_F32, .whole = shape, .shape = shape, .data = ours},
+                .param = name, .dtype = WEFT_F32, .whole = shape, .shape = shape, .data = actual},
             &changed);
         if (status == WEFT_OK && changed != (truth != param)) {
             printf("  adapter  %-60s %s  FAIL\n", name, changed ? "changed" : "not changed");
@@ -338,9 +353,9 @@ static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
         }
     }
     if (status == WEFT_OK)
-        status = judge_bits(p, truth->name, ours, theirs, param->count);
-    weft_free(ours);
-    weft_free(theirs);
+        status = compare_bits(p, truth->name, actual, expected, param->count);
+    weft_free(actual);
+    weft_free(expected);
     return status;
 }
 
@@ -356,14 +371,13 @@ static weft_status compare_adapter(weft_parity *p, const char *path, const char 
             status = compare_merged(p, adapter, kind, t);
     }
     if (status == WEFT_OK)
-        printf("%s: %lld parameters changed, %d comparisons, %d differ, to the bit\n", path,
-               (long long)weft_adapter_params(adapter), p->compared - compared,
-               p->failures - before);
+        printf("%s: %" PRId64 " parameters changed, %d comparisons, %d differ, to the bit\n", path,
+               weft_adapter_params(adapter), p->compared - compared, p->failures - before);
     weft_adapter_close(adapter);
     return status;
 }
 
-static weft_status run_dialect(weft_parity *p)
+static weft_status run_mapping(weft_parity *p)
 {
     const char *base = weft_path_base(p->config_file);
     char folder[1200], path[1400];
@@ -371,8 +385,8 @@ static weft_status run_dialect(weft_parity *p)
              p->config_file, (int)(strlen(base) - strlen(".json")), base);
     snprintf(path, sizeof path, "%s/truth.safetensors", folder);
     WEFT_TRY(weft_parity_open_model(p));
-    /* the parameters are compared to the bit; outputs tell only that they are in their places: the
-     * reference computes angles of up to 6000 in f32, 2e-5 off an f64 run */
+    /* The parameters are compared bitwise, so outputs only check that each parameter is in its
+     * position. The reference computes angles up to 6000 in f32, 2e-5 off an f64 run. */
     p->output_tolerance = 1e-4;
     WEFT_TRY(weft_tensors_open(path, &p->golden));
     if (has_inputs(p)) {
@@ -393,8 +407,9 @@ static weft_status run_dialect(weft_parity *p)
             WEFT_TRY(compare_adapter(p, path, adapters[i].kind));
     }
     return p->compared ? WEFT_OK
-                       : weft_fail(WEFT_E_NOT_FOUND, "%s: none of its files is there", folder);
+                       : weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = folder),
+                                    "the folder has none of the files that weft parity compares");
 }
 
 const weft_parity_kind weft_parity_dialect = {
-    .name = "dialects", .is = is_dialect, .run = run_dialect, .alone = true};
+    .name = "dialects", .is = is_mapping, .run = run_mapping, .alone = true};

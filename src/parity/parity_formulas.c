@@ -1,10 +1,15 @@
-/* weft parity of formulas: tables of betas, targets and weights of training, EDM's coefficients,
- * flow's draws and shifts, guidance. Every tensor of the file is one row's, or an input. */
+/* weft parity of formulas: betas, targets and loss weights of training, EDM coefficients, draws and
+ * shifts of flow, guidance. Every tensor of the file belongs to one row or is an input. */
+#include "parity/parity_formulas.h"
+
 #include "base/config.h"
-#include "cli/parity.h"
 #include "diffusion/guidance.h"
 #include "diffusion/process.h"
 #include "diffusion/scheduler.h"
+#include "diffusion/scheduler_space.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "parity/parity.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,45 +18,45 @@
 
 static const double tolerance = 1e-5;
 
-/* A golden tensor as it is, in f64. */
+/* A golden tensor in its layout, in f64. */
 typedef struct numbers {
     double *at;
-    int64_t count, each; /* each: of one sample, the first dim */
+    int64_t count, each; /* each: elements of one sample */
 } numbers;
 
 static weft_status numbers_of(const weft_parity *p, const char *name, numbers *out)
 {
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, name, &t));
-    float *narrow = weft_alloc(t->count * 4);
+    float *f32 = weft_alloc(t->count * 4);
     out->at = weft_alloc(t->count * 8 + 8);
-    if (!narrow || !out->at) {
-        weft_free(narrow);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
+    if (!f32 || !out->at) {
+        weft_free(f32);
+        return weft_no_memory("%s: \"%s\"", p->file, name);
     }
-    weft_tensor_to_f32(t, narrow);
+    weft_tensor_to_f32(t, f32);
     for (int64_t i = 0; i < t->count; i++)
-        out->at[i] = (double)narrow[i];
+        out->at[i] = (double)f32[i];
     if (t->dtype == WEFT_F64)
         memcpy(out->at, t->data, (size_t)t->count * 8);
-    weft_free(narrow);
+    weft_free(f32);
     out->count = t->count;
     out->each = t->rank > 0 && t->dim[0] > 0 ? t->count / t->dim[0] : t->count;
     return WEFT_OK;
 }
 
-/* What the rows read of the JSON. */
+/* Settings that the rows read from the JSON. */
 typedef struct settings {
     weft_betas_config betas;
-    weft_process_config process;
-    weft_guiding guiding;
+    weft_noise_process_config noise_process;
+    weft_guidance_params guidance;
 } settings;
 
 typedef struct formula {
-    const char *name; /* of the tensor, or what it begins with where `numbered` */
-    bool numbered;    /* the rest is a number: the argument */
-    const char *in;   /* the tensor whose length the result has, and which is given */
-    /* out[in.count]; `number`: of the name, and `rest`: what stands behind it */
+    const char *name; /* tensor's name, or its prefix if `numbered` */
+    bool numbered;    /* the name ends with the argument */
+    const char *in;   /* input tensor; the result has its length */
+    /* Computes out[in.count]. `number`: from the name; `rest`: the text after the number. */
     weft_status (*make)(const weft_parity *p, const settings *s, const numbers *in, double number,
                         const char *rest, double *out);
 } formula;
@@ -63,9 +68,8 @@ enum { BETAS, BAR, BETAS_ZERO, BAR_ZERO, BAR_DIRECT };
 static weft_status table(const settings *s, int which, double *out)
 {
     weft_betas_config c = s->betas;
-    double *other = weft_alloc(c.times * (int64_t)sizeof *other);
-    if (!other)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    double *other;
+    WEFT_TRY(WEFT_NEW(other, c.times, "the comparison"));
     const bool betas = which == BETAS || which == BETAS_ZERO;
     c.zero_snr = which != BETAS && which != BAR;
     c.direct = which == BAR_DIRECT;
@@ -80,8 +84,10 @@ static weft_status table(const settings *s, int which, double *out)
     {                                                                                              \
         (void)p, (void)number, (void)rest;                                                         \
         if (in->count != s->betas.times)                                                           \
-            return weft_fail(WEFT_E_SHAPE, "%s: %lld betas, and num_train_timesteps is %lld",      \
-                             p->file, (long long)in->count, (long long)s->betas.times);            \
+            return weft_error(WEFT_MSG_GOLDEN_SHAPE,                                               \
+                              WEFT_AT(.file = p->file, WEFT_NUMBER(in->count)),                    \
+                              "the file has %lld betas, but num_train_timesteps is %lld",          \
+                              (long long)in->count, (long long)s->betas.times);                    \
         return table(s, which, out);                                                               \
     }
 TABLE(make_betas, BETAS)
@@ -92,19 +98,22 @@ TABLE(make_bar_direct, BAR_DIRECT)
 
 /* ---- targets -------------------------------------------------------------------------------- */
 
-/* alpha^2 at each of target.timesteps. */
+/* Computes alpha^2 at each of target.timesteps. */
 static weft_status bars_of(const weft_parity *p, const settings *s, double **bar, int64_t *count)
 {
     numbers times = {0};
-    double *all = weft_alloc(s->betas.times * (int64_t)sizeof *all);
+    double *all = weft_calloc(s->betas.times, sizeof *all);
     weft_status_code status = numbers_of(p, "target.timesteps", &times);
     if (status == WEFT_OK && !all)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        status = weft_no_memory("the comparison");
     if (status == WEFT_OK)
         status = table(s, BAR, all);
     for (int64_t i = 0; status == WEFT_OK && i < times.count; i++) {
         if (!(times.at[i] >= 0 && times.at[i] < (double)s->betas.times))
-            status = weft_fail(WEFT_E_FORMAT, "%s: time %g is none", p->file, times.at[i]);
+            status = weft_error(
+                WEFT_MSG_GOLDEN_INVALID,
+                WEFT_AT(.file = p->file, .key = "target.timesteps", WEFT_NUMBER(times.at[i])),
+                "%g is not a timestep from 0 to %lld", times.at[i], (long long)s->betas.times - 1);
         else
             times.at[i] = all[(int64_t)times.at[i]];
     }
@@ -132,7 +141,8 @@ static weft_status make_min_snr(const weft_parity *p, const settings *s, const n
                                 double gamma, const char *rest, double *out)
 {
     static const char *const kinds[] = {"epsilon", "v_prediction", "sample"};
-    const char *kind = rest + (rest[0] == '.'); /* or the number took the point */
+    /* sscanf may have read the point as part of the number */
+    const char *kind = rest + (rest[0] == '.');
     WEFT_TRY(make_snr(p, s, in, 0, "", out));
     for (int k = 0; k < WEFT_COUNT(kinds); k++)
         if (!strcmp(kind, kinds[k])) {
@@ -140,21 +150,22 @@ static weft_status make_min_snr(const weft_parity *p, const settings *s, const n
                 out[i] = weft_ddpm_weight(k, gamma, out[i]);
             return WEFT_OK;
         }
-    return weft_fail(WEFT_E_UNSUPPORTED, "%s: min_snr of \"%s\"", p->file, kind);
+    return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .value = kind),
+                      "weft has no min_snr weight for the prediction '%.80s'", kind);
 }
 
-/* The graph that training runs: what goes into the model, or the target, of a process's row. */
-static weft_status run_process(const weft_parity *p, const weft_process *process,
-                               const weft_process_config *config, const char *prefix,
-                               const double *alpha, const double *sigma, bool target, double *out)
+/* Runs the training graph of a noise process: the model's input, or the target. */
+static weft_status run_noise_process(const weft_parity *p, const weft_noise_process *noise_process,
+                                     const weft_noise_process_config *config, const char *prefix,
+                                     const double *alpha, const double *sigma, bool target,
+                                     double *out)
 {
     char name[64];
     numbers data = {0}, noise = {0};
     weft_graph *g = weft_graph_create();
     weft_program *program = NULL;
     weft_status_code status = WEFT_OK;
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(g, "the comparison"));
     snprintf(name, sizeof name, "%s.x0", prefix);
     WEFT_GO(numbers_of(p, name, &data));
     snprintf(name, sizeof name, "%s.noise", prefix);
@@ -163,11 +174,11 @@ static weft_status run_process(const weft_parity *p, const weft_process *process
     const weft_shape shape = WEFT_SHAPE(batch, data.each);
     const weft_value x = weft_input(g, "data", WEFT_F32, shape),
                      n = weft_input(g, "noise", WEFT_F32, shape);
-    const weft_noised level = {.alpha = weft_input(g, "alpha", WEFT_F32, WEFT_SHAPE(batch)),
-                               .sigma = weft_input(g, "sigma", WEFT_F32, WEFT_SHAPE(batch)),
-                               .weight = WEFT_NONE};
-    const weft_value made =
-        target ? process->target(g, config, x, n, &level) : process->input(g, config, x, n, &level);
+    const weft_noised noise_level = {.alpha = weft_input(g, "alpha", WEFT_F32, WEFT_SHAPE(batch)),
+                                     .sigma = weft_input(g, "sigma", WEFT_F32, WEFT_SHAPE(batch)),
+                                     .weight = WEFT_NONE};
+    const weft_value made = target ? noise_process->target(g, config, x, n, &noise_level)
+                                   : noise_process->input(g, config, x, n, &noise_level);
     weft_output(g, "made", weft_affine(g, made, 1, 0));
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(weft_program_compile(g, &(weft_program_options){.backend = p->backend}, &program));
@@ -194,19 +205,20 @@ out:
 static weft_status ddpm(const weft_parity *p, const settings *s, int prediction, bool target,
                         double *out)
 {
-    weft_process_config config = s->process;
+    weft_noise_process_config config = s->noise_process;
     double *bar = NULL, *sigma = NULL;
     int64_t count = 0;
     config.ddpm.prediction = prediction;
     weft_status_code status = bars_of(p, s, &bar, &count);
-    if (status == WEFT_OK && !(sigma = weft_alloc(count * (int64_t)sizeof *sigma)))
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK && !(sigma = weft_calloc(count, sizeof *sigma)))
+        status = weft_no_memory("the comparison");
     for (int64_t i = 0; status == WEFT_OK && i < count; i++) {
         sigma[i] = sqrt(1 - bar[i]);
         bar[i] = sqrt(bar[i]);
     }
     if (status == WEFT_OK)
-        status = run_process(p, &weft_process_ddpm, &config, "target", bar, sigma, target, out);
+        status = run_noise_process(p, &weft_noise_process_ddpm, &config, "target", bar, sigma,
+                                   target, out);
     weft_free(bar);
     weft_free(sigma);
     return status;
@@ -226,29 +238,33 @@ static weft_status make_v(const weft_parity *p, const settings *s, const numbers
     return ddpm(p, s, WEFT_DDPM_V, true, out);
 }
 
-/* From what the model answers, by the level's own coefficients: data, or noise of it. */
-static weft_status answers(const weft_parity *p, const settings *s, const numbers *in,
-                           int prediction, const char *given, bool noise, double *out)
+/* Computes data, or the noise, from the model's output with the coefficients of the level. */
+static weft_status from_prediction(const weft_parity *p, const settings *s, const numbers *in,
+                                   int prediction, const char *key, bool noise, double *out)
 {
     double *bar = NULL;
     int64_t count = 0;
-    numbers answer = {0}, x = {0};
+    numbers predicted = {0}, x = {0};
     const weft_scheduler scheduler = {.path = WEFT_PATH_VP, .prediction = prediction};
     weft_status_code status = WEFT_OK;
     WEFT_GO(bars_of(p, s, &bar, &count));
-    WEFT_GO(numbers_of(p, given, &answer));
+    WEFT_GO(numbers_of(p, key, &predicted));
     WEFT_GO(numbers_of(p, "target.noisy", &x));
-    if (answer.count != in->count || x.count != in->count || count * in->each != in->count)
-        status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another size", p->file, given);
+    if (predicted.count != in->count || x.count != in->count || count * in->each != in->count)
+        status = weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                            WEFT_AT(.file = p->file, .key = key, WEFT_NUMBER(predicted.count)),
+                            "the tensor has %" PRId64 " elements, \"target.noisy\" has %" PRId64
+                            ", and the target %" PRId64,
+                            predicted.count, x.count, in->count);
     for (int64_t i = 0; status == WEFT_OK && i < in->count; i++) {
         const double b = bar[i / in->each];
-        const weft_level l = weft_scheduler_level(&scheduler, sqrt(b), sqrt(1 - b));
-        const double data = l.skip * x.at[i] + l.out * answer.at[i];
+        const weft_noise_level l = weft_scheduler_level(&scheduler, sqrt(b), sqrt(1 - b));
+        const double data = l.skip * x.at[i] + l.out * predicted.at[i];
         out[i] = noise ? (x.at[i] - l.alpha * data) / l.sigma : data;
     }
 out:
     weft_free(bar);
-    weft_free(answer.at);
+    weft_free(predicted.at);
     weft_free(x.at);
     return status;
 }
@@ -257,21 +273,21 @@ static weft_status make_x0_from_noise(const weft_parity *p, const settings *s, c
                                       double number, const char *rest, double *out)
 {
     (void)number, (void)rest;
-    return answers(p, s, in, WEFT_PREDICT_NOISE, "target.noise", false, out);
+    return from_prediction(p, s, in, WEFT_PREDICT_NOISE, "target.noise", false, out);
 }
 
 static weft_status make_x0_from_v(const weft_parity *p, const settings *s, const numbers *in,
                                   double number, const char *rest, double *out)
 {
     (void)number, (void)rest;
-    return answers(p, s, in, WEFT_PREDICT_V, "target.v", false, out);
+    return from_prediction(p, s, in, WEFT_PREDICT_V, "target.v", false, out);
 }
 
 static weft_status make_noise_from_v(const weft_parity *p, const settings *s, const numbers *in,
                                      double number, const char *rest, double *out)
 {
     (void)number, (void)rest;
-    return answers(p, s, in, WEFT_PREDICT_V, "target.v", true, out);
+    return from_prediction(p, s, in, WEFT_PREDICT_V, "target.v", true, out);
 }
 
 /* ---- EDM and flow --------------------------------------------------------------------------- */
@@ -288,16 +304,16 @@ static weft_status make_noise_from_v(const weft_parity *p, const settings *s, co
         return WEFT_OK;                                                                            \
     }
 
-static weft_level edm_level(const settings *s, double sigma)
+static weft_noise_level edm_noise_level(const settings *s, double sigma)
 {
-    const weft_scheduler c = {.path = WEFT_PATH_EDM, .sigma_data = s->process.edm.sigma_data};
+    const weft_scheduler c = {.path = WEFT_PATH_EDM, .sigma_data = s->noise_process.edm.sigma_data};
     return weft_scheduler_level(&c, 1, sigma);
 }
 
-/* Of the error of what is denoised, where that of the answer weighs 1. */
+/* Weight of the denoised sample's error if the model output's error has weight 1. */
 static double edm_weight(const settings *s, double sigma)
 {
-    const double out = edm_level(s, sigma).out;
+    const double out = edm_noise_level(s, sigma).out;
     return 1 / (out * out);
 }
 
@@ -313,7 +329,7 @@ static double normal_quantile(double u)
 
 static double flow_draw(const settings *s, int times, double scale, double u)
 {
-    weft_flow_config c = s->process.flow;
+    weft_flow_config c = s->noise_process.flow;
     c.times = times;
     c.mode_scale = scale;
     return weft_flow_draw(&c, u);
@@ -325,7 +341,7 @@ static double plain_sigmoid(double x)
     return weft_flow_draw(&c, x);
 }
 
-/* The shift of `mu`, as a scheduler's that goes by resolution. */
+/* Returns `u` shifted by `mu`, as in a scheduler with a resolution-dependent shift. */
 static double mu_shift(double mu, double u)
 {
     const weft_scheduler c = {.by_resolution = true};
@@ -333,12 +349,13 @@ static double mu_shift(double mu, double u)
 }
 
 /* clang-format off */
-EACH(make_c_in,      edm_level(s, x).in)
-EACH(make_c_skip,    edm_level(s, x).skip)
-EACH(make_c_out,     edm_level(s, x).out)
-EACH(make_c_noise,   edm_level(s, x).time)
+EACH(make_c_in,      edm_noise_level(s, x).in)
+EACH(make_c_skip,    edm_noise_level(s, x).skip)
+EACH(make_c_out,     edm_noise_level(s, x).out)
+EACH(make_c_noise,   edm_noise_level(s, x).time)
 EACH(make_edm_weight, edm_weight(s, x))
-EACH(make_sigma_of_u, exp(s->process.edm.p_mean + s->process.edm.p_std * normal_quantile(x)))
+EACH(make_sigma_of_u,
+     exp(s->noise_process.edm.p_mean + s->noise_process.edm.p_std * normal_quantile(x)))
 EACH(make_logit,     plain_sigmoid(x))
 EACH(make_logit_scaled, flow_draw(s, WEFT_FLOW_LOGIT_NORMAL, 0, x))
 EACH(make_mode,      flow_draw(s, WEFT_FLOW_MODE, number, x))
@@ -353,8 +370,8 @@ static weft_status flow(const weft_parity *p, const settings *s, bool target, do
     numbers sigma = {0};
     weft_status_code status = numbers_of(p, "flow.sigma", &sigma);
     if (status == WEFT_OK)
-        status = run_process(p, &weft_process_flow, &s->process, "flow", sigma.at, sigma.at, target,
-                             out);
+        status = run_noise_process(p, &weft_noise_process_flow, &s->noise_process, "flow", sigma.at,
+                                   sigma.at, target, out);
     weft_free(sigma.at);
     return status;
 }
@@ -402,7 +419,10 @@ static weft_status pair_of(const weft_parity *p, const char *suffix, guided *g)
     g->u = weft_alloc(c.count * 4);
     g->average = g->average ? g->average : weft_alloc(c.count * 4);
     if (!g->c || !g->u || !g->average || c.count != u.count)
-        status = weft_fail(WEFT_E_SHAPE, "%s: guide.cond and guide.uncond differ", p->file);
+        status = weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = name),
+                            "the tensor has %" PRId64
+                            " elements, and its counterpart with condition %" PRId64,
+                            u.count, c.count);
     for (int64_t i = 0; status == WEFT_OK && i < c.count; i++) {
         g->c[i] = (float)c.at[i];
         g->u[i] = (float)u.at[i];
@@ -413,12 +433,12 @@ out:
     return status;
 }
 
-/* `twice`: the second of two steps, with the average that the first leaves. */
-static weft_status guide(const weft_parity *p, const settings *s, const char *row, bool twice,
-                         bool averages, double *out)
+/* `twice`: compares the second of two steps, which uses the momentum average of the first. */
+static weft_status apply_guidance(const weft_parity *p, const settings *s, const char *row,
+                                  bool twice, bool averages, double *out)
 {
     guided g = {0};
-    weft_guiding how = s->guiding;
+    weft_guidance_params how = s->guidance;
     weft_status_code status = pair_of(p, "", &g);
     for (int step = 0; status == WEFT_OK && step <= twice; step++) {
         if (step) {
@@ -442,7 +462,7 @@ static weft_status guide(const weft_parity *p, const settings *s, const char *ro
                                 double number, const char *rest, double *out)                      \
     {                                                                                              \
         (void)in, (void)number, (void)rest;                                                        \
-        return guide(p, s, row, twice, averages, out);                                             \
+        return apply_guidance(p, s, row, twice, averages, out);                                    \
     }
 GUIDE(make_cfg, "cfg", false, false)
 GUIDE(make_rescaled, "rescale", false, false)
@@ -450,13 +470,13 @@ GUIDE(make_apg, "apg", false, true)
 GUIDE(make_apg_2, "apg", true, true)
 GUIDE(make_zero_star, "zero_star", false, false)
 
-/* The form that begins at the conditional answer, without momentum. */
+/* Computes APG in the form that starts from the conditional output, without momentum. */
 static weft_status make_apg_original(const weft_parity *p, const settings *s, const numbers *in,
                                      double number, const char *rest, double *out)
 {
     guided g = {0};
     (void)number, (void)rest;
-    WEFT_TRY(guide(p, s, "apg", false, false, out));
+    WEFT_TRY(apply_guidance(p, s, "apg", false, false, out));
     const weft_status_code status = pair_of(p, "", &g);
     for (int64_t i = 0; status == WEFT_OK && i < in->count; i++)
         out[i] += (double)g.c[i] - (double)g.u[i];
@@ -464,12 +484,13 @@ static weft_status make_apg_original(const weft_parity *p, const settings *s, co
     return status;
 }
 
-/* What zero_star scales the unconditional answer by: its own answer at scale 0, over that. */
+/* Computes zero_star's factor of the unconditional output: the result at scale 0 divided by the
+ * unconditional output. */
 static weft_status make_zero_star_alpha(const weft_parity *p, const settings *s, const numbers *in,
                                         double number, const char *rest, double *out)
 {
     guided g = {0};
-    weft_guiding how = s->guiding;
+    weft_guidance_params how = s->guidance;
     (void)number, (void)rest;
     const weft_status_code status = pair_of(p, "", &g);
     how.scale = 0;
@@ -552,32 +573,36 @@ static weft_status compare_tensor(weft_parity *p, const settings *s, const char 
     double number = 0;
     const char *rest = "";
     const formula *f = find(name, &number, &rest);
-    numbers theirs = {0}, in = {0};
+    numbers expected = {0}, in = {0};
     weft_status_code status = WEFT_OK;
     if (!f)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: no formula is known for \"%s\"", p->file, name);
-    WEFT_GO(numbers_of(p, name, &theirs));
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = name),
+                          "weft parity has no formula for this tensor");
+    WEFT_GO(numbers_of(p, name, &expected));
     WEFT_GO(numbers_of(p, f->in ? f->in : name, &in));
-    double *ours = weft_alloc(theirs.count * 8 + 8);
-    float *narrow = weft_alloc(theirs.count * 8 + 8), *other = narrow + theirs.count;
-    if (!ours || !narrow)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-    else if (in.count != theirs.count)
+    double *actual = weft_alloc(expected.count * 8 + 8);
+    float *f32 = weft_alloc(expected.count * 8 + 8), *other = f32 + expected.count;
+    if (!actual || !f32)
+        status = weft_no_memory("the comparison");
+    else if (in.count != expected.count)
         status =
-            weft_fail(WEFT_E_SHAPE, "%s: \"%s\" and \"%s\" differ in size", p->file, name, f->in);
+            weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                       WEFT_AT(.file = p->file, .key = name, WEFT_NUMBER(expected.count)),
+                       "the tensor has %" PRId64 " elements, but its input \"%s\" has %" PRId64,
+                       expected.count, f->in, in.count);
     else
-        status = f->make(p, s, &in, number, rest, ours);
-    for (int64_t i = 0; status == WEFT_OK && i < theirs.count; i++) {
-        narrow[i] = (float)ours[i];
-        other[i] = (float)theirs.at[i];
+        status = f->make(p, s, &in, number, rest, actual);
+    for (int64_t i = 0; status == WEFT_OK && i < expected.count; i++) {
+        f32[i] = (float)actual[i];
+        other[i] = (float)expected.at[i];
     }
     if (status == WEFT_OK)
-        weft_parity_judge(p, "formula", name, narrow, other, theirs.count,
-                          weft_parity_norm(other, theirs.count), tolerance, worst);
-    weft_free(ours);
-    weft_free(narrow);
+        weft_parity_judge(p, "formula", name, f32, other, expected.count,
+                          weft_parity_norm(other, expected.count), tolerance, worst);
+    weft_free(actual);
+    weft_free(f32);
 out:
-    weft_free(theirs.at);
+    weft_free(expected.at);
     weft_free(in.at);
     return status;
 }
@@ -586,26 +611,30 @@ static weft_status read_settings(const weft_parity *p, settings *s)
 {
     const json_t *j = p->json, *apg = json_object_get(j, "apg");
     const char *where = p->config_file, *schedule;
-    *s = (settings){.process = weft_process_defaults, .betas = {.snr_scale = 1}};
-    weft_guiding *g = &s->guiding;
-    weft_edm_config *edm = &s->process.edm;
+    *s = (settings){.noise_process = weft_noise_process_defaults, .betas = {.snr_scale = 1}};
+    weft_guidance_params *g = &s->guidance;
+    weft_edm_config *edm = &s->noise_process.edm;
     WEFT_TRY(weft_json_get_string_or(j, "beta_schedule", where, "linear", &schedule));
     while (weft_betas_names[s->betas.schedule] &&
            strcmp(weft_betas_names[s->betas.schedule], schedule))
         s->betas.schedule++;
     if (!weft_betas_names[s->betas.schedule])
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"beta_schedule\": \"%s\"", where, schedule);
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "beta_schedule", .value = schedule),
+                          "unknown schedule '%.80s'", schedule);
     WEFT_TRY(weft_json_get_f64_or(j, "beta_start", where, 0.0001, &s->betas.start));
     WEFT_TRY(weft_json_get_f64_or(j, "beta_end", where, 0.02, &s->betas.end));
     WEFT_TRY(weft_json_get_i64_or(j, "num_train_timesteps", where, 1000, &s->betas.times));
     if (s->betas.times < 2 || s->betas.times > 1000000)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"num_train_timesteps\": %lld", where,
-                         (long long)s->betas.times);
+        return weft_error(
+            WEFT_MSG_GOLDEN_INVALID,
+            WEFT_AT(.file = where, .key = "num_train_timesteps", WEFT_NUMBER(s->betas.times)),
+            "%" PRId64 " is not from 2 to 1000000", s->betas.times);
     WEFT_TRY(weft_json_get_f64_or(j, "sigma_data", where, edm->sigma_data, &edm->sigma_data));
     WEFT_TRY(weft_json_get_f64_or(j, "p_mean", where, edm->p_mean, &edm->p_mean));
     WEFT_TRY(weft_json_get_f64_or(j, "p_std", where, edm->p_std, &edm->p_std));
-    s->process.flow.logit_mean = edm->p_mean;
-    s->process.flow.logit_std = edm->p_std;
+    s->noise_process.flow.logit_mean = edm->p_mean;
+    s->noise_process.flow.logit_std = edm->p_std;
     WEFT_TRY(weft_json_get_f64_or(j, "guidance_scale", where, 1, &g->scale));
     WEFT_TRY(weft_json_get_f64_or(j, "guidance_rescale", where, 0, &g->rescale));
     WEFT_TRY(weft_json_get_f64_or(apg, "eta", where, 1, &g->eta));
@@ -620,10 +649,10 @@ static weft_status compare_formulas(weft_parity *p)
     WEFT_TRY(read_settings(p, &s));
     for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
         const char *name = weft_tensors_at(p->golden, i)->name;
-        bool given = false;
+        bool is_input = false;
         for (int k = 0; k < WEFT_COUNT(inputs); k++)
-            given |= !strcmp(inputs[k], name);
-        if (!given)
+            is_input |= !strcmp(inputs[k], name);
+        if (!is_input)
             WEFT_TRY(compare_tensor(p, &s, name, &worst));
     }
     printf("%s: %d formulas, worst relative error %.2e (limit %.0e)\n", p->file, p->compared, worst,

@@ -1,9 +1,13 @@
 /* weft parity of perceptual and adversarial losses. */
+#include "parity/parity_losses.h"
+
 #include "base/config.h"
-#include "cli/parity.h"
-#include "model/lpips.h"
-#include "model/patchgan.h"
-#include "train/adversary.h"
+#include "graph/builder_helpers.h"
+#include "model/critics/lpips.h"
+#include "model/critics/patchgan.h"
+#include "parity/parity.h"
+#include "parity/parity_model.h"
+#include "train/graph/adversarial_term.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +19,7 @@ static bool is_class(const json_t *json, const char *name)
     return own && !strcmp(own, name);
 }
 
-static void tell(const weft_parity *p, const double worst[2])
+static void print_worst(const weft_parity *p, const double worst[2])
 {
     printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit %.0e), "
            "%d tensors\n",
@@ -24,7 +28,8 @@ static void tell(const weft_parity *p, const double worst[2])
 
 /* ---- LPIPS ---------------------------------------------------------------------------------- */
 
-/* Element `i` of tensor `k` of weights that the file gives by a formula, in [-1, 1). */
+/* Returns element `i` of tensor `k` of the weights that the file defines by a formula, in [-1,
+ * 1). */
 static double drawn(uint64_t k, uint64_t i)
 {
     uint64_t x = (k << 32) + i + 0x9E3779B97F4A7C15u;
@@ -40,15 +45,18 @@ static weft_status fill_lpips(weft_parity *p)
 {
     const json_t *order = json_object_get(json_object_get(p->json, by_formula), "order");
     if ((int64_t)json_array_size(order) != weft_store_count(p->store))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": \"order\" has %lld tensors, the net %lld",
-                         p->config_file, by_formula, (long long)json_array_size(order),
-                         (long long)weft_store_count(p->store));
+        return weft_error(
+            WEFT_MSG_GOLDEN_INVALID,
+            WEFT_AT(.file = p->config_file, .key = by_formula, WEFT_NUMBER(json_array_size(order))),
+            "\"order\" has %zu tensors, but the network has %" PRId64, json_array_size(order),
+            weft_store_count(p->store));
     for (size_t k = 0; k < json_array_size(order); k++) {
         const char *name = json_string_value(json_array_get(order, k));
         weft_tensor *t = name ? weft_store_find(p->store, name) : NULL;
         if (!t)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": the net has no parameter \"%s\"",
-                             p->config_file, by_formula, name ? name : "?");
+            return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                              WEFT_AT(.file = p->config_file, .key = by_formula, .value = name),
+                              "the network has no parameter \"%s\"", name ? name : "?");
         const int64_t count = weft_shape_count(&t->shape);
         const bool head = !strncmp(name, "lin", 3);
         const double fan = (double)(count / t->shape.dim[0]),
@@ -76,8 +84,9 @@ static weft_status open_lpips(weft_parity *p, weft_lpips *c)
     while (weft_lpips_trunk_names[trunk] && strcmp(weft_lpips_trunk_names[trunk], net))
         trunk++;
     if (!weft_lpips_trunk_names[trunk])
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"net\": \"%s\": known are vgg and alex",
-                         p->config_file, net);
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                          WEFT_AT(.file = p->config_file, .key = "net", .value = net),
+                          "unknown network '%.80s'; use vgg or alex", net);
     if (json_object_get(p->json, by_formula)) {
         *c = real[trunk];
         p->fill = fill_lpips;
@@ -87,12 +96,15 @@ static weft_status open_lpips(weft_parity *p, weft_lpips *c)
     c->trained = true;
     return (int)c->trunk == trunk
                ? WEFT_OK
-               : weft_fail(WEFT_E_FORMAT, "%s: the parameters are those of %s, not of %s", p->file,
-                           weft_lpips_trunk_names[c->trunk], net);
+               : weft_error(WEFT_MSG_GOLDEN_INVALID,
+                            WEFT_AT(.file = p->file, .key = "net", .value = net),
+                            "the parameters are those of %s, but the config has %s",
+                            weft_lpips_trunk_names[c->trunk], net);
 }
 
-/* Where a place of `to` lies among `from` (corners not aligned), between which two. */
-static double place_of(int64_t i, int64_t from, int64_t to, int64_t at[2])
+/* Returns the interpolation position of index `i` of `to` in `from` (corners not aligned), and sets
+ * `at` to its two neighbours. */
+static double source_position(int64_t i, int64_t from, int64_t to, int64_t at[2])
 {
     const double x = fmax(((double)i + 0.5) * (double)from / (double)to - 0.5, 0);
     at[0] = (int64_t)x < from - 1 ? (int64_t)x : from - 1;
@@ -108,7 +120,8 @@ static void add_enlarged(const weft_tensor *map, int64_t y, int64_t x, float *to
         for (int64_t i = 0; i < y; i++)
             for (int64_t k = 0; k < x; k++) {
                 int64_t r[2], c[2];
-                const double fr = place_of(i, rows, y, r), fc = place_of(k, columns, x, c);
+                const double fr = source_position(i, rows, y, r),
+                             fc = source_position(k, columns, x, c);
                 const float *m = (const float *)map->data + n * rows * columns;
                 const double top = (1 - fc) * (double)m[r[0] * columns + c[0]] +
                                    fc * (double)m[r[0] * columns + c[1]],
@@ -123,34 +136,36 @@ static void layer_name(int k, const char *what, char name[32])
     snprintf(name, 32, "%s%d", what, k);
 }
 
-/* Distances by place: the layers' maps, enlarged and added. */
+/* Compares distances per position: the sum of the enlarged maps of the layers. */
 static weft_status compare_spatial(weft_parity *p, double *worst)
 {
     const weft_stored_tensor *t = weft_tensors_find(p->golden, "out.spatial");
     if (!t)
         return WEFT_OK;
     const int64_t y = t->rank == 4 ? t->dim[2] : 0, x = t->rank == 4 ? t->dim[3] : 0;
-    float *ours = weft_alloc(t->count * 4), *theirs = weft_alloc(t->count * 4);
+    float *actual = weft_alloc(t->count * 4), *expected = weft_alloc(t->count * 4);
     weft_status_code status = WEFT_OK;
-    if (!ours || !theirs)
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    if (!actual || !expected)
+        status = weft_no_memory("%s", p->file);
     for (int k = 0; status == WEFT_OK && k < WEFT_LPIPS_FEATURES; k++) {
         char name[32];
         layer_name(k, "map", name);
         const weft_tensor *map = weft_program_output(p->program, name);
         if (map->shape.dim[0] * map->shape.dim[1] * y * x != t->count)
             status =
-                weft_fail(WEFT_E_SHAPE, "%s: \"out.spatial\" does not fit the pictures", p->file);
+                weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                           WEFT_AT(.file = p->file, .key = "out.spatial", WEFT_NUMBER(t->count)),
+                           "%" PRId64 " elements do not match the size of the images", t->count);
         else
-            add_enlarged(map, y, x, ours);
+            add_enlarged(map, y, x, actual);
     }
     if (status == WEFT_OK) {
-        weft_tensor_to_f32(t, theirs);
-        weft_parity_judge(p, "output", "spatial", ours, theirs, t->count,
-                          weft_parity_norm(theirs, t->count), p->output_tolerance, worst);
+        weft_tensor_to_f32(t, expected);
+        weft_parity_judge(p, "output", "spatial", actual, expected, t->count,
+                          weft_parity_norm(expected, t->count), p->output_tolerance, worst);
     }
-    weft_free(ours);
-    weft_free(theirs);
+    weft_free(actual);
+    weft_free(expected);
     return status;
 }
 
@@ -177,9 +192,10 @@ static weft_status try_lpips(weft_parity *p, const weft_lpips *c, double worst[2
     return weft_parity_run(p, (const char *const[]){"out.spatial", NULL}, worst);
 }
 
-/* A unit of a net this deep may lie so near to the kink of its ReLU that the reference's rounding
- * decides on which side; the gradient is that of either side then. What is off is tried with the
- * units that are so near on the other one, and judged as it is if that is off, too. */
+/* Compares gradients at both sides of ReLU kinks. In a deep net a unit may be so near the kink that
+ * the reference's rounding selects the side, and the gradient of either side is correct. Gradients
+ * over the tolerance are compared again with the near units on the other side. Gradients that fail
+ * on both sides are judged at kink 0. */
 static weft_status try_kinks(weft_parity *p, weft_lpips c, double worst[2])
 {
     static const double kinks[] = {0, -3e-7, 3e-7, -1e-6, 1e-6, 0};
@@ -192,8 +208,7 @@ static weft_status try_kinks(weft_parity *p, weft_lpips c, double worst[2])
         c.kink = kinks[i];
         p->only = before;
         p->missed = last ? NULL : json_object();
-        status = last || p->missed ? try_lpips(p, &c, worst)
-                                   : weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+        status = last || p->missed ? try_lpips(p, &c, worst) : weft_no_memory("%s", p->file);
         if (status == WEFT_OK && i == 0)
             status = compare_spatial(p, &worst[0]);
         if (status == WEFT_OK && i && !last &&
@@ -215,7 +230,7 @@ static weft_status compare_lpips(weft_parity *p)
     double worst[2] = {0, 0};
     WEFT_TRY(open_lpips(p, &c));
     WEFT_TRY(try_kinks(p, c, worst));
-    tell(p, worst);
+    print_worst(p, worst);
     return WEFT_OK;
 }
 
@@ -237,12 +252,15 @@ static weft_status read_patchgan(const weft_parity *p, const json_t *json, bool 
     WEFT_TRY(weft_json_get_i64_or(json, "n_layers", p->config_file, 3, &c->layers));
     if (c->in < 1 || c->channels < 1 || c->channels > 65536 || c->layers < 1 ||
         c->layers > WEFT_PATCHGAN_MAX_LAYERS)
-        return weft_fail(WEFT_E_FORMAT, "%s: a discriminator of %lld channels and %lld layers",
-                         p->config_file, (long long)c->channels, (long long)c->layers);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file),
+                          "a discriminator cannot have %" PRId64
+                          " input channels (input_nc), %" PRId64 " "
+                          "channels (ndf) and %" PRId64 " layers (n_layers, at most %d)",
+                          c->in, c->channels, c->layers, WEFT_PATCHGAN_MAX_LAYERS);
     return WEFT_OK;
 }
 
-/* What a call leaves of running statistics: a tenth is new, the variance over one less. */
+/* Updates the running statistics of a call: momentum 0.1, variance with n - 1. */
 static void run_on(weft_graph *g, const weft_patchgan_net *net, const weft_patchgan_statistics *s,
                    weft_value mean[], weft_value variance[])
 {
@@ -260,20 +278,19 @@ static void run_on(weft_graph *g, const weft_patchgan_net *net, const weft_patch
     }
 }
 
-/* The file's after.*, and its counters, which are two more than before. */
+/* Compares the file's after.*, and its counters, which have increased by two. */
 static weft_status compare_after(weft_parity *p, double *worst)
 {
     for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
         const weft_stored_tensor *t = weft_tensors_at(p->golden, i), *before;
         if (strncmp(t->name, "after.", 6))
             continue;
-        const weft_tensor *ours = weft_program_output(p->program, t->name);
-        float *theirs = weft_alloc(t->count * 4), counted = 0;
-        if (!theirs)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
-        weft_tensor_to_f32(t, theirs);
+        const weft_tensor *actual = weft_program_output(p->program, t->name);
+        float *expected, counted = 0;
+        WEFT_TRY(WEFT_NEW(expected, t->count, "%s", p->file));
+        weft_tensor_to_f32(t, expected);
         weft_status_code status = WEFT_OK;
-        if (!ours && t->count == 1) {
+        if (!actual && t->count == 1) {
             char name[256];
             snprintf(name, sizeof name, "param.%s", t->name + 6);
             status = weft_parity_need(p, name, &before);
@@ -281,37 +298,42 @@ static weft_status compare_after(weft_parity *p, double *worst)
                 weft_tensor_to_f32(before, &counted);
             counted += 2;
         }
-        const float *at = ours ? ours->data : &counted;
-        if (status == WEFT_OK && t->count != (ours ? weft_shape_count(&ours->shape) : 1))
-            status =
-                weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is no statistic of the net", p->file, t->name);
+        const float *at = actual ? actual->data : &counted;
+        if (status == WEFT_OK && t->count != (actual ? weft_shape_count(&actual->shape) : 1))
+            status = weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                                WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
+                                "%" PRId64 " elements do not match a statistic of the network",
+                                t->count);
         if (status == WEFT_OK)
-            weft_parity_judge(p, "after", t->name + 6, at, theirs, t->count,
-                              weft_parity_norm(theirs, t->count), p->output_tolerance, worst);
-        weft_free(theirs);
+            weft_parity_judge(p, "after", t->name + 6, at, expected, t->count,
+                              weft_parity_norm(expected, t->count), p->output_tolerance, worst);
+        weft_free(expected);
         WEFT_TRY(status);
     }
     return WEFT_OK;
 }
 
-/* A mean of logits of either sign may be near 0, and is as exact as they are large. */
+/* A mean of logits of both signs may be near 0, so the error scales with the size of the logits. */
 static weft_status compare_generator_loss(weft_parity *p, double *worst)
 {
     const weft_stored_tensor *t = weft_tensors_find(p->golden, "out.generator_loss");
     const weft_tensor *logits = weft_program_output(p->program, "logits_fake");
     const int64_t count = weft_shape_count(&logits->shape);
-    const float *ours = weft_program_output(p->program, "generator_loss")->data;
+    const float *actual = weft_program_output(p->program, "generator_loss")->data;
     double size = 0;
-    float theirs;
+    float expected;
     if (!t)
         return WEFT_OK;
     if (t->count != 1)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"out.generator_loss\" is no number", p->file);
-    weft_tensor_to_f32(t, &theirs);
+        return weft_error(
+            WEFT_MSG_GOLDEN_SHAPE,
+            WEFT_AT(.file = p->file, .key = "out.generator_loss", WEFT_NUMBER(t->count)),
+            "the tensor has %" PRId64 " elements, not one", t->count);
+    weft_tensor_to_f32(t, &expected);
     for (int64_t i = 0; i < count; i++)
         size += fabs((double)((const float *)logits->data)[i]) / (double)count;
-    weft_parity_judge(p, "output", "generator_loss", ours, &theirs, 1, size, p->output_tolerance,
-                      worst);
+    weft_parity_judge(p, "output", "generator_loss", actual, &expected, 1, size,
+                      p->output_tolerance, worst);
     return WEFT_OK;
 }
 
@@ -323,11 +345,11 @@ static weft_status read_gan_loss(const weft_parity *p, weft_gan_loss *kind)
     while (weft_gan_loss_names[i] && strcmp(weft_gan_loss_names[i], name))
         i++;
     *kind = (weft_gan_loss)i;
-    return weft_gan_loss_names[i] ? WEFT_OK
-                                  : weft_fail(WEFT_E_UNSUPPORTED,
-                                              "%s: \"disc_loss\": \"%s\": known are hinge and "
-                                              "vanilla",
-                                              p->config_file, name);
+    return weft_gan_loss_names[i]
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                            WEFT_AT(.file = p->config_file, .key = "disc_loss", .value = name),
+                            "unknown loss '%.80s'; use hinge or vanilla", name);
 }
 
 static weft_status compare_patchgan(weft_parity *p)
@@ -371,7 +393,7 @@ static weft_status compare_patchgan(weft_parity *p)
     WEFT_TRY(weft_parity_run(p, (const char *const[]){"out.generator_loss", NULL}, worst));
     WEFT_TRY(compare_generator_loss(p, &worst[0]));
     WEFT_TRY(compare_after(p, &worst[0]));
-    tell(p, worst);
+    print_worst(p, worst);
     return WEFT_OK;
 }
 
@@ -382,7 +404,7 @@ static bool is_patchgan(const json_t *json)
 
 const weft_parity_kind weft_parity_patchgan = {"patchgan", is_patchgan, compare_patchgan};
 
-/* ---- both, against an autoencoder ------------------------------------------------------------ */
+/* ---- both losses with an autoencoder -------------------------------------------------------- */
 
 typedef struct vaegan {
     weft_lpips lpips;
@@ -409,8 +431,9 @@ static weft_status read_vaegan(const weft_parity *p, vaegan *c)
     WEFT_TRY(weft_json_get_string_or(p->json, "rec", where, "l1", &rec));
     c->squared = !strcmp(rec, "l2") || !strcmp(rec, "mse") || !strcmp(rec, "squared");
     if (!c->squared && strcmp(rec, "l1"))
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"rec\": \"%s\": known are l1 and l2", where,
-                         rec);
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "rec", .value = rec),
+                          "unknown loss '%.80s'; use l1 or l2", rec);
     return WEFT_OK;
 }
 
@@ -419,7 +442,7 @@ static weft_value per_sample(weft_graph *g, weft_value x, int64_t batch)
     return weft_affine(g, weft_sum_all(g, x), 1.0 / (double)batch, 0);
 }
 
-/* sum(|x - made| or its square, and the distance by its weight, / exp(logvar) + logvar) / B */
+/* Builds sum((|x - made| or its square, plus weighted distance) / exp(logvar) + logvar) / B. */
 static weft_value likelihood(weft_graph *g, const vaegan *c, weft_value x, weft_value made,
                              weft_value distance, weft_value logvar)
 {
@@ -441,14 +464,14 @@ static weft_value divergence(weft_graph *g, weft_value mean, weft_value logvar)
     return weft_affine(g, per_sample(g, kl, weft_dim(g, mean, 0)), 0.5, 0);
 }
 
-/* The last layer, 3 x 3 (and 3 frames where its weight has them). */
+/* Builds the last layer, 3 x 3 (with 3 frames if its weight has them). */
 static weft_value last_layer(weft_parity *p, weft_value x, weft_value *weight)
 {
     weft_graph *g = p->graph;
     const weft_stored_tensor *t = weft_tensors_find(p->golden, "param.last_layer.weight");
     if (!t || (t->rank != 4 && t->rank != 5))
-        return weft_graph_fail(g, WEFT_E_FORMAT, "%s: \"param.last_layer.weight\" is no kernel",
-                               p->file);
+        return weft_graph_fail(g, WEFT_MSG_GOLDEN_INVALID,
+                               "%s: \"param.last_layer.weight\" is not a kernel", p->file);
     const bool deep = t->rank == 5;
     const int64_t *k = t->dim + t->rank - 2, frames = deep ? t->dim[2] : 1;
     const weft_shape own = deep ? WEFT_SHAPE(t->dim[0], t->dim[1], frames, k[0], k[1])
@@ -480,7 +503,7 @@ static void build_vaegan(weft_parity *p, const vaegan *c)
                                          (weft_init){.kind = WEFT_INIT_ZERO});
     weft_lpips_distance d;
     weft_patchgan_net net;
-    weft_pull pull;
+    weft_adversarial_term pull;
     weft_graph_push(g, "lpips");
     weft_lpips_build(g, &c->lpips, x, seen, &d);
     weft_graph_pop(g);
@@ -493,8 +516,8 @@ static void build_vaegan(weft_parity *p, const vaegan *c)
                      kl = divergence(g, mean, spread), against = weft_gan_generator_loss(g, logits),
                      judged = weft_gan_discriminator_loss(g, c->kind, real, logits),
                      base = weft_add(g, nll, weft_affine(g, kl, c->kl, 0));
-    weft_pull_build(g, made, seen, nll, against, last,
-                    weft_fill(g, WEFT_F32, WEFT_SCALAR, c->adversarial), &pull);
+    weft_adversarial_term_build(g, made, seen, nll, against, last,
+                                weft_fill(g, WEFT_F32, WEFT_SCALAR, c->adversarial), &pull);
     if (weft_graph_check(g) != WEFT_OK)
         return;
     weft_value parts[8] = {nll,
@@ -521,7 +544,7 @@ static weft_status compare_vaegan(weft_parity *p)
     WEFT_TRY(read_vaegan(p, &c));
     build_vaegan(p, &c);
     WEFT_TRY(weft_parity_run(p, NULL, worst));
-    tell(p, worst);
+    print_worst(p, worst);
     return WEFT_OK;
 }
 

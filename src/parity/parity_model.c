@@ -1,8 +1,14 @@
-/* weft parity of models: outputs and gradients. */
-#include "cli/parity_model.h"
+/* weft parity of models: compares outputs and gradients. */
+#include "parity/parity_model.h"
 
 #include "base/config.h"
-#include "model/dialect.h"
+#include "exec/execute.h"
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
+#include "graph/dump.h"
+#include "kernel/ref/table.h"
+#include "model/key_mapping.h"
+#include "parity/parity_skips.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,22 +16,23 @@
 
 typedef weft_parity parity;
 
-void weft_parity_turn(const float *from, const int64_t bctyx[5], bool to_ours, float *to)
+void weft_parity_turn(const float *from, const int64_t bctyx[5], bool from_golden, float *to)
 {
     const int64_t c_count = bctyx[1], rest = bctyx[2] * bctyx[3] * bctyx[4];
     for (int64_t b = 0; b < bctyx[0]; b++)
         for (int64_t c = 0; c < c_count; c++)
             for (int64_t i = 0; i < rest; i++) {
-                const int64_t theirs = (b * c_count + c) * rest + i,
-                              ours = (b * rest + i) * c_count + c;
-                if (to_ours)
-                    to[ours] = from[theirs];
+                const int64_t golden_index = (b * c_count + c) * rest + i,
+                              own_index = (b * rest + i) * c_count + c;
+                if (from_golden)
+                    to[own_index] = from[golden_index];
                 else
-                    to[theirs] = from[ours];
+                    to[golden_index] = from[own_index];
             }
 }
 
-/* Golden tokens of side x side latents are (B, T Y X, C py px), ours (B,T,Y py,X px,C). */
+/* Converts golden tokens of side x side latents (B, T Y X, C py px) to weft's layout (B,T,Y py,X
+ * px,C). */
 static void unpack(const float *from, const weft_stored_tensor *t, const weft_model_size *size,
                    int64_t side, float *to)
 {
@@ -49,7 +56,7 @@ weft_parity_form weft_parity_form_of(const weft_port_row *row)
     return row->form == WEFT_VIDEO_BTCYX ? WEFT_PARITY_BTCYX : WEFT_PARITY_BCTYX;
 }
 
-/* Latents along a side of a token. */
+/* Returns the number of latents along a side of a token. */
 static int64_t side_of(const parity *p)
 {
     const weft_grid grid = weft_model_grid(&p->model);
@@ -60,17 +67,17 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
 {
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, name, &t));
-    float *raw = weft_alloc(t->count * 4), *ours = weft_alloc(t->count * 4);
-    if (!raw || !ours) {
+    float *raw = weft_alloc(t->count * 4), *actual = weft_alloc(t->count * 4);
+    if (!raw || !actual) {
         weft_free(raw);
-        weft_free(ours);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
+        weft_free(actual);
+        return weft_no_memory("%s: \"%s\"", p->file, name);
     }
     weft_tensor_to_f32(t, raw);
     if (form == WEFT_PARITY_PACKED && t->rank == 3 && side_of(p) > 1 && p->size.width > 0) {
-        unpack(raw, t, &p->size, side_of(p), ours);
+        unpack(raw, t, &p->size, side_of(p), actual);
         weft_free(raw);
-        raw = ours;
+        raw = actual;
     } else if (form && form != WEFT_PARITY_PACKED && t->rank >= 4 && t->rank <= 6) {
         const int64_t steps = t->rank == 6 ? t->dim[0] : 1, *d = t->dim + (t->rank == 6),
                       rows = t->dim[t->rank - 2], columns = t->dim[t->rank - 1];
@@ -79,17 +86,17 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
                                 frames_first ? d[2] : d[1],
                                 frames_first || image ? 1 : d[2], /* an image is one frame */
                                 rows, columns};
-        weft_parity_turn(raw, dim, true, ours);
+        weft_parity_turn(raw, dim, true, actual);
         weft_free(raw);
-        raw = ours;
+        raw = actual;
     } else {
-        weft_free(ours);
+        weft_free(actual);
     }
     *out = raw;
     return WEFT_OK;
 }
 
-/* `input` from "in.<golden>", numbers of any kind. */
+/* Fills `input` from "in.<golden>", of any element type. */
 static weft_status fill_input(parity *p, const char *input, const char *reference,
                               weft_parity_form form, double unit)
 {
@@ -100,11 +107,14 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     WEFT_TRY(weft_parity_need(p, golden, &t));
     const int64_t count = to ? weft_shape_count(&to->shape) : -1;
     if (count != t->count && (t->count != 1 || count < 1))
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's input \"%s\"", p->file,
-                         golden, input);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = golden, WEFT_NUMBER(t->count)),
+                          "the tensor has %" PRId64
+                          " elements and does not fit the model's input \"%s\" of %" PRId64,
+                          t->count, input, count);
     float *values = NULL;
     WEFT_TRY(weft_parity_load(p, golden, form, &values));
-    for (int64_t i = 0; i < count; i++) { /* one number is that of every sample */
+    for (int64_t i = 0; i < count; i++) { /* a single element applies to every sample */
         const float value = values[t->count == 1 ? 0 : i] * (unit != 0 ? (float)unit : 1);
         if (to->dtype == WEFT_I32)
             ((int32_t *)to->data)[i] = (int32_t)value;
@@ -124,15 +134,16 @@ static bool has_param(void *golden, const char *name)
     return weft_tensors_find(golden, full) != NULL;
 }
 
-/* Ours of a parameter's name in the golden file, which may be in another dialect of the family. */
-static void own_name(const parity *p, const char *theirs, char *name, size_t size)
+/* Converts a parameter name of the golden file, which may use another key mapping, to weft's
+ * name. */
+static void own_name(const parity *p, const char *golden_name, char *name, size_t size)
 {
     const weft_family *f = p->model.family;
-    for (int d = 0; f && d < f->dialects; d++)
-        if (has_param(p->golden, f->dialect[d].marker) &&
-            weft_dialect_rename(&f->dialect[d], theirs, name, size))
+    for (int d = 0; f && d < f->mappings; d++)
+        if (has_param(p->golden, f->mapping[d].marker) &&
+            weft_key_mapping_rename(&f->mapping[d], golden_name, name, size))
             return;
-    snprintf(name, size, "%s", theirs);
+    snprintf(name, size, "%s", golden_name);
 }
 
 static weft_status take_weights(parity *p)
@@ -141,30 +152,31 @@ static weft_status take_weights(parity *p)
         weft_tensor *to = weft_store_at(p->store, i);
         const weft_stored_tensor *t = weft_tensors_find(p->weights, to->name);
         if (!t || t->count != weft_shape_count(&to->shape))
-            return weft_fail(WEFT_E_FORMAT, "%s: the parameter \"%s\" is %s",
-                             weft_tensors_path(p->weights), to->name,
-                             t ? "of another size" : "missing");
+            return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                              WEFT_AT(.file = weft_tensors_path(p->weights), .key = to->name),
+                              "the parameter %s",
+                              t ? "has another size than in the model" : "is missing");
         weft_tensor_to_f32(t, to->data);
     }
     return WEFT_OK;
 }
 
-/* Where the elements of a file's tensor `name` are: all of `in`, or of a stack an item. */
-typedef struct slice {
+/* Elements of a file's tensor `name` in the tensor `in`: all elements, or an item of a stack. */
+typedef struct span {
     int64_t first, count;
-} slice;
+} span;
 
-static bool find_slice(const weft_tensor *in, const char *own, const char *name, slice *out)
+static bool find_span(const weft_tensor *in, const char *own, const char *name, span *out)
 {
     const int64_t all = weft_shape_count(&in->shape);
     char stack[600];
     int64_t item;
-    *out = (slice){0, all};
+    *out = (span){0, all};
     if (!strcmp(own, name))
         return true;
     if (!weft_name_is_stack(own) || in->shape.dim[0] == 0)
         return false;
-    *out = (slice){0, all / in->shape.dim[0]};
+    *out = (span){0, all / in->shape.dim[0]};
     for (int i = 0; weft_stack_of(name, i, stack, sizeof stack, &item); i++)
         if (!strcmp(stack, own) && item < in->shape.dim[0]) {
             out->first = item * out->count;
@@ -173,29 +185,29 @@ static bool find_slice(const weft_tensor *in, const char *own, const char *name,
     return false;
 }
 
-/* The store's tensor that has the golden file's parameter `theirs`, and where in it; NULL: none. */
-static weft_tensor *find_param(const parity *p, const char *theirs, int64_t *at, slice *own)
+/* Returns the store's tensor that contains the golden parameter, and its offset. NULL: none. */
+static weft_tensor *find_param(const parity *p, const char *golden_name, int64_t *at, span *own)
 {
     char name[600];
-    own_name(p, theirs, name, sizeof name);
+    own_name(p, golden_name, name, sizeof name);
     for (*at = 0; *at < weft_store_count(p->store); (*at)++) {
         weft_tensor *t = weft_store_at(p->store, *at);
-        if (find_slice(t, t->name, name, own))
+        if (find_span(t, t->name, name, own))
             return t;
     }
     return NULL;
 }
 
-const float *weft_parity_param(const parity *p, const char *theirs, int64_t *count)
+const float *weft_parity_param(const parity *p, const char *golden_name, int64_t *count)
 {
     int64_t at;
-    slice own;
-    const weft_tensor *t = find_param(p, theirs, &at, &own);
+    span own;
+    const weft_tensor *t = find_param(p, golden_name, &at, &own);
     *count = t ? own.count : 0;
     return t ? (const float *)t->data + own.first : NULL;
 }
 
-/* Parameters of a model, and matrices beside them, by the beginning of their names. */
+/* Returns the length of the name's prefix if the tensor is a model parameter or a LoRA matrix. */
 static size_t param_prefix(const char *name)
 {
     static const char *const prefixes[] = {"param.", "lora."};
@@ -205,33 +217,34 @@ static size_t param_prefix(const char *name)
     return 0;
 }
 
-/* Copies param.<name> of the golden file into the store; every parameter of either side must be
- * there. */
+/* Copies param.<name> of the golden file into the store. Both sides must have the same
+ * parameters. */
 static weft_status load_params(parity *p)
 {
     const int64_t most = weft_store_count(p->store);
-    int64_t *loaded = weft_alloc((most + 1) * (int64_t)sizeof *loaded); /* elements */
+    int64_t *loaded = weft_calloc(most + 1, sizeof *loaded); /* elements */
     weft_buf missing = {0};
     int64_t absent = 0;
-    const char *strange = NULL; /* a parameter that the model has not */
-    weft_status_code status =
-        loaded ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    const char *strange = NULL; /* a parameter that the model does not have */
+    weft_status_code status = WEFT_ALLOCATED(loaded, "%s", p->file);
     for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
         const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
         const size_t skip = param_prefix(t->name);
         if (!skip || !weft_dtype_is_float(t->dtype)) /* counters */
             continue;
         int64_t at;
-        slice own;
+        span own;
         weft_tensor *to = find_param(p, t->name + skip, &at, &own);
         if (!to) {
             strange = strange ? strange : t->name + skip;
             continue;
         }
         if (t->count != own.count) {
-            status =
-                weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, the model's parameter %lld",
-                          p->file, t->name, (long long)t->count, (long long)own.count);
+            status = weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                                WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->count)),
+                                "the tensor has %" PRId64
+                                " elements, but the model's parameter has %" PRId64,
+                                t->count, own.count);
             break;
         }
         weft_tensor_to_f32(t, (float *)to->data + own.first);
@@ -244,11 +257,12 @@ static weft_status load_params(parity *p)
             weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", name);
     }
     if (absent)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters of the model are missing: %s",
-                           p->file, (long long)absent, missing.data ? missing.data : "?");
+        status = weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, WEFT_NUMBER(absent)),
+                            "%" PRId64 " parameters of the model are missing: %s", absent,
+                            missing.data ? missing.data : "?");
     else if (status == WEFT_OK && strange)
-        status =
-            weft_fail(WEFT_E_FORMAT, "%s: the model has no parameter \"%s\"", p->file, strange);
+        status = weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = strange),
+                            "the model has no such parameter");
     weft_buf_free(&missing);
     weft_free(loaded);
     return status;
@@ -262,25 +276,27 @@ static weft_status compare_output(parity *p, const char *output, const char *ref
     char golden[160];
     snprintf(golden, sizeof golden, "out.%s", reference);
     const weft_stored_tensor *t;
-    float *theirs = NULL;
-    const weft_tensor *ours = weft_program_output(p->program, output);
+    float *expected = NULL;
+    const weft_tensor *actual = weft_program_output(p->program, output);
     WEFT_TRY(weft_parity_need(p, golden, &t));
-    if (!ours || weft_shape_count(&ours->shape) != t->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's output \"%s\"", p->file,
-                         golden, output);
-    WEFT_TRY(weft_parity_load(p, golden, form, &theirs));
-    weft_parity_judge(p, "output", reference, ours->data, theirs, t->count,
-                      weft_parity_norm(theirs, t->count), p->output_tolerance, worst);
-    weft_free(theirs);
+    if (!actual || weft_shape_count(&actual->shape) != t->count)
+        return weft_error(
+            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = golden, WEFT_NUMBER(t->count)),
+            "the tensor has %" PRId64 " elements and does not fit the model's output \"%s\"",
+            t->count, output);
+    WEFT_TRY(weft_parity_load(p, golden, form, &expected));
+    weft_parity_judge(p, "output", reference, actual->data, expected, t->count,
+                      weft_parity_norm(expected, t->count), p->output_tolerance, worst);
+    weft_free(expected);
     return WEFT_OK;
 }
 
 typedef struct gradient {
     const char *golden; /* "grad.blocks.0...." */
-    char output[600];   /* our output's name: the same */
-    slice own;          /* of that output */
+    char output[600];   /* name of weft's output */
+    span own;           /* position in that output */
     weft_parity_form form;
-    double norm; /* of the golden one */
+    double norm; /* norm of the golden gradient */
     bool zero;
 } gradient;
 
@@ -296,21 +312,21 @@ static weft_parity_form form_of_gradient(const parity *p, const char *name)
     return WEFT_PARITY_AS_HERE;
 }
 
-/* Our gradient of the parameter, or of the stack that it is an item of. */
+/* Finds weft's gradient of the parameter, or of the stack that contains the parameter. */
 static void find_output(weft_program *program, const char *name, gradient *gr)
 {
     char full[700], stack[600];
     int64_t item;
     snprintf(gr->output, sizeof gr->output, "grad.%.590s", name);
-    const weft_tensor *ours = weft_program_output(program, gr->output);
-    gr->own = (slice){0, ours ? weft_shape_count(&ours->shape) : 0};
-    for (int i = 0; !ours && weft_stack_of(name, i, stack, sizeof stack, &item); i++) {
+    const weft_tensor *actual = weft_program_output(program, gr->output);
+    gr->own = (span){0, actual ? weft_shape_count(&actual->shape) : 0};
+    for (int i = 0; !actual && weft_stack_of(name, i, stack, sizeof stack, &item); i++) {
         snprintf(full, sizeof full, "grad.%s", stack);
-        ours = weft_program_output(program, full);
-        if (ours && find_slice(ours, stack, name, &gr->own))
+        actual = weft_program_output(program, full);
+        if (actual && find_span(actual, stack, name, &gr->own))
             snprintf(gr->output, sizeof gr->output, "%.599s", full);
         else
-            ours = NULL;
+            actual = NULL;
     }
 }
 
@@ -374,19 +390,19 @@ static double exact_norm(weft_program *exact, const gradient *gr)
     return t ? sqrt(sum) : INFINITY;
 }
 
-double weft_parity_exact_gradient(const parity *p, weft_program *exact, const char *theirs)
+double weft_parity_exact_gradient(const parity *p, weft_program *exact, const char *golden_name)
 {
     gradient gr = {0};
     char name[560];
-    own_name(p, theirs, name, sizeof name);
+    own_name(p, golden_name, name, sizeof name);
     find_output(exact, name, &gr);
     return exact_norm(exact, &gr);
 }
 
 const double weft_parity_zero = 1e-11;
 
-/* Measures the suspicious gradients on the f64 reference. */
-static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double largest)
+/* Computes the gradients that may be zero with the f64 reference. */
+static weft_status resolve_zeros(parity *p, gradient *list, int64_t count, double largest)
 {
     bool any = false;
     for (int64_t i = 0; i < count; i++)
@@ -402,11 +418,11 @@ static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double
     return WEFT_OK;
 }
 
-/* What the error of a gradient is held against: its own norm. Of one that is nothing but rounding,
- * the largest. Where the file lists gradients that are mostly that ("gradients_mostly_rounding"),
- * rounding of the largest shows in whatever is small beside it: then a listed one is held against a
- * thousandth of the largest, so that the tolerance is an f32's rounding of that, and no other
- * against less than its 1e-5th. */
+/* Returns the scale of a gradient's error: the gradient's own norm. A gradient of only rounding
+ * uses the largest norm. "gradients_mostly_rounding" lists gradients dominated by rounding errors
+ * of the largest. With the list, the scale is at least 1e-3 of the largest norm for listed
+ * gradients, so that the tolerance is an f32 rounding of the largest. For all others it is at least
+ * 1e-5. */
 static double scale_of(const parity *p, const gradient *gr, double largest)
 {
     const json_t *rounding = json_object_get(p->json, "gradients_mostly_rounding");
@@ -425,33 +441,37 @@ static weft_status compare_gradients(parity *p, double *worst)
     for (int64_t i = 0; i < count; i++)
         largest = list[i].norm > largest ? list[i].norm : largest;
     if (status == WEFT_OK)
-        status = settle_zeros(p, list, count, largest);
+        status = resolve_zeros(p, list, count, largest);
     for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
-        const weft_tensor *ours = weft_program_output(p->program, list[i].output);
-        float *theirs = NULL;
-        if ((!ours && list[i].norm == 0) || (p->only && !json_object_get(p->only, list[i].golden)))
+        const weft_tensor *actual = weft_program_output(p->program, list[i].output);
+        float *expected = NULL;
+        if ((!actual && list[i].norm == 0) ||
+            (p->only && !json_object_get(p->only, list[i].golden)))
             continue;
-        if (!ours) {
+        if (!actual) {
             printf("  gradient %-60s our graph has none  FAIL\n", list[i].golden + 5);
             p->failures++;
             continue;
         }
         const weft_stored_tensor *t = weft_tensors_find(p->golden, list[i].golden);
         if (list[i].own.count != t->count) {
-            status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another size than ours", p->file,
-                               list[i].golden);
+            status = weft_error(
+                WEFT_MSG_GOLDEN_SHAPE,
+                WEFT_AT(.file = p->file, .key = list[i].golden, WEFT_NUMBER(t->count)),
+                "the tensor has %" PRId64 " elements, but the gradient of weft has %" PRId64,
+                t->count, list[i].own.count);
             break;
         }
-        status = weft_parity_load(p, list[i].golden, list[i].form, &theirs);
-        const float *own = (const float *)ours->data + list[i].own.first;
+        status = weft_parity_load(p, list[i].golden, list[i].form, &expected);
+        const float *own = (const float *)actual->data + list[i].own.first;
         const double scale = scale_of(p, &list[i], largest);
         if (status == WEFT_OK && p->missed &&
-            !(weft_parity_error(own, theirs, t->count, scale) <= p->gradient_tolerance))
+            !(weft_parity_error(own, expected, t->count, scale) <= p->gradient_tolerance))
             json_object_set_new(p->missed, list[i].golden, json_true());
         else if (status == WEFT_OK)
-            weft_parity_judge(p, "gradient", list[i].golden + 5, own, theirs, t->count, scale,
+            weft_parity_judge(p, "gradient", list[i].golden + 5, own, expected, t->count, scale,
                               p->gradient_tolerance, worst);
-        weft_free(theirs);
+        weft_free(expected);
     }
     weft_free(list);
     return status;
@@ -465,9 +485,9 @@ void weft_parity_output_gradients(const parity *p, weft_graph *g, weft_value los
     int params;
     const weft_value *param = weft_graph_params(g, &params);
     const int most = params + f->ports;
-    weft_value *wrt = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *wrt);
-    weft_value *grads = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *grads);
-    const char **name = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *name);
+    weft_value *wrt = weft_arena_calloc(weft_graph_arena(g), most, sizeof *wrt);
+    weft_value *grads = weft_arena_calloc(weft_graph_arena(g), most, sizeof *grads);
+    const char **name = weft_arena_calloc(weft_graph_arena(g), most, sizeof *name);
     if (!param || !wrt || !grads || !name)
         return;
     int count = 0;
@@ -500,8 +520,7 @@ weft_status weft_parity_compile(parity *p)
     WEFT_TRY(weft_graph_check(p->graph));
     WEFT_TRY(weft_graph_verify(p->graph));
     p->store = weft_store_create();
-    if (!p->store)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(p->store, "the comparison"));
     WEFT_TRY(weft_store_init(p->store, p->graph, 0));
     WEFT_TRY(p->fill ? p->fill(p) : p->weights ? take_weights(p) : load_params(p));
     WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
@@ -509,7 +528,7 @@ weft_status weft_parity_compile(parity *p)
     return weft_program_bind(p->program, p->store, NULL);
 }
 
-/* The golden tensor of a port that the model takes, if it takes it. */
+/* Returns the golden tensor of a port if the model has the port. */
 static const weft_stored_tensor *golden_input(const parity *p, weft_port port)
 {
     const weft_family *f = p->model.family;
@@ -522,32 +541,32 @@ static const weft_stored_tensor *golden_input(const parity *p, weft_port port)
     return NULL;
 }
 
-/* Rows and columns of an image's tokens, of which places (S,3) tell frame 0, row and column. */
+/* Computes the rows and columns of an image's tokens from positions (S,3): frame 0, row, column. */
 static weft_status find_image_size(const parity *p, const weft_stored_tensor *t, int64_t tokens,
                                    weft_model_size *size)
 {
     const int64_t side = side_of(p);
-    float *place = weft_alloc((t->count + 1) * 4);
-    if (!place)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
-    weft_tensor_to_f32(t, place);
-    const int64_t columns = t->count >= 3 ? (int64_t)place[t->count - 1] + 1 : 0;
+    float *positions;
+    WEFT_TRY(WEFT_NEW(positions, t->count + 1, "%s", p->file));
+    weft_tensor_to_f32(t, positions);
+    const int64_t columns = t->count >= 3 ? (int64_t)positions[t->count - 1] + 1 : 0;
     bool regular = t->count == 3 * tokens && columns > 0 && tokens % columns == 0;
     for (int64_t i = 0; regular && i < tokens; i++)
-        regular = place[3 * i] == 0 && place[3 * i + 1] == (float)(i / columns) &&
-                  place[3 * i + 2] == (float)(i % columns);
-    weft_free(place);
+        regular = positions[3 * i] == 0 && positions[3 * i + 1] == (float)(i / columns) &&
+                  positions[3 * i + 2] == (float)(i % columns);
+    weft_free(positions);
     if (!regular)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: \"%s\" are not the rows and columns of one image's %lld tokens",
-                         p->file, t->name, (long long)tokens);
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->file, .key = t->name),
+                          "the positions are not the rows and columns of one image of %" PRId64
+                          " tokens",
+                          tokens);
     size->frames = 1;
     size->height = tokens / columns * side;
     size->width = columns * side;
     return WEFT_OK;
 }
 
-/* A whole number beside the tensors of the inputs; 0: none. */
+/* Returns an integer stored next to the input tensors; 0: none. */
 static int64_t golden_number(const parity *p, const char *name)
 {
     char full[160];
@@ -567,7 +586,7 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
     const weft_stored_tensor *ids = weft_tensors_find(p->golden, "in.img_ids");
     if (row->form == WEFT_VIDEO_PACKED && ids)
         return find_image_size(p, ids, t->rank == 3 ? t->dim[1] : 0, size);
-    if (row->form == WEFT_VIDEO_PACKED) { /* nothing tells the frames: they do not matter then */
+    if (row->form == WEFT_VIDEO_PACKED) { /* unknown number of frames has no effect here */
         size->frames = golden_number(p, "num_frames");
         size->height = golden_number(p, "height");
         size->width = golden_number(p, "width");
@@ -578,15 +597,16 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
         return WEFT_OK;
     }
     if (t->rank != 4 && t->rank != 5)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not 4 or 5", p->file, t->name,
-                         t->rank);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
+                          "the tensor has %d dimensions, not 4 or 5", t->rank);
     size->frames = t->rank == 4 ? 1 : t->dim[row->form == WEFT_VIDEO_BTCYX ? 1 : 2];
     size->height = t->dim[t->rank - 2];
     size->width = t->dim[t->rank - 1];
     return WEFT_OK;
 }
 
-/* From the golden video, and text, (B,...,L,D) or ids (B,L). */
+/* Sets the size from the golden video and from text, (B,...,L,D) or ids (B,L). */
 static weft_status find_size(parity *p)
 {
     weft_model_size *size = &p->size;
@@ -598,15 +618,17 @@ static weft_status find_size(parity *p)
         if (!t)
             continue;
         if (t->rank < 1)
-            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is a scalar", p->file, t->name);
+            return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = t->name),
+                              "the tensor is a scalar; at least 1 dimension is needed");
         if (row->optional)
-            size->given |= 1u << row->port;
+            size->present_ports |= 1u << row->port;
         if (row->port == WEFT_PORT_LATENTS || row->port == WEFT_PORT_VIDEO) {
             WEFT_TRY(find_video_size(p, row, t, size));
         } else if (row->port == WEFT_PORT_TEXT || row->port == WEFT_PORT_TOKENS) {
             if (t->rank < 2)
-                return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, at least 2 is needed",
-                                 p->file, t->name, t->rank);
+                return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                                  WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
+                                  "the tensor has %d dimension; at least 2 are needed", t->rank);
             size->batch = t->dim[0];
             size->text = t->dim[row->port == WEFT_PORT_TOKENS ? 1 : t->rank - 2];
         } else if (row->port == WEFT_PORT_TIMESTEP) {
@@ -619,8 +641,8 @@ static weft_status find_size(parity *p)
         }
     }
     return size->batch ? WEFT_OK
-                       : weft_fail(WEFT_E_FORMAT, "%s: no input of a %s is in it", p->file,
-                                   weft_model_class(&p->model));
+                       : weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file),
+                                    "the file has no input of a %s", weft_model_class(&p->model));
 }
 
 static weft_status fill_ports(parity *p)
@@ -645,8 +667,8 @@ static weft_status compare_ports(parity *p, double *worst)
     return WEFT_OK;
 }
 
-/* What the golden file has of an output's target; NULL: the output is not judged. The last one is
- * where no port says anything. */
+/* Returns the golden name of an output's target. NULL: the output is not compared. The last row is
+ * the default of ports without a name. */
 static const char *target_of(const weft_family *f, int port)
 {
     bool said = false;
@@ -660,7 +682,7 @@ static void target_input(const weft_family *f, int port, char name[64])
     snprintf(name, 64, "target.%s", weft_port_name(f->port[port].port));
 }
 
-/* The sum of the mean square errors of the judged outputs. */
+/* Builds the sum of the mean squared errors of the compared outputs. */
 static weft_value forward_loss(const parity *p, weft_graph *g)
 {
     const weft_family *f = p->model.family;
@@ -679,7 +701,7 @@ static weft_value forward_loss(const parity *p, weft_graph *g)
     return loss;
 }
 
-/* Denoisers and encoders. */
+/* Runs denoisers and encoders. */
 static weft_status run_forward(parity *p, double worst[2])
 {
     weft_graph *g = p->graph;
@@ -720,13 +742,13 @@ weft_status weft_parity_forward(parity *p, double *worst)
     return compare_ports(p, worst);
 }
 
-/* [reconstruction, kl, total] as golden out.loss has them; without a posterior's variance the
- * first alone, which is all then. */
+/* Builds [reconstruction, kl, total] in the order of golden out.loss. Without a posterior variance
+ * the reconstruction is the only loss. */
 static weft_value autoencoder_losses(const parity *p, weft_graph *g, weft_value *total)
 {
     const weft_value mean = weft_graph_find(g, "mean"), logvar = weft_graph_find(g, "logvar");
-    /* The target is a value of its own: the golden gradient of the video goes through the model
-     * alone. */
+    /* The target is a separate value, so that the golden gradient of the video passes only through
+     * the model. */
     const weft_value target =
         weft_input(g, "target", WEFT_F32, weft_value_get(g, weft_graph_find(g, "video"))->shape);
     const weft_value error = weft_sub(g, weft_graph_find(g, "reconstruction"), target);
@@ -770,18 +792,18 @@ static weft_status run_autoencoder(parity *p, double worst[2])
     return compare_gradients(p, &worst[1]);
 }
 
-/* ---- graphs of no family ------------------------------------------------------------------- */
+/* ---- graphs without a family --------------------------------------------------------------- */
 
 weft_value weft_parity_input(parity *p, const char *name)
 {
     const weft_stored_tensor *t = weft_tensors_find(p->golden, name);
     if (!t)
-        return weft_graph_fail(p->graph, WEFT_E_FORMAT, "%s: tensor \"%s\" is missing", p->file,
-                               name);
+        return weft_graph_fail(p->graph, WEFT_MSG_TENSOR_MISSING, "%s: tensor \"%s\" is missing",
+                               p->file, name);
     const int64_t *d = t->dim;
     if (t->rank != 4 && t->rank != 5)
-        return weft_graph_fail(p->graph, WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not 4 or 5",
-                               p->file, name, t->rank);
+        return weft_graph_fail(p->graph, WEFT_MSG_GOLDEN_SHAPE,
+                               "%s: \"%s\" has rank %d, not 4 or 5", p->file, name, t->rank);
     return weft_input(p->graph, name, WEFT_F32,
                       t->rank == 4 ? WEFT_SHAPE(d[0], 1, d[2], d[3], d[1])
                                    : WEFT_SHAPE(d[0], d[2], d[3], d[4], d[1]));
@@ -798,8 +820,8 @@ void weft_parity_output_slopes(parity *p, weft_value loss)
     int params;
     const weft_value *param = weft_graph_params(g, &params);
     const int32_t nodes = weft_graph_node_count(g);
-    weft_value *wrt = weft_arena_alloc(weft_graph_arena(g), nodes * (int64_t)sizeof *wrt);
-    weft_value *grads = weft_arena_alloc(weft_graph_arena(g), nodes * (int64_t)sizeof *grads);
+    weft_value *wrt = weft_arena_calloc(weft_graph_arena(g), nodes, sizeof *wrt);
+    weft_value *grads = weft_arena_calloc(weft_graph_arena(g), nodes, sizeof *grads);
     int count = 0;
     if (!param || !wrt || !grads)
         return;
@@ -839,13 +861,14 @@ weft_status weft_parity_run(parity *p, const char *const *but, double worst[2])
 
 /* ---- the kinds ----------------------------------------------------------------------------- */
 
-/* Where the reference itself is off by more (angles rounded to f32), its file says by how much. */
+/* Returns the tolerance. A file states a larger one if the reference itself has larger errors
+ * (angles rounded to f32). */
 static double tolerance_of(const parity *p, const char *of, double least)
 {
     const json_t *golden = json_object_get(p->json, "golden");
-    const double told =
+    const double suggested =
         json_number_value(json_object_get(json_object_get(golden, "suggested_tolerance"), of));
-    return told > least ? told : least;
+    return suggested > least ? suggested : least;
 }
 
 weft_status weft_parity_open_graph(parity *p)
@@ -859,7 +882,7 @@ weft_status weft_parity_open_graph(parity *p)
     p->output_tolerance = tolerance_of(p, "out", 1e-5);
     p->gradient_tolerance = tolerance_of(p, "grad", 1e-4);
     p->graph = weft_graph_create();
-    return p->graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    return WEFT_ALLOCATED(p->graph, "the comparison");
 }
 
 /* Fields of a golden file that describe the recording. The model's config does not have them. */
@@ -883,8 +906,7 @@ weft_status weft_parity_open_model(parity *p)
 {
     const json_t *nested = json_object_get(p->json, "config");
     json_t *config = json_copy((json_t *)(nested ? nested : p->json));
-    if (!config)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(config, "the comparison"));
     for (int i = 0; i < WEFT_COUNT(recording_fields); i++)
         json_object_del(config, recording_fields[i]);
     const weft_status_code status = weft_model_read(config, p->config_file, &p->model);

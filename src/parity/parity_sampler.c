@@ -1,14 +1,17 @@
-/* weft parity of samplers: every level, model call and step of a walk from noise to data, with a
- * model that the file describes,
+/* weft parity of samplers: compares every level, model call and step from noise to data. The
+ * model is defined in the file:
  *
  *   model(x, t) = 0.3 x + 0.1 cos(w t) + 0.2 bias
  *
  * Three forms of file: "runs" of a public scheduler class; a Cosmos pipeline (two prompts and its
- * guidance); RES, of which no class exists. */
+ * guidance); RES, for which no class exists. */
+#include "parity/parity_sampler.h"
+
 #include "base/config.h"
-#include "cli/parity.h"
 #include "diffusion/guidance.h"
+#include "diffusion/sampler_res.h"
 #include "diffusion/scheduler.h"
+#include "parity/parity.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,22 +19,22 @@
 
 enum { CALLS_A_STEP = 2 };
 
-typedef struct walk {
+typedef struct trajectory {
     weft_parity *p;
     const char *run; /* "run0.", "" */
     weft_scheduler scheduler;
     const weft_sampler *sampler;
-    weft_walk request;
-    weft_leg *leg;
+    weft_timestep_request request;
+    weft_solver_step *step;
     double w, first, guidance; /* guidance 0: one prompt */
     int64_t count, calls;
     float *bias, *negative, *x, *work, *noise; /* noise [draws][count] */
     int64_t draws;
-    float *seen[3];    /* at each call: x, the model's input, its answer; [calls][count] */
-    float *after;      /* x after each step, [steps][count] */
-    weft_level *level; /* of each call */
+    float *seen[3];                /* per call: x, model input, model output; [calls][count] */
+    float *after;                  /* x after each step, [steps][count] */
+    weft_noise_level *noise_level; /* level of a call */
     double tolerance, worst;
-} walk;
+} trajectory;
 
 static double tolerance_of(const json_t *json)
 {
@@ -46,80 +49,83 @@ static weft_status floats_of(const weft_parity *p, const char *name, float **out
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, name, &t));
     *out = weft_alloc(t->count * 4);
-    if (!*out)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
+    WEFT_TRY(WEFT_ALLOCATED(*out, "%s: \"%s\"", p->file, name));
     weft_tensor_to_f32(t, *out);
     *count = t->count;
     return WEFT_OK;
 }
 
-/* ours[count] against the golden tensor of this run, if the file has it; row by row of `each`, so
- * that what is small is not lost beside what is large. */
-static weft_status compare(walk *s, const char *name, const float *ours, int64_t count,
+/* Compares actual[count] with the golden tensor of this run, if present. Rows of `each` are
+ * compared separately, so that errors of small rows are visible. */
+static weft_status compare(trajectory *s, const char *name, const float *actual, int64_t count,
                            int64_t each)
 {
-    char golden[96], told[128];
-    float *theirs = NULL;
+    char golden[96], label[128];
+    float *expected = NULL;
     int64_t have;
     snprintf(golden, sizeof golden, "%s%s", s->run, name);
     if (!weft_tensors_find(s->p->golden, golden))
         return WEFT_OK;
-    WEFT_TRY(floats_of(s->p, golden, &theirs, &have));
+    WEFT_TRY(floats_of(s->p, golden, &expected, &have));
     weft_status_code status = WEFT_OK;
     if (have != count)
-        status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld numbers, the walk makes %lld",
-                           s->p->file, golden, (long long)have, (long long)count);
+        status = weft_error(
+            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = s->p->file, .key = golden, WEFT_NUMBER(have)),
+            "the tensor has %" PRId64 " elements, but the sampler produces %" PRId64, have, count);
     for (int64_t i = 0; status == WEFT_OK && i < count; i += each) {
-        snprintf(told, sizeof told, "%s[%lld]", golden, (long long)(i / each));
-        weft_parity_judge(s->p, "walk", told, ours + i, theirs + i, each,
-                          weft_parity_norm(theirs + i, each), s->tolerance, &s->worst);
+        snprintf(label, sizeof label, "%s[%" PRId64 "]", golden, i / each);
+        weft_parity_judge(s->p, "walk", label, actual + i, expected + i, each,
+                          weft_parity_norm(expected + i, each), s->tolerance, &s->worst);
     }
-    weft_free(theirs);
+    weft_free(expected);
     return status;
 }
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-static void model(const walk *s, const float *x, const weft_level *l, const float *bias, float *out)
+static void model(const trajectory *s, const float *x, const weft_noise_level *l, const float *bias,
+                  float *out)
 {
     const float wave = 0.1f * cosf((float)(s->w * l->time));
     for (int64_t i = 0; i < s->count; i++)
         out[i] = 0.3f * ((float)l->in * x[i]) + wave + 0.2f * bias[i];
 }
 
-static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *l,
-                                  float *answer)
+static weft_status_code on_predict(void *user, int64_t step, const float *x,
+                                   const weft_noise_level *l, float *prediction)
 {
-    walk *s = user;
+    trajectory *s = user;
     const size_t bytes = (size_t)s->count * 4;
     const int64_t at = s->calls++;
     (void)step;
     if (at >= s->request.steps * CALLS_A_STEP)
-        return weft_fail(WEFT_E_INTERNAL, "the sampler calls the model too often");
-    model(s, x, l, s->bias, answer);
-    s->level[at] = *l;
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "the sampler calls the model more than %" PRId64 " times",
+                          s->request.steps * CALLS_A_STEP);
+    model(s, x, l, s->bias, prediction);
+    s->noise_level[at] = *l;
     memcpy(s->seen[0] + at * s->count, x, bytes);
     for (int64_t i = 0; i < s->count; i++)
         s->seen[1][at * s->count + i] = (float)l->in * x[i];
-    memcpy(s->seen[2] + at * s->count, answer, bytes);
+    memcpy(s->seen[2] + at * s->count, prediction, bytes);
     if (s->guidance != 0) {
         float *other = s->after + s->request.steps * s->count;
         model(s, x, l, s->negative, other);
-        weft_guidance_find("cosmos")->combine(&(weft_guiding){.scale = s->guidance}, answer, other,
-                                              s->count);
-        for (int64_t i = 0; i < s->count; i++) /* what a pipeline's file tells: denoised, guided */
-            s->seen[2][at * s->count + i] = (float)l->skip * x[i] + (float)l->out * answer[i];
+        weft_guidance_find("cosmos")->combine(&(weft_guidance_params){.scale = s->guidance},
+                                              prediction, other, s->count);
+        for (int64_t i = 0; i < s->count; i++) /* denoised, guided output */
+            s->seen[2][at * s->count + i] = (float)l->skip * x[i] + (float)l->out * prediction[i];
     }
     return WEFT_OK;
 }
 
 static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 {
-    const walk *s = user;
-    if (draw >= s->draws &&
-        s->draws) /* the last of two draws, or none: the file has what was drawn */
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%snoise\" has %lld draws; more are needed",
-                         s->p->file, s->run, (long long)s->draws);
+    const trajectory *s = user;
+    if (draw >= s->draws && s->draws) /* without draws in the file, noise is 0 */
+        return weft_error(
+            WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = s->p->file, WEFT_NUMBER(s->draws)),
+            "\"%snoise\" has %" PRId64 " draws, and the sampler needs more", s->run, s->draws);
     for (int64_t i = 0; i < s->count; i++)
         noise[i] = s->draws ? s->noise[draw * s->count + i] : 0;
     return WEFT_OK;
@@ -127,25 +133,25 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
-    walk *s = user;
+    trajectory *s = user;
     (void)steps;
     memcpy(s->after + (done - 1) * s->count, s->x, (size_t)s->count * 4);
     return WEFT_OK;
 }
 
-/* ---- a walk --------------------------------------------------------------------------------- */
+/* ---- a trajectory -------------------------------------------------------------------------- */
 
-static void free_walk(walk *s)
+static void free_trajectory(trajectory *s)
 {
     float *const all[] = {s->bias,    s->negative, s->x,       s->work, s->noise,
                           s->seen[0], s->seen[1],  s->seen[2], s->after};
     for (int i = 0; i < WEFT_COUNT(all); i++)
         weft_free(all[i]);
-    weft_free(s->leg);
-    weft_free(s->level);
+    weft_free(s->step);
+    weft_free(s->noise_level);
 }
 
-static weft_status take(walk *s)
+static weft_status take(trajectory *s)
 {
     const int64_t steps = s->request.steps;
     char name[64];
@@ -155,75 +161,79 @@ static weft_status take(walk *s)
     if (s->guidance != 0 && count == s->count)
         WEFT_TRY(floats_of(s->p, "in.bias_negative", &s->negative, &count));
     if (count != s->count || count < 1)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"in.bias\" and \"in.noise\" differ in size",
-                         s->p->file);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = s->p->file, .key = "in.bias", WEFT_NUMBER(s->count)),
+                          "the tensor has %" PRId64
+                          " elements, but \"in.noise\" or \"in.bias_negative\" has %" PRId64,
+                          s->count, count);
     snprintf(name, sizeof name, "%snoise", s->run);
     if (weft_tensors_find(s->p->golden, name))
         WEFT_TRY(floats_of(s->p, name, &s->noise, &s->draws));
     s->draws /= count;
-    s->leg = weft_alloc(steps * (int64_t)sizeof *s->leg);
-    s->level = weft_alloc(steps * CALLS_A_STEP * (int64_t)sizeof *s->level);
-    s->work = weft_alloc(weft_sampler_work(s->sampler, &s->scheduler.solver, count) * 4);
+    s->step = weft_calloc(steps, sizeof *s->step);
+    s->noise_level = weft_calloc(steps * CALLS_A_STEP, sizeof *s->noise_level);
+    s->work =
+        weft_alloc(weft_sampler_workspace_floats(s->sampler, &s->scheduler.solver, count) * 4);
     s->after = weft_alloc((steps + 1) * count * 4);
-    bool whole = s->leg && s->level && s->work && s->after;
+    bool whole = s->step && s->noise_level && s->work && s->after;
     for (int i = 0; i < 3; i++)
         whole &= (s->seen[i] = weft_alloc((steps * CALLS_A_STEP + 1) * count * 4)) != NULL;
-    return whole ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->p->file);
+    return WEFT_ALLOCATED(whole, "%s", s->p->file);
 }
 
-static weft_status go(walk *s)
+static weft_status go(trajectory *s)
 {
     const weft_sampler_callbacks callbacks = {
-        .answer = on_answer, .noise = on_noise, .progress = on_step, .user = s};
+        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = s};
     if (s->request.steps < 1 || s->request.steps > 100000)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld steps", s->p->config_file,
-                         (long long)s->request.steps);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                          WEFT_AT(.file = s->p->config_file, WEFT_NUMBER(s->request.steps)),
+                          "%" PRId64 " steps are not from 1 to 100000", s->request.steps);
     WEFT_TRY(take(s));
-    WEFT_TRY(weft_scheduler_lay(&s->scheduler, &s->request, s->leg));
+    WEFT_TRY(weft_scheduler_set_timesteps(&s->scheduler, &s->request, s->step));
     const float first = (float)s->first;
     for (int64_t i = 0; i < s->count; i++)
         s->x[i] *= first;
-    const int64_t batch = 1; /* of these files */
-    WEFT_TRY(weft_sampler_run(s->sampler, &s->scheduler.solver, s->leg, s->request.steps, s->x,
+    const int64_t batch = 1; /* batch of the files */
+    WEFT_TRY(weft_sampler_run(s->sampler, &s->scheduler.solver, s->step, s->request.steps, s->x,
                               s->count, s->count / batch, s->work, NULL, &callbacks));
     memcpy(s->seen[0] + s->calls * s->count, s->x, (size_t)s->count * 4);
     return WEFT_OK;
 }
 
-/* What the reference's class calls sigma at a level. */
-static float sigma_of(const weft_scheduler *s, const weft_level *l)
+/* Returns the sigma of the reference's class at a level. */
+static float sigma_of(const weft_scheduler *s, const weft_noise_level *l)
 {
     if (s->inverted)
         return (float)l->alpha;
     return (float)(s->path == WEFT_PATH_VP ? l->sigma / l->alpha : l->sigma);
 }
 
-static weft_status compare_levels(walk *s)
+static weft_status compare_noise_levels(trajectory *s)
 {
     const int64_t calls = s->calls;
-    float *told = weft_alloc((calls + 1) * 4);
-    if (!told)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->p->file);
+    float *values;
+    WEFT_TRY(WEFT_NEW(values, calls + 1, "%s", s->p->file));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < calls; i++)
-        told[i] = (float)s->level[i].time;
-    WEFT_GO(compare(s, "timesteps", told, calls, calls)); /* EDM's go through 0 */
-    WEFT_GO(compare(s, "current_t", told, calls, 1));
+        values[i] = (float)s->noise_level[i].time;
+    WEFT_GO(compare(s, "timesteps", values, calls, calls)); /* EDM's go through 0 */
+    WEFT_GO(compare(s, "current_t", values, calls, 1));
     for (int64_t i = 0; i < calls; i++)
-        told[i] = (float)(s->level[i].alpha * s->level[i].alpha);
-    WEFT_GO(compare(s, "alphas_cumprod_at_timesteps", told, calls, 1));
+        values[i] = (float)(s->noise_level[i].alpha * s->noise_level[i].alpha);
+    WEFT_GO(compare(s, "alphas_cumprod_at_timesteps", values, calls, 1));
     for (int64_t i = 0; i < calls; i++)
-        told[i] = sigma_of(&s->scheduler, &s->level[i]);
-    told[calls] = sigma_of(&s->scheduler, &s->leg[s->request.steps - 1].to);
-    WEFT_GO(compare(s, "sigmas", told, calls + 1, 1));
+        values[i] = sigma_of(&s->scheduler, &s->noise_level[i]);
+    values[calls] = sigma_of(&s->scheduler, &s->step[s->request.steps - 1].to);
+    WEFT_GO(compare(s, "sigmas", values, calls + 1, 1));
 out:
-    weft_free(told);
+    weft_free(values);
     return status;
 }
 
-static weft_status compare_calls(walk *s)
+static weft_status compare_calls(trajectory *s)
 {
-    WEFT_TRY(compare_levels(s));
+    WEFT_TRY(compare_noise_levels(s));
     WEFT_TRY(compare(s, "model_input", s->seen[1], s->calls * s->count, s->count));
     WEFT_TRY(compare(s, "model_output", s->seen[2], s->calls * s->count, s->count));
     return compare(s, "trajectory", s->seen[0], (s->calls + 1) * s->count, s->count);
@@ -231,13 +241,15 @@ static weft_status compare_calls(walk *s)
 
 /* ---- the forms of file ---------------------------------------------------------------------- */
 
-static weft_status read_config(walk *s, const json_t *config)
+static weft_status read_config(trajectory *s, const json_t *config)
 {
     json_t *whole = json_copy((json_t *)config);
     if (!whole ||
         json_object_set(whole, "_class_name", json_object_get(s->p->json, "_class_name"))) {
         json_decref(whole);
-        return weft_fail(WEFT_E_FORMAT, "%s: %sno \"config\"", s->p->config_file, s->run);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                          WEFT_AT(.file = s->p->config_file, .key = "config"),
+                          "the member is missing%s%s", s->run[0] ? " in " : "", s->run);
     }
     const weft_status_code status = weft_scheduler_read(whole, s->p->config_file, &s->scheduler);
     json_decref(whole);
@@ -245,8 +257,8 @@ static weft_status read_config(walk *s, const json_t *config)
     return status;
 }
 
-/* What a file asks of a walk beside its class's config. */
-static weft_status read_step(const walk *s, const json_t *step, weft_solver *solver)
+/* Reads the sampling settings of a file that are not in its class's config. */
+static weft_status read_step(const trajectory *s, const json_t *step, weft_solver *solver)
 {
     static const char *const known[] = {"eta", "use_clipped_model_output"};
     const char *where = s->p->config_file;
@@ -260,7 +272,7 @@ static weft_status read_step(const walk *s, const json_t *step, weft_solver *sol
                : WEFT_OK;
 }
 
-static weft_status read_request(walk *s, const json_t *run, double **sigma)
+static weft_status read_request(trajectory *s, const json_t *run, double **sigma)
 {
     static const char *const known[] = {"sigmas", "mu"};
     const char *where = s->p->config_file;
@@ -269,21 +281,23 @@ static weft_status read_request(walk *s, const json_t *run, double **sigma)
     if (set)
         WEFT_TRY(weft_json_only(set, where, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_f64_or(set, "mu", where, NAN, &s->request.mu));
-    const int64_t given = (int64_t)json_array_size(list);
-    WEFT_TRY(weft_json_get_i64_or(run, "num_inference_steps", where, given, &s->request.steps));
-    if (!given)
+    const int64_t sigmas = (int64_t)json_array_size(list);
+    WEFT_TRY(weft_json_get_i64_or(run, "num_inference_steps", where, sigmas, &s->request.steps));
+    if (!sigmas)
         return WEFT_OK;
-    *sigma = weft_alloc(given * (int64_t)sizeof **sigma);
-    if (!*sigma || given != s->request.steps)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld sigmas for %lld steps", where, (long long)given,
-                         (long long)s->request.steps);
-    for (int64_t i = 0; i < given; i++)
+    *sigma = weft_calloc(sigmas, sizeof **sigma);
+    if (!*sigma || sigmas != s->request.steps)
+        return weft_error(
+            WEFT_MSG_GOLDEN_INVALID,
+            WEFT_AT(.file = where, .key = "num_inference_steps", WEFT_NUMBER(s->request.steps)),
+            "%" PRId64 " steps do not match %" PRId64 " sigmas", s->request.steps, sigmas);
+    for (int64_t i = 0; i < sigmas; i++)
         (*sigma)[i] = json_number_value(json_array_get(list, (size_t)i));
     s->request.sigma = *sigma;
     return WEFT_OK;
 }
 
-static weft_status run_class(walk *s, const json_t *run)
+static weft_status run_class(trajectory *s, const json_t *run)
 {
     double *sigma = NULL;
     weft_status_code status = WEFT_OK;
@@ -293,8 +307,8 @@ static weft_status run_class(walk *s, const json_t *run)
     WEFT_GO(weft_json_get_f64_or(run, "w", s->p->config_file, 1, &s->w));
     WEFT_GO(weft_json_get_f64_or(run, "init_noise_sigma", s->p->config_file,
                                  weft_scheduler_first(&s->scheduler), &s->first));
-    const float first = (float)s->first, ours = (float)weft_scheduler_first(&s->scheduler);
-    weft_parity_judge(s->p, "walk", "init_noise_sigma", &ours, &first, 1, s->first, s->tolerance,
+    const float first = (float)s->first, actual = (float)weft_scheduler_first(&s->scheduler);
+    weft_parity_judge(s->p, "walk", "init_noise_sigma", &actual, &first, 1, s->first, s->tolerance,
                       &s->worst);
     WEFT_GO(go(s));
     WEFT_GO(compare_calls(s));
@@ -303,8 +317,8 @@ out:
     return status;
 }
 
-/* RES goes down EDM's levels, the last of them and the step to data included. */
-static weft_status run_res(walk *s, const json_t *run)
+/* RES uses all EDM levels, including the last one and the step to data. */
+static weft_status run_res(trajectory *s, const json_t *run)
 {
     const char *where = s->p->config_file, *solver;
     char name[32];
@@ -319,13 +333,14 @@ static weft_status run_res(walk *s, const json_t *run)
     snprintf(name, sizeof name, "res_%s", solver);
     s->sampler = weft_sampler_find(name);
     if (!s->sampler)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"solver\": \"%s\": known are 2ab and 2mid",
-                         where, solver);
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "solver", .value = solver),
+                          "unknown solver '%.80s'; use 2ab or 2mid", solver);
     s->request.steps = (s->sampler == &weft_sampler_res_2mid ? steps / 2 : steps) + 1;
     s->w = 1;
     s->first = s->scheduler.sigma_max;
     WEFT_TRY(go(s));
-    /* x at the beginning of each step; the last step's end is the sample */
+    /* x at the start of each step; the end of the last step is the sample */
     const int64_t each = s->count, n = s->request.steps;
     float *begin = s->seen[1];
     memcpy(begin, s->seen[0], (size_t)each * 4);
@@ -333,12 +348,12 @@ static weft_status run_res(walk *s, const json_t *run)
     WEFT_TRY(compare(s, "trajectory", begin, n * each, each));
     WEFT_TRY(compare(s, "final", s->after + (n - 1) * each, each, each));
     for (int64_t i = 0; i < n; i++)
-        begin[i] = (float)s->leg[i].from.sigma;
+        begin[i] = (float)s->step[i].from.sigma;
     return compare(s, "sigmas", begin, n, 1);
 }
 
-/* The pipeline begins with the highest level's noise alone, whatever the class says. */
-static weft_status run_pipeline(walk *s, const json_t *json)
+/* The pipeline starts with the noise of the highest level, whatever the class's config. */
+static weft_status run_pipeline(trajectory *s, const json_t *json)
 {
     const char *where = s->p->config_file;
     double *none = NULL;
@@ -348,7 +363,7 @@ static weft_status run_pipeline(walk *s, const json_t *json)
     s->w = 1;
     s->first = s->scheduler.sigma_max;
     WEFT_TRY(go(s));
-    WEFT_TRY(compare_levels(s));
+    WEFT_TRY(compare_noise_levels(s));
     WEFT_TRY(compare(s, "x0", s->seen[2], s->calls * s->count, s->count));
     return compare(s, "trajectory", s->seen[0], (s->calls + 1) * s->count, s->count);
 }
@@ -376,18 +391,18 @@ static weft_status compare_sampler(weft_parity *p)
         char prefix[32] = "";
         const json_t *run = runs ? json_array_get(runs, (size_t)i) : p->json;
         if (runs)
-            snprintf(prefix, sizeof prefix, "run%lld.", (long long)i);
-        walk s = {.p = p, .run = prefix, .request.mu = NAN, .tolerance = tolerance};
+            snprintf(prefix, sizeof prefix, "run%" PRId64 ".", i);
+        trajectory s = {.p = p, .run = prefix, .request.mu = NAN, .tolerance = tolerance};
         const weft_status_code status = is_res(p->json) ? run_res(&s, run)
                                         : runs          ? run_class(&s, run)
                                                         : run_pipeline(&s, run);
-        free_walk(&s);
+        free_trajectory(&s);
         if (status != WEFT_OK)
-            return weft_fail_context(status, "%s: %s", p->file, prefix);
+            return weft_error_at(status, WEFT_AT(.file = p->file, .key = prefix));
         worst = fmax(worst, s.worst);
     }
-    printf("%s: %lld walks, worst relative error %.2e (limit %.0e), %d comparisons\n", p->file,
-           (long long)count, worst, tolerance, p->compared);
+    printf("%s: %" PRId64 " trajectories, worst relative error %.2e (limit %.0e), %d comparisons\n",
+           p->file, count, worst, tolerance, p->compared);
     return WEFT_OK;
 }
 

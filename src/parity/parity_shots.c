@@ -1,26 +1,28 @@
 /* weft parity of the shot detector: logits of the first window, probabilities of every frame, and
- * the shots that follow from them. */
-#include "cli/parity.h"
+ * the resulting shots. */
+#include "parity/parity_shots.h"
 
-#include "curate/transnet.h"
+#include "parity/parity.h"
+
+#include "curate/shots/transnet.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { KINDS = 2 };
-static const double tolerance = 1e-4; /* of probabilities, absolute; logits relative */
+static const double tolerance = 1e-4; /* absolute for probabilities, relative for logits */
 static const double threshold = 0.5;
 
-/* What was heard of a kind of transition, and the shots by it. */
-typedef struct hearing {
-    float *said; /* [frames] */
+/* Probabilities of one kind of transition, and the resulting shots. */
+typedef struct detected_shots {
+    float *probability; /* [frames] */
     weft_transnet_run run;
     int64_t (*shot)[2], shots, capacity, begin;
-} hearing;
+} detected_shots;
 
 typedef struct detection {
     weft_transnet *network;
-    hearing of[KINDS];                        /* single, many */
+    detected_shots of[KINDS];                 /* single, many */
     float first[KINDS][WEFT_TRANSNET_WINDOW]; /* logits of the first window */
     int64_t frames;
 } detection;
@@ -30,7 +32,7 @@ static const char *const out_names[KINDS] = {"out.single_frame", "out.many_hot"}
                                                       "out.window0_many_logits"},
                          *const scene_names[KINDS] = {"scenes", "scenes_many_hot"};
 
-static weft_status add_shot(hearing *h, int64_t first, int64_t last)
+static weft_status add_shot(detected_shots *h, int64_t first, int64_t last)
 {
     WEFT_TRY(weft_grow((void **)&h->shot, h->shots, &h->capacity, sizeof *h->shot));
     h->shot[h->shots][0] = first;
@@ -38,10 +40,10 @@ static weft_status add_shot(hearing *h, int64_t first, int64_t last)
     return WEFT_OK;
 }
 
-static weft_status hear(hearing *h, int64_t frame, float probability)
+static weft_status add_probability(detected_shots *h, int64_t frame, float probability)
 {
     const bool was = h->run.on, ends = weft_transnet_run_add(&h->run, frame, probability);
-    h->said[frame] = probability;
+    h->probability[frame] = probability;
     if (!was && h->run.on && frame > 0)
         WEFT_TRY(add_shot(h, h->begin, frame));
     if (ends)
@@ -49,17 +51,17 @@ static weft_status hear(hearing *h, int64_t frame, float probability)
     return WEFT_OK;
 }
 
-static weft_status listen(void *user, const weft_transnet_said *said)
+static weft_status listen(void *user, const weft_transnet_said *result)
 {
     detection *d = user;
-    for (int k = 0; k < KINDS && said->frame == 0; k++)
+    for (int k = 0; k < KINDS && result->frame == 0; k++)
         memcpy(d->first[k], weft_transnet_logits(d->network, k == 1), sizeof d->first[k]);
-    WEFT_TRY(hear(&d->of[0], said->frame, said->single));
-    return hear(&d->of[1], said->frame, said->many);
+    WEFT_TRY(add_probability(&d->of[0], result->frame, result->single));
+    return add_probability(&d->of[1], result->frame, result->many);
 }
 
-static weft_status look(weft_parity *p, const weft_tensors *weights, const char *prefix,
-                        const weft_stored_tensor *frames, detection *d)
+static weft_status detect(weft_parity *p, const weft_tensors *weights, const char *prefix,
+                          const weft_stored_tensor *frames, detection *d)
 {
     WEFT_TRY(weft_transnet_create(weights, prefix, p->backend, 0, listen, d, &d->network));
     const uint8_t *rgb = frames->data;
@@ -72,25 +74,25 @@ static weft_status look(weft_parity *p, const weft_tensors *weights, const char 
     return WEFT_OK;
 }
 
-static weft_status compare_numbers(weft_parity *p, const char *name, const float *ours,
+static weft_status compare_numbers(weft_parity *p, const char *name, const float *actual,
                                    int64_t count, bool relative, double *worst)
 {
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, name, &t));
     if (t->count != count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld numbers, not %lld", p->file, name,
-                         (long long)t->count, (long long)count);
-    float *theirs = weft_alloc((count + 1) * (int64_t)sizeof *theirs);
-    if (!theirs)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
-    weft_tensor_to_f32(t, theirs);
-    weft_parity_judge(p, "output", name + 4, ours, theirs, count,
-                      relative ? weft_parity_norm(theirs, count) : 1, tolerance, worst);
-    weft_free(theirs);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = name, WEFT_NUMBER(t->count)),
+                          "the tensor has %" PRId64 " elements, not %" PRId64, t->count, count);
+    float *expected;
+    WEFT_TRY(WEFT_NEW(expected, count + 1, "%s", p->file));
+    weft_tensor_to_f32(t, expected);
+    weft_parity_judge(p, "output", name + 4, actual, expected, count,
+                      relative ? weft_parity_norm(expected, count) : 1, tolerance, worst);
+    weft_free(expected);
     return WEFT_OK;
 }
 
-static void compare_shots(weft_parity *p, const char *name, const hearing *h)
+static void compare_shots(weft_parity *p, const char *name, const detected_shots *h)
 {
     const json_t *list = json_object_get(p->json, name), *shot;
     size_t i;
@@ -102,16 +104,16 @@ static void compare_shots(weft_parity *p, const char *name, const hearing *h)
     p->compared++;
     p->failures += !same;
     if (!same || p->verbose)
-        printf("  shots    %-60s %lld, %s\n", name, (long long)h->shots,
+        printf("  shots    %-60s %" PRId64 ", %s\n", name, h->shots,
                same ? "the same" : "not the reference's  FAIL");
 }
 
-/* The sizes that the file says, against those that the weights tell. */
+/* Compares the sizes in the file with the sizes of the weights. */
 static weft_status compare_sizes(const weft_parity *p, const weft_transnet_config *c)
 {
     const struct {
         const char *key;
-        int64_t ours;
+        int64_t actual;
     } size[] = {{"F", c->filters},
                 {"L", c->stacks},
                 {"S", c->blocks},
@@ -121,10 +123,12 @@ static weft_status compare_sizes(const weft_parity *p, const weft_transnet_confi
                 {"output_dim", c->output}};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         const json_t *said = json_object_get(p->json, size[i].key);
-        if (said && json_integer_value(said) != size[i].ours)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %lld, of the weights %lld",
-                             p->config_file, size[i].key, (long long)json_integer_value(said),
-                             (long long)size[i].ours);
+        if (said && json_integer_value(said) != size[i].actual)
+            return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                              WEFT_AT(.file = p->config_file, .key = size[i].key,
+                                      WEFT_NUMBER(json_integer_value(said))),
+                              "%lld does not match the weights, which have %" PRId64,
+                              json_integer_value(said), size[i].actual);
     }
     return WEFT_OK;
 }
@@ -138,30 +142,31 @@ static weft_status compare_with(weft_parity *p, const weft_tensors *weights, con
     WEFT_TRY(weft_parity_need(p, "in.frames", &frames));
     d.frames = frames->count / WEFT_TRANSNET_BYTES;
     if (frames->dtype != WEFT_U8 || frames->count % WEFT_TRANSNET_BYTES || d.frames < 1)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"in.frames\" are not u8 pictures of %d x %d", p->file,
-                         WEFT_TRANSNET_WIDTH, WEFT_TRANSNET_HEIGHT);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = "in.frames"),
+                          "the tensor does not hold u8 images of %d x %d pixels",
+                          WEFT_TRANSNET_WIDTH, WEFT_TRANSNET_HEIGHT);
     for (int k = 0; k < KINDS; k++) {
-        d.of[k].said = weft_alloc(d.frames * (int64_t)sizeof(float));
+        d.of[k].probability = weft_calloc(d.frames, sizeof(float));
         d.of[k].run.threshold = threshold;
-        if (!d.of[k].said)
-            WEFT_GO(weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file));
+        WEFT_GO(WEFT_ALLOCATED(d.of[k].probability, "%s", p->file));
     }
-    WEFT_GO(look(p, weights, prefix, frames, &d));
+    WEFT_GO(detect(p, weights, prefix, frames, &d));
     WEFT_GO(compare_sizes(p, weft_transnet_sizes(d.network)));
     for (int k = 0; k < KINDS; k++) {
         if (weft_tensors_find(p->golden, logit_names[k]))
             WEFT_GO(
                 compare_numbers(p, logit_names[k], d.first[k], WEFT_TRANSNET_WINDOW, true, &worst));
-        WEFT_GO(compare_numbers(p, out_names[k], d.of[k].said, d.frames, false, &worst));
+        WEFT_GO(compare_numbers(p, out_names[k], d.of[k].probability, d.frames, false, &worst));
         compare_shots(p, scene_names[k], &d.of[k]);
     }
-    printf("%s: %lld frames, worst error of logits and probabilities %.2e (limit %.0e), %lld "
+    printf("%s: %" PRId64
+           " frames, worst error of logits and probabilities %.2e (limit %.0e), %" PRId64 " "
            "shots\n",
-           p->file, (long long)d.frames, worst, tolerance, (long long)d.of[0].shots);
+           p->file, d.frames, worst, tolerance, d.of[0].shots);
 out:
     weft_transnet_free(d.network);
     for (int k = 0; k < KINDS; k++) {
-        weft_free(d.of[k].said);
+        weft_free(d.of[k].probability);
         weft_free(d.of[k].shot);
     }
     return status;
@@ -181,9 +186,10 @@ static weft_status compare(weft_parity *p)
     if (!p->weights_file) {
         const json_t *said = json_object_get(p->json, "weights");
         const char *get = json_string_value(json_object_get(said, "get"));
-        return weft_fail(WEFT_E_NOT_FOUND,
-                         "%s: the weights are not in it; give them with --weights FILE%s%s",
-                         p->config_file, get ? ". It says how to get them: " : "", get ? get : "");
+        return weft_error(
+            WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = p->config_file, .key = "weights"),
+            "the weights are not in the reference file; give them with --weights FILE%s%s",
+            get ? ". To get them: " : "", get ? get : "");
     }
     WEFT_TRY(weft_tensors_open(p->weights_file, &weights));
     const weft_status_code status = compare_with(p, weights, "");

@@ -1,12 +1,16 @@
-/* weft parity of Skiparse: which token stands where in the subsequences of sparse attention. */
-#include "cli/parity_model.h"
-#include "cli/verb.h"
+/* weft parity of Skiparse: positions of tokens in the subsequences of sparse attention. */
+#include "parity/parity_skips.h"
+
+#include "cli/options/verb.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
 #include "nn/nn.h"
+#include "parity/parity_model.h"
 
 #include <stdio.h>
 
-/* The tokens' numbers from 1 on, padded with 0, as the model's own layers lay tokens out: "table"
- * (n, S/n). */
+/* Builds "table" (n, S/n): token numbers from 1, padded with 0, in the order of the model's
+ * layers. */
 static weft_status lay(const weft_parity *p, int64_t tokens, int64_t n, bool grouped, weft_graph *g,
                        weft_program **program, weft_store *store)
 {
@@ -23,30 +27,30 @@ static weft_status lay(const weft_parity *p, int64_t tokens, int64_t n, bool gro
     return weft_program_run(*program);
 }
 
-/* `theirs` (n, S/n): the token at each place, -1: padding. */
-static weft_status compare(weft_parity *p, const weft_stored_tensor *t, const float *theirs,
+/* Golden tensor `t` (n, S/n): the token at each position; -1: padding. */
+static weft_status compare(weft_parity *p, const weft_stored_tensor *t, const float *expected,
                            bool grouped)
 {
     int64_t tokens = 0;
     for (int64_t i = 0; i < t->count; i++)
-        tokens += theirs[i] >= 0;
+        tokens += expected[i] >= 0;
     const int64_t n = t->dim[0];
     if (n < 1 || tokens < 1 || tokens + weft_nn_skip_padding(tokens, n) != t->count)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: \"%s\": %lld tokens do not make %lld subsequences of %lld", p->file,
-                         t->name, (long long)tokens, (long long)n, (long long)t->dim[1]);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(tokens)),
+                          "%" PRId64 " tokens do not make %" PRId64 " subsequences of %" PRId64,
+                          tokens, n, t->dim[1]);
     weft_program *program = NULL;
     weft_status_code status = WEFT_OK;
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
-    if (!g || !store)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(WEFT_ALLOCATED(g && store, "the comparison"));
     WEFT_GO(lay(p, tokens, n, grouped, g, &program, store));
-    float *ours = weft_program_output(program, "table")->data;
+    float *actual = weft_program_output(program, "table")->data;
     double worst = 0;
     for (int64_t i = 0; i < t->count; i++)
-        ours[i] -= 1;
-    weft_parity_judge(p, "table", t->name + 4, ours, theirs, t->count, 1, 0, &worst);
+        actual[i] -= 1;
+    weft_parity_judge(p, "table", t->name + 4, actual, expected, t->count, 1, 0, &worst);
 out:
     weft_program_free(program);
     weft_store_free(store);
@@ -62,14 +66,14 @@ weft_status weft_parity_skips(weft_parity *p)
         if (!t)
             continue;
         if (t->rank != 2)
-            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not 2", p->file, t->name,
-                             t->rank);
-        float *theirs = weft_alloc((t->count + 1) * (int64_t)sizeof *theirs);
-        if (!theirs)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
-        weft_tensor_to_f32(t, theirs);
-        const weft_status_code status = compare(p, t, theirs, i == 1);
-        weft_free(theirs);
+            return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                              WEFT_AT(.file = p->file, .key = t->name, WEFT_NUMBER(t->rank)),
+                              "the tensor has %d dimensions, not 2", t->rank);
+        float *expected;
+        WEFT_TRY(WEFT_NEW(expected, t->count + 1, "%s", p->file));
+        weft_tensor_to_f32(t, expected);
+        const weft_status_code status = compare(p, t, expected, i == 1);
+        weft_free(expected);
         WEFT_TRY(status);
     }
     return WEFT_OK;

@@ -1,12 +1,14 @@
-/* weft parity of autoencoders that take pictures and videos in tiles: "tile_sample_..." in the JSON
- * file says which, and each tensor of the outputs by its name what is done:
+/* weft parity of autoencoders with tiles of images and videos. "tile_sample_..." in the JSON file
+ * gives the tile sizes. The name of each output tensor defines the operation:
  *
- *     out.tiled..., out.untiled...      decoding of in.latents, in tiles of the picture or not
- *     out.temporal_only...              the same, in tiles of time alone
- *     out..._long                       of in.latents_long
+ *     out.tiled..., out.untiled...      decoding of in.latents, with or without spatial tiles
+ *     out.temporal_only...              decoding of in.latents with temporal tiles only
+ *     out..._long                       the input is in.latents_long
  *     out..._moments                    encoding of in.sample: means, then log variances */
-#include "cli/parity_model.h"
-#include "latent/vae_stream.h"
+#include "parity/parity_tiled.h"
+
+#include "latent/vae_chunks.h"
+#include "parity/parity_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +32,7 @@ static weft_status read_tile(const weft_parity *p, weft_tile *tile)
     return WEFT_OK;
 }
 
-/* Sample `b` of the input into ours, of the output from ours. */
+/* Encodes or decodes one sample; `in` and `out` have weft's layout. */
 static weft_status run_one(weft_vae *vae, bool encodes, const float *in, const int64_t dim[5],
                            float *out, int64_t frame)
 {
@@ -51,8 +53,10 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
                                                       : "in.latents",
                               &in));
     if (in->rank != 5 || out->rank != 5 || in->dim[0] != out->dim[0])
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" and \"%s\" are not videos of as many samples",
-                         p->file, in->name, out->name);
+        return weft_error(
+            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = out->name),
+            "this tensor and \"%s\" must have 5 dimensions and the same number of samples",
+            in->name);
     const weft_grid grid = weft_model_grid(&p->model);
     const int64_t *pixels = encodes ? in->dim : out->dim;
     weft_tile asked = *tile;
@@ -73,34 +77,33 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
     if (memcmp(made, out->dim + 2, sizeof made) != 0 ||
         in->dim[1] != (encodes ? video : grid.channels) ||
         out->dim[1] != (encodes ? moments : video))
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has not the size that \"%s\" makes", p->file,
-                         out->name, in->name);
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = out->name),
+                          "the size does not match the input \"%s\"", in->name);
     weft_vae *vae;
     WEFT_TRY(weft_vae_open_model(&p->model, &options, &vae));
     const int64_t each = out->count / out->dim[0];
-    float *ours_in = NULL, *ours = weft_alloc(each * 4), *turned = weft_alloc(out->count * 4),
-          *theirs = weft_alloc(out->count * 4);
+    float *input = NULL, *actual = weft_alloc(each * 4), *turned = weft_alloc(out->count * 4),
+          *expected = weft_alloc(out->count * 4);
     weft_status_code status = WEFT_OK;
-    if (!ours || !turned || !theirs)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file));
-    WEFT_GO(weft_parity_load(p, in->name, WEFT_PARITY_BCTYX, &ours_in));
+    WEFT_GO(WEFT_ALLOCATED(actual && turned && expected, "%s", p->file));
+    WEFT_GO(weft_parity_load(p, in->name, WEFT_PARITY_BCTYX, &input));
     WEFT_GO(weft_vae_bind_to(vae, p->store));
     for (int64_t b = 0; b < in->dim[0]; b++) {
-        WEFT_GO(run_one(vae, encodes, ours_in + b * (in->count / in->dim[0]), in->dim, ours,
+        WEFT_GO(run_one(vae, encodes, input + b * (in->count / in->dim[0]), in->dim, actual,
                         each / out->dim[2]));
         for (int64_t i = 0; i < each && p->model.family->clamps && !encodes; i++)
-            ours[i] = ours[i] < -1 ? -1 : ours[i] > 1 ? 1 : ours[i];
-        weft_parity_turn(ours, (int64_t[]){1, out->dim[1], out->dim[2], out->dim[3], out->dim[4]},
+            actual[i] = actual[i] < -1 ? -1 : actual[i] > 1 ? 1 : actual[i];
+        weft_parity_turn(actual, (int64_t[]){1, out->dim[1], out->dim[2], out->dim[3], out->dim[4]},
                          false, turned + b * each);
     }
-    weft_tensor_to_f32(out, theirs);
-    weft_parity_judge(p, "output", name, turned, theirs, out->count,
-                      weft_parity_norm(theirs, out->count), p->output_tolerance, worst);
+    weft_tensor_to_f32(out, expected);
+    weft_parity_judge(p, "output", name, turned, expected, out->count,
+                      weft_parity_norm(expected, out->count), p->output_tolerance, worst);
 out:
-    weft_free(ours_in);
-    weft_free(ours);
+    weft_free(input);
+    weft_free(actual);
     weft_free(turned);
-    weft_free(theirs);
+    weft_free(expected);
     weft_vae_free(vae);
     return status;
 }
@@ -111,8 +114,9 @@ static weft_status compare_tiled(weft_parity *p)
     weft_tile tile = {0};
     WEFT_TRY(weft_parity_open_model(p));
     if (p->model.family->role != WEFT_ROLE_AUTOENCODER)
-        return weft_fail(WEFT_E_FORMAT, "%s: a %s does not work in tiles", p->config_file,
-                         weft_model_class(&p->model));
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file),
+                          "a %s is not an autoencoder and has no tiles",
+                          weft_model_class(&p->model));
     WEFT_TRY(read_tile(p, &tile));
     const weft_model_size size = weft_model_smallest(&p->model);
     weft_model_build(p->graph, &p->model, &size, false);
@@ -123,7 +127,8 @@ static weft_status compare_tiled(weft_parity *p)
             WEFT_TRY(compare_one(p, &tile, t, &worst));
     }
     if (p->compared == 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: no \"out.\" in it", p->file);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file),
+                          "the file has no tensor whose name begins with \"out.\"");
     printf("%s: worst relative error of outputs %.2e (limit %.0e), %d tensors\n", p->file, worst,
            p->output_tolerance, p->compared);
     return WEFT_OK;

@@ -1,7 +1,9 @@
-/* weft parity of tokenizers: ids of every string, by every file that the golden file names; and of
- * the cleaning of prompts before them. */
+/* weft parity of tokenizers: compares the ids of every string with every tokenizer file that the
+ * golden file names, and the cleaned prompts. */
+#include "parity/parity_tokenizer.h"
+
 #include "base/fs.h"
-#include "cli/parity.h"
+#include "parity/parity.h"
 #include "text/clean.h"
 #include "text/tokenizer.h"
 
@@ -14,8 +16,8 @@ static bool is_tokenizer(const json_t *json)
     return name && !strcmp(name, "tokenizer golden");
 }
 
-static void judge_ids(weft_parity *p, const char *key, const char *text, const json_t *expected,
-                      const int32_t *id, int64_t count)
+static void compare_ids(weft_parity *p, const char *key, const char *text, const json_t *expected,
+                        const int32_t *id, int64_t count)
 {
     bool same = (int64_t)json_array_size(expected) == count;
     for (int64_t i = 0; i < count && same; i++)
@@ -29,7 +31,7 @@ static void judge_ids(weft_parity *p, const char *key, const char *text, const j
         return;
     printf("    theirs");
     for (size_t i = 0; i < json_array_size(expected); i++)
-        printf(" %lld", (long long)json_integer_value(json_array_get(expected, i)));
+        printf(" %lld", json_integer_value(json_array_get(expected, i)));
     printf("\n    ours  ");
     for (int64_t i = 0; i < count; i++)
         printf(" %d", id[i]);
@@ -37,39 +39,39 @@ static void judge_ids(weft_parity *p, const char *key, const char *text, const j
 }
 
 static weft_status compare_text(weft_parity *p, const weft_tokenizer *t, const char *key,
-                                const json_t *given, const json_t *expected, int64_t most, bool pad)
+                                const json_t *input, const json_t *expected, int64_t most, bool pad)
 {
-    const char *text = json_string_value(given);
+    const char *text = json_string_value(input);
     int32_t *id;
     int64_t count;
-    WEFT_TRY(weft_tokenizer_encode(t, text, (int64_t)json_string_length(given), most, &id, &count,
+    WEFT_TRY(weft_tokenizer_encode(t, text, (int64_t)json_string_length(input), most, &id, &count,
                                    NULL));
     if (pad && count && most >= count) { /* CLIP pads with its end token */
         int32_t *padded = weft_realloc(id, most * (int64_t)sizeof *id);
         if (!padded) {
             weft_free(id);
-            return weft_fail(WEFT_E_MEMORY, "out of memory for %lld tokens", (long long)most);
+            return weft_no_memory("%" PRId64 " tokens", most);
         }
         id = padded;
         for (const int32_t end = id[count - 1]; count < most;)
             id[count++] = end;
     }
-    judge_ids(p, key, text, expected, id, count);
+    compare_ids(p, key, text, expected, id, count);
     weft_free(id);
     return WEFT_OK;
 }
 
-/* What a cleaned prompt gives (CLIP as OpenAI published it). */
-static weft_status compare_cleaned(weft_parity *p, const weft_tokenizer *t, const json_t *given,
+/* Compares a cleaned prompt (CLIP as OpenAI published it). */
+static weft_status compare_cleaned(weft_parity *p, const weft_tokenizer *t, const json_t *input,
                                    const json_t *expected)
 {
     weft_buf clean = {0};
     weft_status_code status = weft_text_clean_prompt(
-        json_string_value(given), (int64_t)json_string_length(given), true, &clean);
+        json_string_value(input), (int64_t)json_string_length(input), true, &clean);
     json_t *text =
         status == WEFT_OK ? json_stringn(clean.data ? clean.data : "", (size_t)clean.len) : NULL;
     if (status == WEFT_OK && !text)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        status = weft_no_memory("the comparison");
     if (status == WEFT_OK)
         status = compare_text(p, t, "ids_openai", text, expected, 0, false);
     json_decref(text);
@@ -86,7 +88,8 @@ static weft_status compare_case(weft_parity *p, const weft_tokenizer *t, bool sp
     const char *key;
     json_t *value;
     if (!json_is_string(text))
-        return weft_fail(WEFT_E_FORMAT, "%s: a case without \"text\"", p->config_file);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file, .key = "text"),
+                          "a case has no text");
     json_object_foreach((json_t *)one, key, value)
     {
         long long most = 0;
@@ -124,19 +127,20 @@ static weft_status compare_tokenizer(weft_parity *p)
     const json_t *files = json_object_get(p->json, "files");
     const char *slash = strrchr(p->config_file, '/');
     if (!json_array_size(files))
-        return weft_fail(WEFT_E_FORMAT, "%s: no \"files\" of a tokenizer", p->config_file);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file, .key = "files"),
+                          "the list of the tokenizer's files is missing or empty");
     for (size_t i = 0; i < json_array_size(files); i++) {
         char path[2048];
         const char *file = json_string_value(json_array_get(files, i));
         if (!file || !strcmp(weft_path_base(file), "merges.txt"))
-            continue; /* is read with the file beside it */
+            continue; /* is read with its companion file */
         snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - p->config_file) : 0,
                  p->config_file, file);
         WEFT_TRY(compare_file(p, path));
     }
     return p->compared ? WEFT_OK
-                       : weft_fail(WEFT_E_FORMAT, "%s: no case that its files tell the ids of",
-                                   p->config_file);
+                       : weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file),
+                                    "no case has ids for one of the tokenizer's files");
 }
 
 const weft_parity_kind weft_parity_tokenizer = {"tokenizer", is_tokenizer, compare_tokenizer,
@@ -155,7 +159,8 @@ static weft_status compare_clean(weft_parity *p, const char *key, const json_t *
     const json_t *text = json_object_get(one, "text"), *expected = json_object_get(one, key);
     weft_buf clean = {0};
     if (!json_is_string(text))
-        return weft_fail(WEFT_E_FORMAT, "%s: a case without \"text\"", p->config_file);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->config_file, .key = "text"),
+                          "a case has no text");
     if (!json_is_string(expected))
         return WEFT_OK;
     const weft_status_code status = weft_text_clean_prompt(
@@ -183,7 +188,10 @@ static weft_status compare_cleaning(weft_parity *p)
         WEFT_TRY(compare_clean(p, "prompt_clean_without_ftfy", one, false));
     }
     printf("%s: %d texts, %d differ\n", p->config_file, p->compared, p->failures);
-    return p->compared ? WEFT_OK : weft_fail(WEFT_E_FORMAT, "%s: no cases", p->config_file);
+    return p->compared ? WEFT_OK
+                       : weft_error(WEFT_MSG_GOLDEN_INVALID,
+                                    WEFT_AT(.file = p->config_file, .key = "cases"),
+                                    "the list of cases is missing or empty");
 }
 
 const weft_parity_kind weft_parity_cleaning = {"prompt cleaning", is_cleaning, compare_cleaning,

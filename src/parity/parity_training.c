@@ -1,36 +1,40 @@
-/* weft parity of trainings: losses, gradient norms and final weights of steps whose data, noise and
- * levels are given. The steps are those of the trainer: the process' row and the optimizer's graph
- * around whatever model it is. */
-#include "cli/parity_model.h"
+/* weft parity of trainings: compares losses, gradient norms and final weights of steps with given
+ * data, noise and levels. The steps are the trainer's: the row of the noise process and the
+ * optimizer's graph with any model. */
+#include "parity/parity_training.h"
+
 #include "diffusion/process.h"
-#include "pass/tune.h"
-#include "train/optimizer.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "parity/parity_model.h"
+#include "train/graph/optimizer.h"
+#include "transform/numeric/trainable.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const double tolerance = 1e-4; /* of losses, norms and weights */
+static const double tolerance = 1e-4; /* tolerance of losses, norms and weights */
 
 typedef struct training {
     weft_parity *p;
-    const weft_process *process;
-    weft_process_config noised;
+    const weft_noise_process *noise_process;
+    weft_noise_process_config noised;
     weft_optimizer_config optimizer;
     double lr;
-    int64_t batch, steps, items; /* of a step; there are; samples of the data */
-    bool towards_data;           /* the answer is data - noise: the other way round than ours */
+    int64_t batch, steps, items; /* batch of a step; number of steps; data samples */
+    bool towards_data;           /* the output is data - noise, opposite to weft's */
     bool data_time;              /* "t" goes from noise to data */
-    bool whole_times;            /* the model is told times without fractions */
+    bool whole_times;            /* the model takes integer times */
     weft_model_size size;
-    float *data, *noise, *level;
-    weft_graph *gradients; /* of a step, and run in f64: which are zero; NULL: nobody asked yet */
+    float *data, *noise, *noise_level;
+    weft_graph *gradients; /* f64 gradients of a step; NULL: not built yet */
     weft_program *exact;
 } training;
 
 /* ---- the objective --------------------------------------------------------------------------- */
 
-/* The sentence of "objective" without its blanks: what it says is looked up in it. */
+/* Reads "objective" without spaces, for keyword search. */
 static void read_objective(const json_t *json, char *text, size_t size)
 {
     const char *from = json_string_value(json_object_get(json, "objective"));
@@ -41,22 +45,22 @@ static void read_objective(const json_t *json, char *text, size_t size)
     text[length] = 0;
 }
 
-static weft_status find_process(training *t)
+static weft_status find_noise_process(training *t)
 {
     const weft_parity *p = t->p;
     char said[1024];
     read_objective(p->json, said, sizeof said);
-    t->noised = weft_process_defaults;
+    t->noised = weft_noise_process_defaults;
     if (!strncmp(said, "EDM", 3)) {
-        t->process = &weft_process_edm;
+        t->noise_process = &weft_noise_process_edm;
         return weft_json_get_f64_or(p->json, "sigma_data", p->config_file, 0.5,
                                     &t->noised.edm.sigma_data);
     }
     if (strncmp(said, "flowmatching", 12))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: \"objective\" begins with neither \"EDM\" nor \"flow matching\"",
-                         p->config_file);
-    t->process = &weft_process_flow;
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                          WEFT_AT(.file = p->config_file, .key = "objective"),
+                          "the text must begin with \"EDM\" or \"flow matching\"");
+    t->noise_process = &weft_noise_process_flow;
     t->towards_data = strstr(said, "target=data-noise") != NULL;
     t->data_time = strstr(said, "(1-t)noise") != NULL;
     t->whole_times = strstr(said, "round(") != NULL;
@@ -75,8 +79,9 @@ static weft_status read_optimizer(training *t)
     WEFT_TRY(weft_json_get_f64(o, "weight_decay", p->config_file, &c->weight_decay));
     WEFT_TRY(weft_json_get_f64_or(o, "clip_grad_norm", p->config_file, 0, &c->clip_norm));
     if (json_array_size(betas) != 2)
-        return weft_fail(WEFT_E_FORMAT, "%s: optimizer \"betas\" must be two numbers",
-                         p->config_file);
+        return weft_error(WEFT_MSG_GOLDEN_INVALID,
+                          WEFT_AT(.file = p->config_file, .key = "optimizer.betas"),
+                          "expected a list of two numbers");
     c->beta1 = json_number_value(json_array_get(betas, 0));
     c->beta2 = json_number_value(json_array_get(betas, 1));
     return WEFT_OK;
@@ -84,7 +89,7 @@ static weft_status read_optimizer(training *t)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* What golden trainings call an input: by its meaning, or as the reference does. */
+/* Returns the golden tensor of an input, by its meaning or by the reference's name. */
 static const weft_stored_tensor *samples_of(const weft_parity *p, const weft_port_row *row)
 {
     const weft_stored_tensor *t = weft_tensors_find(p->golden, weft_port_name(row->port));
@@ -98,14 +103,14 @@ static const json_t *number_of(const weft_parity *p, const weft_port_row *row)
     return json_is_number(n) ? n : NULL;
 }
 
-/* Latents and times come from the process. */
-static bool is_told(const weft_port_row *row)
+/* Latents and times are inputs of the noise process. */
+static bool is_conditioning(const weft_port_row *row)
 {
     return !row->output && row->port != WEFT_PORT_LATENTS && row->port != WEFT_PORT_TIMESTEP;
 }
 
-/* Every picture of a golden training is filled to its edges. */
-static bool is_given(const weft_parity *p, const weft_port_row *row)
+/* Images of golden trainings have no padding. */
+static bool is_present(const weft_parity *p, const weft_port_row *row)
 {
     return row->port == WEFT_PORT_PADDING || samples_of(p, row) || number_of(p, row);
 }
@@ -118,17 +123,18 @@ static weft_status find_size(training *t, const weft_port_row *latents)
     const weft_stored_tensor *data;
     WEFT_TRY(weft_parity_need(p, "data", &data));
     if (data->rank != 5 || latents->form == WEFT_VIDEO_PACKED)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"data\" of a %s has rank %d, not 5", p->file,
-                         weft_model_class(&p->model), data->rank);
+        return weft_error(
+            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
+            "the tensor has %d dimensions; a %s needs 5", data->rank, weft_model_class(&p->model));
     *size = (weft_model_size){.batch = t->batch,
                               .frames = data->dim[latents->form == WEFT_VIDEO_BTCYX ? 1 : 2],
                               .height = data->dim[3],
                               .width = data->dim[4]};
     for (int i = 0; i < f->ports; i++) {
         const weft_port_row *row = &f->port[i];
-        const weft_stored_tensor *s = is_told(row) ? samples_of(p, row) : NULL;
-        if (is_told(row) && row->optional && is_given(p, row))
-            size->given |= 1u << row->port;
+        const weft_stored_tensor *s = is_conditioning(row) ? samples_of(p, row) : NULL;
+        if (is_conditioning(row) && row->optional && is_present(p, row))
+            size->present_ports |= 1u << row->port;
         if (s && s->rank >= 2 && row->port == WEFT_PORT_TEXT)
             size->text = s->dim[s->rank - 2];
         if (s && s->rank >= 2 && row->port == WEFT_PORT_TEXT2)
@@ -149,8 +155,9 @@ static void set_scalar(const training *t, const char *name, double value)
     *(float *)input_of(t, name)->data = (float)value;
 }
 
-/* Samples of a step: item i of step s is sample (s B + i) modulo how many there are. */
-static weft_status fill_told(const training *t, const weft_port_row *row, int64_t step)
+/* Fills a step's conditioning: item i of step s is sample (s B + i) modulo the number of
+ * samples. */
+static weft_status fill_conditioning(const training *t, const weft_port_row *row, int64_t step)
 {
     const weft_parity *p = t->p;
     weft_tensor *to = input_of(t, weft_port_name(row->port));
@@ -159,17 +166,19 @@ static weft_status fill_told(const training *t, const weft_port_row *row, int64_
     const int64_t count = weft_shape_count(&to->shape), each = count / t->batch;
     const weft_stored_tensor *from = samples_of(p, row);
     const json_t *number = number_of(p, row);
-    if (!from && !is_given(p, row))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: %s takes \"%s\", which is neither a tensor nor a number", p->file,
-                         weft_model_class(&p->model), row->reference);
+    if (!from && !is_present(p, row))
+        return weft_error(WEFT_MSG_GOLDEN_INVALID, WEFT_AT(.file = p->file, .key = row->reference),
+                          "this input of a %s is neither a tensor nor a number",
+                          weft_model_class(&p->model));
     if (from && from->count != each * t->items)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, %lld samples need %lld",
-                         p->file, from->name, (long long)from->count, (long long)t->items,
-                         (long long)(each * t->items));
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                          WEFT_AT(.file = p->file, .key = from->name, WEFT_NUMBER(from->count)),
+                          "the tensor has %" PRId64 " elements, but %" PRId64
+                          " samples need %" PRId64,
+                          from->count, t->items, each * t->items);
     float *values = from ? weft_alloc(from->count * 4) : NULL;
     if (from && !values)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+        return weft_no_memory("%s", p->file);
     if (from)
         weft_tensor_to_f32(from, values);
     for (int64_t i = 0; i < count; i++) {
@@ -185,14 +194,14 @@ static weft_status fill_told(const training *t, const weft_port_row *row, int64_
     return WEFT_OK;
 }
 
-static void fill_levels(const training *t, int64_t step)
+static void fill_noise_levels(const training *t, int64_t step)
 {
     float *sigma = input_of(t, "level.sigma")->data, *time = input_of(t, "timestep")->data;
     for (int64_t b = 0; b < t->batch; b++) {
-        const float given = t->level[step * t->batch + b];
-        sigma[b] = t->data_time ? 1 - given : given;
-        if (t->process == &weft_process_edm)
-            time[b] = logf(given) / 4;
+        const float golden_level = t->noise_level[step * t->batch + b];
+        sigma[b] = t->data_time ? 1 - golden_level : golden_level;
+        if (t->noise_process == &weft_noise_process_edm)
+            time[b] = logf(golden_level) / 4;
         else
             time[b] = t->whole_times ? rintf(1000 * sigma[b]) : 1000 * sigma[b];
     }
@@ -208,17 +217,17 @@ static weft_status fill_step(const training *t, int64_t step)
         memcpy(data + b * each, t->data + item % t->items * each, (size_t)each * 4);
         memcpy(noise + b * each, t->noise + item * each, (size_t)each * 4);
     }
-    fill_levels(t, step);
+    fill_noise_levels(t, step);
     for (int i = 0; i < f->ports; i++)
-        if (is_told(&f->port[i]))
-            WEFT_TRY(fill_told(t, &f->port[i], step));
+        if (is_conditioning(&f->port[i]))
+            WEFT_TRY(fill_conditioning(t, &f->port[i], step));
     set_scalar(t, "optimizer.step", (double)(step + 1));
     return WEFT_OK;
 }
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-/* The loss of a step, in `g`. */
+/* Builds the loss of a step in `g`. */
 static weft_value build(const training *t, weft_graph *g)
 {
     const weft_model *model = &t->p->model;
@@ -227,63 +236,62 @@ static weft_value build(const training *t, weft_graph *g)
     const weft_shape latents = weft_model_shape(model, size, WEFT_PORT_LATENTS);
     weft_ports ports = weft_ports_none();
     for (int i = 0; i < f->ports; i++)
-        if (is_told(&f->port[i]) && weft_model_takes(model, f->port[i].port) &&
-            (!f->port[i].optional || size->given >> f->port[i].port & 1))
+        if (is_conditioning(&f->port[i]) && weft_model_takes(model, f->port[i].port) &&
+            (!f->port[i].optional || size->present_ports >> f->port[i].port & 1))
             ports.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
     const weft_value data = weft_input(g, "data", WEFT_F32, latents),
                      noise = weft_input(g, "noise", WEFT_F32, latents);
-    const weft_noised level = {.sigma =
-                                   weft_input(g, "level.sigma", WEFT_F32, WEFT_SHAPE(t->batch)),
-                               .alpha = WEFT_NONE,
-                               .time = weft_model_input(g, model, size, WEFT_PORT_TIMESTEP, ""),
-                               .weight = WEFT_NONE};
-    ports.at[WEFT_PORT_TIMESTEP] = level.time;
-    ports.at[WEFT_PORT_LATENTS] = t->process->input(g, &t->noised, data, noise, &level);
+    const weft_noised noise_level = {
+        .sigma = weft_input(g, "level.sigma", WEFT_F32, WEFT_SHAPE(t->batch)),
+        .alpha = WEFT_NONE,
+        .time = weft_model_input(g, model, size, WEFT_PORT_TIMESTEP, ""),
+        .weight = WEFT_NONE};
+    ports.at[WEFT_PORT_TIMESTEP] = noise_level.time;
+    ports.at[WEFT_PORT_LATENTS] = t->noise_process->input(g, &t->noised, data, noise, &noise_level);
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
-    weft_value answer = ports.at[WEFT_PORT_PREDICTION];
+    weft_value prediction = ports.at[WEFT_PORT_PREDICTION];
     if (t->towards_data)
-        answer = weft_affine(g, answer, -1, 0);
-    return weft_process_loss(g, t->process, &t->noised, answer, data, noise, &level);
+        prediction = weft_affine(g, prediction, -1, 0);
+    return weft_noise_process_loss(g, t->noise_process, &t->noised, prediction, data, noise,
+                                   &noise_level);
 }
 
-/* "rank", "lora_alpha" and "target_modules" in the file: matrices are trained in the model's
- * place. */
-static weft_status tune(const training *t)
+/* Reads "rank", "lora_alpha" and "target_modules": LoRA matrices are trained instead of the
+ * model. */
+static weft_status set_trainable(const training *t)
 {
     weft_parity *p = t->p;
     const json_t *targets = json_object_get(p->json, "target_modules");
     const int64_t most = (int64_t)json_array_size(targets) + 1;
-    weft_tuning tuning = {.scope = "", .rank = 0};
+    weft_trainable trainable = {.scope = "", .rank = 0};
     weft_graph *tuned;
-    WEFT_TRY(weft_json_get_i64_or(p->json, "rank", p->config_file, 0, &tuning.rank));
-    WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)tuning.rank,
-                                  &tuning.alpha));
-    if (!tuning.rank)
+    WEFT_TRY(weft_json_get_i64_or(p->json, "rank", p->config_file, 0, &trainable.rank));
+    WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)trainable.rank,
+                                  &trainable.alpha));
+    if (!trainable.rank)
         return WEFT_OK;
-    tuning.targets.item =
-        weft_arena_alloc(weft_graph_arena(p->graph), most * (int64_t)sizeof *tuning.targets.item);
-    if (!tuning.targets.item)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(
+        WEFT_ARENA_NEW(weft_graph_arena(p->graph), trainable.targets.item, most, "the comparison"));
     for (int64_t i = 0; i < most; i++) {
         const json_t *one = json_is_string(targets) ? targets : json_array_get(targets, (size_t)i);
         if (json_is_string(one) && (i == 0 || one != targets))
-            tuning.targets.item[tuning.targets.count++] = json_string_value(one);
+            trainable.targets.item[trainable.targets.count++] = json_string_value(one);
     }
-    const weft_status_code status = weft_pass_tune(p->graph, &tuning, &tuned);
+    const weft_status_code status = weft_pass_trainable(p->graph, &trainable, &tuned);
     if (status != WEFT_OK)
-        return weft_fail_context(status, "%s", p->config_file);
+        return weft_error_at(status, WEFT_AT(.file = p->config_file));
     weft_graph_free(p->graph);
     p->graph = tuned;
     return WEFT_OK;
 }
 
-static void judge_number(training *t, const char *what, int64_t step, double ours, double theirs,
-                         double *worst)
+static void compare_number(training *t, const char *what, int64_t step, double actual,
+                           double expected, double *worst)
 {
     char name[96];
-    const float a = (float)ours, b = (float)theirs;
-    snprintf(name, sizeof name, "step %lld: %.7g, reference %.7g", (long long)step, ours, theirs);
-    weft_parity_judge(t->p, what, name, &a, &b, 1, fabs(theirs), tolerance, worst);
+    const float a = (float)actual, b = (float)expected;
+    snprintf(name, sizeof name, "step %" PRId64 ": %.7g, reference %.7g", step, actual, expected);
+    weft_parity_judge(t->p, what, name, &a, &b, 1, fabs(expected), tolerance, worst);
 }
 
 static weft_status run_steps(training *t, double worst[2])
@@ -298,26 +306,25 @@ static weft_status run_steps(training *t, double worst[2])
         WEFT_TRY(fill_step(t, s));
         WEFT_TRY(weft_program_run(program));
         const json_t *norm = json_array_get(norms, (size_t)s);
-        judge_number(t, "loss", s, *(const float *)weft_program_output(program, "loss")->data,
-                     json_number_value(json_array_get(losses, (size_t)s)), &worst[0]);
+        compare_number(t, "loss", s, *(const float *)weft_program_output(program, "loss")->data,
+                       json_number_value(json_array_get(losses, (size_t)s)), &worst[0]);
         if (norm)
-            judge_number(t, "norm", s,
-                         *(const float *)weft_program_output(program, "grad_norm")->data,
-                         json_number_value(norm), &worst[1]);
+            compare_number(t, "norm", s,
+                           *(const float *)weft_program_output(program, "grad_norm")->data,
+                           json_number_value(norm), &worst[1]);
     }
     return WEFT_OK;
 }
 
 static const char final_prefix[] = "final.";
 
-/* The gradients of a step in f64, at the weights that there are now. */
+/* Computes the gradients of a step in f64 at the current weights. */
 static weft_status run_exact(training *t)
 {
     if (t->exact)
         return WEFT_OK;
     t->gradients = weft_graph_create();
-    if (!t->gradients)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(t->gradients, "the comparison"));
     weft_parity_output_gradients(t->p, t->gradients, build(t, t->gradients));
     WEFT_TRY(weft_graph_check(t->gradients));
     return weft_parity_exact(t->p, t->gradients, &t->exact);
@@ -338,17 +345,17 @@ static bool has_no_gradient(const training *t, const char *name)
     return weft_parity_exact_gradient(p, t->exact, name) < weft_parity_zero * largest;
 }
 
-/* What the norm of a difference of weights is divided by. A weight whose gradient is zero in exact
- * arithmetic (a bias of keys, which no softmax sees) goes where rounding takes it: AdamW makes
- * steps of up to lr of whatever it is given. Such are held against twice what steps of lr to random
- * sides come to. */
-static weft_status find_scale(training *t, const char *name, const float *ours, const float *theirs,
-                              int64_t count, double *scale)
+/* Computes the scale of a weight's error: the norm of the weight. A weight with a gradient of zero
+ * in exact arithmetic (a bias of keys, which softmax cancels) follows rounding errors: AdamW steps
+ * by up to lr for any gradient. Such a weight may also differ by twice the norm of its steps of lr
+ * in random directions. */
+static weft_status find_scale(training *t, const char *name, const float *actual,
+                              const float *expected, int64_t count, double *scale)
 {
     double sum = 0;
-    *scale = weft_parity_norm(theirs, count);
+    *scale = weft_parity_norm(expected, count);
     for (int64_t i = 0; i < count; i++)
-        sum += pow((double)ours[i] - (double)theirs[i], 2);
+        sum += pow((double)actual[i] - (double)expected[i], 2);
     if (sqrt(sum) <= tolerance * *scale)
         return WEFT_OK;
     WEFT_TRY(run_exact(t));
@@ -357,7 +364,7 @@ static weft_status find_scale(training *t, const char *name, const float *ours, 
     return WEFT_OK;
 }
 
-/* values[count] += what the matrices beside the weight `name` add: sums in f64. */
+/* Adds the LoRA matrices of the weight `name` to values[count], summed in f64. */
 static weft_status merge(const training *t, const char *name, float *values, int64_t count)
 {
     const weft_parity *p = t->p;
@@ -373,7 +380,9 @@ static weft_status merge(const training *t, const char *name, float *values, int
     WEFT_TRY(weft_json_get_i64(p->json, "rank", p->config_file, &rank));
     WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)rank, &alpha));
     if (!a || !b || size[0] / rank * (size[1] / rank) != count)
-        return weft_fail(WEFT_E_SHAPE, "%s: no matrices were trained beside \"%s\"", p->file, name);
+        return weft_error(
+            WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = name),
+            "the model has no trained LoRA matrices for this weight, or they have another size");
     const int64_t columns = size[0] / rank;
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
@@ -384,25 +393,25 @@ static weft_status merge(const training *t, const char *name, float *values, int
     return WEFT_OK;
 }
 
-/* "final.merged.<weight>": a weight with the matrices beside it in it. */
-static weft_status compare_merged(const training *t, const weft_stored_tensor *theirs,
+/* Compares "final.merged.<weight>": a weight with its LoRA matrices merged. */
+static weft_status compare_merged(const training *t, const weft_stored_tensor *expected,
                                   const char *name, double *worst)
 {
     weft_parity *p = t->p;
     int64_t count;
     const float *weight = weft_parity_param(p, name, &count);
-    if (!weight || count != theirs->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model", p->file, theirs->name);
-    float *ours = weft_alloc(2 * count * (int64_t)sizeof *ours + 1), *values = ours + count;
-    if (!ours)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
-    memcpy(ours, weight, (size_t)count * sizeof *ours);
-    weft_tensor_to_f32(theirs, values);
-    const weft_status_code status = merge(t, name, ours, count);
+    if (!weight || count != expected->count)
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = expected->name),
+                          "the model has no such parameter, or its size differs");
+    float *actual = weft_alloc(2 * count * (int64_t)sizeof *actual + 1), *values = actual + count;
+    WEFT_TRY(WEFT_ALLOCATED(actual, "%s", p->file));
+    memcpy(actual, weight, (size_t)count * sizeof *actual);
+    weft_tensor_to_f32(expected, values);
+    const weft_status_code status = merge(t, name, actual, count);
     if (status == WEFT_OK)
-        weft_parity_judge(p, "merged", name, ours, values, count, weft_parity_norm(values, count),
+        weft_parity_judge(p, "merged", name, actual, values, count, weft_parity_norm(values, count),
                           tolerance, worst);
-    weft_free(ours);
+    weft_free(actual);
     return status;
 }
 
@@ -418,26 +427,27 @@ static weft_status compare_weights(training *t, double *worst)
 {
     weft_parity *p = t->p;
     for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
-        const weft_stored_tensor *theirs = weft_tensors_at(p->golden, i);
-        if (strncmp(theirs->name, final_prefix, sizeof final_prefix - 1))
+        const weft_stored_tensor *expected = weft_tensors_at(p->golden, i);
+        if (strncmp(expected->name, final_prefix, sizeof final_prefix - 1))
             continue;
-        const char *name = theirs->name + sizeof final_prefix - 1;
+        const char *name = expected->name + sizeof final_prefix - 1;
         int64_t count;
         double scale;
         if (begins(&name, "merged.")) {
-            WEFT_TRY(compare_merged(t, theirs, name, worst));
+            WEFT_TRY(compare_merged(t, expected, name, worst));
             continue;
         }
         begins(&name, "lora.");
         float *values = NULL;
-        const float *ours = weft_parity_param(p, name, &count);
-        if (!ours || count != theirs->count)
-            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model", p->file,
-                             theirs->name);
-        WEFT_TRY(weft_parity_load(p, theirs->name, WEFT_PARITY_AS_HERE, &values));
-        const weft_status_code status = find_scale(t, name, ours, values, count, &scale);
+        const float *actual = weft_parity_param(p, name, &count);
+        if (!actual || count != expected->count)
+            return weft_error(WEFT_MSG_GOLDEN_SHAPE,
+                              WEFT_AT(.file = p->file, .key = expected->name),
+                              "the model has no such parameter, or its size differs");
+        WEFT_TRY(weft_parity_load(p, expected->name, WEFT_PARITY_AS_HERE, &values));
+        const weft_status_code status = find_scale(t, name, actual, values, count, &scale);
         if (status == WEFT_OK)
-            weft_parity_judge(p, "weight", name, ours, values, count, scale, tolerance, worst);
+            weft_parity_judge(p, "weight", name, actual, values, count, scale, tolerance, worst);
         weft_free(values);
         WEFT_TRY(status);
     }
@@ -450,20 +460,21 @@ static weft_status load_series(training *t, const weft_port_row *latents)
 {
     const weft_parity *p = t->p;
     const weft_parity_form form = weft_parity_form_of(latents);
-    const char *level = t->process == &weft_process_edm ? "sigma" : "t";
-    const weft_stored_tensor *data, *noise, *levels;
+    const char *level_name = t->noise_process == &weft_noise_process_edm ? "sigma" : "t";
+    const weft_stored_tensor *data, *noise, *noise_levels;
     WEFT_TRY(weft_parity_need(p, "data", &data));
     WEFT_TRY(weft_parity_need(p, "noise", &noise));
-    WEFT_TRY(weft_parity_need(p, level, &levels));
+    WEFT_TRY(weft_parity_need(p, level_name, &noise_levels));
     t->items = data->dim[0];
-    if (t->batch < 1 || t->items < 1 || levels->count < t->steps * t->batch ||
-        noise->count != levels->count * (data->count / t->items))
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: \"noise\" and \"%s\" do not hold %lld steps of %lld samples each",
-                         p->file, level, (long long)t->steps, (long long)t->batch);
+    if (t->batch < 1 || t->items < 1 || noise_levels->count < t->steps * t->batch ||
+        noise->count != noise_levels->count * (data->count / t->items))
+        return weft_error(WEFT_MSG_GOLDEN_SHAPE, WEFT_AT(.file = p->file, .key = level_name),
+                          "this tensor and \"noise\" do not have %" PRId64 " steps of %" PRId64
+                          " samples each",
+                          t->steps, t->batch);
     WEFT_TRY(weft_parity_load(p, "data", form, &t->data));
     WEFT_TRY(weft_parity_load(p, "noise", form, &t->noise));
-    return weft_parity_load(p, level, WEFT_PARITY_AS_HERE, &t->level);
+    return weft_parity_load(p, level_name, WEFT_PARITY_AS_HERE, &t->noise_level);
 }
 
 static weft_status train(training *t, double worst[3])
@@ -475,9 +486,11 @@ static weft_status train(training *t, double worst[3])
         if (f->port[i].port == WEFT_PORT_LATENTS && !f->port[i].output)
             latents = &f->port[i];
     if (!latents || f->role != WEFT_ROLE_DENOISER)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: %s is no denoiser: its training is not compared",
-                         p->config_file, weft_model_class(&p->model));
-    WEFT_TRY(find_process(t));
+        return weft_error(
+            WEFT_MSG_GOLDEN_UNSUPPORTED, WEFT_AT(.file = p->config_file),
+            "%s is not a denoiser; weft parity compares the training of denoisers only",
+            weft_model_class(&p->model));
+    WEFT_TRY(find_noise_process(t));
     WEFT_TRY(read_optimizer(t));
     WEFT_TRY(weft_json_get_i64(p->json, "batch", p->config_file, &t->batch));
     t->steps = (int64_t)json_array_size(json_object_get(p->json, "losses"));
@@ -486,7 +499,7 @@ static weft_status train(training *t, double worst[3])
     const weft_value loss = build(t, p->graph);
     WEFT_TRY(weft_graph_check(p->graph));
     weft_output(p->graph, "objective", loss);
-    WEFT_TRY(tune(t));
+    WEFT_TRY(set_trainable(t));
     weft_optimizer_build(p->graph, weft_graph_find(p->graph, "objective"), &t->optimizer);
     WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(run_steps(t, worst));
@@ -506,13 +519,14 @@ static weft_status compare_training(weft_parity *p)
     const weft_status_code status = train(&t, worst);
     weft_free(t.data);
     weft_free(t.noise);
-    weft_free(t.level);
+    weft_free(t.noise_level);
     weft_program_free(t.exact);
     weft_graph_free(t.gradients);
     WEFT_TRY(status);
-    printf("%s: %lld steps, worst relative error of losses %.2e, of gradient norms %.2e, of final "
+    printf("%s: %" PRId64
+           " steps, worst relative error of losses %.2e, of gradient norms %.2e, of final "
            "weights %.2e (limit %.0e)\n",
-           p->file, (long long)t.steps, worst[0], worst[1], worst[2], tolerance);
+           p->file, t.steps, worst[0], worst[1], worst[2], tolerance);
     return WEFT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The ids of plans and of what they were made from: FNV-1a, as 16 hexadecimal digits. */
+/* Ids of plans and of their inputs: FNV-1a, printed as 16 hexadecimal digits. */
 #ifndef WEFT_PLAN_ID_HASH_H
 #define WEFT_PLAN_ID_HASH_H
 

@@ -1,11 +1,11 @@
-#include "plan/seal_file.h"
+#include "plan/plan_checksum.h"
 
 #include "plan/id_hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the members but "id", in the order of their names. */
+/* Hashes all members except "id", in the order of their names. */
 static weft_status hash_of(const json_t *plan, char text[20])
 {
     json_t *copy = json_copy((json_t *)plan);
@@ -13,40 +13,38 @@ static weft_status hash_of(const json_t *plan, char text[20])
     char *line =
         copy ? json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(copy);
-    if (!line)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a plan's id");
+    WEFT_TRY(WEFT_ALLOCATED(line, "a plan's id"));
     weft_id_print(weft_id_mix(WEFT_ID_BEGIN, line, strlen(line)), text);
     free(line);
     return WEFT_OK;
 }
 
-weft_status weft_plan_seal(json_t *plan, const char *format)
+weft_status weft_plan_add_checksum(json_t *plan, const char *format)
 {
     char id[20];
     if (json_object_set_new(plan, "format", json_string(format)) ||
         json_object_set_new(plan, "weft", json_string(WEFT_VERSION)))
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
+        return weft_no_memory("a plan");
     WEFT_TRY(hash_of(plan, id));
-    return json_object_set_new(plan, "id", json_string(id))
-               ? weft_fail(WEFT_E_MEMORY, "out of memory for a plan")
-               : WEFT_OK;
+    return json_object_set_new(plan, "id", json_string(id)) ? weft_no_memory("a plan") : WEFT_OK;
 }
 
-weft_status weft_plan_seal_check(const json_t *plan, const char *format, const char *where)
+weft_status weft_plan_verify_checksum(const json_t *plan, const char *format, const char *where)
 {
     const char *has, *id;
     char own[20];
     WEFT_TRY(weft_json_get_string_or(plan, "format", where, "", &has));
     if (strcmp(has, format))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"format\" is \"%.40s\", not \"%s\"; plan again with this weft (%s)",
-                         where, has, format, WEFT_VERSION);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = where, .key = "format", .value = has),
+                          "the format is \"%.40s\", not \"%s\"; plan again with this version (%s)",
+                          has, format, WEFT_VERSION);
     WEFT_TRY(weft_json_get_string_or(plan, "id", where, "", &id));
     WEFT_TRY(hash_of(plan, own));
     if (strcmp(id, own))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: the plan is not as it was made (its id is %.20s, its content's %s); "
-                         "plan again instead of editing it",
-                         where, id[0] ? id : "missing", own);
+        return weft_error(
+            WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where, .key = "id", .value = id),
+            "the plan was edited: its id is %.20s, that of its content %s; plan again instead",
+            id[0] ? id : "missing", own);
     return WEFT_OK;
 }

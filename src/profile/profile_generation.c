@@ -1,16 +1,20 @@
-/* weft profile --model: the generator's own programs, bound with the model's weights, in one layout
- * after the other, so that memory is that of one.
+/* weft profile --model: times the generator's own programs, bound with the model's weights, in one
+ * layout at a time, so that peak memory is that of one layout.
  *
- * Every program is timed whole, as it will run: exchanges are under way behind kernels then, and on
- * cores that have both to do they cost each other more than either takes alone. Those that have
- * shapes of their own are run once more node by node, each exchange waited for: what other sizes
- * are told by. What the first rank alone runs in a video (a picture that is decoded whole) it runs
- * alone here, too. */
-#include "cli/parallel_option.h"
-#include "cli/profile_work.h"
-#include "cli/tile_option.h"
-#include "cli/videos_option.h"
-#include "generate/layouts_priced.h"
+ * Every program is timed as a whole, with communication overlap as in a real run: on cores that do
+ * both, kernels and collectives slow each other. Programs with new shapes also run node by node,
+ * with a wait for each collective; these times predict other sizes. A program that runs on rank 0
+ * alone in a generation (an image decoded untiled) also runs alone here. */
+#include "profile/profile_generation.h"
+
+#include "cli/options/args.h"
+#include "cli/options/parallel_option.h"
+#include "cli/options/tile_option.h"
+#include "cli/options/videos_option.h"
+#include "comm/comm_world.h"
+#include "estimate/generation/generation_layouts.h"
+#include "generate/generator/generator_graphs.h"
+#include "profile/profile_work.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,15 +23,15 @@ typedef struct generation {
     weft_profiling *p;
     const char *folder;
     weft_generator_options options;
-    double seconds; /* of each program */
-    /* Of pictures: whole where that fits (NULL) or in any case, and then the tiles in which all
-     * ranks may decode them */
+    double seconds; /* time budget per program */
+    /* Decoder tiles of images. whole: NULL (untiled if that fits), or explicitly untiled; tiles:
+     * the tiles in which all ranks may decode. */
     const weft_tile *whole, *tiles;
-    int64_t layouts, programs; /* programs: new ones of a layout */
-    weft_parallel last;        /* of the layouts that can be */
+    int64_t layouts, programs; /* programs: new ones in a layout */
+    weft_parallel last;        /* last feasible layout */
     bool by_nodes;
     char layout[64];
-    char why[512]; /* the last layout that cannot be */
+    char why[512]; /* error of the last infeasible layout */
 } generation;
 
 static weft_status read_options(const weft_args *args, weft_tile *tile, generation *w)
@@ -42,8 +46,8 @@ static weft_status read_options(const weft_args *args, weft_tile *tile, generati
     return WEFT_OK;
 }
 
-/* A program is run whole that no earlier one was like, and by nodes where some rank has seconds in
- * nodes that none has timed. All ranks say the same. */
+/* Whether a program must be timed: as a whole, if no equal program was timed; by nodes, if some
+ * rank spends time in nodes without a measurement. The answer is the same on all ranks. */
 static weft_status is_new(const generation *w, const weft_graph *graph, bool *is)
 {
     const weft_profiling *p = w->p;
@@ -94,7 +98,7 @@ static weft_status_code time_program(void *user, const char *name, const weft_gr
     double here[2] = {program != NULL, program && weft_comm_rank(w->p->comm) == 0};
     WEFT_TRY(weft_comm_sum(w->p->comm, here, 2));
     if (here[1] == 0)
-        return WEFT_OK; /* another rank's alone: what the first one measures is kept */
+        return WEFT_OK; /* runs on another rank only; rank 0's measurements are used */
     snprintf(text, sizeof text, "%.40s%s%.40s%s", w->layout, w->layout[0] ? ", " : "", name,
              w->by_nodes ? ", by nodes" : "");
     weft_status_code status = weft_timed_begin(&t, graph, program, w->by_nodes, text);
@@ -104,8 +108,8 @@ static weft_status_code time_program(void *user, const char *name, const weft_gr
     return status;
 }
 
-/* Of all ranks or none: with weights from the files where they do not fit otherwise. *generator
- * NULL: it cannot be laid out so. */
+/* Opens the generator on all ranks or on none. Uses weight streaming if the weights do not fit.
+ * *generator NULL: the layout is infeasible. */
 static weft_status open_on_all(generation *w, const weft_generator_options *options,
                                weft_generator **generator)
 {
@@ -127,7 +131,7 @@ static weft_status open_on_all(generation *w, const weft_generator_options *opti
     }
 }
 
-/* *any: ranks can be laid out so. */
+/* Times the programs of one layout; *any: the layout is feasible. */
 static weft_status time_programs(generation *w, const weft_generator_options *o, bool by_nodes,
                                  bool *any)
 {
@@ -139,8 +143,8 @@ static weft_status time_programs(generation *w, const weft_generator_options *o,
     *any = g != NULL;
     if (!g)
         return WEFT_OK;
-    const weft_generation_price as = {.parallel = *o->parallel,
-                                      .stream = weft_generator_settings(g)->stream};
+    const weft_generation_estimate as = {.parallel = *o->parallel,
+                                         .stream = weft_generator_settings(g)->stream};
     weft_generation_layout_name(&as, &name);
     snprintf(w->layout, sizeof w->layout, "%.60s", name.data ? name.data : "");
     weft_buf_free(&name);
@@ -183,18 +187,19 @@ static weft_status_code count_layout(void *user, const weft_parallel *parallel)
 static weft_status time_layouts(generation *w, const weft_parallel *parallel, bool chosen,
                                 double seconds)
 {
-    enum { EACH = 3 }; /* programs: a denoiser, the two of a decoder */
+    enum { EACH = 3 }; /* programs: a denoiser, two decoder programs */
     const int ranks = weft_comm_ranks(w->p->comm);
-    const weft_generation_pricer pricer = {
+    const weft_generation_estimator estimator = {
         .folder = w->folder, .options = &w->options, .ranks = ranks, .arena = w->p->arena};
     int64_t count = 1;
     if (!chosen)
-        WEFT_TRY(weft_generation_layouts(&pricer, count_layout, &count));
+        WEFT_TRY(weft_generation_layouts(&estimator, count_layout, &count));
     w->seconds = seconds / (double)(2 * count + EACH);
     WEFT_TRY(chosen ? visit_layout(w, parallel)
-                    : weft_generation_layouts(&pricer, visit_layout, w));
+                    : weft_generation_layouts(&estimator, visit_layout, w));
     if (!w->layouts)
-        return weft_fail(WEFT_E_INFEASIBLE, "%s on %d ranks: %s", w->folder, ranks, w->why);
+        return weft_error(WEFT_MSG_LAYOUT_INFEASIBLE, WEFT_AT(.file = w->folder),
+                          "no layout of %d ranks can be profiled: %s", ranks, w->why);
     return w->whole ? WEFT_OK : time_layout(w, &w->last, w->tiles);
 }
 

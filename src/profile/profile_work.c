@@ -1,9 +1,13 @@
-#include "cli/profile_work.h"
+#include "profile/profile_work.h"
 
 #include "base/compare.h"
+#include "base/log.h"
+#include "comm/comm_world.h"
+#include "comm/measure.h"
+#include "exec/execute.h"
+#include "plan/cluster/cluster_path.h"
 #include "plan/cluster/profile_file.h"
 #include "plan/cost/graph_list.h"
-#include "runtime/measure.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +18,8 @@ enum { ROUNDS = WEFT_PROFILE_ROUNDS };
 
 /* ---- one program ----------------------------------------------------------------------------- */
 
-/* What the machine takes when little disturbs it: the mean over the quarter of the rounds in which
- * the whole program was quickest, so that the nodes' seconds add up to what it took then. */
+/* Mean over the fastest quarter of the rounds by program time, so that the nodes' seconds add up to
+ * the program's seconds. */
 static double quick(const weft_timed *t, const double *value)
 {
     const int quarter = (t->rounds + 3) / 4;
@@ -57,7 +61,8 @@ static float scalar_of(const char *name)
     return 0;
 }
 
-/* Numbers as they are in training, not zeros; a step that would be skipped takes less. */
+/* Fills the inputs with values like those of training, not zeros: a skipped step would be
+ * faster. */
 static void fill_inputs(const weft_timed *t)
 {
     for (int32_t n = 0; n < weft_graph_node_count(t->graph); n++) {
@@ -90,9 +95,7 @@ weft_status weft_timed_begin(weft_timed *t, const weft_graph *graph, weft_progra
         return WEFT_OK;
     t->node = weft_alloc((nodes + 1) * ROUNDS * f64);
     t->before = weft_alloc((nodes + 1) * f64);
-    return t->node && t->before
-               ? WEFT_OK
-               : weft_fail(WEFT_E_MEMORY, "out of memory for the seconds of %s", name);
+    return WEFT_ALLOCATED(t->node && t->before, "the seconds of %s", name);
 }
 
 void weft_timed_end(weft_timed *t)
@@ -121,7 +124,7 @@ static weft_status one_round(weft_timed *t)
     return WEFT_OK;
 }
 
-/* ---- several --------------------------------------------------------------------------------- */
+/* ---- several programs ------------------------------------------------------------------------ */
 
 weft_status weft_profiling_open(weft_profiling *p, const char *against)
 {
@@ -144,7 +147,7 @@ static weft_status round_of(weft_profiling *p, weft_timed *list, int count)
 
 weft_status weft_profiling_run(weft_profiling *p, weft_timed *list, int count, double seconds)
 {
-    WEFT_TRY(round_of(p, list, count)); /* warm: first touches, prepared kernels */
+    WEFT_TRY(round_of(p, list, count)); /* warm-up: first touches, prepared kernels */
     for (int i = 0; i < count; i++)
         list[i].rounds = 0;
     const double begun = weft_now();
@@ -170,13 +173,14 @@ weft_status weft_profiling_run_alone(weft_profiling *p, weft_timed *t, double se
     return weft_comm_barrier(p->comm);
 }
 
-/* As they are measured: the whole of it may take long. */
+/* Flushes each line when it is measured, because profiling may take long. */
 static weft_status end_line(void)
 {
-    return fflush(stdout) ? weft_fail(WEFT_E_IO, "standard output cannot be written") : WEFT_OK;
+    return fflush(stdout) ? weft_error_errno(WEFT_NOWHERE, "cannot write standard output")
+                          : WEFT_OK;
 }
 
-/* What an earlier profile says of a program, beside what it took. */
+/* Prints a program's measured time, and the prediction of an earlier profile. */
 static weft_status print_line(const weft_profiling *p, const weft_timed *t, double by_nodes)
 {
     const double took = weft_timed_run(t);
@@ -192,8 +196,7 @@ static weft_status print_line(const weft_profiling *p, const weft_timed *t, doub
     return end_line();
 }
 
-/* The mean over the quicker half of the runs: a video is made of slower ones, too, but not of those
- * that something else has disturbed. */
+/* Mean over the faster half of the runs: includes normal variation, but not disturbances. */
 static double usual(const weft_timed *t)
 {
     double sorted[ROUNDS];
@@ -204,12 +207,12 @@ static double usual(const weft_timed *t)
 static weft_status take_whole(weft_profiling *p, const weft_timed *t)
 {
     weft_rates *r = &p->rates;
-    double seconds = t->rounds ? usual(t) : 0; /* the first rank's, on all */
+    double seconds = t->rounds ? usual(t) : 0; /* rank 0's time, on all ranks */
     WEFT_TRY(weft_comm_broadcast(p->comm, &seconds, sizeof seconds, 0));
-    WEFT_TRY(weft_grow((void **)&r->program, r->programs, &p->program_room, sizeof *r->program));
+    WEFT_TRY(
+        weft_grow((void **)&r->program, r->programs, &p->program_capacity, sizeof *r->program));
     const char *what = weft_arena_strdup(p->arena, t->name);
-    if (!what)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the seconds of programs");
+    WEFT_TRY(WEFT_ALLOCATED(what, "the seconds of programs"));
     r->program[r->programs++] = (weft_program_rate){weft_rates_program_id(t->graph), what, seconds};
     if (weft_comm_rank(p->comm) == 0)
         printf("%-48s %8d %9.3f ms\n", what, (int)weft_graph_node_count(t->graph), 1e3 * seconds);
@@ -231,7 +234,8 @@ weft_status weft_profiling_take(weft_profiling *p, const weft_timed *t)
             continue;
         double *best = &p->best[weft_node_work(node)];
         *best = fmax(*best, (double)cost.flops / seconds);
-        WEFT_TRY(weft_grow((void **)&p->sample, p->samples, &p->room, sizeof *p->sample));
+        WEFT_TRY(
+            weft_grow((void **)&p->sample, p->samples, &p->sample_capacity, sizeof *p->sample));
         weft_profiled *s = &p->sample[p->samples++];
         *s = (weft_profiled){
             .flops = (double)cost.flops, .bytes = (double)cost.bytes, .seconds = seconds};
@@ -245,13 +249,11 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const weft_profiled *)a)->key, ((const weft_profiled *)b)->key);
 }
 
-/* Equal nodes (the layers) together. */
+/* Averages equal nodes (layers). */
 weft_status weft_profiling_close(weft_profiling *p)
 {
     weft_rates *r = &p->rates;
-    r->item = weft_arena_alloc(p->arena, (p->samples + 1) * (int64_t)sizeof *r->item);
-    if (!r->item)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the rates");
+    WEFT_TRY(WEFT_ARENA_NEW(p->arena, r->item, p->samples + 1, "the rates"));
     if (p->samples)
         qsort(p->sample, (size_t)p->samples, sizeof *p->sample, by_key);
     for (int64_t i = 0, j; i < p->samples; i = j) {
@@ -264,7 +266,7 @@ weft_status weft_profiling_close(weft_profiling *p)
     return weft_rates_check(r, "profile");
 }
 
-/* ---- what is known --------------------------------------------------------------------------- */
+/* ---- measured nodes -------------------------------------------------------------------------- */
 
 void weft_profiling_share(const weft_profiling *p, const weft_graph *g, weft_new_share *share)
 {
@@ -288,7 +290,7 @@ weft_status weft_profiling_note(weft_profiling *p, const weft_graph *g)
         char key[WEFT_RATE_KEY];
         weft_rate_key(g, n, key);
         if (json_object_set_new(p->known, key, json_true()))
-            return weft_fail(WEFT_E_MEMORY, "out of memory");
+            return weft_no_memory("the profile");
     }
     return WEFT_OK;
 }

@@ -1,149 +1,165 @@
-/* Captions and prompts: how a text becomes what a denoiser is told of it, by one text encoder or by
- * several. All that training, the cache of embeddings and generation do with texts is here.
+/* Text conditioning: turns captions and prompts into conditioning inputs of a denoiser, with one or
+ * several text encoders. Used by training, by the embedding cache and by generation.
  *
- *     text --clean, template, tokenizer--> ids (L), which of them are text (L)
+ *     text --clean, template, tokenizer--> ids (L), mask of the text's tokens (L)
  *          --encoder--> (L,D) --crop, zeros--> "text" (L',D), "text_mask" (L')
  *          --encoder--> (D)                --> "pooled"
  *
- * An encoder that is shown the video's first frame (LLaVA) tells a part of what it sees of that,
- * too, before what it says of the text (weft_shown).
+ * An encoder with a vision input (LLaVA, weft_vision_input) also encodes the video's first frame.
+ * The image tokens come before the text tokens.
  *
- * What is done with each encoder is data in the denoiser's row (weft_reading). In a graph the
+ * The denoiser's row (weft_text_encoder_row) describes each encoder as data. In a graph the
  * encoders' inputs are named
  *
  *     batch.tokens  batch.tokens_2  i32 (B,L)
  *     batch.seen    batch.seen_2    i32 (B,L)   1: a token that the encoder attends to
  *     batch.real    batch.real_2    i32 (B,L')  1: a token of the text, 0: padding
- *     batch.picture                 f32 (B,1,side,side,3)  as its processor makes it
- *     batch.uncut                   i32 (B,L'')  1: of the text's tokens, those before what is cut
+ *     batch.picture                 f32 (B,1,side,side,3)  preprocessed image
+ *     batch.uncut                   i32 (B,L'')  1: a token of the text before the cut
  *
- * and what the denoiser is told of captions, where it is given, as its ports: batch.text,
- * batch.text_mask, batch.pooled, batch.text_layers (B,N,L,D). Packed, as caches have it, it is a
- * row of f32 a caption: the pieces in this order, a mask as 0 and 1. */
-#ifndef WEFT_PROMPT_CAPTIONS_H
-#define WEFT_PROMPT_CAPTIONS_H
+ * The denoiser's conditioning inputs have the names of its ports: batch.text, batch.text_mask,
+ * batch.pooled, batch.text_layers (B,N,L,D). Packed, as in caches, the conditioning is one f32 row
+ * per caption: the entries in this order, a mask as 0 and 1. */
+#ifndef WEFT_PROMPT_TEXT_CONDITIONING_H
+#define WEFT_PROMPT_TEXT_CONDITIONING_H
 
+#include "exec/program.h"
 #include "model/model.h"
-#include "runtime/runtime.h"
 #include "text/tokenizer.h"
 
-enum { WEFT_MAX_READERS = 4, WEFT_MAX_TOLD = 8 };
+enum { WEFT_MAX_TEXT_ENCODERS = 4, WEFT_MAX_CONDITIONING = 8 };
 
-typedef struct weft_reader {
-    const weft_reading *reading; /* of the denoiser's family */
+typedef struct weft_text_encoder {
+    const weft_text_encoder_row *row; /* of the denoiser's family */
     weft_model model;
-    char tokenizer[600];     /* file or folder; "": the family's own tokens */
-    int64_t length;          /* tokens that the encoder is given, with those of the template */
-    const weft_shown *shown; /* how it is shown a picture, which is one of those tokens; or NULL */
-    int64_t picture;         /* its side in pixels */
-    int64_t told_picture, told_text; /* tokens that are told, of the picture and of the text */
-    int64_t step;                    /* of the picture's every n-th */
-} weft_reader;
+    char tokenizer[600];             /* file or folder; "": the family's own tokens */
+    int64_t length;                  /* tokens that the encoder reads, with the template's */
+    const weft_vision_input *vision; /* image among the tokens; NULL: none */
+    int64_t image_side;              /* pixels per side of the image */
+    /* tokens in the conditioning: of the image and of the text */
+    int64_t image_tokens, text_tokens;
+    int64_t step; /* every step-th image token is used */
+} weft_text_encoder;
 
-/* A piece of what a denoiser is told: (rows, width) of a caption, behind `at` others. Pooled
- * vectors of several encoders are one behind the other in their port. */
-typedef struct weft_told {
+/* One entry of the conditioning: (rows, width) floats at offset `at` of a packed caption. Pooled
+ * vectors of several encoders are concatenated in their port. */
+typedef struct weft_conditioning_entry {
     weft_port port;
-    int reader;
-    int64_t rows, width, at; /* of a mask the width is 1, of one vector the rows are */
-    int64_t layers; /* of an encoder all of whose layers are told: rows are theirs; else 0 */
-    int64_t inside; /* of the port's, what others tell before it */
-} weft_told;
+    int encoder;
+    int64_t rows, width, at; /* width of a mask is 1; rows of a single vector are 1 */
+    /* number of layers, all in `rows`, if the encoder returns all its layers; else 0 */
+    int64_t layers;
+    int64_t inside; /* offset in the port, after the entries of earlier encoders */
+} weft_conditioning_entry;
 
-typedef struct weft_captions {
-    int readers, tolds;
-    weft_reader reader[WEFT_MAX_READERS];
-    weft_told told[WEFT_MAX_TOLD];
-    int64_t floats; /* of a caption, packed */
-} weft_captions;
+typedef struct weft_text_conditioning {
+    int encoders, entries;
+    weft_text_encoder encoder[WEFT_MAX_TEXT_ENCODERS];
+    weft_conditioning_entry entry[WEFT_MAX_CONDITIONING];
+    int64_t floats; /* floats of a packed caption */
+} weft_text_conditioning;
 
-/* What is said of an encoder beside the denoiser's row. */
-typedef struct weft_reader_spec {
+/* Settings of one encoder, in addition to the denoiser's row. */
+typedef struct weft_text_encoder_spec {
     weft_model model;
-    const char *folder;    /* of its weights; NULL: there is none */
-    const char *tokenizer; /* file or folder; NULL or "": in `folder` or beside it */
-    int64_t length;        /* tokens of a text; 0: as the row or the encoder has it */
-} weft_reader_spec;
+    const char *folder;    /* folder of its weights; NULL: none */
+    const char *tokenizer; /* file or folder; NULL or "": in `folder` or next to it */
+    int64_t length;        /* tokens of a text; 0: from the row or the encoder */
+} weft_text_encoder_spec;
 
-/* Encoders to the readings of a denoiser, in their order. Says which is missing, of another width,
- * or without a tokenizer; `where` begins the message. Opens no tokenizer. */
-weft_status weft_captions_read(const weft_model *denoiser, const weft_reader_spec *spec, int count,
-                               const char *where, weft_captions *captions);
-/* How many readings the denoiser has, and each. */
-int weft_captions_needed(const weft_model *denoiser);
-const weft_reading *weft_captions_reading(const weft_model *denoiser, int r);
-const weft_told *weft_captions_told(const weft_captions *c, weft_port port); /* NULL: none */
-/* Tokens of "text" that the denoiser is told. */
-int64_t weft_captions_length(const weft_captions *captions);
+/* Assigns encoders to the denoiser's rows, in order. The error names an encoder that is missing,
+ * has another width, or has no tokenizer, and begins with `where`. Opens no tokenizer. */
+weft_status weft_text_conditioning_open(const weft_model *denoiser,
+                                        const weft_text_encoder_spec *spec, int count,
+                                        const char *where, weft_text_conditioning *text);
+/* Number of text encoder rows of the denoiser, and row r. */
+int weft_text_conditioning_needed(const weft_model *denoiser);
+const weft_text_encoder_row *weft_text_conditioning_row(const weft_model *denoiser, int r);
+const weft_conditioning_entry *weft_text_conditioning_find(const weft_text_conditioning *c,
+                                                           weft_port port); /* NULL: none */
+/* Number of "text" tokens in the conditioning. */
+int64_t weft_text_conditioning_length(const weft_text_conditioning *text);
 
-/* The name of an input of reader r in graphs: "batch.tokens_2". */
-const char *weft_captions_input(const char *what, int r, char name[32]);
+/* Name of an input of encoder r in graphs: "batch.tokens_2". */
+const char *weft_text_conditioning_input(const char *what, int r, char name[32]);
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/* Inputs "batch.<port>" for all that the denoiser is told, into its ports. */
-void weft_captions_given(weft_graph *g, const weft_captions *c, const weft_model *denoiser,
-                         const weft_model_size *size, weft_ports *ports);
-/* The same from the encoders, which are in the graph under the names of their folders. `stays`: bit
- * r: encoder r is not trained. */
-void weft_captions_encode(weft_graph *g, const weft_captions *c, int64_t batch, uint32_t stays,
-                          weft_ports *ports);
-/* The tokens (B,K,D) of another module go before those of the text, and are seen where a mask says
- * what is: some families (HunyuanVideo) go by how many are, from the first on.
- * weft_captions_takes_more says first whether the denoiser can be told any beside its text, and of
- * this width; `who`: of whose they are, in messages. */
-weft_status weft_captions_takes_more(const weft_model *denoiser, int64_t width, const char *who);
-void weft_captions_add(weft_graph *g, weft_value tokens, weft_ports *ports);
-/* A graph of reader r alone: outputs "<port>" of what it tells. */
-void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t batch);
+/* Declares inputs "batch.<port>" for all text conditioning of the denoiser, and sets its ports. */
+void weft_text_conditioning_inputs(weft_graph *g, const weft_text_conditioning *c,
+                                   const weft_model *denoiser, const weft_model_size *size,
+                                   weft_ports *ports);
+/* Computes the conditioning with the encoders in the graph, in scopes named as their folders.
+ * `stays`, bit r: encoder r is frozen. */
+void weft_text_conditioning_encode(weft_graph *g, const weft_text_conditioning *c, int64_t batch,
+                                   uint32_t stays, weft_ports *ports);
+/* weft_text_conditioning_append puts the tokens (B,K,D) of another module before the text tokens. A
+ * mask marks them as valid: some families (HunyuanVideo) count the valid tokens from the first one.
+ * weft_text_conditioning_check_append checks first that the denoiser accepts additional tokens of
+ * this width; `who` names their module in messages. */
+weft_status weft_text_conditioning_check_append(const weft_model *denoiser, int64_t width,
+                                                const char *who);
+void weft_text_conditioning_append(weft_graph *g, weft_value tokens, weft_ports *ports);
+/* Builds a graph of encoder r alone, with outputs "<port>". */
+void weft_text_conditioning_build(weft_graph *g, const weft_text_conditioning *c, int r,
+                                  int64_t batch);
 
-/* ---- numbers -------------------------------------------------------------------------------- */
+/* ---- values --------------------------------------------------------------------------------- */
 
-/* Tokens of the signs of a template (weft_shown). */
-typedef struct weft_signs {
+/* Token ids of special strings in the template of weft_vision_input. */
+typedef struct weft_special_tokens {
     int32_t image, closes;
-} weft_signs;
+} weft_special_tokens;
 
-/* The tokenizers, opened; and what they cut. */
-typedef struct weft_spelling {
-    weft_signs sign[WEFT_MAX_READERS];    /* of readers that are shown a picture */
-    weft_tokenizer *of[WEFT_MAX_READERS]; /* NULL: the family's own */
-    int64_t texts, cut[WEFT_MAX_READERS]; /* spelled, and how many were too long */
-} weft_spelling;
-weft_status weft_spelling_open(const weft_captions *c, weft_spelling *spelling);
-void weft_spelling_close(weft_spelling *spelling);
+/* The open tokenizers, and counts of truncated texts. */
+typedef struct weft_tokenizer_set {
+    weft_special_tokens sign[WEFT_MAX_TEXT_ENCODERS]; /* for encoders with a vision input */
+    weft_tokenizer *of[WEFT_MAX_TEXT_ENCODERS];       /* NULL: the family's own tokens */
+    /* tokenized texts, and truncated ones by encoder */
+    int64_t texts, cut[WEFT_MAX_TEXT_ENCODERS];
+} weft_tokenizer_set;
+weft_status weft_tokenizer_set_open(const weft_text_conditioning *c,
+                                    weft_tokenizer_set *tokenizers);
+void weft_tokenizer_set_close(weft_tokenizer_set *tokenizers);
 
-/* The input of that name; NULL: it is not on this rank. */
-typedef weft_tensor *weft_find_input(void *user, const char *name);
+/* Returns the input of that name; NULL: not on this rank. */
+typedef weft_tensor *weft_input_lookup(void *user, const char *name);
 
-/* Text `row` of a batch into the inputs of reader r. */
-weft_status weft_captions_spell(const weft_captions *c, weft_spelling *spelling, int r,
-                                weft_find_input *find, void *user, int64_t row, const char *text);
-/* The picture (side, side, 3) that reader r is shown beside text `row`; nothing where it is shown
- * none. */
-void weft_captions_show(const weft_captions *c, int r, weft_find_input *find, void *user,
-                        int64_t row, const float *picture);
-/* The side of that picture in pixels; 0: no reader is shown one. */
-int64_t weft_captions_picture(const weft_captions *c);
-/* What the denoiser is told, packed, into its inputs. */
-void weft_captions_give(const weft_captions *c, weft_find_input *find, void *user, int64_t row,
-                        const float *packed);
-/* What reader r's program says, whose graph weft_captions_build built, into `count` packed rows. */
-void weft_captions_take(const weft_captions *c, int r, weft_program *program, int64_t count,
-                        float *packed);
-/* Makes of the negative text's packed row what is told of it beside that prompt: where a reading is
- * paired, the prompt's mask. */
-void weft_captions_pair(const weft_captions *c, const float *prompt, float *negative);
-/* weft_program_input for weft_find_input. */
-weft_tensor *weft_captions_program_input(void *program, const char *name);
+/* Tokenizes a text into row `row` of the inputs of encoder r. */
+weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c,
+                                            weft_tokenizer_set *tokenizers, int r,
+                                            weft_input_lookup *find, void *user, int64_t row,
+                                            const char *text);
+/* Sets the image (side, side, 3) of row `row` of encoder r. Does nothing if the encoder has no
+ * vision input. */
+void weft_text_conditioning_set_image(const weft_text_conditioning *c, int r,
+                                      weft_input_lookup *find, void *user, int64_t row,
+                                      const float *image);
+/* Pixels per side of that image; 0: no encoder has a vision input. */
+int64_t weft_text_conditioning_image_side(const weft_text_conditioning *c);
+/* Copies a packed row of text conditioning into the denoiser's inputs. */
+void weft_text_conditioning_set(const weft_text_conditioning *c, weft_input_lookup *find,
+                                void *user, int64_t row, const float *packed);
+/* Copies the outputs of encoder r's program (graph of weft_text_conditioning_build) into `count`
+ * packed rows. */
+void weft_text_conditioning_get(const weft_text_conditioning *c, int r, weft_program *program,
+                                int64_t count, float *packed);
+/* Adapts the packed row of the negative text to its prompt: entries of paired encoders get the
+ * prompt's mask. */
+void weft_text_conditioning_pair(const weft_text_conditioning *c, const float *prompt,
+                                 float *negative);
+/* weft_program_input as a weft_input_lookup. */
+weft_tensor *weft_text_conditioning_program_input(void *program, const char *name);
 
-/* Adds what of `text` does not fit, as lines; nothing when all of it does. */
-weft_status weft_captions_tell_cut(const weft_captions *c, const weft_spelling *spelling,
-                                   const char *text, weft_buf *out);
-/* Warns of those that were spelled and too long, by how many they were. */
-void weft_captions_warn_cut(const weft_captions *c, const weft_spelling *spelling);
-/* The encoder's tokenizer as it was given, its length and its template: what makes the numbers
- * beside the weights. */
-weft_status weft_captions_hash(const weft_captions *c, int r, uint64_t *hash);
+/* Appends a line for each encoder that truncates `text`; nothing if the text fits. */
+weft_status weft_text_conditioning_format_truncation(const weft_text_conditioning *c,
+                                                     const weft_tokenizer_set *tokenizers,
+                                                     const char *text, weft_buf *out);
+/* Warns with the number of truncated texts. */
+void weft_text_conditioning_warn_truncation(const weft_text_conditioning *c,
+                                            const weft_tokenizer_set *tokenizers);
+/* Hash of the encoder's tokenizer, length and template: the settings that determine its outputs,
+ * apart from the weights. */
+weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, uint64_t *hash);
 
 #endif

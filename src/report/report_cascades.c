@@ -1,8 +1,9 @@
-#include "generate/run_cascades.h"
+#include "report/report_cascades.h"
 
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "draw/plot.h"
 #include "plan/simulate/gantt.h"
 
 #include <math.h>
@@ -12,23 +13,18 @@
 /* All lines of the file. */
 typedef struct iterations {
     json_t **line; /* owned references */
-    int64_t count, room;
+    int64_t count, capacity;
 } iterations;
-
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the page of a run of cascades");
-}
 
 static weft_status add_line(void *user, json_t *value)
 {
     iterations *all = user;
-    WEFT_TRY(weft_grow((void **)&all->line, all->count, &all->room, sizeof *all->line));
+    WEFT_TRY(weft_grow((void **)&all->line, all->count, &all->capacity, sizeof *all->line));
     all->line[all->count++] = json_incref(value);
     return WEFT_OK;
 }
 
-/* "planned.makespan" and the like; NAN: not there. */
+/* Value of "planned.makespan" and similar keys; NAN: absent. */
 static double number(const json_t *line, const char *group, const char *key)
 {
     const json_t *of = group ? json_object_get(line, group) : line;
@@ -47,13 +43,13 @@ static weft_status draw(const json_t *line, const char *which, const char *title
                         weft_buf *page)
 {
     const json_t *cascades = json_object_get(line, "cascades");
-    int64_t places = 0, count = 0;
+    int64_t most_bars = 0, count = 0;
     for (size_t c = 0; c < json_array_size(cascades); c++)
-        places += (int64_t)json_array_size(json_object_get(json_array_get(cascades, c), "ranks"));
-    weft_gantt_bar *bar = weft_alloc((places + 1) * (int64_t)sizeof *bar);
+        most_bars +=
+            (int64_t)json_array_size(json_object_get(json_array_get(cascades, c), "ranks"));
+    weft_gantt_bar *bar = weft_calloc(most_bars + 1, sizeof *bar);
     weft_buf svg = {0};
-    if (!bar)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(bar, "the page of a run of cascades"));
     for (size_t c = 0; c < json_array_size(cascades); c++) {
         const json_t *item = json_array_get(cascades, c), *at = json_object_get(item, which),
                      *ranks = json_object_get(item, "ranks");
@@ -61,7 +57,7 @@ static weft_status draw(const json_t *line, const char *which, const char *title
                    *module = json_string_value(json_object_get(item, "module"));
         if (!id || !module || !json_is_number(json_array_get(at, 0)))
             continue;
-        for (size_t i = 0; i < json_array_size(ranks) && count < places; i++)
+        for (size_t i = 0; i < json_array_size(ranks) && count < most_bars; i++)
             bar[count++] = (weft_gantt_bar){json_integer_value(json_array_get(ranks, i)),
                                             json_number_value(json_array_get(at, 0)),
                                             json_number_value(json_array_get(at, 1)),
@@ -95,7 +91,7 @@ static weft_status draw_both(const json_t *line, const char *what, weft_buf *pag
 
 /* ---- over iterations ------------------------------------------------------------------------ */
 
-/* Value `index` of a list, or the number, behind group and key. */
+/* A plotted quantity: value `index` of a list, or a number, under group and key. */
 typedef struct curve {
     const char *name, *group, *key;
     int64_t index; /* -1: a number */
@@ -120,19 +116,18 @@ static weft_status plot(const iterations *all, const char *title, const char *y_
 {
     enum { MOST = 16 };
     weft_plot_series series[MOST];
-    double *room = weft_alloc((count + 1) * (all->count + 1) * (int64_t)sizeof *room);
+    double *values = weft_calloc((count + 1) * (all->count + 1), sizeof *values);
     weft_buf svg = {0};
-    if (!room)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(values, "the page of a run of cascades"));
     for (int64_t i = 0; i < all->count; i++)
-        room[i] = number(all->line[i], NULL, "step");
+        values[i] = number(all->line[i], NULL, "step");
     for (int c = 0; c < count && c < MOST; c++) {
-        double *y = room + (c + 1) * all->count;
+        double *y = values + (c + 1) * all->count;
         for (int64_t i = 0; i < all->count; i++)
             y[i] = value_of(all->line[i], &curves[c]);
         series[c] = (weft_plot_series){.name = curves[c].name,
                                        .count = all->count,
-                                       .x = room,
+                                       .x = values,
                                        .y = y,
                                        .faint = curves[c].faint,
                                        .dots = all->count < 40};
@@ -146,7 +141,7 @@ static weft_status plot(const iterations *all, const char *title, const char *y_
     if (status == WEFT_OK)
         weft_html_svg(page, &svg);
     weft_buf_free(&svg);
-    weft_free(room);
+    weft_free(values);
     return status;
 }
 
@@ -159,7 +154,7 @@ static weft_status plot_idle(const iterations *all, weft_buf *page)
     const int64_t ranks = ranks_of(all->line[0]);
     int count = 2;
     for (int64_t r = 0; r < ranks && ranks <= MOST; r++) {
-        snprintf(name[r], sizeof name[r], "rank %lld", (long long)r);
+        snprintf(name[r], sizeof name[r], "rank %" PRId64, r);
         curves[count++] = (curve){name[r], NULL, "idle", r, 100, true};
     }
     return plot(all, "Ranks idle", "% of the makespan", curves, count, page);
@@ -177,11 +172,11 @@ static weft_status plot_all(const iterations *all, weft_buf *page)
     return plot(all, "Gaps", "%", gaps, WEFT_COUNT(gaps), page);
 }
 
-/* ---- sums ----------------------------------------------------------------------------------- */
+/* ---- means ---------------------------------------------------------------------------------- */
 
 static const char *const modules[] = {"text", "vae", "dit"};
 
-/* Mean of a figure over the iterations that have it. */
+/* Mean of a quantity over the iterations that have it. */
 static double mean(const iterations *all, const char *group, const char *key)
 {
     double sum = 0;
@@ -196,13 +191,18 @@ static double mean(const iterations *all, const char *group, const char *key)
     return count ? sum / (double)count : (double)NAN;
 }
 
-/* Mean |ln(predicted / measured)| of a module's costs: refitted, or as predicted at first. */
-static double mean_fit(const iterations *all, const char *module, const char *which)
+/* Mean |ln(predicted / measured)| of a module's costs, with refitted or initial predictions. Lines
+ * without "version" may have the key `earlier` (or NULL) instead. */
+static double mean_fit(const iterations *all, const char *module, const char *which,
+                       const char *earlier)
 {
     double sum = 0;
     int64_t count = 0;
     for (int64_t i = 0; i < all->count; i++) {
-        const double x = number(json_object_get(all->line[i], "fit"), module, which);
+        const json_t *fit = json_object_get(all->line[i], "fit");
+        double x = number(fit, module, which);
+        if (!isfinite(x) && earlier)
+            x = number(fit, module, earlier);
         if (!isfinite(x))
             continue;
         sum += x;
@@ -211,7 +211,7 @@ static double mean_fit(const iterations *all, const char *module, const char *wh
     return count ? sum / (double)count : (double)NAN;
 }
 
-/* "1.25": predictions and measurements were that factor apart, in either direction. */
+/* "1.25": the ratio of prediction and measurement, in either direction. */
 static const char *factor_text(double logarithm, char text[32])
 {
     if (!isfinite(logarithm))
@@ -242,8 +242,10 @@ static void table_modules(const iterations *all, weft_buf *page)
         cells[m * COLUMNS] = modules[m];
         cells[m * COLUMNS + 1] = text[m][0];
         cells[m * COLUMNS + 2] = percent(sum > 0 ? own / sum : (double)NAN, text[m][1]);
-        cells[m * COLUMNS + 3] = factor_text(mean_fit(all, modules[m], "planned"), text[m][2]);
-        cells[m * COLUMNS + 4] = factor_text(mean_fit(all, modules[m], "told"), text[m][3]);
+        cells[m * COLUMNS + 3] =
+            factor_text(mean_fit(all, modules[m], "planned", NULL), text[m][2]);
+        cells[m * COLUMNS + 4] =
+            factor_text(mean_fit(all, modules[m], "estimate", "told"), text[m][3]);
     }
     const char *const head[] = {"module", "rank-seconds an iteration", "share",
                                 "costs off by a factor, refitted",
@@ -284,7 +286,8 @@ static void table_figures(const iterations *all, weft_buf *page)
 
 /* ---- the page ------------------------------------------------------------------------------- */
 
-/* The iteration that took longest over its plan, but for the first, which compiles. */
+/* The iteration with the largest ratio of measured to planned time, except the first, which
+ * compiles. */
 static int64_t worst_of(const iterations *all)
 {
     static const curve off = {"", NULL, "off", -1, 1, false};
@@ -315,12 +318,12 @@ weft_status weft_report_cascades(const char *name, const char *folder, weft_buf 
     iterations all = {0};
     weft_status_code status = WEFT_OK;
     char *path = weft_path_join(folder, "cascades/iterations.jsonl");
-    if (!path)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(path, "the page of a run of cascades"));
     if (weft_path_exists(path))
         status = weft_json_log_lines(path, add_line, &all);
     if (status == WEFT_OK && all.count && ranks_of(all.line[0]) < 1)
-        status = weft_fail(WEFT_E_FORMAT, "%s: not what a run of cascades writes", path);
+        status = weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+                            "the file is not the log of a run with cascades");
     if (status == WEFT_OK && all.count)
         status = write_page(name, &all, page);
     for (int64_t i = 0; i < all.count; i++)

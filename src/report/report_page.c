@@ -1,12 +1,13 @@
-#include "generate/run_report.h"
+#include "report/report_page.h"
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "format/html.h"
-#include "format/metrics.h"
-#include "format/svg.h"
-#include "generate/quality.h"
-#include "generate/run_cascades.h"
+#include "draw/html.h"
+#include "draw/plot.h"
+#include "draw/svg.h"
+#include "evaluate/image_metrics.h"
+#include "format/log/metrics.h"
+#include "report/report_cascades.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,11 +32,7 @@ static weft_status plot_metric(weft_buf *page, const char *path, const char *met
     weft_status_code status = weft_metrics_read(path, metric, &step, &value, &count);
     if (status != WEFT_OK || count == 0)
         goto out;
-    smooth = weft_alloc(count * (int64_t)sizeof *smooth);
-    if (!smooth) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for %lld steps", (long long)count);
-        goto out;
-    }
+    WEFT_GO(WEFT_NEW(smooth, count, "%" PRId64 " steps", count));
     weft_smooth(value, count, 0.95, smooth);
     const weft_plot_series series[2] = {
         {.name = metric, .count = count, .x = step, .y = value, .faint = true},
@@ -69,13 +66,12 @@ static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
                   {"fullest", false},
                   {"dropped", false},
                   {"grad_norm", true},
-                  {"samples_per_second", false}}; /* those that a run has */
+                  {"samples_per_second", false}}; /* curves that a run may have */
     for (int r = 0; r < s->run_count; r++) {
         char name[128], title[192];
         const char *folder = split_pair(s->runs[r], name);
         char *path = weft_path_join(folder, "metrics.jsonl");
-        if (!path)
-            return weft_fail(WEFT_E_MEMORY, "out of memory");
+        WEFT_TRY(WEFT_ALLOCATED(path, "the report"));
         weft_status_code status = WEFT_OK;
         snprintf(title, sizeof title, "Training: %s", *name ? name : folder);
         weft_html_heading(page, title);
@@ -137,7 +133,7 @@ static weft_status write_prompt_scores(const char *path, weft_buf *page)
             if (json_is_number(json_object_get(row, keys[k])))
                 snprintf(text[i][k], 32, "%.1f %%", 100 * number(row, keys[k]));
             else
-                snprintf(text[i][k], 32, "-"); /* pictures have no direction */
+                snprintf(text[i][k], 32, "-"); /* images have no direction */
             cells[6 * i + 2 + k] = text[i][k];
         }
     }
@@ -148,9 +144,9 @@ static weft_status write_prompt_scores(const char *path, weft_buf *page)
     return WEFT_OK;
 }
 
-/* ---- samples beside the truth -------------------------------------------------------------- */
+/* ---- samples next to real videos ----------------------------------------------------------- */
 
-/* The first <name>.mp4 under `root` whose <name>.txt is `caption`; heap, NULL: none. */
+/* Returns the first <name>.mp4 under `root` whose <name>.txt is `caption`; heap; NULL: none. */
 static char *find_truth(const char *root, const weft_names *names, const char *caption)
 {
     for (int64_t i = 0; i < names->count; i++) {
@@ -184,13 +180,15 @@ static weft_status write_sample(const weft_report_sources *s, const weft_names *
     const char *file = json_string_value(json_object_get(json, "file")),
                *prompt = json_string_value(json_object_get(json, "prompt"));
     if (!file || !prompt) {
+        const weft_status_code status = weft_error(
+            WEFT_MSG_JSON_MISSING_KEY, WEFT_AT(.file = s->videos, .key = file ? "prompt" : "file"),
+            "a line of prompts.jsonl lacks this member");
         json_decref(json);
-        return weft_fail(WEFT_E_FORMAT, "%s/prompts.jsonl: a line without file or prompt",
-                         s->videos);
+        return status;
     }
     char *path = weft_path_join(s->videos, file);
     char *truth = s->truth ? find_truth(s->truth, truths, prompt) : NULL;
-    weft_status_code status = path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(path, "the report");
     if (status == WEFT_OK) {
         char caption[256];
         weft_html_figures_begin(page);
@@ -212,8 +210,8 @@ static weft_status write_samples(const weft_report_sources *s, weft_buf *page)
     weft_names truths = {0};
     char *data = NULL, *path = weft_path_join(s->videos, "prompts.jsonl");
     int64_t bytes = 0, shown = 0;
-    weft_status_code status = path ? weft_file_read(path, 1 << 24, &data, &bytes)
-                                   : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status =
+        path ? weft_file_read(path, 1 << 24, &data, &bytes) : weft_no_memory("the report");
     if (status == WEFT_OK && s->truth)
         status = weft_list_dir(s->truth, true, &truths);
     weft_html_heading(page, "Samples");
@@ -281,9 +279,9 @@ weft_status weft_report_write(const weft_report_sources *s, const char *path)
     WEFT_GO(write_runs(s, &page));
     if (s->times)
         WEFT_GO(write_times(s->times, &page));
-    for (int i = 0; i < s->picture_count; i++) { /* last: a contact sheet is long */
+    for (int i = 0; i < s->image_count; i++) { /* last, because a contact sheet is long */
         char title[128];
-        const char *file = split_pair(s->pictures[i], title);
+        const char *file = split_pair(s->images[i], title);
         weft_html_heading(&page, *title ? title : file);
         WEFT_GO(weft_html_file(&page, file, 0, NULL));
     }

@@ -1,6 +1,6 @@
-/* report.html: what a run did, in one self-contained page. */
-#ifndef WEFT_GENERATE_RUN_REPORT_H
-#define WEFT_GENERATE_RUN_REPORT_H
+/* Writes report.html: one self-contained page about a run. */
+#ifndef WEFT_REPORT_REPORT_PAGE_H
+#define WEFT_REPORT_REPORT_PAGE_H
 
 #include "base/config.h"
 
@@ -9,8 +9,8 @@ typedef struct weft_report_sources {
     const char *const *runs; /* "name=folder": metrics.jsonl is plotted */
     int run_count;
     const char *vae_eval, *prompt_eval; /* JSON of weft eval; NULL: none */
-    const char *const *pictures;        /* "title=file.png" */
-    int picture_count;
+    const char *const *images;          /* "title=file.png" */
+    int image_count;
     const char *videos; /* folder of weft generate, with prompts.jsonl; NULL: none */
     /* Folder searched for <name>.mp4 with <name>.txt: real videos, same caption; NULL: none */
     const char *truth;

@@ -72,7 +72,7 @@ static const char *find_entity(const char *name, int64_t length)
     return found ? found->text : NULL;
 }
 
-/* Numbers that name a C1 control mean what Windows-1252 has there; 0: as it is. */
+/* Character of Windows-1252 for a number that names a C1 control; 0: the number is unchanged. */
 static const uint16_t windows_1252[32] = {
     0x20ac, 0,      0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
     0x2039, 0x0152, 0,      0x017d, 0,      0,      0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
@@ -97,7 +97,7 @@ static void append_number(int64_t c, weft_buf *out)
         append_code(out, (int32_t)c);
 }
 
-/* "&#12;" or "&#x1f;" behind the '&': bytes of it, 0: none. */
+/* Reads "#12;" or "#x1f;" after an '&'. Returns its bytes; 0 if the text has another form. */
 static int64_t take_number(const char *at, int64_t left, weft_buf *out)
 {
     const bool hexadecimal = left > 1 && (at[1] == 'x' || at[1] == 'X');
@@ -113,7 +113,7 @@ static int64_t take_number(const char *at, int64_t left, weft_buf *out)
     return n + (n < left && at[n] == ';');
 }
 
-/* A name behind the '&', the longest that is one. */
+/* Reads the longest known name after an '&'. */
 static int64_t take_name(const char *at, int64_t left, weft_buf *out)
 {
     int64_t n = 0;
@@ -145,7 +145,7 @@ static void unescape(const char *text, int64_t length, weft_buf *out)
     }
 }
 
-/* Only whole ones, "&name;": what a repair may take for an entity. */
+/* Replaces complete entities, "&name;", only: a repair must not guess. */
 static void unescape_whole(const char *text, int64_t length, weft_buf *out)
 {
     weft_buf_append(out, "", 0);
@@ -167,13 +167,13 @@ static void unescape_whole(const char *text, int64_t length, weft_buf *out)
 
 /* ---- encodings ------------------------------------------------------------------------------ */
 
-/* Those that UTF-8 is taken for, the frequent ones first. */
+/* Encodings with which UTF-8 is often misread, the frequent ones first. */
 static const char *const encodings[] = {
     "iso-8859-1",   "windows-1252", "windows-1251", "windows-1250", "windows-1253",
     "windows-1254", "windows-1257", "iso-8859-2",   "macintosh",    "ibm-437"};
 
-/* The byte that stands for c; -1: none. Where an encoding has no character its byte is the control
- * of that number, as careless readers have it. */
+/* The byte that encodes c; -1: none. A byte without a character in the encoding maps to the control
+ * character of the same number, as in lenient decoders. */
 static int byte_of(UConverter *converter, int32_t c)
 {
     UErrorCode error = U_ZERO_ERROR;

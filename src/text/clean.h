@@ -9,9 +9,9 @@ void weft_text_clean_lower(const char *text, int64_t length, weft_buf *out);
 /* Wan's: `repair`, entities of HTML become characters (twice), runs of white space one blank, none
  * at the ends. */
 weft_status weft_text_clean_prompt(const char *text, int64_t length, bool repair, weft_buf *out);
-/* What text that went through wrong hands lost, as far as that can be told: UTF-8 that was read as
- * another encoding, entities, ligatures, wide letters, curled quotes, line ends, control
- * characters; NFC. */
+/* Repairs damaged text as far as the damage is certain: UTF-8 that was decoded with another
+ * encoding, entities, ligatures, full-width letters, curly quotes, line ends, control characters.
+ * The result is in NFC. */
 weft_status weft_text_repair_damage(const char *text, int64_t length, weft_buf *out);
 
 #endif

@@ -25,17 +25,16 @@ weft_status weft_charsmap_read(const void *bytes, int64_t size, const char *wher
         return WEFT_OK;
     const int64_t trie = size >= 4 ? (int64_t)word_at(p) : -1;
     if (trie < 4 || trie % 4 || trie > size - 5 || p[size - 1])
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: the map of characters (precompiled_charsmap) is cut or damaged; take "
-                         "the file as it was published",
-                         where);
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                          WEFT_AT(.file = where, .key = "precompiled_charsmap"),
+                          "the character map is truncated or damaged; download the file again");
     map->units = trie / 4;
     map->size = size - 4 - trie;
     map->unit = weft_alloc(trie);
     map->text = weft_alloc(map->size);
     if (!map->unit || !map->text) {
         weft_charsmap_free(map);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+        return weft_no_memory("%s", where);
     }
     for (int64_t i = 0; i < map->units; i++)
         map->unit[i] = word_at(p + 4 + 4 * i);
@@ -149,25 +148,20 @@ static weft_status normal_form(weft_buf *text, bool decompose)
     const UNormalizer2 *form =
         decompose ? unorm2_getNFDInstance(&error) : unorm2_getNFCInstance(&error);
     const int32_t most = (int32_t)(4 * text->len + 16);
-    UChar *wide = weft_alloc(most * (int64_t)sizeof *wide),
-          *composed = weft_alloc(most * (int64_t)sizeof *composed);
+    UChar *wide = weft_calloc(most, sizeof *wide), *composed = weft_calloc(most, sizeof *composed);
     char *bytes = weft_alloc(3 * (int64_t)most + 1);
     int32_t length = 0;
     weft_status_code status = WEFT_OK;
-    if (!wide || !composed || !bytes)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for a text");
-    if (status == WEFT_OK) {
-        u_strFromUTF8(wide, most, &length, text->data ? text->data : "", (int32_t)text->len,
-                      &error);
-        length = unorm2_normalize(form, wide, length, composed, most, &error);
-        u_strToUTF8(bytes, 3 * most + 1, &length, composed, length, &error);
-        if (U_FAILURE(error))
-            status = weft_fail(WEFT_E_INTERNAL, "ICU: %s", u_errorName(error));
-    }
-    if (status == WEFT_OK) {
-        text->len = 0;
-        weft_buf_append(text, bytes, length);
-    }
+    WEFT_GO(WEFT_ALLOCATED(wide && composed && bytes, "a text"));
+    u_strFromUTF8(wide, most, &length, text->data ? text->data : "", (int32_t)text->len, &error);
+    length = unorm2_normalize(form, wide, length, composed, most, &error);
+    u_strToUTF8(bytes, 3 * most + 1, &length, composed, length, &error);
+    if (U_FAILURE(error))
+        WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "ICU reports %s",
+                           u_errorName(error)));
+    text->len = 0;
+    weft_buf_append(text, bytes, length);
+out:
     weft_free(wide);
     weft_free(composed);
     weft_free(bytes);
@@ -267,5 +261,7 @@ weft_status weft_charsmap_apply(const weft_charsmap *map, const char *text, int6
     }
     ubrk_close(breaks);
     utext_close(&view);
-    return U_FAILURE(error) ? weft_fail(WEFT_E_INTERNAL, "ICU: %s", u_errorName(error)) : WEFT_OK;
+    return U_FAILURE(error) ? weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "ICU reports %s",
+                                         u_errorName(error))
+                            : WEFT_OK;
 }

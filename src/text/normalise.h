@@ -17,24 +17,25 @@ typedef struct weft_charsmap {
 weft_status weft_charsmap_read(const void *bytes, int64_t size, const char *where,
                                weft_charsmap *map);
 void weft_charsmap_free(weft_charsmap *map);
-/* What the longest (or shortest) beginning of `text` that the map has becomes, and how long it is;
- * NULL: none. */
+/* Returns the replacement of the longest (or shortest) prefix of `text` in the map and sets the
+ * length of the prefix. NULL: no prefix is in the map. */
 const char *weft_charsmap_find(const weft_charsmap *map, const char *text, int64_t length,
                                bool shortest, int64_t *taken);
 
-/* As tokenizer.json's library applies it: by what a reader sees as one character, whole if it is
- * of less than six bytes, else by code point. */
+/* Applies the map as the `tokenizers` library does: per grapheme cluster if it has less than six
+ * bytes, else per code point. */
 weft_status weft_charsmap_apply(const weft_charsmap *map, const char *text, int64_t length,
                                 weft_buf *out);
 
-/* `text` of `length` bytes with U+FFFD for what is not UTF-8. */
+/* Appends `text` of `length` bytes, with U+FFFD for bytes that are not UTF-8. */
 void weft_text_repair(const char *text, int64_t length, weft_buf *out);
 weft_status weft_text_compose(weft_buf *text); /* NFC, in place */
-/* Runs of white space become one blank, capitals small ones, each letter by itself (CLIP). */
+/* CLIP's normalisation: runs of white space become one blank, and each letter becomes lower
+ * case. */
 void weft_text_lower(const char *text, int64_t length, weft_buf *out);
 
-/* BERT's: no control characters, white space as blanks; `lower` small letters; `strip` without
- * accents; `chinese`: blanks around each of those characters. */
+/* BERT's normalisation: removes control characters and replaces white space by blanks. `lower`:
+ * lower case. `strip`: removes accents. `chinese`: puts blanks around each Chinese character. */
 weft_status weft_text_words(const char *text, int64_t length, bool lower, bool strip, bool chinese,
                             weft_buf *out);
 
@@ -43,6 +44,6 @@ int32_t weft_text_next(const char *text, int64_t length, int64_t *bytes);
 bool weft_is_letter(int32_t c); /* \p{L} */
 bool weft_is_number(int32_t c); /* \p{N} */
 bool weft_is_space(int32_t c);  /* \s    */
-bool weft_is_sign(int32_t c);   /* \p{P}, and all of ASCII that is no letter, digit or space */
+bool weft_is_sign(int32_t c);   /* \p{P}, and ASCII other than letters, digits and spaces */
 
 #endif

@@ -4,8 +4,10 @@
  *                3: normaliser { 2: map of characters, 3: dummy prefix, 4: remove spaces,
  *                                5: escape spaces } }
  *   piece { 1: text, 2: score (f32), 3: type } */
+#include "text/spiece.h"
+
 #include "base/fs.h"
-#include "text/inside.h"
+#include "text/tokenizer_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +17,8 @@ enum { KIND_UNIGRAM = 1 };
 
 typedef struct field {
     int64_t number;
-    uint64_t value;            /* of a number */
-    const unsigned char *data; /* of bytes */
+    uint64_t value;            /* value of a number field */
+    const unsigned char *data; /* content of a bytes field */
     int64_t size;
 } field;
 
@@ -66,10 +68,9 @@ static bool next_field(const unsigned char **at, const unsigned char *end, field
 
 static weft_status damaged(const weft_tokenizer *t)
 {
-    return weft_fail(WEFT_E_FORMAT,
-                     "%s: not a SentencePiece model, or cut short; take the file as it was "
-                     "published",
-                     t->file);
+    return weft_error(
+        WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file),
+        "the file is not a SentencePiece model, or it is truncated; download it again");
 }
 
 static weft_status read_piece(weft_tokenizer *t, const field *whole, int32_t id)
@@ -122,11 +123,11 @@ static weft_status read_trainer(weft_tokenizer *t, const field *whole)
     if (bad)
         return damaged(t);
     if (kind != KIND_UNIGRAM || suffix)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: a SentencePiece model of another kind (model_type %llu%s); unigram "
-                         "models are read",
-                         t->file, (unsigned long long)kind,
-                         suffix ? ", white space as suffix" : "");
+        return weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+                          WEFT_AT(.file = t->file, .key = "model_type", WEFT_NUMBER(kind)),
+                          "SentencePiece models of kind %" PRIu64
+                          "%s are not supported; only unigram models are",
+                          kind, suffix ? " with white space as suffix" : "");
     return WEFT_OK;
 }
 
@@ -176,7 +177,7 @@ weft_status weft_tokenizer_read_spiece(weft_tokenizer *t)
     char *data;
     int64_t bytes;
     WEFT_TRY(weft_file_read(t->file, 1 << 28, &data, &bytes));
-    t->form = WEFT_FORM_SPIECE;
+    t->form = WEFT_TOKENIZER_SPIECE;
     t->dummy_prefix = t->remove_spaces = t->escape_spaces = true;
     t->unigram = (weft_unigram){.unknown = -1, .unknown_score = 1e30f, .best_score = -1e30f};
     memset(t->unigram.byte_id, 0xff, sizeof t->unigram.byte_id);

@@ -1,11 +1,16 @@
-#include "text/inside.h"
+#include "text/tokenizer.h"
+
+#include "text/tokenizer_internal.h"
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "text/spiece.h"
+#include "text/tokenizer_json.h"
+#include "text/wordpiece.h"
 
 #include <string.h>
 
-static const char bar[] = "\xe2\x96\x81"; /* stands for a blank */
+static const char bar[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's blank */
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
@@ -17,8 +22,7 @@ weft_status weft_tokenizer_add(weft_tokenizer *t, const char *text, int32_t id)
     WEFT_TRY(weft_grow((void **)&t->added, t->added_count, &t->added_capacity, sizeof *t->added));
     weft_added *a = &t->added[t->added_count++];
     *a = (weft_added){weft_strdup(text), length, id};
-    if (!a->text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    WEFT_TRY(WEFT_ALLOCATED(a->text, "%s", t->file));
     return weft_vocabulary_add(&t->vocabulary, id, text, (int)length, 0);
 }
 
@@ -30,27 +34,23 @@ static weft_status find_file(const char *folder, char **file)
     *file = NULL;
     for (int i = 0; i < 4; i++) {
         char *path = weft_path_join(folder, names[i]);
-        if (!path)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+        WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
         if (weft_path_exists(path)) {
             *file = path;
             return WEFT_OK;
         }
         weft_free(path);
     }
-    return weft_fail(
-        WEFT_E_NOT_FOUND,
-        "%s: no tokenizer.json, spiece.model, vocab.txt or vocab.json with merges.txt in "
-        "it; a pipeline has them in its folder tokenizer",
-        folder);
+    return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = folder),
+                      "the folder has no tokenizer.json, spiece.model, vocab.txt or vocab.json "
+                      "with merges.txt; a pipeline has them in its folder tokenizer");
 }
 
 static weft_status folder_of(const char *file, char **folder)
 {
     const char *slash = strrchr(file, '/');
     *folder = weft_strdup(slash ? file : ".");
-    if (!*folder)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    WEFT_TRY(WEFT_ALLOCATED(*folder, "a path"));
     if (slash)
         (*folder)[slash - file] = 0;
     return WEFT_OK;
@@ -81,16 +81,17 @@ weft_status weft_tokenizer_load_config(const char *path, json_t **json)
     *json = json_loadb(text, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error);
     weft_free(text);
     return *json ? WEFT_OK
-                 : weft_fail(WEFT_E_FORMAT, "%s:%d:%d: not valid JSON: %s", path, error.line,
-                             error.column, error.text);
+                 : weft_error(WEFT_MSG_JSON_SYNTAX, WEFT_AT(.file = path, .line = error.line),
+                              "not valid JSON at column %d: %s", error.column, error.text);
 }
 
-/* "pad_token" of a config beside the tokenizer: a string, or an object with its content. */
+/* Reads "pad_token" of a config in the tokenizer's folder: a string, or an object with a "content".
+ */
 static weft_status read_padding(weft_tokenizer *t, const char *folder, const char *name)
 {
     char *path = weft_path_join(folder, name);
     json_t *json = NULL;
-    weft_status_code status = path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    weft_status_code status = WEFT_ALLOCATED(path, "a path");
     if (path && weft_path_exists(path))
         status = weft_tokenizer_load_config(path, &json);
     const json_t *pad = json_object_get(json, "pad_token");
@@ -99,8 +100,9 @@ static weft_status read_padding(weft_tokenizer *t, const char *folder, const cha
     if (status == WEFT_OK && text) {
         t->pad = weft_vocabulary_find(&t->vocabulary, text, (int64_t)strlen(text));
         if (t->pad < 0)
-            status = weft_fail(WEFT_E_FORMAT, "%s: \"pad_token\" \"%.60s\" is not in %s", path,
-                               text, t->file);
+            status = weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                                WEFT_AT(.file = path, .key = "pad_token", .value = text),
+                                "\"%.60s\" is not in %s", text, t->file);
     }
     json_decref(json);
     weft_free(path);
@@ -118,18 +120,17 @@ static weft_status find_padding(weft_tokenizer *t)
         status = read_padding(t, folder, files[i]);
     weft_free(folder);
     if (t->pad < 0)
-        t->pad = t->form == WEFT_FORM_WORDS ? weft_vocabulary_find(&t->vocabulary, "[PAD]", 5)
-                                            : weft_vocabulary_find(&t->vocabulary, "<pad>", 5);
+        t->pad = t->form == WEFT_TOKENIZER_WORDS ? weft_vocabulary_find(&t->vocabulary, "[PAD]", 5)
+                                                 : weft_vocabulary_find(&t->vocabulary, "<pad>", 5);
     if (t->pad < 0)
-        t->pad = t->form == WEFT_FORM_CLIP && t->backs ? t->back[0] : 0;
+        t->pad = t->form == WEFT_TOKENIZER_CLIP && t->backs ? t->back[0] : 0;
     return status;
 }
 
 weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer)
 {
     weft_tokenizer *t = weft_alloc(sizeof *t);
-    weft_status_code status =
-        t ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a tokenizer", path);
+    weft_status_code status = WEFT_ALLOCATED(t, "%s: a tokenizer", path);
     if (status == WEFT_OK)
         t->bpe = (weft_bpe){.unknown = -1, .suffix = ""};
     if (status == WEFT_OK && weft_path_is_dir(path))
@@ -137,7 +138,7 @@ weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer)
     else if (status == WEFT_OK)
         t->file = weft_strdup(path);
     if (status == WEFT_OK)
-        status = t->file ? read_file(t) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        status = t->file ? read_file(t) : weft_no_memory("%s", path);
     if (status == WEFT_OK)
         status = weft_vocabulary_index(&t->vocabulary);
     if (status == WEFT_OK)
@@ -181,9 +182,9 @@ int64_t weft_tokenizer_size(const weft_tokenizer *t)
 
 const char *weft_tokenizer_class(const weft_tokenizer *t)
 {
-    return t->form == WEFT_FORM_CLIP                        ? "CLIPTokenizer"
-           : t->form == WEFT_FORM_WORDS                     ? "BertTokenizerFast"
-           : t->form != WEFT_FORM_BYTES                     ? "T5TokenizerFast"
+    return t->form == WEFT_TOKENIZER_CLIP                   ? "CLIPTokenizer"
+           : t->form == WEFT_TOKENIZER_WORDS                ? "BertTokenizerFast"
+           : t->form != WEFT_TOKENIZER_BYTES                ? "T5TokenizerFast"
            : t->compose /* Qwen's, before it cuts a text */ ? "Qwen2TokenizerFast"
                                                             : "PreTrainedTokenizerFast";
 }
@@ -204,7 +205,7 @@ bool weft_tokenizer_is_file(const char *name)
     return false;
 }
 
-/* A piece of bytes: each letter stands for one. */
+/* Appends the bytes of a byte-level piece, one for each of its letters. */
 static void append_letters(const char *piece, const char *suffix, weft_buf *out)
 {
     const size_t tail = strlen(suffix);
@@ -233,11 +234,11 @@ void weft_tokenizer_text(const weft_tokenizer *t, const int32_t *id, int64_t cou
     weft_buf raw = {0};
     for (int64_t i = 0; i < count; i++) {
         const char *piece = weft_tokenizer_piece(t, id[i]);
-        if (t->form == WEFT_FORM_CLIP || t->form == WEFT_FORM_BYTES) {
+        if (t->form == WEFT_TOKENIZER_CLIP || t->form == WEFT_TOKENIZER_BYTES) {
             append_letters(piece, t->bpe.suffix, &raw);
             continue;
         }
-        if (t->form == WEFT_FORM_WORDS) {
+        if (t->form == WEFT_TOKENIZER_WORDS) {
             const bool goes_on = !strncmp(piece, "##", 2) && piece[2];
             weft_buf_printf(&raw, "%s%s", goes_on || i == 0 ? "" : " ", piece + (goes_on ? 2 : 0));
             continue;
@@ -254,8 +255,8 @@ void weft_tokenizer_text(const weft_tokenizer *t, const int32_t *id, int64_t cou
 
 /* ---- SentencePiece -------------------------------------------------------------------------- */
 
-/* What the text at `at` becomes, and how much of it: a piece that is always whole, what the map
- * says, or one letter as it is. */
+/* Returns the normalised form of the next part of the text and sets *taken to its bytes: a piece
+ * that is never split, a part that the map replaces, or one unchanged letter. */
 static const char *next_part(const weft_tokenizer *t, const char *at, int64_t left, int64_t *taken,
                              int64_t *length)
 {
@@ -325,7 +326,7 @@ static void strip_right(weft_buf *text)
     text->len = end;
 }
 
-/* Blanks become bars, several of them one; a bar at the front. */
+/* Replaces each run of blanks by one bar, and adds a bar at the front. */
 static void add_bars(const weft_tokenizer *t, const weft_buf *text, weft_buf *out)
 {
     weft_buf_append(out, "", 0);
@@ -341,7 +342,7 @@ static void add_bars(const weft_tokenizer *t, const weft_buf *text, weft_buf *ou
     }
 }
 
-/* A bar begins a piece by itself. */
+/* Splits the text before each bar. */
 static weft_status cut_words(const weft_tokenizer *t, const weft_buf *text, weft_ids *out)
 {
     for (int64_t from = 0, to; from < text->len; from = to) {
@@ -366,7 +367,7 @@ static int32_t code_at(const letters *l, int64_t at, int64_t *bytes)
     return at < l->length ? weft_text_next(l->text + at, l->length - at, bytes) : -1;
 }
 
-/* Where a run of letters of this kind that begins at `at` ends, at most `most` of them. */
+/* The end of the run of letters of this kind at `at`, of at most `most` letters. */
 static int64_t run_of(const letters *l, int64_t at, bool (*is)(int32_t c), int64_t most)
 {
     int64_t n;
@@ -385,17 +386,18 @@ static bool is_line_end(int32_t c)
     return c == '\r' || c == '\n';
 }
 
-/* 's 't 're 've 'm 'll 'd: bytes of it, 0: none is here. The long s is an s where case is none. */
+/* Bytes of a contraction ('s 't 're 've 'm 'll 'd) at `at`; 0 without one. With `any_case` the long
+ * s counts as an s. */
 static int64_t contraction(const letters *l, int64_t at, bool any_case)
 {
     static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
     if (at >= l->length || l->text[at] != '\'')
         return 0;
     for (int i = 0; i < 7; i++) {
-        int64_t place = at + 1, n;
+        int64_t offset = at + 1, n;
         const char *end = ends[i];
-        for (; *end; end++, place += n) {
-            int32_t c = code_at(l, place, &n);
+        for (; *end; end++, offset += n) {
+            int32_t c = code_at(l, offset, &n);
             if (any_case && c >= 'A' && c <= 'Z')
                 c += 'a' - 'A';
             if (any_case && c == 0x17f)
@@ -404,12 +406,12 @@ static int64_t contraction(const letters *l, int64_t at, bool any_case)
                 break;
         }
         if (!*end)
-            return place - at;
+            return offset - at;
     }
     return 0;
 }
 
-/* Where the piece at `at` ends by CLIP's pattern; `at` itself: nothing begins there. */
+/* The end of the piece at `at` by CLIP's pattern; `at`: no piece begins there. */
 static int64_t clip_piece(const letters *l, int64_t at)
 {
     const int64_t short_form = contraction(l, at, false);
@@ -420,7 +422,7 @@ static int64_t clip_piece(const letters *l, int64_t at)
     return to > at ? to : run_of(l, at, is_other, INT64_MAX);
 }
 
-/* By the pattern of Llama 3 and Qwen 2, whose alternatives stand here in their order:
+/* The end of the piece at `at` by the pattern of Llama 3 and Qwen 2, alternatives in order:
  *   's ... | not (line end, letter, number)? letters | numbers | ' '? others line ends |
  *   spaces line ends | spaces but the one before a word | spaces */
 static int64_t bytes_piece(const letters *l, int64_t at, int digits)
@@ -454,10 +456,10 @@ static weft_status cut_pairs(const weft_tokenizer *t, const weft_buf *text, weft
 {
     const letters l = {text->data, text->len};
     for (int64_t at = 0, to, n; at < l.length; at = to) {
-        to = t->form == WEFT_FORM_CLIP ? clip_piece(&l, at) : bytes_piece(&l, at, t->digits);
+        to = t->form == WEFT_TOKENIZER_CLIP ? clip_piece(&l, at) : bytes_piece(&l, at, t->digits);
         if (to > at) {
             WEFT_TRY(weft_bpe_cut(&t->vocabulary, &t->bpe, l.text + at, to - at, out));
-        } else { /* white space that CLIP leaves out */
+        } else { /* white space, which CLIP drops */
             code_at(&l, at, &n);
             to = at + (n ? n : 1);
         }
@@ -474,26 +476,26 @@ static weft_status cut_plain(const weft_tokenizer *t, const char *text, int64_t 
     weft_buf first = {0}, then = {0};
     weft_status_code status = WEFT_OK;
     weft_buf_append(&first, "", 0);
-    if (t->form == WEFT_FORM_SPIECE) {
+    if (t->form == WEFT_TOKENIZER_SPIECE) {
         normalise_spiece(t, text, length, &first);
         WEFT_GO(weft_unigram_cut(&t->vocabulary, &t->unigram, first.data, first.len, out));
-    } else if (t->form == WEFT_FORM_UNIGRAM) {
+    } else if (t->form == WEFT_TOKENIZER_UNIGRAM) {
         WEFT_GO(weft_charsmap_apply(&t->map, text, length, &first));
         strip_right(&first);
         add_bars(t, &first, &then);
         WEFT_GO(weft_buf_check(&then));
         WEFT_GO(cut_words(t, &then, out));
-    } else if (t->form == WEFT_FORM_WORDS) {
+    } else if (t->form == WEFT_TOKENIZER_WORDS) {
         WEFT_GO(weft_text_words(text, length, t->lower, t->strip, t->chinese, &first));
         WEFT_GO(weft_wordpiece_cut(t, first.data, first.len, out));
     } else {
         weft_buf_append(&first, text, length);
-        if (t->form == WEFT_FORM_CLIP || t->compose)
+        if (t->form == WEFT_TOKENIZER_CLIP || t->compose)
             WEFT_GO(weft_text_compose(&first));
-        if (t->form == WEFT_FORM_CLIP)
+        if (t->form == WEFT_TOKENIZER_CLIP)
             weft_text_lower(first.data, first.len, &then);
         WEFT_GO(weft_buf_check(&then));
-        WEFT_GO(cut_pairs(t, t->form == WEFT_FORM_CLIP ? &then : &first, out));
+        WEFT_GO(cut_pairs(t, t->form == WEFT_TOKENIZER_CLIP ? &then : &first, out));
     }
     status = weft_buf_check(&first);
 out:

@@ -1,8 +1,10 @@
-/* tokenizer.json, and CLIP's vocab.json with merges.txt. What a file asks for beyond what is built
- * is refused by its name. */
+/* Reads tokenizer.json, and CLIP's vocab.json with merges.txt. A feature that is not supported is
+ * an error with its name. */
+#include "text/tokenizer_json.h"
+
 #include "base/fs.h"
 #include "base/json.h"
-#include "text/inside.h"
+#include "text/tokenizer_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,7 @@ static const char *const clip_pattern =
     "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|"
     "[^\\s\\p{L}\\p{N}]+";
 static const char *const bytes_pattern[2] =
-    {/* 0: digits by three, 1: one by one */
+    {/* 0: up to three digits per piece, 1: one digit per piece */
      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+"
      "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+"
@@ -26,10 +28,11 @@ static const char *type_of(const json_t *json)
 
 static weft_status refuse(const weft_tokenizer *t, const char *part, const char *what)
 {
-    return weft_fail(WEFT_E_UNSUPPORTED,
-                     "%s: %s \"%.120s\" is not built; weft reads the tokenizers of T5, UMT5, CLIP, "
-                     "BERT, Llama 3 and Qwen 2",
-                     t->file, part, what);
+    return weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+                      WEFT_AT(.file = t->file, .key = part, .value = what),
+                      "\"%.120s\" is not supported; weft reads the tokenizers of T5, UMT5, CLIP, "
+                      "BERT, Llama 3 and Qwen 2",
+                      what);
 }
 
 /* The step of this type in a list of steps or as the only one. */
@@ -53,12 +56,13 @@ static weft_status read_added(weft_tokenizer *t, const json_t *list)
         WEFT_TRY(weft_json_get_string(one, "content", t->file, &text));
         WEFT_TRY(weft_json_get_i64(one, "id", t->file, &id));
         if (id < 0 || id > 1 << 24)
-            return weft_fail(WEFT_E_FORMAT, "%s: added token \"%.80s\" has the id %lld", t->file,
-                             text, (long long)id);
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                              WEFT_AT(.file = t->file, .key = "added_tokens", WEFT_NUMBER(id)),
+                              "the token \"%.80s\" has the id %" PRId64, text, id);
         if (json_is_true(json_object_get(one, "lstrip")) ||
             json_is_true(json_object_get(one, "rstrip")) ||
             json_is_true(json_object_get(one, "single_word")))
-            return refuse(t, "lstrip, rstrip or single_word of added token", text);
+            return refuse(t, "added_tokens", "lstrip, rstrip or single_word");
         WEFT_TRY(weft_tokenizer_add(t, text, (int32_t)id));
     }
     return WEFT_OK;
@@ -67,8 +71,11 @@ static weft_status read_added(weft_tokenizer *t, const json_t *list)
 static weft_status add_around(weft_tokenizer *t, int32_t *list, int *count, int64_t id)
 {
     if (*count == WEFT_MAX_AROUND || id < 0 || id > 1 << 24)
-        return weft_fail(WEFT_E_FORMAT, "%s: the post_processor adds token %lld, or too many",
-                         t->file, (long long)id);
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                          WEFT_AT(.file = t->file, .key = "post_processor", WEFT_NUMBER(id)),
+                          "the token id %" PRId64
+                          " is outside its range, or more than %d tokens are added",
+                          id, WEFT_MAX_AROUND);
     list[(*count)++] = (int32_t)id;
     return WEFT_OK;
 }
@@ -77,21 +84,22 @@ static weft_status read_template(weft_tokenizer *t, const json_t *json)
 {
     const json_t *single = json_object_get(json, "single"),
                  *tokens = json_object_get(json, "special_tokens");
-    bool behind = false;
+    bool after = false;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *one = json_array_get(single, i),
                      *special = json_object_get(one, "SpecialToken");
-        behind |= json_object_get(one, "Sequence") != NULL;
+        after |= json_object_get(one, "Sequence") != NULL;
         if (!special)
             continue;
         const char *name;
         WEFT_TRY(weft_json_get_string(special, "id", t->file, &name));
         const json_t *ids = json_object_get(json_object_get(tokens, name), "ids");
         if (!json_array_size(ids))
-            return weft_fail(WEFT_E_FORMAT, "%s: the post_processor's \"%.80s\" has no id", t->file,
-                             name);
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                              WEFT_AT(.file = t->file, .key = "post_processor", .value = name),
+                              "\"%.80s\" has no id", name);
         for (size_t k = 0; k < json_array_size(ids); k++)
-            WEFT_TRY(add_around(t, behind ? t->back : t->front, behind ? &t->backs : &t->fronts,
+            WEFT_TRY(add_around(t, after ? t->back : t->front, after ? &t->backs : &t->fronts,
                                 json_integer_value(json_array_get(ids, k))));
     }
     return WEFT_OK;
@@ -131,13 +139,11 @@ static weft_status read_map(weft_tokenizer *t, const json_t *normaliser)
     const json_t *step = step_of(normaliser, "normalizers", "Precompiled");
     const char *text = json_string_value(json_object_get(step, "precompiled_charsmap"));
     if (!text)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: no map of characters (normalizer Precompiled with "
-                         "precompiled_charsmap); take the file as it was published",
-                         t->file);
+        return weft_error(
+            WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file, .key = "precompiled_charsmap"),
+            "the character map of the normalizer Precompiled is missing; download the file again");
     unsigned char *bytes = weft_alloc((int64_t)strlen(text) + 4);
-    if (!bytes)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    WEFT_TRY(WEFT_ALLOCATED(bytes, "%s", t->file));
     int64_t size = 0;
     uint32_t bits = 0;
     int held = 0;
@@ -160,7 +166,7 @@ static weft_status read_unigram(weft_tokenizer *t, const json_t *json, const jso
                  *space =
                      step_of(json_object_get(json, "pre_tokenizer"), "pretokenizers", "Metaspace");
     int64_t unknown;
-    t->form = WEFT_FORM_UNIGRAM;
+    t->form = WEFT_TOKENIZER_UNIGRAM;
     if (!space)
         return refuse(t, "pre_tokenizer", type_of(json_object_get(json, "pre_tokenizer")));
     const char *scheme = json_string_value(json_object_get(space, "prepend_scheme"));
@@ -172,18 +178,22 @@ static weft_status read_unigram(weft_tokenizer *t, const json_t *json, const jso
     WEFT_TRY(weft_json_get_i64(model, "unk_id", t->file, &unknown));
     t->unigram = (weft_unigram){.unknown = (int32_t)unknown,
                                 .unknown_score = 1e30f,
-                                .double_sums = true,
+                                .add_in_f64 = true,
                                 .bytes = json_is_true(json_object_get(model, "byte_fallback"))};
     memset(t->unigram.byte_id, 0xff, sizeof t->unigram.byte_id);
     if (unknown < 0 || unknown >= (int64_t)json_array_size(vocabulary))
-        return weft_fail(WEFT_E_FORMAT, "%s: unk_id %lld is not in a vocabulary of %zu pieces",
-                         t->file, (long long)unknown, json_array_size(vocabulary));
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                          WEFT_AT(.file = t->file, .key = "unk_id", WEFT_NUMBER(unknown)),
+                          "%" PRId64 " is outside the vocabulary of %zu pieces", unknown,
+                          json_array_size(vocabulary));
     for (size_t i = 0; i < json_array_size(vocabulary); i++) {
         const json_t *one = json_array_get(vocabulary, i), *text = json_array_get(one, 0);
         const float score = (float)json_number_value(json_array_get(one, 1));
         unsigned value;
         if (!json_is_string(text) || !json_is_number(json_array_get(one, 1)))
-            return weft_fail(WEFT_E_FORMAT, "%s: piece %zu is no [text, score]", t->file, i);
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                              WEFT_AT(.file = t->file, .key = "vocab", WEFT_NUMBER(i)),
+                              "piece %zu is not a list of a text and a score", i);
         WEFT_TRY(weft_vocabulary_add(&t->vocabulary, (int32_t)i, json_string_value(text),
                                      (int)json_string_length(text), score));
         if (sscanf(json_string_value(text), "<0x%2X>", &value) == 1)
@@ -204,12 +214,15 @@ static weft_status read_vocabulary(weft_tokenizer *t, const json_t *vocabulary)
     json_object_foreach((json_t *)vocabulary, piece, id)
     {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > 1 << 24)
-            return weft_fail(WEFT_E_FORMAT, "%s: piece \"%.80s\" has no id", t->file, piece);
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                              WEFT_AT(.file = t->file, .key = "vocab", .value = piece),
+                              "piece \"%.80s\" has no id", piece);
         WEFT_TRY(weft_vocabulary_add(&t->vocabulary, (int32_t)json_integer_value(id), piece,
                                      (int)strlen(piece), 0));
     }
     if (!json_object_size(vocabulary))
-        return weft_fail(WEFT_E_FORMAT, "%s: no vocabulary in it", t->file);
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file, .key = "vocab"),
+                          "the file has no vocabulary");
     return weft_vocabulary_index(&t->vocabulary);
 }
 
@@ -225,9 +238,10 @@ static weft_status add_merge(weft_tokenizer *t, const char *left, int64_t left_b
                   made = both.data ? weft_vocabulary_find(v, both.data, both.len) : -1;
     weft_buf_free(&both);
     if (a < 0 || b < 0 || made < 0)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: merge %d, \"%.*s %.*s\", is of pieces that the vocabulary has not",
-                         t->file, rank + 1, (int)left_bytes, left, (int)right_bytes, right);
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                          WEFT_AT(.file = t->file, .key = "merges", WEFT_NUMBER(rank + 1)),
+                          "merge %d, \"%.*s %.*s\", has pieces that are not in the vocabulary",
+                          rank + 1, (int)left_bytes, left, (int)right_bytes, right);
     weft_bpe_add(&t->bpe, a, b, rank, made);
     return WEFT_OK;
 }
@@ -241,7 +255,9 @@ static weft_status read_merges(weft_tokenizer *t, const json_t *merges)
                    *right = json_string_value(json_array_get(one, 1));
         const char *blank = left && !right ? strchr(left, ' ') : NULL;
         if (!left || (!right && !blank))
-            return weft_fail(WEFT_E_FORMAT, "%s: merge %zu is no pair", t->file, i + 1);
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                              WEFT_AT(.file = t->file, .key = "merges", WEFT_NUMBER(i + 1)),
+                              "merge %zu is not a pair", i + 1);
         const int64_t bytes = blank ? blank - left : (int64_t)strlen(left);
         right = blank ? blank + 1 : right;
         WEFT_TRY(add_merge(t, left, bytes, right, (int64_t)strlen(right), (int32_t)i));
@@ -255,17 +271,17 @@ static weft_status read_split(weft_tokenizer *t, const json_t *json)
     const char *pattern =
         json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
     const json_t *normaliser = json_object_get(json, "normalizer");
-    t->form = WEFT_FORM_BYTES;
+    t->form = WEFT_TOKENIZER_BYTES;
     t->compose = step_of(normaliser, "normalizers", "NFC") != NULL;
     if (!pattern)
         return refuse(t, "pre_tokenizer", type_of(json_object_get(json, "pre_tokenizer")));
     if (!strcmp(pattern, clip_pattern))
-        t->form = WEFT_FORM_CLIP;
+        t->form = WEFT_TOKENIZER_CLIP;
     else if (!strcmp(pattern, bytes_pattern[0]) || !strcmp(pattern, bytes_pattern[1]))
         t->digits = strcmp(pattern, bytes_pattern[0]) ? 1 : 3;
     else
-        return refuse(t, "splitting by", pattern);
-    if (t->form == WEFT_FORM_BYTES && json_is_object(normaliser) && !t->compose)
+        return refuse(t, "pre_tokenizer", pattern);
+    if (t->form == WEFT_TOKENIZER_BYTES && json_is_object(normaliser) && !t->compose)
         return refuse(t, "normalizer", type_of(normaliser));
     return WEFT_OK;
 }
@@ -294,7 +310,7 @@ static weft_status read_words(weft_tokenizer *t, const json_t *json, const json_
     const char *unknown = json_string_value(json_object_get(model, "unk_token")),
                *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
     const char *splits = type_of(json_object_get(json, "pre_tokenizer"));
-    t->form = WEFT_FORM_WORDS;
+    t->form = WEFT_TOKENIZER_WORDS;
     if (strcmp(type_of(normaliser), "BertNormalizer"))
         return refuse(t, "normalizer", type_of(normaliser));
     if (strcmp(splits, "BertPreTokenizer"))
@@ -309,7 +325,9 @@ static weft_status read_words(weft_tokenizer *t, const json_t *json, const json_
         unknown ? weft_vocabulary_find(&t->vocabulary, unknown, (int64_t)strlen(unknown)) : -1;
     return t->bpe.unknown >= 0
                ? WEFT_OK
-               : weft_fail(WEFT_E_FORMAT, "%s: no token for what is unknown", t->file);
+               : weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                            WEFT_AT(.file = t->file, .key = "unk_token", .value = unknown),
+                            "the token for unknown words is missing");
 }
 
 weft_status weft_tokenizer_read_json(weft_tokenizer *t)
@@ -320,21 +338,20 @@ weft_status weft_tokenizer_read_json(weft_tokenizer *t)
     const char *type = type_of(model);
     weft_status_code status;
     if (!strcmp(type, "Unigram"))
-        status = read_unigram(t, json, model);
+        WEFT_GO(read_unigram(t, json, model));
     else if (!strcmp(type, "WordPiece"))
-        status = read_words(t, json, model);
+        WEFT_GO(read_words(t, json, model));
     else if (!strcmp(type, "BPE") || json_object_get(model, "merges"))
-        status = read_pairs(t, json, model);
+        WEFT_GO(read_pairs(t, json, model));
     else
-        status = type[0]
-                     ? refuse(t, "model", type)
-                     : weft_fail(WEFT_E_FORMAT, "%s: no \"model\" of a tokenizer in it", t->file);
-    if (status == WEFT_OK)
-        status = read_added(t, json_object_get(json, "added_tokens"));
-    if (status == WEFT_OK)
-        status = read_around(t, json_object_get(json, "post_processor"));
-    if (status == WEFT_OK)
-        status = weft_vocabulary_index(&t->vocabulary);
+        WEFT_GO(type[0] ? refuse(t, "model", type)
+                        : weft_error(WEFT_MSG_TOKENIZER_INVALID,
+                                     WEFT_AT(.file = t->file, .key = "model"),
+                                     "the file has no model of a tokenizer"));
+    WEFT_GO(read_added(t, json_object_get(json, "added_tokens")));
+    WEFT_GO(read_around(t, json_object_get(json, "post_processor")));
+    WEFT_GO(weft_vocabulary_index(&t->vocabulary));
+out:
     json_decref(json);
     return status;
 }
@@ -357,7 +374,8 @@ static weft_status read_lines(weft_tokenizer *t, const char *path, char *text)
         if (!line[0] || !strncmp(line, "#version", 8))
             continue;
         if (!blank)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%.80s\" is no pair", path, line);
+            return weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = path, .value = line),
+                              "the line \"%.80s\" is not a pair", line);
         WEFT_TRY(add_merge(t, line, blank - line, blank + 1, (int64_t)strlen(blank + 1), rank++));
     }
     return WEFT_OK;
@@ -369,8 +387,7 @@ weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
     json_t *json;
     char *path = weft_path_join(folder, "merges.txt"), *text = NULL;
     int64_t bytes;
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
     weft_status_code status = weft_json_load(t->file, &json);
     if (status == WEFT_OK) {
         status = read_vocabulary(t, json);
@@ -380,15 +397,17 @@ weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
         status = weft_file_read(path, 1 << 28, &text, &bytes);
     if (status == WEFT_OK)
         status = read_lines(t, path, text);
-    t->form = WEFT_FORM_CLIP;
+    t->form = WEFT_TOKENIZER_CLIP;
     t->bpe.suffix = "</w>";
     for (int i = 0; i < 2 && status == WEFT_OK; i++) {
         const int32_t id =
             weft_vocabulary_find(&t->vocabulary, names[i], (int64_t)strlen(names[i]));
         if (id < 0) {
-            status = weft_fail(WEFT_E_UNSUPPORTED,
-                               "%s: no \"%s\" in it: not CLIP's; give the model's tokenizer.json",
-                               t->file, names[i]);
+            status = weft_error(WEFT_MSG_TOKENIZER_UNSUPPORTED,
+                                WEFT_AT(.file = t->file, .value = names[i]),
+                                "the vocabulary has no \"%s\", so it is not CLIP's; give the "
+                                "model's tokenizer.json",
+                                names[i]);
             break;
         }
         if (i == 0)

@@ -30,8 +30,7 @@ static weft_status widen(weft_vocabulary *v, int64_t count)
         v->matches = matches ? matches : v->matches;
         bool *whole = weft_realloc(v->whole, capacity * (int64_t)sizeof *whole);
         v->whole = whole ? whole : v->whole;
-        if (!piece || !length || !score || !matches || !whole)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for a vocabulary");
+        WEFT_TRY(WEFT_ALLOCATED(piece && length && score && matches && whole, "a vocabulary"));
         v->capacity = capacity;
     }
     for (; v->count < count; v->count++) {
@@ -47,11 +46,11 @@ weft_status weft_vocabulary_add(weft_vocabulary *v, int32_t id, const char *piec
                                 float score)
 {
     if (id < 0 || id >= MAX_ID)
-        return weft_fail(WEFT_E_FORMAT, "token %d is not in 0..%d", id, MAX_ID - 1);
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(WEFT_NUMBER(id)),
+                          "token %d is not from 0 to %d", id, MAX_ID - 1);
     WEFT_TRY(widen(v, (int64_t)id + 1 > v->count ? (int64_t)id + 1 : v->count));
-    char *copy = weft_alloc((int64_t)length + 1);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a vocabulary");
+    char *copy;
+    WEFT_TRY(WEFT_NEW(copy, (int64_t)length + 1, "a vocabulary"));
     memcpy(copy, piece, (size_t)length);
     weft_free(v->piece[id]);
     v->piece[id] = copy;
@@ -68,9 +67,7 @@ weft_status weft_vocabulary_index(weft_vocabulary *v)
     while (v->slots < 2 * v->count)
         v->slots *= 2;
     weft_free(v->slot);
-    v->slot = weft_alloc(v->slots * (int64_t)sizeof *v->slot);
-    if (!v->slot)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a vocabulary");
+    WEFT_TRY(WEFT_NEW(v->slot, v->slots, "a vocabulary"));
     memset(v->slot, 0xff, (size_t)v->slots * sizeof *v->slot);
     for (int64_t id = 0; id < v->count; id++) {
         if (!v->piece[id] || weft_vocabulary_find(v, v->piece[id], v->length[id]) >= 0)
@@ -132,15 +129,15 @@ static void offer(const weft_unigram *u, node *best, int64_t from, int64_t to, d
                   int32_t id)
 {
     double sum = best[from].score + score;
-    if (!u->double_sums)
+    if (!u->add_in_f64)
         sum = (double)((float)best[from].score + (float)score);
     if (best[to].from >= 0 && !(sum > best[to].score))
         return;
     best[to] = (node){sum, from, id};
 }
 
-static void walk(const weft_vocabulary *v, const weft_unigram *u, const char *text, int64_t length,
-                 node *best)
+static void viterbi(const weft_vocabulary *v, const weft_unigram *u, const char *text,
+                    int64_t length, node *best)
 {
     for (int64_t at = 0; at < length;) {
         const int letter = letter_bytes(text + at, length - at);
@@ -177,14 +174,13 @@ static weft_status add_unknown(const weft_unigram *u, const char *text, int64_t 
 weft_status weft_unigram_cut(const weft_vocabulary *v, const weft_unigram *u, const char *text,
                              int64_t length, weft_ids *out)
 {
-    node *best = weft_alloc((length + 1) * (int64_t)sizeof *best);
-    int64_t *stop = weft_alloc((length + 1) * (int64_t)sizeof *stop);
-    weft_status_code status =
-        best && stop ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a text");
+    node *best = weft_calloc(length + 1, sizeof *best);
+    int64_t *stop = weft_calloc(length + 1, sizeof *stop);
+    weft_status_code status = WEFT_ALLOCATED(best && stop, "a text");
     if (status == WEFT_OK) {
         for (int64_t i = 1; i <= length; i++)
             best[i].from = -1;
-        walk(v, u, text, length, best);
+        viterbi(v, u, text, length, best);
         for (int64_t to = length; to > 0; to = best[to].from)
             stop[best[to].from] = to;
     }
@@ -210,9 +206,7 @@ weft_status weft_bpe_reserve(weft_bpe *b, int64_t merges)
     b->slots = 16;
     while (b->slots < 2 * merges)
         b->slots *= 2;
-    b->merge = weft_alloc(b->slots * (int64_t)sizeof *b->merge);
-    if (!b->merge)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld merges", (long long)merges);
+    WEFT_TRY(WEFT_NEW(b->merge, b->slots, "%" PRId64 " merges", merges));
     for (int64_t i = 0; i < b->slots; i++)
         b->merge[i].pair = -1;
     return WEFT_OK;
@@ -237,7 +231,7 @@ void weft_bpe_add(weft_bpe *b, int32_t left, int32_t right, int32_t rank, int32_
     *m = (weft_merge){(int64_t)left << 32 | right, rank, made};
 }
 
-/* Bytes that print stand for themselves, the others follow from U+0100 on. */
+/* Printable bytes map to themselves, the others to characters from U+0100 on. */
 int weft_bpe_letter(unsigned char byte, char out[4])
 {
     int code = byte;
@@ -256,7 +250,7 @@ int weft_bpe_letter(unsigned char byte, char out[4])
     return 2;
 }
 
-/* Merges the pair of lowest rank, the leftmost of them, until there is none. */
+/* Merges the leftmost pair of lowest rank until no pair has a rank. */
 static int64_t merge_all(const weft_bpe *b, int32_t *symbol, int64_t count)
 {
     for (;;) {
@@ -283,9 +277,8 @@ weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char
 {
     const int64_t tail = (int64_t)strlen(b->suffix);
     char *text = weft_alloc(2 * length + tail + 1);
-    int32_t *symbol = weft_alloc((length + 1) * (int64_t)sizeof *symbol);
-    weft_status_code status =
-        text && symbol ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a text");
+    int32_t *symbol = weft_calloc(length + 1, sizeof *symbol);
+    weft_status_code status = WEFT_ALLOCATED(text && symbol, "a text");
     int64_t size = 0, count = 0;
     for (int64_t i = 0; i < length && status == WEFT_OK; i++) {
         const int64_t from = size;

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 typedef struct weft_vocabulary {
-    char **piece; /* by id; NULL: the id is not used */
+    char **piece; /* indexed by id; NULL: the id is not used */
     int *length;
     float *score;  /* unigram: log probability */
-    bool *matches; /* unigram: may stand for text (not so control pieces and bytes) */
+    bool *matches; /* unigram: the piece can match text; control pieces and bytes cannot */
     bool *whole;   /* unigram: always taken whole, at any cost */
     int64_t count, capacity;
     int32_t *slot; /* hash table of ids, -1: free */
@@ -22,7 +22,7 @@ typedef struct weft_vocabulary {
 /* Sets id's piece; ids come in any order. */
 weft_status weft_vocabulary_add(weft_vocabulary *v, int32_t id, const char *piece, int length,
                                 float score);
-/* Once, when all are there; of pieces that are there twice the first is found. */
+/* Call once, after the last piece was added. Of equal pieces the first one is found. */
 weft_status weft_vocabulary_index(weft_vocabulary *v);
 int32_t weft_vocabulary_find(const weft_vocabulary *v, const char *piece, int64_t length); /* -1 */
 void weft_vocabulary_free(weft_vocabulary *v);
@@ -39,8 +39,8 @@ weft_status weft_ids_add(weft_ids *ids, int32_t id);
 typedef struct weft_unigram {
     int32_t unknown;
     float unknown_score, best_score;
-    bool double_sums;     /* tokenizer.json's library adds in f64, SentencePiece in f32 */
-    bool bytes;           /* what is unknown becomes its bytes */
+    bool add_in_f64;      /* tokenizer.json's library adds in f64, SentencePiece in f32 */
+    bool bytes;           /* an unknown character becomes its bytes */
     int32_t byte_id[256]; /* -1: none */
 } weft_unigram;
 /* The path of the highest sum of scores; neighbouring unknown characters are one. */
@@ -56,16 +56,16 @@ typedef struct weft_merge {
 typedef struct weft_bpe {
     weft_merge *merge; /* hash table */
     int64_t slots, count;
-    int32_t unknown;    /* -1: what the vocabulary has not is left out */
-    const char *suffix; /* of a piece's last character: "</w>", or "" */
+    int32_t unknown;    /* id of unknown characters; -1: they are dropped */
+    const char *suffix; /* suffix of the last character of a word: "</w>", or "" */
     bool whole_first;   /* a piece that is in the vocabulary is not built by merges */
 } weft_bpe;
 weft_status weft_bpe_reserve(weft_bpe *b, int64_t merges);
 void weft_bpe_add(weft_bpe *b, int32_t left, int32_t right, int32_t rank, int32_t made);
-/* A piece of bytes, each of which becomes the character that stands for it in vocabularies. */
+/* Splits bytes by merges. Each byte first becomes its character (weft_bpe_letter). */
 weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char *bytes,
                          int64_t length, weft_ids *out);
-/* That character as UTF-8. */
+/* Writes the vocabulary's character of a byte as UTF-8 and returns its length. */
 int weft_bpe_letter(unsigned char byte, char out[4]);
 
 #endif

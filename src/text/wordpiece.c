@@ -1,14 +1,16 @@
-/* BERT's tokenizer: words and signs, each cut into the longest pieces of the vocabulary from the
- * left; those that go on begin with "##".
+/* BERT's tokenizer: words and punctuation, each split from the left into the longest pieces of the
+ * vocabulary. A piece that continues a word begins with "##".
  *
  *   "Unhappily, \u732b!" -> un ##happi ##ly | , | \u732b | ! */
+#include "text/wordpiece.h"
+
 #include "base/fs.h"
-#include "text/inside.h"
+#include "text/tokenizer_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LETTERS = 100 }; /* of a word; a longer one is unknown as a whole */
+enum { MOST_LETTERS = 100 }; /* letters of a word; a longer word becomes one unknown token */
 
 /* The longest piece at the beginning of `text`; -1: none. */
 static int32_t longest(const weft_tokenizer *t, bool goes_on, const char *text, int64_t length,
@@ -73,17 +75,17 @@ static weft_status find_special(weft_tokenizer *t, const char *name, int32_t *id
 {
     *id = weft_vocabulary_find(&t->vocabulary, name, (int64_t)strlen(name));
     if (*id < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: no \"%s\" in it: is this BERT's vocabulary?", t->file,
-                         name);
+        return weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file, .value = name),
+                          "the vocabulary has no \"%s\", so it is not BERT's", name);
     return weft_tokenizer_add(t, name, *id);
 }
 
-/* What stands beside it in tokenizer_config.json, if it says so. */
+/* Reads the case options of tokenizer_config.json, if present. */
 static weft_status read_case(weft_tokenizer *t, const char *folder)
 {
     char *path = weft_path_join(folder, "tokenizer_config.json");
     json_t *json = NULL;
-    weft_status_code status = path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    weft_status_code status = WEFT_ALLOCATED(path, "a path");
     if (path && weft_path_exists(path))
         status = weft_tokenizer_load_config(path, &json);
     t->lower = !json_is_false(json_object_get(json, "do_lower_case"));
@@ -109,7 +111,9 @@ weft_status weft_tokenizer_read_words(weft_tokenizer *t, const char *folder)
         line[length] = 0;
         line[strcspn(line, "\r")] = 0;
         if (id >= 1 << 24)
-            status = weft_fail(WEFT_E_FORMAT, "%s: too many lines", t->file);
+            status =
+                weft_error(WEFT_MSG_TOKENIZER_INVALID, WEFT_AT(.file = t->file, .line = id + 1),
+                           "the file has more than %d lines", 1 << 24);
         else
             status = weft_vocabulary_add(&t->vocabulary, id, line, (int)strlen(line), 0);
     }
@@ -119,7 +123,7 @@ weft_status weft_tokenizer_read_words(weft_tokenizer *t, const char *folder)
     for (int i = 0; i < 5 && status == WEFT_OK; i++)
         status = find_special(t, special[i], &found[i]);
     WEFT_TRY(status);
-    t->form = WEFT_FORM_WORDS;
+    t->form = WEFT_TOKENIZER_WORDS;
     t->bpe.unknown = found[0];
     t->front[t->fronts++] = found[1];
     t->back[t->backs++] = found[2];

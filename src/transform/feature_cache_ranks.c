@@ -1,20 +1,23 @@
-/* The graphs of a feature cache on the ranks of a layout.
+/* Shards the graphs of a feature cache over the ranks of a layout.
  *
- * Each graph is sharded separately, and states connect them. A rank therefore has to hold a state
- * in one layout only: that of the value that one of the graphs writes to it. The shard pass chooses
- * this layout, and rows of the recipe hand it to the graphs that read the state:
+ * Each graph is sharded separately, and states connect the graphs. A rank stores a state in one
+ * layout only: the layout of the value that one of the graphs writes to the state. The shard pass
+ * chooses this layout. Rows of the recipe apply this layout in the graphs that read the state:
  *
- *     PROBE     writes reuse.front.*, reuse.now     twice: reuse.before is laid out as reuse.now
+ *     PROBE     writes reuse.front.*, reuse.now     sharded twice, so that reuse.before gets the
+ *                                                   layout of reuse.now
  *     REFRESH   reads reuse.front.*, writes reuse.kept.*
  *     REUSE     reads both */
-#include "pass/passes.h"
-#include "pass/reuse.h"
+#include "transform/feature_cache_ranks.h"
+
+#include "transform/numeric/feature_cache_graphs.h"
+#include "transform/passes.h"
 
 #include <string.h>
 
 typedef struct state_rows {
     const weft_pass_setup *setup;
-    weft_recipe recipe; /* that of the setup, and behind it a row per state and axis */
+    weft_recipe recipe; /* rows of the setup, then one row per state and axis */
     weft_recipe_row *row;
     int64_t capacity;
     weft_arena *names;
@@ -22,15 +25,14 @@ typedef struct state_rows {
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "no memory for the layouts of a feature cache");
+    return weft_no_memory("the layouts of a feature cache");
 }
 
 static weft_status add_row(state_rows *s, const char *name, const char *axis, weft_layout layout)
 {
     const int64_t bytes = (int64_t)strlen(name) + 1;
-    char *own = weft_arena_alloc(s->names, bytes);
-    if (!own)
-        return no_memory();
+    char *own;
+    WEFT_TRY(WEFT_ARENA_NEW(s->names, own, bytes, "the layouts of a feature cache"));
     memcpy(own, name, (size_t)bytes);
     WEFT_TRY(weft_grow((void **)&s->row, s->recipe.count, &s->capacity, sizeof *s->row));
     s->row[s->recipe.count++] =
@@ -45,7 +47,7 @@ static bool is_slot(const weft_graph *g, weft_value v)
     return n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
 }
 
-/* Rows for the states that `g`, a graph of one rank, writes. */
+/* Adds rows for the states that `g`, a graph of one rank, writes. */
 static weft_status add_written(state_rows *s, const weft_graph *g)
 {
     const weft_mesh *mesh = s->setup->mesh;
@@ -66,12 +68,12 @@ static weft_status add_written(state_rows *s, const weft_graph *g)
     return WEFT_OK;
 }
 
-/* *graph becomes that of one rank; `keep`: the one that came in is not freed. */
-static weft_status shard(const state_rows *s, bool keep, weft_graph **graph)
+/* Replaces *graph by the graph of one rank. `keep_input`: the input graph is not freed. */
+static weft_status shard(const state_rows *s, bool keep_input, weft_graph **graph)
 {
     weft_pass_setup own = *s->setup;
     own.recipe = &s->recipe;
-    return weft_passes_run(WEFT_PASS_WHOLE, &own, keep, graph, NULL);
+    return weft_passes_run(WEFT_PASS_WHOLE, &own, keep_input, graph, NULL);
 }
 
 static weft_status shard_probe(state_rows *s, weft_graph **probe)
@@ -86,15 +88,13 @@ static weft_status shard_probe(state_rows *s, weft_graph **probe)
     return shard(s, false, probe);
 }
 
-static weft_status shard_all(state_rows *s, weft_reuse *r)
+static weft_status shard_all(state_rows *s, weft_feature_cache_programs *r)
 {
-    const weft_recipe *given = s->setup->recipe;
-    s->capacity = given->count + 64;
-    s->row = weft_alloc(s->capacity * (int64_t)sizeof *s->row);
-    if (!s->row)
-        return no_memory();
-    memcpy(s->row, given->row, (size_t)given->count * sizeof *s->row);
-    s->recipe = *given;
+    const weft_recipe *base = s->setup->recipe;
+    s->capacity = base->count + 64;
+    WEFT_TRY(WEFT_NEW(s->row, s->capacity, "the layouts of a feature cache"));
+    memcpy(s->row, base->row, (size_t)base->count * sizeof *s->row);
+    s->recipe = *base;
     s->recipe.row = s->row;
     WEFT_TRY(shard_probe(s, &r->probe));
     WEFT_TRY(shard(s, false, &r->refresh));
@@ -102,8 +102,8 @@ static weft_status shard_all(state_rows *s, weft_reuse *r)
     return shard(s, false, &r->reuse);
 }
 
-/* One rank: nothing is laid out. */
-static weft_status run_alone(const weft_pass_setup *setup, weft_reuse *r)
+/* Runs the passes for one rank, without layouts. */
+static weft_status run_alone(const weft_pass_setup *setup, weft_feature_cache_programs *r)
 {
     weft_graph **graph[] = {&r->probe, &r->refresh, &r->reuse};
     for (int i = 0; i < 3; i++)
@@ -112,7 +112,8 @@ static weft_status run_alone(const weft_pass_setup *setup, weft_reuse *r)
     return WEFT_OK;
 }
 
-weft_status weft_reuse_shard(weft_reuse *r, const weft_pass_setup *setup)
+weft_status weft_feature_cache_programs_shard(weft_feature_cache_programs *r,
+                                              const weft_pass_setup *setup)
 {
     if (!setup->mesh || weft_mesh_ranks(setup->mesh) == 1)
         return run_alone(setup, r);

@@ -1,6 +1,20 @@
-#include "pass/passes.h"
+#include "transform/passes.h"
 
 #include "base/log.h"
+#include "graph/graph.h"
+#include "transform/memory/comm_order.h"
+#include "transform/memory/comm_waits.h"
+#include "transform/memory/lifetime.h"
+#include "transform/memory/offload.h"
+#include "transform/memory/recompute.h"
+#include "transform/memory/reshard.h"
+#include "transform/memory/weight_streaming.h"
+#include "transform/numeric/cfg_branches.h"
+#include "transform/numeric/fuse.h"
+#include "transform/numeric/mixed_precision.h"
+#include "transform/numeric/rounding.h"
+#include "transform/sharding/shard.h"
+#include "transform/sharding/token_sharding.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,13 +23,13 @@
 
 typedef struct row {
     const char *name, *help;
-    weft_pass_stage stage;
+    weft_pass_phase phase;
     weft_pass_rounding rounding;
-    size_t on; /* offset in the switches; NEVER_OFF: the graph could not run without it */
+    size_t on; /* offset in the switches; NEVER_OFF: required */
     bool (*wanted)(const weft_pass_setup *setup);
-    /* NULL: a choice of the memory plan, which only `say` tells of. */
+    /* NULL: the memory planner or the pass shard does the work, and only `say` reports it. */
     weft_status (*run)(const weft_graph *g, const weft_pass_setup *setup, weft_graph **out);
-    /* Adds to report->changed what counts of nodes do not show; NULL: nothing. */
+    /* Appends a message about the change to report->changed. NULL: op counts suffice */
     weft_status (*say)(const weft_graph *before, const weft_graph *after,
                        const weft_pass_setup *setup, weft_pass_report *report);
 } row;
@@ -29,7 +43,7 @@ static bool has_several_ranks(const weft_pass_setup *s)
 
 static bool has_patterns(const weft_pass_setup *s)
 {
-    return s->recompute_count > 0 || (s->fates && s->fates->count > 0);
+    return s->recompute_count > 0 || (s->activations && s->activations->count > 0);
 }
 
 static const weft_pass_switches *switches_of(const weft_pass_setup *s)
@@ -39,38 +53,41 @@ static const weft_pass_switches *switches_of(const weft_pass_setup *s)
 
 static weft_status run_tokens(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_tokens(g, s->mesh, s->recipe, out);
+    return weft_pass_token_sharding(g, s->mesh, s->recipe, out);
 }
 
-/* Layers are sliced before their axis is split, and pieces emitted where they are to start. */
+/* Runs the pass shard with the switches of layer_slices and early_exchange. Layers are sliced
+ * before their axis is split, and exchanges are emitted where they start. */
 static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
     weft_recipe recipe = *s->recipe;
-    weft_slices slices = recipe.slices ? *recipe.slices : (weft_slices){0};
+    weft_comm_overlap overlap = recipe.overlap ? *recipe.overlap : (weft_comm_overlap){0};
     if (!switches_of(s)->lift)
-        slices.lift_time = slices.lift_space = 0;
-    recipe.slices = recipe.slices && switches_of(s)->slice ? &slices : NULL;
+        overlap.lift_time = overlap.lift_space = 0;
+    recipe.overlap = recipe.overlap && switches_of(s)->slice ? &overlap : NULL;
     return weft_pass_shard(g, s->mesh, s->rank, &recipe, out);
 }
 
-static bool has_slices(const weft_pass_setup *s)
+static bool has_layer_slices(const weft_pass_setup *s)
 {
-    return has_several_ranks(s) && s->recipe->slices && weft_slices_axis(s->recipe, s->mesh);
+    return has_several_ranks(s) && s->recipe->overlap && weft_comm_overlap_axis(s->recipe, s->mesh);
 }
 
 static bool has_lift(const weft_pass_setup *s)
 {
-    return has_slices(s) && switches_of(s)->slice && s->recipe->slices->kind != WEFT_SLICES_OFF;
+    return has_layer_slices(s) && switches_of(s)->slice &&
+           s->recipe->overlap->kind != WEFT_COMM_OVERLAP_OFF;
 }
 
-static bool is_narrow(const weft_pass_setup *s)
+static bool is_mixed_precision(const weft_pass_setup *s)
 {
-    return s->narrow;
+    return s->bf16_compute;
 }
 
-static weft_status run_narrow(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+static weft_status run_mixed_precision(const weft_graph *g, const weft_pass_setup *s,
+                                       weft_graph **out)
 {
-    WEFT_TRY(weft_pass_narrow(g, s->narrow_sums, out));
+    WEFT_TRY(weft_pass_mixed_precision(g, s->bf16_reduce, out));
     const weft_status_code status = weft_precision_check(*out);
     if (status != WEFT_OK) {
         weft_graph_free(*out);
@@ -79,20 +96,20 @@ static weft_status run_narrow(const weft_graph *g, const weft_pass_setup *s, wef
     return status;
 }
 
-static bool hands_parameters_on(const weft_pass_setup *s)
+static bool forwards_parameters(const weft_pass_setup *s)
 {
-    return s->narrow || has_several_ranks(s);
+    return s->bf16_compute || has_several_ranks(s);
 }
 
 static weft_status run_recompute(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_recompute(g, s->recompute, s->recompute_count, s->fates, out);
+    return weft_pass_recompute(g, s->recompute, s->recompute_count, s->activations, out);
 }
 
 static weft_status run_regather(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
     (void)s;
-    return weft_pass_regather(g, out);
+    return weft_pass_reshard(g, out);
 }
 
 static weft_status run_fuse(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
@@ -103,31 +120,31 @@ static weft_status run_fuse(const weft_graph *g, const weft_pass_setup *s, weft_
 
 static weft_status run_order(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_order(g, s->room, out);
+    return weft_pass_order(g, s->prefetch_bytes, out);
 }
 
-static bool has_away(const weft_pass_setup *s)
+static bool has_offload(const weft_pass_setup *s)
 {
-    bool any = s->away_state_count > 0;
-    for (int64_t i = 0; s->fates && i < s->fates->count && !any; i++)
-        any = s->fates->row[i].fate == WEFT_FATE_AWAY;
+    bool any = s->offload_state_count > 0;
+    for (int64_t i = 0; s->activations && i < s->activations->count && !any; i++)
+        any = s->activations->row[i].policy == WEFT_ACTIVATION_OFFLOAD;
     return any;
 }
 
 static weft_status run_offload(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_offload(g, s->away_states, s->away_state_count, s->room, out);
+    return weft_pass_offload(g, s->offload_states, s->offload_state_count, s->prefetch_bytes, out);
 }
 
-static bool has_halves(const weft_pass_setup *s)
+static bool has_cfg_branches(const weft_pass_setup *s)
 {
-    return s->halves;
+    return s->cfg_branches;
 }
 
-static weft_status run_halves(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+static weft_status run_cfg_branches(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
     (void)s;
-    return weft_pass_halves(g, out);
+    return weft_pass_cfg_branches(g, out);
 }
 
 static bool is_streamed(const weft_pass_setup *s)
@@ -137,17 +154,16 @@ static bool is_streamed(const weft_pass_setup *s)
 
 static weft_status run_stream(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_stream(g, s->room, out);
+    return weft_pass_stream(g, s->prefetch_bytes, out);
 }
 
-/* Nodes that run while collectives are under way, a node once for each of them. */
+/* Counts collectives, and the nodes that run during each of them. */
 static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collectives)
 {
     const int32_t count = weft_graph_node_count(g);
-    int32_t *wait = weft_alloc((count + 1) * (int64_t)sizeof *wait);
-    if (!wait)
-        return weft_fail(WEFT_E_MEMORY, "no memory to report on a pass");
-    const weft_status_code status = weft_schedule_waits(g, wait);
+    int32_t *wait;
+    WEFT_TRY(WEFT_NEW(wait, count + 1, "reporting on a pass"));
+    const weft_status_code status = weft_comm_waits(g, wait);
     *nodes = *collectives = 0;
     for (int32_t n = 0; n < count && status == WEFT_OK; n++) {
         *collectives += wait[n] >= 0;
@@ -167,13 +183,14 @@ static weft_status say_order(const weft_graph *before, const weft_graph *after,
     const size_t used = strlen(report->changed);
     if (collectives)
         snprintf(report->changed + used, sizeof report->changed - used,
-                 "%sbehind each of %lld collectives %.1f nodes, %.1f before", used ? "; " : "",
-                 (long long)collectives, (double)is / (double)collectives,
+                 "%s%" PRId64 " collectives with %.1f nodes during each, before the pass %.1f",
+                 used ? "; " : "", collectives, (double)is / (double)collectives,
                  (double)was / (double)collectives);
     return WEFT_OK;
 }
 
-/* Exchanges between layers: those behind a layer, and those that start in it. */
+/* Counts exchanges between layers: those that start after their layer (`late`) and during the
+ * previous layer (`lifted`). */
 static void count_pieces(const weft_graph *g, int64_t *late, int64_t *lifted)
 {
     *late = *lifted = 0;
@@ -187,23 +204,23 @@ static void count_pieces(const weft_graph *g, int64_t *late, int64_t *lifted)
     }
 }
 
-/* The slices that layers were cut into, where fewer were made than asked for why. */
+/* Reports the layer slices, and the reason where fewer were made than requested. */
 static weft_status say_shard(const weft_graph *before, const weft_graph *after,
                              const weft_pass_setup *setup, weft_pass_report *report)
 {
-    weft_buf told = {0};
+    weft_buf out = {0};
     int64_t made[WEFT_MADE];
-    if (!has_several_ranks(setup) || !setup->recipe->slices || !switches_of(setup)->slice ||
-        setup->recipe->slices->kind == WEFT_SLICES_OFF)
+    if (!has_several_ranks(setup) || !setup->recipe->overlap || !switches_of(setup)->slice ||
+        setup->recipe->overlap->kind == WEFT_COMM_OVERLAP_OFF)
         return WEFT_OK;
-    weft_slices_count(before, after, setup->recipe, made);
-    weft_slices_tell(setup->recipe->slices, made, &told);
-    const weft_status_code status = weft_buf_check(&told);
+    weft_comm_overlap_count(before, after, setup->recipe, made);
+    weft_comm_overlap_format(setup->recipe->overlap, made, &out);
+    const weft_status_code status = weft_buf_check(&out);
     const size_t used = strlen(report->changed);
-    if (status == WEFT_OK && told.len)
+    if (status == WEFT_OK && out.len)
         snprintf(report->changed + used, sizeof report->changed - used, "%s%s", used ? "; " : "",
-                 told.data);
-    weft_buf_free(&told);
+                 out.data);
+    weft_buf_free(&out);
     return status;
 }
 
@@ -213,8 +230,8 @@ static weft_status say_slice(const weft_graph *before, const weft_graph *after,
     int64_t late, lifted;
     (void)before, (void)setup;
     count_pieces(after, &late, &lifted);
-    snprintf(report->changed, sizeof report->changed, "%lld exchanges between layers",
-             (long long)(late + lifted));
+    snprintf(report->changed, sizeof report->changed, "%" PRId64 " exchanges between layers",
+             late + lifted);
     return WEFT_OK;
 }
 
@@ -225,7 +242,7 @@ static weft_status say_lift(const weft_graph *before, const weft_graph *after,
     (void)before, (void)setup;
     count_pieces(after, &late, &lifted);
     snprintf(report->changed, sizeof report->changed,
-             "%lld of them start while the layer before them is under way", (long long)lifted);
+             "%" PRId64 " exchanges start during the previous layer", lifted);
     return WEFT_OK;
 }
 
@@ -252,51 +269,60 @@ static weft_status say_views(const weft_graph *before, const weft_graph *after,
 }
 
 /* clang-format off */
-#define HELP_OF(name, fallback, rounding, help) static const char name##_help[] = help;
-WEFT_PASS_LIST(HELP_OF)
-#undef HELP_OF
-#define ROUNDING_OF(name, fallback, rounding, help) name##_rounding = WEFT_ROUNDING_##rounding,
+#define TEXTS_OF(member, name, earlier, fallback, rounding, help) \
+    static const char member##_name[] = name, member##_help[] = help;
+WEFT_PASS_LIST(TEXTS_OF)
+#undef TEXTS_OF
+#define ROUNDING_OF(member, name, earlier, fallback, rounding, help) \
+    member##_rounding = WEFT_ROUNDING_##rounding,
 enum { WEFT_PASS_LIST(ROUNDING_OF) };
 #undef ROUNDING_OF
-#define SWITCHED_IN(stage, name) \
-    #name, name##_help, stage, (weft_pass_rounding)name##_rounding, \
-        offsetof(weft_pass_switches, name)
-#define SWITCHED(name) SWITCHED_IN(WEFT_PASS_RANK, name)
+#define SWITCHED_IN(stage, member) \
+    member##_name, member##_help, stage, (weft_pass_rounding)member##_rounding, \
+        offsetof(weft_pass_switches, member)
+#define SWITCHED(member) SWITCHED_IN(WEFT_PASS_RANK, member)
 
 static const row rows[] = {
     {SWITCHED_IN(WEFT_PASS_WHOLE, tokens), has_several_ranks, run_tokens, NULL},
-    {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
+    {"shard", "makes the graph of one rank, with tensor shards and collectives",
      WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, has_several_ranks, run_shard,
      say_shard},
-    {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",
-     WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
-    /* of shard's doing */
-    {SWITCHED_IN(WEFT_PASS_WHOLE, slice), has_slices, NULL, say_slice},
+    {"narrow", "computes models in bf16; parameters and reductions stay f32",
+     WEFT_PASS_WHOLE, WEFT_ROUNDING_CHANGED, (size_t)NEVER_OFF, is_mixed_precision,
+     run_mixed_precision, NULL},
+    /* rows without `run`: the pass shard does the work */
+    {SWITCHED_IN(WEFT_PASS_WHOLE, slice), has_layer_slices, NULL, say_slice},
     {SWITCHED_IN(WEFT_PASS_WHOLE, lift), has_lift, NULL, say_lift},
     {SWITCHED(recompute), has_patterns, run_recompute, NULL},
-    {SWITCHED(regather), hands_parameters_on, run_regather, NULL},
+    {SWITCHED(regather), forwards_parameters, run_regather, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},
-    {SWITCHED(halves), has_halves, run_halves, NULL},
+    {SWITCHED(halves), has_cfg_branches, run_cfg_branches, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
-    {SWITCHED(offload), has_away, run_offload, NULL},
+    {SWITCHED(offload), has_offload, run_offload, NULL},
     {SWITCHED(stream), is_streamed, run_stream, NULL},
     {SWITCHED(views), NULL, NULL, say_views},
 };
 
-#define DEFAULT_OF(name, fallback, rounding, help) .name = fallback,
+#define DEFAULT_OF(member, name, earlier, fallback, rounding, help) .member = fallback,
 const weft_pass_switches weft_pass_defaults = {WEFT_PASS_LIST(DEFAULT_OF)};
 #undef DEFAULT_OF
 
 #define TEXT_OF_true "on"
 #define TEXT_OF_false "off"
-#define KEY_OF(name, fallback, rounding, help) \
-    {#name, WEFT_KEY_BOOL, offsetof(weft_pass_switches, name), TEXT_OF_##fallback, "", help},
+#define KEY_OF(member, name, earlier_, fallback, rounding, help) \
+    {name, WEFT_KEY_BOOL, offsetof(weft_pass_switches, member), TEXT_OF_##fallback, "", help, \
+     .earlier = earlier_},
 static const weft_key keys[] = {WEFT_PASS_LIST(KEY_OF)};
 #undef KEY_OF
 /* clang-format on */
 
-const weft_section weft_pass_section = {"passes", "what is done to a graph before it runs",
+const weft_section weft_pass_section = {"passes", "switches of the passes over a graph",
                                         sizeof(weft_pass_switches), keys, WEFT_COUNT(keys)};
+
+static bool is_name(const char *name, const char *text, size_t length)
+{
+    return name && strlen(name) == length && !memcmp(name, text, length);
+}
 
 weft_status weft_pass_switch(weft_pass_switches *switches, const char *text)
 {
@@ -305,23 +331,24 @@ weft_status weft_pass_switch(weft_pass_switches *switches, const char *text)
     const bool on = equals && !strcmp(equals + 1, "on"), off = equals && !strcmp(equals + 1, "off");
     weft_buf known = {0};
     for (int k = 0; k < WEFT_COUNT(keys); k++) {
-        if ((on || off) && strlen(keys[k].name) == length && !memcmp(keys[k].name, text, length)) {
+        if ((on || off) &&
+            (is_name(keys[k].name, text, length) || is_name(keys[k].earlier, text, length))) {
             *(bool *)((char *)switches + keys[k].offset) = on;
             weft_buf_free(&known);
             return WEFT_OK;
         }
         weft_buf_printf(&known, "%s%s", k ? ", " : "", keys[k].name);
     }
-    const weft_status_code status =
-        weft_fail(WEFT_E_ARG, "\"%s\" does not switch a pass: NAME=on or NAME=off, NAME one of %s",
-                  text, known.data ? known.data : "");
+    const weft_status_code status = weft_error(
+        WEFT_MSG_PASS_INVALID, WEFT_AT(.value = text),
+        "\"%s\" is not NAME=on or NAME=off with a NAME of %s", text, known.data ? known.data : "");
     weft_buf_free(&known);
     return status;
 }
 
 /* ---- reports ------------------------------------------------------------------------------- */
 
-/* "gelu -12, linear +12": the kinds of nodes whose count changed, the largest changes first. */
+/* Appends "gelu -12, linear +12": the op counts that changed, largest changes first. */
 static void say_counts(const weft_graph *before, const weft_graph *after, weft_pass_report *r)
 {
     int change[WEFT_OP_COUNT] = {0};
@@ -329,7 +356,7 @@ static void say_counts(const weft_graph *before, const weft_graph *after, weft_p
         change[weft_graph_node(before, n)->op]--;
     for (int32_t n = 0; n < weft_graph_node_count(after); n++)
         change[weft_graph_node(after, n)->op]++;
-    for (int told = 0; told < 6; told++) {
+    for (int printed = 0; printed < 6; printed++) {
         int most = 0;
         for (int op = 1; op < WEFT_OP_COUNT; op++)
             if (change[op] * change[op] > change[most] * change[most])
@@ -378,12 +405,12 @@ static void print_change(weft_buf *out, const char *was, const char *is)
 
 void weft_pass_log_print(const weft_pass_log *log, weft_buf *out)
 {
-    weft_buf_printf(out, "%-10s %23s %23s %23s %23s  %s\n", "pass", "nodes", "FLOPs", "bytes moved",
+    weft_buf_printf(out, "%-22s %23s %23s %23s %23s  %s\n", "pass", "nodes", "FLOPs", "bytes moved",
                     "peak", "changed");
     for (int i = 0; i < log->count; i++) {
         const weft_pass_report *r = &log->report[i];
         char text[2][32];
-        weft_buf_printf(out, "%-10s", r->name);
+        weft_buf_printf(out, "%-22s", r->name);
         if (!r->ran) {
             weft_buf_printf(out, " %23s\n", r->off ? "off" : "nothing to do");
             continue;
@@ -418,15 +445,15 @@ weft_pass_rounding weft_pass_rounding_of(const char *name)
     return rows[i].rounding;
 }
 
-weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup, bool keep,
+weft_status weft_passes_run(weft_pass_phase phase, const weft_pass_setup *setup, bool keep_input,
                             weft_graph **graph, weft_pass_log *log)
 {
-    const weft_graph *given = *graph;
-    if (stage == WEFT_PASS_RANK && setup->look)
-        WEFT_TRY(setup->look(setup->look_user, *graph));
+    const weft_graph *input = *graph;
+    if (phase == WEFT_PASS_RANK && setup->inspect)
+        WEFT_TRY(setup->inspect(setup->inspect_user, *graph));
     for (int i = 0; i < WEFT_COUNT(rows); i++) {
         const row *pass = &rows[i];
-        if (pass->stage != stage)
+        if (pass->phase != phase)
             continue;
         const bool off = is_off(pass, setup);
         if (off || (pass->wanted && !pass->wanted(setup))) {
@@ -448,7 +475,7 @@ weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup,
         }
         if (!made)
             continue;
-        if (*graph != given || !keep)
+        if (*graph != input || !keep_input)
             weft_graph_free(*graph);
         *graph = made;
     }

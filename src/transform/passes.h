@@ -1,98 +1,101 @@
-/* The one list of passes: what they are called, what they do, in which order they run. Training,
- * generation and inspection go through it, so that what is inspected is what runs.
+/* The list of passes: names, effects and order. Training, generation and inspection all run this
+ * list, so that inspection shows the graphs that run.
  *
- *   graph of whole tensors
- *      | tokens; shard, in it slice and lift; narrow  WEFT_PASS_WHOLE
+ *   graph of complete tensors
+ *      | WEFT_PASS_WHOLE: token_sharding; shard, with layer_slices and early_exchange; narrow
  *   graph of one rank, forward
- *      | the caller: gradients, optimizer
+ *      | the caller adds gradients and optimizer
  *   graph of one rank
- *      | recompute, regather, fuse, halves, order, offload, stream    WEFT_PASS_RANK
- *   what a program is compiled from
- *      | views: when its memory is planned (weft_program_options.no_views)
- */
-#ifndef WEFT_PASS_PASSES_H
-#define WEFT_PASS_PASSES_H
+ *      | WEFT_PASS_RANK: recompute, reshard_after_forward, fuse, cfg_branches, comm_order, offload,
+ *      |                 weight_streaming
+ *   graph that is compiled into a program
+ *      | views: at memory planning (weft_program_options.no_views) */
+#ifndef WEFT_TRANSFORM_PASSES_H
+#define WEFT_TRANSFORM_PASSES_H
 
 #include "base/config.h"
-#include "pass/pass.h"
+#include "graph/mesh.h"
+#include "transform/memory/saved_activations.h"
+#include "transform/sharding/recipes.h"
 
-/* What a pass does to rounding. Only a pass that preserves it may be chosen by the memory limit, by
- * measured rates or by anything else that may differ between two starts of one run. */
+/* Effect of a pass on rounding. The memory limit, measured rates and other inputs that may differ
+ * between two starts of a run may only enable passes that preserve rounding. */
 typedef enum weft_pass_rounding {
-    WEFT_ROUNDING_PRESERVED, /* results are bitwise identical with and without the pass; verified */
-    WEFT_ROUNDING_CHANGED    /* other sums, products of other sizes, or other types */
+    WEFT_ROUNDING_PRESERVED, /* bitwise identical results; verified after each pass */
+    WEFT_ROUNDING_CHANGED    /* other order of sums, product sizes or types */
 } weft_pass_rounding;
 
-/* ROW(name, default, rounding, description), in the order of running. */
+/* ROW(member, name, earlier name or NULL, default, rounding, description), in execution order. */
 #define WEFT_PASS_LIST(ROW)                                                                        \
-    ROW(tokens, true, CHANGED,                                                                     \
-        "takes noise and loss of the own tokens where an axis splits those")                       \
-    ROW(slice, true, CHANGED,                                                                      \
-        "cuts layers whose groups do not see each other into slices with an exchange each")        \
-    ROW(lift, true, PRESERVED,                                                                     \
-        "starts exchanges of the first slices during the layer before theirs")                     \
-    ROW(recompute, true, PRESERVED,                                                                \
-        "makes what `recompute` names, or memory.limit asks for, again in the backward")           \
-    ROW(regather, true, PRESERVED,                                                                 \
-        "gathers split parameters, or rounds them, again in the backward and keeps neither")       \
-    ROW(fuse, true, PRESERVED,                                                                     \
-        "puts an activation into the linear before it, where nothing else reads that")             \
-    ROW(halves, true, CHANGED,                                                                     \
-        "products of guidance halves one after the other: the bits of cfg=2")                      \
-    ROW(order, true, PRESERVED,                                                                    \
-        "starts collectives early, puts work behind them, drops dead nodes")                       \
-    ROW(offload, true, PRESERVED,                                                                  \
-        "copies what memory.offload names elsewhere, and back before it is read")                  \
-    ROW(stream, true, PRESERVED,                                                                   \
+    ROW(tokens, "token_sharding", "tokens", true, CHANGED,                                         \
+        "moves noise, target and loss to local tokens, if an axis splits the tokens")              \
+    ROW(slice, "layer_slices", "slice", true, CHANGED,                                             \
+        "cuts layers with independent groups into slices, each with its own exchange")             \
+    ROW(lift, "early_exchange", "lift", true, PRESERVED,                                           \
+        "starts the exchanges of the first slices during the previous layer")                      \
+    ROW(recompute, "recompute", NULL, true, PRESERVED,                                             \
+        "recomputes nodes in the backward, selected by memory.recompute or memory.limit")          \
+    ROW(regather, "reshard_after_forward", "regather", true, PRESERVED,                            \
+        "gathers or rounds parameters again in the backward, in place of saving the results")      \
+    ROW(fuse, "fuse", NULL, true, PRESERVED,                                                       \
+        "moves an activation into the linear before it, if it is the only consumer")               \
+    ROW(halves, "cfg_branches", "halves", true, CHANGED,                                           \
+        "computes products of the CFG branches in sequence, bitwise as with cfg=2")                \
+    ROW(order, "comm_order", "order", true, PRESERVED,                                             \
+        "starts collectives early, moves work after their starts, removes dead nodes")             \
+    ROW(offload, "offload", NULL, true, PRESERVED,                                                 \
+        "offloads values selected by memory.offload or memory.limit, and fetches them for use")    \
+    ROW(stream, "weight_streaming", "stream", true, PRESERVED,                                     \
         "fetches large weights from their files for each use (--weights stream)")                  \
-    ROW(views, true, PRESERVED, "slices and concats of rows that lie together copy nothing")
+    ROW(views, "views", NULL, true, PRESERVED,                                                     \
+        "makes slices and concats of contiguous rows views, without a copy")
 
-/* True: the pass runs. The config section `passes` of weft_pass_section. */
+/* true: the pass runs. weft_pass_section defines the config section `passes`. */
 typedef struct weft_pass_switches {
-#define WEFT_PASS_MEMBER(name, fallback, rounding, help) bool name;
+#define WEFT_PASS_MEMBER(member, name, earlier, fallback, rounding, help) bool member;
     WEFT_PASS_LIST(WEFT_PASS_MEMBER)
 #undef WEFT_PASS_MEMBER
 } weft_pass_switches;
 extern const weft_section weft_pass_section;
-/* All as the list says. */
+/* Default of each switch, from WEFT_PASS_LIST. */
 extern const weft_pass_switches weft_pass_defaults;
 /* Sets switches by "NAME=off" or "NAME=on"; the error lists the names. */
 weft_status weft_pass_switch(weft_pass_switches *switches, const char *text);
 
-typedef enum weft_pass_stage { WEFT_PASS_WHOLE, WEFT_PASS_RANK } weft_pass_stage;
+typedef enum weft_pass_phase { WEFT_PASS_WHOLE, WEFT_PASS_RANK } weft_pass_phase;
 
-/* What the passes are given; borrowed. */
+/* Inputs of the passes; borrowed. */
 typedef struct weft_pass_setup {
     const weft_pass_switches *switches; /* NULL: weft_pass_defaults */
-    const weft_mesh *mesh;              /* NULL or one rank: nothing is sharded */
+    const weft_mesh *mesh;              /* NULL or one rank: no sharding */
     int rank;
-    const weft_recipe *recipe; /* of a mesh with more than one rank */
-    bool narrow, narrow_sums;  /* models compute in bf16; gradients are added up over ranks in it */
+    const weft_recipe *recipe;      /* required with more than one rank */
+    bool bf16_compute, bf16_reduce; /* models compute in bf16; gradients are all-reduced in bf16 */
     const char *const *recompute;
     int recompute_count;
-    const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */
-    const char *const *away_states; /* patterns of states that are elsewhere between runs */
-    int away_state_count;
-    bool halves; /* rows of a denoising batch are two halves, and no axis splits them */
-    bool stream; /* parameters are fetched for each use */
-    /* bytes of copies under way in one direction, and of parameters gathered ahead of their use; 0:
-     * what the two largest need */
-    int64_t room;
-    /* Is shown what WEFT_PASS_RANK begins with; NULL: nobody is */
-    weft_status (*look)(void *user, const weft_graph *graph);
-    void *look_user;
+    const weft_activation_plan *activations; /* plan chosen for memory.limit; NULL: none */
+    const char *const *offload_states;       /* patterns of states to offload between runs */
+    int offload_state_count;
+    bool cfg_branches; /* a denoising batch has both CFG branches on this rank */
+    bool stream;       /* weight streaming: parameters are fetched for each use */
+    /* maximum bytes of copies in flight per direction, and of parameters gathered ahead of use.
+     * 0: bytes of the two largest, or with weight streaming bytes of the largest block */
+    int64_t prefetch_bytes;
+    /* Called with the graph before the passes of WEFT_PASS_RANK. NULL: not called */
+    weft_status (*inspect)(void *user, const weft_graph *graph);
+    void *inspect_user;
 } weft_pass_setup;
 
-/* What a pass changed, told by the graphs before and after it. */
+/* Effect of a pass, computed from the graphs before and after it. */
 typedef struct weft_pass_report {
     const char *name, *help;
-    bool ran;          /* switched on, and there was something for it to do */
-    bool off;          /* switched off */
+    bool ran;          /* true: enabled and applicable */
+    bool off;          /* true: disabled */
     int32_t nodes[2];  /* before and after */
-    weft_cost cost[2]; /* of the whole graph; bytes are what kernels move */
-    int64_t peak[2];   /* the arena that a run of it would reserve, without in-place kernels */
-    double seconds;    /* of the pass */
-    char changed[320]; /* kinds of nodes that came and went, and what the pass has to say */
+    weft_cost cost[2]; /* cost of the complete graph; bytes are kernel traffic */
+    int64_t peak[2];   /* bytes of the arena of a run, without in-place kernels */
+    double seconds;    /* run time of the pass */
+    char changed[320]; /* op counts that changed, and the pass's own message */
 } weft_pass_report;
 
 enum { WEFT_PASS_REPORTS = 16 };
@@ -101,15 +104,15 @@ typedef struct weft_pass_log {
     weft_pass_report report[WEFT_PASS_REPORTS];
 } weft_pass_log;
 
-/* Runs the stage's passes and replaces *graph by what they make. The graphs in between are freed,
- * and so is the one that came in unless `keep`. With `log` (or NULL) each appends its report, which
- * costs a memory plan per pass. WEFT_E_INTERNAL: a pass that is declared to preserve rounding does
- * not. */
-weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup, bool keep,
+/* Runs the passes of `phase` and replaces *graph by the result. Frees the intermediate graphs, and
+ * the input graph unless `keep_input`. If `log` is not NULL, each pass appends a report, which
+ * costs a memory plan per pass. Returns WEFT_E_INTERNAL if a pass changes rounding although its row
+ * declares PRESERVED. */
+weft_status weft_passes_run(weft_pass_phase phase, const weft_pass_setup *setup, bool keep_input,
                             weft_graph **graph, weft_pass_log *log);
-/* The rounding that the pass of this name declares; `shard` and `narrow` are passes, too. */
+/* Returns the rounding declared by the pass `name`, which may also be `shard` or `narrow`. */
 weft_pass_rounding weft_pass_rounding_of(const char *name);
-/* A table, a pass a line. */
+/* Prints a table with one line per pass. */
 void weft_pass_log_print(const weft_pass_log *log, weft_buf *out);
 
 #endif

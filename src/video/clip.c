@@ -11,12 +11,11 @@ static weft_status check_request(const char *name, const weft_clip_request *q)
 {
     if (q->frames < 1 || q->height < 1 || q->width < 1 || q->fps < 0 || !(q->crop_x >= 0) ||
         q->crop_x > 1 || !(q->crop_y >= 0) || q->crop_y > 1)
-        return weft_fail(
-            WEFT_E_ARG,
-            "%s: clip request of %lld frames, %lld x %lld, fps %g, crop (%g, %g): sizes "
-            "start at 1, crops lie in 0 .. 1",
-            name, (long long)q->frames, (long long)q->width, (long long)q->height, q->fps,
-            q->crop_x, q->crop_y);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = name),
+                          "a clip of %" PRId64 " frames, %" PRId64 " x %" PRId64
+                          ", %g frames/s and crop (%g, %g) is "
+                          "not possible; sizes are at least 1, crops 0 to 1",
+                          q->frames, q->width, q->height, q->fps, q->crop_x, q->crop_y);
     return WEFT_OK;
 }
 
@@ -49,7 +48,8 @@ static weft_status take_frames(weft_video_reader *r, const char *name, const wef
             copy_rows(&f, rgb + done++ * bytes);
             continue;
         }
-        /* Wanted times before this frame show the one before, which is already in place. */
+        /* Requested times before this frame repeat the previous frame, which is already in the
+         * output. */
         while (done > 0 && done < q->frames &&
                q->start_seconds + (double)done / q->fps + slack < f.seconds) {
             memcpy(rgb + done * bytes, rgb + (done - 1) * bytes, (size_t)bytes);
@@ -66,11 +66,11 @@ static weft_status take_frames(weft_video_reader *r, const char *name, const wef
         done++;
     }
     if (done < q->frames)
-        return weft_fail(
-            WEFT_E_SHAPE,
-            "%s: %lld frames from %.3f s at %g fps wanted, the video gives %lld (it has "
-            "%lld frames)",
-            name, (long long)q->frames, q->start_seconds, q->fps, (long long)done, (long long)seen);
+        return weft_error(WEFT_MSG_VIDEO_FRAMES, WEFT_AT(.file = name, WEFT_NUMBER(seen)),
+                          "%" PRId64
+                          " frames from %.3f s at %g frames/s are needed, and the video gives "
+                          "%" PRId64 " (it has %" PRId64 " frames)",
+                          q->frames, q->start_seconds, q->fps, done, seen);
     return WEFT_OK;
 }
 
@@ -111,9 +111,7 @@ static weft_status read_float(const char *path, const void *bytes, int64_t size,
     WEFT_TRY(check_request(path, q));
     const int64_t count = q->frames * q->height * q->width * 3;
     uint8_t *rgb = weft_alloc_aligned(count);
-    if (!rgb)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld frames", path,
-                         (long long)q->frames);
+    WEFT_TRY(WEFT_ALLOCATED(rgb, "%s: %" PRId64 " frames", path, q->frames));
     weft_status_code status = read_u8(path, bytes, size, q, rgb);
     if (status == WEFT_OK)
         for (int64_t i = 0; i < count; i++)

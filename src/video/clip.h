@@ -1,4 +1,4 @@
-/* The training loader's view of a video: a bucket of floats. */
+/* Clips for training: reads a video as a float tensor of the size of a bucket. */
 #ifndef WEFT_VIDEO_CLIP_H
 #define WEFT_VIDEO_CLIP_H
 
@@ -7,26 +7,28 @@
 #include <stdint.h>
 
 typedef struct weft_clip_request {
-    int64_t frames, height, width; /* the bucket */
-    /* Frames are taken at start_seconds + k / fps (the frame shown then); 0: every frame. */
+    int64_t frames, height, width; /* bucket size */
+    /* Frame k is the one shown at start_seconds + k / fps. 0: every frame. */
     double fps;
-    double start_seconds; /* from the first frame */
-    /* Where the crop sits when the aspect differs: 0.5 is the centre. The frame is scaled so that
-     * it covers the bucket, what sticks out is cut off. */
+    double start_seconds; /* offset from the first frame */
+    /* Position of the crop, 0 .. 1, if the aspects differ; 0.5: centre. The frame is scaled to
+     * cover the bucket and cropped. */
     double crop_x, crop_y; /* 0 .. 1 */
     int threads;           /* decoder threads; 0: 1 */
 } weft_clip_request;
 
-/* Reads a clip of u8 [T, H, W, 3]; T = request->frames. Too short a video is WEFT_E_SHAPE, and the
- * message says how many frames there were. `rgb` is the caller's, of frames*height*width*3. */
+/* Reads a clip as u8 [T, H, W, 3]; T = request->frames. `rgb` has frames*height*width*3 bytes,
+ * owned by the caller. WEFT_E_SHAPE: the video has fewer frames; the message has the count. */
 weft_status weft_clip_read_u8(const char *path, const weft_clip_request *request, uint8_t *rgb);
-/* The same as floats in [-1, 1]: u / 127.5 - 1. */
+/* Reads a clip as floats in [-1, 1]: u / 127.5 - 1. */
 weft_status weft_clip_read(const char *path, const weft_clip_request *request, float *clip);
-/* From a video in memory (the bytes are borrowed during the call); `name` stands in messages. */
+/* Reads a clip from a video in memory. `bytes` is borrowed during the call; messages name the video
+ * `name`. */
 weft_status weft_clip_read_memory(const void *bytes, int64_t size, const char *name,
                                   const weft_clip_request *request, float *clip);
 
-/* How many frames weft_clip_read could give at `fps` (0: all frames): decodes the whole video. */
+/* Number of frames available to weft_clip_read at `fps`; 0: all frames. Decodes the complete
+ * video. */
 weft_status weft_clip_count(const char *path, double fps, int64_t *frames);
 
 #endif

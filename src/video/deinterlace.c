@@ -4,10 +4,10 @@
 #include <libavutil/pixdesc.h>
 #include <stdbool.h>
 
-/* A pixel is a tooth of a comb when it lies on the same side of both its vertical neighbours, by
- * COMB levels of 255 in the geometric mean (the measure of Telecide and TIVTC). Still pictures have
- * few of them: thin lines, noise. */
-enum { COMB = 12, PICTURE_SHARE = 250 };
+/* A pixel is a comb tooth if it is brighter or darker than both vertical neighbours, by COMB levels
+ * of 255 in the geometric mean (the measure of Telecide and TIVTC). Progressive frames have few
+ * teeth: thin lines, noise. */
+enum { COMB = 12, FRAME_SHARE = 250 };
 
 static bool usable(const AVPixFmtDescriptor *desc)
 {
@@ -15,7 +15,7 @@ static bool usable(const AVPixFmtDescriptor *desc)
         desc->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BITSTREAM |
                        AV_PIX_FMT_FLAG_HWACCEL | AV_PIX_FMT_FLAG_FLOAT | AV_PIX_FMT_FLAG_BE))
         return false;
-    return desc->comp[0].step * 8 <= 16; /* luma in a plane of its own */
+    return desc->comp[0].step * 8 <= 16; /* luma in its own plane */
 }
 
 static int64_t sample(const uint8_t *row, int64_t x, bool deep)
@@ -28,7 +28,7 @@ static bool tooth(int64_t above, int64_t own, int64_t below, int64_t limit)
     return (above - own) * (below - own) > limit;
 }
 
-/* Of the luma's pixels, more than one in PICTURE_SHARE is a tooth. */
+/* True if more than one in FRAME_SHARE luma pixels is a comb tooth. */
 static bool has_combs(const AVFrame *f, bool deep, int64_t limit)
 {
     int64_t teeth = 0;
@@ -38,11 +38,11 @@ static bool has_combs(const AVFrame *f, bool deep, int64_t limit)
             teeth += tooth(sample(row - f->linesize[0], x, deep), sample(row, x, deep),
                            sample(row + f->linesize[0], x, deep), limit);
     }
-    return teeth * PICTURE_SHARE > (int64_t)f->width * f->height;
+    return teeth * FRAME_SHARE > (int64_t)f->width * f->height;
 }
 
-/* Replaces the teeth of the later field's lines; a tooth's neighbours go with it, as combs begin
- * and end softly. */
+/* Replaces the comb teeth in the later field's lines, and the neighbours of each tooth, because
+ * combs begin and end softly. */
 static void mend_plane(const AVFrame *from, AVFrame *to, int plane, int64_t width, int64_t height,
                        bool deep, int64_t limit)
 {
@@ -74,14 +74,13 @@ static weft_status copy_frame(const AVFrame *frame, AVFrame **work)
         av_frame_free(work);
     if (!*work) {
         *work = av_frame_alloc();
-        if (!*work)
-            return weft_fail(WEFT_E_MEMORY, "deinterlacing: out of memory");
+        WEFT_TRY(WEFT_ALLOCATED(*work, "the deinterlacing"));
         (*work)->width = frame->width;
         (*work)->height = frame->height;
         (*work)->format = frame->format;
         if (av_frame_get_buffer(*work, 0) < 0) {
             av_frame_free(work);
-            return weft_fail(WEFT_E_MEMORY, "deinterlacing: out of memory");
+            return weft_no_memory("the deinterlacing");
         }
     }
     av_image_copy((*work)->data, (*work)->linesize, (const uint8_t **)(uintptr_t)frame->data,

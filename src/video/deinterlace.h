@@ -1,4 +1,5 @@
-/* Pictures whose lines were taken at two times become pictures of one. Private to video/. */
+/* Deinterlacing: converts frames with two fields of different times to frames of one time. Private
+ * to video/. */
 #ifndef WEFT_VIDEO_DEINTERLACE_H
 #define WEFT_VIDEO_DEINTERLACE_H
 
@@ -6,10 +7,10 @@
 
 #include <libavutil/frame.h>
 
-/* The frame itself where it is not marked as interlaced, shows no combs (film in an interlaced
- * stream) or is of a format other than planar or semi-planar YUV; else a copy with the lines of the
- * earlier field, between which those of the later one stay where they fit and are interpolated
- * where they do not. *work (NULL at first; av_frame_free) keeps the copy. */
+/* Deinterlaces `frame`. *out is `frame` if it is not marked as interlaced, shows no combing
+ * (progressive content in an interlaced stream), or is not planar or semi-planar YUV. Otherwise
+ * *out is a copy with the lines of the earlier field. Lines of the later field stay where they fit
+ * and are interpolated elsewhere. *work owns the copy: initially NULL, free with av_frame_free. */
 weft_status weft_deinterlace(const AVFrame *frame, AVFrame **work, const AVFrame **out);
 
 #endif

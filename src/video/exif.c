@@ -28,14 +28,14 @@ static int from_tiff(const uint8_t *data, int64_t bytes)
     for (int64_t i = 0; i < count && at + 2 + (i + 1) * ENTRY <= bytes; i++, entry += ENTRY) {
         if (number(entry, 2, big) != 0x0112 || number(entry + 2, 2, big) != 3)
             continue;
-        const int64_t way = number(entry + 8, 2, big);
-        return way == 3 ? 180 : way == 6 ? 90 : way == 8 ? 270 : 0;
+        const int64_t orientation = number(entry + 8, 2, big);
+        return orientation == 3 ? 180 : orientation == 6 ? 90 : orientation == 8 ? 270 : 0;
     }
     return 0;
 }
 
-/* FF D8, then segments: FF, kind, length (2 bytes, with themselves), data. Kind E1 that begins with
- * "Exif\0\0" is the block; DA is where the picture begins. */
+/* A JPEG is FF D8 and segments: FF, kind, length (2 bytes, includes itself), data. The EXIF block
+ * is a kind E1 that begins with "Exif\0\0". Image data begins at DA. */
 int weft_exif_rotation(const uint8_t *data, int64_t bytes)
 {
     if (bytes < 4 || data[0] != 0xFF || data[1] != 0xD8)

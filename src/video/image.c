@@ -6,6 +6,7 @@
 #include <math.h>
 #include <png.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
 
 static void png_append(png_structp png, png_bytep bytes, size_t count)
@@ -18,34 +19,60 @@ static void png_flush_nothing(png_structp png)
     (void)png;
 }
 
-weft_status weft_png_encode(const uint8_t *rgb, int64_t width, int64_t height, uint8_t **out,
-                            int64_t *bytes)
+/* libpng copies the texts. */
+static weft_status set_tags(png_structp png, png_infop info, json_t *tags)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(tags, key, value)
+    {
+        char *own_key = weft_strdup(key), *text = weft_strdup(json_string_value(value));
+        const png_text tag = {
+            .compression = PNG_ITXT_COMPRESSION_NONE, .key = own_key, .text = text};
+        if (own_key && text)
+            png_set_text(png, info, &tag, 1);
+        weft_free(own_key);
+        weft_free(text);
+        WEFT_TRY(WEFT_ALLOCATED(own_key && text, "a PNG image"));
+    }
+    return WEFT_OK;
+}
+
+static weft_status encode(const uint8_t *rgb, int64_t width, int64_t height, json_t *tags,
+                          uint8_t **out, int64_t *bytes)
 {
     if (width < 1 || height < 1 || width > 1000000 || height > 1000000)
-        return weft_fail(WEFT_E_ARG, "PNG of %lld x %lld pixels", (long long)width,
-                         (long long)height);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "a PNG of %" PRId64 " x %" PRId64
+                          " pixels is not possible; sides are 1 to 1000000",
+                          width, height);
     weft_buf buf = {0};
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
         png_destroy_write_struct(&png, NULL);
-        return weft_fail(WEFT_E_MEMORY, "PNG: out of memory");
+        return weft_no_memory("a PNG image");
     }
     if (setjmp(png_jmpbuf(png))) {
         png_destroy_write_struct(&png, &info);
         weft_buf_free(&buf);
-        return weft_fail(WEFT_E_INTERNAL, "PNG: libpng refuses %lld x %lld pixels",
-                         (long long)width, (long long)height);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "libpng cannot write %" PRId64 " x %" PRId64 " pixels", width, height);
     }
     png_set_write_fn(png, &buf, png_append, png_flush_nothing);
     png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB,
                  PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    weft_status_code status = set_tags(png, info, tags);
+    if (status != WEFT_OK) {
+        png_destroy_write_struct(&png, &info);
+        return status;
+    }
     png_write_info(png, info);
     for (int64_t y = 0; y < height; y++)
         png_write_row(png, rgb + y * width * 3);
     png_write_end(png, info);
     png_destroy_write_struct(&png, &info);
-    weft_status_code status = weft_buf_check(&buf);
+    status = weft_buf_check(&buf);
     if (status != WEFT_OK) {
         weft_buf_free(&buf);
         return status;
@@ -55,16 +82,67 @@ weft_status weft_png_encode(const uint8_t *rgb, int64_t width, int64_t height, u
     return WEFT_OK;
 }
 
+weft_status weft_png_encode(const uint8_t *rgb, int64_t width, int64_t height, uint8_t **out,
+                            int64_t *bytes)
+{
+    return encode(rgb, width, height, NULL, out, bytes);
+}
+
 weft_status weft_png_write(const char *path, const uint8_t *rgb, int64_t width, int64_t height)
+{
+    return weft_png_write_tagged(path, rgb, width, height, NULL);
+}
+
+weft_status weft_png_write_tagged(const char *path, const uint8_t *rgb, int64_t width,
+                                  int64_t height, json_t *tags)
 {
     uint8_t *png;
     int64_t bytes;
-    weft_status_code status = weft_png_encode(rgb, width, height, &png, &bytes);
+    weft_status_code status = encode(rgb, width, height, tags, &png, &bytes);
     if (status != WEFT_OK)
-        return weft_fail_context(status, "%s", path);
+        return weft_error_at(status, WEFT_AT(.file = path));
     status = weft_file_write_atomic(path, png, bytes);
     weft_free(png);
     return status;
+}
+
+static void leave(png_structp png, png_const_charp message)
+{
+    (void)message;
+    png_longjmp(png, 1);
+}
+
+static void ignore(png_structp png, png_const_charp message)
+{
+    (void)png;
+    (void)message;
+}
+
+static char *read_tag(png_structp png, png_infop info, FILE *file, const char *key)
+{
+    png_textp texts;
+    int count = 0;
+    if (setjmp(png_jmpbuf(png)))
+        return NULL;
+    png_init_io(png, file);
+    png_read_info(png, info);
+    png_get_text(png, info, &texts, &count);
+    for (int i = 0; i < count; i++)
+        if (!strcmp(texts[i].key, key))
+            return weft_strdup(texts[i].text);
+    return NULL;
+}
+
+char *weft_png_tag(const char *path, const char *key)
+{
+    FILE *file = fopen(path, "rb");
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, leave, ignore);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    char *value = file && info ? read_tag(png, info, file, key) : NULL;
+    if (file)
+        fclose(file);
+    png_destroy_read_struct(&png, &info, NULL);
+    return value;
 }
 
 /* One axis: output cell i averages [i, i + 1) * scale of the input when shrinking, and interpolates
@@ -112,16 +190,17 @@ weft_status weft_sheet_make(const uint8_t *const *rgb, const int64_t *frames, in
                             int64_t *sheet_h)
 {
     if (videos < 1 || columns < 1 || cell_w < 1 || cell_h < 1 || gap < 0)
-        return weft_fail(WEFT_E_ARG, "contact sheet of %lld rows and %lld columns",
-                         (long long)videos, (long long)columns);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "a contact sheet of %" PRId64 " rows and %" PRId64
+                          " columns is not possible",
+                          videos, columns);
     const int64_t w = columns * (cell_w + gap) + gap, h = videos * (cell_h + gap) + gap;
     uint8_t *out = weft_alloc(w * h * 3);
     uint8_t *cell = weft_alloc(cell_w * cell_h * 3);
     if (!out || !cell) {
         weft_free(out);
         weft_free(cell);
-        return weft_fail(WEFT_E_MEMORY, "contact sheet: out of memory for %lld x %lld pixels",
-                         (long long)w, (long long)h);
+        return weft_no_memory("%" PRId64 " x %" PRId64 " pixels of the contact sheet", w, h);
     }
     memset(out, 24, (size_t)(w * h * 3));
     for (int64_t v = 0; v < videos; v++)

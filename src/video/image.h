@@ -1,7 +1,8 @@
-/* Still pictures: PNG files, contact sheets, resizing, float conversion. */
+/* Still images: PNG files, contact sheets, resizing, float conversion. */
 #ifndef WEFT_VIDEO_IMAGE_H
 #define WEFT_VIDEO_IMAGE_H
 
+#include "base/json.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -9,9 +10,15 @@
 
 /* 8-bit RGB PNG from packed u8 [height, width, 3], written atomically. */
 weft_status weft_png_write(const char *path, const uint8_t *rgb, int64_t width, int64_t height);
-/* The same into memory; *png is heap, free with weft_free. */
+/* Encodes a PNG into memory; *png is heap, free with weft_free. */
 weft_status weft_png_encode(const uint8_t *rgb, int64_t width, int64_t height, uint8_t **png,
                             int64_t *bytes);
+
+/* Writes a PNG with texts as iTXt chunks. `tags` is an object of strings; NULL: none. */
+weft_status weft_png_write_tagged(const char *path, const uint8_t *rgb, int64_t width,
+                                  int64_t height, json_t *tags);
+/* Value of an iTXt text; heap. NULL: no such text, or not a PNG. */
+char *weft_png_tag(const char *path, const char *key);
 
 /* A contact sheet: one row per video, `columns` frames spread evenly from first to last, cells of
  * cell_w x cell_h with a gap of `gap` pixels. rgb[i] is u8 [frames[i], height, width, 3].

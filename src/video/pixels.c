@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A conversion of libswscale, made anew when what comes in changes. */
+/* A conversion of libswscale, recreated when the input format changes. */
 typedef struct scaler {
     struct SwsContext *context;
     int key[7];
@@ -52,9 +52,8 @@ static void plane_size(weft_video_format format, int p, int64_t w, int64_t h, in
 weft_status weft_converter_create(const weft_video_options *options, int rotation,
                                   int64_t display_w, int64_t display_h, weft_converter **out)
 {
-    weft_converter *c = weft_alloc(sizeof *c);
-    if (!c)
-        return weft_fail(WEFT_E_MEMORY, "frame converter: out of memory");
+    weft_converter *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "the frame converter"));
     c->options = *options;
     if (c->options.crop_w <= 0 || c->options.crop_h <= 0) {
         c->options.crop_x = c->options.crop_y = 0;
@@ -78,8 +77,8 @@ weft_status weft_converter_create(const weft_video_options *options, int rotatio
             rotation ? weft_alloc_aligned(w * h * plane_bytes_per_pixel(options->format)) : NULL;
         if (!c->flat[p] || (rotation && !c->turned[p])) {
             weft_converter_free(c);
-            return weft_fail(WEFT_E_MEMORY, "frame converter: no memory for a %lld x %lld frame",
-                             (long long)options->width, (long long)options->height);
+            return weft_no_memory("a %" PRId64 " x %" PRId64 " frame of frame converter",
+                                  options->width, options->height);
         }
     }
     *out = c;
@@ -136,7 +135,7 @@ static void crop_planes(const AVFrame *frame, const AVPixFmtDescriptor *desc, co
     for (int p = 0; p < 4; p++)
         plane[p] = frame->data[p];
     if (desc->flags & (AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BITSTREAM))
-        return; /* rect is then the whole frame, or the crop is lost: such video is a curiosity */
+        return; /* rect is then the complete frame, or the crop is ignored: such video is rare */
     bool moved[4] = {false};
     for (int k = 0; k < desc->nb_components; k++) {
         const AVComponentDescriptor *comp = &desc->comp[k];
@@ -172,8 +171,8 @@ static const int *matrix_of(const AVFrame *frame)
     return sws_getCoefficients(space);
 }
 
-/* The ranges are told before the conversion is chosen: libswscale would otherwise take short cuts
- * that leave them out. */
+/* Colour ranges are set before libswscale chooses the conversion. Otherwise libswscale may choose a
+ * fast path that ignores the ranges. */
 static weft_status make_scaler(scaler *s, const int key[7])
 {
     static const char *const names[] = {"srcw", "srch", "src_format", "src_range",
@@ -182,8 +181,7 @@ static weft_status make_scaler(scaler *s, const int key[7])
         return WEFT_OK;
     sws_freeContext(s->context);
     s->context = sws_alloc_context();
-    if (!s->context)
-        return weft_fail(WEFT_E_MEMORY, "frame converter: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(s->context, "the frame converter"));
     memcpy(s->key, key, sizeof s->key);
     for (int i = 0; i < 7; i++)
         av_opt_set_int(s->context, names[i], key[i], 0);
@@ -192,8 +190,9 @@ static weft_status make_scaler(scaler *s, const int key[7])
     if (sws_init_context(s->context, NULL, NULL) < 0) {
         sws_freeContext(s->context);
         s->context = NULL;
-        return weft_fail(WEFT_E_UNSUPPORTED, "no conversion from pixel format %s, %d x %d",
-                         av_get_pix_fmt_name(key[2]), key[0], key[1]);
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_AT(.value = av_get_pix_fmt_name(key[2])),
+                          "frames of pixel format %s, %d x %d, cannot be converted",
+                          av_get_pix_fmt_name(key[2]), key[0], key[1]);
     }
     return WEFT_OK;
 }
@@ -210,7 +209,8 @@ static weft_status scale_to(scaler *s, const uint8_t *const plane[4], const int 
     sws_setColorspaceDetails(s->context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709),
                              to_full, 0, 1 << 16, 1 << 16);
     if (sws_scale(s->context, plane, stride, 0, from_h, to, to_stride) <= 0)
-        return weft_fail(WEFT_E_FORMAT, "conversion of a frame fails");
+        return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_NOWHERE,
+                          "the pixels of a frame cannot be converted");
     return WEFT_OK;
 }
 
@@ -221,8 +221,7 @@ static weft_status convert_tone(weft_converter *c, const AVFrame *frame, const u
     const int64_t wide_stride = c->flat_w * 6 + 64;
     if (!c->wide)
         c->wide = weft_alloc_aligned(wide_stride * c->flat_h);
-    if (!c->wide)
-        return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(c->wide, "tone mapping"));
     if (!weft_tone_fits(c->tone, frame->color_trc, frame->color_primaries)) {
         weft_tone_free(c->tone);
         c->tone = NULL;
@@ -288,7 +287,7 @@ static void range_map(bool full, bool chroma, int transfer, uint8_t map[256])
     }
 }
 
-/* Whether box_average can read the format directly: planar or semi-planar YUV or gray of 8 to 16
+/* True if box_average can read the format directly: planar or semi-planar YUV or gray of 8 to 16
  * little-endian bits. */
 static bool simple_yuv(const AVPixFmtDescriptor *desc)
 {
@@ -316,8 +315,7 @@ static weft_status convert_small(weft_converter *c, const AVFrame *frame, const 
         weft_free(c->row_sum);
         c->row_sum = weft_alloc_aligned(rect[2] * (int64_t)sizeof *c->row_sum);
         c->row_sum_capacity = c->row_sum ? rect[2] : 0;
-        if (!c->row_sum)
-            return weft_fail(WEFT_E_MEMORY, "frame converter: out of memory");
+        WEFT_TRY(WEFT_ALLOCATED(c->row_sum, "the frame converter"));
     }
     for (int k = 0; k < 3; k++) {
         if (k >= desc->nb_components) { /* gray */
@@ -335,8 +333,8 @@ static weft_status convert_small(weft_converter *c, const AVFrame *frame, const 
     return WEFT_OK;
 }
 
-static void turn_plane(const uint8_t *from, int64_t stride, int64_t w, int64_t h, int64_t bytes,
-                       int rotation, uint8_t *to)
+static void rotate_plane(const uint8_t *from, int64_t stride, int64_t w, int64_t h, int64_t bytes,
+                         int rotation, uint8_t *to)
 {
     const int64_t to_w = rotation == 180 ? w : h;
     for (int64_t y = 0; y < h; y++)
@@ -354,10 +352,10 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
 {
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(decoded->format);
     if (!desc || decoded->width < 1 || decoded->height < 1)
-        return weft_fail(WEFT_E_FORMAT, "a decoded frame has no picture");
+        return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_NOWHERE, "a decoded frame has no pixels");
     const weft_video_format format = c->options.format;
     const AVFrame *frame = decoded;
-    if (format != WEFT_VIDEO_SMALL) /* whose cells hold lines of both fields */
+    if (format != WEFT_VIDEO_SMALL) /* cells contain lines of both fields */
         WEFT_TRY(weft_deinterlace(decoded, &c->woven, &frame));
     int64_t rect[4];
     const uint8_t *plane[4];
@@ -366,8 +364,8 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
     uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
     const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1], (int)c->flat_stride[2]};
     if (frame->colorspace == AVCOL_SPC_ICTCP)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "its colours are ICtCp, of which there is no conversion");
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_NOWHERE,
+                          "the colours are ICtCp, which weft does not convert");
     const bool tone =
         weft_tone_needed(frame->color_trc, frame->color_primaries) && desc->nb_components >= 3;
     if (format == WEFT_VIDEO_SMALL) {
@@ -377,8 +375,7 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
     } else if (tone) {
         const int rgb_stride[4] = {(int)(c->flat_w * 3)};
         uint8_t *rgb = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
-        if (!rgb)
-            return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
+        WEFT_TRY(WEFT_ALLOCATED(rgb, "tone mapping"));
         const uint8_t *const from[4] = {rgb};
         weft_status_code status = convert_tone(c, frame, plane, rect, rgb, rgb_stride[0]);
         if (status == WEFT_OK)
@@ -400,7 +397,7 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
         out->plane[p] = c->flat[p];
         out->stride[p] = c->flat_stride[p];
         if (c->rotation) {
-            turn_plane(c->flat[p], c->flat_stride[p], w, h, bytes, c->rotation, c->turned[p]);
+            rotate_plane(c->flat[p], c->flat_stride[p], w, h, bytes, c->rotation, c->turned[p]);
             out->plane[p] = c->turned[p];
             out->stride[p] = (c->rotation == 180 ? w : h) * bytes;
         }

@@ -24,8 +24,8 @@ double weft_rate_claimed(AVFormatContext *demux, int stream, bool *sure)
     const double average = rate_of(s->avg_frame_rate), base = rate_of(s->r_frame_rate);
     const double guess = rate_of(av_guess_frame_rate(demux, s, NULL));
     const double claimed = average > 0 ? average : base > 0 ? base : guess;
-    /* A file with a sample table has counted its frames. The base rate of others is that of the
-     * finest steps, so it is the larger one; it is twice the average for fields. */
+    /* Files with a sample table have exact frame counts. In other files, the base rate is that of
+     * the smallest time step, so it is the larger one. For fields, it is twice the average. */
     const bool counted =
         s->nb_frames > 1 && s->duration > 0 &&
         agree((double)s->nb_frames, claimed * (double)s->duration * av_q2d(s->time_base), 0.05);
@@ -59,7 +59,7 @@ double weft_rate_measured(AVFormatContext *demux, int stream, AVPacket *packet)
     if (time[last] <= time[0])
         return 0;
     const double rate = last / ((double)(time[last] - time[0]) * av_q2d(s->time_base));
-    /* Times in whole milliseconds are off by one at either end. */
+    /* Times in milliseconds have an error of one at either end. */
     const double usual = rate_of(s->r_frame_rate);
     return agree(rate, usual, 0.01) ? usual : agree(rate, usual / 2, 0.01) ? usual / 2 : rate;
 }

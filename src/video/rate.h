@@ -1,15 +1,16 @@
-/* The frame rate of a stream: containers claim impossible ones. Private to video/. */
+/* Frame rate of a stream, with a check because some containers declare impossible rates. Private to
+ * video/. */
 #ifndef WEFT_VIDEO_RATE_H
 #define WEFT_VIDEO_RATE_H
 
 #include <libavformat/avformat.h>
 #include <stdbool.h>
 
-/* The average rate by the header and FFmpeg's look at the first packets; 0: not told. *sure is
- * false where these are impossible or contradict each other: then the packets' own times decide. */
+/* Average rate from the header and from FFmpeg's analysis of the first packets; 0: unknown. *sure
+ * is false if these rates are impossible or contradict each other. The rate then comes from the
+ * packets' own times. */
 double weft_rate_claimed(AVFormatContext *demux, int stream, bool *sure);
-/* The average rate by the times of the next packets (at most a few hundred), 0: they have none.
- * Moves the input. */
+/* Average rate from the times of the next few hundred packets; 0: no times. Advances the input. */
 double weft_rate_measured(AVFormatContext *demux, int stream, AVPacket *packet);
 
 #endif

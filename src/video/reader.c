@@ -7,8 +7,9 @@
 #include "video/exif.h"
 #include "video/pixels.h"
 #include "video/rate.h"
-#include "video/reader_inside.h"
+#include "video/reader_internal.h"
 #include "video/tone.h"
+#include "video/vectors.h"
 
 #include <libavcodec/avcodec.h>
 #include <libavutil/display.h>
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 #define IO_BUFFER    65536
-#define JUMP_SECONDS 1.0 /* that a time may go back by as damage; more is another stream */
+#define JUMP_SECONDS 1.0 /* backward step; more: another stream */
 
 typedef struct memory_source {
     const uint8_t *data;
@@ -32,7 +33,7 @@ typedef struct memory_source {
 } memory_source;
 
 struct weft_video_reader {
-    char *name; /* path, or what stands for it in messages */
+    char *name; /* path, or name in messages */
     weft_video_options options;
     weft_video_info info;
     bool from_memory;
@@ -49,25 +50,25 @@ struct weft_video_reader {
     bool fresh;          /* nothing was read since the input was opened */
     bool held;           /* `frame` is decoded and not yet taken */
     int64_t skip_before; /* frames of smaller index are decoded, not delivered */
-    int64_t start_pts;   /* of the first frame; AV_NOPTS_VALUE: not seen yet */
+    int64_t start_pts;   /* first frame's time; AV_NOPTS_VALUE: none yet */
     double last_seconds;
-    bool broken; /* pictures from time broken_from on are damaged until the next key picture */
+    bool broken; /* frames from broken_from on are damaged until the next key picture */
     int64_t broken_from;
-    int64_t key_time;  /* of the last packet that the container calls a key picture */
-    int64_t last_time; /* of the last picture that came out; AV_NOPTS_VALUE: none has */
+    int64_t key_time;  /* time of the last packet marked as key */
+    int64_t last_time; /* time of the last decoded frame; AV_NOPTS_VALUE: none */
     bool lost;         /* packets are missing before the next one of the stream */
-    bool hole; /* packets are missing between the pictures before hole_time and those from it */
+    bool hole;         /* packets are missing just before hole_time */
     int64_t hole_time;
-    bool cut_off; /* the file ends where something was to follow */
+    bool cut_off; /* the file ends inside an element */
     int64_t errors;
     int consecutive_errors;
     atomic_int demux_complaints, decoder_complaints; /* see on_log */
-    int demux_heard, decoder_heard;                  /* how many of them were taken notice of */
+    int demux_heard, decoder_heard;                  /* number of complaints already handled */
     atomic_bool starved;                             /* the decoder could not allocate a frame */
     double deadline;
     weft_motion *motion;
     int64_t motion_capacity;
-    int64_t *index; /* presentation times of all packets, ascending; NULL: not made */
+    int64_t *index; /* presentation times of all packets, ascending; NULL: not built */
     int64_t index_count;
     bool index_usable;
 };
@@ -108,32 +109,32 @@ static int64_t memory_seek(void *opaque, int64_t offset, int whence)
 /* FFmpeg allocates by sizes that the file states: a failed allocation is an error of the file. */
 static weft_status_code fail_too_large(const char *name, const char *what)
 {
-    return weft_fail(WEFT_E_TOO_LARGE,
-                     "%s: %s: the file asks FFmpeg for more memory than this process can have; it "
-                     "is damaged, or too large for this machine",
-                     name, what);
+    return weft_error(WEFT_MSG_FILE_TOO_LARGE, WEFT_AT(.file = name),
+                      "%s: the file requires more memory than this process can have; it is "
+                      "damaged, or too large for this machine",
+                      what);
 }
 
-static weft_status_code fail_av(weft_status_code code, const char *name, const char *what,
+static weft_status_code fail_av(weft_message_class kind, const char *name, const char *what,
                                 int error)
 {
     char text[AV_ERROR_MAX_STRING_SIZE];
     if (error == AVERROR(ENOMEM))
         return fail_too_large(name, what);
     if (error == AVERROR(EACCES))
-        code = WEFT_E_PERMISSION;
-    if (error == -1) /* many decoders' only error, which is no number of the system's */
-        return weft_fail(code, "%s: %s", name, what);
+        kind = WEFT_MSG_PERMISSION_DENIED;
+    if (error == -1) /* the generic error of many decoders, not an errno value */
+        return weft_error(kind, WEFT_AT(.file = name), "%s", what);
     if (error == AVERROR(ENOENT))
-        code = WEFT_E_NOT_FOUND;
+        kind = WEFT_MSG_FILE_NOT_FOUND;
     if (error == AVERROR_EXIT)
-        return weft_fail(WEFT_E_IO, "%s: reading stalled", name);
-    return weft_fail(code, "%s: %s (%s)", name, what,
-                     av_make_error_string(text, sizeof text, error));
+        return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = name), "reading stalled");
+    return weft_error(kind, WEFT_AT(.file = name), "%s (%s)", what,
+                      av_make_error_string(text, sizeof text, error));
 }
 
-/* The stream that ffmpeg would take: the one with most pixels that is not a cover picture and that
- * has a decoder; -1: none, and `why` is the codec of one that has no decoder. */
+/* Index of the stream that ffmpeg selects: the one with the most pixels that is not a cover image
+ * and has a decoder. -1: none; `why` is then the codec of a stream without a decoder. */
 static int choose_stream(const AVFormatContext *demux, const AVCodec **codec,
                          char why[AV_FOURCC_MAX_STRING_SIZE])
 {
@@ -150,7 +151,7 @@ static int choose_stream(const AVFormatContext *demux, const AVCodec **codec,
             if (s->codecpar->codec_id != AV_CODEC_ID_NONE)
                 snprintf(why, AV_FOURCC_MAX_STRING_SIZE, "%s",
                          avcodec_get_name(s->codecpar->codec_id));
-            else /* FFmpeg does not know it; the container does */
+            else /* the codec is unknown to FFmpeg; the container names it */
                 av_fourcc_make_string(why, s->codecpar->codec_tag);
             continue;
         }
@@ -175,7 +176,8 @@ static int stream_rotation(AVStream *stream)
     return (int)((lround(angle / 90) % 4 + 4) % 4) * 90;
 }
 
-/* FFmpeg says a photograph's orientation only with its decoded frame; sizes are wanted before. */
+/* Orientation of a photograph. FFmpeg reports it only with the decoded frame, but sizes are needed
+ * earlier. */
 static int photo_rotation(const weft_video_reader *r)
 {
     struct stat st;
@@ -250,8 +252,7 @@ static void close_input(weft_video_reader *r)
 static weft_status open_demuxer(weft_video_reader *r)
 {
     r->demux = avformat_alloc_context();
-    if (!r->demux)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    WEFT_TRY(WEFT_ALLOCATED(r->demux, "%s", r->name));
     r->demux->opaque = r;
     r->demux->interrupt_callback = (AVIOInterruptCB){stall_callback, r};
     if (r->from_memory) {
@@ -262,7 +263,7 @@ static weft_status open_demuxer(weft_video_reader *r)
                        : NULL;
         if (!r->io) {
             av_free(buffer);
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+            return weft_no_memory("%s", r->name);
         }
         r->demux->pb = r->io;
     }
@@ -278,16 +279,17 @@ static weft_status open_demuxer(weft_video_reader *r)
     int error = avformat_open_input(&r->demux, url, NULL, NULL);
     weft_free(url);
     if (error < 0)
-        return fail_av(WEFT_E_FORMAT, r->name, "not a readable video file", error);
+        return fail_av(WEFT_MSG_VIDEO_UNREADABLE, r->name, "this is not a readable video file",
+                       error);
     reset_deadline(r);
     error = avformat_find_stream_info(r->demux, NULL);
     if (error < 0)
-        return fail_av(WEFT_E_FORMAT, r->name, "no stream can be read", error);
+        return fail_av(WEFT_MSG_VIDEO_UNREADABLE, r->name, "no stream can be read", error);
     return WEFT_OK;
 }
 
 /* Allocates a frame of the decoder. Some decoders report a failure as damaged data or conceal it,
- * so the reader notes it here. */
+ * so the reader records the failure here. */
 static int get_frame_buffer(AVCodecContext *decoder, AVFrame *frame, int flags)
 {
     weft_video_reader *r = decoder->opaque;
@@ -300,7 +302,7 @@ static int get_frame_buffer(AVCodecContext *decoder, AVFrame *frame, int flags)
 static void use_frame_buffers(AVCodecContext *decoder)
 {
     decoder->get_buffer2 = get_frame_buffer;
-#if LIBAVCODEC_VERSION_MAJOR < 60 /* later versions always take it for thread-safe */
+#if LIBAVCODEC_VERSION_MAJOR < 60 /* later versions always assume thread safety */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     decoder->thread_safe_callbacks = 1;
@@ -314,25 +316,27 @@ static weft_status open_decoder(weft_video_reader *r)
     char missing[AV_FOURCC_MAX_STRING_SIZE];
     r->stream = choose_stream(r->demux, &codec, missing);
     if (r->stream < 0 && missing[0])
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: no decoder for codec %s", r->name, missing);
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_AT(.file = r->name, .value = missing),
+                          "FFmpeg has no decoder for the codec %s", missing);
     if (r->stream < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: no video stream in it", r->name);
+        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = r->name),
+                          "the file has no video stream");
     AVStream *s = r->demux->streams[r->stream];
     for (unsigned i = 0; i < r->demux->nb_streams; i++)
         if ((int)i != r->stream)
             r->demux->streams[i]->discard = AVDISCARD_ALL;
     if (s->codecpar->width < 1 || s->codecpar->height < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: the video stream has no picture size", r->name);
+        return weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = r->name),
+                          "the video stream does not state its frame size");
     const AVDOVIDecoderConfigurationRecord *dolby =
         (const AVDOVIDecoderConfigurationRecord *)(const void *)av_stream_get_side_data(
             s, AV_PKT_DATA_DOVI_CONF, NULL);
     if (dolby && dolby->dv_profile == 5)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: Dolby Vision profile 5, whose colours only its own decoder knows",
-                         r->name);
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_AT(.file = r->name),
+                          "the colours of Dolby Vision profile 5 cannot be read. Convert the file "
+                          "to another profile.");
     r->decoder = avcodec_alloc_context3(codec);
-    if (!r->decoder)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    WEFT_TRY(WEFT_ALLOCATED(r->decoder, "%s", r->name));
     int error = avcodec_parameters_to_context(r->decoder, s->codecpar);
     r->decoder->opaque = r;
     use_frame_buffers(r->decoder);
@@ -347,13 +351,13 @@ static weft_status open_decoder(weft_video_reader *r)
     if (error >= 0)
         error = avcodec_open2(r->decoder, codec, NULL);
     if (error < 0)
-        return fail_av(WEFT_E_UNSUPPORTED, r->name, "the decoder does not start", error);
+        return fail_av(WEFT_MSG_VIDEO_UNSUPPORTED, r->name, "the decoder does not start", error);
     return WEFT_OK;
 }
 
-/* Some damage is told by a line in FFmpeg's log and nowhere else: a demuxer that searches for the
- * next place it understands, HEVC pictures whose references are missing. The line's context says
- * whose it is; `opaque` is copied to the contexts of decoding threads. */
+/* FFmpeg reports some damage only in its log: a demuxer that searches for the next readable
+ * position, HEVC pictures with missing references. The context of the line identifies the reader;
+ * contexts of decoding threads copy `opaque`. */
 static void on_log(void *context, int level, const char *format, va_list arguments)
 {
     const AVClass *class = context && level <= AV_LOG_ERROR ? *(const AVClass **)context : NULL;
@@ -371,7 +375,7 @@ static void on_log(void *context, int level, const char *format, va_list argumen
     av_log_default_callback(context, level, format, arguments);
 }
 
-/* Whether there are complaints that nobody has taken notice of; there are none afterwards. */
+/* True if complaints arrived since the last call; marks them as handled. */
 static bool complained(atomic_int *complaints, int *heard)
 {
     const int count = atomic_load(complaints), before = *heard;
@@ -379,15 +383,15 @@ static bool complained(atomic_int *complaints, int *heard)
     return count != before;
 }
 
-/* A packet or picture is damaged of which those at `time` and later may have been predicted. */
+/* Marks a damaged packet or picture: frames at `time` and later may be predicted from it. */
 static void break_from(weft_video_reader *r, int64_t time)
 {
     r->broken_from = r->broken && r->broken_from < time ? r->broken_from : time;
     r->broken = true;
 }
 
-/* Something behind the last picture that came out is damaged. */
-static void break_behind(weft_video_reader *r)
+/* Marks damage after the last decoded frame. */
+static void break_after(weft_video_reader *r)
 {
     break_from(r, r->last_time == AV_NOPTS_VALUE ? AV_NOPTS_VALUE : r->last_time + 1);
 }
@@ -406,26 +410,26 @@ static void begin_reading(weft_video_reader *r)
     r->consecutive_errors = 0;
 }
 
-/* (Re)opens the input at its start. */
+/* Opens or reopens the input at its start. */
 static weft_status open_input(weft_video_reader *r)
 {
     close_input(r);
     WEFT_TRY(open_demuxer(r));
     WEFT_TRY(open_decoder(r));
     bool lost = complained(&r->demux_complaints, &r->demux_heard);
-    if (lost) { /* among packets that were looked at and wait to be read: read them anew */
+    if (lost) { /* lost among probed packets that wait in the queue: read again */
         const int64_t start = r->demux->streams[r->stream]->start_time;
         lost = av_seek_frame(r->demux, r->stream, start == AV_NOPTS_VALUE ? 0 : start,
                              AVSEEK_FLAG_BACKWARD) < 0;
     }
     begin_reading(r);
     if (lost)
-        break_behind(r);
+        break_after(r);
     r->fresh = true;
     return WEFT_OK;
 }
 
-/* Reading goes on at the key frame before `pts`. */
+/* Continues reading at the key frame before `pts`. */
 static weft_status jump(weft_video_reader *r, int64_t pts, bool *done)
 {
     *done = av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) >= 0;
@@ -435,11 +439,11 @@ static weft_status jump(weft_video_reader *r, int64_t pts, bool *done)
     }
     avcodec_flush_buffers(r->decoder);
     begin_reading(r);
-    r->fresh = false; /* also behind the fresh start */
+    r->fresh = false; /* resets again after the restart */
     return WEFT_OK;
 }
 
-/* The largest rectangle of the frame's aspect inside the picture. */
+/* Sets the largest rectangle with the output's aspect inside the source frame. */
 static void cover_crop(const weft_video_info *info, weft_video_options *o)
 {
     const double aspect = (double)o->width / (double)o->height;
@@ -458,16 +462,19 @@ static weft_status check_options(const weft_video_reader *r)
 {
     const weft_video_options *o = &r->options;
     if (o->width < 0 || o->height < 0 || o->width > 32768 || o->height > 32768)
-        return weft_fail(WEFT_E_ARG, "%s: frame size %lld x %lld is outside 1 .. 32768", r->name,
-                         (long long)o->width, (long long)o->height);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = r->name),
+                          "the frame size %" PRId64 " x %" PRId64 " is outside 1 to 32768",
+                          o->width, o->height);
     if (o->format == WEFT_VIDEO_SMALL && (o->width == 0 || o->height == 0))
-        return weft_fail(WEFT_E_ARG, "%s: small frames need a width and a height", r->name);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = r->name),
+                          "small frames need a width and a height");
     if (o->crop_w < 0 || o->crop_h < 0 || o->crop_x < 0 || o->crop_y < 0 ||
         o->crop_x + o->crop_w > r->info.width || o->crop_y + o->crop_h > r->info.height)
-        return weft_fail(WEFT_E_ARG,
-                         "%s: crop %lldx%lld+%lld+%lld is outside the %lld x %lld picture", r->name,
-                         (long long)o->crop_w, (long long)o->crop_h, (long long)o->crop_x,
-                         (long long)o->crop_y, (long long)r->info.width, (long long)r->info.height);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = r->name),
+                          "the crop %" PRId64 "x%" PRId64 "+%" PRId64 "+%" PRId64
+                          " is outside the frame of %" PRId64 " x %" PRId64,
+                          o->crop_w, o->crop_h, o->crop_x, o->crop_y, r->info.width,
+                          r->info.height);
     return WEFT_OK;
 }
 
@@ -481,8 +488,7 @@ static weft_status open_reader(weft_video_reader *r, const weft_video_options *o
     r->start_pts = AV_NOPTS_VALUE;
     r->packet = av_packet_alloc();
     r->frame = av_frame_alloc();
-    if (!r->packet || !r->frame)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    WEFT_TRY(WEFT_ALLOCATED(r->packet && r->frame, "%s", r->name));
     WEFT_TRY(open_input(r));
     bool sure;
     double fps = weft_rate_claimed(r->demux, r->stream, &sure);
@@ -509,17 +515,18 @@ weft_status weft_video_reader_open(const char *path, const weft_video_options *o
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return weft_fail_errno("%s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     if (S_ISDIR(st.st_mode) && access(path, R_OK | X_OK) != 0)
-        return weft_fail_errno("%s: folder", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the folder");
     if (S_ISDIR(st.st_mode))
-        return weft_fail(WEFT_E_ARG, "%s: is a folder, not a video file", path);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = path),
+                          "this is a folder, not a video file");
     if (S_ISREG(st.st_mode) && st.st_size == 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: the file is empty", path);
+        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file is empty");
     weft_video_reader *r = weft_alloc(sizeof *r);
     if (!r || !(r->name = weft_strdup(path))) {
         weft_free(r);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        return weft_no_memory("%s", path);
     }
     weft_status_code status = open_reader(r, options);
     if (status != WEFT_OK) {
@@ -535,11 +542,11 @@ weft_status weft_video_reader_open_memory(const void *bytes, int64_t size, const
                                           weft_video_reader **out)
 {
     if (size <= 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: the file is empty", name);
+        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = name), "the file is empty");
     weft_video_reader *r = weft_alloc(sizeof *r);
     if (!r || !(r->name = weft_strdup(name))) {
         weft_free(r);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+        return weft_no_memory("%s", name);
     }
     r->from_memory = true;
     r->memory = (memory_source){.data = bytes, .bytes = size};
@@ -564,7 +571,7 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
         reset_deadline(r);
         const int error = av_read_frame(r->demux, packet);
         if (error == AVERROR_EXIT)
-            return weft_fail(WEFT_E_IO, "%s: reading stalled", r->name);
+            return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = r->name), "reading stalled");
         if (error == AVERROR(ENOMEM))
             return fail_too_large(r->name, "a packet cannot be read");
         if (error < 0 && error != AVERROR_EOF)
@@ -578,7 +585,7 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
         }
         if (packet->stream_index == r->stream) {
             if (lost || r->lost)
-                packet->flags |= AV_PKT_FLAG_CORRUPT; /* something before it is missing */
+                packet->flags |= AV_PKT_FLAG_CORRUPT; /* preceding data is missing */
             r->lost = false;
             if (packet->flags & AV_PKT_FLAG_CORRUPT)
                 r->errors++;
@@ -589,7 +596,7 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
     }
 }
 
-/* Gives the decoder its next packet; *more is false when everything was given. */
+/* Sends the next packet to the decoder; *more is false after the last packet. */
 static weft_status feed(weft_video_reader *r, bool *more)
 {
     for (;;) {
@@ -616,7 +623,8 @@ static weft_status feed(weft_video_reader *r, bool *more)
             return WEFT_OK;
         r->errors++;
         if (++r->consecutive_errors > 1000)
-            return weft_fail(WEFT_E_FORMAT, "%s: 1000 packets in a row cannot be decoded", r->name);
+            return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = r->name),
+                              "1000 packets in sequence cannot be decoded");
     }
 }
 
@@ -640,9 +648,10 @@ static weft_status decode_frame(weft_video_reader *r, bool *got)
         }
         if (error != AVERROR(EAGAIN)) {
             r->errors++;
-            break_behind(r);
+            break_after(r);
             if (++r->consecutive_errors > 1000)
-                return weft_fail(WEFT_E_FORMAT, "%s: the decoder fails again and again", r->name);
+                return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = r->name),
+                                  "the decoder failed 1000 times in sequence");
             if (!r->draining)
                 continue;
         }
@@ -657,13 +666,13 @@ static weft_status decode_frame(weft_video_reader *r, bool *got)
     return WEFT_OK;
 }
 
-/* Whether the frame in hand is damaged: by itself or by what it was predicted from. */
+/* True if the current frame, or a frame used to predict it, is damaged. */
 static bool is_damaged(weft_video_reader *r)
 {
     const AVFrame *f = r->frame;
     const int64_t time = f->best_effort_timestamp;
     if (complained(&r->decoder_complaints, &r->decoder_heard))
-        break_behind(r);
+        break_after(r);
     r->last_time = time;
     if (f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT)) {
         break_from(r, time);
@@ -671,7 +680,8 @@ static bool is_damaged(weft_video_reader *r)
     }
     if (!r->broken || (time != AV_NOPTS_VALUE && time < r->broken_from))
         return false;
-    /* Damage can make a picture look like a key picture; the container's list is not in it. */
+    /* Damage can make a picture look like a key picture. The container's key flags are not affected
+     * by this damage. */
     r->broken = !f->key_frame || time != r->key_time;
     return r->broken;
 }
@@ -689,8 +699,7 @@ static double frame_seconds(weft_video_reader *r, bool *jump)
             r->start_pts = pts;
         seconds = (double)(pts - r->start_pts) * av_q2d(s->time_base);
     }
-    if (seconds <
-        r->last_seconds - JUMP_SECONDS) { /* another stream was joined: its time begins anew */
+    if (seconds < r->last_seconds - JUMP_SECONDS) { /* a joined stream with its own time base */
         *jump = true;
         seconds = r->last_seconds + tick;
         r->start_pts = pts - (int64_t)llround(seconds / av_q2d(s->time_base));
@@ -721,8 +730,11 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
             continue;
         out.key = r->frame->key_frame;
         weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
-        if (status != WEFT_OK)
-            return weft_fail_context(status, "%s: frame %lld", r->name, (long long)out.index);
+        if (status != WEFT_OK) {
+            char where[32];
+            snprintf(where, sizeof where, "frame %" PRId64, out.index);
+            return weft_error_at(status, WEFT_AT(.file = r->name, .key = where));
+        }
         WEFT_TRY(weft_motion_export(r->frame, &r->info, &r->motion, &r->motion_capacity,
                                     &out.motion_count));
         out.motion = out.motion_count ? r->motion : NULL;
@@ -732,8 +744,8 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
     }
 }
 
-/* Reads all packets for their presentation times. The index serves only when every packet has a
- * time of its own, so that the i-th time is the i-th frame. */
+/* Reads the presentation times of all packets. The index is used only if every packet has a
+ * distinct time, so that the i-th time is the i-th frame. */
 static weft_status build_index(weft_video_reader *r)
 {
     int64_t capacity = 0, count = 0, *times = NULL;
@@ -755,7 +767,7 @@ static weft_status build_index(weft_video_reader *r)
             if (weft_grow((void **)&times, count, &capacity, sizeof *times) != WEFT_OK) {
                 weft_free(times);
                 av_packet_unref(r->packet);
-                return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the frame index", r->name);
+                return weft_no_memory("%s: the frame index", r->name);
             }
             times[count++] = r->packet->pts;
         }
@@ -780,12 +792,13 @@ static int64_t index_of(const weft_video_reader *r, int64_t pts)
     return at ? at - r->index : -1;
 }
 
-/* Reading goes on at the key frame before frame `target` of the index, as far as that can be told;
- * else at the start. */
+/* Continues reading at the key frame before frame `target` of the index. If that position is
+ * unknown, reading continues at the start. */
 static weft_status go_to(weft_video_reader *r, int64_t target)
 {
     if (r->index_usable && target < r->index_count) {
-        /* Two tries: the second starts one second earlier, for leading pictures that refer back. */
+        /* Two attempts: the second starts one second earlier, for leading pictures with earlier
+         * references. */
         for (int64_t back = 0; back < 2; back++) {
             const AVRational tb = r->demux->streams[r->stream]->time_base;
             bool have;
@@ -812,9 +825,9 @@ static weft_status go_to(weft_video_reader *r, int64_t target)
 weft_status weft_video_reader_seek(weft_video_reader *r, int64_t target)
 {
     if (target < 0)
-        return weft_fail(WEFT_E_ARG, "%s: frame %lld: frame numbers start at 0", r->name,
-                         (long long)target);
-    if (target >= r->next_index && target - r->next_index < 32) { /* near: decode on */
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = r->name, WEFT_NUMBER(target)),
+                          "frame %" PRId64 " does not exist; frame numbers start at 0", target);
+    if (target >= r->next_index && target - r->next_index < 32) { /* near: continue decoding */
         r->skip_before = target;
         return WEFT_OK;
     }
@@ -830,7 +843,7 @@ weft_status weft_video_reader_seek_time(weft_video_reader *r, double seconds)
     if (!r->index_usable)
         return open_input(r);
     const double tick = av_q2d(r->demux->streams[r->stream]->time_base);
-    int64_t low = 0, high = r->index_count; /* the first one that is later lies in low .. high */
+    int64_t low = 0, high = r->index_count; /* the first later time is in low .. high */
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         if ((double)(r->index[middle] - r->index[0]) * tick <= seconds)

@@ -39,10 +39,10 @@ static const struct {
                [WEFT_RESAMPLE_BICUBIC] = {bicubic, 2},
                [WEFT_RESAMPLE_BILINEAR] = {bilinear, 1}};
 
-/* Weights are whole numbers of 1/2^BITS, so that every machine sums the same. */
+/* Weights are integers in units of 1/2^BITS, so that sums are identical on every machine. */
 enum { BITS = 22 };
 
-/* The pixels `first`.. of the old line that a new pixel is made of. */
+/* Source pixels, from `first` on, of one output pixel. */
 typedef struct taps {
     int64_t first, count;
     int32_t *weight;
@@ -87,8 +87,7 @@ static weft_status resize_columns(weft_resample filter, const uint8_t *from, int
                                   int64_t h, int64_t channels, uint8_t *to, int64_t to_w)
 {
     taps *t = lay_taps(filter, from_w, to_w);
-    if (!t)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for resizing a picture");
+    WEFT_TRY(WEFT_ALLOCATED(t, "resizing an image"));
     for (int64_t y = 0; y < h; y++)
         for (int64_t x = 0; x < to_w; x++)
             for (int64_t c = 0; c < channels; c++)
@@ -102,8 +101,7 @@ static weft_status resize_rows(weft_resample filter, const uint8_t *from, int64_
                                int64_t row, uint8_t *to, int64_t to_h)
 {
     taps *t = lay_taps(filter, from_h, to_h);
-    if (!t)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for resizing a picture");
+    WEFT_TRY(WEFT_ALLOCATED(t, "resizing an image"));
     for (int64_t y = 0; y < to_h; y++)
         for (int64_t x = 0; x < row; x++)
             to[y * row + x] = mix(&t[y], from + x, row);
@@ -123,9 +121,8 @@ weft_status weft_image_resample(weft_resample filter, const uint8_t *from, int64
     else if (from_w == to_w)
         return resize_rows(filter, from, from_h, row, to, to_h);
     else {
-        uint8_t *between = weft_alloc(from_h * row);
-        if (!between)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for resizing a picture");
+        uint8_t *between;
+        WEFT_TRY(WEFT_NEW(between, from_h * row, "resizing an image"));
         weft_status_code status =
             resize_columns(filter, from, from_w, from_h, channels, between, to_w);
         if (status == WEFT_OK)

@@ -1,5 +1,5 @@
-/* Resizing pictures as the Python tools do that models were trained with: a windowed filter over
- * all pixels that a new one covers, columns first and then rows, 8 bits in between. */
+/* Image resizing that reproduces the Python libraries of model training: a windowed filter over all
+ * source pixels of each output pixel. Columns first, then rows, with 8 bits in between. */
 #ifndef WEFT_VIDEO_RESAMPLE_H
 #define WEFT_VIDEO_RESAMPLE_H
 
@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 typedef enum weft_resample {
-    WEFT_RESAMPLE_LANCZOS,  /* three lobes; what pictures for an autoencoder are resized with */
-    WEFT_RESAMPLE_BICUBIC,  /* a = -0.5; pictures for CLIP */
-    WEFT_RESAMPLE_BILINEAR, /* a triangle */
+    WEFT_RESAMPLE_LANCZOS,  /* three lobes; for autoencoder inputs */
+    WEFT_RESAMPLE_BICUBIC,  /* a = -0.5; for CLIP inputs */
+    WEFT_RESAMPLE_BILINEAR, /* triangle filter */
 } weft_resample;
 
-/* u8 [from_h, from_w, channels] -> [to_h, to_w, channels], channels 1 to 4. A side that stays is
- * copied. */
+/* Resizes u8 [from_h, from_w, channels] to [to_h, to_w, channels], channels 1 to 4. A side of
+ * unchanged length is copied. */
 weft_status weft_image_resample(weft_resample filter, const uint8_t *from, int64_t from_w,
                                 int64_t from_h, int64_t channels, uint8_t *to, int64_t to_w,
                                 int64_t to_h);

@@ -2,7 +2,8 @@
 
 #include "base/memory.h"
 #include "video/pixels.h"
-#include "video/reader_inside.h"
+#include "video/reader_internal.h"
+#include "video/vectors.h"
 
 #include <libavcodec/avcodec.h>
 #include <pthread.h>
@@ -10,26 +11,26 @@
 #include <string.h>
 
 enum { CHUNK_PACKETS = 600, HISTORY = 64, THREADS = 64 };
-static const int64_t chunk_bytes = 8 << 20; /* that a worker reads ahead */
-/* Pictures wait where looking at them is slower than decoding. So much is kept for the part that is
- * told now; parts behind it, which are decoded ahead, have the rest of WEFT_SCAN_WAITING. */
-static const int64_t told_bytes = WEFT_SCAN_WAITING / 4;
+static const int64_t chunk_bytes = 8 << 20; /* bytes that a worker reads ahead */
+/* Frames wait when the visitor is slower than the decoders. These bytes are reserved for the part
+ * being delivered; parts decoded ahead share the rest of WEFT_SCAN_WAITING. */
+static const int64_t head_bytes = WEFT_SCAN_WAITING / 4;
 
-typedef struct picture {
-    struct picture *next; /* ascending by time */
+typedef struct scan_frame {
+    struct scan_frame *next; /* ascending by time */
     int64_t pts;
-    int64_t from_pts; /* of the nearest earlier picture when this one was decoded */
+    int64_t from_pts; /* time of the nearest earlier decoded picture when this one was decoded */
     bool left_out, complete, key;
-    const uint8_t *data; /* the decoder's, to know it again */
+    const uint8_t *data; /* decoder's buffer, identifies the picture */
     int width, height;
     weft_motion *motion;
     int64_t motion_capacity, motion_count;
-    uint8_t pixels[]; /* three planes small, three planes large; none if left out */
-} picture;
+    uint8_t pixels[]; /* three small planes, three large planes; none if skipped */
+} scan_frame;
 
-/* What lies between two IDR pictures, on its way from the worker to the caller. */
+/* Frames between two IDR pictures, passed from a worker to the caller. */
 typedef struct part {
-    picture *first, *last;
+    scan_frame *first, *last;
     int64_t bytes;
     bool done;
 } part;
@@ -41,24 +42,24 @@ typedef struct scan {
     weft_video_reader *reader;
     const AVStream *stream;
     int64_t small_plane, large_plane; /* bytes */
-    int64_t longest_way; /* in time, between two pictures between which some may be left out */
-    /* Under the lock. Part p lies in ring[p % ring_size]. */
+    int64_t longest_gap; /* maximum time between two frames with skipped frames between */
+    /* Guarded by the lock. Part p is ring[p % ring_size]. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     part ring[2 * THREADS + 2];
-    int64_t ring_size, begun, head; /* parts begun; the one that is told now */
-    int64_t queued, most_queued;    /* bytes of pictures of all parts, now and at most */
+    int64_t ring_size, begun, head; /* parts begun; part being delivered */
+    int64_t queued, most_queued;    /* bytes of waiting frames of all parts, now and peak */
     bool reading, all_read, unusual;
-    atomic_bool stop; /* set under the lock, looked at without */
+    atomic_bool stop; /* set under the lock, read without it */
     weft_status_code status;
-    char message[1024];
-    /* Of the worker that reads. */
+    weft_error_copy *error; /* details of `status` */
+    /* Used by the reading worker only. */
     AVPacket *pending; /* first packet of the next part */
     int64_t greatest_pts, last_dts, part_pts;
-    int parameters; /* whether every part brings its parameter sets: -1 not known yet */
-    /* Of the caller. */
-    picture *before;              /* the last decoded one that was told */
-    picture *waiting, **wait_end; /* left out, until the one behind them comes */
+    int parameters; /* every part has its own parameter sets; -1: unknown */
+    /* Used by the caller only. */
+    scan_frame *before;              /* last delivered decoded frame */
+    scan_frame *waiting, **wait_end; /* skipped frames, until the next decoded frame arrives */
     int64_t index, start_pts, decoded;
     double last_seconds;
     int64_t history_pts[HISTORY];
@@ -70,16 +71,16 @@ typedef struct worker {
     scan *s;
     pthread_t thread;
     AVCodecContext *decoder;
-    AVFrame *frame, *latest; /* an output; what was decoded last, as the decoder keeps it */
+    AVFrame *frame, *latest; /* output frame; last decoded frame, as the decoder stores it */
     int captured;            /* pictures begun by the current packet */
     weft_converter *small, *large;
     AVPacket *packet[CHUNK_PACKETS];
     int packets;
     int64_t part;
-    picture *list; /* not given yet, ascending by time */
-    picture *last; /* pixels of the decoded one given last */
+    scan_frame *list; /* not delivered yet, ascending by time */
+    scan_frame *last; /* pixels of the last delivered decoded frame */
     bool has_last;
-    int64_t asked_before, asked_after; /* the last question and its answer */
+    int64_t asked_before, asked_after; /* last call of `alike` and its result */
     bool alike;
 } worker;
 
@@ -90,14 +91,14 @@ static void stop_scan(scan *s, weft_status_code status)
     pthread_mutex_lock(&s->lock);
     if (!s->stop && status != WEFT_OK) {
         s->status = status;
-        snprintf(s->message, sizeof s->message, "%s", weft_error_message());
+        s->error = weft_error_save();
     }
     s->stop = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The stream is not what this way of reading is for. */
+/* Stops the parallel scan: the stream is unsuitable for this method. */
 static bool unusual(scan *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -110,24 +111,22 @@ static bool unusual(scan *s)
 
 static bool too_large(scan *s)
 {
-    stop_scan(s, weft_fail(WEFT_E_TOO_LARGE,
-                           "%s: a packet cannot be decoded: the file asks FFmpeg for more memory "
-                           "than this process can have; it is damaged, or too large for this "
-                           "machine",
-                           s->name));
+    stop_scan(s, weft_error(WEFT_MSG_FILE_TOO_LARGE, WEFT_AT(.file = s->name),
+                            "a packet cannot be decoded: the file requires more memory than this "
+                            "process can have; it is damaged, or too large for this machine"));
     return false;
 }
 
 static bool out_of_memory(scan *s)
 {
-    stop_scan(s, weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name));
+    stop_scan(s, weft_no_memory("%s", s->name));
     return false;
 }
 
 /* ---- Packets ------------------------------------------------------------------------------- */
 
 /* Looks at the NAL units up to the first slice. False: not understood. */
-static bool look_at(const scan *s, const AVPacket *packet, bool *idr, bool *parameters)
+static bool parse_nal_units(const scan *s, const AVPacket *packet, bool *idr, bool *parameters)
 {
     const AVCodecParameters *par = s->stream->codecpar;
     const bool prefixed = par->extradata_size > 4 && par->extradata[0] == 1;
@@ -161,8 +160,9 @@ static bool look_at(const scan *s, const AVPacket *packet, bool *idr, bool *para
     return false;
 }
 
-/* Reads on in the part; *complete when the packet after it was seen. Each part must be decodable on
- * its own, show after all parts before it, and every packet must tell when it is shown. */
+/* Reads more packets of the part. *complete is set when the packet after the part was read. Each
+ * part must be decodable separately and be shown after all earlier parts; every packet must have a
+ * presentation time. */
 static bool read_chunk(worker *w, bool first, bool *complete)
 {
     scan *s = w->s;
@@ -184,8 +184,8 @@ static bool read_chunk(worker *w, bool first, bool *complete)
                        (weft_video_reader_errors(s->reader) == 0 || unusual(s));
             }
         }
-        if (!look_at(s, p, &idr, &parameters) || p->pts == AV_NOPTS_VALUE || p->pts < p->dts ||
-            (p->flags & (AV_PKT_FLAG_CORRUPT | AV_PKT_FLAG_DISCARD)) ||
+        if (!parse_nal_units(s, p, &idr, &parameters) || p->pts == AV_NOPTS_VALUE ||
+            p->pts < p->dts || (p->flags & (AV_PKT_FLAG_CORRUPT | AV_PKT_FLAG_DISCARD)) ||
             av_packet_get_side_data(p, AV_PKT_DATA_NEW_EXTRADATA, NULL)) {
             av_packet_free(&p);
             return unusual(s);
@@ -200,8 +200,8 @@ static bool read_chunk(worker *w, bool first, bool *complete)
         bytes += p->size;
         if (s->parameters < 0)
             s->parameters = parameters;
-        /* Matroska does not tell when the first packets are decoded; AV_NOPTS_VALUE is the least
-         * number. */
+        /* Matroska has no decoding times for the first packets. AV_NOPTS_VALUE is the smallest
+         * integer. */
         if ((p->dts <= s->last_dts && s->last_dts != AV_NOPTS_VALUE) ||
             (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= s->part_pts) ||
             parameters != (begins && s->parameters))
@@ -216,9 +216,8 @@ static bool read_chunk(worker *w, bool first, bool *complete)
 
 /* ---- Decoding a part ----------------------------------------------------------------------- */
 
-/* The decoder's pictures are looked at as soon as they are decoded, long before it gives them out
- * in order. */
-static int keep_picture(AVCodecContext *decoder, AVFrame *frame, int flags)
+/* Captures each picture as soon as it is decoded, long before the decoder outputs it in order. */
+static int capture_frame(AVCodecContext *decoder, AVFrame *frame, int flags)
 {
     worker *w = decoder->opaque;
     int error = avcodec_default_get_buffer2(decoder, frame, flags);
@@ -241,18 +240,18 @@ static weft_status open_worker(worker *w)
     w->last = weft_alloc((int64_t)sizeof *w->last + 3 * s->small_plane);
     if (!w->decoder || !w->frame || !w->latest || !w->last ||
         avcodec_parameters_to_context(w->decoder, s->stream->codecpar) < 0)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name);
+        return weft_no_memory("%s", s->name);
     AVCodecContext *d = w->decoder;
     d->opaque = w;
-    d->get_buffer2 = keep_picture;
+    d->get_buffer2 = capture_frame;
     d->pkt_timebase = s->stream->time_base;
-    d->thread_count =
-        1; /* keep_picture sees a picture whole because the decoder has no thread of its own */
+    d->thread_count = 1; /* one thread, so that capture_frame sees complete pictures */
     d->thread_type = FF_THREAD_SLICE;
     d->skip_loop_filter = AVDISCARD_ALL;
     d->flags2 |= AV_CODEC_FLAG2_FAST | (s->options->motion_vectors ? AV_CODEC_FLAG2_EXPORT_MVS : 0);
     if (avcodec_open2(d, codec, NULL) < 0)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: the decoder does not start", s->name);
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_AT(.file = s->name),
+                          "the decoder does not start");
     weft_video_options o = {
         .format = WEFT_VIDEO_SMALL, .width = s->options->width, .height = s->options->height};
     WEFT_TRY(weft_converter_create(&o, info->rotation, info->width, info->height, &w->small));
@@ -263,10 +262,10 @@ static weft_status open_worker(worker *w)
     return weft_converter_create(&o, info->rotation, info->width, info->height, &w->large);
 }
 
-static void free_pictures(picture *list)
+static void free_frames(scan_frame *list)
 {
     while (list) {
-        picture *next = list->next;
+        scan_frame *next = list->next;
         weft_free(list->motion);
         weft_free(list);
         list = next;
@@ -282,11 +281,11 @@ static void free_worker(worker *w)
     av_frame_free(&w->latest);
     weft_converter_free(w->small);
     weft_converter_free(w->large);
-    free_pictures(w->list);
+    free_frames(w->list);
     weft_free(w->last);
 }
 
-/* `pixels` as a frame of three planes, one behind the other. */
+/* View of `pixels` as a frame of three contiguous planes. */
 static weft_video_frame view(const uint8_t *pixels, int64_t width, int64_t height)
 {
     weft_video_frame f = {.width = width, .height = height};
@@ -297,7 +296,7 @@ static weft_video_frame view(const uint8_t *pixels, int64_t width, int64_t heigh
     return f;
 }
 
-static weft_video_frame small_view(const scan *s, const picture *p)
+static weft_video_frame small_view(const scan *s, const scan_frame *p)
 {
     return view(p->pixels, s->options->width, s->options->height);
 }
@@ -309,33 +308,33 @@ static void copy_planes(const weft_video_frame *from, uint8_t *to)
             memcpy(to, from->plane[p] + y * from->stride[p], (size_t)from->width);
 }
 
-static int64_t picture_bytes(const scan *s)
+static int64_t frame_bytes(const scan *s)
 {
     return 3 * (s->small_plane + s->large_plane);
 }
 
-/* Of a picture in the queue: what is left out is not counted, vectors are. */
-static int64_t waiting_bytes(const scan *s, const picture *p)
+/* Bytes of a frame in the queue. Skipped frames have no pixels; motion vectors are counted. */
+static int64_t waiting_bytes(const scan *s, const scan_frame *p)
 {
-    return p->left_out ? 0 : picture_bytes(s) + p->motion_capacity * (int64_t)sizeof *p->motion;
+    return p->left_out ? 0 : frame_bytes(s) + p->motion_capacity * (int64_t)sizeof *p->motion;
 }
 
-/* Whether a picture of part `index` may join those that wait; at least one always may in the part
- * that is told now, so that the scan goes on. Under the lock. */
-static bool has_room(const scan *s, int64_t index, int64_t bytes)
+/* True if a frame of part `index` fits in the queue. The part being delivered may always queue one
+ * frame, so that the scan progresses. Requires the lock. */
+static bool fits_queue(const scan *s, int64_t index, int64_t bytes)
 {
-    const int64_t told = s->ring[s->head % s->ring_size].bytes;
+    const int64_t head_queued = s->ring[s->head % s->ring_size].bytes;
     if (index == s->head)
-        return told == 0 || told + bytes <= told_bytes;
-    return s->queued + bytes <= WEFT_SCAN_WAITING - told_bytes;
+        return head_queued == 0 || head_queued + bytes <= head_bytes;
+    return s->queued + bytes <= WEFT_SCAN_WAITING - head_bytes;
 }
 
-/* Hands the oldest pictures on that are complete and that nothing still to come can precede. */
+/* Delivers the oldest frames that are complete and that no later frame can precede. */
 static void give_until(worker *w, int64_t pts)
 {
     scan *s = w->s;
     while (w->list && w->list->pts <= pts && (w->list->left_out || w->list->complete)) {
-        picture *p = w->list;
+        scan_frame *p = w->list;
         w->list = p->next;
         p->next = NULL;
         if (!p->left_out) {
@@ -346,7 +345,7 @@ static void give_until(worker *w, int64_t pts)
         const int64_t bytes = waiting_bytes(s, p);
         pthread_mutex_lock(&s->lock);
         part *to = &s->ring[w->part % s->ring_size];
-        while (!s->stop && !has_room(s, w->part, bytes))
+        while (!s->stop && !fits_queue(s, w->part, bytes))
             pthread_cond_wait(&s->changed, &s->lock);
         if (to->last)
             to->last->next = p;
@@ -361,7 +360,7 @@ static void give_until(worker *w, int64_t pts)
     }
 }
 
-/* Takes what the decoder gives out. */
+/* Receives the decoder's output frames. */
 static bool take_outputs(worker *w, bool at_end)
 {
     scan *s = w->s;
@@ -372,7 +371,7 @@ static bool take_outputs(worker *w, bool at_end)
         if (error < 0)
             return unusual(s);
         const AVFrame *f = w->frame;
-        picture *p = w->list;
+        scan_frame *p = w->list;
         while (p && p->pts != f->pts)
             p = p->next;
         if (!p || p->left_out || p->complete || p->data != f->data[0] || p->width != f->width ||
@@ -392,7 +391,7 @@ static bool take_outputs(worker *w, bool at_end)
     }
 }
 
-static bool decode_picture(worker *w, const AVPacket *packet, picture *p)
+static bool decode_frame(worker *w, const AVPacket *packet, scan_frame *p)
 {
     scan *s = w->s;
     w->captured = 0;
@@ -404,7 +403,7 @@ static bool decode_picture(worker *w, const AVPacket *packet, picture *p)
     AVFrame *f = w->latest;
     if (w->captured < 1 || f->pts != p->pts)
         return unusual(s);
-    f->width = w->decoder->width; /* what is shown of the coded size */
+    f->width = w->decoder->width; /* visible part of the coded size */
     f->height = w->decoder->height;
     p->data = f->data[0];
     p->width = f->width;
@@ -421,20 +420,21 @@ static bool decode_picture(worker *w, const AVPacket *packet, picture *p)
     return take_outputs(w, false);
 }
 
-/* The decoded pictures nearest in time on both sides; NULL: none. */
-static void neighbours(const worker *w, int64_t pts, const picture **before, const picture **after)
+/* Finds the decoded frames nearest in time on both sides; NULL: none. */
+static void neighbours(const worker *w, int64_t pts, const scan_frame **before,
+                       const scan_frame **after)
 {
     *before = w->has_last ? w->last : NULL;
     *after = NULL;
-    for (const picture *p = w->list; p && !*after; p = p->next)
+    for (const scan_frame *p = w->list; p && !*after; p = p->next)
         if (!p->left_out)
             *(p->pts < pts ? before : after) = p;
 }
 
-static bool may_leave_out(worker *w, const picture *before, const picture *after)
+static bool may_leave_out(worker *w, const scan_frame *before, const scan_frame *after)
 {
     const scan *s = w->s;
-    if (!before || !after || after->pts - before->pts > s->longest_way)
+    if (!before || !after || after->pts - before->pts > s->longest_gap)
         return false;
     if (w->asked_before != before->pts || w->asked_after != after->pts) {
         const weft_video_frame a = small_view(s, before), b = small_view(s, after);
@@ -448,16 +448,16 @@ static bool may_leave_out(worker *w, const picture *before, const picture *after
 static bool take_packet(worker *w, const AVPacket *packet)
 {
     scan *s = w->s;
-    const picture *before, *after;
+    const scan_frame *before, *after;
     neighbours(w, packet->pts, &before, &after);
     const bool left_out = may_leave_out(w, before, after);
-    picture *p = weft_alloc((int64_t)sizeof *p + (left_out ? 0 : picture_bytes(s)));
+    scan_frame *p = weft_alloc((int64_t)sizeof *p + (left_out ? 0 : frame_bytes(s)));
     if (!p)
         return out_of_memory(s);
     p->pts = packet->pts;
     p->from_pts = before ? before->pts : packet->pts;
     p->left_out = left_out;
-    picture **at = &w->list;
+    scan_frame **at = &w->list;
     while (*at && (*at)->pts < p->pts)
         at = &(*at)->next;
     const bool twice = (*at && (*at)->pts == p->pts) || (w->has_last && p->pts <= w->last->pts);
@@ -465,7 +465,7 @@ static bool take_packet(worker *w, const AVPacket *packet)
     *at = p;
     if (twice)
         return unusual(s);
-    if (!left_out && !decode_picture(w, packet, p))
+    if (!left_out && !decode_frame(w, packet, p))
         return false;
     give_until(w, packet->dts);
     return true;
@@ -536,7 +536,8 @@ static void *work(void *argument)
 
 /* ---- Telling the frames in order ----------------------------------------------------------- */
 
-static weft_status tell(scan *s, const picture *p, const picture *shown, const uint8_t *pixels)
+static weft_status emit_frame(scan *s, const scan_frame *p, const scan_frame *motion_from,
+                              const uint8_t *pixels)
 {
     const weft_scan_options *o = s->options;
     weft_video_frame f = view(pixels, o->width, o->height), large = {0};
@@ -547,8 +548,8 @@ static weft_status tell(scan *s, const picture *p, const picture *shown, const u
     f.seconds = s->last_seconds = (double)(p->pts - s->start_pts) * av_q2d(s->stream->time_base);
     f.mixed = p->left_out;
     f.key = p->key;
-    f.motion = shown->motion_count ? shown->motion : NULL;
-    f.motion_count = shown->motion_count;
+    f.motion = motion_from->motion_count ? motion_from->motion : NULL;
+    f.motion_count = motion_from->motion_count;
     if (s->large_plane) {
         large = view(pixels + 3 * s->small_plane, o->large_width, o->large_height);
         large.index = f.index;
@@ -561,8 +562,9 @@ static weft_status tell(scan *s, const picture *p, const picture *shown, const u
     return s->visitor->frame(s->visitor->user, &f, s->large_plane ? &large : NULL);
 }
 
-/* Vectors tell the way from the nearest picture before; frames between have their share of it. */
-static void share_motion(const scan *s, picture *p, int64_t between)
+/* Motion vectors span the interval since the nearest earlier decoded picture. Divides the vectors
+ * by the number of frames in the interval. */
+static void share_motion(const scan *s, scan_frame *p, int64_t between)
 {
     const int64_t own = s->index + between;
     int64_t from = own - 1;
@@ -576,38 +578,38 @@ static void share_motion(const scan *s, picture *p, int64_t between)
     }
 }
 
-static weft_status tell_with_waiting(scan *s, picture *p)
+static weft_status emit_with_waiting(scan *s, scan_frame *p)
 {
     weft_status_code status = WEFT_OK;
-    const int64_t bytes = picture_bytes(s);
+    const int64_t bytes = frame_bytes(s);
     int64_t between = 0;
-    for (const picture *m = s->waiting; m; m = m->next)
+    for (const scan_frame *m = s->waiting; m; m = m->next)
         between++;
     share_motion(s, p, between);
-    for (const picture *m = s->waiting; m && status == WEFT_OK; m = m->next) {
+    for (const scan_frame *m = s->waiting; m && status == WEFT_OK; m = m->next) {
         const uint8_t *a = s->before->pixels, *b = p->pixels;
         const int64_t whole = p->pts - s->before->pts;
         const uint32_t wb = (uint32_t)((256 * (m->pts - s->before->pts) + whole / 2) / whole),
                        wa = 256 - wb;
         for (int64_t i = 0; i < bytes; i++)
             s->mixture[i] = (uint8_t)((wa * a[i] + wb * b[i] + 128) >> 8);
-        status = tell(s, m, p, s->mixture);
+        status = emit_frame(s, m, p, s->mixture);
     }
-    free_pictures(s->waiting);
+    free_frames(s->waiting);
     s->waiting = NULL;
     s->wait_end = &s->waiting;
     if (status == WEFT_OK)
-        status = tell(s, p, p, p->pixels);
-    free_pictures(s->before);
+        status = emit_frame(s, p, p, p->pixels);
+    free_frames(s->before);
     s->before = p;
     s->decoded++;
     return status;
 }
 
-/* The next picture in order; NULL: the end, or a stop. */
-static picture *next_picture(scan *s)
+/* Next frame in order; NULL: the end, or a stop. */
+static scan_frame *next_frame(scan *s)
 {
-    picture *p = NULL;
+    scan_frame *p = NULL;
     pthread_mutex_lock(&s->lock);
     while (!s->stop && !p && !(s->all_read && s->head == s->begun)) {
         part *from = &s->ring[s->head % s->ring_size];
@@ -633,16 +635,16 @@ static picture *next_picture(scan *s)
     return p;
 }
 
-static void tell_all(scan *s)
+static void emit_all(scan *s)
 {
-    picture *p;
-    while ((p = next_picture(s))) {
+    scan_frame *p;
+    while ((p = next_frame(s))) {
         if (p->left_out) {
             *s->wait_end = p;
             s->wait_end = &p->next;
             continue;
         }
-        const weft_status_code status = tell_with_waiting(s, p);
+        const weft_status_code status = emit_with_waiting(s, p);
         if (status != WEFT_OK) {
             stop_scan(s, status);
             return;
@@ -650,19 +652,19 @@ static void tell_all(scan *s)
     }
 }
 
-/* By parts. *unusual: it must be done by the reader. */
+/* Scans in parallel by parts. *must_read: the stream is unsuitable; the reader must decode it. */
 static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
 {
     const weft_video_info *info = weft_video_reader_info(s->reader);
     int threads = s->options->threads < 1         ? 1
                   : s->options->threads > THREADS ? THREADS
                                                   : s->options->threads;
-    worker *w = weft_alloc(threads * (int64_t)sizeof *w);
-    s->mixture = weft_alloc(picture_bytes(s));
+    worker *w = weft_calloc(threads, sizeof *w);
+    s->mixture = weft_alloc(frame_bytes(s));
     if (!w || !s->mixture) {
         weft_free(w);
         weft_free(s->mixture);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name);
+        return weft_no_memory("%s", s->name);
     }
     s->ring_size = 2 * threads + 2;
     s->wait_end = &s->waiting;
@@ -679,24 +681,25 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
             break;
     }
     if (status == WEFT_OK && running == 0)
-        status = weft_fail(WEFT_E_MEMORY, "%s: no thread can be started", s->name);
+        status = weft_no_memory("%s: a thread", s->name);
     if (status == WEFT_OK)
-        tell_all(s);
+        emit_all(s);
     stop_scan(s, WEFT_OK);
     for (int k = 0; k < running; k++)
         pthread_join(w[k].thread, NULL);
     if (status == WEFT_OK && s->status != WEFT_OK)
-        status = weft_fail(s->status, "%s", s->message);
+        status = weft_error_restore(s->error);
     *must_read = s->unusual;
     *out = (weft_scan_result){.frames = s->index,
                               .decoded = s->decoded,
                               .most_waiting = s->most_queued,
                               .truncated = weft_video_ended_early(info, s->last_seconds, false)};
     for (int64_t k = 0; k < s->ring_size; k++)
-        free_pictures(s->ring[k].first);
-    free_pictures(s->before);
-    free_pictures(s->waiting);
+        free_frames(s->ring[k].first);
+    free_frames(s->before);
+    free_frames(s->waiting);
     av_packet_free(&s->pending);
+    weft_free(s->error);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     weft_free(s->mixture);
@@ -704,7 +707,7 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     return status;
 }
 
-/* ---- The reader's way ---------------------------------------------------------------------- */
+/* ---- Scan by the video reader -------------------------------------------------------------- */
 
 static weft_status scan_frames(weft_video_reader *reader, const weft_scan_options *options,
                                const weft_scan_visitor *visitor, weft_scan_result *out)
@@ -756,7 +759,7 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
         scan *s = weft_alloc(sizeof *s);
         if (!s) {
             weft_video_reader_close(reader);
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+            return weft_no_memory("%s", path);
         }
         s->name = path;
         s->options = options;
@@ -767,7 +770,7 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
         s->large_plane = options->large_width * options->large_height;
         const double fps = weft_video_reader_info(reader)->fps;
         if (options->leave_out > 0 && fps > 0)
-            s->longest_way = (int64_t)(((double)options->leave_out + 1.25) /
+            s->longest_gap = (int64_t)(((double)options->leave_out + 1.25) /
                                        (fps * av_q2d(s->stream->time_base)));
         status = scan_parts(s, out, &must_read);
         by_parts = true;
@@ -776,8 +779,8 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
     if (status == WEFT_OK && must_read) {
         weft_video_reader_close(reader);
         reader = NULL;
-        /* H.264 that is unusual is damaged, as a rule, and a decoder with several pictures in work
-         * now and then loses the mark of those that it patched up */
+        /* Irregular H.264 is usually damaged. A decoder with several pictures in flight sometimes
+         * loses the damage flag of concealed ones. */
         o.threads = by_parts ? 1 : options->threads;
         status = weft_video_reader_open(path, &o, &reader);
         if (status == WEFT_OK)

@@ -1,33 +1,33 @@
-/* One pass over footage for analysis: every frame in order, at small sizes, on several threads, and
- * of H.264 without decoding what its neighbours tell.
+/* One pass over a video for analysis: every frame in order, at small sizes, on several threads.
+ * H.264 pictures that resemble their neighbours are interpolated and not decoded.
  *
  *   presentation   P0  b1  B2  b3  P4        decoding order   P0 P4 B2 b1 b3
  *                   \_____alike?___/
  *
- * A picture that lies between two that were decoded before it (a B picture) is left out when the
- * caller says that these two are alike; the frame is then a mixture of the two by its time, and
- * marked so. Otherwise it is decoded, and the question is asked again for the shorter ways on both
- * sides of it. A later P picture that refers to a picture that was left out sees the one decoded
- * before it instead, which is alike.
+ * A B picture is between two pictures that were decoded before it. The scan skips the B picture
+ * if the callback `alike` accepts these two. The frame is then a mixture of the two, weighted by
+ * its time and marked as mixed. Otherwise the picture is decoded, and `alike` is called for the
+ * shorter intervals on both sides of it. A later P picture that refers to a skipped picture uses
+ * the similar picture decoded before it.
  *
- * The stream is cut at its IDR pictures, where decoding begins afresh; each part is decoded by one
- * thread. So the frames are a function of the file, whatever the number of threads. Streams of
- * other codecs and H.264 in which something is unusual (damage, missing times, interlaced pictures)
- * are decoded whole by the reader, damaged H.264 on one thread. */
+ * The stream is split at its IDR pictures, which do not depend on earlier pictures. One thread
+ * decodes each part, so the frames depend only on the file, not on the number of threads. The
+ * reader decodes every frame of other codecs and of irregular H.264 (damage, missing times,
+ * interlaced pictures); damaged H.264 on one thread. */
 #ifndef WEFT_VIDEO_SCAN_H
 #define WEFT_VIDEO_SCAN_H
 
 #include "video/reader.h"
 
-/* Bytes of decoded pictures that wait for the visitor, at most, whatever the number of threads and
- * the length of the video (but one picture, if that is larger). */
+/* Maximum bytes of decoded frames that wait for the visitor, for any number of threads and any
+ * video length. One frame may exceed the limit. */
 enum { WEFT_SCAN_WAITING = 8 << 20 };
 
 typedef struct weft_scan_options {
-    int64_t width, height;             /* of the frames, WEFT_VIDEO_SMALL */
-    int64_t large_width, large_height; /* of a second form of each frame; 0: none */
+    int64_t width, height;             /* size of WEFT_VIDEO_SMALL frames */
+    int64_t large_width, large_height; /* size of a second form of each frame; 0: none */
     int threads;                       /* 0: 1 */
-    /* frames in a row that may be left out, at most; 0: every frame is decoded */
+    /* maximum consecutive skipped frames; 0: every frame is decoded */
     int64_t leave_out;
     bool motion_vectors;
     double stall_seconds; /* 0: 30 */
@@ -35,16 +35,16 @@ typedef struct weft_scan_options {
 
 typedef struct weft_scan_visitor {
     void *user;
-    /* The pass begins. It may begin again, when something unusual is met: what was told before is
-     * void. */
+    /* Called when the pass begins. If the stream proves irregular, the pass restarts and calls
+     * begin again; the visitor discards all earlier frames. */
     weft_status_code (*begin)(void *user, const weft_video_info *info);
-    /* The next frame; `large` is NULL unless asked for. Borrowed until the return. Motion vectors
-     * of H.264 are per frame: divided by the number of frames to the picture before that was
-     * decoded earlier. */
+    /* Called with the next frame; `large` is NULL without a second size. Frames are borrowed until
+     * the return. H.264 motion vectors are per frame: divided by the number of frames since the
+     * picture decoded earlier. */
     weft_status_code (*frame)(void *user, const weft_video_frame *frame,
                               const weft_video_frame *large);
-    /* Whether what lies between the two may be mixed of them: a function of its arguments alone,
-     * called on any thread. */
+    /* True if the frames between `before` and `after` may be interpolated. Depends only on its
+     * arguments; called on any thread. */
     bool (*alike)(const void *settings, const weft_video_frame *before,
                   const weft_video_frame *after);
     const void *settings;
@@ -52,14 +52,14 @@ typedef struct weft_scan_visitor {
 
 typedef struct weft_scan_result {
     int64_t frames;
-    int64_t decoded;      /* of them; the rest was mixed */
-    int64_t most_waiting; /* bytes of pictures that waited at once; at most WEFT_SCAN_WAITING */
+    int64_t decoded;      /* frames decoded; the rest are mixed */
+    int64_t most_waiting; /* peak bytes of waiting frames, at most WEFT_SCAN_WAITING */
     int64_t errors;       /* as weft_video_reader_errors */
     bool truncated;       /* as weft_video_reader_truncated */
 } weft_scan_result;
 
-/* Ends early with the status of a callback that fails. Errors as in weft_video_reader_open and
- * _next. */
+/* Scans a file. Stops with the status of a callback that fails. Errors as in weft_video_reader_open
+ * and _next. */
 weft_status weft_video_scan(const char *path, const weft_scan_options *options,
                             const weft_scan_visitor *visitor, weft_scan_result *out);
 

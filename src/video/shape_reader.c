@@ -1,4 +1,6 @@
-/* Reading the colour, shape and direction of the one moving object of a video. */
+/* Shape reader: finds the colour, shape and direction of the one moving object of a video. */
+#include "video/shape_reader.h"
+
 #include "base/memory.h"
 #include "video/shapes.h"
 
@@ -53,7 +55,7 @@ static bool solve3(double m[3][4])
     return true;
 }
 
-/* Whether pixel i lies in the rim, a sixteenth of the picture, which an object seldom reaches. */
+/* True if pixel i is in the rim, a sixteenth of the frame, which an object seldom reaches. */
 static bool in_rim(const analysis *a, int64_t i)
 {
     const int64_t x = i % a->width, y = i / a->width;
@@ -61,10 +63,10 @@ static bool in_rim(const analysis *a, int64_t i)
     return x < wide || y < high || x >= a->width - wide || y >= a->height - high;
 }
 
-/* A plane a + b x + c y per channel, by least squares with weights 1 / (1 + (d / s)^4), iterated:
- * the object is an outlier of the background. The first round sees the rim only, so that a large
- * object does not draw the plane to itself. Leaves the colour distance in a->distance and returns
- * its scale on the background. */
+/* Fits a plane a + b x + c y per channel, by iterated least squares with weights 1 / (1 + (d /
+ * s)^4): the object is an outlier of the background. The first iteration uses the rim only, so that
+ * a large object does not bias the plane. Sets a->distance to the colour distance and returns its
+ * scale on the background. */
 static double fit_background(analysis *a, const uint8_t *rgb)
 {
     const int64_t w = a->width, h = a->height, n = w * h;
@@ -148,7 +150,7 @@ static double keep_largest(analysis *a, float level, float top)
     return best_sum;
 }
 
-/* The distance that the strongest two percent of pixels exceed: the object's contrast. */
+/* Contrast of the object: the distance that the strongest two percent of pixels exceed. */
 static float contrast(const analysis *a)
 {
     int64_t histogram[512] = {0}, n = a->width * a->height, above = 0;
@@ -177,7 +179,7 @@ static void find_object(analysis *a, const uint8_t *rgb, int64_t t)
         sum += m;
         sx += m * ((double)(i % w) + 0.5);
         sy += m * ((double)(i / w) + 0.5);
-        if (m > 0.8) { /* the core shows the colour unmixed */
+        if (m > 0.8) { /* the core has the unmixed colour */
             for (int c = 0; c < 3; c++)
                 a->colour[c] += rgb[i * 3 + c];
             a->colour_weight++;
@@ -188,8 +190,8 @@ static void find_object(analysis *a, const uint8_t *rgb, int64_t t)
     a->weight[t] = sum;
     a->cx[t] = sx / sum;
     a->cy[t] = sy / sum;
-    /* The mask around its centroid, scaled to equal area, adds to the mean outline: noise averages
-     * out, the outline stays. */
+    /* Adds the mask around its centroid, scaled to equal area, to the mean outline. Noise averages
+     * out. */
     const double pixels = sqrt(sum) / 14; /* source pixels per template pixel */
     for (int v = 0; v < TEMPLATE; v++)
         for (int u = 0; u < TEMPLATE; u++) {
@@ -227,8 +229,8 @@ static void colour_words(const analysis *a, weft_shape_reading *out)
             second = d;
         }
     }
-    const double ahead = (second - best) / (second + best + 1e-9);
-    out->colour_confidence = ahead * fmin(1, chroma / 40);
+    const double margin = (second - best) / (second + best + 1e-9);
+    out->colour_confidence = margin * fmin(1, chroma / 40);
 }
 
 /* A straight line through the centroids, weighted by mask area; two rounds, the second without the
@@ -272,7 +274,7 @@ static void direction_words(analysis *a, weft_shape_reading *out)
     const double ax = fabs(slope[0]), ay = fabs(slope[1]);
     out->words.direction = ax > ay ? (slope[0] < 0 ? 0 : 1) : (slope[1] < 0 ? 2 : 3);
     out->speed = sqrt(ax * ax + ay * ay);
-    /* A whole travel below a twentieth of the picture is no motion. */
+    /* A total path below a twentieth of the frame width counts as no motion. */
     const double travel = fmax(ax, ay) * (double)(a->frames - 1) / (double)a->width;
     out->direction_confidence = fabs(ax - ay) / (ax + ay + 1e-9) * fmin(1, travel / 0.05);
 }
@@ -300,7 +302,7 @@ static void blur_template(const float *from, double sigma, float *to)
     }
 }
 
-/* Pearson correlation of two pictures. */
+/* Pearson correlation of two images. */
 static double correlation(const float *a, const float *b, int n)
 {
     double ma = 0, mb = 0, ab = 0, aa = 0, bb = 0;
@@ -370,13 +372,14 @@ weft_status weft_shape_read(const uint8_t *rgb, int64_t frames, int64_t height, 
                             weft_shape_reading *out)
 {
     if (frames < 2 || height < 8 || width < 8 || height > 8192 || width > 8192)
-        return weft_fail(WEFT_E_ARG,
-                         "shape reader: %lld frames of %lld x %lld; at least 2 frames of 8 x 8",
-                         (long long)frames, (long long)width, (long long)height);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "shapes cannot be read from %" PRId64 " frames of %" PRId64 " x %" PRId64
+                          "; at least 2 "
+                          "frames of 8 x 8 are needed",
+                          frames, width, height);
     const int64_t area = height * width;
-    uint8_t *block = weft_alloc(area * 16 + frames * 24 + 256);
-    if (!block)
-        return weft_fail(WEFT_E_MEMORY, "shape reader: out of memory");
+    uint8_t *block;
+    WEFT_TRY(WEFT_NEW(block, area * 16 + frames * 24 + 256, "the shape reader"));
     uint8_t *at = block;
     analysis a = {.frames = frames, .height = height, .width = width};
     a.distance = carve(&at, area * 4);

@@ -53,7 +53,7 @@ const char *weft_shape_caption(weft_shape_words w, char text[64])
     return text;
 }
 
-/* The first of `names` that stands in `text` as a word; -1: none. */
+/* Index of the first of `names` that occurs in `text` as a word; -1: none. */
 static int find_word(const char *text, const char *const *names, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -83,11 +83,11 @@ weft_shape_scene weft_shape_scene_make(weft_rng *rng, weft_shape_words words, in
     s.radius = radius * (0.85 + 0.3 * weft_rng_f64(rng)) * unit;
     /* The centre's range keeps the whole shape two pixels inside. */
     const double low = s.radius + 2 * unit, high = (double)size - s.radius - 2 * unit;
-    const double room = high - low;
+    const double range = high - low;
     const double steps = frames > 1 ? (double)(frames - 1) : 1;
-    const double travel = fmin(room * (0.75 + 0.25 * weft_rng_f64(rng)), steps * 2 * unit);
-    const double along = low + (room - travel) * weft_rng_f64(rng);
-    const double across = low + room * weft_rng_f64(rng);
+    const double travel = fmin(range * (0.75 + 0.25 * weft_rng_f64(rng)), steps * 2 * unit);
+    const double along = low + (range - travel) * weft_rng_f64(rng);
+    const double across = low + range * weft_rng_f64(rng);
     const bool backward = words.direction == 0 || words.direction == 2;
     const double start = backward ? along + travel : along;
     const double step = (backward ? -travel : travel) / steps;
@@ -98,7 +98,7 @@ weft_shape_scene weft_shape_scene_make(weft_rng *rng, weft_shape_words words, in
     s.step_y = horizontal ? 0 : step;
     for (int c = 0; c < 3; c++)
         s.colour[c] = palette[words.colour][c] + (float)(16 * weft_rng_f64(rng) - 8);
-    /* Plain, or shaded between two ends; tints are faint, so that the shape's hue stands out. */
+    /* Plain, or shaded between two ends; tints are faint, so that the shape's hue is distinct. */
     const double shade = weft_rng_below(rng, 2) ? 18 + 22 * weft_rng_f64(rng) : 0;
     for (int end = 0; end < 2; end++)
         for (int c = 0; c < 3; c++) {
@@ -113,7 +113,7 @@ weft_shape_scene weft_shape_scene_make(weft_rng *rng, weft_shape_words words, in
     return s;
 }
 
-/* Whether the point (x, y), in units of the radius from the centre, is inside. */
+/* True if the point (x, y), in units of the radius from the centre, is inside the shape. */
 static bool inside(int shape, double x, double y)
 {
     switch (shape) {
@@ -138,14 +138,14 @@ void weft_shape_scene_draw(const weft_shape_scene *s, int64_t size, double t, ui
                     const double py = (double)y + (k / SUB + 0.5) / SUB;
                     hits += inside(s->words.shape, (px - cx) / s->radius, (py - cy) / s->radius);
                 }
-            const float cover = (float)hits / (SUB * SUB);
+            const float coverage = (float)hits / (SUB * SUB);
             const double u = ((double)x / (double)size - 0.5) * s->back_dx +
                              ((double)y / (double)size - 0.5) * s->back_dy + 0.5;
             const float mix = (float)(u < 0 ? 0 : u > 1 ? 1 : u);
             for (int c = 0; c < 3; c++) {
                 const float back = s->back[0][c] + mix * (s->back[1][c] - s->back[0][c]);
                 rgb[(y * size + x) * 3 + c] =
-                    (uint8_t)(back + cover * (s->colour[c] - back) + 0.5f);
+                    (uint8_t)(back + coverage * (s->colour[c] - back) + 0.5f);
             }
         }
 }

@@ -1,8 +1,8 @@
-/* The little world of moving shapes: its words, its pictures, and reading them back.
+/* The synthetic world of moving shapes: words, drawing, and results of the shape reader.
  *
  * A scene is one coloured shape that moves in one direction over a plain or shaded background. The
- * synthetic set is made of scenes, and the reader judges videos, also generated ones, by their
- * pixels alone. */
+ * synthetic data set consists of scenes. The shape reader judges real and generated videos from
+ * their pixels alone. */
 #ifndef WEFT_VIDEO_SHAPES_H
 #define WEFT_VIDEO_SHAPES_H
 
@@ -17,7 +17,7 @@ enum {
     WEFT_SHAPE_KINDS = 3,      /* circle, square, triangle */
     WEFT_SHAPE_DIRECTIONS = 4, /* left, right, up, down */
     WEFT_SHAPE_COMBINATIONS = WEFT_SHAPE_COLOURS * WEFT_SHAPE_KINDS * WEFT_SHAPE_DIRECTIONS,
-    /* Behind the four a colour that a set has only when it is asked for: to adapt a model to it. */
+    /* One more colour than the four, shown only on request, to adapt a model to a new colour. */
     WEFT_SHAPE_PALETTE = 5, /* purple */
     WEFT_SHAPE_ALL = WEFT_SHAPE_PALETTE * WEFT_SHAPE_KINDS * WEFT_SHAPE_DIRECTIONS,
 };
@@ -30,14 +30,14 @@ typedef struct weft_shape_words {
 const char *weft_shape_colour_name(int colour);
 const char *weft_shape_kind_name(int shape);
 const char *weft_shape_direction_name(int direction);
-/* Index of a colour of the palette; -1: there is none of this name. */
+/* Index of a colour of the palette; -1: unknown name. */
 int weft_shape_colour(const char *name);
 /* Combination 0 .. WEFT_SHAPE_ALL - 1 and back: (colour * 3 + shape) * 4 + direction. */
 weft_shape_words weft_shape_words_of(int combination);
 int weft_shape_combination(weft_shape_words words);
 /* "a red circle moving left" in text[64], without the colour if its index is -1; returns text. */
 const char *weft_shape_caption(weft_shape_words words, char text[64]);
-/* Finds the words in a caption; a word that is not in it gives index -1. */
+/* Finds the words in a caption; a missing word has index -1. */
 weft_shape_words weft_shape_parse(const char *caption);
 
 typedef struct weft_shape_scene {
@@ -59,17 +59,10 @@ void weft_shape_scene_draw(const weft_shape_scene *scene, int64_t size, double t
 
 typedef struct weft_shape_reading {
     weft_shape_words words; /* always legal indices; see the confidences */
-    bool found;             /* something stands out of the background */
-    /* 0 .. 1: how far the best answer is ahead of the second. Below 0.1 the answer is a guess. */
+    bool found;             /* an object differs from the background */
+    /* Margin of the best answer over the second, 0 .. 1. Below 0.1 the answer is a guess. */
     double colour_confidence, shape_confidence, direction_confidence;
     double speed; /* pixels per frame */
 } weft_shape_reading;
-
-/* Reads colour, shape and direction from a video u8 [frames, height, width, 3]; frames >= 2.
- * Ordinary image analysis: a plane is fitted to the background of each frame, what stands out is
- * the object; its hue, the course of its centroid, and its outline against blurred templates give
- * the answers. Works under blur and noise. WEFT_E_ARG: too few frames; WEFT_E_MEMORY. */
-weft_status weft_shape_read(const uint8_t *rgb, int64_t frames, int64_t height, int64_t width,
-                            weft_shape_reading *out);
 
 #endif

@@ -12,13 +12,13 @@
 struct weft_tone {
     int transfer, primaries;
     const float (*to_709)[3];
-    float linear[65536];          /* by 16-bit code; HLG: light of the scene */
+    float linear[65536];          /* by 16-bit code; HLG: scene light */
     float gain[ENCODED + 1];      /* HLG: display over scene by luminance of the scene */
-    uint8_t encoded[ENCODED + 1]; /* by linear light of 0 .. 1 */
+    uint8_t encoded[ENCODED + 1]; /* by linear light 0 .. 1 */
 };
 
-/* From primaries of ITU-R BT.2020-2 and of SMPTE RP 432-1 (P3, D65) to those of BT.709-6, all of
- * white D65. */
+/* Matrices from the primaries of ITU-R BT.2020-2 and SMPTE RP 432-1 (P3, D65) to BT.709-6. All have
+ * white point D65. */
 static const float from_2020[3][3] = {{1.660491f, -0.587641f, -0.072850f},
                                       {-0.124550f, 1.132900f, -0.008349f},
                                       {-0.018151f, -0.100579f, 1.118730f}};
@@ -52,7 +52,8 @@ static double srgb_decode(double code)
     return code <= 0.04045 ? code / 12.92 : pow((code + 0.055) / 1.055, 2.4);
 }
 
-/* HLG: light of the scene; the display makes scene^1.2 of it, the exponent is on the luminance. */
+/* HLG gives scene light. The display's light is scene^1.2; the exponent applies to the
+ * luminance. */
 static double linear_of(int transfer, double code)
 {
     if (transfer == AVCOL_TRC_SMPTE2084) {
@@ -74,12 +75,11 @@ static float shoulder(float v)
 
 weft_status weft_tone_create(int transfer, int primaries, weft_tone **out)
 {
-    weft_tone *t = weft_alloc(sizeof *t);
-    if (!t)
-        return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
+    weft_tone *t;
+    WEFT_TRY(WEFT_NEW(t, 1, "tone mapping"));
     t->transfer = transfer;
     t->primaries = primaries;
-    /* HDR whose primaries are not told is BT.2020. */
+    /* HDR without declared primaries is BT.2020. */
     t->to_709 = primaries == AVCOL_PRI_SMPTE432 || primaries == AVCOL_PRI_SMPTE431    ? from_p3
                 : primaries == AVCOL_PRI_BT2020 || primaries == AVCOL_PRI_UNSPECIFIED ? from_2020
                                                                                       : from_709;

@@ -1,4 +1,6 @@
-#include "video/reader_inside.h"
+#include "video/vectors.h"
+
+#include "video/reader_internal.h"
 
 #include "base/memory.h"
 
@@ -13,19 +15,18 @@ weft_status weft_motion_export(const AVFrame *frame, const weft_video_info *info
     if (!side)
         return WEFT_OK;
     const AVMotionVector *mv = (const AVMotionVector *)(const void *)side->data;
-    const int64_t given = (int64_t)(side->size / sizeof *mv);
-    if (given > *capacity) {
-        weft_motion *grown = weft_realloc(*list, given * (int64_t)sizeof *grown);
-        if (!grown)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for motion vectors");
+    const int64_t available = (int64_t)(side->size / sizeof *mv);
+    if (available > *capacity) {
+        weft_motion *grown = weft_realloc(*list, available * (int64_t)sizeof *grown);
+        WEFT_TRY(WEFT_ALLOCATED(grown, "motion vectors"));
         *list = grown;
-        *capacity = given;
+        *capacity = available;
     }
     const double sx = info->pixel_aspect;
     const double fw = frame->width * sx, fh = frame->height;
     int64_t kept = 0;
-    for (int64_t i = 0; i < given; i++) {
-        if (mv[i].source >= 0) /* only from past pictures */
+    for (int64_t i = 0; i < available; i++) {
+        if (mv[i].source >= 0) /* past references only */
             continue;
         const double scale = mv[i].motion_scale ? mv[i].motion_scale : 1;
         const double x = mv[i].dst_x * sx, y = mv[i].dst_y, w = mv[i].w * sx, h = mv[i].h;

@@ -1,42 +1,48 @@
-#include "cli/verb.h"
+#include "cli/options/args.h"
+
+#include "cli/options/verb.h"
+
+#include "base/launcher.h"
+#include "base/log.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #define VERB(name) extern const weft_verb weft_verb_##name;
-#include "cli/verbs.def"
+#include "cli/options/verbs.def"
 #undef VERB
 
 #define VERB(name) &weft_verb_##name,
 const weft_verb *const weft_verbs[] = {
-#include "cli/verbs.def"
+#include "cli/options/verbs.def"
 };
 #undef VERB
 const int weft_verb_count = WEFT_COUNT(weft_verbs);
 
-static const weft_option set_option = {
+const weft_option weft_set_option = {
     "--set",
     "KEY=VALUE",
     NULL,
-    "override one key of the config; dots reach into sections and lists, as in a.0.b=1",
+    "set a config key; dots lead into sections and lists, e.g. stages.0.steps=200",
     .repeated = true,
 };
 
 typedef struct value {
     const weft_option *option;
-    const char *text; /* borrowed from argv; NULL for a flag */
+    const char *text;    /* borrowed from argv; NULL for a flag */
+    const char *earlier; /* earlier name that was given; NULL: current name */
 } value;
 
 struct weft_args {
     const weft_verb *verb;
-    value *values; /* in the order given */
+    value *values; /* [value_count] in order of the command line */
     int value_count;
     const char **positional;
     int positional_count;
-    const char **list; /* room for what weft_args_list returns, one stretch per option */
-    bool help;
-    bool *refused; /* settable through const weft_args */
+    const char **list; /* storage for weft_args_list, one range per option */
+    const char *help;  /* section of --help, "" if none was given; NULL: no --help */
+    bool *refused;     /* settable through const weft_args */
 };
 
 const weft_verb *weft_verb_find(const char *name)
@@ -48,22 +54,44 @@ const weft_verb *weft_verb_find(const char *name)
     return NULL;
 }
 
+static bool is_name(const char *own, const char *name, size_t length)
+{
+    return strlen(own) == length && !memcmp(own, name, length);
+}
+
 static const weft_option *find_option(const weft_verb *verb, const char *name, size_t length)
 {
     for (int i = 0; i < verb->option_count; i++) {
-        const char *own = verb->options[i].name;
-        if (strlen(own) == length && !memcmp(own, name, length))
+        if (is_name(verb->options[i].name, name, length))
             return &verb->options[i];
     }
-    if (verb->config && length == 5 && !memcmp(name, "--set", 5))
-        return &set_option;
+    if (verb->config && is_name("--set", name, length))
+        return &weft_set_option;
     return NULL;
 }
 
-/* By the words alone: the dashes, which all options share, make no two of them alike. */
+/* Finds an option by an earlier name, and sets *earlier to that name. */
+static const weft_option *find_earlier(const weft_verb *verb, const char *name, size_t length,
+                                       const char **earlier)
+{
+    for (int i = 0; i < verb->option_count; i++) {
+        for (const char *const *also = verb->options[i].also; also && *also; also++) {
+            if (is_name(*also, name, length)) {
+                *earlier = *also;
+                return &verb->options[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+enum { MOST_NAMES = 96 };
+
+/* Returns the nearest option by its words. The dashes are ignored, because all options share
+ * them. */
 static const char *nearest_option(const char *word, const char *const *names, int count)
 {
-    const char *words[66];
+    const char *words[MOST_NAMES];
     for (int i = 0; i < count; i++)
         words[i] = names[i] + 2;
     const char *near = weft_nearest_name(word + (word[1] == '-' ? 2 : 1), words, count);
@@ -72,59 +100,112 @@ static const char *nearest_option(const char *word, const char *const *names, in
 
 static weft_status unknown_option(const weft_verb *verb, const char *name, size_t length)
 {
-    const char *names[66];
+    const char *names[MOST_NAMES], *earlier[MOST_NAMES];
     char word[64];
-    int count = 0;
-    for (; count < verb->option_count && count < 64; count++)
+    int count = 0, earlier_count = 0;
+    for (; count < verb->option_count && count < MOST_NAMES - 2; count++)
         names[count] = verb->options[count].name;
     names[count++] = "--help";
     if (verb->config)
         names[count++] = "--set";
+    for (int i = 0; i < verb->option_count; i++)
+        for (const char *const *a = verb->options[i].also; a && *a && earlier_count < MOST_NAMES;)
+            earlier[earlier_count++] = *a++;
     snprintf(word, sizeof word, "%.*s", (int)(length > 60 ? 60 : length), name);
     const char *near = nearest_option(word, names, count);
+    const char *former = near ? NULL : nearest_option(word, earlier, earlier_count);
+    if (former)
+        near = find_earlier(verb, former, strlen(former), &former)->name;
     if (near && strcmp(near, word))
-        return weft_fail(WEFT_E_ARG, "unknown option '%s' (did you mean '%s'?)", word, near);
-    return weft_fail(WEFT_E_ARG, "unknown option '%s' (weft %s --help lists them)", word,
-                     verb->name);
+        return weft_error(WEFT_MSG_OPTION_UNKNOWN, WEFT_AT(.key = word),
+                          "unknown option; did you mean '%s'?", near);
+    return weft_error(WEFT_MSG_OPTION_UNKNOWN, WEFT_AT(.key = word),
+                      "unknown option; `weft %s --help` lists the options", verb->name);
 }
 
-static bool was_given(const weft_args *args, const weft_option *option)
+static const value *first_value(const weft_args *args, const weft_option *option)
 {
     for (int i = 0; i < args->value_count; i++) {
         if (args->values[i].option == option)
-            return true;
+            return &args->values[i];
     }
-    return false;
+    return NULL;
 }
 
-/* One argument that begins with "--"; *used is 1 or 2. */
+static bool is_set(const weft_args *args, const weft_option *option)
+{
+    return first_value(args, option) != NULL;
+}
+
+static weft_status refuse_repetition(const value *first, const value *second)
+{
+    const weft_option *option = first->option;
+    const weft_message_fields *at = WEFT_AT(.key = option->name, .value = second->text);
+    if (first->earlier == second->earlier)
+        return weft_error(WEFT_MSG_OPTION_REPEATED, at, "this option is given twice");
+    return weft_error(WEFT_MSG_OPTION_REPEATED, at,
+                      "this option is given twice, as %s and as %s, its earlier name; remove %s",
+                      option->name, first->earlier ? first->earlier : second->earlier,
+                      first->earlier ? first->earlier : second->earlier);
+}
+
+/* Parses one argument that starts with "--"; *used is 1 or 2. */
 static weft_status parse_option(weft_args *args, int argc, char *const *argv, int at, int *used)
 {
     const char *text = argv[at];
     const char *equals = strchr(text, '=');
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
     *used = 1;
-    if (!strcmp(text, "--help") || !strcmp(text, "-h")) {
-        args->help = true;
+    if (is_name("--help", text, length) || !strcmp(text, "-h")) {
+        *used = !equals && at + 1 < argc && argv[at + 1][0] != '-' ? 2 : 1;
+        args->help = equals ? equals + 1 : *used == 2 ? argv[at + 1] : "";
         return WEFT_OK;
     }
+    const char *earlier = NULL;
     const weft_option *option = find_option(args->verb, text, length);
     if (!option)
+        option = find_earlier(args->verb, text, length, &earlier);
+    if (!option)
         return unknown_option(args->verb, text, length);
-    const char *given = equals ? equals + 1 : NULL;
-    if (!option->value_name && given)
-        return weft_fail(WEFT_E_ARG, "%s takes no value", option->name);
-    if (option->value_name && !given) {
+    const char *assigned = equals ? equals + 1 : NULL;
+    if (!option->value_name && assigned)
+        return weft_error(WEFT_MSG_OPTION_TAKES_NO_VALUE,
+                          WEFT_AT(.key = option->name, .value = assigned),
+                          "this option takes no value");
+    if (option->value_name && !assigned) {
         if (at + 1 >= argc)
-            return weft_fail(WEFT_E_ARG, "%s needs a value: %s %s", option->name, option->name,
-                             option->value_name);
-        given = argv[at + 1];
+            return weft_error(WEFT_MSG_OPTION_VALUE_MISSING, WEFT_AT(.key = option->name),
+                              "this option needs a value: %s %s", option->name, option->value_name);
+        assigned = argv[at + 1];
         *used = 2;
     }
-    if (!option->repeated && was_given(args, option))
-        return weft_fail(WEFT_E_ARG, "%s is given twice", option->name);
-    args->values[args->value_count++] = (value){option, given};
+    const value *first = first_value(args, option), own = {option, assigned, earlier};
+    if (!option->repeated && first)
+        return refuse_repetition(first, &own);
+    args->values[args->value_count++] = own;
     return WEFT_OK;
+}
+
+/* Prints the current names of the earlier names given, each once. */
+static weft_status print_renamed(const weft_args *args)
+{
+    weft_buf text = {0};
+    bool any = false;
+    for (int i = 0; i < args->value_count; i++) {
+        const value *v = &args->values[i];
+        bool listed = !v->earlier;
+        for (int k = 0; k < i && !listed; k++)
+            listed = args->values[k].earlier == v->earlier;
+        if (listed)
+            continue;
+        weft_buf_printf(&text, "%s%s is now %s", any ? ", " : "", v->earlier, v->option->name);
+        any = true;
+    }
+    const weft_status_code status = weft_buf_check(&text);
+    if (status == WEFT_OK && any)
+        weft_notice(WEFT_MSG_OPTION_RENAMED, WEFT_NOWHERE, "%s", text.data);
+    weft_buf_free(&text);
+    return status;
 }
 
 static weft_status check_complete(const weft_args *args)
@@ -132,16 +213,18 @@ static weft_status check_complete(const weft_args *args)
     const weft_verb *verb = args->verb;
     for (int i = 0; i < verb->option_count; i++) {
         const weft_option *option = &verb->options[i];
-        if (option->required && !was_given(args, option))
-            return weft_fail(WEFT_E_ARG, "%s %s is required: %s", option->name, option->value_name,
-                             option->help);
+        if (option->required && !is_set(args, option))
+            return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = option->name),
+                              "%s is required: %s", option->value_name, option->help);
     }
     if (args->positional_count < verb->min_positional)
-        return weft_fail(WEFT_E_ARG, "too few arguments; usage: weft %s %s", verb->name,
-                         verb->usage);
+        return weft_error(WEFT_MSG_ARGUMENT_MISSING, WEFT_NOWHERE,
+                          "too few arguments; `weft %s --help` prints the usage", verb->name);
     if (verb->max_positional >= 0 && args->positional_count > verb->max_positional)
-        return weft_fail(WEFT_E_ARG, "unexpected argument '%.80s'; usage: weft %s %s",
-                         args->positional[verb->max_positional], verb->name, verb->usage);
+        return weft_error(WEFT_MSG_ARGUMENT_UNEXPECTED,
+                          WEFT_AT(.value = args->positional[verb->max_positional]),
+                          "unexpected argument '%.80s'; `weft %s --help` prints the usage",
+                          args->positional[verb->max_positional], verb->name);
     return WEFT_OK;
 }
 
@@ -149,18 +232,15 @@ weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, 
 {
     weft_status_code status = WEFT_OK;
     bool only_positional = false;
-    weft_args *args = weft_alloc(sizeof *args);
-    if (!args)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_args *args;
+    WEFT_TRY(WEFT_NEW(args, 1, "the arguments"));
     args->verb = verb;
-    args->values = weft_alloc((argc + 1) * (int64_t)sizeof *args->values);
-    args->positional = weft_alloc((argc + 1) * (int64_t)sizeof *args->positional);
-    args->list = weft_alloc((argc + 1) * (int64_t)sizeof *args->list);
+    args->values = weft_calloc(argc + 1, sizeof *args->values);
+    args->positional = weft_calloc(argc + 1, sizeof *args->positional);
+    args->list = weft_calloc(argc + 1, sizeof *args->list);
     args->refused = weft_alloc(sizeof *args->refused);
-    if (!args->values || !args->positional || !args->list || !args->refused) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(args->values && args->positional && args->list && args->refused,
+                           "the arguments"));
     for (int i = 0, used = 1; i < argc; i += used) {
         used = 1;
         bool option = !only_positional && argv[i][0] == '-' && argv[i][1];
@@ -173,6 +253,8 @@ weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, 
     }
     if (!args->help)
         WEFT_GO(check_complete(args));
+    if (!args->help && weft_launcher_rank() <= 0)
+        WEFT_GO(print_renamed(args));
     *out = args;
     args = NULL;
 out:
@@ -191,7 +273,7 @@ void weft_args_free(weft_args *args)
     weft_free(args);
 }
 
-bool weft_args_wants_help(const weft_args *args)
+const char *weft_args_help(const weft_args *args)
 {
     return args->help;
 }
@@ -213,16 +295,13 @@ static const weft_option *own_option(const weft_args *args, const char *name)
 const char *weft_args_string(const weft_args *args, const char *name)
 {
     const weft_option *option = own_option(args, name);
-    for (int i = 0; i < args->value_count; i++) {
-        if (args->values[i].option == option)
-            return args->values[i].text;
-    }
-    return option->fallback;
+    const value *first = first_value(args, option);
+    return first ? first->text : option->fallback;
 }
 
 bool weft_args_flag(const weft_args *args, const char *name)
 {
-    return was_given(args, own_option(args, name));
+    return is_set(args, own_option(args, name));
 }
 
 weft_status weft_args_i64(const weft_args *args, const char *name, int64_t min, int64_t max,
@@ -235,8 +314,9 @@ weft_status weft_args_i64(const weft_args *args, const char *name, int64_t min, 
         return WEFT_OK;
     }
     *args->refused = true;
-    return weft_fail(WEFT_E_ARG, "%s: '%.80s' is not an integer from %lld to %lld", name,
-                     text ? text : "", (long long)min, (long long)max);
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = name, .value = text),
+                      "'%.80s' is not an integer from %" PRId64 " to %" PRId64, text ? text : "",
+                      min, max);
 }
 
 weft_status weft_args_f64(const weft_args *args, const char *name, double min, double max,
@@ -249,14 +329,14 @@ weft_status weft_args_f64(const weft_args *args, const char *name, double min, d
         return WEFT_OK;
     }
     *args->refused = true;
-    return weft_fail(WEFT_E_ARG, "%s: '%.80s' is not a number from %.15g to %.15g", name,
-                     text ? text : "", min, max);
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = name, .value = text),
+                      "'%.80s' is not a number from %.15g to %.15g", text ? text : "", min, max);
 }
 
 const char *const *weft_args_list(const weft_args *args, const char *name, int *count)
 {
     const weft_option *option = own_option(args, name);
-    /* one slot per value given, in stretches per option: earlier results stay valid */
+    /* one slot per given value, in ranges per option, so that earlier results stay valid */
     int start = 0, n = 0;
     for (int i = 0; i < args->value_count; i++) {
         if (args->values[i].option < option)

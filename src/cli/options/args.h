@@ -1,75 +1,39 @@
-/* A verb of the command line. One table per verb makes its parser, `--help`, its page in docs/, the
- * man page and the shell completion. cli/verbs.def lists the verbs; each has cli/<name>.c with
- *   const weft_verb weft_verb_<name> = {...};                                                    */
-#ifndef WEFT_CLI_VERB_H
-#define WEFT_CLI_VERB_H
+#ifndef WEFT_CLI_OPTIONS_ARGS_H
+#define WEFT_CLI_OPTIONS_ARGS_H
 
-#include "base/config.h"
-
-typedef struct weft_option {
-    const char *name;       /* "--in" */
-    const char *value_name; /* "DIR"; NULL: a flag */
-    const char *fallback;   /* default; NULL: none */
-    const char *help;
-    bool required;
-    bool repeated; /* may be given several times, as --set */
-} weft_option;
-
-typedef struct weft_args weft_args;
-
-typedef struct weft_verb {
-    const char *name;
-    const char *summary;  /* one line */
-    const char *usage;    /* after "weft <name> ", e.g. "CONFIG [options]" */
-    const char *details;  /* paragraphs: what it reads, does, writes; units; exit codes */
-    const char *examples; /* lines that run as they are */
-    const weft_option *options;
-    int option_count;
-    const weft_section *config;                 /* the config's root section, or NULL */
-    void (*more)(bool markdown, weft_buf *out); /* tables of what may be named; or NULL */
-    int min_positional, max_positional;         /* max -1: any number */
-    bool hidden;                                /* not in `weft --help` */
-    bool stops_cleanly; /* asks weft_interrupted(); else the first Ctrl-C kills */
-    weft_status (*run)(const weft_args *args);
-} weft_verb;
+#include "base/memory.h"
+#include "cli/options/verb.h"
 
 /* Every verb of verbs.def, in that order. */
 extern const weft_verb *const weft_verbs[];
 extern const int weft_verb_count;
 const weft_verb *weft_verb_find(const char *name); /* NULL: none */
-
-/* Reads argv (what follows the verb's name); WEFT_E_ARG says what is wrong. Every verb has --help,
- * and one with a config has --set; both may be left out of its table. */
+/* Parses argv after the verb's name. WEFT_E_ARG: the message names the invalid argument. Every verb
+ * has --help, and a verb with a config has --set; the table may omit both. An earlier name of an
+ * option is accepted, and one message of rank 0 lists the current names. */
 weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, weft_args **args);
 void weft_args_free(weft_args *args);
-bool weft_args_wants_help(const weft_args *args);
-/* True after a getter below refused a value: the program then exits with 2 as for a parse error. */
+/* Returns NULL without --help, else its section, which is "" if none was given. */
+const char *weft_args_help(const weft_args *args);
+/* The option --set of every verb with a config. */
+extern const weft_option weft_set_option;
+/* Returns true after a getter below rejected a value: the program then exits with 2 as for a parse
+ * error. */
 bool weft_args_refused(const weft_args *args);
-
-/* What the tables say, as text for a terminal, a Markdown page, the man page, and completion. */
-void weft_help_overview(weft_buf *out);
-void weft_help_verb(const weft_verb *verb, weft_buf *out);
-void weft_help_markdown(const weft_verb *verb, weft_buf *out);
-/* The model classes and the fields of their configs. */
-void weft_help_families(bool markdown, weft_buf *out);
-void weft_help_generate(bool markdown, weft_buf *out);
-void weft_help_man(weft_buf *out);
-void weft_help_bash(weft_buf *out);
-
-/* The value of an option (its default if not given, else NULL); asserts that the table has it. */
+/* Returns the value of an option, its default if not given, else NULL. Asserts that the table has
+ * the option. */
 const char *weft_args_string(const weft_args *args, const char *option);
 bool weft_args_flag(const weft_args *args, const char *option);
-/* Numbers are checked against [min, max]; needs a default or `required`. */
+/* Reads a number and checks the range [min, max]; needs a default or `required`. */
 weft_status weft_args_i64(const weft_args *args, const char *option, int64_t min, int64_t max,
                           int64_t *out);
 weft_status weft_args_f64(const weft_args *args, const char *option, double min, double max,
                           double *out);
-/* All values of a repeated option. */
+/* Returns all values of a repeated option. */
 const char *const *weft_args_list(const weft_args *args, const char *option, int *count);
 const char *const *weft_args_positional(const weft_args *args, int *count);
-
-/* Every verb with a config takes "--set KEY=VALUE" (repeated); this loads the verb's config from
- * `path` with those overrides. */
+/* Loads the verb's config from `path` with the overrides of "--set KEY=VALUE" (repeated), which
+ * every verb with a config has. */
 weft_status weft_args_config(const weft_args *args, weft_arena *arena, const char *path, void *out);
 
 #endif

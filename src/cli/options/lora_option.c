@@ -1,7 +1,8 @@
-#include "cli/lora_option.h"
+#include "cli/options/lora_option.h"
 
 #include "base/config.h"
 #include "base/fs.h"
+#include "cli/options/args.h"
 
 #include <string.h>
 
@@ -9,17 +10,20 @@ weft_status weft_args_weighted_file(const char *text, weft_arena *arena, const c
                                     double *weight)
 {
     char *file = weft_arena_strdup(arena, text), *colon = file ? strrchr(file, ':') : NULL;
-    if (!file)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --lora");
+    WEFT_TRY(WEFT_ALLOCATED(file, "--lora"));
     *path = file;
     *weight = 1;
     if (colon && !weft_path_exists(text)) {
         if (!weft_parse_f64(colon + 1, weight))
-            return weft_fail(WEFT_E_ARG, "--lora %s: FILE:WEIGHT, and \"%s\" is no number", text,
-                             colon + 1);
+            return weft_error(
+                WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--lora", .value = text),
+                "'%.80s' is not FILE:WEIGHT: the file does not exist, and '%.80s' is not a number",
+                text, colon + 1);
         *colon = '\0';
     }
-    return *file ? WEFT_OK : weft_fail(WEFT_E_ARG, "--lora %s: which file?", text);
+    return *file ? WEFT_OK
+                 : weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--lora", .value = text),
+                              "'%.80s' names no file; write FILE or FILE:WEIGHT", text);
 }
 
 weft_status weft_args_lora(const weft_args *args, weft_arena *arena,
@@ -28,8 +32,7 @@ weft_status weft_args_lora(const weft_args *args, weft_arena *arena,
     static const char *const experts[] = {"transformer=", "transformer_2="};
     const char *const *text = weft_args_list(args, "--lora", count);
     weft_adapter_choice *each = weft_arena_alloc(arena, *count * (int64_t)sizeof *each + 1);
-    if (!each)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --lora");
+    WEFT_TRY(WEFT_ALLOCATED(each, "--lora"));
     for (int i = 0; i < *count; i++) {
         const char *file = text[i];
         each[i].expert = -1;

@@ -1,9 +1,10 @@
-#include "cli/parallel_choice.h"
+#include "cli/options/parallel_choice.h"
 
 #include "base/log.h"
-#include "cli/parallel_option.h"
-#include "generate/layouts_priced.h"
-#include "train/run.h"
+#include "cli/options/args.h"
+#include "cli/options/parallel_option.h"
+#include "estimate/generation/generation_layouts.h"
+#include "train/config/train_config.h"
 
 #include <string.h>
 
@@ -12,14 +13,13 @@ static weft_status from_config(const weft_args *args, weft_arena *arena, const c
 {
     int count;
     const char *const *text = weft_args_list(args, "--parallel", &count);
-    const char **set = weft_arena_alloc(arena, (count + 2) * (int64_t)sizeof *set);
+    const char **set = weft_arena_calloc(arena, count + 2, sizeof *set);
     weft_run run;
     for (int i = 0; set && i < count; i++)
         if (!(set[i] = weft_arena_printf(arena, "parallel.%s", text[i])))
             set = NULL;
-    if (!set)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --parallel");
-    set[count] = "out=."; /* a config may have this section alone */
+    WEFT_TRY(WEFT_ALLOCATED(set, "--parallel"));
+    set[count] = "out=."; /* a config may have only this section */
     set[count + 1] = "data.path=.";
     WEFT_TRY(weft_config_load(arena, path, set, count + 2, &weft_run_section, &run));
     *parallel = run.parallel;
@@ -36,8 +36,10 @@ weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_para
     for (int i = 0; i < count; i++)
         any = any || !strcmp(text[i], "auto");
     if (any && (count > 1 || config))
-        return weft_fail(WEFT_E_ARG, "--parallel auto chooses all degrees: leave %s out, or auto",
-                         config ? "--config" : "the other --parallel");
+        return weft_error(
+            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--parallel", .value = "auto"),
+            "auto chooses all degrees and cannot be combined with %s; remove one of them",
+            config ? "--config" : "another --parallel");
     *choose = any;
     *parallel = weft_parallel_default;
     if (any)
@@ -46,24 +48,24 @@ weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_para
                   : weft_args_parallel(args, arena, parallel);
 }
 
-/* What both choices are made by: `cluster` is read from the options. */
-static weft_status open_pricer(const weft_args *args, weft_arena *arena, const char *folder,
-                               weft_comm *comm, weft_generator_options *options,
-                               weft_cluster *cluster, weft_generation_pricer *out)
+/* Opens the estimator of both choices; `cluster` is read from the options. */
+static weft_status open_estimator(const weft_args *args, weft_arena *arena, const char *folder,
+                                  weft_comm *comm, weft_generator_options *options,
+                                  weft_cluster *cluster, weft_generation_estimator *out)
 {
-    *out = (weft_generation_pricer){.folder = folder,
-                                    .options = options,
-                                    .cluster = cluster,
-                                    .ranks = weft_comm_ranks(comm),
-                                    .arena = arena};
+    *out = (weft_generation_estimator){.folder = folder,
+                                       .options = options,
+                                       .cluster = cluster,
+                                       .ranks = weft_comm_ranks(comm),
+                                       .arena = arena};
     return weft_cluster_load(arena, weft_args_string(args, "--cluster"), cluster);
 }
 
-static weft_status tell(weft_status_code status, weft_buf *told)
+static weft_status print_choice(weft_status_code status, weft_buf *out)
 {
-    if (status == WEFT_OK && told->len)
-        weft_info("%s", told->data);
-    weft_buf_free(told);
+    if (status == WEFT_OK && out->len)
+        weft_notice(WEFT_MSG_LAYOUT_CHOSEN, WEFT_NOWHERE, "%s", out->data);
+    weft_buf_free(out);
     return status;
 }
 
@@ -72,16 +74,16 @@ weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, co
                                     weft_parallel *parallel)
 {
     weft_cluster cluster;
-    weft_generation_pricer p;
-    weft_buf told = {0};
-    const weft_slices slices = parallel->slices; /* what is open: for the degrees, behind them */
-    WEFT_TRY(open_pricer(args, arena, folder, comm, options, &cluster, &p));
-    if (weft_slices_open(&slices))
-        parallel->slices = weft_slices_default;
+    weft_generation_estimator p;
+    weft_buf out = {0};
+    const weft_comm_overlap overlap = parallel->overlap; /* chosen after the degrees */
+    WEFT_TRY(open_estimator(args, arena, folder, comm, options, &cluster, &p));
+    if (weft_comm_overlap_has_auto(&overlap))
+        parallel->overlap = weft_comm_overlap_default;
     const weft_status_code status =
-        weft_generation_choose(&p, comm, parallel, &options->stream, &told);
-    parallel->slices = slices;
-    return tell(status, &told);
+        weft_generation_choose(&p, comm, parallel, &options->stream, &out);
+    parallel->overlap = overlap;
+    return print_choice(status, &out);
 }
 
 weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,
@@ -89,14 +91,15 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
                                     weft_parallel *parallel)
 {
     weft_cluster cluster;
-    weft_generation_pricer p;
-    weft_buf told = {0};
-    if (!weft_slices_open(&parallel->slices))
+    weft_generation_estimator p;
+    weft_buf out = {0};
+    if (!weft_comm_overlap_has_auto(&parallel->overlap))
         return WEFT_OK;
     if (weft_comm_ranks(comm) == 1) {
-        parallel->slices = weft_slices_default;
+        parallel->overlap = weft_comm_overlap_default;
         return WEFT_OK;
     }
-    WEFT_TRY(open_pricer(args, arena, folder, comm, options, &cluster, &p));
-    return tell(weft_generation_choose_slices(&p, comm, options->stream, parallel, &told), &told);
+    WEFT_TRY(open_estimator(args, arena, folder, comm, options, &cluster, &p));
+    return print_choice(weft_generation_choose_slices(&p, comm, options->stream, parallel, &out),
+                        &out);
 }

@@ -1,21 +1,23 @@
-/* How ranks split generation, for verbs that generate: a config's section parallel (--config), keys
- * of it (--parallel KEY=VALUE), or what costs least (--parallel auto). */
-#ifndef WEFT_CLI_PARALLEL_CHOICE_H
-#define WEFT_CLI_PARALLEL_CHOICE_H
+/* Parallel layout of verbs that generate: a config's section parallel (--config), its keys
+ * (--parallel KEY=VALUE), or the layout with the lowest estimate (--parallel auto). */
+#ifndef WEFT_CLI_OPTIONS_PARALLEL_CHOICE_H
+#define WEFT_CLI_OPTIONS_PARALLEL_CHOICE_H
 
-#include "cli/verb.h"
-#include "generate/generator.h"
+#include "cli/options/verb.h"
+#include "comm/comm.h"
+#include "generate/generator/generator.h"
 
-/* `parallel` points into the arena; with auto it has what is no degree. */
+/* Reads the layout; `parallel` points into the arena. With auto, only the keys other than degrees
+ * are set. */
 weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_parallel *parallel,
                              bool *choose);
-/* auto: sets the degrees, and options->stream where weights do not fit otherwise, by the prices of
- * `weft plan generate`; rank 0 says what and why. Collective. */
+/* Applies auto by the estimates of `weft plan generate`. Sets the degrees, and options->stream if
+ * the weights do not fit otherwise. Rank 0 prints the choice and its reason. Collective. */
 weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, const char *folder,
                                     weft_comm *comm, weft_generator_options *options,
                                     weft_parallel *parallel);
-/* Where slices of `parallel` are auto: sets them by the same prices; rank 0 says what and why.
- * Collective. */
+/* Sets the layer slices of `parallel` that are auto, by the same estimates. Rank 0 prints the
+ * choice and its reason. Collective. */
 weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,
                                     weft_comm *comm, weft_generator_options *options,
                                     weft_parallel *parallel);
@@ -23,12 +25,14 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
 /* clang-format off */
 #define WEFT_LAYOUT_OPTIONS \
     {.name = "--config", .value_name = "RUN.yaml", \
-     .help = "a config of weft train whose section parallel says how ranks split the work; keys " \
-             "of --parallel go before it"}, \
+     .help = "config of `weft train` whose section `parallel` sets the layout; --parallel has " \
+             "priority", \
+     .group = "parallelism"}, \
     {.name = "--cluster", .value_name = "SPEC", .fallback = "local", \
-     .help = "what --parallel auto goes by: a profile of weft profile --out (seconds are told by " \
-             "it before the first step, too), a preset, a YAML file; local: this machine's " \
-             "figures"}
+     .help = "machine for the estimates of --parallel auto; a profile of `weft profile` (which " \
+             "also predicts the seconds of the run), a preset, or a YAML file. local: this " \
+             "machine", \
+     .group = "parallelism"}
 /* clang-format on */
 
 #endif

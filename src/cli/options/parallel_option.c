@@ -1,4 +1,6 @@
-#include "cli/parallel_option.h"
+#include "cli/options/parallel_option.h"
+
+#include "cli/options/args.h"
 
 #include <string.h>
 
@@ -10,16 +12,15 @@ weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_pa
                              parallel);
 }
 
-weft_status weft_args_slices(const weft_args *args, weft_slices *slices)
+weft_status weft_args_slices(const weft_args *args, weft_comm_overlap *overlap)
 {
-    const char *given = weft_args_string(args, "--slices");
+    const char *value = weft_args_string(args, "--comm-overlap");
     weft_arena *arena;
-    if (!given || !*given)
+    if (!value || !*value)
         return WEFT_OK;
     arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "no memory for --slices");
-    char *rest = weft_arena_printf(arena, "%s%s", strchr(given, '=') ? "" : "kind=", given);
+    WEFT_TRY(WEFT_ALLOCATED(arena, "--comm-overlap"));
+    char *rest = weft_arena_printf(arena, "%s%s", strchr(value, '=') ? "" : "kind=", value);
     const char *text[8];
     int count = 0;
     while (rest && count < WEFT_COUNT(text)) {
@@ -29,14 +30,14 @@ weft_status weft_args_slices(const weft_args *args, weft_slices *slices)
             *rest++ = '\0';
     }
     static const char *const key[WEFT_MADE][2] = {
-        {"time=", "lift_time="}, {"space=", "lift_space="}, {"heads="}, {"chunks="}};
-    const weft_status_code status =
-        weft_config_parse(arena, "", 0, "--slices", text, count, &weft_slices_section, slices);
+        {"time=", "early_time="}, {"space=", "early_space="}, {"heads="}, {"chunks="}};
+    const weft_status_code status = weft_config_parse(arena, "", 0, "--comm-overlap", text, count,
+                                                      &weft_comm_overlap_section, overlap);
     for (int i = 0; i < count; i++)
         for (int k = 0; k < WEFT_MADE; k++)
             for (int n = 0; n < 2 && key[k][n]; n++)
                 if (!strncmp(text[i], key[k][n], strlen(key[k][n])))
-                    slices->given |= 1u << k;
+                    overlap->explicit_keys |= 1u << k;
     weft_arena_free(arena);
     return status;
 }

@@ -1,14 +1,15 @@
-/* The option --parallel KEY=VALUE of several verbs: keys of a config's section parallel. */
-#ifndef WEFT_CLI_PARALLEL_OPTION_H
-#define WEFT_CLI_PARALLEL_OPTION_H
+/* The option --parallel KEY=VALUE of several verbs: keys of the config section parallel. */
+#ifndef WEFT_CLI_OPTIONS_PARALLEL_OPTION_H
+#define WEFT_CLI_OPTIONS_PARALLEL_OPTION_H
 
-#include "cli/verb.h"
-#include "pass/parallel.h"
+#include "cli/options/verb.h"
+#include "transform/sharding/mesh_config.h"
+#include "transform/sharding/slices.h"
 
 /* `parallel` points into the arena. */
 weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_parallel *parallel);
-/* The option --slices: off, auto, or keys as time=4,space=4 or heads=4; *slices stays what it was
- * where it is not given. */
-weft_status weft_args_slices(const weft_args *args, weft_slices *slices);
+/* Reads the option --comm-overlap: off, auto, or keys such as time=4,space=4 or heads=4. *overlap
+ * is unchanged if the option is not given. */
+weft_status weft_args_slices(const weft_args *args, weft_comm_overlap *overlap);
 
 #endif

@@ -1,7 +1,8 @@
-/* The first rank that fails binds a socket whose name is the job's, prints, and answers the others:
- * each sends its message's hash and hears whether a message with it was printed. The name is in the
- * abstract namespace, so nothing remains of it. Where anything fails, the message is printed. */
-#include "cli/print_once.h"
+/* The first rank that fails binds a socket named after the job, prints its message, and serves the
+ * other ranks. Each of these sends its message's hash and receives whether that message was
+ * printed. The name is in the abstract namespace, so nothing remains on disk. If any step fails,
+ * the rank prints its message. */
+#include "cli/options/print_once.h"
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -18,7 +19,8 @@
 
 enum { MOST_RANKS = 1024 };
 
-/* Ranks of the job on this machine; 1: it has no others, or no launcher that says so. */
+/* Returns the ranks of the job on this machine. 1: a single rank, or no launcher that reports the
+ * number. */
 static int local_ranks(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
@@ -46,8 +48,8 @@ static socklen_t name_of_job(struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Answers the others until all have asked or `seconds` are over. */
-static void answer(int listening, uint64_t own, int others, double seconds)
+/* Answers the other ranks until all have asked or `seconds` have passed. */
+static void reply(int listening, uint64_t own, int others, double seconds)
 {
     uint64_t printed[MOST_RANKS] = {own};
     int count = 1;
@@ -85,7 +87,8 @@ static bool ask(int peer, uint64_t hash)
            recv(peer, &known, 1, 0) == 1 && known;
 }
 
-/* Whether the rank that answers has printed it already. It may have its name and not listen yet. */
+/* Returns true if the answering rank has already printed the message. That rank may have bound its
+ * name and not listen yet. */
 static bool was_printed(const struct sockaddr_un *address, socklen_t length, uint64_t hash)
 {
     for (int i = 0; i < 100; i++) {
@@ -102,16 +105,25 @@ static bool was_printed(const struct sockaddr_un *address, socklen_t length, uin
     return false;
 }
 
-void weft_print_own(const char *verb, const char *message)
+void weft_print_own(const char *verb)
 {
+    const char *message = weft_error_message(), *id = weft_message_id(weft_error_class());
     weft_buf line = {0};
-    weft_buf_printf(&line, "weft %s: %s", verb, message);
-    weft_log_last(weft_buf_check(&line) == WEFT_OK ? line.data : message);
+    if (weft_message_as_json()) {
+        char *json =
+            weft_message_json("error", verb, weft_error_class(), weft_error_fields(), message);
+        weft_buf_printf(&line, "%s", json ? json : message);
+        weft_free(json);
+    } else
+        weft_buf_printf(&line, "weft%s%s: %s%s%s%s", verb ? " " : "", verb ? verb : "",
+                        *id ? "error[" : "", id, *id ? "]: " : "", message);
+    weft_log_last(line.failed ? message : line.data);
     weft_buf_free(&line);
 }
 
-void weft_print_once(const char *verb, const char *message, bool shared)
+void weft_print_once(const char *verb, bool shared)
 {
+    const char *message = weft_error_message();
     const int ranks = local_ranks();
     const uint64_t hash = XXH3_64bits(message, strlen(message));
     struct sockaddr_un address;
@@ -121,9 +133,9 @@ void weft_print_once(const char *verb, const char *message, bool shared)
                        bind(listening, (const struct sockaddr *)&address, length) == 0 &&
                        listen(listening, MOST_RANKS) == 0;
     if (first || ranks == 1 || !was_printed(&address, length, hash))
-        weft_print_own(verb, message);
+        weft_print_own(verb);
     if (first)
-        answer(listening, hash, ranks - 1, shared ? 20 : 2);
+        reply(listening, hash, ranks - 1, shared ? 20 : 2);
     if (listening >= 0)
         close(listening);
 }

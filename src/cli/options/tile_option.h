@@ -1,23 +1,26 @@
-/* The options --tile and --memory of verbs that decode. */
-#ifndef WEFT_CLI_TILE_OPTION_H
-#define WEFT_CLI_TILE_OPTION_H
+/* The options --vae-tile and --memory-limit of verbs that decode. */
+#ifndef WEFT_CLI_OPTIONS_TILE_OPTION_H
+#define WEFT_CLI_OPTIONS_TILE_OPTION_H
 
-#include "cli/verb.h"
+#include "cli/options/verb.h"
 #include "model/tiling.h"
 
-/* *tile is `storage`, or NULL where the choice is weft's; *bytes 0: what the machine has free. */
+/* Sets *tile to `storage`, or to NULL if weft chooses the tile. *bytes 0: the free memory of the
+ * machine. */
 weft_status weft_args_tile(const weft_args *args, weft_tile *storage, const weft_tile **tile,
                            int64_t *bytes);
 
 /* clang-format off */
 #define WEFT_TILE_OPTIONS \
-    {.name = "--tile", .value_name = "WxH[+OVERLAP]", .fallback = "auto", \
-     .help = "pixels of the tiles in which the VAE takes a picture, and how many of them " \
-             "overlap (256x256+64); on: as the model's reference does; off: whole; auto: whole " \
-             "where that fits into memory, else the largest tiles that do"}, \
-    {.name = "--memory", .value_name = "SIZE", .fallback = "auto", \
-     .help = "what a rank may take (24GiB): more is refused before it begins; auto: what the " \
-             "machine has free"}
+    {.name = "--vae-tile", WEFT_ALSO("--tile"), .value_name = "WxH[+OVERLAP]", .fallback = "auto", \
+     .help = "size and overlap of VAE tiles in pixels, e.g. 256x256+64; off: no tiles, on: as " \
+             "the model's reference, auto: no tiles if the frame fits into memory, otherwise the " \
+             "largest tiles that fit", \
+     .group = "memory"}, \
+    {.name = "--memory-limit", WEFT_ALSO("--memory"), .value_name = "SIZE", .fallback = "auto", \
+     .help = "peak memory of a rank, e.g. 24GiB; a higher prediction is an error before the " \
+             "start. auto: the free memory of the machine", \
+     .group = "memory"}
 /* clang-format on */
 
 #endif

@@ -1,12 +1,13 @@
-/* What videos are asked for, of the verbs that make them or time their making: --frames, --height,
- * --width, --batch, --window, --guidance, --weights. */
-#ifndef WEFT_CLI_VIDEOS_OPTION_H
-#define WEFT_CLI_VIDEOS_OPTION_H
+/* Options of the videos for verbs that generate or time generation: --frames, --height, --width,
+ * --batch-size, --window, --guidance-scale, --weights. */
+#ifndef WEFT_CLI_OPTIONS_VIDEOS_OPTION_H
+#define WEFT_CLI_OPTIONS_VIDEOS_OPTION_H
 
-#include "cli/verb.h"
-#include "generate/generator.h"
+#include "cli/options/verb.h"
+#include "generate/generator/generator.h"
 
-/* Of a verb that has all of them; sizes 0: as the model was trained. WEFT_E_ARG. */
+/* Reads the options of a verb that has all of them. Sizes 0: the sizes of training. WEFT_E_ARG:
+ * invalid value. */
 weft_status weft_args_videos(const weft_args *args, weft_generator_options *options);
 
 #endif

@@ -1,4 +1,4 @@
-#include "cli/weights_option.h"
+#include "cli/options/weights_option.h"
 
 #include <string.h>
 
@@ -15,9 +15,9 @@ weft_status weft_weights_option(const char *text, weft_generator_options *o)
            (strlen(kinds[o->weights]) != length || strncmp(text, kinds[o->weights], length) != 0))
         o->weights++;
     if (o->weights == WEFT_COUNT(kinds) || (comma && !o->stream))
-        return weft_fail(WEFT_E_ARG,
-                         "--weights %s: known are stored, f32, bf16 and gguf, and stream, by "
-                         "itself or behind one of them: bf16,stream",
-                         text);
+        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--weights", .value = text),
+                          "'%.80s' is unknown; use stored, f32, bf16, gguf or stream, or a type "
+                          "with stream, as in bf16,stream",
+                          text);
     return WEFT_OK;
 }

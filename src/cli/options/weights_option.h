@@ -1,19 +1,19 @@
 /* The option --weights of several verbs: a type, "stream", or both. */
-#ifndef WEFT_CLI_WEIGHTS_OPTION_H
-#define WEFT_CLI_WEIGHTS_OPTION_H
+#ifndef WEFT_CLI_OPTIONS_WEIGHTS_OPTION_H
+#define WEFT_CLI_OPTIONS_WEIGHTS_OPTION_H
 
-#include "generate/generator.h"
+#include "generate/generator/generator.h"
 
-/* "bf16", "stream", "bf16,stream": sets weights and stream. WEFT_E_ARG. */
+/* Sets weights and stream from "bf16", "stream" or "bf16,stream". WEFT_E_ARG: invalid value. */
 weft_status weft_weights_option(const char *text, weft_generator_options *options);
 
 /* clang-format off */
 #define WEFT_WEIGHTS_OPTION \
     {.name = "--weights", .value_name = "TYPE", .fallback = "stored", \
-     .help = "how the model's matrices are kept in memory: stored (as in its files), f32, bf16, " \
-             "which halves those of f32 files and rounds them, or gguf: quantised ones stay so " \
-             "and are expanded one at a time where they are used; stream, or TYPE,stream: not in " \
-             "memory but read from the files for each use, a block ahead of the work"}
+     .help = "type of the weights in memory; stored: as in the files, f32, bf16 (rounded), gguf: " \
+             "quantized matrices are dequantized at each use. stream or TYPE,stream: weights " \
+             "stay in the files and are read one block ahead of the computation", \
+     .group = "memory"}
 /* clang-format on */
 
 #endif

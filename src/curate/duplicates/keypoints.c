@@ -1,4 +1,4 @@
-#include "curate/parts.h"
+#include "curate/duplicates/keypoints.h"
 
 #include "video/image.h"
 
@@ -7,17 +7,17 @@
 #include <string.h>
 
 enum {
-    LEVELS = 5,
-    AREA = 22400, /* pixels of the finest level: 200 x 112 of a picture of 16 : 9 */
+    SCALES = 5,
+    AREA = 22400, /* pixels of the finest scale: 200 x 112 for 16:9 */
     MOST = AREA + 1200,
     LEAST_SIDE = 40,
     MOST_SIDE = 512,
     PATCH = 16,
-    KEPT = 8,   /* frequencies in each direction */
-    WINDOW = 2, /* a corner is what the pixels up to so far around it make */
+    FREQUENCIES = 8, /* frequencies in each direction */
+    WINDOW = 2,      /* radius in pixels of the corner measure */
     CANDIDATES = 512
 };
-static const int wanted[LEVELS] = {8, 7, 6, 6, 5};
+static const int wanted[SCALES] = {8, 7, 6, 6, 5};
 
 static void box_mean(const uint8_t *plane, int64_t stride, int64_t width, int64_t height,
                      int columns, int rows, uint8_t *to)
@@ -33,41 +33,45 @@ static void box_mean(const uint8_t *plane, int64_t stride, int64_t width, int64_
         }
 }
 
-void weft_look_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width,
-                    int64_t height, weft_look *look)
+void weft_thumbnail_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width,
+                         int64_t height, weft_thumbnail *thumbnail)
 {
-    box_mean(plane[0], stride[0], width, height, WEFT_LOOK_WIDTH, WEFT_LOOK_HEIGHT, look->luma[0]);
-    box_mean(plane[1], stride[1], width, height, WEFT_LOOK_COLUMNS, WEFT_LOOK_ROWS, look->cb);
-    box_mean(plane[2], stride[2], width, height, WEFT_LOOK_COLUMNS, WEFT_LOOK_ROWS, look->cr);
+    box_mean(plane[0], stride[0], width, height, WEFT_THUMBNAIL_WIDTH, WEFT_THUMBNAIL_HEIGHT,
+             thumbnail->luma[0]);
+    box_mean(plane[1], stride[1], width, height, WEFT_THUMBNAIL_COLUMNS, WEFT_THUMBNAIL_ROWS,
+             thumbnail->cb);
+    box_mean(plane[2], stride[2], width, height, WEFT_THUMBNAIL_COLUMNS, WEFT_THUMBNAIL_ROWS,
+             thumbnail->cr);
 }
 
 /* ---- points -------------------------------------------------------------------------------- */
 
 typedef struct tables {
-    float cosine[KEPT][PATCH]; /* under a window that makes the patch's border count less */
-    uint8_t u[64], v[64];      /* frequencies by bit: (1, 0) first, then by u + v */
+    float cosine[FREQUENCIES][PATCH]; /* under a window that makes the patch's border count less */
+    uint8_t u[64], v[64];             /* frequencies by bit: (1, 0) first, then by u + v */
 } tables;
 
 static void fill_tables(tables *t)
 {
     int bits = 0;
-    for (int k = 0; k < KEPT; k++)
+    for (int k = 0; k < FREQUENCIES; k++)
         for (int x = 0; x < PATCH; x++)
             t->cosine[k][x] = cosf(3.14159265f / PATCH * ((float)x + 0.5f) * (float)k) *
                               sinf(3.14159265f / PATCH * ((float)x + 0.5f));
-    for (int sum = 1; sum <= 2 * (KEPT - 1); sum++)
-        for (int u = sum < KEPT ? sum : KEPT - 1; u >= 0 && sum - u < KEPT; u--) {
+    for (int sum = 1; sum <= 2 * (FREQUENCIES - 1); sum++)
+        for (int u = sum < FREQUENCIES ? sum : FREQUENCIES - 1; u >= 0 && sum - u < FREQUENCIES;
+             u--) {
             t->u[bits] = (uint8_t)u;
             t->v[bits++] = (uint8_t)(sum - u);
         }
 }
 
-/* The patch around a pixel. What is mirrored has the signs of odd u turned: of both words the one
- * is taken in which the first, that of (1, 0), is positive. */
+/* Describes the patch around a pixel. Mirroring flips the signs of odd u. Of both words, the one
+ * with a positive first sign, that of (1, 0), is used. */
 static void describe(const tables *t, const uint8_t *image, int width, int x0, int y0,
                      weft_point *point)
 {
-    float rows[PATCH][KEPT], mean = 0;
+    float rows[PATCH][FREQUENCIES], mean = 0;
     for (int y = 0; y < PATCH; y++)
         for (int x = 0; x < PATCH; x++)
             mean += image[(y0 + y) * width + x0 + x];
@@ -76,7 +80,7 @@ static void describe(const tables *t, const uint8_t *image, int width, int x0, i
         float line[PATCH];
         for (int x = 0; x < PATCH; x++)
             line[x] = (float)image[(y0 + y) * width + x0 + x] - mean;
-        for (int k = 0; k < KEPT; k++) {
+        for (int k = 0; k < FREQUENCIES; k++) {
             float sum = 0;
             for (int x = 0; x < PATCH; x++)
                 sum += line[x] * t->cosine[k][x];
@@ -84,7 +88,7 @@ static void describe(const tables *t, const uint8_t *image, int width, int x0, i
         }
     }
     bool turned = false;
-    for (int bit = 0; bit < KEPT * KEPT - 1; bit++) {
+    for (int bit = 0; bit < FREQUENCIES * FREQUENCIES - 1; bit++) {
         float sum = 0;
         for (int y = 0; y < PATCH; y++)
             sum += rows[y][t->u[bit]] * t->cosine[t->v[bit]][y];
@@ -110,7 +114,7 @@ static int stronger_first(const void *a, const void *b)
     return p->y != q->y ? (p->y > q->y) - (p->y < q->y) : (p->x > q->x) - (p->x < q->x);
 }
 
-/* Harris and Stephens' measure, here det / trace, of sums over a window. */
+/* Corner measure of Harris and Stephens, here det / trace, of sums over a window. */
 static void measure_corners(const uint8_t *image, int w, int h, float *strength)
 {
     static const int side = 2 * WINDOW + 1;
@@ -166,28 +170,28 @@ static int list_corners(const float *strength, int w, int h, corner list[CANDIDA
     return count;
 }
 
-/* The strongest corners of one level that lie apart, and no more than two in a ninth of the picture
- * as long as others have some: a logo full of corners must not take them all. */
-static void add_points(const tables *t, const uint8_t *image, int w, int h, int level,
-                       const float *strength, weft_points *points)
+/* Adds the strongest separate corners of one scale. Allows at most two per ninth of the frame while
+ * other ninths have corners, so that a logo does not use all keypoints. */
+static void add_keypoints(const tables *t, const uint8_t *image, int w, int h, int scale,
+                          const float *strength, weft_keypoints *keypoints)
 {
     corner list[CANDIDATES];
-    const int count = list_corners(strength, w, h, list), first = points->count;
+    const int count = list_corners(strength, w, h, list), first = keypoints->count;
     const int apart = w < h ? w / 12 : h / 8;
-    int xs[WEFT_POINTS], ys[WEFT_POINTS], in[9] = {0};
-    for (int i = 0; i < 2 * count && points->count - first < wanted[level]; i++) {
+    int xs[WEFT_KEYPOINTS], ys[WEFT_KEYPOINTS], in[9] = {0};
+    for (int i = 0; i < 2 * count && keypoints->count - first < wanted[scale]; i++) {
         const corner *c = &list[i % count];
         int *here = &in[3 * c->y / h * 3 + 3 * c->x / w];
         bool near = i < count && *here >= 2;
-        for (int k = first; k < points->count && !near; k++)
+        for (int k = first; k < keypoints->count && !near; k++)
             near = abs(xs[k] - c->x) < apart && abs(ys[k] - c->y) < apart;
         if (near)
             continue;
-        weft_point *p = &points->point[points->count];
-        xs[points->count] = c->x;
-        ys[points->count++] = c->y;
+        weft_point *p = &keypoints->point[keypoints->count];
+        xs[keypoints->count] = c->x;
+        ys[keypoints->count++] = c->y;
         ++*here;
-        *p = (weft_point){.level = (uint8_t)level,
+        *p = (weft_point){.scale = (uint8_t)scale,
                           .x = (uint8_t)((2 * c->x + 1) * 128 / w),
                           .y = (uint8_t)((2 * c->y + 1) * 128 / h)};
         describe(t, image, w, c->x - PATCH / 2, c->y - PATCH / 2, p);
@@ -200,26 +204,26 @@ static int side_of(double pixels)
     return side < LEAST_SIDE / 2 ? LEAST_SIDE / 2 : side > MOST_SIDE ? MOST_SIDE : side;
 }
 
-void weft_points_make(const uint8_t *luma, int64_t stride, int64_t width, int64_t height,
-                      double aspect, weft_points *points)
+void weft_keypoints_make(const uint8_t *luma, int64_t stride, int64_t width, int64_t height,
+                         double aspect, weft_keypoints *keypoints)
 {
     uint8_t packed[256 * 256], image[MOST];
     float strength[MOST];
     tables t;
-    *points = (weft_points){0};
+    *keypoints = (weft_keypoints){0};
     if (width * height > (int64_t)sizeof packed || !(aspect > 0))
         return;
     for (int64_t y = 0; y < height; y++)
         memcpy(packed + y * width, luma + y * stride, (size_t)width);
     fill_tables(&t);
-    for (int level = 0; level < LEVELS; level++) {
-        const double coarser = pow(2, level / 3.0);
+    for (int scale = 0; scale < SCALES; scale++) {
+        const double coarser = pow(2, scale / 3.0);
         const int w = side_of(sqrt(AREA * aspect) / coarser),
                   h = side_of(sqrt(AREA / aspect) / coarser);
         if (w * h > MOST)
             continue; /* a strip */
         weft_image_resize(packed, width, height, 1, image, w, h);
         measure_corners(image, w, h, strength);
-        add_points(&t, image, w, h, level, strength, points);
+        add_keypoints(&t, image, w, h, scale, strength, keypoints);
     }
 }

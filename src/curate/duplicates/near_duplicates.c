@@ -1,7 +1,8 @@
-#include "curate/near.h"
+#include "curate/duplicates/near_duplicates.h"
 
 #include "base/memory.h"
-#include "curate/near_parts.h"
+#include "curate/duplicates/partial_candidates.h"
+#include "curate/duplicates/partial_match.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,9 +10,9 @@
 
 enum { MAX_BANDS = 64, MAX_BAND_BITS = 26, MAX_MASKS = 1 << 20 };
 
-/* How the 256 bits are split: bit p belongs to band p % bands, so that each has its part of all
- * frequencies. A band's radius is how many of its bits may differ; radii + 1 sum up to bits + 1, so
- * that hashes within `bits` agree in one band. */
+/* Split of the 256 bits into bands: bit p belongs to band p % bands, so that each band covers all
+ * frequencies. A band's radius is its number of bits that may differ. The sum of radii + 1 is bits
+ * + 1, so that hashes within `bits` agree in one band. */
 typedef struct split {
     int bands, radius[MAX_BANDS];
 } split;
@@ -29,16 +30,16 @@ typedef struct search {
     split split;
     entry *entry; /* hashes of all shots, without repetitions */
     int64_t entries;
-    uint32_t *start, *order; /* of the current band: entries by key */
-    uint32_t *mask;          /* what may differ in a key */
+    uint32_t *start, *order; /* entries of the current band by key */
+    uint32_t *mask;          /* bits of a key that may differ */
     int64_t masks;
-    uint32_t *met;  /* by shot: 1 + the shot that asked for it last */
+    uint32_t *met;  /* by shot: 1 + the shot that last looked it up */
     uint64_t *pair; /* later shot << 32 | earlier one */
     int64_t pairs, pair_capacity, unique;
     const weft_near_limits *wanted;
-    weft_near_pair *part; /* those that may show the same in parts, sorted as the pairs are */
+    weft_near_pair *part; /* candidates for partial duplicates, sorted like the pairs */
     int64_t parts;
-    weft_look *look[2]; /* of the later shot, of the earlier one */
+    weft_thumbnail *thumbnail[2]; /* [0] later shot, [1] earlier shot */
 } search;
 
 static int band_bits(int bands, int band)
@@ -63,8 +64,8 @@ static void make_split(int bands, int bits, split *s)
         s->radius[i] = (bits + 1) / bands - 1 + (i >= bands - (bits + 1) % bands);
 }
 
-/* The split with the least work for each frame that is looked up: keys tried, and entries met under
- * them. `work` is in frames compared. */
+/* Split with the least work per looked-up frame: tried keys, and entries found under the keys.
+ * `work` is in units of frame comparisons. */
 static split best_split(int bits, int64_t entries, double *work)
 {
     split best = {0};
@@ -106,17 +107,17 @@ static const weft_phash *hash_of(const search *s, const entry *e)
 
 static weft_status list_entries(search *s)
 {
-    int64_t room = 0;
+    int64_t capacity = 0;
     for (int64_t i = 0; i < s->shots; i++)
-        room += s->shot[i].hashes;
-    if (room >= UINT32_MAX || s->shots >= UINT32_MAX)
-        return weft_fail(WEFT_E_UNSUPPORTED, "near-duplicates: more than %u hashes", UINT32_MAX);
-    s->entry = weft_alloc((room + 1) * (int64_t)sizeof *s->entry);
-    s->order = weft_alloc((room + 1) * (int64_t)sizeof *s->order);
-    s->met = weft_alloc((s->shots + 1) * (int64_t)sizeof *s->met);
+        capacity += s->shot[i].hashes;
+    if (capacity >= UINT32_MAX || s->shots >= UINT32_MAX)
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_NOWHERE,
+                          "the search for near-duplicates is limited to %u hashes", UINT32_MAX);
+    s->entry = weft_calloc(capacity + 1, sizeof *s->entry);
+    s->order = weft_calloc(capacity + 1, sizeof *s->order);
+    s->met = weft_calloc(s->shots + 1, sizeof *s->met);
     if (!s->entry || !s->order || !s->met)
-        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for %lld hashes",
-                         (long long)room);
+        return weft_no_memory("%" PRId64 " hashes of the search for near-duplicates", capacity);
     for (int64_t i = 0; i < s->shots; i++)
         for (int64_t t = 0; t < s->shot[i].hashes; t++)
             if (t == 0 ||
@@ -130,14 +131,14 @@ static weft_status index_band(search *s, int band)
 {
     const int width = band_bits(s->split.bands, band), radius = s->split.radius[band];
     const int64_t keys = (int64_t)1 << width;
-    uint32_t *key = weft_alloc((s->entries + 1) * (int64_t)sizeof *key);
+    uint32_t *key = weft_calloc(s->entries + 1, sizeof *key);
     weft_free(s->start);
     weft_free(s->mask);
-    s->start = weft_alloc((keys + 2) * (int64_t)sizeof *s->start);
-    s->mask = weft_alloc(((int64_t)binomials(width, radius) + 1) * (int64_t)sizeof *s->mask);
+    s->start = weft_calloc(keys + 2, sizeof *s->start);
+    s->mask = weft_calloc((int64_t)binomials(width, radius) + 1, sizeof *s->mask);
     if (!key || !s->start || !s->mask) {
         weft_free(key);
-        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for the index");
+        return weft_no_memory("the index of the search for near-duplicates");
     }
     for (int64_t i = 0; i < s->entries; i++) {
         key[i] = key_of(hash_of(s, &s->entry[i]), s->split.bands, band);
@@ -145,14 +146,14 @@ static weft_status index_band(search *s, int band)
     }
     for (int64_t k = 2; k <= keys + 1; k++)
         s->start[k] += s->start[k - 1];
-    /* start[k + 1] walks from the begin of k to that of k + 1 */
+    /* start[k + 1] advances from the start of k to the start of k + 1 */
     for (int64_t i = 0; i < s->entries; i++)
         s->order[s->start[key[i] + 1]++] = (uint32_t)i;
     weft_free(key);
     s->masks = 0;
     s->mask[s->masks++] = 0;
     for (int64_t from = 0, done = 0, r = 1; r <= radius; r++, from = done) {
-        /* masks of r - 1 bits stand in from .. done; each gets one more above its highest */
+        /* masks of r - 1 bits are in from .. done; each gets one more bit above its highest */
         done = s->masks;
         for (int64_t i = from; i < done; i++)
             for (int b = s->mask[i] ? 32 - __builtin_clz(s->mask[i]) : 0; b < width; b++)
@@ -168,7 +169,7 @@ static weft_status add_pair(search *s, int64_t a, int64_t b)
     return WEFT_OK;
 }
 
-/* Whether shot q's frames are those that are looked for in j's, as weft_phash_overlap chooses. */
+/* True if weft_phash_overlap searches shot q's frames in shot j. */
 static bool looks_in(const search *s, int64_t q, int64_t j)
 {
     const int64_t a = s->shot[q].hashes, b = s->shot[j].hashes;
@@ -194,8 +195,8 @@ static weft_status look_up(search *s, int64_t q, const weft_phash *hash, int ban
     return WEFT_OK;
 }
 
-/* Of `samples` frames so many must be met that among the first of them one is: as many as may miss,
- * and one. */
+/* Number of frames to look up, of `samples`, so that at least one has a match: the allowed misses
+ * plus one. */
 static int64_t samples_to_look_up(double share, int64_t samples)
 {
     int64_t needed = (int64_t)fmax(ceil(share * (double)samples) - 1, 0);
@@ -256,8 +257,8 @@ static double overlap(const search *s, int64_t i, int64_t k, const weft_phash *m
                : same;
 }
 
-/* One shot against another by their looks; those of the first are there. The way in which they lie
- * best over each other decides: in another one a shape may hide its colour. */
+/* Compares two shots by thumbnails; those of the first are loaded. The map with the best fit
+ * decides: under another map, a shape may hide its colour. */
 static weft_status compare_parts(const search *s, int64_t i, int64_t k, weft_parts_match *best)
 {
     weft_parts_map maps[WEFT_PARTS_MAPS];
@@ -267,14 +268,14 @@ static weft_status compare_parts(const search *s, int64_t i, int64_t k, weft_par
     *best = (weft_parts_match){0};
     if (count == 0)
         return WEFT_OK;
-    WEFT_TRY(s->wanted->looks(s->wanted->user, k, s->look[1]));
-    a.look = s->look[0];
-    b.look = s->look[1];
+    WEFT_TRY(s->wanted->read_thumbnails(s->wanted->user, k, s->thumbnail[1]));
+    a.thumbnail = s->thumbnail[0];
+    b.thumbnail = s->thumbnail[1];
     for (int m = 0; m < count; m++) {
         if (maps[m].mirrored && !s->wanted->mirrored)
             continue;
         const weft_parts_match match = weft_parts_compare(&a, &b, &maps[m]);
-        const double fit = match.common * match.moving * maps[m].points;
+        const double fit = match.common * match.moving * maps[m].inliers;
         if (match.share >= s->share && match.common >= s->wanted->parts &&
             match.moving >= s->wanted->parts && fit > most) {
             *best = match;
@@ -286,13 +287,13 @@ static weft_status compare_parts(const search *s, int64_t i, int64_t k, weft_par
     return WEFT_OK;
 }
 
-typedef struct cover {
+typedef struct coverage {
     double hashes, most;
     weft_near_result *result;
-} cover;
+} coverage;
 
-static void add_cover(const search *s, int64_t i, int64_t k, double share,
-                      const weft_parts_match *match, cover *c)
+static void add_coverage(const search *s, int64_t i, int64_t k, double share,
+                         const weft_parts_match *match, coverage *c)
 {
     const int64_t own = s->shot[i].hashes, other = s->shot[k].hashes;
     const double part = share * (double)(own < other ? own : other);
@@ -306,13 +307,13 @@ static void add_cover(const search *s, int64_t i, int64_t k, double share,
     c->result->share = fmin(c->hashes / (double)own, 1);
 }
 
-/* The pairs of one shot: by whole pictures, and those that are not the same by parts. */
+/* Decides one shot: compares its pairs by complete frames, then the remaining ones by parts. */
 static weft_status decide_one(const search *s, int64_t i, int64_t *at, int64_t *part_at,
                               const weft_phash *mirrored, weft_near_result *result)
 {
     weft_near_result found = {.of = -1};
-    cover c = {.result = &found};
-    bool looks = false, done = false;
+    coverage c = {.result = &found};
+    bool has_thumbnails = false, done = false;
     for (;;) {
         const bool whole = *at < s->pairs && (int64_t)(s->pair[*at] >> 32) == i,
                    part = *part_at < s->parts && s->part[*part_at].later == i;
@@ -329,15 +330,15 @@ static weft_status decide_one(const search *s, int64_t i, int64_t *at, int64_t *
         if (by_frames == k)
             share = overlap(s, i, k, mirrored);
         if (share >= s->share) {
-            add_cover(s, i, k, share, NULL, &c);
+            add_coverage(s, i, k, share, NULL, &c);
         } else if (by_parts == k) {
             weft_parts_match match;
-            if (!looks)
-                WEFT_TRY(s->wanted->looks(s->wanted->user, i, s->look[0]));
-            looks = true;
+            if (!has_thumbnails)
+                WEFT_TRY(s->wanted->read_thumbnails(s->wanted->user, i, s->thumbnail[0]));
+            has_thumbnails = true;
             WEFT_TRY(compare_parts(s, i, k, &match));
             if (match.share > 0)
-                add_cover(s, i, k, match.share, &match, &c);
+                add_coverage(s, i, k, match.share, &match, &c);
         }
         done = c.hashes > 0 && c.hashes >= s->share * (double)s->shot[i].hashes;
     }
@@ -345,21 +346,22 @@ static weft_status decide_one(const search *s, int64_t i, int64_t *at, int64_t *
     return WEFT_OK;
 }
 
-/* The pairs, sorted by the later shot and then by the earlier one, decide as all pairs would. */
+/* Decides with the found pairs, sorted by the later and then the earlier shot, as with all
+ * pairs. */
 static weft_status decide(search *s, weft_near_result *result)
 {
-    int64_t at = 0, part_at = 0, longest = 0, looks = 0;
+    int64_t at = 0, part_at = 0, longest = 0, most_thumbnails = 0;
     for (int64_t i = 0; i < s->shots; i++) {
         const weft_parts *parts = s->shot[i].parts;
         longest = s->shot[i].hashes > longest ? s->shot[i].hashes : longest;
-        looks = parts && parts->looks > looks ? parts->looks : looks;
+        most_thumbnails =
+            parts && parts->thumbnails > most_thumbnails ? parts->thumbnails : most_thumbnails;
     }
-    weft_phash *mirrored = weft_alloc((longest + 1) * (int64_t)sizeof *mirrored);
+    weft_phash *mirrored = weft_calloc(longest + 1, sizeof *mirrored);
     for (int k = 0; k < 2; k++)
-        s->look[k] = weft_alloc((looks + 1) * (int64_t)sizeof **s->look);
-    weft_status_code status = mirrored && s->look[0] && s->look[1]
-                                  ? WEFT_OK
-                                  : weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
+        s->thumbnail[k] = weft_calloc(most_thumbnails + 1, sizeof **s->thumbnail);
+    weft_status_code status = WEFT_ALLOCATED(mirrored && s->thumbnail[0] && s->thumbnail[1],
+                                             "the search for near-duplicates");
     for (int64_t i = 0; status == WEFT_OK && i < s->shots; i++) {
         if (at < s->pairs && (int64_t)(s->pair[at] >> 32) == i)
             for (int64_t t = 0; t < s->shot[i].hashes; t++)
@@ -372,9 +374,8 @@ static weft_status decide(search *s, weft_near_result *result)
 
 static weft_status find_parts(search *s)
 {
-    const weft_parts **list = weft_alloc((s->shots + 1) * (int64_t)sizeof *list);
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
+    const weft_parts **list;
+    WEFT_TRY(WEFT_NEW(list, s->shots + 1, "the search for near-duplicates"));
     for (int64_t i = 0; i < s->shots; i++)
         list[i] = s->shot[i].parts;
     const weft_status_code status = weft_near_parts(list, s->shots, &s->part, &s->parts);
@@ -382,8 +383,9 @@ static weft_status find_parts(search *s)
     return status;
 }
 
-weft_status weft_near_find(const weft_near_shot *shots, int64_t count,
-                           const weft_near_limits *limits, weft_near_result *result, int64_t *pairs)
+weft_status weft_near_duplicates_find(const weft_near_shot *shots, int64_t count,
+                                      const weft_near_limits *limits, weft_near_result *result,
+                                      int64_t *pairs)
 {
     search s = {.shot = shots,
                 .shots = count,
@@ -396,7 +398,7 @@ weft_status weft_near_find(const weft_near_shot *shots, int64_t count,
         WEFT_GO(find_parts(&s));
     WEFT_GO(list_entries(&s));
     s.split = best_split(s.limits.bits, s.entries, &work);
-    /* so wide a limit, or so few shots, that looking up is no less work */
+    /* the limit is so wide, or shots so few, that lookup saves no work */
     if (work > (double)s.entries) {
         WEFT_GO(all_pairs(&s));
     } else {
@@ -415,7 +417,7 @@ out:
     weft_free(s.met);
     weft_free(s.pair);
     weft_free(s.part);
-    weft_free(s.look[0]);
-    weft_free(s.look[1]);
+    weft_free(s.thumbnail[0]);
+    weft_free(s.thumbnail[1]);
     return status;
 }

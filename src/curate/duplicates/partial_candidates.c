@@ -1,4 +1,4 @@
-#include "curate/near_parts.h"
+#include "curate/duplicates/partial_candidates.h"
 
 #include "base/memory.h"
 
@@ -10,7 +10,7 @@ enum { CHOICES = 4, LOW = 36, FIRST = 6, LAST = 6, LEAST_VOTES = 3, MAX_SHOTS = 
 
 typedef struct ref {
     uint32_t shot;
-    uint16_t picture, point;
+    uint16_t frame, point;
 } ref;
 
 typedef struct point_index {
@@ -25,32 +25,32 @@ typedef struct point_index {
 static const weft_point *point_of(const point_index *x, uint32_t which)
 {
     const ref *r = &x->ref[which];
-    return &x->shot[r->shot]->points[r->picture].point[r->point];
+    return &x->shot[r->shot]->keypoints[r->frame].point[r->point];
 }
 
-static weft_status list_points(point_index *x, int64_t count)
+static weft_status list_keypoints(point_index *x, int64_t count)
 {
-    int64_t room = 0, at = 0;
+    int64_t capacity = 0, at = 0;
     for (int64_t i = 0; i < count; i++)
-        for (int64_t k = 0; x->shot[i] && k < x->shot[i]->pictures; k++)
-            room += x->shot[i]->points[k].count;
-    if (room >= UINT32_MAX || count >= MAX_SHOTS)
-        return weft_fail(WEFT_E_UNSUPPORTED, "near-duplicates: more than %u points", UINT32_MAX);
-    x->ref = weft_alloc((room + 1) * (int64_t)sizeof *x->ref);
-    x->entry = weft_alloc((room + 1) * (int64_t)sizeof *x->entry);
-    x->spare = weft_alloc((room + 1) * (int64_t)sizeof *x->spare);
+        for (int64_t k = 0; x->shot[i] && k < x->shot[i]->keypoint_frames; k++)
+            capacity += x->shot[i]->keypoints[k].count;
+    if (capacity >= UINT32_MAX || count >= MAX_SHOTS)
+        return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_NOWHERE,
+                          "the search for near-duplicates is limited to %u points", UINT32_MAX);
+    x->ref = weft_calloc(capacity + 1, sizeof *x->ref);
+    x->entry = weft_calloc(capacity + 1, sizeof *x->entry);
+    x->spare = weft_calloc(capacity + 1, sizeof *x->spare);
     if (!x->ref || !x->entry || !x->spare)
-        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for %lld points",
-                         (long long)room);
+        return weft_no_memory("%" PRId64 " points of the search for near-duplicates", capacity);
     for (int64_t i = 0; i < count; i++)
-        for (int64_t k = 0; x->shot[i] && k < x->shot[i]->pictures; k++)
-            for (int32_t p = 0; p < x->shot[i]->points[k].count; p++)
+        for (int64_t k = 0; x->shot[i] && k < x->shot[i]->keypoint_frames; k++)
+            for (int32_t p = 0; p < x->shot[i]->keypoints[k].count; p++)
                 x->ref[at++] = (ref){(uint32_t)i, (uint16_t)k, (uint16_t)p};
-    x->refs = room;
+    x->refs = capacity;
     return WEFT_OK;
 }
 
-/* By 16 bits of `shift` on; stable. */
+/* One stable radix pass over the 16 bits from `shift` on. */
 static void sort_pass(const uint64_t *from, uint64_t *to, int64_t count, int shift, int64_t *starts)
 {
     memset(starts, 0, 65537 * sizeof *starts);
@@ -158,22 +158,17 @@ weft_status weft_near_parts(const weft_parts *const *shots, int64_t count, weft_
                             int64_t *found)
 {
     point_index x = {.shot = shots};
-    int64_t *starts = weft_alloc(65537 * (int64_t)sizeof *starts);
+    int64_t *starts = weft_calloc(65537, sizeof *starts);
     weft_near_pair *list = NULL;
-    weft_status_code status =
-        starts ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
+    weft_status_code status = WEFT_ALLOCATED(starts, "the search for near-duplicates");
     WEFT_GO(status);
-    WEFT_GO(list_points(&x, count));
+    WEFT_GO(list_keypoints(&x, count));
     const int width = (int)fmin(fmax(log2((double)x.refs + 1) + 4, 16), 30);
     for (int choice = 0; choice < CHOICES; choice++)
         WEFT_GO(meet_in(&x, choice, width, starts));
     add_up(&x);
     int64_t n = 0;
-    list = weft_alloc((x.votes + 1) * (int64_t)sizeof *list);
-    if (!list) {
-        status = weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
-        goto out;
-    }
+    WEFT_GO(WEFT_NEW(list, x.votes + 1, "the search for near-duplicates"));
     for (int64_t i = 0; i < x.votes; i++)
         if ((x.vote[i] & 255) >= LEAST_VOTES)
             list[n++] = (weft_near_pair){(uint32_t)(x.vote[i] >> 36),

@@ -1,4 +1,4 @@
-#include "curate/phash.h"
+#include "curate/duplicates/phash.h"
 
 #include "video/image.h"
 
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 64, KEPT = 16, GRID = 4 };
-/* Frames are looked for at most SLACK steps from their place. */
+enum { SIDE = 64, FREQUENCIES = 16, GRID = 4 };
+/* Frames are searched at most SLACK steps from the expected position. */
 enum { STRIDE = WEFT_PHASH_STRIDE, SLACK = 2 };
 
-typedef float cosines[KEPT][SIDE];
+typedef float cosines[FREQUENCIES][SIDE];
 
 static void fill_cosines(cosines table)
 {
-    for (int k = 0; k < KEPT; k++)
+    for (int k = 0; k < FREQUENCIES; k++)
         for (int x = 0; x < SIDE; x++)
             table[k][x] = cosf(3.14159265f / SIDE * ((float)x + 0.5f) * (float)(k + 1));
 }
@@ -24,7 +24,7 @@ static void fill_cosines(cosines table)
 static void transform(cosines table, const float *from, int64_t from_step, float *to,
                       int64_t to_step)
 {
-    for (int k = 0; k < KEPT; k++) {
+    for (int k = 0; k < FREQUENCIES; k++) {
         float sum = 0;
         for (int x = 0; x < SIDE; x++)
             sum += from[x * from_step] * table[k][x];
@@ -52,7 +52,7 @@ void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int
                      int64_t height, weft_phash *hash)
 {
     uint8_t square[SIDE * SIDE], packed[512 * 512];
-    float luma[SIDE * SIDE], rows[SIDE * KEPT], coefficients[KEPT * KEPT];
+    float luma[SIDE * SIDE], rows[SIDE * FREQUENCIES], coefficients[FREQUENCIES * FREQUENCIES];
     memset(hash, 0, sizeof *hash);
     if (width > 512 || height > 512)
         return;
@@ -64,17 +64,17 @@ void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int
     for (int i = 0; i < SIDE * SIDE; i++)
         luma[i] = square[i];
     for (int y = 0; y < SIDE; y++)
-        transform(table, luma + y * SIDE, 1, rows + y * KEPT, 1);
-    for (int u = 0; u < KEPT; u++)
-        transform(table, rows + u, KEPT, coefficients + u, KEPT);
-    for (int i = 0; i < KEPT * KEPT; i++)
+        transform(table, luma + y * SIDE, 1, rows + y * FREQUENCIES, 1);
+    for (int u = 0; u < FREQUENCIES; u++)
+        transform(table, rows + u, FREQUENCIES, coefficients + u, FREQUENCIES);
+    for (int i = 0; i < FREQUENCIES * FREQUENCIES; i++)
         hash->word[i / 64] |= (uint64_t)(coefficients[i] > 0) << (i % 64);
     cell_means(plane[1], stride[1], width, height, hash->cb);
     cell_means(plane[2], stride[2], width, height, hash->cr);
 }
 
-/* A mirror turns the sign of the odd horizontal frequencies, which are every second of a row of 16
- * from its first on. */
+/* A mirror flips the sign of the odd horizontal frequencies: every second of a row of 16, from the
+ * first on. */
 weft_phash weft_phash_mirror(const weft_phash *hash)
 {
     weft_phash m;
@@ -108,7 +108,7 @@ bool weft_phash_same(const weft_phash *a, const weft_phash *b, weft_phash_limits
 void weft_phash_print(const weft_phash *hash, char text[WEFT_PHASH_TEXT])
 {
     for (int w = 0; w < WEFT_PHASH_WORDS; w++)
-        snprintf(text + 16 * w, 17, "%016llx", (unsigned long long)hash->word[w]);
+        snprintf(text + 16 * w, 17, "%016" PRIx64, hash->word[w]);
     for (int i = 0; i < WEFT_PHASH_CELLS; i++)
         snprintf(text + 64 + 4 * i, 5, "%02x%02x", hash->cb[i], hash->cr[i]);
 }

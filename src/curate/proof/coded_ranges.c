@@ -1,10 +1,10 @@
-#include "video/tails.h"
+#include "curate/proof/coded_ranges.h"
 
 #include <string.h>
 
-/* The last bytes of a tile are the coder's way to an end, and of a slice the last byte has its stop
- * bit: they are left as they are. */
-enum { ALTERED = 12, KEPT = 4, MORE = 48 };
+/* The last bytes of a tile end the entropy coder, and the last byte of a slice has its stop bit.
+ * These bytes are unchanged. */
+enum { ALTERED = 12, UNCHANGED = 4, MORE = 48 };
 
 bool weft_tails_known(const AVCodecParameters *par)
 {
@@ -14,7 +14,7 @@ bool weft_tails_known(const AVCodecParameters *par)
 
 /* ---- NAL units ----------------------------------------------------------------------------- */
 
-/* Bytes of the length before each NAL unit; 0: start codes stand between them. */
+/* Bytes of the length before each NAL unit; 0: start codes separate units. */
 static int length_bytes(const AVCodecParameters *par)
 {
     const int at = par->codec_id == AV_CODEC_ID_H264 ? 4 : 21;
@@ -22,7 +22,7 @@ static int length_bytes(const AVCodecParameters *par)
     return prefixed ? (par->extradata[at] & 3) + 1 : 0;
 }
 
-/* The place of the next start code (0 0 1), or `size`. */
+/* Position of the next start code (0 0 1), or `size`. */
 static int start_code(const uint8_t *data, int at, int size)
 {
     while (at + 3 <= size && !(data[at] == 0 && data[at + 1] == 0 && data[at + 2] == 1))
@@ -30,7 +30,7 @@ static int start_code(const uint8_t *data, int at, int size)
     return at + 3 <= size ? at : size;
 }
 
-/* The end of a unit's data without the zeros that may follow them, cabac_zero_words (0 0 3) too. */
+/* End of a unit's data without trailing zeros and cabac_zero_words (0 0 3). */
 static int trimmed(const uint8_t *data, int begin, int end)
 {
     for (;;) {
@@ -42,8 +42,8 @@ static int trimmed(const uint8_t *data, int begin, int end)
     }
 }
 
-static int slices(const AVCodecParameters *par, const uint8_t *data, int size, weft_tail *list,
-                  int most)
+static int coded_slices(const AVCodecParameters *par, const uint8_t *data, int size,
+                        weft_coded_range *list, int most)
 {
     const int prefix = length_bytes(par);
     int count = 0, at = prefix ? 0 : start_code(data, 0, size);
@@ -63,10 +63,10 @@ static int slices(const AVCodecParameters *par, const uint8_t *data, int size, w
         const bool h264 = par->codec_id == AV_CODEC_ID_H264;
         const int type = h264 ? data[begin] & 31 : data[begin] >> 1 & 63;
         if (h264 ? type == 1 || type == 5 : type < 32)
-            list[count++] = (weft_tail){.begin = begin,
-                                        .end = trimmed(data, begin, end),
-                                        .length_at = begin - prefix,
-                                        .length_bytes = prefix};
+            list[count++] = (weft_coded_range){.begin = begin,
+                                               .end = trimmed(data, begin, end),
+                                               .length_at = begin - prefix,
+                                               .length_bytes = prefix};
         at = end;
     }
     return count;
@@ -76,7 +76,7 @@ static int slices(const AVCodecParameters *par, const uint8_t *data, int size, w
 
 typedef struct bits {
     const uint8_t *data;
-    int64_t at, count; /* read so far, and all; reading goes on behind the end with zeros */
+    int64_t at, count; /* bits read, and all bits; reads past the end give zeros */
 } bits;
 
 static int take(bits *b, int count)
@@ -87,7 +87,7 @@ static int take(bits *b, int count)
     return value;
 }
 
-/* `count` times: a bit, and behind a 1 so many more. */
+/* Skips `count` times one bit, and `more` further bits after a 1. */
 static void skip_optional(bits *b, int count, int more)
 {
     while (count-- > 0)
@@ -95,7 +95,7 @@ static void skip_optional(bits *b, int count, int more)
             take(b, more);
 }
 
-/* Colour configuration; `profile` 0 has 4:2:0 without saying so. */
+/* Skips the colour configuration; `profile` 0 implies 4:2:0. */
 static void skip_colours(bits *b, int profile)
 {
     enum { SRGB = 7 };
@@ -108,8 +108,8 @@ static void skip_colours(bits *b, int profile)
         take(b, 1);
 }
 
-/* Sizes, references and filter up to the contexts of probabilities; *width becomes the picture's
- * where the header tells it. False: this is no frame with data of its own. */
+/* Skips sizes, references and filter up to the probability contexts. Sets *width to the frame's if
+ * the header has it. False: not a frame with its own data. */
 static bool skip_references(bits *b, int *width)
 {
     if (take(b, 2) != 2) /* frame marker */
@@ -118,10 +118,10 @@ static bool skip_references(bits *b, int *width)
     profile |= take(b, 1) << 1;
     if (profile == 3)
         take(b, 1);
-    if (take(b, 1)) /* an earlier picture is shown again */
+    if (take(b, 1)) /* shows an earlier frame again */
         return false;
-    const bool inter = take(b, 1), shown = take(b, 1), resilient = take(b, 1);
-    const bool intra = !inter || (!shown && take(b, 1));
+    const bool inter = take(b, 1), show_frame = take(b, 1), resilient = take(b, 1);
+    const bool intra = !inter || (!show_frame && take(b, 1));
     if (inter && !resilient)
         take(b, 2); /* contexts that are reset */
     bool sized = false;
@@ -130,11 +130,11 @@ static bool skip_references(bits *b, int *width)
         if (!inter || profile > 0)
             skip_colours(b, profile);
         if (inter)
-            take(b, 8); /* what it replaces */
+            take(b, 8); /* replaced references */
     } else {
-        take(b, 8 + 3 * 4); /* what it replaces; three references, each with a sign */
+        take(b, 8 + 3 * 4); /* replaced references; three references, each with a sign */
         for (int k = 0; k < 3 && !sized; k++)
-            sized = take(b, 1); /* as large as this reference */
+            sized = take(b, 1); /* same size as this reference */
     }
     if (!sized) {
         *width = take(b, 16) + 1;
@@ -155,7 +155,7 @@ static bool skip_references(bits *b, int *width)
 static void skip_filters(bits *b)
 {
     take(b, 6 + 3);               /* loop filter */
-    if (take(b, 1) && take(b, 1)) /* changes of it by reference and mode */
+    if (take(b, 1) && take(b, 1)) /* filter changes by reference and mode */
         skip_optional(b, 4 + 2, 7);
     take(b, 8); /* quantiser, and three differences */
     skip_optional(b, 3, 5);
@@ -174,9 +174,10 @@ static void skip_filters(bits *b)
     }
 }
 
-/* The tiles of one frame: uncompressed header, compressed header, and then each tile with its size
- * before it, but the last, which has what is left. */
-static int tiles(const uint8_t *data, int begin, int end, int width, weft_tail *list, int most)
+/* Finds the tiles of one frame: uncompressed header, compressed header, then tiles. Each tile has
+ * its size before it, except the last, which has the remaining bytes. */
+static int tiles(const uint8_t *data, int begin, int end, int width, weft_coded_range *list,
+                 int most)
 {
     bits b = {data + begin, 0, 8 * (int64_t)(end - begin)};
     if (!skip_references(&b, &width))
@@ -199,9 +200,9 @@ static int tiles(const uint8_t *data, int begin, int end, int width, weft_tail *
         return 0;
     for (int left = 1 << (columns + rows); left > 0 && count < most; left--) {
         int64_t size = end - at;
-        weft_tail tail = {.length_at = (int)at};
+        weft_coded_range range = {.length_at = (int)at};
         if (left > 1) {
-            tail.length_bytes = 4;
+            range.length_bytes = 4;
             if (size < 4)
                 return 0;
             size = (int64_t)data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3];
@@ -209,15 +210,17 @@ static int tiles(const uint8_t *data, int begin, int end, int width, weft_tail *
         }
         if (size < 1 || size > end - at)
             return 0;
-        tail.begin = (int)at;
-        tail.end = (int)(at += size);
-        list[count++] = tail;
+        range.begin = (int)at;
+        range.end = (int)(at += size);
+        list[count++] = range;
     }
     return count;
 }
 
-/* A packet may hold several frames, of which it shows the last: their sizes stand behind them. */
-static int shown_tiles(const uint8_t *data, int size, int width, weft_tail *list, int most)
+/* Finds the tiles of the last frame of a packet, the one it shows. The frames' sizes follow the
+ * frames. */
+static int superframe_tiles(const uint8_t *data, int size, int width, weft_coded_range *list,
+                            int most)
 {
     const int marker = data[size - 1], frames = (marker & 7) + 1, bytes = (marker >> 3 & 3) + 1;
     const int index = 2 + frames * bytes;
@@ -241,37 +244,38 @@ static int shown_tiles(const uint8_t *data, int size, int width, weft_tail *list
     return count;
 }
 
-int weft_tails_find(const AVCodecParameters *par, const uint8_t *data, int size, weft_tail *list,
-                    int most)
+int weft_tails_find(const AVCodecParameters *par, const uint8_t *data, int size,
+                    weft_coded_range *list, int most)
 {
     if (size < 8)
         return 0;
-    return par->codec_id == AV_CODEC_ID_VP9 ? shown_tiles(data, size, par->width, list, most)
-                                            : slices(par, data, size, list, most);
+    return par->codec_id == AV_CODEC_ID_VP9 ? superframe_tiles(data, size, par->width, list, most)
+                                            : coded_slices(par, data, size, list, most);
 }
 
 /* ---- Other ends ---------------------------------------------------------------------------- */
 
-/* Bytes that are no part of a start code nor of its escapes. */
+/* Bytes that are not part of a start code or an escape. */
 static uint8_t filler(int index)
 {
     return (uint8_t)(5 + (index * 37 + 101) % 250);
 }
 
-AVPacket *weft_tail_altered(const AVPacket *packet, const weft_tail *tail, int variant)
+AVPacket *weft_coded_range_altered(const AVPacket *packet, const weft_coded_range *range,
+                                   int variant)
 {
     AVPacket *copy = av_packet_clone(packet);
     if (!copy || av_packet_make_writable(copy) < 0) {
         av_packet_free(&copy);
         return NULL;
     }
-    for (int k = tail->end - KEPT - ALTERED; k < tail->end - KEPT; k++)
-        if (k > tail->begin + KEPT)
+    for (int k = range->end - UNCHANGED - ALTERED; k < range->end - UNCHANGED; k++)
+        if (k > range->begin + UNCHANGED)
             copy->data[k] = filler(copy->data[k] + k + 11 * variant);
     return copy;
 }
 
-/* Adds to a number of some bytes; false: it has no room for that. */
+/* Adds `more` to an integer of `bytes` bytes; false: overflow. */
 static bool add(uint8_t *at, int bytes, bool little, int more)
 {
     for (int k = 0; k < bytes; k++) {
@@ -283,7 +287,7 @@ static bool add(uint8_t *at, int bytes, bool little, int more)
     return bytes == 0 || more == 0;
 }
 
-AVPacket *weft_tail_grown(const AVPacket *packet, const weft_tail *tail)
+AVPacket *weft_coded_range_grown(const AVPacket *packet, const weft_coded_range *range)
 {
     AVPacket *copy = av_packet_alloc();
     if (!copy || av_new_packet(copy, packet->size + MORE) < 0 ||
@@ -291,13 +295,13 @@ AVPacket *weft_tail_grown(const AVPacket *packet, const weft_tail *tail)
         av_packet_free(&copy);
         return NULL;
     }
-    memcpy(copy->data, packet->data, (size_t)tail->end);
+    memcpy(copy->data, packet->data, (size_t)range->end);
     for (int k = 0; k < MORE; k++)
-        copy->data[tail->end + k] = filler(k);
-    memcpy(copy->data + tail->end + MORE, packet->data + tail->end,
-           (size_t)(packet->size - tail->end));
-    if (!add(copy->data + tail->length_at, tail->length_bytes, false, MORE) ||
-        !add(copy->data + tail->frame_at + MORE, tail->frame_bytes, true, MORE))
+        copy->data[range->end + k] = filler(k);
+    memcpy(copy->data + range->end + MORE, packet->data + range->end,
+           (size_t)(packet->size - range->end));
+    if (!add(copy->data + range->length_at, range->length_bytes, false, MORE) ||
+        !add(copy->data + range->frame_at + MORE, range->frame_bytes, true, MORE))
         av_packet_free(&copy);
     return copy;
 }

@@ -1,4 +1,4 @@
-#include "curate/doubts.h"
+#include "curate/proof/suspect_frames.h"
 
 #include "base/memory.h"
 
@@ -8,23 +8,23 @@
 enum {
     WIDE = WEFT_SHOT_WIDTH,
     HIGH = WEFT_SHOT_HEIGHT,
-    BLOCK = WEFT_LEAP_BLOCK,
+    BLOCK = WEFT_FRAME_JUMP_BLOCK,
     ACROSS = WIDE / BLOCK,
     DOWN = HIGH / BLOCK,
     AREA = BLOCK * BLOCK,
-    REACH = WEFT_LEAP_REACH,
-    NOISE = 2 * AREA /* change of a block that is nothing: two levels */
+    REACH = WEFT_FRAME_JUMP_REACH,
+    NOISE = 2 * AREA /* change of an unchanged block: two levels */
 };
 
-/* Levels of weft_leap.leap. Few frames of whole films leap by leap_frame; cuts by 25 and more;
- * damage by 0.2 to 3 where it begins, and by 0.3 and more where it ends. */
-static const float leap_frame = 0.12f, leap_key = 0.25f, leap_cut = 20, leap_some = 0.03f;
+/* Thresholds of weft_frame_jump.jump, in levels. Few frames of a video exceed jump_frame. Cuts have
+ * 25 and more. Damage has 0.2 to 3 where it begins, and at least 0.3 where it ends. */
+static const float jump_frame = 0.12f, jump_key = 0.25f, jump_cut = 20, jump_some = 0.03f;
 
-/* What is left of the change of each block where it may have moved by REACH pixels: the least sum
- * of absolute differences of 25 shifts, one after the other, each row of pixels at once. */
-static void changes(const weft_doubts *d, const weft_video_frame *f, uint16_t change[])
+/* Change of each block after motion of up to REACH pixels: the minimum sum of absolute differences
+ * over 25 shifts. Processes one shift at a time, a complete row of pixels at once. */
+static void changes(const weft_suspect_detector *d, const weft_video_frame *f, uint16_t change[])
 {
-    for (int k = 0; k < WEFT_LEAP_BLOCKS; k++)
+    for (int k = 0; k < WEFT_FRAME_JUMP_BLOCKS; k++)
         change[k] = UINT16_MAX;
     for (int shift = 0; shift < (2 * REACH + 1) * (2 * REACH + 1); shift++) {
         const int dy = shift / (2 * REACH + 1), dx = shift % (2 * REACH + 1);
@@ -46,11 +46,11 @@ static void changes(const weft_doubts *d, const weft_video_frame *f, uint16_t ch
     }
 }
 
-/* The greatest change of the last frames in a block and those around it. */
-static int usual(const weft_doubts *d, int bx, int by)
+/* Maximum change in the last frames of a block and its neighbours. */
+static int usual(const weft_suspect_detector *d, int bx, int by)
 {
     int most = 0;
-    for (int t = 0; t < WEFT_LEAP_PAST; t++)
+    for (int t = 0; t < WEFT_FRAME_JUMP_PAST; t++)
         for (int y = by > 0 ? by - 1 : 0; y <= by + 1 && y < DOWN; y++)
             for (int x = bx > 0 ? bx - 1 : 0; x <= bx + 1 && x < ACROSS; x++)
                 if (d->change[t][y * ACROSS + x] > most)
@@ -58,8 +58,8 @@ static int usual(const weft_doubts *d, int bx, int by)
     return most;
 }
 
-/* By how much a frame changes more than one and a half times what is usual, and more than noise. */
-static float leap_of(const weft_doubts *d, const uint16_t change[])
+/* Change of a frame above one and a half times the usual change and above noise. */
+static float jump_of(const weft_suspect_detector *d, const uint16_t change[])
 {
     int64_t sum = 0;
     for (int by = 0; by < DOWN; by++)
@@ -70,10 +70,10 @@ static float leap_of(const weft_doubts *d, const uint16_t change[])
             const int more = now - NOISE - 3 * usual(d, bx, by) / 2;
             sum += more > 0 ? more : 0;
         }
-    return (float)sum / (AREA * WEFT_LEAP_BLOCKS);
+    return (float)sum / (AREA * WEFT_FRAME_JUMP_BLOCKS);
 }
 
-static void remember(weft_doubts *d, const weft_video_frame *f)
+static void remember(weft_suspect_detector *d, const weft_video_frame *f)
 {
     for (int y = -REACH; y < HIGH + REACH; y++) {
         const uint8_t *row = f->plane[0] + (y < 0 ? 0 : y >= HIGH ? HIGH - 1 : y) * f->stride[0];
@@ -84,70 +84,71 @@ static void remember(weft_doubts *d, const weft_video_frame *f)
     }
 }
 
-weft_status weft_doubts_push(weft_doubts *d, const weft_video_frame *f)
+weft_status weft_suspect_detector_push(weft_suspect_detector *d, const weft_video_frame *f)
 {
-    uint16_t change[WEFT_LEAP_BLOCKS] = {0};
+    uint16_t change[WEFT_FRAME_JUMP_BLOCKS] = {0};
     WEFT_TRY(weft_grow((void **)&d->frame, d->frames, &d->capacity, sizeof *d->frame));
-    weft_leap *leap = &d->frame[d->frames];
-    *leap = (weft_leap){
-        .seconds = f->seconds, .key = f->key, .told = f->mixed || f->damaged || f->jump};
+    weft_frame_jump *jump = &d->frame[d->frames];
+    *jump = (weft_frame_jump){
+        .seconds = f->seconds, .key = f->key, .known = f->mixed || f->damaged || f->jump};
     if (d->frames > 0)
         changes(d, f, change);
-    if (d->frames > 1) /* nothing is usual yet for the second */
-        leap->leap = leap_of(d, change);
-    memcpy(d->change[d->frames % WEFT_LEAP_PAST], change, sizeof change);
+    if (d->frames > 1) /* the second frame has no usual change yet */
+        jump->jump = jump_of(d, change);
+    memcpy(d->change[d->frames % WEFT_FRAME_JUMP_PAST], change, sizeof change);
     remember(d, f);
     d->frames++;
     return WEFT_OK;
 }
 
-/* The frame between two key pictures that leaps most; -1: all are told. */
-static int64_t greatest(const weft_doubts *d, int64_t key, int64_t next)
+/* Frame with the largest jump between two key frames; -1: all are already listed. */
+static int64_t greatest(const weft_suspect_detector *d, int64_t key, int64_t next)
 {
     int64_t at = -1;
     for (int64_t t = key + 1; t < next; t++)
-        if (!d->frame[t].told && (at < 0 || d->frame[t].leap > d->frame[at].leap))
+        if (!d->frame[t].known && (at < 0 || d->frame[t].jump > d->frame[at].jump))
             at = t;
     return at;
 }
 
-weft_status weft_doubts_list(const weft_doubts *d, weft_doubt **list, int64_t *count)
+weft_status weft_suspect_detector_list(const weft_suspect_detector *d, weft_suspect_frame **list,
+                                       int64_t *count)
 {
     int64_t capacity = 0, key = 0;
     enum { NO, YES, WIDE_ONE };
-    uint8_t *doubt = weft_alloc(d->frames + 1);
-    if (!doubt)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld frames", (long long)d->frames);
+    uint8_t *suspect;
+    WEFT_TRY(WEFT_NEW(suspect, d->frames + 1, "%" PRId64 " frames", d->frames));
     for (int64_t t = 0; t < d->frames; t++) {
-        const weft_leap *f = &d->frame[t];
-        doubt[t] = t == 0 || f->leap > (f->key ? leap_key : leap_frame) ? YES : NO;
+        const weft_frame_jump *f = &d->frame[t];
+        suspect[t] = t == 0 || f->jump > (f->key ? jump_key : jump_frame) ? YES : NO;
         if (!f->key || t == 0)
             continue;
-        const int64_t at = f->leap > leap_key ? greatest(d, key, t) : -1;
-        if (at >= 0 && (f->leap < leap_cut || d->frame[at].leap > leap_some))
-            doubt[at] = WIDE_ONE;
+        const int64_t at = f->jump > jump_key ? greatest(d, key, t) : -1;
+        if (at >= 0 && (f->jump < jump_cut || d->frame[at].jump > jump_some))
+            suspect[at] = WIDE_ONE;
         key = t;
     }
-    const int64_t last = greatest(d, key, d->frames); /* no key picture ends what begins here */
-    if (last >= 0 && doubt[last] == YES)
-        doubt[last] = WIDE_ONE;
+    /* no later key frame ends damage that begins here */
+    const int64_t last = greatest(d, key, d->frames);
+    if (last >= 0 && suspect[last] == YES)
+        suspect[last] = WIDE_ONE;
     *list = NULL;
     *count = 0;
     weft_status_code status = WEFT_OK;
     for (int64_t t = 0; t < d->frames && status == WEFT_OK; t++) {
-        if (doubt[t] == NO || d->frame[t].told)
+        if (suspect[t] == NO || d->frame[t].known)
             continue;
         status = weft_grow((void **)list, *count, &capacity, sizeof **list);
         if (status == WEFT_OK)
             (*list)[(*count)++] =
-                (weft_doubt){d->frame[t].seconds, d->frame[t].leap, doubt[t] == WIDE_ONE};
+                (weft_suspect_frame){d->frame[t].seconds, d->frame[t].jump, suspect[t] == WIDE_ONE};
     }
-    weft_free(doubt);
+    weft_free(suspect);
     return status;
 }
 
-void weft_doubts_clear(weft_doubts *d)
+void weft_suspect_detector_clear(weft_suspect_detector *d)
 {
     weft_free(d->frame);
-    *d = (weft_doubts){0};
+    *d = (weft_suspect_detector){0};
 }

@@ -1,40 +1,44 @@
-/* Pictures that leap: frames in which some place shows what the frame before does not, at once, as
- * damage does that a decoder makes something of. Most are no damage (flashes, cuts, what comes in
- * fast): this only says where it is worth to look into the data (video/proof.h). */
-#ifndef WEFT_CURATE_DOUBTS_H
-#define WEFT_CURATE_DOUBTS_H
+/* Frame jumps: frames in which some region differs suddenly from the frame before, like damage that
+ * a decoder conceals. Most jumps are not damage (flashes, cuts, fast objects). The list only
+ * selects the frames whose data corruption_check.h examines. */
+#ifndef WEFT_CURATE_PROOF_SUSPECT_FRAMES_H
+#define WEFT_CURATE_PROOF_SUSPECT_FRAMES_H
 
-#include "curate/shots.h"
-#include "video/proof.h"
+#include "curate/proof/corruption_check.h"
+#include "curate/shots/shots.h"
 #include "video/reader.h"
 
 enum {
-    WEFT_LEAP_BLOCK = 4,
-    WEFT_LEAP_BLOCKS = WEFT_SHOT_WIDTH / WEFT_LEAP_BLOCK * (WEFT_SHOT_HEIGHT / WEFT_LEAP_BLOCK),
-    WEFT_LEAP_PAST = 4, /* frames that tell what is usual here */
-    WEFT_LEAP_REACH = 2
+    WEFT_FRAME_JUMP_BLOCK = 4,
+    WEFT_FRAME_JUMP_BLOCKS =
+        WEFT_SHOT_WIDTH / WEFT_FRAME_JUMP_BLOCK * (WEFT_SHOT_HEIGHT / WEFT_FRAME_JUMP_BLOCK),
+    WEFT_FRAME_JUMP_PAST = 4, /* preceding frames that define the usual change */
+    WEFT_FRAME_JUMP_REACH = 2
 };
 
-typedef struct weft_leap {
+typedef struct weft_frame_jump {
     double seconds;
-    float leap;     /* levels, a mean over the picture */
-    bool key, told; /* told: mixed, or known to be damaged already */
-} weft_leap;
+    float jump;      /* mean over the frame, in pixel values */
+    bool key, known; /* known: mixed, or already known to be damaged */
+} weft_frame_jump;
 
-typedef struct weft_doubts {
-    weft_leap *frame; /* 16 bytes for each */
+typedef struct weft_suspect_detector {
+    weft_frame_jump *frame; /* 16 bytes each */
     int64_t frames, capacity;
-    uint8_t last[WEFT_SHOT_HEIGHT + 2 * WEFT_LEAP_REACH][WEFT_SHOT_WIDTH + 2 * WEFT_LEAP_REACH];
-    uint16_t change[WEFT_LEAP_PAST][WEFT_LEAP_BLOCKS]; /* of the last frames, in turn */
-} weft_doubts;
+    uint8_t last[WEFT_SHOT_HEIGHT + 2 * WEFT_FRAME_JUMP_REACH]
+                [WEFT_SHOT_WIDTH + 2 * WEFT_FRAME_JUMP_REACH];
+    uint16_t change[WEFT_FRAME_JUMP_PAST][WEFT_FRAME_JUMP_BLOCKS]; /* of the last frames, a ring */
+} weft_suspect_detector;
 
-/* The next frame, of WEFT_SHOT_WIDTH x WEFT_SHOT_HEIGHT. */
-weft_status weft_doubts_push(weft_doubts *doubts, const weft_video_frame *frame);
-/* The times of the frames in doubt, ascending: key pictures that begin the film or leap, others
- * that leap by more than frames usually do, and the one that leaps most before a key picture that
- * leaps, since there damage ends. The caller owns *list. */
-weft_status weft_doubts_list(const weft_doubts *doubts, weft_doubt **list, int64_t *count);
-/* Begins anew. */
-void weft_doubts_clear(weft_doubts *doubts);
+/* Takes the next frame, of WEFT_SHOT_WIDTH x WEFT_SHOT_HEIGHT. */
+weft_status weft_suspect_detector_push(weft_suspect_detector *suspects,
+                                       const weft_video_frame *frame);
+/* Times of the suspect frames, ascending; the caller owns *list. Suspect are key frames that start
+ * the video or jump, and other frames that jump more than usual. So is the largest jump before a
+ * key frame that jumps, since damage ends at the key frame. */
+weft_status weft_suspect_detector_list(const weft_suspect_detector *suspects,
+                                       weft_suspect_frame **list, int64_t *count);
+/* Resets the detector. */
+void weft_suspect_detector_clear(weft_suspect_detector *suspects);
 
 #endif

@@ -1,59 +1,58 @@
 /* Shot boundaries in one pass with a bounded window of small frames.
  *
  * Hard cuts: consecutive frames whose structure does not match even after motion compensation and a
- * change of light, unless the picture from before comes back within a few frames (a flash, an
- * occlusion).
+ * change of light, unless the earlier content returns within a few frames (a flash, an occlusion).
  *
- * Gradual transitions: two frames up to 110 frames (of 30 a second) apart whose structure differs
- * as much as across a cut, though no cut lies between, and a reason other than motion for it:
- *   - a straight path: what changes goes from the old to the new value without detours, so that the
- *     sum of the steps is not much longer than the whole way. It holds for dissolves and for every
- *     kind of mask (wipes, irises, pixel dissolves), and not for moving pictures;
- *   - an even path: at each quarter of the span a quarter of the way is behind (long dissolves of
- *     moving pictures, whose path is not straight);
- *   - a dip: between them the picture loses its contrast (fades through a colour, blurs). Its ends
- *     are where the ramp of the frames' distance from that colour goes over into a level;
- *   - a push: the frames between are the two pictures, shifted, side by side. */
-#include "curate/shots.h"
+ * Gradual transitions: two frames up to 110 frames apart (at 30 frames a second) whose structure
+ * differs as much as across a cut, without a cut in between, and with evidence other than motion:
+ *   - a straight path: pixels change from the old to the new value without detours, so that the sum
+ *     of the steps is not much longer than the direct distance. This holds for dissolves and for
+ *     every kind of mask (wipes, irises, pixel dissolves), and not for moving content;
+ *   - an even path: each quarter of the span covers a quarter of the distance (long dissolves of
+ *     moving content, whose path is not straight);
+ *   - a dip: contrast is lost in between (fades through a colour, blurs). The ends of the dip are
+ *     where the distance of the frames from that colour changes from a ramp to a constant;
+ *   - a push: the frames in between show both contents, shifted, side by side. */
+#include "curate/shots/shots.h"
 
 #include "base/memory.h"
-#include "curate/shots_classic.h"
-#include "curate/shots_match.h"
-#include "curate/shots_network.h"
+#include "curate/shots/shots_classic.h"
+#include "curate/shots/shots_match.h"
+#include "curate/shots/shots_network.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    RING = 256, /* frames that are kept for spans; more than twice the longest */
-    FINE = 32,  /* frames that are kept for cuts */
-    /* frames that a flash may last, and the delay of the decision about a cut */
-    LOOK = WEFT_SHOT_LEAVE_OUT,
-    HOLD = 8, /* frames of a uniform run that are kept */
+    RING = 256, /* window for spans, in frames; more than twice the longest span */
+    FINE = 32,  /* window for cuts, in frames */
+    /* longest flash in frames, and the delay of the decision about a cut */
+    LOOKAHEAD = WEFT_SHOT_LEAVE_OUT,
+    HOLD = 8, /* retained frames of a uniform run */
     SPANS = 8,
     CANDIDATES = 512,
-    GAP = 12,   /* frames between two gradual transitions, at least */
-    AFTER = 40, /* frames behind a transition that are seen before it is settled */
+    GAP = 12,   /* minimum frames between two gradual transitions */
+    AFTER = 40, /* frames after a transition before it is final */
     FADE = 90,  /* frames of a fade to its colour, at most */
 };
 static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80, 110};
-/* Spans are made of so many frames a second, so that they are long enough in time. */
+/* Frames a second of spans, so that spans are long enough in time. */
 static const double span_rate = 30;
 
 /* Thresholds; options.threshold scales the first two. */
 static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
-/* Parts of cut_mismatch: below the first two frames show the same picture; below the second what
- * lies between may be mixed of them. */
-static const float same_picture = 0.6f, alike_mismatch = 0.4f;
-/* In noise frames of one shot match so much worse than neighbours, and so much better than frames
- * of two. */
+/* Factors on cut_mismatch. Below the first, two frames show the same content. Below the second,
+ * frames in between may be interpolated. */
+static const float same_image = 0.6f, alike_mismatch = 0.4f;
+/* Noise: frames of one shot match worse than neighbours by the first factor, and better than frames
+ * of two shots by the second. */
 static const float noisy = 1.35f, noisy_share = 0.6f;
-/* What noise leaves of a fade differs from frame to frame by this share of its contrast. */
+/* Noise in a fade differs from frame to frame by this share of its contrast. */
 static const float noise_share = 0.4f;
-/* How much longer the way of what moves is than that of its mixture: 1.3 to 1.5 in footage, 1.05 in
+/* Path length of moving content relative to that of a mixture: 1.3 to 1.5 in real video, 1.05 in
  * dissolves. */
-static const float mixed_way = 1.5f;
+static const float mixed_path = 1.5f;
 static const float even_residue = 0.25f, even_share = 0.15f, even_bonus = 1.5f;
 static const float mask_residue = 0.22f, mask_share = 0.06f, mask_bonus = 2.0f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
@@ -61,12 +60,12 @@ static const float uniform_spread = 2.0f, least_difference = 6, span_difference 
 typedef struct slot {
     weft_shot_frame f;
     int64_t index;  /* frame number in the video */
-    double path;    /* of spans: sum of step differences up to here; restarts nowhere */
-    float mismatch; /* to the frame before */
+    double path;    /* for spans: sum of step differences up to here, never reset */
+    float mismatch; /* mismatch with the previous frame */
     float step;     /* difference to the frame before */
     bool cut;       /* a new shot begins here */
     bool mixed;     /* not decoded */
-    bool passing;   /* of a flash or something that passed by: what was before comes back */
+    bool transient; /* part of a flash or occlusion; earlier content returns */
 } slot;
 
 typedef struct candidate {
@@ -74,7 +73,7 @@ typedef struct candidate {
     float score;
     bool dip;
     bool fade; /* a dip to nothing but noise */
-    /* Of the choice among them: the best sum up to this one, and which comes before it. */
+    /* Selection of candidates: best total score up to this one, and its predecessor. */
     float sum;
     int before;
 } candidate;
@@ -82,24 +81,24 @@ typedef struct candidate {
 struct weft_shot_detector {
     weft_shot_options options;
     float factor;
-    slot *fine;          /* of every frame, for cuts */
-    int64_t fine_count;  /* positions pushed; position p lies in fine[p % FINE] */
+    slot *fine;          /* every frame, for cuts */
+    int64_t fine_count;  /* positions pushed; position p is fine[p % FINE] */
     int64_t frames;      /* frames of the video */
     int64_t uniform_run; /* length of the current run of uniform frames */
     int64_t decided;     /* cuts are decided for fine positions below this */
     int64_t last_cut;    /* frame; -1: none */
-    slot *ring;          /* of every `stride`-th frame since the last cut, for spans */
+    slot *ring;          /* every `stride`-th frame since the last cut, for spans */
     int64_t stride, since;
     bool left_out;  /* a flash between the last frame of the ring and the next */
-    int64_t count;  /* as fine_count */
+    int64_t count;  /* positions pushed to the ring */
     int64_t looked; /* spans that end below this were tried */
     int64_t gap;
-    int64_t settled; /* position up to which transitions were told */
+    int64_t settled; /* transitions before this position are final */
     /* The fade that was measured last. */
     int64_t fade_low, fade_count, fade_start, fade_end;
     bool fade_deep;
-    float fade_mismatch; /* of its two ends */
-    float fade_noise;    /* of frames of one shot around it */
+    float fade_mismatch; /* mismatch of its two ends */
+    float fade_noise;    /* mismatch within one shot near the fade */
     candidate *candidate;
     int64_t candidate_count;
     weft_boundary *boundary;
@@ -125,19 +124,16 @@ static slot *fine_at(const weft_shot_detector *d, int64_t position)
 
 weft_status weft_shot_detector_create(const weft_shot_options *options, weft_shot_detector **out)
 {
-    weft_shot_detector *d = weft_alloc(sizeof *d);
-    if (!d)
-        return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
+    weft_shot_detector *d;
+    WEFT_TRY(WEFT_NEW(d, 1, "the shot detector"));
     if (options)
         d->options = *options;
     if (d->options.method < 0 || d->options.method >= WEFT_SHOTS_METHODS ||
         !(d->options.threshold >= 0) || d->options.min_frames < 0 || !(d->options.mix >= 0) ||
         !(d->options.fps >= 0)) {
         weft_free(d);
-        return weft_fail(
-            WEFT_E_ARG,
-            "shot detector: method, threshold, shortest shot, mix or rate is outside its "
-            "range");
+        return weft_error(WEFT_MSG_SHOT_DETECTOR, WEFT_NOWHERE,
+                          "method, threshold, shortest shot, mix or rate is outside its range");
     }
     if (d->options.method != WEFT_SHOTS_STRUCTURE) {
         weft_status_code status = d->options.method == WEFT_SHOTS_NETWORK
@@ -156,12 +152,12 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
         d->settled = -GAP;
         d->stride = (int64_t)fmax(1, floor(fmin(fps, 1000) / span_rate + 0.5));
         d->gap = (int64_t)fmin(GAP, fmax(3, fps / (double)d->stride / 2));
-        d->fine = weft_alloc(FINE * (int64_t)sizeof *d->fine);
-        d->ring = weft_alloc(RING * (int64_t)sizeof *d->ring);
-        d->candidate = weft_alloc(CANDIDATES * (int64_t)sizeof *d->candidate);
+        d->fine = weft_calloc(FINE, sizeof *d->fine);
+        d->ring = weft_calloc(RING, sizeof *d->ring);
+        d->candidate = weft_calloc(CANDIDATES, sizeof *d->candidate);
         if (!d->fine || !d->ring || !d->candidate) {
             weft_shot_detector_free(d);
-            return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
+            return weft_no_memory("the shot detector");
         }
     }
     *out = d;
@@ -198,20 +194,20 @@ static bool uniform(const slot *s)
     return s->f.spread < uniform_spread;
 }
 
-/* Whether the contrast goes up or down evenly over the frames from `first` on one side of a step
- * (way +1: the step leads to `first`; -1: from it), and the step is one of these: part of a fade,
- * of which coding leaves little structure. */
-static bool is_ramp(const weft_shot_detector *d, int64_t first, int way)
+/* True if contrast rises or falls evenly over the frames from `first` on one side of a step, and
+ * the step fits the ramp (direction +1: the step leads to `first`; -1: from `first`). The step is
+ * then part of a fade, in which coding leaves little structure. */
+static bool is_ramp(const weft_shot_detector *d, int64_t first, int direction)
 {
     enum { RAMP = 4 };
-    const int64_t last = first + way * RAMP, other = first - way;
+    const int64_t last = first + direction * RAMP, other = first - direction;
     if (last < 0 || last <= d->fine_count - FINE || last >= d->fine_count)
         return false;
     const float whole = fine_at(d, last)->f.spread - fine_at(d, first)->f.spread;
     const float step = fine_at(d, first)->f.spread - fine_at(d, other)->f.spread;
     float high = 0;
-    for (int64_t p = first; p != last; p += way) {
-        if ((fine_at(d, p + way)->f.spread - fine_at(d, p)->f.spread) / whole < -0.1f)
+    for (int64_t p = first; p != last; p += direction) {
+        if ((fine_at(d, p + direction)->f.spread - fine_at(d, p)->f.spread) / whole < -0.1f)
             return false;
         high = fmaxf(high, fine_at(d, p)->f.spread);
     }
@@ -220,7 +216,7 @@ static bool is_ramp(const weft_shot_detector *d, int64_t first, int way)
     return fabsf(whole) > 0.2f * high && share > -0.3f && share < 1.8f;
 }
 
-/* The median of up to COUNT values. */
+/* A set of up to COUNT values, for their median. */
 typedef struct some {
     float value[2 * FINE];
     int count;
@@ -237,29 +233,29 @@ static float median(some *s)
     return s->count ? s->value[s->count / 2] : 0;
 }
 
-/* How much neighbours around a position do not match, of noise or water: two frames of one shot
- * match no better. */
+/* Mismatch of neighbours around a position, caused by noise or water. It is the best mismatch that
+ * two frames of one shot reach. */
 static float noise_around(const weft_shot_detector *d, int64_t position)
 {
     some s = {.count = 0};
     for (int64_t p = position - 1; p > 0 && p > position - 13 && !fine_at(d, p)->cut; p--)
         s.value[s.count++] = fine_at(d, p)->mismatch;
-    for (int64_t p = position + 1; p < d->fine_count && p <= position + LOOK; p++)
+    for (int64_t p = position + 1; p < d->fine_count && p <= position + LOOKAHEAD; p++)
         s.value[s.count++] = fine_at(d, p)->mismatch;
     return median(&s);
 }
 
-/* Whether two frames show one picture, so that `between` is a flash or something that passed by:
- * they match better than `same`. Where light has taken the contrast of what is between, it says
- * nothing of its own, and they need only match better than across a cut. */
+/* True if frames a and b show the same content, so that `between` is a flash or an occlusion: they
+ * match better than `same`. If `between` has lost its contrast to light, a and b need only match
+ * better than across a cut. */
 static bool is_same(const slot *a, const slot *between, const slot *b, float same, float cut)
 {
     const bool pale = between->f.spread < 0.6f * fminf(a->f.spread, b->f.spread);
     return weft_shot_mismatch(&a->f, &b->f, 6, 4) < (pale ? cut : same);
 }
 
-/* Whether the frame at `position` begins a shot; the frames up to position + LOOK are there, or
- * the video ends. */
+/* True if the frame at `position` begins a shot. Requires the frames up to position + LOOK, or the
+ * end of the video. */
 static bool is_cut(const weft_shot_detector *d, int64_t position)
 {
     const slot *now = fine_at(d, position), *before = fine_at(d, position - 1);
@@ -267,9 +263,9 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
     if (now->mismatch < threshold || now->step < least_difference || uniform(now) ||
         uniform(before))
         return false;
-    /* In the depth of a fade both sides have lost their contrast to their own neighbours. */
+    /* At the darkest point of a fade, both sides have less contrast than their own neighbours. */
     float high_before = 0, high_after = 0;
-    for (int64_t k = 0; k <= LOOK; k++) {
+    for (int64_t k = 0; k <= LOOKAHEAD; k++) {
         if (position - 1 - k >= 0)
             high_before = fmaxf(high_before, fine_at(d, position - 1 - k)->f.spread);
         if (position + k < d->fine_count)
@@ -279,7 +275,7 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
         return false;
     if (is_ramp(d, position, 1) || is_ramp(d, position - 1, -1))
         return false;
-    /* Material that never matches (noise, water) must stand out of itself. */
+    /* In content that never matches (noise, water), a cut must exceed the usual mismatch. */
     float usual = 0;
     int n = 0;
     for (int64_t p = position - 1; p > 0 && p > position - 13 && !fine_at(d, p)->cut; p--, n++)
@@ -287,36 +283,36 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
     if (n >= 4 && now->mismatch < 1.6f * usual / (float)n)
         return false;
     const float noise = fminf(noisy * noise_around(d, position), noisy_share * now->mismatch);
-    const float same = fmaxf(same_picture * threshold, noise);
-    for (int64_t k = 1; k <= LOOK; k++) {
+    const float same = fmaxf(same_image * threshold, noise);
+    for (int64_t k = 1; k <= LOOKAHEAD; k++) {
         if (position + k < d->fine_count && !uniform(fine_at(d, position + k)) &&
             is_same(before, now, fine_at(d, position + k), same, threshold))
-            return false; /* what was before comes back */
+            return false; /* earlier content returns */
         const int64_t p = position - 1 - k;
         if (p < 0 || p <= d->fine_count - FINE || fine_at(d, p + 1)->cut)
             break;
         if (is_same(fine_at(d, p), before, now, same, threshold))
-            return false; /* it has come back */
+            return false; /* the content has returned */
     }
     return true;
 }
 
-/* Marks a flash that begins at `position`, after which the picture of before comes back. */
-static void mark_passing(weft_shot_detector *d, int64_t position)
+/* Marks a flash that begins at `position` and ends with the earlier content. */
+static void mark_transient(weft_shot_detector *d, int64_t position)
 {
     const slot *now = fine_at(d, position), *before = fine_at(d, position - 1);
     const float threshold = cut_mismatch * d->factor;
-    if (now->passing || uniform(before) || now->step < 2 * least_difference)
+    if (now->transient || uniform(before) || now->step < 2 * least_difference)
         return;
-    const float same = fmaxf(same_picture * threshold,
+    const float same = fmaxf(same_image * threshold,
                              fminf(noisy * noise_around(d, position), noisy_share * now->mismatch));
-    for (int64_t k = 1; k <= LOOK && position + k < d->fine_count; k++) {
+    for (int64_t k = 1; k <= LOOKAHEAD && position + k < d->fine_count; k++) {
         const slot *after = fine_at(d, position + k);
         if (uniform(after) || weft_shot_difference(&before->f, &after->f) > 0.4f * now->step ||
             !is_same(before, now, after, same, threshold))
             continue;
         for (int64_t p = position; p < position + k; p++)
-            fine_at(d, p)->passing = true;
+            fine_at(d, p)->transient = true;
         return;
     }
 }
@@ -327,7 +323,7 @@ static weft_status decide_cut(weft_shot_detector *d, int64_t p)
     if (p == 0)
         return WEFT_OK;
     if (!is_cut(d, p)) {
-        mark_passing(d, p);
+        mark_transient(d, p);
         return WEFT_OK;
     }
     const int64_t index = fine_at(d, p)->index;
@@ -350,9 +346,9 @@ static float contrast_dip(const weft_shot_detector *d, int64_t from, int64_t to)
     return low / fmaxf(ends, 1e-3f);
 }
 
-/* Mean absolute difference between a frame and the composition of two frames along one axis: the
- * part of `now` before `edge` shows `first` shifted so that its end meets the edge, the rest shows
- * `second` from its beginning. */
+/* Mean absolute difference between a frame and a composition of two frames along one axis. Before
+ * `edge`, the composition is `first`, shifted so that its end meets the edge; the rest is `second`
+ * from its beginning. */
 static float push_error(const uint8_t *now, const uint8_t *first, const uint8_t *second,
                         bool vertical, int edge)
 {
@@ -370,8 +366,8 @@ static float push_error(const uint8_t *now, const uint8_t *first, const uint8_t 
     return (float)error / COARSE_AREA;
 }
 
-/* Whether the frames between are a push from one picture to the other: at three times the best
- * composition explains the frame far better than either picture, and its edge moves on. */
+/* True if the frames in between are a push. At three times, the best composition must fit the frame
+ * far better than either end, and its edge must advance. */
 static bool is_push(const weft_shot_detector *d, int64_t from, int64_t to)
 {
     const uint8_t *old = at(d, from)->f.coarse, *new = at(d, to)->f.coarse;
@@ -385,7 +381,7 @@ static bool is_push(const weft_shot_detector *d, int64_t from, int64_t to)
                                              push_error(now, new, new, vertical, 0));
             int best_edge = 0;
             for (int edge = 1; edge < length; edge++) {
-                /* forward: the new picture comes from the top or left */
+                /* forward: the new content enters from the top or left */
                 const float e = forward ? push_error(now, new, old, vertical, edge)
                                         : push_error(now, old, new, vertical, edge);
                 if (e < best)
@@ -393,7 +389,7 @@ static bool is_push(const weft_shot_detector *d, int64_t from, int64_t to)
             }
             const int covered = forward ? best_edge : length - best_edge;
             if (covered < length / 6 || covered > length - length / 6)
-                continue; /* little to tell by */
+                continue; /* not enough contrast */
             tried++;
             good += best < 0.5f * still && covered >= last_edge;
             last_edge = covered;
@@ -412,9 +408,9 @@ static bool cut_between(const weft_shot_detector *d, int64_t from, int64_t to)
     return false;
 }
 
-/* Where the frame at `p` lies between the two ends: the share of the way that is behind, and the
- * part of its own way that is not along the straight line between them, relative to its length
- * (squared). 0: it is a mixture of the ends. */
+/* Position of the frame at `p` between the two ends: the share of the distance covered. Also
+ * returns the squared component off the straight line, relative to its length. 0: the frame is a
+ * mixture of the ends. */
 static float mixture_residue(const weft_shot_detector *d, int64_t from, int64_t to, int64_t p,
                              float *share)
 {
@@ -431,8 +427,8 @@ static float mixture_residue(const weft_shot_detector *d, int64_t from, int64_t 
     return dd > 0 ? (float)((cc - cd * cd / dd) / dd) : 1;
 }
 
-/* Long dissolves of moving pictures are not straight, but they go on evenly: at each quarter of the
- * span a quarter of the way is behind. What a camera does leaves the first picture at once. */
+/* True for an even path: each quarter of the span covers a quarter of the distance. Long dissolves
+ * of moving content are even, but not straight. Camera motion leaves the first content at once. */
 static bool is_even(const weft_shot_detector *d, int64_t from, int64_t to)
 {
     for (int k = 1; k < 4; k++) {
@@ -468,7 +464,7 @@ static bool is_mask(const weft_shot_detector *d, int64_t from, int64_t to)
     return true;
 }
 
-/* Mean steps around a span: the LOOK frames before it, those after it, and inside. */
+/* Mean steps around a span: of the LOOK frames before it, the LOOK frames after it, and inside. */
 typedef struct activity {
     float before, after, inside;
     bool steady; /* no single step right before or after, other than a cut, is most of the way */
@@ -478,7 +474,7 @@ static activity activity_of(const weft_shot_detector *d, int64_t from, int64_t t
 {
     activity a = {.steady = true};
     int before = 0, after = 0;
-    for (int64_t k = 0; k < LOOK; k++) {
+    for (int64_t k = 0; k < LOOKAHEAD; k++) {
         const int64_t p = from - k, q = to + 1 + k;
         if (p > 0 && p > d->count - RING && !at(d, p)->cut) {
             a.before += at(d, p)->step;
@@ -497,17 +493,18 @@ static activity activity_of(const weft_shot_detector *d, int64_t from, int64_t t
     return a;
 }
 
-/* Log-odds that a span whose ends differ is a transition and not motion. A linear discriminant of
- * what the head of this file names, fitted on transitions of 25 kinds against single shots with
- * moving cameras and objects; of a whole: structure weighs most, then how straight the path is. */
+/* Log-odds that a span with different ends is a transition and not motion. A linear discriminant of
+ * the features at the head of this file, fitted on transitions of 25 kinds and on single shots with
+ * moving cameras and objects. Structure has the largest weight, then the straightness of the
+ * path. */
 static float evidence(float mismatch, float straight, float residue, float difference, float excess)
 {
     return 12.5f * mismatch + straight - 2.5f * fminf(residue, 0.5f) + 1.45f * logf(difference) +
            0.6f * excess - 12.6f;
 }
 
-/* How much neighbours on both sides of a span do not match, as noise_around. */
-static float noise_beside(const weft_shot_detector *d, int64_t from, int64_t to)
+/* Mismatch of neighbours on both sides of a span, as in noise_around. */
+static float noise_outside(const weft_shot_detector *d, int64_t from, int64_t to)
 {
     some s = {.count = 0};
     for (int64_t p = from; p > 0 && p > d->count - RING && p > from - 8 && !at(d, p)->cut; p--)
@@ -517,15 +514,15 @@ static float noise_beside(const weft_shot_detector *d, int64_t from, int64_t to)
     return noisy * median(&s);
 }
 
-/* Whether an end of a span whose ends do not match is amid a flash: the picture of one end comes
- * back behind the other. */
+/* True if an end of a span is inside a flash: the content of one end returns after the other
+ * end. */
 static bool ends_in_flash(const weft_shot_detector *d, int64_t from, int64_t to, float mismatch)
 {
     const slot *a = at(d, from), *b = at(d, to);
-    const float same = fmaxf(same_picture * cut_mismatch * d->factor,
-                             fminf(noise_beside(d, from, to), noisy_share * mismatch));
-    const float near = 0.5f * weft_shot_difference(&a->f, &b->f); /* else it is not looked at */
-    for (int64_t k = 1; k <= LOOK; k++) {
+    const float same = fmaxf(same_image * cut_mismatch * d->factor,
+                             fminf(noise_outside(d, from, to), noisy_share * mismatch));
+    const float near = 0.5f * weft_shot_difference(&a->f, &b->f); /* otherwise skipped */
+    for (int64_t k = 1; k <= LOOKAHEAD; k++) {
         const int64_t after = to + k, before = from - k;
         if (after < d->count && !at(d, after)->cut &&
             weft_shot_difference(&a->f, &at(d, after)->f) < near &&
@@ -543,14 +540,14 @@ static bool ends_in_flash(const weft_shot_detector *d, int64_t from, int64_t to,
 static void try_span(weft_shot_detector *d, int64_t to, int span)
 {
     int64_t from = to - span;
-    if (from < 0 || at(d, to)->mixed) /* the ends of a span are pictures that were there */
+    if (from < 0 || at(d, to)->mixed) /* the ends of a span must be decoded frames */
         return;
     while (from > 0 && at(d, from)->mixed)
         from--;
     if (uniform(at(d, from)) || uniform(at(d, to)) || d->candidate_count == CANDIDATES)
         return;
     const slot *a = at(d, from), *b = at(d, to);
-    /* An end that is nearly uniform is inside a fade, not beside it. */
+    /* A nearly uniform end is inside a fade, not next to it. */
     if (fminf(a->f.spread, b->f.spread) < 0.2f * fmaxf(a->f.spread, b->f.spread))
         return;
     const float difference = weft_shot_difference(&a->f, &b->f);
@@ -593,8 +590,8 @@ static void try_span(weft_shot_detector *d, int64_t to, int span)
         (candidate){.start = from, .end = to, .score = score, .dip = dips};
 }
 
-/* How far a frame is from one colour: in a fade it is the share of the picture that is left. */
-static float away(const slot *s, const int colour[3])
+/* Distance of a frame from one colour; in a fade, the remaining share of the content. */
+static float colour_distance(const slot *s, const int colour[3])
 {
     int64_t sum = 0;
     for (int p = 0; p < 3; p++)
@@ -615,45 +612,43 @@ static int median_of(const uint8_t plane[COARSE_AREA])
     return median;
 }
 
-/* Of a fade that is deepest at `low` the first position in direction `way` that is not dimmed any
- * more: where a ramp that goes over into a level fits best. At most until `end`, which the frames
- * must reach. */
-static int64_t fade_edge(const weft_shot_detector *d, int64_t low, int way, int64_t end,
+/* First position in `direction` from `low`, the deepest point of a fade, that is no longer dimmed:
+ * the best fit of a ramp followed by a constant. At most `end`, which the frames must reach. */
+static int64_t fade_edge(const weft_shot_detector *d, int64_t low, int direction, int64_t end,
                          const int colour[3])
 {
-    float value[FADE + LOOK];
+    float value[FADE + LOOKAHEAD];
     int n = 0;
-    for (int64_t p = low; n < FADE + LOOK && way * (end - p) >= 0; p += way)
-        value[n++] = away(at(d, p), colour);
+    for (int64_t p = low; n < FADE + LOOKAHEAD && direction * (end - p) >= 0; p += direction)
+        value[n++] = colour_distance(at(d, p), colour);
     for (int k = n - 1; k >= 0; k--)
         value[k] = fmaxf(0, value[k] - value[0]);
     int best = n - 1;
     float least = 1e30f;
     for (int top = 2; top < n; top++) {
-        const int behind = n - top < 2 * LOOK ? n - top : 2 * LOOK;
-        float level = 0, over = 0;
-        for (int k = top; k < top + behind; k++)
-            level += value[k];
-        level /= (float)behind;
-        for (int k = top; k < top + behind; k++)
-            over += fabsf(value[k] - level);
-        const float scale = fmaxf(level, 1) * (float)(top + behind);
+        const int after = n - top < 2 * LOOKAHEAD ? n - top : 2 * LOOKAHEAD;
+        float mean = 0, over = 0;
+        for (int k = top; k < top + after; k++)
+            mean += value[k];
+        mean /= (float)after;
+        for (int k = top; k < top + after; k++)
+            over += fabsf(value[k] - mean);
+        const float scale = fmaxf(mean, 1) * (float)(top + after);
         for (int foot = 0; foot < top; foot++) {
             float error = over;
             for (int k = 0; k < top && error < least * scale; k++)
-                error +=
-                    fabsf(value[k] - level * fmaxf(0, (float)(k - foot) / (float)(top - foot)));
+                error += fabsf(value[k] - mean * fmaxf(0, (float)(k - foot) / (float)(top - foot)));
             if (error < least * scale) {
                 least = error / scale;
                 best = top;
             }
         }
     }
-    return low + way * best;
+    return low + direction * best;
 }
 
-/* Whether nothing is seen where a dip is deepest, or nothing but noise: other pictures may be a
- * pale shot between two others. */
+/* True if only noise is visible at the deepest point of a dip. Otherwise the dip may be a pale shot
+ * between two others. */
 static bool nothing_left(const weft_shot_detector *d, int64_t low)
 {
     const slot *s = at(d, low);
@@ -663,8 +658,8 @@ static bool nothing_left(const weft_shot_detector *d, int64_t low)
            weft_shot_difference(&at(d, low - 1)->f, &at(d, low + 1)->f) > noise_share * s->f.spread;
 }
 
-/* Narrows or widens a span to its mixed frames: by the share of the way that is behind, or for a
- * dip by how far the colour is away. Positions `start` (last pure old), `end` (first pure new). */
+/* Narrows or widens a span to its mixed frames: by the share of the distance covered, or for a dip
+ * by the distance from the colour. Positions `start` (last pure old), `end` (first pure new). */
 static void refine(weft_shot_detector *d, candidate *c)
 {
     const int64_t from = c->start, to = c->end;
@@ -673,7 +668,7 @@ static void refine(weft_shot_detector *d, candidate *c)
         for (int64_t p = from; p <= to; p++)
             if (at(d, p)->f.spread < at(d, low)->f.spread)
                 low = p;
-        if (d->fade_low == low && d->fade_count == d->count) { /* as of the span before */
+        if (d->fade_low == low && d->fade_count == d->count) { /* cached from the previous span */
             c->start = d->fade_start;
             c->end = d->fade_end;
             c->fade = d->fade_deep;
@@ -683,10 +678,10 @@ static void refine(weft_shot_detector *d, candidate *c)
         for (int p = 0; p < 3; p++) /* the median: bars are of another colour */
             colour[p] = median_of(at(d, low)->f.coarse + p * COARSE_AREA);
         int64_t first = low, last = low;
-        while (first > 0 && first > d->count - RING + 1 && first > low - FADE - LOOK &&
+        while (first > 0 && first > d->count - RING + 1 && first > low - FADE - LOOKAHEAD &&
                !at(d, first)->cut)
             first--;
-        while (last + 1 < d->count && last < low + FADE + LOOK && !at(d, last + 1)->cut)
+        while (last + 1 < d->count && last < low + FADE + LOOKAHEAD && !at(d, last + 1)->cut)
             last++;
         c->start = d->fade_start = fade_edge(d, low, -1, first, colour);
         c->end = d->fade_end = fade_edge(d, low, 1, last, colour);
@@ -694,7 +689,7 @@ static void refine(weft_shot_detector *d, candidate *c)
         d->fade_low = low;
         d->fade_count = d->count;
         d->fade_mismatch = weft_shot_mismatch(&at(d, c->start)->f, &at(d, c->end)->f, 8, 5);
-        d->fade_noise = noise_beside(d, c->start, c->end);
+        d->fade_noise = noise_outside(d, c->start, c->end);
         return;
     }
     const double whole = weft_shot_difference(&at(d, from)->f, &at(d, to)->f);
@@ -706,7 +701,7 @@ static void refine(weft_shot_detector *d, candidate *c)
         c->end--;
 }
 
-static weft_status tell(weft_shot_detector *d, const candidate *c)
+static weft_status report(weft_shot_detector *d, const candidate *c)
 {
     weft_boundary b = {.start = at(d, c->start)->index + 1,
                        .end = at(d, c->end)->index - 1,
@@ -726,8 +721,7 @@ static int by_end(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* Whether a span begins or ends amid a fade: what it holds against each other is a picture and what
- * noise left of it. */
+/* True if a span begins or ends inside a fade: one end is content, the other noise. */
 static bool ends_in_fade(const candidate *list, int64_t count, const candidate *c)
 {
     for (int64_t i = 0; i < count && !c->dip; i++) {
@@ -739,10 +733,10 @@ static bool ends_in_fade(const candidate *list, int64_t count, const candidate *
     return false;
 }
 
-/* Tells the transitions of the candidates once nothing that may still come can overlap them. Of all
- * sets whose members lie apart it is the one of the greatest sum of scores, so that a span over two
- * transitions does not swallow the shot between them. */
-static weft_status settle(weft_shot_detector *d, bool all)
+/* Outputs transitions when no later candidate can overlap them. Selects the set of non-overlapping
+ * candidates with the largest total score, so that a span over two transitions does not hide the
+ * shot between them. */
+static weft_status resolve_candidates(weft_shot_detector *d, bool all)
 {
     int64_t last_end = -1, first_start = d->looked;
     for (int64_t i = 0; i < d->candidate_count; i++) {
@@ -758,7 +752,7 @@ static weft_status settle(weft_shot_detector *d, bool all)
         candidate c = d->candidate[i];
         refine(d, &c);
         if (c.dip && d->fade_mismatch < fmaxf(cut_mismatch * d->factor, d->fade_noise))
-            continue; /* a flash, or a camera that was covered: what was before comes back */
+            continue; /* a flash, or a covered camera: earlier content returns */
         if (c.start >= d->settled + d->gap)
             d->candidate[refined++] = c;
     }
@@ -785,38 +779,38 @@ static weft_status settle(weft_shot_detector *d, bool all)
             best = i;
     }
     int after = -1;
-    for (int i = best; i >= 0;) { /* turns the chain around */
+    for (int i = best; i >= 0;) { /* reverses the chain */
         const int before = d->candidate[i].before;
         d->candidate[i].before = after;
         after = i;
         i = before;
     }
     for (int i = after; i >= 0; i = d->candidate[i].before)
-        WEFT_TRY(tell(d, &d->candidate[i]));
+        WEFT_TRY(report(d, &d->candidate[i]));
     return WEFT_OK;
 }
 
 /* Tries the spans whose surroundings are known. */
-static weft_status look_back(weft_shot_detector *d, bool all)
+static weft_status check_spans(weft_shot_detector *d, bool all)
 {
-    for (; d->looked < d->count && (all || d->looked + LOOK < d->count); d->looked++) {
-        if (at(d, d->looked)->cut) /* nothing spans a cut */
-            WEFT_TRY(settle(d, true));
+    for (; d->looked < d->count && (all || d->looked + LOOKAHEAD < d->count); d->looked++) {
+        if (at(d, d->looked)->cut) /* no span crosses a cut */
+            WEFT_TRY(resolve_candidates(d, true));
         for (int k = 0; k < SPANS; k++)
             try_span(d, d->looked, span_of[k]);
-        WEFT_TRY(settle(d, false));
+        WEFT_TRY(resolve_candidates(d, false));
     }
     return WEFT_OK;
 }
 
-/* Hands a decided frame on to where spans are looked for. Flashes are left out there. */
+/* Passes a decided frame to the ring, where spans are searched. The ring skips flashes. */
 static weft_status pass_on(weft_shot_detector *d, const slot *s)
 {
     if (s->cut)
         d->since = 0;
     if (d->since++ % d->stride != 0)
         return WEFT_OK;
-    if (s->passing) {
+    if (s->transient) {
         d->left_out = true;
         return WEFT_OK;
     }
@@ -830,15 +824,16 @@ static weft_status pass_on(weft_shot_detector *d, const slot *s)
         if (d->left_out)
             to->mismatch = weft_shot_mismatch(&before->f, &to->f, 6, 4);
         d->left_out = false;
-        to->path = before->path + to->step * (to->mixed || before->mixed ? mixed_way : 1);
+        to->path = before->path + to->step * (to->mixed || before->mixed ? mixed_path : 1);
     }
     d->count++;
-    return look_back(d, false);
+    return check_spans(d, false);
 }
 
 static weft_status decide_cuts(weft_shot_detector *d, bool all)
 {
-    for (; d->decided < d->fine_count && (all || d->decided + LOOK < d->fine_count); d->decided++) {
+    for (; d->decided < d->fine_count && (all || d->decided + LOOKAHEAD < d->fine_count);
+         d->decided++) {
         WEFT_TRY(decide_cut(d, d->decided));
         WEFT_TRY(pass_on(d, fine_at(d, d->decided)));
     }
@@ -848,9 +843,9 @@ static weft_status decide_cuts(weft_shot_detector *d, bool all)
 weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_frame *frame)
 {
     if (frame->width != SHOT_W || frame->height != SHOT_H || !frame->plane[2])
-        return weft_fail(WEFT_E_SHAPE,
-                         "shot detector: a frame of %lld x %lld; wants small frames of %d x %d",
-                         (long long)frame->width, (long long)frame->height, SHOT_W, SHOT_H);
+        return weft_error(WEFT_MSG_VIDEO_FRAMES, WEFT_NOWHERE,
+                          "the shot detector needs frames of %d x %d, not %" PRId64 " x %" PRId64,
+                          SHOT_W, SHOT_H, frame->width, frame->height);
     const int64_t number = d->frames++;
     if (d->classic)
         return weft_classic_shots_push(d->classic, frame);
@@ -861,11 +856,11 @@ weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_fram
     s->index = number;
     s->cut = false;
     s->mixed = frame->mixed;
-    s->passing = false;
+    s->transient = false;
     s->mismatch = s->step = 0;
     d->uniform_run = uniform(s) ? d->uniform_run + 1 : 0;
     if (d->uniform_run > HOLD * d->stride)
-        return WEFT_OK; /* however long the black lasts, the window sees both sides of it */
+        return WEFT_OK; /* the window spans the black, whatever its length */
     if (d->fine_count > 0) {
         const slot *before = fine_at(d, d->fine_count - 1);
         s->step = weft_shot_difference(&before->f, &s->f);
@@ -883,8 +878,8 @@ weft_status weft_shot_detector_finish(weft_shot_detector *d)
     if (d->network)
         return weft_network_shots_finish(d->network, &d->boundary, &d->boundary_count);
     WEFT_TRY(decide_cuts(d, true));
-    WEFT_TRY(look_back(d, true));
-    return settle(d, true);
+    WEFT_TRY(check_spans(d, true));
+    return resolve_candidates(d, true);
 }
 
 bool weft_shot_alike(const void *shot_options, const weft_video_frame *before,

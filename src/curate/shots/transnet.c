@@ -7,8 +7,13 @@
  *   means of the stacks' frames --linear, unit length--> products with frames around --linear-->
  *   histograms of colours, unit length ----------------> products with frames around --linear-->
  *   both and the last stack's places --linear, relu--> two logits of each frame */
-#include "curate/transnet.h"
+#include "curate/shots/transnet.h"
 
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "format/tensors/tensors_finite.h"
+#include "graph/builder_helpers.h"
+#include "kernel/host.h"
 #include "kernel/kernel.h"
 #include "nn/nn.h"
 
@@ -26,9 +31,9 @@ struct weft_transnet {
     weft_store *store;
     weft_program *program;
     const float *logits[2];
-    /* [WEFT_TRANSNET_WINDOW] frames, of which `held` are there; the film's frame `told` is next */
+    /* [WEFT_TRANSNET_WINDOW] frames, `held` valid; the next frame to report is `reported` */
     uint8_t *frame;
-    int64_t held, frames, told;
+    int64_t held, frames, reported;
     float histogram[BINS];
 };
 
@@ -44,8 +49,8 @@ static weft_value relu(weft_graph *g, weft_value x)
     return weft_clamp(g, x, 0, INFINITY);
 }
 
-/* 3x3 in space, then 3 in time `apart` frames from each other: that one as a linear over the three
- * frames' channels beside each other. */
+/* Convolution 3x3 in space, then 3 in time with frames `apart` from each other. The convolution in
+ * time is a linear layer over the concatenated channels of the three frames. */
 static weft_value branch(weft_graph *g, weft_value x, int64_t filters, int64_t apart)
 {
     const weft_attr_conv conv = {
@@ -67,7 +72,7 @@ static weft_value branch(weft_graph *g, weft_value x, int64_t filters, int64_t a
     return x;
 }
 
-/* With the means and variances of training. */
+/* Batch normalisation with the means and variances of training. */
 static weft_value batch_norm(weft_graph *g, weft_value x)
 {
     const weft_shape shape = WEFT_SHAPE(weft_dim(g, x, 4));
@@ -89,7 +94,7 @@ static weft_value block(weft_graph *g, weft_value x, int64_t filters)
     return batch_norm(g, weft_concat(g, part, DILATIONS, 4));
 }
 
-/* Means of 2 x 2 places; an odd last row or column is left out. */
+/* Means of 2 x 2 pixels; an odd last row or column is dropped. */
 static weft_value halve(weft_graph *g, weft_value x)
 {
     const int64_t t = weft_dim(g, x, 1), y = weft_dim(g, x, 2) / 2, w = weft_dim(g, x, 3) / 2,
@@ -143,8 +148,8 @@ static void build(weft_graph *g, const weft_transnet_config *c)
     weft_value mean[MAX_STACKS];
     for (int i = 0; i < c->stacks; i++) {
         x = stack(g, c, i, x);
-        const double places = (double)(weft_dim(g, x, 2) * weft_dim(g, x, 3));
-        mean[i] = weft_affine(g, weft_sum(g, x, 1u << 2 | 1u << 3), 1 / places, 0);
+        const double positions = (double)(weft_dim(g, x, 2) * weft_dim(g, x, 3));
+        mean[i] = weft_affine(g, weft_sum(g, x, 1u << 2 | 1u << 3), 1 / positions, 0);
         mean[i] = weft_reshape(g, mean[i], WEFT_SHAPE(1, frames, weft_dim(g, x, 4)));
     }
     weft_value part[3];
@@ -152,8 +157,8 @@ static void build(weft_graph *g, const weft_transnet_config *c)
     weft_value seen = weft_concat(g, mean, (int)c->stacks, 2);
     seen = weft_nn_linear(g, "frame_sim_layer.projection", seen, c->similarity, WEFT_LINEAR_XAVIER);
     part[1] = around(g, c, "frame_sim_layer.fc", unit_length(g, seen));
-    const int64_t places = weft_dim(g, x, 2) * weft_dim(g, x, 3) * weft_dim(g, x, 4);
-    part[2] = weft_reshape(g, x, WEFT_SHAPE(1, frames, places));
+    const int64_t positions = weft_dim(g, x, 2) * weft_dim(g, x, 3) * weft_dim(g, x, 4);
+    part[2] = weft_reshape(g, x, WEFT_SHAPE(1, frames, positions));
     x = relu(g, weft_nn_linear(g, "fc1", weft_concat(g, part, 3, 2), c->dense, WEFT_LINEAR_XAVIER));
     weft_output(g, "single", weft_nn_linear(g, "cls_layer1", x, 1, WEFT_LINEAR_XAVIER));
     weft_output(g, "many", weft_nn_linear(g, "cls_layer2", x, 1, WEFT_LINEAR_XAVIER));
@@ -171,13 +176,14 @@ static const weft_stored_tensor *find(const weft_tensors *weights, const char *p
 
 static weft_status not_these(const weft_tensors *weights, const char *name, const char *what)
 {
-    return weft_fail(WEFT_E_FORMAT,
-                     "%s: not the weights of TransNetV2: \"%s\" is %s; needed is the state of its "
-                     "PyTorch model (.pth or safetensors)",
-                     weft_tensors_path(weights), name, what);
+    return weft_error(WEFT_MSG_TENSOR_MISSING,
+                      WEFT_AT(.file = weft_tensors_path(weights), .key = name),
+                      "the tensor is %s, so these are not the weights of TransNetV2. Give the "
+                      "state of its PyTorch model (.pth or safetensors).",
+                      what);
 }
 
-/* Dim 0 or 1 of a tensor; 0: there is none. */
+/* Dim 0 or 1 of a tensor; 0: no such tensor. */
 static int64_t dim_of(const weft_tensors *weights, const char *prefix, const char *name, int dim)
 {
     const weft_stored_tensor *t = find(weights, prefix, name);
@@ -239,8 +245,7 @@ static weft_status set_up(weft_transnet *t, const weft_tensors *weights, const c
     t->graph = weft_graph_create();
     t->store = weft_store_create();
     t->frame = weft_alloc(WEFT_TRANSNET_WINDOW * (int64_t)WEFT_TRANSNET_BYTES);
-    if (!t->graph || !t->store || !t->frame)
-        return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(t->graph && t->store && t->frame, "the shot detector"));
     build(t->graph, &t->config);
     WEFT_TRY(weft_graph_check(t->graph));
     WEFT_TRY(weft_store_init(t->store, t->graph, 0));
@@ -257,9 +262,8 @@ weft_status weft_transnet_create(const weft_tensors *weights, const char *prefix
                                  const weft_backend *backend, int threads,
                                  weft_transnet_listener listener, void *user, weft_transnet **out)
 {
-    weft_transnet *t = weft_alloc(sizeof *t);
-    if (!t)
-        return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
+    weft_transnet *t;
+    WEFT_TRY(WEFT_NEW(t, 1, "the shot detector"));
     t->listener = listener;
     t->user = user;
     const int before = weft_host_set_threads(threads);
@@ -303,7 +307,7 @@ static void count_colours(const uint8_t *rgb, float histogram[BINS])
         histogram[rgb[i] >> 5 << 6 | rgb[i + 1] >> 5 << 3 | rgb[i + 2] >> 5]++;
 }
 
-/* The first `count` of the frames in the middle are of the film. */
+/* Runs a window and reports the first `count` of its middle frames. */
 static weft_status run_window(weft_transnet *t, int64_t count)
 {
     float *frames = weft_program_input(t->program, "frames")->data,
@@ -313,9 +317,9 @@ static weft_status run_window(weft_transnet *t, int64_t count)
     for (int64_t i = 0; i < WEFT_TRANSNET_WINDOW; i++)
         count_colours(t->frame + i * WEFT_TRANSNET_BYTES, histograms + i * BINS);
     WEFT_TRY(weft_program_run(t->program));
-    for (int64_t i = 0; i < count; i++, t->told++) {
+    for (int64_t i = 0; i < count; i++, t->reported++) {
         const int64_t at = WEFT_TRANSNET_MARGIN + i;
-        const weft_transnet_said said = {t->told, 1 / (1 + expf(-t->logits[0][at])),
+        const weft_transnet_said said = {t->reported, 1 / (1 + expf(-t->logits[0][at])),
                                          1 / (1 + expf(-t->logits[1][at]))};
         WEFT_TRY(t->listener(t->user, &said));
     }
@@ -326,14 +330,14 @@ static weft_status run_window(weft_transnet *t, int64_t count)
     return WEFT_OK;
 }
 
-/* `film`: it is a frame of the film, and no copy. */
-static weft_status add(weft_transnet *t, const uint8_t *rgb, bool film)
+/* Adds a frame to the window. `is_source`: a frame of the video, not a padding copy. */
+static weft_status add(weft_transnet *t, const uint8_t *rgb, bool is_source)
 {
     memmove(t->frame + t->held++ * WEFT_TRANSNET_BYTES, rgb, WEFT_TRANSNET_BYTES);
-    t->frames += film;
+    t->frames += is_source;
     if (t->held < WEFT_TRANSNET_WINDOW)
         return WEFT_OK;
-    const int64_t rest = t->frames - t->told;
+    const int64_t rest = t->frames - t->reported;
     return run_window(t, rest < WEFT_TRANSNET_STEP ? rest : WEFT_TRANSNET_STEP);
 }
 
@@ -349,7 +353,7 @@ weft_status weft_transnet_finish(weft_transnet *t)
     uint8_t last[WEFT_TRANSNET_BYTES];
     if (t->frames)
         memcpy(last, t->frame + (t->held - 1) * WEFT_TRANSNET_BYTES, sizeof last);
-    while (t->told < t->frames)
+    while (t->reported < t->frames)
         WEFT_TRY(add(t, last, false));
     return WEFT_OK;
 }

@@ -1,125 +1,125 @@
-#include "train/layout_price.h"
+#include "estimate/training/layout_estimate.h"
 
 #include "base/fs.h"
-#include "runtime/program_price.h"
-#include "train/bulletin.h"
+#include "estimate/program_estimate.h"
+#include "kernel/registry/backend.h"
+#include "train/monitor/rank_telemetry.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* A rank that is planned for: the first of every axis, and `device` of pp. */
-typedef struct seat {
-    weft_place_of_run place;
-    weft_pipe *pipe;
-    weft_step_cache *cache;
+typedef struct pp_device {
+    weft_exec_config exec;
+    weft_pp_layout *pp;
+    weft_compiled_steps *cache;
     weft_store *store;
-    weft_stage_steps *stage; /* by stage of the run */
-    weft_fates *fates;       /* likewise; NULL: no limit */
-} seat;
+    weft_stage_programs *programs;     /* [train_stages] */
+    weft_activation_plan *activations; /* [train_stages]; NULL: no limit */
+} pp_device;
 
-typedef struct pricing {
-    const weft_pricer *p;
-    weft_run run; /* the pricer's, laid out in this way */
-    weft_layout_price *out;
-    seat *seat;
-    int seats;
-} pricing;
-
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the price of a layout");
-}
+typedef struct estimation {
+    const weft_layout_estimator *p;
+    weft_run run; /* the estimator's run with this layout */
+    weft_layout_estimate *out;
+    pp_device *device;
+    int devices;
+    int peak_device; /* device with the largest peak */
+} estimation;
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-static void close_steps(pricing *w, seat *s)
+static void close_steps(estimation *w, pp_device *s)
 {
-    for (int64_t i = 0; s->stage && i < w->run.stages.count; i++)
-        weft_stage_steps_free(&s->stage[i]);
-    weft_step_cache_free(s->cache);
+    for (int64_t i = 0; s->programs && i < w->run.train_stages.count; i++)
+        weft_stage_programs_free(&s->programs[i]);
+    weft_compiled_steps_free(s->cache);
     s->cache = NULL;
 }
 
-static void close_seat(pricing *w, seat *s)
+static void close_device(estimation *w, pp_device *s)
 {
     close_steps(w, s);
-    weft_run_fates_free(s->fates, w->run.stages.count);
-    weft_free(s->stage);
+    weft_run_fates_free(s->activations, w->run.train_stages.count);
+    weft_free(s->programs);
     weft_store_free(s->store);
-    weft_pipe_free(s->pipe);
+    weft_pp_layout_free(s->pp);
 }
 
-static weft_status open_seat(pricing *w, int device, seat *s)
+static weft_status open_device(estimation *w, int device, pp_device *s)
 {
-    const weft_pricer *p = w->p;
+    const weft_layout_estimator *p = w->p;
     const weft_mesh *mesh = &w->out->mesh;
-    const int axis = weft_mesh_axis(mesh, WEFT_STAGES_AXIS);
-    const int told = w->run.stragglers.steps ? weft_mesh_ranks(mesh) : 0;
+    const int axis = weft_mesh_axis(mesh, WEFT_PP_STAGES_AXIS);
+    const int telemetry_ranks = w->run.stragglers.steps ? weft_mesh_ranks(mesh) : 0;
     int stride = 1;
     for (int a = mesh->axis_count - 1; a > axis && axis >= 0; a--)
         stride *= mesh->axis[a].size;
-    const weft_run_place away = weft_run_away(&w->run);
-    s->place = weft_place_by(&w->run, p->models);
-    s->place.away = away.dir;
-    s->place.away_states = away.states;
-    s->place.rank = device * stride;
-    s->place.mesh = *mesh;
-    s->place.bulletin = weft_bulletin_floats(told);
-    if (!s->place.backend)
-        return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", p->path,
-                         w->run.backend, weft_backend_names());
-    WEFT_TRY(weft_pipe_check_trained(mesh, weft_run_denoises(p->models), p->path));
-    WEFT_TRY(weft_pipe_open(&w->run.parallel, mesh, s->place.rank, p->path, &s->pipe));
-    s->place.pipe = s->pipe;
+    const weft_offload_target offload = weft_run_offload_target(&w->run);
+    s->exec = weft_exec_config_of(&w->run, p->models);
+    s->exec.offload_dir = offload.dir;
+    s->exec.offload_states = offload.states;
+    s->exec.rank = device * stride;
+    s->exec.encoded = p->encoded;
+    s->exec.mesh = *mesh;
+    s->exec.telemetry_floats = weft_rank_telemetry_floats(telemetry_ranks);
+    if (!s->exec.backend)
+        return weft_error(WEFT_MSG_CONFIG_CHOICE,
+                          WEFT_AT(.file = p->path, .key = "backend", .value = w->run.backend),
+                          "'%s' is not one of %s", w->run.backend, weft_backend_names());
+    WEFT_TRY(weft_pp_layout_check_trained(mesh, weft_run_trains_denoiser(p->models), p->path));
+    WEFT_TRY(weft_pp_layout_open(&w->run.parallel, mesh, s->exec.rank, p->path, &s->pp));
+    s->exec.pp = s->pp;
     s->store = weft_store_create_on(weft_backend_find("virtual")->device);
     int states;
-    const char *const *moved = weft_step_away_states(&states);
-    if (s->store && s->place.away_states)
-        weft_store_keep_away(s->store, moved, states, s->place.away);
-    s->stage = weft_alloc((w->run.stages.count + 1) * (int64_t)sizeof *s->stage);
-    return s->store && s->stage ? WEFT_OK : no_memory();
+    const char *const *offload_states = weft_step_away_states(&states);
+    if (s->store && s->exec.offload_states)
+        weft_store_set_offload(s->store, offload_states, states, s->exec.offload_dir);
+    s->programs = weft_calloc(w->run.train_stages.count + 1, sizeof *s->programs);
+    return WEFT_ALLOCATED(s->store && s->programs, "the estimate of a layout");
 }
 
-/* All stages' programs of all seats, with what is made again so far. */
-static weft_status plan_steps(pricing *w)
+/* Plans all training stages' programs on all estimated ranks, with the current activation plans. */
+static weft_status plan_steps(estimation *w)
 {
-    const weft_stage *stage = w->run.stages.item;
-    for (int d = 0; d < w->seats; d++) {
-        seat *s = &w->seat[d];
+    const weft_train_stage *train_stage = w->run.train_stages.item;
+    for (int d = 0; d < w->devices; d++) {
+        pp_device *s = &w->device[d];
         close_steps(w, s);
-        s->cache = weft_step_cache_create();
-        if (!s->cache)
-            return no_memory();
-        s->place.stage_fates = s->fates;
-        for (int64_t i = 0; i < w->run.stages.count; i++)
-            WEFT_TRY(weft_stage_steps_plan(s->cache, &w->run, w->p->models, &stage[i], &s->place,
-                                           &s->stage[i]));
+        s->cache = weft_compiled_steps_create();
+        WEFT_TRY(WEFT_ALLOCATED(s->cache, "the estimate of a layout"));
+        s->exec.stage_activations = s->activations;
+        for (int64_t i = 0; i < w->run.train_stages.count; i++)
+            WEFT_TRY(weft_stage_programs_plan(s->cache, &w->run, w->p->models, &train_stage[i],
+                                              &s->exec, &s->programs[i]));
     }
     return WEFT_OK;
 }
 
-/* What the steps of one stage keep, into the seats' stores. */
-static weft_status fill_stage(pricing *w, int64_t i, weft_buf *list)
+/* Adds the tensors of one training stage's steps to the stores of the estimated ranks. */
+static weft_status fill_train_stage(estimation *w, int64_t i, weft_buf *list)
 {
-    if (!w->seat[0].pipe)
-        return weft_steps_fill(w->seat[0].stage[i].bucket, w->seat[0].stage[i].count,
-                               &w->seat[0].place, w->seat[0].store, 0);
-    for (int d = 0; d < w->seats; d++)
-        WEFT_TRY(weft_steps_list(w->seat[d].stage[i].bucket, w->seat[d].stage[i].count, &list[d]));
-    for (int d = 0; d < w->seats; d++)
-        WEFT_TRY(weft_steps_fill_listed(w->seat[d].stage[i].bucket, w->seat[d].stage[i].count,
-                                        &w->seat[d].place, list, w->seat[d].store, 0));
+    if (!w->device[0].pp)
+        return weft_steps_fill(w->device[0].programs[i].bucket, w->device[0].programs[i].count,
+                               &w->device[0].exec, w->device[0].store, 0);
+    for (int d = 0; d < w->devices; d++)
+        WEFT_TRY(weft_steps_list(w->device[d].programs[i].bucket, w->device[d].programs[i].count,
+                                 &list[d]));
+    for (int d = 0; d < w->devices; d++)
+        WEFT_TRY(weft_steps_fill_listed(w->device[d].programs[i].bucket,
+                                        w->device[d].programs[i].count, &w->device[d].exec, list,
+                                        w->device[d].store, 0));
     return WEFT_OK;
 }
 
-static weft_status fill_stores(pricing *w)
+static weft_status fill_stores(estimation *w)
 {
-    weft_buf *list = weft_alloc((w->seats + 1) * (int64_t)sizeof *list);
-    weft_status_code status = list ? WEFT_OK : no_memory();
-    for (int64_t i = 0; i < w->run.stages.count && status == WEFT_OK; i++) {
-        status = fill_stage(w, i, list);
-        for (int d = 0; d < w->seats; d++)
+    weft_buf *list = weft_calloc(w->devices + 1, sizeof *list);
+    weft_status_code status = WEFT_ALLOCATED(list, "the estimate of a layout");
+    for (int64_t i = 0; i < w->run.train_stages.count && status == WEFT_OK; i++) {
+        status = fill_train_stage(w, i, list);
+        for (int d = 0; d < w->devices; d++)
             weft_buf_free(&list[d]);
     }
     weft_free(list);
@@ -128,78 +128,84 @@ static weft_status fill_stores(pricing *w)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* The most of any seat, and what that one says. */
-static weft_status find_peak(pricing *w)
+/* Finds the estimated rank with the largest peak, and its memory report. */
+static weft_status find_peak(estimation *w)
 {
     w->out->peak = (weft_run_bytes){0};
-    for (int d = 0; d < w->seats; d++) {
-        seat *s = &w->seat[d];
-        weft_buf told = {0};
+    for (int d = 0; d < w->devices; d++) {
+        pp_device *s = &w->device[d];
+        weft_buf out = {0};
         weft_run_bytes peak = {0};
-        weft_status_code status = weft_run_memory(&w->run, w->p->models, &s->place, s->cache,
-                                                  s->store, w->p->process, &peak, &told);
+        weft_status_code status = weft_run_memory(&w->run, w->p->models, &s->exec, s->cache,
+                                                  s->store, w->p->process_bytes, &peak, &out);
         if (status == WEFT_OK && weft_run_bytes_sum(peak) > weft_run_bytes_sum(w->out->peak)) {
             w->out->peak = peak;
-            w->out->memory = weft_arena_strdup(w->p->arena, told.data);
-            status = w->out->memory ? WEFT_OK : no_memory();
+            w->out->weight_bytes = weft_store_bytes(s->store);
+            w->peak_device = d;
+            w->out->memory = weft_arena_strdup(w->p->arena, out.data);
+            status = WEFT_ALLOCATED(w->out->memory, "the estimate of a layout");
         }
-        weft_buf_free(&told);
+        weft_buf_free(&out);
         WEFT_TRY(status);
     }
     return WEFT_OK;
 }
 
-/* Each seat for itself. */
-static weft_status keep_below(pricing *w, int64_t limit)
+/* Fits each estimated rank below the limit separately. */
+static weft_status fit_below_limit(estimation *w, int64_t limit)
 {
     w->run.memory.limit = limit;
-    for (int d = 0; d < w->seats; d++) {
-        seat *s = &w->seat[d];
-        weft_buf told = {0};
-        s->fates = weft_alloc(w->run.stages.count * (int64_t)sizeof *s->fates);
-        if (!s->fates)
-            return no_memory();
-        const weft_status_code status = weft_run_fit(
-            &w->run, w->p->models, &s->place, NULL, s->store, w->p->process, NULL, s->fates, &told);
-        weft_buf_free(&told);
+    for (int d = 0; d < w->devices; d++) {
+        pp_device *s = &w->device[d];
+        weft_buf out = {0};
+        WEFT_TRY(WEFT_NEW(s->activations, w->run.train_stages.count, "the estimate of a layout"));
+        const weft_status_code status = weft_run_fit_memory(
+            &w->run, w->p->models, &s->exec, NULL, s->store, w->p->process_bytes,
+            w->devices == 1 ? w->p->stored : NULL, s->activations, &out);
+        if (status == WEFT_OK && w->p->by_stage && out.len)
+            w->out->fit = weft_arena_printf(w->p->arena, "%s%s", w->out->fit, out.data);
+        weft_buf_free(&out);
         WEFT_TRY(status);
+        WEFT_TRY(WEFT_ALLOCATED(w->out->fit, "the estimate of a layout"));
     }
     WEFT_TRY(plan_steps(w));
     return find_peak(w);
 }
 
-static weft_status fit_memory(pricing *w)
+static weft_status fit_memory(estimation *w)
 {
-    const int64_t told = w->run.memory.limit, limit = told ? told : w->p->limit;
+    const int64_t config_limit = w->run.memory.limit,
+                  limit = config_limit ? config_limit : w->p->limit;
     WEFT_TRY(find_peak(w));
-    if (!told && (!limit || weft_run_bytes_sum(w->out->peak) <= limit))
+    if (!config_limit && (!limit || weft_run_bytes_sum(w->out->peak) <= limit))
         return WEFT_OK;
-    w->out->limit = told ? 0 : limit;
-    return keep_below(w, limit);
+    w->out->limit = config_limit ? 0 : limit;
+    return fit_below_limit(w, limit);
 }
 
 /* ---- seconds -------------------------------------------------------------------------------- */
 
-static weft_priced_links links_of(const pricing *w)
+static weft_rank_links links_of(const estimation *w)
 {
-    return (weft_priced_links){w->p->cluster, &w->out->mesh};
+    return (weft_rank_links){w->p->cluster, &w->out->mesh};
 }
 
-static weft_status spend(const pricing *w, const weft_program *program, bool updates,
+static weft_status spend(const estimation *w, const weft_program *program, bool updates,
                          weft_program_cost *out)
 {
-    const weft_priced_links links = links_of(w);
+    const weft_rank_links links = links_of(w);
     return weft_program_cost_of(&links, program, updates, out);
 }
 
-static weft_status spend_step(const pricing *w, const weft_step *step, bool updates,
+static weft_status spend_step(const estimation *w, const weft_step *step, bool updates,
                               weft_program_cost *out)
 {
     return spend(w, step->program, updates, out);
 }
 
-/* What follows the batches of a step. */
-static weft_status spend_behind(const pricing *w, const weft_stage_steps *s, weft_program_cost *out)
+/* Estimates the programs that follow the batches of a step. */
+static weft_status add_update_cost(const estimation *w, const weft_stage_programs *s,
+                                   weft_program_cost *out)
 {
     for (int i = s->buckets; i < s->count; i++) {
         weft_program_cost one;
@@ -209,40 +215,42 @@ static weft_status spend_behind(const pricing *w, const weft_stage_steps *s, wef
     return WEFT_OK;
 }
 
-static weft_status price_in_turn(const pricing *w, const weft_stage_steps *s,
-                                 weft_program_cost *out)
+static weft_status estimate_sequential(const estimation *w, const weft_stage_programs *s,
+                                       weft_program_cost *out)
 {
     for (int b = 0; b < s->buckets; b++) {
         weft_program_cost one;
         WEFT_TRY(spend_step(w, s->bucket[b], false, &one));
         weft_program_cost_add(out, &one, (double)s->runs / s->buckets);
     }
-    return spend_behind(w, s, out);
+    return add_update_cost(w, s, out);
 }
 
 /* ---- through stages ------------------------------------------------------------------------- */
 
-typedef struct stage_times {
-    double *forward, *backward, *weight, *send, *send_back; /* by stage, of one microbatch */
-    weft_program_cost *device;                              /* of all microbatches */
-} stage_times;
+typedef struct pp_stage_times {
+    /* [pipeline stages] seconds of one microbatch */
+    double *forward, *backward, *weight, *send, *send_back;
+    weft_program_cost *device; /* cost of all microbatches */
+} pp_stage_times;
 
-static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage_times *t)
+static weft_status time_own_pp_stages(const estimation *w, int64_t train_stage, int d,
+                                      pp_stage_times *t)
 {
-    const weft_stage_steps *s = &w->seat[d].stage[stage];
+    const weft_stage_programs *s = &w->device[d].programs[train_stage];
     for (int b = 0; b < s->buckets; b++) {
-        const weft_pipe_step *step = s->bucket[b]->pipe;
+        const weft_pp_step *step = s->bucket[b]->pp_step;
         for (int i = 0; i < step->owns; i++)
-            for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
-                const weft_pipe_stage *own = &step->own[i];
-                const int q = own->stage;
+            for (int k = 0; k < WEFT_PP_TASK_KINDS; k++) {
+                const weft_pp_local_stage *own = &step->own[i];
+                const int q = own->pp_stage;
                 weft_program_cost one;
                 if (!own->program[k])
                     continue;
                 WEFT_TRY(spend(w, own->program[k], false, &one));
                 const double mean = one.seconds / s->buckets;
-                *(k == WEFT_STAGE_F ? &t->forward[q] : &t->backward[q]) += mean;
-                t->weight[q] += k == WEFT_STAGE_W ? mean : 0;
+                *(k == WEFT_PP_TASK_F ? &t->forward[q] : &t->backward[q]) += mean;
+                t->weight[q] += k == WEFT_PP_TASK_W ? mean : 0;
                 weft_program_cost_add(&t->device[d], &one, (double)s->runs / s->buckets);
             }
     }
@@ -250,20 +258,21 @@ static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage
 }
 
 /* Values of a microbatch to the next stage, and gradients back. */
-static void time_sends(const pricing *w, int64_t stage, stage_times *t)
+static void time_sends(const estimation *w, int64_t train_stage, pp_stage_times *t)
 {
-    const weft_priced_links links = links_of(w);
-    const weft_stage_steps *s = &w->seat[0].stage[stage];
+    const weft_rank_links links = links_of(w);
+    const weft_stage_programs *s = &w->device[0].programs[train_stage];
     for (int b = 0; b < s->buckets; b++) {
-        const weft_stages *stages = &s->bucket[b]->pipe->stages;
-        for (int i = 0; i < stages->links; i++) {
-            const weft_stage_link *link = &stages->link[i];
-            const weft_value_info *info = weft_value_get(stages->graph, (weft_value){link->value});
+        const weft_pp_stages *pp_stages = &s->bucket[b]->pp_step->pp_stages;
+        for (int i = 0; i < pp_stages->links; i++) {
+            const weft_pp_edge *link = &pp_stages->link[i];
+            const weft_value_info *info =
+                weft_value_get(pp_stages->graph, (weft_value){link->value});
             const int64_t bytes = weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
             if (link->local)
                 continue;
             const double seconds =
-                weft_exchange_price(&links, "send", WEFT_COLL_SEND, w->seat[0].pipe->axis, bytes) /
+                weft_comm_estimate(&links, "send", WEFT_COLL_SEND, w->device[0].pp->axis, bytes) /
                 s->buckets;
             t->send[link->from] += seconds;
             t->send_back[link->from] += seconds;
@@ -271,101 +280,146 @@ static void time_sends(const pricing *w, int64_t stage, stage_times *t)
     }
 }
 
-static weft_status time_table(const pricing *w, int64_t runs, const stage_times *t, double *seconds)
+static weft_status time_table(const estimation *w, int64_t runs, const pp_stage_times *t,
+                              double *seconds)
 {
-    weft_schedule table;
-    weft_schedule_timing timing;
-    const weft_stage_times times = {.forward = t->forward,
-                                    .backward = t->backward,
-                                    .weight = t->weight,
-                                    .send = t->send,
-                                    .send_back = t->send_back};
-    WEFT_TRY(weft_pipe_table(w->seat[0].pipe, runs, &table));
-    const weft_status_code status = weft_schedule_time(&table, &times, &timing);
-    weft_schedule_free(&table);
+    weft_pp_schedule table;
+    weft_pp_schedule_timing timing;
+    const weft_pp_stage_times times = {.forward = t->forward,
+                                       .backward = t->backward,
+                                       .weight = t->weight,
+                                       .send = t->send,
+                                       .send_back = t->send_back};
+    WEFT_TRY(weft_pp_schedule_csv(w->device[0].pp, runs, &table));
+    const weft_status_code status = weft_pp_schedule_time(&table, &times, &timing);
+    weft_pp_schedule_free(&table);
     *seconds = timing.seconds;
     return status;
 }
 
-static weft_status price_in_stages(const pricing *w, int64_t stage, weft_program_cost *out,
-                                   double *bubble)
+static weft_status estimate_pipeline(const estimation *w, int64_t train_stage,
+                                     weft_program_cost *out, double *bubble)
 {
-    const int64_t stages = w->seat[0].pipe->stages, f64 = (int64_t)sizeof(double);
-    double *room = weft_alloc((5 * stages + 1) * f64), seconds = 0;
-    stage_times t = {room,
-                     room + stages,
-                     room + 2 * stages,
-                     room + 3 * stages,
-                     room + 4 * stages,
-                     weft_alloc((w->seats + 1) * (int64_t)sizeof *t.device)};
-    weft_status_code status = room && t.device ? WEFT_OK : no_memory();
-    weft_program_cost behind = {0};
+    const int64_t pp_stages = w->device[0].pp->pp_stages, f64 = (int64_t)sizeof(double);
+    double *scratch = weft_alloc((5 * pp_stages + 1) * f64), seconds = 0;
+    pp_stage_times t = {scratch,
+                        scratch + pp_stages,
+                        scratch + 2 * pp_stages,
+                        scratch + 3 * pp_stages,
+                        scratch + 4 * pp_stages,
+                        weft_calloc(w->devices + 1, sizeof *t.device)};
+    weft_status_code status = WEFT_ALLOCATED(scratch && t.device, "the estimate of a layout");
+    weft_program_cost update = {0};
     int most = 0;
-    for (int d = 0; d < w->seats && status == WEFT_OK; d++)
-        status = time_own_stages(w, stage, d, &t);
+    for (int d = 0; d < w->devices && status == WEFT_OK; d++)
+        status = time_own_pp_stages(w, train_stage, d, &t);
     if (status == WEFT_OK)
-        time_sends(w, stage, &t);
+        time_sends(w, train_stage, &t);
     if (status == WEFT_OK)
-        status = time_table(w, w->seat[0].stage[stage].runs, &t, &seconds);
-    for (int d = 0; d < w->seats && status == WEFT_OK; d++) {
+        status = time_table(w, w->device[0].programs[train_stage].runs, &t, &seconds);
+    for (int d = 0; d < w->devices && status == WEFT_OK; d++) {
         weft_program_cost own = {0};
-        status = spend_behind(w, &w->seat[d].stage[stage], &own);
-        behind = own.seconds > behind.seconds ? own : behind;
+        status = add_update_cost(w, &w->device[d].programs[train_stage], &own);
+        update = own.seconds > update.seconds ? own : update;
         most = t.device[d].seconds > t.device[most].seconds ? d : most;
     }
     if (status == WEFT_OK) {
         *bubble = seconds - t.device[most].seconds;
         *out = t.device[most];
         out->seconds = seconds;
-        weft_program_cost_add(out, &behind, 1);
+        weft_program_cost_add(out, &update, 1);
     }
-    weft_free(room);
+    weft_free(scratch);
     weft_free(t.device);
     return status;
 }
 
-static weft_status find_seconds(pricing *w)
+/* FLOPs of a step on all ranks: the first rank of each pipeline device represents its ranks. */
+static weft_status add_flops(const estimation *w, int64_t train_stage, weft_stage_estimate *out)
 {
-    weft_layout_price *out = w->out;
-    const weft_stage *stage = w->run.stages.item;
-    const double all = (double)weft_run_first_step(&w->run, w->run.stages.count);
+    const weft_stage_programs *first = &w->device[0].programs[train_stage];
+    const double ranks = (double)w->p->ranks / w->devices, runs = (double)first->runs;
+    WEFT_TRY(WEFT_ARENA_NEW(w->p->arena, out->flops, first->buckets, "the estimate of a layout"));
+    for (int b = 0; b < first->buckets; b++) {
+        for (int d = 0; d < w->devices; d++) {
+            const weft_stage_programs *s = &w->device[d].programs[train_stage];
+            out->flops[b] += ranks * runs * (double)s->bucket[b]->cost.flops;
+            for (int i = s->buckets; i < s->count; i++)
+                out->flops[b] += ranks * (double)s->bucket[i]->cost.flops;
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status find_stage(const estimation *w, int64_t train_stage,
+                              const weft_program_cost *cost, double bubble,
+                              weft_stage_estimate *out)
+{
+    const pp_device *first = &w->device[0];
+    const weft_stage_programs *s = &first->programs[train_stage];
+    const double kernels = cost->forward + cost->update;
+    weft_sent inside;
+    *out = (weft_stage_estimate){.parameters = weft_graph_param_count(s->bucket[0]->whole),
+                                 .seconds = cost->seconds,
+                                 .compute = cost->forward,
+                                 .comm = cost->exposed,
+                                 .optimizer = cost->update,
+                                 .bubble = bubble,
+                                 .hidden = cost->hidden,
+                                 .exact = kernels > 0 ? fmin(1, cost->exact / kernels) : 0};
+    WEFT_TRY(weft_stage_programs_bytes(&w->device[w->peak_device].programs[train_stage],
+                                       &out->program_bytes));
+    WEFT_TRY(weft_stage_programs_sent(s, first->pp,
+                                      weft_mesh_axis(&w->out->mesh, WEFT_PP_STAGES_AXIS),
+                                      (int)w->p->cluster->devices, &inside, out->sent));
+    return add_flops(w, train_stage, out);
+}
+
+static weft_status find_seconds(estimation *w)
+{
+    weft_layout_estimate *out = w->out;
+    const weft_train_stage *train_stage = w->run.train_stages.item;
+    const double all = (double)weft_run_first_step(&w->run, w->run.train_stages.count);
     double kernels = 0, exact = 0;
-    for (int64_t i = 0; i < w->run.stages.count; i++) {
+    for (int64_t i = 0; i < w->run.train_stages.count; i++) {
         weft_program_cost s = {0};
         double bubble = 0;
-        WEFT_TRY(w->seat[0].pipe ? price_in_stages(w, i, &s, &bubble)
-                                 : price_in_turn(w, &w->seat[0].stage[i], &s));
-        const double share = (double)stage[i].steps / all;
+        WEFT_TRY(w->device[0].pp ? estimate_pipeline(w, i, &s, &bubble)
+                                 : estimate_sequential(w, &w->device[0].programs[i], &s));
+        const double share = (double)train_stage[i].steps / all;
         out->seconds += share * s.seconds;
         out->compute += share * s.forward;
         out->optimizer += share * s.update;
-        out->exchange += share * s.exposed;
+        out->comm += share * s.exposed;
         out->hidden += share * s.hidden;
         out->bubble += share * bubble;
         kernels += share * (s.forward + s.update);
         exact += share * s.exact;
+        if (out->stage)
+            WEFT_TRY(find_stage(w, i, &s, bubble, &out->stage[i]));
     }
     out->exact = kernels > 0 ? fmin(1, exact / kernels) : 0;
     return WEFT_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- complete estimate ----------------------------------------------------------------------- */
 
-static weft_status price(pricing *w)
+static weft_status estimate(estimation *w)
 {
-    const weft_pricer *p = w->p;
+    const weft_layout_estimator *p = w->p;
     WEFT_TRY(weft_parallel_mesh(&w->run.parallel, p->ranks, p->path, &w->out->mesh));
-    const int axis = weft_mesh_axis(&w->out->mesh, WEFT_STAGES_AXIS);
-    const int seats = axis >= 0 ? w->out->mesh.axis[axis].size : 1;
-    w->seat = weft_alloc((seats + 1) * (int64_t)sizeof *w->seat);
-    if (!w->seat)
-        return no_memory();
-    for (; w->seats < seats; w->seats++) {
-        const weft_status_code status = open_seat(w, w->seats, &w->seat[w->seats]);
+    const int axis = weft_mesh_axis(&w->out->mesh, WEFT_PP_STAGES_AXIS);
+    const int devices = axis >= 0 ? w->out->mesh.axis[axis].size : 1;
+    WEFT_TRY(WEFT_NEW(w->device, devices + 1, "the estimate of a layout"));
+    for (; w->devices < devices; w->devices++) {
+        const weft_status_code status = open_device(w, w->devices, &w->device[w->devices]);
         if (status != WEFT_OK)
-            close_seat(w, &w->seat[w->seats]);
+            close_device(w, &w->device[w->devices]);
         WEFT_TRY(status);
     }
+    if (p->by_stage)
+        WEFT_TRY(WEFT_ARENA_NEW(p->arena, w->out->stage, w->run.train_stages.count,
+                                "the estimate of a layout"));
     WEFT_TRY(plan_steps(w));
     WEFT_TRY(fill_stores(w));
     w->out->legal = true;
@@ -374,7 +428,26 @@ static weft_status price(pricing *w)
     return find_seconds(w);
 }
 
-/* What a layout is refused for, in difference to what stops the search. */
+static weft_status estimate_layout(const weft_layout_estimator *estimator,
+                                   const weft_parallel *parallel, weft_layout_estimate *out)
+{
+    estimation w = {.p = estimator, .run = *estimator->run, .out = out};
+    *out = (weft_layout_estimate){.parallel = *parallel, .fit = ""};
+    w.run.parallel = *parallel;
+    const weft_status_code status = estimate(&w);
+    for (int d = 0; d < w.devices; d++)
+        close_device(&w, &w.device[d]);
+    weft_free(w.device);
+    return status;
+}
+
+weft_status weft_layout_estimate_run(const weft_layout_estimator *estimator,
+                                     weft_layout_estimate *out)
+{
+    return estimate_layout(estimator, &estimator->run->parallel, out);
+}
+
+/* True for errors that reject a layout; other errors stop the search. */
 static bool is_verdict(weft_status_code status, bool legal)
 {
     return status == WEFT_E_CONFIG || status == WEFT_E_ARG || status == WEFT_E_UNSUPPORTED ||
@@ -382,23 +455,16 @@ static bool is_verdict(weft_status_code status, bool legal)
            (status == WEFT_E_MEMORY && legal);
 }
 
-weft_status weft_layout_price_of(const weft_pricer *pricer, const weft_parallel *parallel,
-                                 weft_layout_price *out)
+weft_status weft_layout_estimate_make(const weft_layout_estimator *estimator,
+                                      const weft_parallel *parallel, weft_layout_estimate *out)
 {
-    pricing w = {.p = pricer, .run = *pricer->run, .out = out};
-    *out = (weft_layout_price){.parallel = *parallel};
-    w.run.parallel = *parallel;
-    weft_status_code status = price(&w);
-    if (is_verdict(status, out->legal)) {
-        out->legal = status == WEFT_E_MEMORY;
-        out->fits = false;
-        out->why = weft_arena_strdup(pricer->arena, weft_error_message());
-        status = out->why ? WEFT_OK : no_memory();
-    }
-    for (int d = 0; d < w.seats; d++)
-        close_seat(&w, &w.seat[d]);
-    weft_free(w.seat);
-    return status;
+    const weft_status_code status = estimate_layout(estimator, parallel, out);
+    if (!is_verdict(status, out->legal))
+        return status;
+    out->legal = status == WEFT_E_MEMORY;
+    out->fits = false;
+    out->why = weft_arena_strdup(estimator->arena, weft_error_message());
+    return WEFT_ALLOCATED(out->why, "the estimate of a layout");
 }
 
 weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,
@@ -417,6 +483,6 @@ weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, weft_cl
         weft_run_cluster(arena, run, run->cascades.cluster, cluster, name);
     if (status == WEFT_OK)
         return WEFT_OK;
-    return weft_fail_remedy(weft_fail_context(status, "parallel.cascades.cluster"),
-                            "Give local, a preset, or a file that `weft profile` wrote");
+    return weft_error_add(weft_error_at(status, WEFT_AT(.key = "parallel.cascades.cluster")),
+                          "Give local, a preset, or a file that `weft profile` wrote");
 }

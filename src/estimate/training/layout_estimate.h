@@ -1,59 +1,80 @@
-/* What a run would take if it were laid over its ranks in a given way: its own graphs through the
- * passes that training runs them through, with the memory plan that training prints, and seconds by
- * measured rates. Nothing is reserved and no rank runs.
+/* Estimate of one layout of a run: the run's graphs, transformed as in training, with the memory
+ * plan of training, and seconds at measured rates. Reserves nothing and starts no rank.
  *
- *     config, degrees ─> mesh ─> programs of the ranks (train/stage_steps.h) ──> bytes
- *                                       │ instructions on a clock (runtime/foresee.h)
- *     profile: kernels, exchanges ──────┘                                   ──> seconds
+ *     config, degrees ─> mesh ─> programs of the ranks (train/step/stage_programs.h) ──> bytes
+ *                                       │ instructions on a clock (estimate/program_estimate.h)
+ *     profile: kernels, collectives ────┘                                   ──> seconds
  *
- * Parts are of equal size or shorter towards the end of an axis, so the first rank of every axis
- * but pp takes most; of pp every rank is looked at. */
-#ifndef WEFT_TRAIN_LAYOUT_PRICE_H
-#define WEFT_TRAIN_LAYOUT_PRICE_H
+ * Tensor shards have equal size or are shorter towards the end of an axis. So the first rank of
+ * every axis except pp has the peak memory; along pp, every rank is estimated. */
+#ifndef WEFT_ESTIMATE_TRAINING_LAYOUT_ESTIMATE_H
+#define WEFT_ESTIMATE_TRAINING_LAYOUT_ESTIMATE_H
 
 #include "plan/cluster/cluster.h"
-#include "train/run_fit.h"
-#include "train/run_memory.h"
+#include "train/estimate/memory_estimate.h"
+#include "train/estimate/memory_fit.h"
+#include "train/estimate/rank_kinds.h"
 
-/* What is the same for all layouts; borrowed. */
-typedef struct weft_pricer {
+/* Inputs common to all layouts; borrowed. */
+typedef struct weft_layout_estimator {
     const weft_run *run;
-    const char *path; /* of the config, for messages */
+    const char *path; /* path of the config, for messages */
     const weft_run_models *models;
     const weft_cluster *cluster;
     int ranks;
-    int64_t process; /* bytes that a process has before it begins */
-    int64_t limit;   /* of a rank, where the run's memory.limit says none; 0: none */
+    int64_t process_bytes; /* bytes of a process before training */
+    int64_t limit;         /* bytes of a rank without memory.limit; 0: no limit */
+    const bool *encoded;   /* cached latents by training stage; NULL: none */
+    /* choices of a started run; NULL: none; unused with a pipeline */
+    weft_stored_activations *stored;
+    bool by_stage; /* fill weft_layout_estimate.stage */
     weft_arena *arena;
-} weft_pricer;
+} weft_layout_estimator;
 
-/* Seconds are of a step, in the mean over all steps of the run. */
-typedef struct weft_layout_price {
+/* Estimate of a step of one training stage, with the mean seconds of its buckets. */
+typedef struct weft_stage_estimate {
+    int64_t parameters; /* trained together */
+    double *flops;      /* [buckets] of a step on all ranks; arena */
+    /* Seconds of a step and its terms, as in weft_layout_estimate */
+    double seconds, compute, comm, optimizer, bubble, hidden, exact;
+    int64_t program_bytes;         /* reserved for the stage's programs by the rank with the peak */
+    weft_sent sent[WEFT_MAX_AXES]; /* planned messages of the first rank in a step, by axis */
+} weft_stage_estimate;
+
+/* Seconds per step, averaged over all steps of the run. */
+typedef struct weft_layout_estimate {
     weft_parallel parallel;
     weft_mesh mesh;
-    bool legal; /* training takes it; */
-    bool fits;  /* and it keeps to the limit */
+    bool legal; /* training accepts the layout */
+    bool fits;  /* the peak is within the limit */
     double seconds;
-    /* What they are made of, on the rank that has most to do: kernels of forward and backward,
-     * waits for exchanges, kernels of the update, pauses of a pipeline */
-    double compute, exchange, optimizer, bubble;
-    double hidden;       /* seconds of exchanges behind kernels */
-    double exact;        /* share of the kernels' seconds that was measured at these shapes */
-    weft_run_bytes peak; /* of the rank that takes most */
-    int64_t limit; /* memory.limit to run it with: stages make something again for it; 0: none */
-    const char *memory; /* what the rank that takes most says of it; arena */
-    const char *why;    /* not legal or does not fit; arena */
-} weft_layout_price;
+    /* Terms of `seconds` on the busiest rank: kernels of forward and backward, waits for
+     * communication, kernels of the update, pipeline bubbles. */
+    double compute, comm, optimizer, bubble;
+    double hidden;       /* seconds of communication hidden behind compute */
+    double exact;        /* share of kernel seconds measured at these shapes */
+    weft_run_bytes peak; /* peak of the rank with the largest peak */
+    int64_t limit; /* memory.limit to train with, met by recomputing activations; 0: no limit */
+    const char *memory;         /* memory report of the rank with the largest peak; arena */
+    const char *fit;            /* by_stage: choices for the limit, as text; "": none. Arena */
+    int64_t weight_bytes;       /* weights, optimizer and EMA of the rank with the largest peak */
+    weft_stage_estimate *stage; /* [train_stages] with by_stage; arena */
+    const char *why;            /* reason if not legal or does not fit; arena */
+} weft_layout_estimate;
 
-/* A layout that cannot be is told in `out`, not as an error. */
-weft_status weft_layout_price_of(const weft_pricer *pricer, const weft_parallel *parallel,
-                                 weft_layout_price *out);
+/* Estimates a layout. An illegal layout is reported in `out`, not as an error. */
+weft_status weft_layout_estimate_make(const weft_layout_estimator *estimator,
+                                      const weft_parallel *parallel, weft_layout_estimate *out);
 
-/* The cluster of a run: `spec` as weft_cluster_load has it, or "local": <out>/profile.json, if it
- * is there. `name` (512 bytes) gets what was loaded. */
+/* Estimates the run's own layout. Errors of an illegal layout are returned. */
+weft_status weft_layout_estimate_run(const weft_layout_estimator *estimator,
+                                     weft_layout_estimate *out);
+
+/* Loads the cluster of a run: `spec` as in weft_cluster_load, or "local": <out>/profile.json if it
+ * exists. `name` (512 bytes) gets the name of the loaded cluster. */
 weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,
                              weft_cluster *cluster, char name[512]);
-/* That of parallel.cascades.cluster; errors name the key. */
+/* Loads the cluster of parallel.cascades.cluster; errors name the key. */
 weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, weft_cluster *cluster,
                                  char name[512]);
 

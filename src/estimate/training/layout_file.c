@@ -1,48 +1,50 @@
-#include "train/layout_file.h"
+#include "estimate/training/layout_file.h"
 
+#include "graph/dump.h"
 #include "plan/id_hash.h"
-#include "plan/seal_file.h"
+#include "plan/plan_checksum.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* ---- what it was made for -------------------------------------------------------------------- */
+/* ---- workload of a layout -------------------------------------------------------------------- */
 
-static json_t *sizes_of(const weft_stage *stage)
+static json_t *sizes_of(const weft_train_stage *stage)
 {
     json_t *list = json_array();
-    for (int k = 0; k < weft_stage_bucket_count(stage); k++) {
-        const weft_bucket *b = weft_stage_bucket(stage, k);
-        json_array_append_new(list, json_sprintf("%lld x %lldx%lldx%lld", (long long)b->batch,
-                                                 (long long)b->frames, (long long)b->height,
-                                                 (long long)b->width));
+    for (int k = 0; k < weft_train_stage_bucket_count(stage); k++) {
+        const weft_bucket *b = weft_train_stage_bucket(stage, k);
+        json_array_append_new(list, json_sprintf("%" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64,
+                                                 b->batch, b->frames, b->height, b->width));
     }
     return list;
 }
 
 static json_t *workload_of(const weft_run *run, int ranks)
 {
-    const weft_stage *stage = run->stages.item;
+    const weft_train_stage *stage = run->train_stages.item;
     json_t *stages = json_array();
-    for (int64_t i = 0; i < run->stages.count; i++)
+    for (int64_t i = 0; i < run->train_stages.count; i++)
         json_array_append_new(stages,
                               json_pack("{s:I, s:o}", "accumulate", (json_int_t)stage[i].accumulate,
                                         "sizes", sizes_of(&stage[i])));
     return json_pack("{s:i, s:o}", "ranks", ranks, "stages", stages);
 }
 
-/* The graphs of all steps, whole. */
+/* Describes the run: the unsharded graphs of all steps. */
 static weft_status run_of(const weft_run *run, const weft_run_models *models, json_t **json)
 {
-    const weft_model *model = weft_run_denoises(models) ? &models->denoiser : &models->autoencoder;
-    const weft_stage *stage = run->stages.item;
+    const weft_model *model =
+        weft_run_trains_denoiser(models) ? &models->denoiser : &models->autoencoder;
+    const weft_train_stage *stage = run->train_stages.item;
     uint64_t id = WEFT_ID_BEGIN;
     int64_t parameters = 0;
     char text[20];
-    for (int64_t i = 0; i < run->stages.count; i++)
-        for (int k = 0; k < weft_stage_bucket_count(&stage[i]); k++) {
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        for (int k = 0; k < weft_train_stage_bucket_count(&stage[i]); k++) {
             weft_graph *g;
-            WEFT_TRY(weft_objective_make(run, models, weft_stage_bucket(&stage[i], k), &g));
+            WEFT_TRY(weft_objective_make(run, models, weft_train_stage_bucket(&stage[i], k), &g));
             const uint64_t hash = weft_graph_hash(g);
             const int64_t own = weft_graph_param_count(g);
             weft_graph_free(g);
@@ -52,7 +54,21 @@ static weft_status run_of(const weft_run *run, const weft_run_models *models, js
     weft_id_print(id, text);
     *json = json_pack("{s:s, s:I, s:s}", "model", model->family->class_name, "parameters",
                       (json_int_t)parameters, "id", text);
-    return *json ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a layout");
+    return WEFT_ALLOCATED(*json, "a layout");
+}
+
+weft_status weft_layout_work_id(const weft_run *run, const weft_run_models *models, int ranks,
+                                uint64_t *id)
+{
+    json_t *json;
+    WEFT_TRY(run_of(run, models, &json));
+    json_object_set_new(json, "workload", workload_of(run, ranks));
+    char *text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(json);
+    WEFT_TRY(WEFT_ALLOCATED(text, "a layout"));
+    *id = weft_id_mix(WEFT_ID_BEGIN, text, strlen(text));
+    free(text);
+    return WEFT_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -82,7 +98,7 @@ static json_t *parallel_json(const weft_parallel *p)
     if (p->cp > 1) {
         json_t *context = json_pack("{s:I, s:I}", "ulysses", (json_int_t)p->context.ulysses, "ring",
                                     (json_int_t)p->context.ring);
-        if (p->context.kind == WEFT_CONTEXT_HEADS)
+        if (p->context.kind == WEFT_CP_HEADS)
             json_object_set_new(context, "kind", json_string("heads"));
         json_object_set_new(json, "context", context);
     }
@@ -97,39 +113,39 @@ static json_t *parallel_json(const weft_parallel *p)
     return json;
 }
 
-static json_t *figures_json(const weft_layout_price *l)
+static json_t *figures_json(const weft_layout_estimate *l)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "seconds", l->seconds,
-                     "compute", l->compute, "exchange", l->exchange, "optimizer", l->optimizer,
+                     "compute", l->compute, "exchange", l->comm, "optimizer", l->optimizer,
                      "pauses", l->bubble, "exact", l->exact, "peak_bytes",
                      (json_int_t)weft_run_bytes_sum(l->peak), "device_bytes",
                      (json_int_t)l->peak.device, "host_bytes", (json_int_t)l->peak.host,
-                     "elsewhere_bytes", (json_int_t)l->peak.elsewhere);
+                     "elsewhere_bytes", (json_int_t)l->peak.offloaded);
 }
 
-static json_t *candidates_json(const weft_layouts *l)
+static json_t *candidates_json(const weft_layout_list *l)
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < l->count; i++) {
-        weft_buf name = {0}, why = {0};
-        weft_parallel_name(&l->item[i].parallel, &name);
-        weft_layouts_why(l, i, &why);
-        json_t *one = figures_json(&l->item[i]);
-        json_object_set_new(one, "layout", json_string(name.data ? name.data : ""));
-        json_object_set_new(one, "fits", json_boolean(l->item[i].fits));
+        const weft_layout_estimate *estimate = weft_layouts_at(l, i);
+        weft_buf why = {0};
+        weft_layout_list_explain(l, i, &why);
+        json_t *one = figures_json(estimate);
+        json_object_set_new(one, "layout", json_string(l->item[i].name));
+        json_object_set_new(one, "fits", json_boolean(estimate->fits));
         json_object_set_new(one, "why", json_string(why.data ? why.data : ""));
-        if (l->item[i].memory)
-            json_object_set_new(one, "memory", json_string(l->item[i].memory));
+        if (estimate->memory)
+            json_object_set_new(one, "memory", json_string(estimate->memory));
         json_array_append_new(list, one);
-        weft_buf_free(&name);
         weft_buf_free(&why);
     }
     return list;
 }
 
-weft_status weft_layout_to_json(const weft_pricer *p, const weft_layouts *l, const char *spec,
-                                json_t **json)
+weft_status weft_layout_to_json(const weft_layout_estimator *p, const weft_layout_list *l,
+                                const char *spec, json_t **json)
 {
+    const weft_layout_estimate *best = weft_layouts_at(l, 0);
     char cluster[20];
     json_t *run;
     weft_cluster_id(p->cluster, cluster);
@@ -137,10 +153,10 @@ weft_status weft_layout_to_json(const weft_pricer *p, const weft_layouts *l, con
     json_t *made =
         json_pack("{s:{s:s, s:s}, s:o, s:o, s:o, s:I, s:o, s:o}", "cluster", "spec", spec, "id",
                   cluster, "run", run, "workload", workload_of(p->run, p->ranks), "parallel",
-                  parallel_json(&l->item[0].parallel), "memory_limit", (json_int_t)l->item[0].limit,
-                  "predicted", figures_json(&l->item[0]), "candidates", candidates_json(l));
-    const weft_status_code status = made ? weft_plan_seal(made, WEFT_RUN_LAYOUT_FORMAT)
-                                         : weft_fail(WEFT_E_MEMORY, "out of memory for a layout");
+                  parallel_json(&best->parallel), "memory_limit", (json_int_t)best->limit,
+                  "predicted", figures_json(best), "candidates", candidates_json(l));
+    const weft_status_code status =
+        made ? weft_plan_add_checksum(made, WEFT_RUN_LAYOUT_FORMAT) : weft_no_memory("a layout");
     if (status == WEFT_OK)
         *json = made;
     else
@@ -162,19 +178,19 @@ static weft_status same_model(const json_t *made_for, const json_t *now, const c
         WEFT_TRY(weft_json_get_string(of[i], "id", file, &id[i]));
     }
     if (strcmp(model[0], model[1]) || parameters[0] != parameters[1])
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: parallel.plan: %s was made for a %s with %lld parameters trained "
-            "together, this run has a %s with %lld; plan again: weft plan layout --for "
-            "%s",
-            path, file, model[0], (long long)parameters[0], model[1], (long long)parameters[1],
-            path);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file),
+                          "%s was made for a %s with %" PRId64
+                          " trained parameters, and this run has a %s with %" PRId64 "; "
+                          "plan again: weft plan layout --run-config %s",
+                          file, model[0], parameters[0], model[1], parameters[1], path);
     if (strcmp(id[0], id[1]))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.plan: %s was made for other steps of such a %s (graphs %s, "
-                         "now %s: fields of a model, losses or the process have changed); plan "
-                         "again: weft plan layout --for %s",
-                         path, file, model[0], id[0], id[1], path);
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID,
+            WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file),
+            "%s was made for other training steps of a %s (graphs %s, now %s: fields of a model, "
+            "losses or the process changed); plan again: weft plan layout --run-config %s",
+            file, model[0], id[0], id[1], path);
     return WEFT_OK;
 }
 
@@ -184,20 +200,22 @@ static weft_status same_workload(const json_t *made_for, const json_t *now, cons
     const json_t *was = json_object_get(made_for, "stages"), *is = json_object_get(now, "stages");
     const size_t count = json_array_size(is);
     if (json_array_size(was) != count)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.plan: %s was made for %zu stages, this run has %zu; plan "
-                         "again: weft plan layout --for %s",
-                         path, file, json_array_size(was), count, path);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file),
+                          "%s was made for %zu stages, and this run has %zu; plan again: weft plan "
+                          "layout --run-config %s",
+                          file, json_array_size(was), count, path);
     for (size_t i = 0; i < count; i++) {
         json_t *const one[2] = {json_array_get(was, i), json_array_get(is, i)};
         if (json_equal(one[0], one[1]))
             continue;
         char *text[2] = {weft_json_line(one[0]), weft_json_line(one[1])};
-        const weft_status_code status = weft_fail(
-            WEFT_E_CONFIG,
-            "%s: parallel.plan: %s was made for another stage %zu: %s, now %s; plan again: weft "
-            "plan layout --for %s",
-            path, file, i, text[0] ? text[0] : "?", text[1] ? text[1] : "?", path);
+        const weft_status_code status = weft_error(
+            WEFT_MSG_LAYOUT_INVALID,
+            WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file),
+            "%s was made for another stage %zu: %s, now %s; plan again: weft plan layout "
+            "--run-config %s",
+            file, i, text[0] ? text[0] : "?", text[1] ? text[1] : "?", path);
         weft_free(text[0]);
         weft_free(text[1]);
         return status;
@@ -213,14 +231,16 @@ static weft_status check_target(const json_t *plan, const char *file, const char
     json_t *now;
     WEFT_TRY(weft_json_get_i64(workload, "ranks", file, &planned));
     if (ranks && planned != ranks)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: parallel.plan: %s was made for %lld ranks, but %d run (mpirun -n %lld "
-            "weft train ..., or plan again: weft plan layout --for %s --devices %d)",
-            path, file, (long long)planned, ranks, (long long)planned, path, ranks);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file,
+                                  WEFT_NUMBER(planned)),
+                          "%s was made for %" PRId64
+                          " ranks, and the run has %d (mpirun -n %" PRId64 " weft train ..., or "
+                          "plan again: weft plan layout --run-config %s --devices %d)",
+                          file, planned, ranks, planned, path, ranks);
     json_t *sizes = workload_of(run, (int)planned);
-    weft_status_code status = sizes ? same_workload(workload, sizes, file, path)
-                                    : weft_fail(WEFT_E_MEMORY, "out of memory for a layout");
+    weft_status_code status =
+        sizes ? same_workload(workload, sizes, file, path) : weft_no_memory("a layout");
     json_decref(sizes);
     WEFT_TRY(status);
     WEFT_TRY(run_of(run, models, &now));
@@ -233,14 +253,11 @@ static weft_status read_order(weft_arena *arena, const json_t *list, const char 
                               weft_string_list *order)
 {
     const size_t count = json_array_size(list);
-    order->item = weft_arena_alloc(arena, (int64_t)(count + 1) * (int64_t)sizeof *order->item);
-    if (!order->item)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, order->item, (int64_t)(count + 1), "%s", file));
     for (size_t i = 0; i < count; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         order->item[i] = weft_arena_strdup(arena, name ? name : "");
-        if (!order->item[i])
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
+        WEFT_TRY(WEFT_ALLOCATED(order->item[i], "%s", file));
     }
     order->count = (int64_t)count;
     return WEFT_OK;
@@ -271,12 +288,11 @@ static weft_status read_parallel(weft_arena *arena, const json_t *json, const ch
         WEFT_TRY(weft_json_get_i64(context, "ulysses", file, &p.context.ulysses));
         WEFT_TRY(weft_json_get_i64(context, "ring", file, &p.context.ring));
         WEFT_TRY(weft_json_get_string_or(context, "kind", file, "ulysses", &kind));
-        p.context.kind = strcmp(kind, "heads") ? WEFT_CONTEXT_ULYSSES : WEFT_CONTEXT_HEADS;
+        p.context.kind = strcmp(kind, "heads") ? WEFT_CP_ULYSSES : WEFT_CP_HEADS;
     }
     WEFT_TRY(read_order(arena, json_object_get(json, "order"), file, &p.order));
     p.schedule = weft_arena_strdup(arena, schedule);
-    if (!p.schedule)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
+    WEFT_TRY(WEFT_ALLOCATED(p.schedule, "%s", file));
     *out = p;
     return WEFT_OK;
 }
@@ -289,7 +305,7 @@ weft_status weft_layout_load(weft_arena *arena, const char *file, const char *pa
     weft_parallel p;
     WEFT_TRY(weft_json_load(file, &plan));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_plan_seal_check(plan, WEFT_RUN_LAYOUT_FORMAT, file));
+    WEFT_GO(weft_plan_verify_checksum(plan, WEFT_RUN_LAYOUT_FORMAT, file));
     WEFT_GO(check_target(plan, file, path, ranks, models, run));
     WEFT_GO(read_parallel(arena, json_object_get(plan, "parallel"), file, &p));
     WEFT_GO(weft_json_get_i64_or(plan, "memory_limit", file, 0, &limit));

@@ -1,43 +1,28 @@
-/* All layouts of a run over so many ranks, by what they cost. */
-#ifndef WEFT_TRAIN_LAYOUTS_H
-#define WEFT_TRAIN_LAYOUTS_H
+/* Layout search: estimates and sorts all layouts of a run for a given number of ranks. */
+#ifndef WEFT_ESTIMATE_TRAINING_LAYOUT_SEARCH_H
+#define WEFT_ESTIMATE_TRAINING_LAYOUT_SEARCH_H
 
-#include "train/layout_price.h"
+#include "estimate/layout_variants.h"
+#include "estimate/training/layout_estimate.h"
+#include "plan/layout/layout_list.h"
 
-typedef struct weft_layouts {
-    /* The pricer's arena. The best first: those that fit, by seconds; those that do not; those that
-     * cannot be */
-    weft_layout_price *item;
-    int64_t count, fitting, legal;
-    double seconds; /* that the search took */
-} weft_layouts;
+/* Parts of the seconds of a step: compute, exposed communication, optimizer, pipeline bubbles. */
+enum { WEFT_LAYOUT_CAUSES = 4 };
 
-/* Visits every product of dp, fsdp, ep (models with experts), tp, cp and pp that makes the ranks,
- * with
- *
- *   zero          0 to 2 with dp, else 0
- *   sequence      off and on with tp
- *   context       every pair of ulysses and ring that makes cp; of models that split heads between
- *                 frames and places (STDiT3, Latte) also with kind heads
- *   schedule      gpipe, 1f1b, interleaved, wave and zero-bubble with pp
- *   microbatches  with pp every divisor of the batches from pp to 4 pp; without such a divisor the
- *                 largest number that the run permits
- *
- * `order` is the run's; virtual_stages and slices are the defaults. Layouts that the run refuses
- * are visited too. */
-typedef weft_status_code (*weft_layout_visit)(void *self, const weft_parallel *parallel);
+/* Visits the layouts of a run on `ranks` ranks (weft_layout_variants), with the run's `order`. */
 weft_status weft_layouts_visit(const weft_run *run, const weft_run_models *models, int ranks,
                                weft_layout_visit visit, void *self);
-/* The price of each. */
-weft_status weft_layouts_search(const weft_pricer *pricer, weft_layouts *layouts);
-/* A line each; the first ten, or with `explain` all, why they lost and what memory holds. */
-void weft_layouts_print(const weft_pricer *pricer, const weft_layouts *layouts, bool explain,
-                        weft_buf *out);
-/* Why layout `index` is not the best one. */
-void weft_layouts_why(const weft_layouts *layouts, int64_t index, weft_buf *out);
+/* Estimates and sorts every layout, in the estimator's arena. */
+weft_status weft_layouts_search(const weft_layout_estimator *estimator, weft_layout_list *layouts);
+const weft_layout_estimate *weft_layouts_at(const weft_layout_list *layouts, int64_t index);
+/* Prints one line per layout: the first ten. With `explain`, prints all, with memory contents and
+ * the reason why each lost. */
+void weft_layouts_print(const weft_layout_estimator *estimator, const weft_layout_list *layouts,
+                        bool explain, weft_buf *out);
 
-/* For run->parallel with context auto: the cheaper way to split attention over its cp ranks, set in
- * *context; `told` gets a line on how they compare. */
-weft_status weft_layouts_context(const weft_pricer *pricer, weft_context *context, weft_buf *told);
+/* Sets *context to the fastest attention split over the cp ranks, for run->parallel with context
+ * auto. Appends a line that compares the alternatives to `out`. */
+weft_status weft_layouts_context(const weft_layout_estimator *estimator, weft_cp_config *context,
+                                 weft_buf *out);
 
 #endif

@@ -1,19 +1,20 @@
-#include "train/settle.h"
+#include "estimate/training/resolve_layout.h"
 
-#include "pass/slices_search.h"
-#include "train/layout_file.h"
+#include "comm/comm_world.h"
+#include "estimate/training/layout_file.h"
+#include "transform/sharding/slices_search.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What rank 0 prices with, before it chooses for all. */
+/* State of rank 0's estimates, before it chooses for all ranks. */
 typedef struct chooser {
     weft_run *run;
-    weft_comm *comm; /* NULL: one rank chooses for itself */
-    weft_buf *told;
+    weft_comm *comm; /* NULL: one rank chooses alone */
+    weft_buf *out;
     weft_cluster cluster;
     char name[512];
-    weft_pricer pricer;
+    weft_layout_estimator estimator;
 } chooser;
 
 static bool chooses(const chooser *c)
@@ -23,127 +24,192 @@ static bool chooses(const chooser *c)
 
 static weft_status begin(chooser *c)
 {
-    weft_pricer *p = &c->pricer;
+    weft_layout_estimator *p = &c->estimator;
     WEFT_TRY(weft_run_cluster(p->arena, c->run, "local", &c->cluster, c->name));
     p->run = c->run;
     p->cluster = &c->cluster;
-    p->process = weft_memory_resident();
+    p->process_bytes = weft_memory_resident();
     return WEFT_OK;
 }
 
-/* Others wait so long, whatever their deadline is. */
-static weft_status price(chooser *c, weft_status (*choose)(chooser *c, void *choice), void *choice)
+/* Runs `choose` on the estimator. Marks the communicator busy, so that other ranks wait past their
+ * deadline. */
+static weft_status choose_by_estimate(chooser *c, weft_status (*choose)(chooser *c, void *choice),
+                                      void *choice)
 {
-    weft_comm_busy(c->comm, "pricing layouts");
+    weft_comm_set_busy(c->comm, "estimating layouts");
     weft_status_code status = begin(c);
     if (status == WEFT_OK)
         status = choose(c, choice);
-    weft_comm_busy(c->comm, NULL);
+    weft_comm_set_busy(c->comm, NULL);
     return status;
 }
 
 static weft_status share(const chooser *c, void *choice, int64_t bytes)
 {
     if (chooses(c)) {
-        weft_buf_printf(c->told, " (%s)", c->name);
-        WEFT_TRY(weft_buf_check(c->told));
+        weft_buf_printf(c->out, " (%s)", c->name);
+        WEFT_TRY(weft_buf_check(c->out));
     }
     return c->comm ? weft_comm_broadcast(c->comm, choice, bytes, 0) : WEFT_OK;
 }
 
-static weft_status price_contexts(chooser *c, void *context)
+static weft_status search_contexts(chooser *c, void *context)
 {
-    return weft_layouts_context(&c->pricer, context, c->told);
+    return weft_layouts_context(&c->estimator, context, c->out);
 }
 
 static weft_status choose_context(chooser *c)
 {
-    weft_context context = {0};
+    weft_cp_config context = {0};
     if (chooses(c))
-        WEFT_TRY(price(c, price_contexts, &context));
+        WEFT_TRY(choose_by_estimate(c, search_contexts, &context));
     WEFT_TRY(share(c, &context, sizeof context));
     c->run->parallel.context = context;
     return WEFT_OK;
 }
 
-typedef struct slices_pricing {
-    const weft_pricer *pricer;
+typedef struct overlap_estimation {
+    const weft_layout_estimator *estimator;
     const weft_parallel *parallel;
-} slices_pricing;
+} overlap_estimation;
 
-static weft_status price_one(void *user, const weft_slices *slices, weft_slices_price *out)
+static weft_status estimate_one(void *user, const weft_comm_overlap *overlap,
+                                weft_comm_overlap_estimate *out)
 {
-    const slices_pricing *w = user;
+    const overlap_estimation *w = user;
     weft_parallel p = *w->parallel;
-    weft_layout_price price;
-    p.slices = *slices;
-    WEFT_TRY(weft_layout_price_of(w->pricer, &p, &price));
-    *out = (weft_slices_price){.fits = price.fits,
-                               .why = price.why,
-                               .seconds = price.seconds,
-                               .kernels = price.compute + price.optimizer,
-                               .waits = price.exchange,
-                               .hidden = price.hidden};
+    weft_layout_estimate estimate;
+    p.overlap = *overlap;
+    WEFT_TRY(weft_layout_estimate_make(w->estimator, &p, &estimate));
+    *out = (weft_comm_overlap_estimate){.fits = estimate.fits,
+                                        .why = estimate.why,
+                                        .seconds = estimate.seconds,
+                                        .kernels = estimate.compute + estimate.optimizer,
+                                        .waits = estimate.comm,
+                                        .hidden = estimate.hidden};
     return WEFT_OK;
 }
 
-static weft_status price_slices(chooser *c, void *best)
+static weft_status search_overlap(chooser *c, void *best)
 {
-    slices_pricing w = {.pricer = &c->pricer, .parallel = &c->run->parallel};
-    if (c->told->len)
-        weft_buf_printf(c->told, "\n");
-    return weft_slices_search(price_one, &w, best, c->told);
+    overlap_estimation w = {.estimator = &c->estimator, .parallel = &c->run->parallel};
+    if (c->out->len)
+        weft_buf_printf(c->out, "\n");
+    return weft_comm_overlap_search(estimate_one, &w, best, c->out);
 }
 
-/* For the degrees that there are. */
-static weft_status choose_slices(chooser *c)
+/* Chooses the communication overlap for the current degrees. */
+static weft_status choose_overlap(chooser *c)
 {
-    weft_slices best = c->run->parallel.slices;
-    if (c->pricer.ranks < 2) { /* nothing is exchanged */
-        c->run->parallel.slices = weft_slices_default;
+    weft_comm_overlap best = c->run->parallel.overlap;
+    if (c->estimator.ranks < 2) { /* nothing is exchanged */
+        c->run->parallel.overlap = weft_comm_overlap_default;
         return WEFT_OK;
     }
     if (chooses(c))
-        WEFT_TRY(price(c, price_slices, &best));
+        WEFT_TRY(choose_by_estimate(c, search_overlap, &best));
     WEFT_TRY(share(c, &best, sizeof best));
-    c->run->parallel.slices = best;
+    c->run->parallel.overlap = best;
     return WEFT_OK;
 }
 
-weft_status weft_run_settle(weft_run *run, const weft_run_models *models, const char *path,
-                            weft_comm *comm, int ranks, weft_arena *arena, weft_buf *told)
+/* `context: auto` and `slices: auto` by prices. */
+static weft_status choose_all(chooser *c)
+{
+    weft_parallel *p = &c->run->parallel;
+    if (p->context.kind == WEFT_CP_AUTO) {
+        const weft_comm_overlap overlap = p->overlap;
+        if (weft_comm_overlap_has_auto(&overlap))
+            p->overlap = weft_comm_overlap_default;
+        if (p->context.ulysses || p->context.ring || p->cp < 2)
+            p->context.kind = WEFT_CP_ULYSSES; /* nothing is left to choose */
+        else
+            WEFT_TRY(choose_context(c));
+        p->overlap = overlap;
+    }
+    return weft_comm_overlap_has_auto(&p->overlap) ? choose_overlap(c) : WEFT_OK;
+}
+
+/* Number of ranks: given, or the product of the degrees. */
+static weft_status find_ranks(const chooser *c, int *ranks)
+{
+    weft_parallel p = c->run->parallel;
+    weft_mesh mesh;
+    *ranks = c->estimator.ranks;
+    if (*ranks)
+        return WEFT_OK;
+    p.context.kind = p.context.kind == WEFT_CP_AUTO ? WEFT_CP_ULYSSES : p.context.kind;
+    p.overlap = weft_comm_overlap_default;
+    WEFT_TRY(weft_parallel_mesh(&p, 0, c->estimator.path, &mesh));
+    *ranks = weft_mesh_ranks(&mesh);
+    return WEFT_OK;
+}
+
+/* Loads the run's stored choice on all ranks. *inputs: hash for the new choice. */
+static weft_status find_stored(chooser *c, const weft_settled *stored, uint64_t *inputs,
+                               bool *found)
+{
+    weft_parallel *p = &c->run->parallel;
+    weft_settled choice = {0};
+    if (chooses(c)) {
+        int ranks;
+        WEFT_TRY(find_ranks(c, &ranks));
+        WEFT_TRY(weft_settled_inputs(c->run, c->estimator.models, ranks, inputs));
+        choice = stored->inputs == *inputs ? *stored : choice;
+    }
+    if (c->comm)
+        WEFT_TRY(weft_comm_broadcast(c->comm, &choice, sizeof choice, 0));
+    *found = choice.inputs != 0;
+    if (!*found)
+        return WEFT_OK;
+    choice.overlap.explicit_keys = p->overlap.explicit_keys;
+    p->context = choice.context;
+    p->overlap = choice.overlap;
+    weft_buf_printf(c->out, "layout as the run chose it before: ");
+    weft_parallel_name(p, c->out);
+    return weft_buf_check(c->out);
+}
+
+weft_status weft_run_resolve_layout(weft_run *run, const weft_run_models *models, const char *path,
+                                    weft_comm *comm, int ranks, weft_settled *stored,
+                                    weft_arena *arena, weft_buf *out)
 {
     weft_parallel *p = &run->parallel;
     if (p->plan[0]) {
-        const char *given = weft_parallel_given(p), *file = p->plan;
-        if (given)
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: parallel: plan stands instead of all other keys, and %s is given "
-                             "beside it: leave one of them out",
-                             path, given);
+        const char *set_key = weft_parallel_is_set(p), *file = p->plan;
+        if (set_key)
+            return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                              WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file),
+                              "layout_file replaces all other keys of parallel, and %s is also "
+                              "set. Remove one of the two keys.",
+                              set_key);
         const weft_status_code status = weft_layout_load(arena, file, path, ranks, models, run);
         if (status != WEFT_OK)
-            return weft_fail_remedy(weft_fail_context(status, "%s: parallel.plan", path),
-                                    "Write the plan with `weft plan layout --for %s --devices %d "
-                                    "--out %s`, or remove the key",
-                                    path, ranks, file);
-        weft_buf_printf(told, "layout by %s: ", file);
-        weft_parallel_name(p, told);
-        return weft_buf_check(told);
+            return weft_error_add(
+                weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.layout_file")),
+                "Write the plan with `weft plan layout --run-config %s --devices %d --out %s`, or "
+                "remove "
+                "the key",
+                path, ranks, file);
+        weft_buf_printf(out, "layout by %s: ", file);
+        weft_parallel_name(p, out);
+        return weft_buf_check(out);
     }
     chooser c = {.run = run,
                  .comm = comm,
-                 .told = told,
-                 .pricer = {.path = path, .models = models, .ranks = ranks, .arena = arena}};
-    if (p->context.kind == WEFT_CONTEXT_AUTO) {
-        const weft_slices slices = p->slices;
-        if (weft_slices_open(&slices))
-            p->slices = weft_slices_default;
-        if (p->context.ulysses || p->context.ring || p->cp < 2)
-            p->context.kind = WEFT_CONTEXT_ULYSSES; /* nothing is left to choose */
-        else
-            WEFT_TRY(choose_context(&c));
-        p->slices = slices;
-    }
-    return weft_slices_open(&p->slices) ? choose_slices(&c) : WEFT_OK;
+                 .out = out,
+                 .estimator = {.path = path, .models = models, .ranks = ranks, .arena = arena}};
+    uint64_t inputs = 0;
+    bool found = false;
+    if (p->context.kind != WEFT_CP_AUTO && !weft_comm_overlap_has_auto(&p->overlap))
+        return WEFT_OK;
+    if (stored)
+        WEFT_TRY(find_stored(&c, stored, &inputs, &found));
+    if (found)
+        return WEFT_OK;
+    WEFT_TRY(choose_all(&c));
+    if (stored)
+        *stored = (weft_settled){inputs, p->context, p->overlap, true};
+    return WEFT_OK;
 }

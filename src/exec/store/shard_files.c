@@ -1,9 +1,11 @@
-#include "runtime/part_files.h"
+#include "exec/store/shard_files.h"
 
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/listing.h"
-#include "format/safetensors.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_write.h"
+#include "graph/infer.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +27,7 @@ static int64_t tensor_bytes(const weft_tensor *t)
     return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
 }
 
-/* "<folder>/<set's folder>", in path[1024]. */
+/* Returns "<folder>/<set's folder>", in path[1024]. */
 static const char *set_folder(const weft_part_set *set, const char *folder, char path[1024])
 {
     snprintf(path, 1024, "%s%s%s", folder, set->folder[0] ? "/" : "", set->folder);
@@ -39,15 +41,14 @@ static weft_status part_name(const weft_part_set *set, const weft_tensor *tensor
     weft_buf_printf(name, "%s", tensor->name + (set->strip ? strlen(set->prefix) : 0));
     if (!weft_tensor_is_whole(tensor))
         for (int d = 0; d < tensor->shape.rank; d++)
-            weft_buf_printf(name, "%s%lld:%lld/%lld%s", d ? "," : "[", (long long)tensor->start[d],
-                            (long long)(tensor->start[d] + tensor->shape.dim[d]),
-                            (long long)tensor->whole.dim[d],
-                            d == tensor->shape.rank - 1 ? "]" : "");
+            weft_buf_printf(name, "%s%" PRId64 ":%" PRId64 "/%" PRId64 "%s", d ? "," : "[",
+                            tensor->start[d], tensor->start[d] + tensor->shape.dim[d],
+                            tensor->whole.dim[d], d == tensor->shape.rank - 1 ? "]" : "");
     return weft_buf_check(name);
 }
 
-/* The box that a stored tensor's name tells, its whole shape, and the length of the tensor's own
- * name; false when the brackets are damaged or the data has another shape. */
+/* Parses a stored tensor's name into its box, complete shape, and the length of the name without
+ * brackets. Returns false when the brackets are damaged or disagree with the data's shape. */
 static bool parse_name(const weft_stored_tensor *stored, weft_box *box, weft_shape *whole,
                        int *length)
 {
@@ -80,7 +81,7 @@ static bool parse_name(const weft_stored_tensor *stored, weft_box *box, weft_sha
 typedef struct piece {
     const weft_tensor *tensor;
     int set;
-    char *name; /* in the file; owned */
+    char *name; /* name in the file; owned */
     int64_t bytes;
 } piece;
 
@@ -88,22 +89,22 @@ struct weft_part_stream {
     weft_part_set set[8];
     int sets;
     weft_part_writer who;
-    piece *piece; /* in the order of sets */
-    int64_t pieces, room, bytes;
+    piece *piece; /* sorted by set */
+    int64_t pieces, piece_capacity, bytes;
     char *ring;
     int64_t capacity;
     pthread_mutex_t lock;
-    pthread_cond_t moved;
-    int64_t fed, drained; /* bytes so far; the ring holds those between */
-    bool broken;          /* nobody drains any more */
+    pthread_cond_t changed;
+    int64_t fed, drained; /* total bytes; the ring contains the bytes between */
+    bool broken;          /* the writer has failed */
 };
 
-enum { CHUNK = 4 << 20 }; /* bytes that change hands at once */
+enum { CHUNK = 4 << 20 }; /* maximum bytes per transfer between owner and writer */
 
 static weft_status add_piece(weft_part_stream *s, const weft_tensor *t, int set)
 {
     weft_buf name = {0};
-    WEFT_TRY(weft_grow((void **)&s->piece, s->pieces, &s->room, sizeof *s->piece));
+    WEFT_TRY(weft_grow((void **)&s->piece, s->pieces, &s->piece_capacity, sizeof *s->piece));
     const weft_status_code status = part_name(&s->set[set], t, &name);
     if (status != WEFT_OK) {
         weft_buf_free(&name);
@@ -115,8 +116,8 @@ static weft_status add_piece(weft_part_stream *s, const weft_tensor *t, int set)
     return WEFT_OK;
 }
 
-/* Of the ranks that hold a part, that one writes it that comes at the tensor's place in the bytes
- * of all: every rank finds the same one without asking. */
+/* Chooses the shards that this rank writes. The writing replica follows from the tensor's position
+ * in the bytes of all tensors, so all ranks agree without messages. */
 static weft_status choose_pieces(weft_part_stream *s, weft_store *store)
 {
     int64_t before = 0, total = 0;
@@ -128,12 +129,12 @@ static weft_status choose_pieces(weft_part_stream *s, weft_store *store)
                 if (!is_in(&s->set[set], t) || t->replica < 0)
                     continue;
                 const double share = (double)before / (double)(total ? total : 1);
-                const int chosen = (int)(share * (t->replicas > 1 ? t->replicas : 1));
+                const int replica = (int)(share * (t->replicas > 1 ? t->replicas : 1));
                 if (pass == 0)
                     total += bytes;
                 else
                     before += bytes;
-                if (pass == 1 && chosen == t->replica && weft_shape_count(&t->shape) > 0)
+                if (pass == 1 && replica == t->replica && weft_shape_count(&t->shape) > 0)
                     WEFT_TRY(add_piece(s, t, set));
             }
     return WEFT_OK;
@@ -142,23 +143,21 @@ static weft_status choose_pieces(weft_part_stream *s, weft_store *store)
 weft_status weft_part_stream_create(weft_store *store, const weft_part_set *sets, int count,
                                     const weft_part_writer *writer, weft_part_stream **out)
 {
-    weft_part_stream *s = weft_alloc(sizeof *s);
-    if (!s)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a copy of the weights");
+    weft_part_stream *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "a copy of the weights"));
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->moved, NULL);
+    pthread_cond_init(&s->changed, NULL);
     weft_status_code status = WEFT_OK;
     if (count > WEFT_COUNT(s->set))
-        WEFT_GO(weft_fail(WEFT_E_INTERNAL, "%d sets of tensors at once", count));
+        WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(WEFT_NUMBER(count)),
+                           "%d sets of tensors cannot be written at once", count));
     memcpy(s->set, sets, (size_t)count * sizeof *sets);
     s->sets = count;
     s->who = *writer;
     WEFT_GO(choose_pieces(s, store));
     s->capacity = writer->staging > 0 && writer->staging < s->bytes ? writer->staging : s->bytes;
     s->ring = weft_alloc_aligned(s->capacity + 64);
-    if (!s->ring)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for a staging of %lld bytes",
-                          (long long)s->capacity));
+    WEFT_GO(WEFT_ALLOCATED(s->ring, "a staging of %" PRId64 " bytes", s->capacity));
     *out = s;
     return WEFT_OK;
 out:
@@ -180,19 +179,19 @@ void weft_part_stream_free(weft_part_stream *s)
     weft_free(s->piece);
     weft_free(s->ring);
     pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->moved);
+    pthread_cond_destroy(&s->changed);
     weft_free(s);
 }
 
-/* Waits until there are free (or filled) bytes in one piece behind `at`; how many, at most `want`
- * and up to the ring's end. 0: broken. */
+/* Waits until contiguous bytes at position `at` are free (or filled). Returns their number, at most
+ * `want` and CHUNK, and not past the ring's end. 0: broken. */
 static int64_t wait_bytes(weft_part_stream *s, bool filled, int64_t at, int64_t want)
 {
     const int64_t to_end = s->capacity - at % s->capacity;
     int64_t n = 0;
     pthread_mutex_lock(&s->lock);
     while (!s->broken && !(n = filled ? s->fed - at : s->capacity - (at - s->drained)))
-        pthread_cond_wait(&s->moved, &s->lock);
+        pthread_cond_wait(&s->changed, &s->lock);
     if (s->broken)
         n = 0;
     pthread_mutex_unlock(&s->lock);
@@ -205,7 +204,7 @@ static void note(weft_part_stream *s, int64_t *counter, int64_t bytes)
 {
     pthread_mutex_lock(&s->lock);
     *counter += bytes;
-    pthread_cond_broadcast(&s->moved);
+    pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -219,7 +218,7 @@ void weft_part_stream_feed(weft_part_stream *s)
                 return;
             memcpy(s->ring + at % s->capacity, (const char *)s->piece[i].tensor->data + done,
                    (size_t)n);
-            weft_tensor_drop_part(s->piece[i].tensor, done, n);
+            weft_tensor_evict_part(s->piece[i].tensor, done, n);
             note(s, &s->fed, n);
         }
 }
@@ -234,7 +233,7 @@ static weft_status drain_piece(weft_part_stream *s, weft_tensors_writer *writer,
     return p->bytes ? WEFT_OK : weft_tensors_writer_some(writer, p->name, "", 0);
 }
 
-/* The pieces [first, last) are those of one set. */
+/* Writes the pieces [first, last), which are those of one set. */
 static weft_status drain_set(weft_part_stream *s, const char *folder, int64_t first, int64_t last)
 {
     const weft_part_set *set = &s->set[s->piece[first].set];
@@ -269,7 +268,7 @@ weft_status weft_part_stream_drain(weft_part_stream *s, const char *folder)
     if (status != WEFT_OK) {
         pthread_mutex_lock(&s->lock);
         s->broken = true;
-        pthread_cond_broadcast(&s->moved);
+        pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->lock);
     }
     return status;
@@ -277,13 +276,14 @@ weft_status weft_part_stream_drain(weft_part_stream *s, const char *folder)
 
 /* ---- the index ----------------------------------------------------------------------------- */
 
-/* <stem>.safetensors, or one of a set <stem>-.... */
+/* Matches <stem>.safetensors and <stem>-....safetensors. */
 static bool is_part_file(const char *name, const char *stem)
 {
     const char *extension = ".safetensors";
-    const size_t length = strlen(name), from = strlen(stem), tail = strlen(extension);
-    return length >= from + tail && !strncmp(name, stem, from) &&
-           !strcmp(name + length - tail, extension) && (name[from] == '-' || length == from + tail);
+    const size_t length = strlen(name), from = strlen(stem), suffix = strlen(extension);
+    return length >= from + suffix && !strncmp(name, stem, from) &&
+           !strcmp(name + length - suffix, extension) &&
+           (name[from] == '-' || length == from + suffix);
 }
 
 static weft_status index_file(const char *folder, const char *name, json_t *map, int64_t *bytes)
@@ -291,7 +291,7 @@ static weft_status index_file(const char *folder, const char *name, json_t *map,
     weft_tensors *file;
     char *path = weft_path_join(folder, name);
     weft_status_code status =
-        path ? weft_tensors_open(path, &file) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        path ? weft_tensors_open(path, &file) : weft_no_memory("the tensors of a file");
     weft_free(path);
     WEFT_TRY(status);
     for (int64_t i = 0; i < weft_tensors_count(file); i++) {
@@ -320,8 +320,7 @@ weft_status weft_part_set_index(const weft_part_set *set, const char *folder)
     index =
         json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
     snprintf(path, sizeof path, "%s/%s.safetensors.index.json", own, set->stem);
-    status =
-        index ? weft_json_save(path, index) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    status = index ? weft_json_save(path, index) : weft_no_memory("%s", path);
 out:
     json_decref(index);
     json_decref(map);
@@ -333,7 +332,7 @@ out:
 typedef struct part_reader {
     weft_store *store;
     const weft_part_set *set;
-    int64_t *filled; /* elements, by index in the store */
+    int64_t *filled; /* elements read, by index in the store */
     weft_listing unknown;
     int64_t files;
 } part_reader;
@@ -344,8 +343,9 @@ static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
     weft_shape whole;
     int length;
     if (!parse_name(stored, &box, &whole, &length))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": the name does not fit the data", stored->file,
-                         stored->name);
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED,
+                          WEFT_AT(.file = stored->file, .key = stored->name),
+                          "the name of the tensor does not fit its data");
     weft_buf name = {0};
     weft_buf_printf(&name, "%s%.*s", r->set->strip ? r->set->prefix : "", length, stored->name);
     WEFT_TRY(weft_buf_check(&name));
@@ -361,11 +361,11 @@ static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
     const weft_box own = weft_box_of(tensor);
     if (!weft_stored_is_plain(stored) || stored->dtype != tensor->dtype ||
         !weft_shape_equal(&whole, &tensor->whole))
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's",
-                         stored->file, stored->name);
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = stored->file, .key = stored->name),
+                          "the tensor has another shape or type than in this run");
     r->filled[index] +=
         weft_box_copy(&own, tensor->data, tensor->dtype, &box, stored->data, stored->dtype);
-    weft_tensor_drop(tensor);
+    weft_tensor_evict(tensor);
     return WEFT_OK;
 }
 
@@ -392,18 +392,19 @@ static weft_status check_filled(const part_reader *r, const char *folder)
             weft_listing_add(r->filled[i] < count ? &missing : &twice, t->name);
     }
     if (missing.count || r->unknown.count)
-        status = weft_fail(
-            WEFT_E_FORMAT,
-            "%s/%s is of another model, or files are missing: %lld parameters missing%s%s, %lld "
-            "unknown%s%s",
-            folder, r->set->stem, (long long)missing.count, missing.count ? ": " : "",
-            weft_listing_text(&missing), (long long)r->unknown.count, r->unknown.count ? ": " : "",
-            weft_listing_text(&r->unknown));
+        status = weft_error(
+            missing.count ? WEFT_MSG_TENSOR_MISSING : WEFT_MSG_TENSOR_UNEXPECTED,
+            WEFT_AT(.file = folder, .key = r->set->stem),
+            "the files are of another model, or some are missing: %" PRId64 " parameters "
+            "missing%s%s, %" PRId64 " unknown%s%s",
+            missing.count, missing.count ? ": " : "", weft_listing_text(&missing), r->unknown.count,
+            r->unknown.count ? ": " : "", weft_listing_text(&r->unknown));
     else if (twice.count)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s/%s: files of different meshes side by side: %lld parameters are "
-                           "there more than once: %s",
-                           folder, r->set->stem, (long long)twice.count, weft_listing_text(&twice));
+        status =
+            weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = folder, .key = r->set->stem),
+                       "the folder has files of different meshes: %" PRId64
+                       " parameters occur more than once: %s",
+                       twice.count, weft_listing_text(&twice));
     weft_listing_free(&missing);
     weft_listing_free(&twice);
     return status;
@@ -423,19 +424,20 @@ weft_status weft_part_set_load(weft_store *store, const weft_part_set *set, cons
     weft_names names = {0};
     part_reader r = {.store = store, .set = set};
     set_folder(set, folder, own);
-    r.filled = weft_alloc((weft_store_count(store) + 1) * (int64_t)sizeof *r.filled);
-    weft_status_code status = r.filled ? weft_list_dir(own, false, &names)
-                                       : weft_fail(WEFT_E_MEMORY, "%s: out of memory", own);
+    r.filled = weft_calloc(weft_store_count(store) + 1, sizeof *r.filled);
+    weft_status_code status =
+        r.filled ? weft_list_dir(own, false, &names) : weft_no_memory("%s", own);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         if (!is_part_file(names.name[i], set->stem))
             continue;
         char *path = weft_path_join(own, names.name[i]);
-        status = path ? read_file(&r, path) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", own);
+        status = path ? read_file(&r, path) : weft_no_memory("%s", own);
         weft_free(path);
     }
     if (status == WEFT_OK && r.files == 0 && any_of(store, set))
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no file %s.safetensors or %s-....safetensors",
-                           own, set->stem, set->stem);
+        status = weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = own),
+                            "the folder has no file %s.safetensors or %s-....safetensors",
+                            set->stem, set->stem);
     if (status == WEFT_OK)
         status = check_filled(&r, own);
     weft_free(r.filled);

@@ -1,22 +1,26 @@
 /* Params and states by name, in the order of adding. */
-#include "runtime/runtime.h"
+
+#include "exec/store/store.h"
 
 #include "base/convert.h"
 #include "base/fs.h"
 #include "base/scratch_map.h"
-#include "runtime/part.h"
+#include "exec/store/tensor_shard.h"
+#include "graph/graph.h"
+#include "kernel/host.h"
+#include "transform/memory/offload.h"
 
 #include <string.h>
 #include <xxhash.h>
 
 struct weft_store {
     const weft_device *device;
-    weft_tensor **tensor; /* each of its own allocation, so that pointers stay valid */
+    weft_tensor **tensor; /* one allocation each, so that pointers stay valid */
     int64_t count, capacity;
-    int64_t *slot; /* open addressing: index + 1, 0 empty */
+    int64_t *slot; /* open addressing: index + 1; 0: empty */
     int64_t slots;
-    const char *const *away; /* patterns; NULL: none */
-    int away_count;
+    const char *const *offload_patterns; /* NULL: none */
+    int offload_pattern_count;
     const char *dir;
 };
 
@@ -43,23 +47,23 @@ static int64_t tensor_bytes(const weft_tensor *tensor)
     return weft_shape_count(&tensor->shape) * weft_dtype_bytes(tensor->dtype);
 }
 
-void weft_store_keep_away(weft_store *store, const char *const *patterns, int count,
-                          const char *dir)
+void weft_store_set_offload(weft_store *store, const char *const *patterns, int count,
+                            const char *dir)
 {
-    store->away = patterns;
-    store->away_count = count;
+    store->offload_patterns = patterns;
+    store->offload_pattern_count = count;
     store->dir = dir;
 }
 
-void weft_tensor_drop_part(const weft_tensor *tensor, int64_t at, int64_t bytes)
+void weft_tensor_evict_part(const weft_tensor *tensor, int64_t at, int64_t bytes)
 {
     if (tensor->mapped && tensor->data)
         weft_map_forget((const char *)tensor->data + at, bytes);
 }
 
-void weft_tensor_drop(const weft_tensor *tensor)
+void weft_tensor_evict(const weft_tensor *tensor)
 {
-    weft_tensor_drop_part(tensor, 0, tensor_bytes(tensor));
+    weft_tensor_evict_part(tensor, 0, tensor_bytes(tensor));
 }
 
 void weft_store_free(weft_store *store)
@@ -80,7 +84,7 @@ void weft_store_free(weft_store *store)
     weft_free(store);
 }
 
-/* The slot of `name`, or the empty one where it belongs; the table is never full. */
+/* The slot of `name`, or the empty slot where `name` belongs. The table is never full. */
 static int64_t slot_of(const weft_store *store, const char *name)
 {
     int64_t at = (int64_t)(XXH3_64bits(name, strlen(name)) & (uint64_t)(store->slots - 1));
@@ -124,7 +128,7 @@ int64_t weft_store_bytes(const weft_store *store)
     return sum_bytes(store, false);
 }
 
-int64_t weft_store_away_bytes(const weft_store *store)
+int64_t weft_store_offloaded_bytes(const weft_store *store)
 {
     return sum_bytes(store, true);
 }
@@ -134,10 +138,8 @@ static weft_status grow_table(weft_store *store)
     if (2 * (store->count + 1) <= store->slots)
         return WEFT_OK;
     const int64_t slots = store->slots ? 2 * store->slots : 64;
-    int64_t *slot = weft_alloc(slots * (int64_t)sizeof *slot);
-    if (!slot)
-        return weft_fail(WEFT_E_MEMORY, "no memory for the names of %lld tensors",
-                         (long long)store->count);
+    int64_t *slot;
+    WEFT_TRY(WEFT_NEW(slot, slots, "the names of %" PRId64 " tensors", store->count));
     weft_free(store->slot);
     store->slot = slot;
     store->slots = slots;
@@ -150,24 +152,27 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
 {
     const char *name = like->name;
     if (weft_store_find(store, name))
-        return weft_fail(WEFT_E_ARG, "tensor \"%s\" is in the store already", name);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = name),
+                          "the tensor is in the store already");
     WEFT_TRY(grow_table(store));
     WEFT_TRY(
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
     const int64_t bytes = tensor_bytes(like);
-    const bool away =
-                   like->mapped || weft_offload_state(store->away, store->away_count, name, bytes),
-               mapped = away && store->device == &weft_device_host && store->dir;
+    const bool offloaded =
+                   like->mapped || weft_offload_state(store->offload_patterns,
+                                                      store->offload_pattern_count, name, bytes),
+               mapped = offloaded && store->device == &weft_device_host && store->dir;
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
     void *data = NULL;
     weft_status_code status = WEFT_OK;
     if (mapped)
-        status = weft_scratch_map(
-            store->dir, bytes,
-            store->away_count ? "Another folder for memory.offload, or a larger memory.limit"
-                              : "Leave --weights stream out, or write --out to another disk",
-            &data);
+        status =
+            weft_scratch_map(store->dir, bytes,
+                             store->offload_pattern_count
+                                 ? "Another folder for memory.offload, or a larger memory.limit"
+                                 : "Leave --weights stream out, or write --out to another disk",
+                             &data);
     else
         data = store->device->alloc(bytes);
     if (!tensor || !copy || !data) {
@@ -179,26 +184,26 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
         else
             store->device->free(data);
         if (status != WEFT_OK)
-            return weft_fail_context(status, "\"%s\"", name);
-        return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\" (%s)", name,
-                         weft_format_bytes(bytes, text));
+            return weft_error_at(status, WEFT_AT(.key = name));
+        return weft_no_memory("\"%s\" (%s)", name, weft_format_bytes(bytes, text));
     }
-    if (!store->device->hollow && !mapped)
+    if (!store->device->meta && !mapped)
         memset(data, 0, (size_t)bytes);
     *tensor = *like;
     tensor->name = copy;
     tensor->data = data;
-    tensor->mapped = store->device == &weft_device_host ? mapped : away;
+    tensor->mapped = store->device == &weft_device_host ? mapped : offloaded;
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;
     return WEFT_OK;
 }
 
-weft_status weft_store_lend(weft_store *store, const weft_tensor *of)
+weft_status weft_store_alias(weft_store *store, const weft_tensor *of)
 {
     if (weft_store_find(store, of->name))
-        return weft_fail(WEFT_E_ARG, "tensor \"%s\" is in the store already", of->name);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = of->name),
+                          "the tensor is in the store already");
     WEFT_TRY(grow_table(store));
     WEFT_TRY(
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
@@ -207,7 +212,7 @@ weft_status weft_store_lend(weft_store *store, const weft_tensor *of)
     if (!tensor || !copy) {
         weft_free(tensor);
         weft_free(copy);
-        return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\"", of->name);
+        return weft_no_memory("\"%s\"", of->name);
     }
     *tensor = *of;
     tensor->name = copy;
@@ -224,7 +229,7 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
         store, &(weft_tensor){.name = name, .dtype = dtype, .shape = shape, .whole = shape}, out);
 }
 
-/* ---- parts --------------------------------------------------------------------------------- */
+/* ---- tensor shards ------------------------------------------------------------------------- */
 
 int weft_tensor_replica(const weft_graph *graph, weft_value value, int apart, int *replicas)
 {
@@ -261,7 +266,7 @@ weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
         tensor.whole = source->global;
     memcpy(tensor.start, source->start, sizeof tensor.start);
     tensor.frozen = source->frozen;
-    tensor.mapped = source->away;
+    tensor.mapped = source->offloaded;
     return tensor;
 }
 
@@ -274,7 +279,8 @@ bool weft_tensor_matches(const weft_tensor *a, const weft_tensor *b)
 
 /* ---- initial values ------------------------------------------------------------------------ */
 
-/* Fills this rank's part row by row: element i of the whole tensor is a function of (key, i). */
+/* Fills this rank's shard row by row. Element i of the complete tensor is a function of (key,
+ * i). */
 static void fill(const weft_tensor *tensor, weft_init init, uint64_t key)
 {
     const weft_shape *s = &tensor->shape, *whole = &tensor->whole;
@@ -316,14 +322,13 @@ static weft_status check_memory(weft_store *store, const weft_graph *graph)
     int64_t bytes = weft_store_bytes(store);
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
-        if (!weft_store_keeps(node) || ((const weft_attr_source *)node->attr)->away)
+        if (!weft_store_keeps(node) || ((const weft_attr_source *)node->attr)->offloaded)
             continue;
         const weft_value_info *info = weft_value_get(graph, node->out[0]);
         if (!weft_store_find(store, info->name))
             bytes += weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
     }
-    return store->device->hollow ? WEFT_OK
-                                 : weft_memory_check(bytes, "weights and optimizer state");
+    return store->device->meta ? WEFT_OK : weft_memory_check(bytes, "weights and optimizer state");
 }
 
 weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, weft_value value,
@@ -333,17 +338,16 @@ weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, we
     const weft_tensor needed = weft_tensor_of(graph, value);
     weft_tensor *tensor = weft_store_find(store, needed.name);
     if (tensor && !weft_tensor_matches(tensor, &needed))
-        return weft_fail(WEFT_E_SHAPE,
-                         "\"%s\" in the store is not what this graph needs (another shape, "
-                         "part or type)",
-                         needed.name);
+        return weft_error(
+            WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.key = needed.name),
+            "the tensor in the store has another shape, part or type than the graph needs");
     if (tensor)
         return WEFT_OK;
     WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
     const weft_init init = ((const weft_attr_source *)node->attr)->init;
-    if (init.kind != WEFT_INIT_ZERO && !store->device->hollow) {
+    if (init.kind != WEFT_INIT_ZERO && !store->device->meta) {
         fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
-        weft_tensor_drop(tensor);
+        weft_tensor_evict(tensor);
     }
     return WEFT_OK;
 }

@@ -1,7 +1,11 @@
-#include "runtime/part.h"
+#include "exec/store/tensor_shard.h"
 
 #include "base/convert.h"
-#include "runtime/comm.h"
+#include "comm/comm.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "comm/group.h"
+#include "graph/infer.h"
 
 #include <string.h>
 
@@ -38,8 +42,8 @@ bool weft_tensor_is_writer(const weft_tensor *tensor)
     return tensor->replica == 0 && weft_shape_count(&tensor->shape) > 0;
 }
 
-/* Offset in a dense box of row `row` of the rows that two boxes share, [lo, lo + len) per dim; dims
- * from `inner` on are inside the row. */
+/* Offset in a dense box of row `row` of the intersection [lo, lo + len) per dim. Dims from `inner`
+ * on are inside the row. */
 static int64_t row_offset(const weft_box *box, const int64_t *lo, const int64_t *len, int inner,
                           int64_t row)
 {
@@ -58,7 +62,7 @@ static int64_t row_offset(const weft_box *box, const int64_t *lo, const int64_t 
 int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, const weft_box *from,
                       const void *from_data, weft_dtype from_dtype)
 {
-    enum { PIECE = 1 << 18 }; /* elements that one thread copies at a time */
+    enum { PIECE = 1 << 18 }; /* elements per parallel task */
     int64_t lo[WEFT_MAX_RANK], len[WEFT_MAX_RANK], rows = 1, row = 1;
     int inner = to->shape.rank;
     for (int d = 0; d < to->shape.rank; d++) {
@@ -70,7 +74,7 @@ int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, co
         if (len[d] <= 0)
             return 0;
     }
-    while (inner > 0) { /* the row goes over as many dims as both boxes hold without a gap */
+    while (inner > 0) { /* extends the row while it is contiguous in both boxes */
         const int d = --inner;
         row *= len[d];
         if (len[d] != to->shape.dim[d] || len[d] != from->shape.dim[d])
@@ -92,32 +96,33 @@ int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, co
     return rows * row;
 }
 
-/* ---- the whole tensor on one rank ---------------------------------------------------------- */
+/* ---- gathering the complete tensor --------------------------------------------------------- */
 
 typedef struct part_note {
     weft_box box;
-    int32_t writes, holds; /* bool, without padding */
+    int32_t writes, holds; /* bool; int32_t leaves no padding */
 } part_note;
 
-/* The box of rank `rank` goes to `root`; called by these two only. */
+/* Sends the box of rank `rank` to `root`. Only these two ranks call it. */
 static weft_status bring(weft_comm *comm, int rank, int root, const void *own, char *box,
                          int64_t bytes)
 {
     const int self = weft_comm_rank(comm), ranks = weft_comm_ranks(comm);
-    weft_exchange *x;
+    weft_comm_request *x;
     weft_group *world;
     WEFT_TRY(weft_comm_world(comm, &world));
     weft_status_code status =
-        self == rank ? weft_exchange_create_send(ranks, self, root, bytes, WEFT_U8, "a part", &x)
-                     : weft_exchange_create_recv(ranks, self, rank, bytes, WEFT_U8, "a part", &x);
+        self == rank
+            ? weft_comm_request_create_send(ranks, self, root, bytes, WEFT_U8, "a part", &x)
+            : weft_comm_request_create_recv(ranks, self, rank, bytes, WEFT_U8, "a part", &x);
     WEFT_TRY(status);
-    status = weft_exchange_attach(x, world, WEFT_CHANNEL_CONTROL);
+    status = weft_comm_request_attach(x, world, WEFT_CHANNEL_CONTROL);
     if (status == WEFT_OK) {
-        weft_exchange_bind(x, own, box, NULL); /* a send looks at the one, a receive at the other */
-        weft_exchange_start(x);
-        status = weft_exchange_wait(x);
+        weft_comm_request_bind(x, own, box, NULL); /* a send reads `own`, a receive writes `box` */
+        weft_comm_request_start(x);
+        status = weft_comm_request_wait(x);
     }
-    weft_exchange_free(x);
+    weft_comm_request_free(x);
     return status;
 }
 
@@ -140,7 +145,7 @@ static weft_status gather_boxes(weft_comm *comm, int root, const weft_tensor *te
         }
         char *data = self == root ? weft_alloc(bytes + 1) : NULL;
         if (self == root && !data)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for a part of \"%s\"", tensor->name);
+            return weft_no_memory("a part of \"%s\"", tensor->name);
         status = bring(comm, r, root, tensor->data, data, bytes);
         if (status == WEFT_OK && self == root)
             weft_box_copy(&all, whole, tensor->dtype, box, data, tensor->dtype);
@@ -158,21 +163,20 @@ weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *ten
     if (ranks == 1)
         return weft_tensor_is_whole(tensor)
                    ? WEFT_OK
-                   : weft_fail(WEFT_E_ARG,
-                               "\"%s\": this rank holds a part, and there are no others to ask",
-                               tensor->name);
-    part_note *note = weft_alloc(ranks * (int64_t)sizeof *note);
+                   : weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.key = tensor->name),
+                                "this rank has a part of the tensor, and the job has no other rank "
+                                "with the rest");
+    part_note *note = weft_calloc(ranks, sizeof *note);
     const int64_t bytes = weft_shape_count(&tensor->whole) * weft_dtype_bytes(tensor->dtype);
     char *whole = NULL, text[32];
-    weft_status_code status =
-        note ? weft_comm_all_gather(comm, &own, sizeof own, note)
-             : weft_fail(WEFT_E_MEMORY, "out of memory for the parts of \"%s\"", tensor->name);
+    weft_status_code status = note ? weft_comm_all_gather(comm, &own, sizeof own, note)
+                                   : weft_no_memory("the parts of \"%s\"", tensor->name);
     if (status == WEFT_OK &&
         !(note[root].holds && weft_shape_equal(&note[root].box.shape, &tensor->whole))) {
         whole = weft_comm_rank(comm) == root ? weft_alloc(bytes) : NULL;
         status = weft_comm_rank(comm) == root && !whole
-                     ? weft_fail(WEFT_E_MEMORY, "no memory to gather \"%s\" (%s)", tensor->name,
-                                 weft_format_bytes(bytes, text))
+                     ? weft_no_memory("gathering \"%s\" (%s)", tensor->name,
+                                      weft_format_bytes(bytes, text))
                      : gather_boxes(comm, root, tensor, note, whole);
     }
     if (status == WEFT_OK)

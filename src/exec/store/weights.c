@@ -1,15 +1,21 @@
-#include "runtime/weights.h"
+#include "exec/store/weights.h"
 
 #include "base/convert.h"
 #include "base/fs.h"
 #include "base/listing.h"
-#include "format/safetensors.h"
-#include "runtime/part.h"
+#include "comm/comm_world.h"
+#include "exec/store/tensor_shard.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/safetensors_write.h"
+#include "format/tensors/tensors_finite.h"
+#include "graph/builder_helpers.h"
+#include "graph/graph.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The store's tensor of param node `n` if it is one under `prefix`, and its name in files. */
+/* Returns the store's tensor of param node `n` if its name has `prefix`, and its name in files. */
 static weft_tensor *param_at(weft_store *store, const weft_graph *g, int32_t n, const char *prefix,
                              const char **file_name)
 {
@@ -24,23 +30,24 @@ static weft_tensor *param_at(weft_store *store, const weft_graph *g, int32_t n, 
     return weft_store_find(store, name);
 }
 
-/* ---- stacks: one parameter, a tensor of the file for each item (graph/graph.h) -------------- */
+/* ---- stacks: one parameter from several tensors of the file (graph/graph.h) ---------------- */
 
 static int64_t items_of(const weft_tensor *t, const char *name)
 {
     return weft_name_is_stack(name) ? t->whole.dim[0] : 1;
 }
 
-/* The name of item `i` in files, itself where it is no stack. */
-static const char *item_name(const char *name, int64_t i, char room[600])
+/* The name of item `i` in files; `name` if the param is not a stack. */
+static const char *item_name(const char *name, int64_t i, char buffer[600])
 {
     if (!weft_name_is_stack(name))
         return name;
-    weft_stack_item(name, i, room, 600);
-    return room;
+    weft_stack_item(name, i, buffer, 600);
+    return buffer;
 }
 
-/* The last dim of packed data is that of blocks, and one of their bytes (graph op unpack). */
+/* Compares shapes of quantized data. The last two dims of `shape` are blocks per row and bytes per
+ * block (graph op unpack). */
 static bool same_packed(const weft_stored_tensor *stored, const weft_shape *shape, bool stack)
 {
     const weft_packing *p = stored->packing;
@@ -79,8 +86,8 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
         if (!t)
             continue;
         for (int64_t i = 0; i < items_of(t, name); i++) {
-            char room[600], text[700];
-            const char *own = item_name(name, i, room);
+            char buffer[600], text[700];
+            const char *own = item_name(name, i, buffer);
             const weft_stored_tensor *stored = weft_tensors_find(file, own);
             params++;
             if (!stored)
@@ -102,21 +109,24 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     }
     weft_status_code status = WEFT_OK;
     if (missing.count)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: %lld of the model's %lld parameters are missing: %s. Is this "
-                           "another model's file?",
-                           path, (long long)missing.count, (long long)params,
-                           weft_listing_text(&missing));
+        status = weft_error(WEFT_MSG_TENSOR_MISSING, WEFT_AT(.file = path),
+                            "%" PRId64 " of the model's %" PRId64
+                            " parameters are missing: %s. The file may be of "
+                            "another model.",
+                            missing.count, params, weft_listing_text(&missing));
     else if (wrong.count)
-        status = weft_fail(
-            WEFT_E_SHAPE, "%s: %lld parameters have another shape than the model's config says: %s",
-            path, (long long)wrong.count, weft_listing_text(&wrong));
+        status = weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = path),
+                            "%" PRId64
+                            " parameters have another shape than the model's config states: %s",
+                            wrong.count, weft_listing_text(&wrong));
     else if (kind.count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters are no floating-point numbers: %s",
-                           path, (long long)kind.count, weft_listing_text(&kind));
+        status = weft_error(WEFT_MSG_TENSOR_UNEXPECTED, WEFT_AT(.file = path),
+                            "%" PRId64 " parameters do not have a floating-point type: %s",
+                            kind.count, weft_listing_text(&kind));
     else if (extra.count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this model: %s",
-                           path, (long long)extra.count, weft_listing_text(&extra));
+        status = weft_error(WEFT_MSG_TENSOR_UNEXPECTED, WEFT_AT(.file = path),
+                            "%" PRId64 " tensors are not parameters of this model: %s", extra.count,
+                            weft_listing_text(&extra));
     weft_listing_free(&missing);
     weft_listing_free(&wrong);
     weft_listing_free(&kind);
@@ -124,9 +134,9 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     return status;
 }
 
-/* What the file holds at `whole`, so many rows (along dim `d`) at a time that they are CHUNK
- * elements, those rows alone that the own box has; packed data is expanded. What was copied out of
- * the map is forgotten, or the file would be in memory a second time. */
+/* Copies this rank's rows (along dim `d`) of the stored box `whole`, about CHUNK elements at a
+ * time. Quantized data is dequantized. Pages of the map are evicted after the copy, so that the
+ * file is not in memory a second time. */
 static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *whole, int d,
                              weft_tensor *to)
 {
@@ -140,11 +150,11 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
     weft_box part = *whole;
     float *expanded = plain ? NULL : weft_alloc((most < all ? most : all) * each * 4);
     if (!plain && !expanded)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", from->file, from->name);
+        return weft_no_memory("%s: \"%s\"", from->file, from->name);
     weft_status_code status = WEFT_OK;
     for (int64_t row = begin; row < end; row += most) {
         const int64_t here = end - row < most ? end - row : most;
-        const char *stored = (const char *)from->data + row * each * bytes; /* plain */
+        const char *stored = (const char *)from->data + row * each * bytes; /* plain data only */
         if (!plain)
             weft_stored_read(from, row * each, here * each, expanded);
         status = weft_stored_check_data(from, row * each, plain ? (const void *)stored : expanded,
@@ -159,7 +169,7 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
                       plain ? from->dtype : WEFT_F32);
         if (plain)
             weft_map_forget(stored, here * each * bytes);
-        weft_tensor_drop(to);
+        weft_tensor_evict(to);
     }
     if (!plain)
         weft_map_forget(from->data, from->bytes);
@@ -167,7 +177,7 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
     return status;
 }
 
-/* Packed data as it lies: rows along dim `d` of the own box. */
+/* Copies quantized data unchanged: the rows of this rank's box along dim `d`. */
 static void copy_packed(const weft_stored_tensor *from, const weft_box *whole, int d,
                         weft_tensor *to)
 {
@@ -184,7 +194,7 @@ static void copy_packed(const weft_stored_tensor *from, const weft_box *whole, i
     weft_map_forget(data + from->first * each, (rows + from->between) * each);
 }
 
-/* The own box of what the file holds whole; of a stack item `item` alone. */
+/* Copies this rank's box from the complete stored tensor; of a stack only item `item`. */
 static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t item,
                            weft_tensor *to)
 {
@@ -199,14 +209,14 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
         return WEFT_OK;
     }
     if (!weft_dtype_is_float(to->dtype))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: \"%s\" is %s in the file and %s in the model: no such conversion",
-                         from->file, from->name, weft_stored_type(from),
-                         weft_dtype_name(to->dtype));
+        return weft_error(
+            WEFT_MSG_DTYPE_UNSUPPORTED, WEFT_AT(.file = from->file, .key = from->name),
+            "the tensor is %s in the file and %s in the model; weft does not convert between them",
+            weft_stored_type(from), weft_dtype_name(to->dtype));
     return from->count > 0 ? copy_rows(from, &all, stack ? 1 : 0, to) : WEFT_OK;
 }
 
-/* Bytes of the file where the own part begins; NULL: they are no part of it as they lie. */
+/* Address of this rank's shard in the file; NULL: the file's bytes cannot be used unchanged. */
 static const char *part_of_file(const weft_stored_tensor *from, const weft_tensor *to)
 {
     const int64_t each = weft_dtype_bytes(to->dtype);
@@ -227,7 +237,7 @@ weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
-        if (node->op != WEFT_OP_PARAM || !((const weft_attr_source *)node->attr)->away)
+        if (node->op != WEFT_OP_PARAM || !((const weft_attr_source *)node->attr)->offloaded)
             continue;
         weft_tensor t = weft_tensor_of(g, node->out[0]);
         const size_t len = strlen(prefix);
@@ -239,12 +249,13 @@ weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char
             continue;
         WEFT_TRY(weft_stored_check_finite(from));
         weft_map_forget(from->data, from->bytes);
-        WEFT_TRY(weft_store_lend(store, &t));
+        WEFT_TRY(weft_store_alias(store, &t));
     }
     return WEFT_OK;
 }
 
-/* Where ranks share out parameters, the one that has the first of a model's parts; else each. */
+/* Returns true on the ranks that verify the file: those whose shards all begin at 0. With
+ * replicated params these are all ranks. */
 static bool verifies(weft_store *store, const weft_graph *g, const char *prefix)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -266,10 +277,10 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char
     for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {
         const char *name;
         weft_tensor *t = param_at(store, g, n, prefix, &name);
-        const bool there = t && t->lent && t->mapped; /* weft_weights_lend */
+        const bool there = t && t->lent && t->mapped; /* added by weft_weights_lend */
         for (int64_t i = 0; t && !there && status == WEFT_OK && i < items_of(t, name); i++) {
-            char room[600];
-            status = copy_in(weft_tensors_find(file, item_name(name, i, room)),
+            char buffer[600];
+            status = copy_in(weft_tensors_find(file, item_name(name, i, buffer)),
                              weft_name_is_stack(name), i, t);
         }
     }
@@ -300,15 +311,14 @@ weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
     return WEFT_OK;
 }
 
-/* The file's type comes from the own type or from F32. */
+/* Writes data of the tensor's type or of F32; the writer converts either to the file's type. */
 static weft_status write_whole(weft_tensors_writer *w, const weft_tensor *t, const char *name,
                                int64_t count, const void *data, weft_dtype dtype)
 {
     if (t->dtype == dtype || t->dtype == WEFT_F32)
         return weft_tensors_writer_data(w, name, t->dtype, data);
     float *wide = weft_alloc(count * (int64_t)sizeof *wide + 1);
-    if (!wide)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
+    WEFT_TRY(WEFT_ALLOCATED(wide, "\"%s\"", name));
     weft_convert(wide, WEFT_F32, data, t->dtype, count);
     const weft_status_code status = weft_tensors_writer_data(w, name, WEFT_F32, wide);
     weft_free(wide);
@@ -325,8 +335,8 @@ static weft_status write_param(weft_tensors_writer *w, weft_comm *comm, const we
     const char *data = made ? made : t->data;
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; w && status == WEFT_OK && i < items; i++) {
-        char room[600];
-        status = write_whole(w, t, item_name(name, i, room), count,
+        char buffer[600];
+        status = write_whole(w, t, item_name(name, i, buffer), count,
                              data + i * count * weft_dtype_bytes(t->dtype), dtype);
     }
     weft_free(made);
@@ -338,8 +348,8 @@ static weft_status declare_param(weft_tensors_writer *w, const weft_tensor *t, c
 {
     const bool stack = weft_name_is_stack(name);
     for (int64_t i = 0; i < items_of(t, name); i++) {
-        char room[600];
-        WEFT_TRY(weft_tensors_writer_declare(w, item_name(name, i, room), dtype,
+        char buffer[600];
+        WEFT_TRY(weft_tensors_writer_declare(w, item_name(name, i, buffer), dtype,
                                              t->whole.rank - stack, t->whole.dim + stack));
     }
     return WEFT_OK;
@@ -349,7 +359,7 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
                               const char *prefix, const char *folder, const char *stem,
                               weft_dtype dtype, int64_t max_shard_bytes)
 {
-    weft_tensors_writer *w = NULL; /* on rank 0 */
+    weft_tensors_writer *w = NULL; /* NULL except on rank 0 */
     weft_status_code status = WEFT_OK;
     if (!comm || weft_comm_rank(comm) == 0)
         WEFT_GO(weft_tensors_writer_create(folder, stem, max_shard_bytes, &w));
@@ -369,8 +379,8 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
 out:
     weft_tensors_writer_free(w);
     if (status != WEFT_OK && comm)
-        weft_comm_give_up(comm);
+        weft_comm_abort(comm);
     else if (comm)
-        status = weft_comm_barrier(comm); /* the files are there when anybody returns */
+        status = weft_comm_barrier(comm); /* all ranks return after the files exist */
     return status;
 }

@@ -1,7 +1,11 @@
-/* What took place, as a trace. */
+/* Records the events of a run as a trace. */
+#include "exec/trace/run_trace.h"
+
 #include "base/log.h"
-#include "runtime/comm_internal.h"
-#include "runtime/program.h"
+#include "comm/comm_internal.h"
+#include "comm/comm_world.h"
+#include "exec/program_internal.h"
+#include "graph/graph.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,15 +40,15 @@ void weft_timeline_free(weft_timeline *t)
     *t = (weft_timeline){0};
 }
 
-/* A step of the devices `member`, the first of which is this rank's. */
+/* Adds a step of the devices `member`. */
 static weft_status add_step(weft_timeline *t, weft_trace_step step, const char *name,
                             const int32_t *member, int members, double begin, double end,
                             const int32_t *after, int64_t after_count, int32_t *out)
 {
     const int64_t count = t->trace.step_count;
-    WEFT_TRY(weft_grow((void **)&t->start, count, &t->start_room, sizeof *t->start));
-    WEFT_TRY(weft_grow((void **)&t->end, count, &t->end_room, sizeof *t->end));
-    WEFT_TRY(weft_grow((void **)&t->note, count, &t->note_room, sizeof *t->note));
+    WEFT_TRY(weft_grow((void **)&t->start, count, &t->start_capacity, sizeof *t->start));
+    WEFT_TRY(weft_grow((void **)&t->end, count, &t->end_capacity, sizeof *t->end));
+    WEFT_TRY(weft_grow((void **)&t->note, count, &t->note_capacity, sizeof *t->note));
     WEFT_TRY(weft_trace_add_name(&t->trace, name, &step.name));
     WEFT_TRY(weft_trace_add_group(&t->trace, member, members, &step.group));
     step.owner = -1;
@@ -67,7 +71,8 @@ weft_status weft_timeline_add(weft_timeline *t, weft_trace_stream stream, const 
                     computes ? &t->last : NULL);
 }
 
-weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_exchange *x, const char *what)
+weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_comm_request *x,
+                                       const char *what)
 {
     const bool sends = x->op == WEFT_COMM_SEND;
     const int peer = weft_group_rank(x->group, x->argument);
@@ -83,14 +88,14 @@ weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_exchange *x,
 typedef struct recorder {
     weft_timeline *to;
     const weft_program *program;
-    int32_t *collective; /* by node: step of what was started there, copies too; -1: none */
+    int32_t *collective; /* step of each node's collective or copy; -1: none */
 } recorder;
 
 static weft_status add(recorder *r, const instruction *code, weft_trace_step step,
                        const char *before, double begin, double end, const int32_t *after,
                        int64_t after_count, int32_t *out)
 {
-    const weft_node *node = weft_graph_node(r->program->graph, code->node);
+    const weft_node *node = weft_graph_node(r->program->compiled->graph, code->node);
     const int32_t rank = r->to->rank;
     char name[200];
     snprintf(name, sizeof name, "%s%s%s%s%s", before, weft_op_get(node->op)->name,
@@ -99,16 +104,15 @@ static weft_status add(recorder *r, const instruction *code, weft_trace_step ste
     return add_step(r->to, step, name, &rank, 1, begin, end, after, after_count, out);
 }
 
-/* Who takes part in an exchange that was added. */
-static weft_status note_exchange(recorder *r, const weft_exchange *x, int32_t step)
+/* Records the ranks, channel and handling seconds of a request for its step. */
+static weft_status record_request(recorder *r, const weft_comm_request *x, int32_t step)
 {
-    int32_t *member = weft_alloc(x->ranks * (int64_t)sizeof *member);
-    /* with several segments one is copied while another travels */
+    int32_t *member = weft_calloc(x->ranks, sizeof *member);
+    /* one of several segments is copied while another is in flight */
     weft_timeline_note note = {.channel = (int32_t)x->channel,
                                .handling =
                                    x->handled / (double)(x->plan.steps ? x->plan.steps : 1)};
-    if (!member)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a trace");
+    WEFT_TRY(WEFT_ALLOCATED(member, "a trace"));
     for (int i = 0; i < x->ranks; i++)
         member[i] = weft_group_rank(x->group, i);
     const weft_status_code status =
@@ -118,28 +122,28 @@ static weft_status note_exchange(recorder *r, const weft_exchange *x, int32_t st
     return status;
 }
 
-static weft_status add_exchange(recorder *r, const instruction *code, weft_trace_step step,
-                                double begin, const int32_t *after, int64_t count)
+static weft_status add_request(recorder *r, const instruction *code, weft_trace_step step,
+                               double begin, const int32_t *after, int64_t count)
 {
-    const weft_exchange *x = weft_program_exchange(r->program, code);
-    const bool modelled = x->clock.now != NULL;
-    const double started = modelled ? x->begin : x->started,
-                 finished = modelled ? x->end : x->finished;
+    const weft_comm_request *x = weft_program_exchange(r->program, code);
+    const bool simulated = x->clock.now != NULL;
+    const double started = simulated ? x->begin : x->started,
+                 finished = simulated ? x->end : x->finished;
     int32_t *out = &r->collective[code->node];
     step.stream = WEFT_STREAM_COMM;
     step.bytes = (double)x->bytes;
-    step.together = true; /* lanes do not wait for those of other ranks */
+    step.together = true; /* segments do not wait for segments of other ranks */
     WEFT_TRY(
         add(r, code, step, "", fmax(started, begin), fmax(finished, begin), after, count, out));
-    return x->ranks > 1 ? note_exchange(r, x, *out) : WEFT_OK;
+    return x->ranks > 1 ? record_request(r, x, *out) : WEFT_OK;
 }
 
-/* Start and wait become one step on the communication stream, and on the compute stream one for the
- * time waited. */
+/* Adds an instruction. A start becomes a step on the communication stream from start to completion.
+ * A wait becomes a step on the compute stream. */
 static weft_status add_instruction(recorder *r, int32_t i)
 {
-    const instruction *code = &r->program->code[i];
-    const double begin = r->program->begin[i], end = r->program->end[i];
+    const instruction *code = &r->program->compiled->code[i];
+    const double begin = r->program->run.begin[i], end = r->program->run.end[i];
     weft_trace_step step = {.kind = WEFT_TRACE_COMPUTE, .stream = WEFT_STREAM_COMPUTE};
     int32_t after[2];
     int64_t count = 0;
@@ -147,21 +151,22 @@ static weft_status add_instruction(recorder *r, int32_t i)
         return WEFT_OK;
     if (r->to->last >= 0)
         after[count++] = r->to->last;
-    if (code->kind == INSTR_START || code->kind == INSTR_MOVE)
-        step.kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op);
+    if (code->kind == INSTR_START || code->kind == INSTR_COPY)
+        step.kind = (uint8_t)kind_of(weft_graph_node(r->program->compiled->graph, code->node)->op);
     if (code->kind == INSTR_START)
-        return add_exchange(r, code, step, begin, after, count);
-    if (code->kind == INSTR_MOVE) {
-        const weft_carry *m = code->move;
+        return add_request(r, code, step, begin, after, count);
+    if (code->kind == INSTR_COPY) {
+        const weft_copy_request *m = code->copy;
         step.stream = WEFT_STREAM_HOST;
         step.bytes = (double)m->bytes;
         return add(r, code, step, "", fmax(m->started, begin), fmax(m->finished, begin), after,
                    count, &r->collective[code->node]);
     }
-    const bool waits = code->kind == INSTR_WAIT || code->kind == INSTR_MOVED;
+    const bool waits = code->kind == INSTR_WAIT || code->kind == INSTR_COPY_WAIT;
     if (waits)
         after[count++] =
-            r->collective[code->kind == INSTR_WAIT ? r->program->begins[code->node] : code->node];
+            r->collective[code->kind == INSTR_WAIT ? r->program->compiled->begins[code->node]
+                                                   : code->node];
     WEFT_TRY(add(r, code, step, waits ? "wait: " : "", begin, end, after, count, &r->to->last));
     r->to->note[r->to->last].waits = waits;
     return WEFT_OK;
@@ -169,19 +174,30 @@ static weft_status add_instruction(recorder *r, int32_t i)
 
 weft_status weft_timeline_add_program(weft_timeline *timeline, const weft_program *p)
 {
-    if (!p->begin || p->runs == 0)
-        return weft_fail(WEFT_E_ARG,
-                         "a trace needs a program that was compiled with `profile` and has run");
-    const int64_t nodes = weft_graph_node_count(p->graph);
+    if (!p->run.begin || p->run.runs == 0)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "a trace needs a program that was compiled with `profile` and has run");
+    const int64_t nodes = weft_graph_node_count(p->compiled->graph);
     recorder r = {.to = timeline, .program = p};
-    r.collective = weft_alloc((nodes + 1) * (int64_t)sizeof *r.collective);
-    if (!r.collective)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a trace");
+    WEFT_TRY(WEFT_NEW(r.collective, nodes + 1, "a trace"));
     for (int64_t n = 0; n < nodes; n++)
         r.collective[n] = -1;
     weft_status_code status = WEFT_OK;
-    for (int32_t i = 0; i < p->code_count && status == WEFT_OK; i++)
+    for (int32_t i = 0; i < p->compiled->code_count && status == WEFT_OK; i++)
         status = add_instruction(&r, i);
     weft_free(r.collective);
     return status;
+}
+
+weft_status weft_timeline_open_together(weft_comm *comm, const weft_own_clock *own,
+                                        weft_timeline *timeline)
+{
+    weft_common_clock clock = {.own = own ? *own : (weft_own_clock){0}};
+    weft_timeline t = weft_timeline_open(weft_comm_rank(comm), weft_comm_ranks(comm));
+    WEFT_TRY(weft_common_clock_measure(comm, &clock));
+    double origin = weft_common_now(&clock);
+    WEFT_TRY(weft_comm_broadcast(comm, &origin, sizeof origin, 0));
+    t.origin = origin - clock.offset;
+    *timeline = t;
+    return WEFT_OK;
 }

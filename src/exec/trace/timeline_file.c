@@ -1,13 +1,14 @@
-/* Timelines as files: Chrome's events, and beside them, under "weft", what a replay needs.
+/* Timelines as files: Chrome's events, and under "weft" the data of a replay.
  *
  *     {"traceEvents": [...],
  *      "weft": {"format": "weft.timeline/1", "rank": 0, "ranks": 2, "names": [...],
  *               "groups": [[0], [0, 1]],
  *               "steps": [[name, kind, stream, group, start, end, bytes, together,
- *                          exchange's group, channel, waits, handling, after...], ...]}} */
+ *                          request's group, channel, waits, handling, after...], ...]}} */
+#include "exec/trace/timeline_file.h"
+
 #include "base/fs.h"
 #include "base/json.h"
-#include "runtime/runtime.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,7 +42,7 @@ weft_status weft_timeline_write(const weft_timeline *t, const char *path)
     WEFT_GO(weft_trace_chrome(trace, 0, t->start, t->end, &out));
     while (out.len && out.data[out.len - 1] != '}')
         out.len--;
-    out.len--; /* the brace that closes all */
+    out.len--; /* the last closing brace */
     weft_buf_printf(&out, ",\"weft\":{\"format\":\"" FORMAT "\",\"rank\":%d,\"ranks\":%lld",
                     t->rank, (long long)trace->devices);
     put_lists(t, &out);
@@ -68,17 +69,17 @@ static weft_status read_groups(const json_t *list, weft_trace *trace)
     for (size_t g = 0; g < json_array_size(list); g++) {
         const json_t *group = json_array_get(list, g);
         const int64_t count = (int64_t)json_array_size(group);
-        int32_t *member = weft_alloc((count + 1) * (int64_t)sizeof *member);
+        int32_t *member = weft_calloc(count + 1, sizeof *member);
         int32_t index = -1;
-        if (!member)
-            return weft_fail(WEFT_E_MEMORY, "out of memory reading a timeline");
+        WEFT_TRY(WEFT_ALLOCATED(member, "reading a timeline"));
         for (int64_t i = 0; i < count; i++)
             member[i] = (int32_t)json_integer_value(json_array_get(group, (size_t)i));
         const weft_status_code status = weft_trace_add_group(trace, member, count, &index);
         weft_free(member);
         WEFT_TRY(status);
         if (index != (int32_t)g)
-            return weft_fail(WEFT_E_FORMAT, "group %d stands twice", (int)g);
+            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "groups", WEFT_NUMBER(g)),
+                              "group %d occurs twice", (int)g);
     }
     return WEFT_OK;
 }
@@ -90,24 +91,28 @@ static weft_status read_step(const json_t *row, weft_timeline *t)
     const int64_t i = t->trace.step_count;
     const size_t size = json_array_size(row);
     if (size < COLUMNS || size > COLUMNS + AFTER)
-        return weft_fail(WEFT_E_FORMAT, "step %lld has %d columns", (long long)i, (int)size);
+        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "steps", WEFT_NUMBER(size)),
+                          "step %" PRId64 " has %d columns; %d to %d are read", i, (int)size,
+                          COLUMNS, COLUMNS + AFTER);
     for (size_t k = 0; k < COLUMNS; k++) {
         const json_t *cell = json_array_get(row, k);
         v[k] = json_is_number(cell) ? json_number_value(cell) : NAN;
         if (!isfinite(v[k]) || fabs(v[k]) > 1e15)
-            return weft_fail(WEFT_E_FORMAT, "step %lld: column %d is %g", (long long)i, (int)k,
-                             v[k]);
+            return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "steps", WEFT_NUMBER(v[k])),
+                              "step %" PRId64 ": column %d is %g, which is not a number up to 1e15",
+                              i, (int)k, v[k]);
     }
     for (size_t k = COLUMNS; k < size; k++)
         after[k - COLUMNS] = (int32_t)json_integer_value(json_array_get(row, k));
     if (v[1] < 0 || v[1] >= WEFT_TRACE_KIND_COUNT || v[2] < 0 || v[2] >= WEFT_STREAM_COUNT ||
         v[4] > v[5] || v[8] < -1 || v[8] >= (double)t->trace.group_count || fabs(v[0]) > 1e9 ||
         fabs(v[3]) > 1e9 || fabs(v[9]) > 1e9)
-        return weft_fail(WEFT_E_FORMAT, "step %lld: kind, stream, times or group are out of range",
-                         (long long)i);
-    WEFT_TRY(weft_grow((void **)&t->start, i, &t->start_room, sizeof *t->start));
-    WEFT_TRY(weft_grow((void **)&t->end, i, &t->end_room, sizeof *t->end));
-    WEFT_TRY(weft_grow((void **)&t->note, i, &t->note_room, sizeof *t->note));
+        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "steps"),
+                          "step %" PRId64 ": kind, stream, times or group are outside their range",
+                          i);
+    WEFT_TRY(weft_grow((void **)&t->start, i, &t->start_capacity, sizeof *t->start));
+    WEFT_TRY(weft_grow((void **)&t->end, i, &t->end_capacity, sizeof *t->end));
+    WEFT_TRY(weft_grow((void **)&t->note, i, &t->note_capacity, sizeof *t->note));
     t->start[i] = v[4];
     t->end[i] = v[5];
     t->note[i] = (weft_timeline_note){(int32_t)v[8], (int32_t)v[9], v[10] != 0, fmax(v[11], 0)};
@@ -128,21 +133,22 @@ static weft_status read_all(const json_t *json, weft_timeline *t)
     const char *format;
     WEFT_TRY(weft_json_get_string(json, "format", "weft", &format));
     if (strcmp(format, FORMAT) != 0)
-        return weft_fail(WEFT_E_FORMAT, "\"format\" is \"%.40s\", this weft reads " FORMAT, format);
+        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "format", .value = format),
+                          "the format is \"%.40s\"; weft reads " FORMAT, format);
     WEFT_TRY(weft_json_get_i64(json, "rank", "weft", &rank));
     WEFT_TRY(weft_json_get_i64(json, "ranks", "weft", &ranks));
     if (ranks < 1 || ranks > 1 << 20 || rank < 0 || rank >= ranks)
-        return weft_fail(WEFT_E_FORMAT, "rank %lld of %lld", (long long)rank, (long long)ranks);
+        return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_AT(.key = "rank", WEFT_RANK(rank)),
+                          "rank %" PRId64 " of %" PRId64 " ranks is not possible", rank, ranks);
     t->rank = (int)rank;
     t->trace.devices = ranks;
     const json_t *names = json_object_get(json, "names"), *steps = json_object_get(json, "steps");
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
-        WEFT_TRY(weft_grow((void **)&t->trace.name, t->trace.name_count, &t->trace.name_room,
+        WEFT_TRY(weft_grow((void **)&t->trace.name, t->trace.name_count, &t->trace.name_capacity,
                            sizeof *t->trace.name));
         char *copy = weft_strdup(name ? name : "");
-        if (!copy)
-            return weft_fail(WEFT_E_MEMORY, "out of memory reading a timeline");
+        WEFT_TRY(WEFT_ALLOCATED(copy, "reading a timeline"));
         t->trace.name[t->trace.name_count++] = copy;
     }
     WEFT_TRY(read_groups(json_object_get(json, "groups"), &t->trace));
@@ -159,13 +165,14 @@ weft_status weft_timeline_read(const char *path, weft_timeline *timeline)
     const json_t *own = json_object_get(json, "weft");
     weft_status_code status =
         own ? read_all(own, &t)
-            : weft_fail(WEFT_E_FORMAT, "no timeline of a rank, as weft generate --trace or "
-                                       "`trace: true` of weft train write them");
+            : weft_error(WEFT_MSG_TRACE_INVALID, WEFT_NOWHERE,
+                         "the file is not a timeline of a rank, as weft generate --trace or "
+                         "`trace: true` of weft train writes it");
     json_decref(json);
     if (status == WEFT_OK)
         *timeline = t;
     else {
-        status = weft_fail_context(status, "%s", path);
+        status = weft_error_at(status, WEFT_AT(.file = path));
         weft_timeline_free(&t);
     }
     return status;

@@ -1,4 +1,4 @@
-#include "format/metrics.h"
+#include "format/log/metrics.h"
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -19,7 +19,7 @@ struct weft_metrics {
     weft_buf line;
 };
 
-/* The step of a line, -1: it is no whole line. */
+/* The step of a line; -1: the line is incomplete. */
 static int64_t step_of(const char *line, int64_t bytes)
 {
     json_t *json = json_loadb(line, (size_t)bytes, 0, NULL);
@@ -29,33 +29,33 @@ static int64_t step_of(const char *line, int64_t bytes)
     return value;
 }
 
-/* The next line of a file of any size, without its end; false: there is no whole one more. */
-static bool next_line(FILE *file, char **line, size_t *room, ssize_t *bytes)
+/* Reads the next line of a file of any size, without its end. False: no further complete line. */
+static bool next_line(FILE *file, char **line, size_t *capacity, ssize_t *bytes)
 {
-    *bytes = getline(line, room, file);
+    *bytes = getline(line, capacity, file);
     if (*bytes <= 0 || (*line)[*bytes - 1] != '\n')
         return false;
     (*line)[--*bytes] = '\0';
     return true;
 }
 
-/* What of a file stands in lines before a step. */
-typedef struct kept {
-    int64_t bytes; /* that come before the first that goes */
+/* The lines of a file that are before a step. */
+typedef struct line_prefix {
+    int64_t bytes; /* bytes before the first line to remove */
     bool all, ends_there;
-} kept;
+} line_prefix;
 
 /* `to` NULL: only looks. */
 static weft_status copy_lines(FILE *from, const char *path, int64_t step, weft_file_writer *to,
-                              kept *k)
+                              line_prefix *k)
 {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t bytes;
     weft_status_code status = WEFT_OK;
-    *k = (kept){.all = true, .ends_there = true};
+    *k = (line_prefix){.all = true, .ends_there = true};
     rewind(from);
-    while (status == WEFT_OK && next_line(from, &line, &room, &bytes)) {
+    while (status == WEFT_OK && next_line(from, &line, &capacity, &bytes)) {
         const int64_t own = step_of(line, bytes);
         if (own < 0 || own >= step) {
             k->all = false;
@@ -71,25 +71,27 @@ static weft_status copy_lines(FILE *from, const char *path, int64_t step, weft_f
     }
     k->all = k->all && bytes <= 0;
     if (status == WEFT_OK && ferror(from))
-        status = weft_fail_errno("%s", path);
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the file");
     free(line);
     return status;
 }
 
-/* Keeps the lines before `step`: cut off behind them, or copied where others stand between. */
-static weft_status keep_lines(const char *path, int64_t step)
+/* Keeps the lines before `step`: truncates the file, or copies them if other lines are in
+ * between. */
+static weft_status truncate_lines(const char *path, int64_t step)
 {
     if (!weft_path_exists(path))
         return WEFT_OK;
     FILE *from = fopen(path, "re");
     if (!from)
-        return weft_fail_errno("%s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     weft_file_writer to;
-    kept k;
+    line_prefix k;
     weft_status_code status = copy_lines(from, path, step, NULL, &k);
     if (status == WEFT_OK && !k.all && k.ends_there) {
         if (truncate(path, k.bytes) != 0)
-            status = weft_fail_errno("%s", path);
+            status = weft_error_errno(WEFT_AT(.file = path),
+                                      "cannot shorten the file to %" PRId64 " bytes", k.bytes);
     } else if (status == WEFT_OK && !k.all) {
         status = weft_file_begin(&to, path);
         if (status == WEFT_OK)
@@ -105,18 +107,17 @@ static weft_status keep_lines(const char *path, int64_t step)
 weft_status weft_metrics_open(const char *folder, int64_t step, weft_metrics **out)
 {
     WEFT_TRY(weft_make_dirs(folder));
-    weft_metrics *m = weft_alloc(sizeof *m);
-    if (!m)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the metrics", folder);
+    weft_metrics *m;
+    WEFT_TRY(WEFT_NEW(m, 1, "%s: the metrics", folder));
     m->fd = -1;
     m->began = weft_now();
     weft_status_code status = WEFT_OK;
     if (!(m->path = weft_path_join(folder, "metrics.jsonl")))
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "%s: out of memory for the metrics", folder));
-    WEFT_GO(keep_lines(m->path, step));
+        WEFT_GO(weft_no_memory("%s: the metrics", folder));
+    WEFT_GO(truncate_lines(m->path, step));
     m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (m->fd < 0)
-        WEFT_GO(weft_fail_errno("%s", m->path));
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = m->path), "cannot open the file for writing"));
     WEFT_GO(weft_tfevents_open(folder, &m->events));
     *out = m;
 out:
@@ -125,7 +126,7 @@ out:
     return status;
 }
 
-/* As a JSON string: names are ours, but a tag may come from a config. */
+/* Writes a JSON string. Names need no escapes, but a tag may come from a config. */
 static void put_name(weft_buf *line, const char *name)
 {
     weft_buf_append(line, "\"", 1);
@@ -140,7 +141,7 @@ static void put_name(weft_buf *line, const char *name)
 weft_status weft_metrics_write(weft_metrics *m, int64_t step, const weft_metric *metric, int count)
 {
     m->line.len = 0;
-    weft_buf_printf(&m->line, "{\"step\": %lld, \"seconds\": %.3f", (long long)step,
+    weft_buf_printf(&m->line, "{\"step\": %" PRId64 ", \"seconds\": %.3f", step,
                     weft_now() - m->began);
     for (int i = 0; i < count; i++) {
         weft_buf_append(&m->line, ", ", 2);
@@ -155,10 +156,12 @@ weft_status weft_metrics_write(weft_metrics *m, int64_t step, const weft_metric 
     WEFT_TRY(weft_buf_check(&m->line));
     const ssize_t written = write(m->fd, m->line.data, (size_t)m->line.len);
     if (written < 0)
-        return weft_fail_errno("%s", m->path);
+        return weft_error_errno(WEFT_AT(.file = m->path), "cannot write to the file");
     if (written < m->line.len)
-        return weft_fail(WEFT_E_SPACE, "%s: a line could not be written whole: the disk is full",
-                         m->path);
+        return weft_error(WEFT_MSG_DISK_FULL, WEFT_AT(.file = m->path),
+                          "the disk is full: %zd of %" PRId64
+                          " bytes of a line were written. Free some space there.",
+                          written, m->line.len);
     return WEFT_OK;
 }
 
@@ -173,7 +176,7 @@ weft_status weft_metrics_close(weft_metrics *m)
         return WEFT_OK;
     weft_status_code status = weft_tfevents_close(m->events);
     if (m->fd >= 0 && close(m->fd) != 0 && status == WEFT_OK)
-        status = weft_fail_errno("%s", m->path);
+        status = weft_error_errno(WEFT_AT(.file = m->path), "cannot close the file");
     weft_buf_free(&m->line);
     weft_free(m->path);
     weft_free(m);
@@ -201,10 +204,9 @@ static weft_status read_line(const char *path, int64_t number, const char *line,
     const json_t *step = json_object_get(json, "step"), *value = json_object_get(json, name);
     weft_status_code status = WEFT_OK;
     if (!json_is_number(step))
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s:%lld: the line is damaged: expected a JSON object with \"step\". "
-                           "Restore the file, or remove the line.",
-                           path, (long long)number);
+        status = weft_error(WEFT_MSG_TEXT_DAMAGED, WEFT_AT(.file = path, .line = number),
+                            "the line is damaged: expected a JSON object with \"step\". Restore "
+                            "the file, or remove the line.");
     else if (value)
         status = add_point(p, json_number_value(step), value);
     json_decref(json);
@@ -215,23 +217,22 @@ weft_status weft_metrics_read(const char *path, const char *name, double **step,
                               int64_t *count)
 {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t bytes;
     int64_t lines = 0;
     points p = {0};
     FILE *file = fopen(path, "re");
     if (!file)
-        return weft_fail_errno("%s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     weft_status_code status = WEFT_OK;
-    while (status == WEFT_OK && next_line(file, &line, &room, &bytes))
+    while (status == WEFT_OK && next_line(file, &line, &capacity, &bytes))
         status = read_line(path, ++lines, line, bytes, name, &p);
     if (status == WEFT_OK && ferror(file))
-        status = weft_fail_errno("%s", path);
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot read the file");
     if (status == WEFT_OK && lines == 0)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: the file has no complete line. A run writes its first line after "
-                           "its first step.",
-                           path);
+        status = weft_error(
+            WEFT_MSG_RUN_EMPTY, WEFT_AT(.file = path),
+            "the file has no complete line. A run writes its first line after its first step.");
     free(line);
     fclose(file);
     if (status != WEFT_OK) {

@@ -1,4 +1,4 @@
-#include "format/tfevents.h"
+#include "format/log/tfevents.h"
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -157,7 +157,7 @@ weft_status weft_tfevents_flush(weft_tfevents *e)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            status = weft_fail_errno("%s", e->path);
+            status = weft_error_errno(WEFT_AT(.file = e->path), "cannot write to the file");
             break;
         }
         done += n;
@@ -215,19 +215,20 @@ static weft_status create_file(weft_tfevents *e, const char *folder)
         if (e->fd >= 0)
             return WEFT_OK;
         if (errno != EEXIST)
-            return weft_fail_errno("%s", e->path);
+            return weft_error_errno(WEFT_AT(.file = e->path), "cannot create the file");
         weft_free(e->path);
         e->path = NULL;
     }
-    return weft_fail(WEFT_E_IO, "%s: 1,000 event files of this second are there already", folder);
+    return weft_error(
+        WEFT_MSG_FILE_IO, WEFT_AT(.file = folder),
+        "the folder has 1000 event files of this second already. Run the command again.");
 }
 
 weft_status weft_tfevents_open(const char *folder, weft_tfevents **out)
 {
     WEFT_TRY(weft_make_dirs(folder));
-    weft_tfevents *e = weft_alloc(sizeof *e);
-    if (!e)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for an event file", folder);
+    weft_tfevents *e;
+    WEFT_TRY(WEFT_NEW(e, 1, "%s: an event file", folder));
     e->fd = -1;
     weft_buf event = {0};
     weft_status_code status;
@@ -257,7 +258,7 @@ weft_status weft_tfevents_close(weft_tfevents *e)
         return WEFT_OK;
     weft_status_code status = weft_tfevents_flush(e);
     if (close(e->fd) != 0 && status == WEFT_OK)
-        status = weft_fail_errno("%s", e->path);
+        status = weft_error_errno(WEFT_AT(.file = e->path), "cannot close the file");
     weft_buf_free(&e->pending);
     weft_free(e->path);
     weft_free(e);

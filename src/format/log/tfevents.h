@@ -1,11 +1,11 @@
 /* TensorBoard event files: scalars over steps.
  *
- * A file is a row of records (u64 length | masked CRC32C of it | bytes | masked CRC32C of them),
- * each a protocol-buffer Event (tensorflow/core/util/event.proto), which is encoded by hand here.
- * Records are appended and flushed whole, so a killed run leaves a file that TensorBoard reads up
- * to its end. */
-#ifndef WEFT_FORMAT_TFEVENTS_H
-#define WEFT_FORMAT_TFEVENTS_H
+ * A file is a sequence of records: u64 length | masked CRC32C of the length | bytes | masked
+ * CRC32C of the bytes. Each is a protocol-buffer Event (tensorflow/core/util/event.proto), encoded
+ * by hand. Records are appended and flushed whole, so TensorBoard can read the file of a killed
+ * run. */
+#ifndef WEFT_FORMAT_LOG_TFEVENTS_H
+#define WEFT_FORMAT_LOG_TFEVENTS_H
 
 #include "base/status.h"
 
@@ -19,12 +19,12 @@ typedef struct weft_tfevents weft_tfevents;
 weft_status weft_tfevents_open(const char *folder, weft_tfevents **events);
 weft_status weft_tfevents_scalar(weft_tfevents *events, const char *tag, int64_t step,
                                  double value);
-/* Bytes to the file; also done by itself every few seconds of writing, and by close. */
+/* Writes buffered records to the file. Adding records does so every few seconds, and close does. */
 weft_status weft_tfevents_flush(weft_tfevents *events);
 /* Accepts NULL; frees whatever the status is. */
 weft_status weft_tfevents_close(weft_tfevents *events);
 
-/* CRC32C (Castagnoli) of bytes, and TensorFlow's mask of it. */
+/* CRC32C (Castagnoli) of bytes, and TensorFlow's masked form. */
 uint32_t weft_crc32c(const void *data, int64_t bytes);
 uint32_t weft_crc32c_masked(const void *data, int64_t bytes);
 

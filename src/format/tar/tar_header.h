@@ -1,6 +1,6 @@
 /* The header block that reading and writing share. Internal to tar_read.c and tar_write.c. */
-#ifndef WEFT_FORMAT_TAR_HEADER_H
-#define WEFT_FORMAT_TAR_HEADER_H
+#ifndef WEFT_FORMAT_TAR_TAR_HEADER_H
+#define WEFT_FORMAT_TAR_TAR_HEADER_H
 
 #include <stdint.h>
 

@@ -1,5 +1,7 @@
-#include "format/tar.h"
-#include "format/tar_header.h"
+#include "format/tar/tar_read.h"
+
+#include "format/tar/tar.h"
+#include "format/tar/tar_header.h"
 
 #include <string.h>
 
@@ -102,11 +104,12 @@ static void plain_name(const tar_header *h, weft_buf *name)
 
 /* ---- members ------------------------------------------------------------------------------- */
 
-/* What was read last of the archive. Where reading goes on at its end, the next piece is twice as
- * long: headers of small members come many at a time, those of large ones a few blocks. */
+/* The part of the archive that was read last. If reading continues at its end, the next part is
+  * twice as long: one part then has many headers of small members, or a few blocks of a large
+  * one. */
 typedef struct window {
     unsigned char *data; /* owned */
-    int64_t at, bytes, room;
+    int64_t at, bytes, capacity;
 } window;
 enum { WINDOW_LEAST = 8 << 10, WINDOW_MOST = 256 << 10 };
 
@@ -115,14 +118,14 @@ typedef struct reader {
     const char *path;
     weft_arena *arena;
     window window;
-    int64_t at;     /* of the next header */
-    int64_t header; /* of the first header of the member that comes; -1: at `at` */
-    weft_buf name;  /* from an extended header, or of the member */
-    bool named;     /* `name` is of the member that comes */
-    int64_t size;   /* from a pax header; -1: none */
-    bool sparse;    /* pax says that the member that comes is stored with holes */
+    int64_t at;     /* offset of the next header */
+    int64_t header; /* offset of the first header of the next member; -1: `at` */
+    weft_buf name;  /* the member's name, from an extended header or its own */
+    bool named;     /* `name` belongs to the next member */
+    int64_t size;   /* size from a pax header; -1: none */
+    bool sparse;    /* a pax header marks the next member as sparse */
     weft_tar_index found;
-    int64_t places; /* of damage */
+    int64_t damaged_regions; /* number of damaged regions */
 } reader;
 
 /* *data: the bytes at `at`, which lie inside the archive; until the next call. */
@@ -138,12 +141,11 @@ static weft_status view(reader *r, int64_t at, int64_t bytes, const unsigned cha
     wanted = wanted > WINDOW_MOST ? WINDOW_MOST : wanted;
     wanted = wanted < bytes ? bytes : wanted;
     wanted = wanted > r->input->bytes - at ? r->input->bytes - at : wanted;
-    if (wanted > w->room) {
+    if (wanted > w->capacity) {
         unsigned char *larger = weft_realloc(w->data, wanted);
-        if (!larger)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
+        WEFT_TRY(WEFT_ALLOCATED(larger, "%s", r->path));
         w->data = larger;
-        w->room = wanted;
+        w->capacity = wanted;
     }
     w->bytes = 0;
     WEFT_TRY(r->input->read(r->input->self, at, wanted, w->data));
@@ -166,24 +168,24 @@ weft_tar_input weft_tar_memory(const weft_map *map)
 }
 
 /* A place that costs a member; the first one makes the message. */
-static weft_status note_place(reader *r, int64_t at, const char *what, const char *remedy)
+static weft_status record_damage(reader *r, int64_t at, const char *what, const char *remedy)
 {
-    r->places++;
+    r->damaged_regions++;
     if (!r->found.damage)
         r->found.damage = weft_arena_printf(
-            r->arena, "%s: %s at byte %lld of %lld, after %lld members: %s", r->path, what,
-            (long long)at, (long long)r->input->bytes, (long long)r->found.count, remedy);
-    if (!r->found.damage)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
+            r->arena, "%s: %s at byte %" PRId64 " of %" PRId64 ", after %" PRId64 " members: %s",
+            r->path, what, at, r->input->bytes, r->found.count, remedy);
+    WEFT_TRY(WEFT_ALLOCATED(r->found.damage, "%s", r->path));
     r->named = r->sparse = false;
     r->size = r->header = -1;
     return WEFT_OK;
 }
 
-/* Notes damage at `at` and goes on at the next block that is a valid header, if there is one. */
+/* Records damage at `at` and continues at the next block that is a valid header, if any. */
 static weft_status note_damage(reader *r, int64_t at, const char *what)
 {
-    WEFT_TRY(note_place(r, at, what, "damaged, or cut off while it was copied?"));
+    WEFT_TRY(
+        record_damage(r, at, what, "the file is damaged or was truncated while it was copied"));
     for (r->at = at + TAR_BLOCK; r->at <= r->input->bytes - TAR_BLOCK; r->at += TAR_BLOCK) {
         const unsigned char *block;
         WEFT_TRY(view(r, r->at, TAR_BLOCK, &block));
@@ -200,8 +202,7 @@ static weft_status add_member(reader *r, const tar_header *h, int64_t at, int64_
         plain_name(h, &r->name);
     WEFT_TRY(weft_buf_check(&r->name));
     const char *name = weft_arena_strdup(r->arena, r->name.data ? r->name.data : "");
-    if (!name)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
+    WEFT_TRY(WEFT_ALLOCATED(name, "%s", r->path));
     WEFT_TRY(weft_grow((void **)&r->found.member, r->found.count, &r->found.capacity,
                        sizeof *r->found.member));
     r->found.member[r->found.count++] =
@@ -232,8 +233,8 @@ static bool read_extended(reader *r, char type, const char *data, int64_t bytes)
     return good;
 }
 
-/* GNU's old sparse header goes on in blocks before the data, of which *bytes are made to count; the
- * flag for another one is at 482, then at 504. */
+/* Adds the blocks that continue GNU's old sparse header before the data to *bytes. The flag for a
+ * further block is at byte 482, then at 504. */
 static weft_status count_sparse_blocks(reader *r, int64_t at, bool flag, int64_t left,
                                        int64_t *bytes)
 {
@@ -252,10 +253,10 @@ static weft_status count_link(reader *r, const tar_header *h)
         return WEFT_OK;
     r->found.link = r->named ? weft_arena_strdup(r->arena, r->name.data)
                              : weft_arena_printf(r->arena, "%.*s", (int)sizeof h->name, h->name);
-    return r->found.link ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
+    return WEFT_ALLOCATED(r->found.link, "%s", r->path);
 }
 
-/* The header at r->at, with what it brings. */
+/* Reads the header at r->at and its extensions. */
 static weft_status read_header(reader *r)
 {
     const int64_t at = r->at, left = r->input->bytes - at - TAR_BLOCK;
@@ -292,7 +293,8 @@ static weft_status read_header(reader *r)
         return WEFT_OK;
     }
     if (h->type == 'S' || (regular && r->sparse)) /* its bytes are a list of pieces, not the file */
-        return note_place(r, at, "a sparse file is stored", "write the archive without --sparse");
+        return record_damage(r, at, "a sparse file is stored",
+                             "write the archive without --sparse");
     if (regular)
         WEFT_TRY(add_member(r, h, at + TAR_BLOCK, bytes));
     if (h->type == '1' || h->type == '2')
@@ -306,8 +308,8 @@ static weft_status read_header(reader *r)
     return WEFT_OK;
 }
 
-/* Behind the two zero blocks at r->at that end an archive only zeros may stand. A block that a disk
- * or a copy lost reads as zeros too and looks like an end: what lies behind is no less wanted. */
+/* Reads the two zero blocks at r->at that end an archive. Only zeros may follow them. A block that
+ * a disk or a copy lost reads as zeros and looks like an end, so members after it are read, too. */
 static weft_status read_end(reader *r)
 {
     enum { LONGEST_EMPTY = 20 * TAR_BLOCK }; /* what tar writes of no files at all */
@@ -318,7 +320,7 @@ static weft_status read_end(reader *r)
         bytes = r->input->bytes - at < WINDOW_LEAST ? r->input->bytes - at : WINDOW_LEAST;
         WEFT_TRY(view(r, at, bytes, &data));
         if (memcmp(data, zero, (size_t)bytes))
-            return note_damage(r, end, "other bytes stand behind what looks like its end");
+            return note_damage(r, end, "data follows the end mark of the archive");
     }
     if (r->found.count == 0 && r->input->bytes > LONGEST_EMPTY)
         return note_damage(r, end, "it is nothing but zeros");
@@ -342,7 +344,7 @@ static weft_status read_all(reader *r)
             WEFT_TRY(read_header(r));
             continue;
         }
-        /* two such blocks end it; archives that were appended to go on after a lone one */
+        /* two zero blocks end an archive; an appended archive continues after a single one */
         ended = true;
         if (left < 2 * TAR_BLOCK) {
             if (left == TAR_BLOCK)
@@ -356,7 +358,7 @@ static weft_status read_all(reader *r)
         }
         r->at += TAR_BLOCK;
     }
-    if (!ended && !r->places)
+    if (!ended && !r->damaged_regions)
         return note_damage(r, r->at, "the archive ends without its end mark");
     return WEFT_OK;
 }
@@ -367,17 +369,16 @@ weft_status weft_tar_open(const weft_tar_input *input, const char *path, weft_ar
     reader r = {.input = input, .path = path, .arena = arena, .size = -1, .header = -1};
     weft_status_code status = read_all(&r);
     if (status == WEFT_OK && r.found.damage && r.found.count == 0)
-        status = weft_fail(WEFT_E_FORMAT,
-                           input->bytes ? "%s: not a readable tar archive"
-                                        : "%s: not a tar archive: the file is empty",
-                           path);
+        status = weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+                            input->bytes ? "not a readable tar archive"
+                                         : "not a tar archive: the file is empty");
     weft_buf_free(&r.name);
     weft_free(r.window.data);
     if (status != WEFT_OK) {
         weft_tar_close(&r.found);
         return status;
     }
-    r.found.damaged_places = r.places;
+    r.found.damaged_regions = r.damaged_regions;
     *index = r.found;
     return WEFT_OK;
 }

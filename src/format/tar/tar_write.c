@@ -1,6 +1,8 @@
+#include "format/tar/tar_write.h"
+
 #include "base/hash.h"
-#include "format/tar.h"
-#include "format/tar_header.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_header.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +12,7 @@ struct weft_tar_writer {
     XXH3_state_t *hash, *member_hash;
     int64_t bytes;
     weft_tar_member last; /* the member that is being written, or was */
-    int64_t given;        /* of its bytes */
+    int64_t written;      /* bytes of the member so far */
     uint64_t last_sum;
 };
 
@@ -27,7 +29,7 @@ weft_status weft_tar_create_on(const weft_tar_output *output, weft_tar_writer **
             weft_tar_free(w);
         else
             output->free(output->self);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for an archive");
+        return weft_no_memory("an archive");
     }
     XXH3_64bits_reset(w->hash);
     *writer = w;
@@ -54,9 +56,8 @@ static void file_free(void *self)
 
 weft_status weft_tar_create(const char *path, weft_tar_writer **writer)
 {
-    weft_file_writer *file = weft_alloc(sizeof *file);
-    if (!file)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    weft_file_writer *file;
+    WEFT_TRY(WEFT_NEW(file, 1, "%s", path));
     const weft_status_code status = weft_file_begin(file, path);
     if (status != WEFT_OK) {
         weft_free(file);
@@ -85,7 +86,7 @@ static weft_status put_padding(weft_tar_writer *w, int64_t bytes)
     return put(w, zero, tar_padded(bytes) - bytes);
 }
 
-/* Where to cut a name into prefix and name; -1: it does not fit ustar, 0: no prefix. */
+/* The length of the prefix of a name; 0 if it needs none, -1 if the name does not fit ustar. */
 static int64_t prefix_cut(const char *name)
 {
     const int64_t len = (int64_t)strlen(name);
@@ -98,7 +99,7 @@ static int64_t prefix_cut(const char *name)
     return -1;
 }
 
-static const int64_t octal_limit = (int64_t)1 << 33; /* of 11 octal digits */
+static const int64_t octal_limit = (int64_t)1 << 33; /* limit of 11 octal digits */
 
 static int64_t pax_text(const char *name, int64_t bytes, weft_buf *out)
 {
@@ -107,15 +108,15 @@ static int64_t pax_text(const char *name, int64_t bytes, weft_buf *out)
         if (k == 0 ? prefix_cut(name) >= 0 : bytes < octal_limit)
             continue;
         char number[24];
-        snprintf(number, sizeof number, "%lld", (long long)bytes);
+        snprintf(number, sizeof number, "%" PRId64, bytes);
         const char *value = k == 0 ? name : number;
         /* the length counts its own digits */
         int64_t body = 1 + 4 + 1 + (int64_t)strlen(value) + 1, len = body;
         for (int64_t before = 0; before != len;) {
             before = len;
-            len = body + snprintf(NULL, 0, "%lld", (long long)len);
+            len = body + snprintf(NULL, 0, "%" PRId64, len);
         }
-        weft_buf_printf(out, "%lld %s=%s\n", (long long)len, keys[k], value);
+        weft_buf_printf(out, "%" PRId64 " %s=%s\n", len, keys[k], value);
     }
     return out->len;
 }
@@ -154,7 +155,7 @@ weft_status weft_tar_begin(weft_tar_writer *w, const char *name, int64_t bytes)
     weft_buf pax = {0};
     weft_status_code status = WEFT_OK;
     w->last = (weft_tar_member){.header = w->bytes, .bytes = bytes};
-    w->given = 0;
+    w->written = 0;
     XXH3_64bits_reset(w->member_hash);
     if (pax_text(name, bytes, &pax) > 0) {
         WEFT_GO(weft_buf_check(&pax));
@@ -172,15 +173,16 @@ out:
 weft_status weft_tar_append(weft_tar_writer *w, const void *data, int64_t bytes)
 {
     XXH3_64bits_update(w->member_hash, data, (size_t)bytes);
-    w->given += bytes;
+    w->written += bytes;
     return put(w, data, bytes);
 }
 
 weft_status weft_tar_end(weft_tar_writer *w)
 {
-    if (w->given != w->last.bytes)
-        return weft_fail(WEFT_E_INTERNAL, "a member of %lld bytes was given %lld",
-                         (long long)w->last.bytes, (long long)w->given);
+    if (w->written != w->last.bytes)
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "%" PRId64 " bytes were written to a tar member of %" PRId64 " bytes",
+                          w->written, w->last.bytes);
     w->last_sum = XXH3_64bits_digest(w->member_hash);
     return put_padding(w, w->last.bytes);
 }

@@ -5,10 +5,12 @@
  *   | tensors x { text name | u32 dims | u64 dim[dims] (innermost first) | u32 type | u64 offset }
  *   | fill up to the alignment | data
  *
- * Texts among the keys become metadata; a tensor's own shape may stand under
- * "comfy.gguf.orig_shape.NAME" where it was cut into rows of 256. */
+ * Keys with texts become metadata. The key "comfy.gguf.orig_shape.NAME" has the original shape of a
+ * tensor that was stored as rows of 256 elements. */
+#include "format/tensors/gguf.h"
+
 #include "base/config.h"
-#include "format/tensors_inside.h"
+#include "format/tensors/tensors_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,10 +31,9 @@ bool weft_gguf_is(const weft_map *map)
 
 static weft_status cut(const cursor *c)
 {
-    return weft_fail(WEFT_E_FORMAT,
-                     "%s: ends in the middle of its header, or lies about a length: a truncated "
-                     "download?",
-                     c->path);
+    return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = c->path),
+                      "the file ends within its header, or a length in the header is wrong. "
+                      "Download the file again.");
 }
 
 static weft_status take(cursor *c, int bytes, uint64_t *value)
@@ -68,8 +69,8 @@ static int number_bytes(uint64_t kind)
 }
 
 /* A list of shapes: I32 sizes as text "d0,d1". */
-static weft_status keep_list(weft_tensors *ts, const char *name, uint64_t kind, uint64_t count,
-                             const unsigned char *at)
+static weft_status add_list(weft_tensors *ts, const char *name, uint64_t kind, uint64_t count,
+                            const unsigned char *at)
 {
     weft_buf text = {0};
     for (uint64_t i = 0; (kind == G_I32 || kind == G_U32) && i < count && i < 8; i++)
@@ -104,8 +105,10 @@ static weft_status skip_value(cursor *c, uint64_t kind, int depth)
         return WEFT_OK;
     }
     if (number_bytes(kind) < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: a key of kind %llu, which GGUF does not have", c->path,
-                         (unsigned long long)kind);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = c->path, WEFT_NUMBER(kind)),
+                          "a key has type %" PRIu64
+                          ", which GGUF does not define. Download the file again.",
+                          kind);
     uint64_t value;
     return take(c, number_bytes(kind), &value);
 }
@@ -130,13 +133,16 @@ static weft_status read_key(cursor *c, weft_tensors *ts, uint64_t *alignment)
         uint64_t inner = 0, count = 0;
         WEFT_TRY(take(&value, 4, &inner));
         WEFT_TRY(take(&value, 8, &count));
-        WEFT_TRY(keep_list(ts, name, inner, count, value.at));
+        WEFT_TRY(add_list(ts, name, inner, count, value.at));
     } else if (kind == G_U32 && !strcmp(name, "general.alignment")) {
         cursor value = before;
         WEFT_TRY(take(&value, 4, alignment));
         if (*alignment == 0 || *alignment > 1 << 20 || *alignment & (*alignment - 1))
-            return weft_fail(WEFT_E_FORMAT, "%s: general.alignment is %llu", c->path,
-                             (unsigned long long)*alignment);
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
+                              WEFT_AT(.file = c->path, .key = name, WEFT_NUMBER(*alignment)),
+                              "%" PRIu64
+                              " is not a power of two up to 1048576. Download the file again.",
+                              *alignment);
     }
     return WEFT_OK;
 }
@@ -157,11 +163,12 @@ static weft_status set_type(weft_stored_tensor *t, uint64_t type)
     t->packing = weft_packing_gguf((int64_t)(type < 1000 ? type : 1000));
     return t->packing
                ? WEFT_OK
-               : weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: tensor \"%s\" is packed as GGUF's type %llu, which weft does "
-                           "not read; Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, F16, BF16 "
-                           "and F32 are",
-                           t->file, t->name, (unsigned long long)type);
+               : weft_error(WEFT_MSG_DTYPE_UNSUPPORTED,
+                            WEFT_AT(.file = t->file, .key = t->name, WEFT_NUMBER(type)),
+                            "the tensor has GGUF type %" PRIu64
+                            ", which weft does not read. Use a file "
+                            "of Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS, F16, BF16 or F32.",
+                            type);
 }
 
 /* The shape before the writer cut it into rows. */
@@ -183,8 +190,11 @@ static weft_status own_shape(const weft_tensors *ts, weft_stored_tensor *t)
     }
     WEFT_TRY(weft_stored_size(&other));
     if (other.count != t->count)
-        return weft_fail(WEFT_E_FORMAT, "%s: %s does not have the %lld elements of the tensor",
-                         t->file, key, (long long)t->count);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = t->file, .key = t->name),
+                          "the shape in %s does not have the %" PRId64
+                          " elements of the tensor. Download "
+                          "the file again.",
+                          key, t->count);
     *t = other;
     return WEFT_OK;
 }
@@ -199,13 +209,17 @@ static weft_status read_tensor(cursor *c, weft_tensors *ts)
     WEFT_TRY(take_text(c, &text, &length));
     char *name = length < 600 ? weft_arena_printf(ts->arena, "%.*s", (int)length, text) : NULL;
     if (!name)
-        return weft_fail(WEFT_E_FORMAT, "%s: a tensor's name of %lld bytes", c->path,
-                         (long long)length);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = c->path, WEFT_NUMBER(length)),
+                          "the name of a tensor has %" PRId64
+                          " bytes; up to 599 are read. Download the file again.",
+                          length);
     t.name = name;
     WEFT_TRY(take(c, 4, &rank));
     if (rank > MOST_DIMS)
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" has %llu dims", c->path, name,
-                         (unsigned long long)rank);
+        return weft_error(
+            WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = c->path, .key = name, WEFT_NUMBER(rank)),
+            "the tensor has %" PRIu64 " dimensions; up to %d are read. Download the file again.",
+            rank, MOST_DIMS);
     t.rank = (int)rank;
     for (int i = t.rank - 1; i >= 0; i--) {
         WEFT_TRY(take(c, 8, &n));
@@ -216,23 +230,26 @@ static weft_status read_tensor(cursor *c, weft_tensors *ts)
     WEFT_TRY(set_type(&t, type));
     WEFT_TRY(weft_stored_size(&t));
     if (t.packing && t.rank > 0 && t.dim[t.rank - 1] % t.packing->elements)
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\": rows of %lld are no blocks of %s",
-                         c->path, name, (long long)t.dim[t.rank - 1], t.packing->name);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
+                          WEFT_AT(.file = c->path, .key = name, WEFT_NUMBER(t.dim[t.rank - 1])),
+                          "rows of %" PRId64 " elements are not a whole number of %s blocks of %d. "
+                          "Download the file again.",
+                          t.dim[t.rank - 1], t.packing->name, t.packing->elements);
     WEFT_TRY(own_shape(ts, &t));
     t.first = offset <= INT64_MAX ? (int64_t)offset : -1;
     return weft_tensors_append(ts, &t);
 }
 
-static weft_status place(weft_tensors *ts, int64_t first, const cursor *c, int64_t bytes)
+static weft_status locate_tensors(weft_tensors *ts, int64_t first, const cursor *c, int64_t bytes)
 {
     for (int64_t i = first; i < ts->count; i++) {
         weft_stored_tensor *t = &ts->tensor[i];
         if (t->first < 0 || t->first > bytes || t->bytes > bytes - t->first)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: tensor \"%s\" needs %lld bytes from %lld on, the file has %lld "
-                             "there (truncated download?)",
-                             c->path, t->name, (long long)t->bytes, (long long)t->first,
-                             (long long)bytes);
+            return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = c->path, .key = t->name),
+                              "the tensor needs %" PRId64 " bytes at byte %" PRId64
+                              " of the data, and the file "
+                              "has %" PRId64 " bytes of data. Download the file again.",
+                              t->bytes, t->first, bytes);
         t->data = c->at + t->first;
         t->first = 0;
     }
@@ -246,14 +263,14 @@ weft_status weft_gguf_read(weft_tensors *ts, const char *path, const weft_map *m
     const int64_t first = ts->count;
     WEFT_TRY(take(&c, 4, &version));
     if (version != 2 && version != 3)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: GGUF of version %llu; read are 2 and 3", path,
-                         (unsigned long long)version);
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path, WEFT_NUMBER(version)),
+                          "the file is GGUF version %" PRIu64 "; weft reads versions 2 and 3",
+                          version);
     WEFT_TRY(take(&c, 8, &tensors));
     WEFT_TRY(take(&c, 8, &keys));
     if (!ts->metadata)
         ts->metadata = json_object();
-    if (!ts->metadata)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(WEFT_ALLOCATED(ts->metadata, "%s", path));
     for (uint64_t i = 0; i < keys; i++)
         WEFT_TRY(read_key(&c, ts, &alignment));
     for (uint64_t i = 0; i < tensors; i++)
@@ -263,5 +280,5 @@ weft_status weft_gguf_read(weft_tensors *ts, const char *path, const weft_map *m
     if (begin > (uint64_t)map->bytes && tensors)
         return cut(&c);
     c.at = map->data + (begin < (uint64_t)map->bytes ? begin : (uint64_t)map->bytes);
-    return place(ts, first, &c, c.end - c.at);
+    return locate_tensors(ts, first, &c, c.end - c.at);
 }

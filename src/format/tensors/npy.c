@@ -1,4 +1,4 @@
-#include "format/npy.h"
+#include "format/tensors/npy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,16 +48,18 @@ weft_status weft_npy_parse_head(const void *bytes, int64_t have, int64_t size, c
 {
     const unsigned char *p = bytes;
     if (have < 10 || memcmp(p, "\x93NUMPY", 6) != 0 || p[6] < 1 || p[6] > 3)
-        return weft_fail(WEFT_E_FORMAT, "%s: not an .npy file", name);
+        return weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = name), "not an .npy file");
     const int prefix = p[6] == 1 ? 10 : 12;
     int64_t header = p[8] | p[9] << 8;
     if (p[6] > 1 && have >= 12)
         header |= (int64_t)p[10] << 16 | (int64_t)p[11] << 24;
     if (header > have - prefix || header > 65536)
-        return weft_fail(WEFT_E_FORMAT, "%s: the .npy header reaches past the end", name);
-    char *text = weft_alloc(header + 1);
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+        return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = name),
+                          "the .npy header has %" PRId64
+                          " bytes and ends after the end of the file. Restore the file.",
+                          header);
+    char *text;
+    WEFT_TRY(WEFT_NEW(text, header + 1, "%s", name));
     memcpy(text, p + prefix, (size_t)header);
     weft_npy found = {.dtype = WEFT_DTYPE_COUNT, .data = p + prefix + header};
     const char *descr = after_key(text, "descr"), *order = after_key(text, "fortran_order");
@@ -68,13 +70,14 @@ weft_status weft_npy_parse_head(const void *bytes, int64_t have, int64_t size, c
     const bool c_order = order && !strncmp(order, "False", 5);
     weft_free(text);
     if (found.dtype == WEFT_DTYPE_COUNT || !dims || !c_order)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: an .npy header that is not C order of f2, f4, f8, i4, i8 or u1",
-                         name);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = name),
+                          "the .npy header does not describe an array in C order of f2, f4, f8, "
+                          "i4, i8 or u1. Save the array with a supported type.");
     if (found.count * weft_dtype_bytes(found.dtype) != size - prefix - header)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes of .npy data, but its shape needs %lld",
-                         name, (long long)(size - prefix - header),
-                         (long long)(found.count * weft_dtype_bytes(found.dtype)));
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = name),
+                          "the file has %" PRId64
+                          " bytes of .npy data, and its shape needs %" PRId64 ". Restore the file.",
+                          size - prefix - header, found.count * weft_dtype_bytes(found.dtype));
     *npy = found;
     return WEFT_OK;
 }
@@ -96,7 +99,7 @@ void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void 
     int at = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                       descr);
     for (int i = 0; i < rank; i++) {
-        at += snprintf(header + at, sizeof header - (size_t)at, "%lld,%s", (long long)dim[i],
+        at += snprintf(header + at, sizeof header - (size_t)at, "%" PRId64 ",%s", dim[i],
                        i + 1 < rank ? " " : "");
         count *= dim[i];
     }

@@ -1,6 +1,6 @@
 /* NumPy's .npy, for latents and text embeddings in shards: little endian, C order, version 1.0. */
-#ifndef WEFT_FORMAT_NPY_H
-#define WEFT_FORMAT_NPY_H
+#ifndef WEFT_FORMAT_TENSORS_NPY_H
+#define WEFT_FORMAT_TENSORS_NPY_H
 
 #include "base/dtype.h"
 #include "base/memory.h"
@@ -15,9 +15,10 @@ typedef struct weft_npy {
     const void *data; /* inside the bytes given; alignment 1 */
 } weft_npy;
 
-/* `name` stands in messages. */
+/* Messages print `name`. */
 weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, weft_npy *npy);
-/* The same of a file of `size` bytes of which the first `have` are here: the whole header. */
+/* Parses the header of a file of `size` bytes. The first `have` bytes are in memory and include the
+ * whole header. */
 weft_status weft_npy_parse_head(const void *bytes, int64_t have, int64_t size, const char *name,
                                 weft_npy *npy);
 /* Appends header and data; `data` NULL: the header alone, for data that follows in pieces. */

@@ -1,4 +1,4 @@
-#include "format/pickle.h"
+#include "format/tensors/pickle.h"
 
 #include "base/config.h"
 #include <stdio.h>
@@ -12,18 +12,18 @@ typedef struct machine {
     weft_arena *arena;
     weft_pickled *storages; /* NULL: not kept */
     weft_pickled **stack;
-    int64_t depth, stack_room;
+    int64_t depth, stack_capacity;
     weft_pickled **memo;
-    int64_t memos, memo_room;
+    int64_t memos, memo_capacity;
 } machine;
 
-/* What is put on the stack where MARK stands. */
+/* The stack entry of a MARK. */
 static weft_pickled mark = {.kind = WEFT_PICKLED_NOTHING};
 
 static weft_status bad(const machine *m, const char *what)
 {
-    return weft_fail(WEFT_E_FORMAT, "%s: a pickle that %s: damaged, or not of torch.save", m->path,
-                     what);
+    return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = m->path),
+                      "the pickle %s. The file is damaged, or torch.save did not write it.", what);
 }
 
 /* ---- the stream ----------------------------------------------------------------------------- */
@@ -73,18 +73,17 @@ static weft_status take_line(machine *m, const char **text)
         return bad(m, "ends in the middle of a name");
     *text = weft_arena_printf(m->arena, "%.*s", (int)(end - m->at), (const char *)m->at);
     m->at = end + 1;
-    return *text ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    return WEFT_ALLOCATED(*text, "%s", m->path);
 }
 
 /* ---- the stack ------------------------------------------------------------------------------ */
 
 static weft_status push(machine *m, weft_pickled *v)
 {
-    if (!v)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    WEFT_TRY(WEFT_ALLOCATED(v, "%s", m->path));
     if (m->depth >= MOST_DEPTH * 16)
-        return bad(m, "is nested too deep");
-    WEFT_TRY(weft_grow((void **)&m->stack, m->depth, &m->stack_room, sizeof *m->stack));
+        return bad(m, "is nested too deeply");
+    WEFT_TRY(weft_grow((void **)&m->stack, m->depth, &m->stack_capacity, sizeof *m->stack));
     m->stack[m->depth++] = v;
     return WEFT_OK;
 }
@@ -111,8 +110,7 @@ static weft_status push_text(machine *m, int64_t bytes)
     WEFT_TRY(take(m, bytes, &p));
     weft_pickled *v = make(m, WEFT_PICKLED_TEXT);
     char *text = weft_arena_alloc(m->arena, bytes + 1);
-    if (!v || !text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    WEFT_TRY(WEFT_ALLOCATED(v && text, "%s", m->path));
     memcpy(text, p, (size_t)bytes);
     text[bytes] = 0;
     v->text = text;
@@ -123,7 +121,7 @@ static weft_status pop(machine *m, weft_pickled **v)
 {
     *v = &mark;
     if (m->depth < 1 || m->stack[m->depth - 1] == &mark)
-        return bad(m, "takes from an empty stack");
+        return bad(m, "reads from an empty stack");
     *v = m->stack[--m->depth];
     return WEFT_OK;
 }
@@ -132,7 +130,7 @@ static weft_status top(machine *m, weft_pickled_kind kind, weft_pickled **v)
 {
     *v = &mark;
     if (m->depth < 1 || m->stack[m->depth - 1]->kind != kind)
-        return bad(m, "puts an item into what holds none");
+        return bad(m, "adds an item to an object that has none");
     *v = m->stack[m->depth - 1];
     return WEFT_OK;
 }
@@ -141,29 +139,27 @@ static weft_status top(machine *m, weft_pickled_kind kind, weft_pickled **v)
 static weft_status add(machine *m, weft_pickled *list, weft_pickled *item)
 {
     if (list->count == list->capacity) {
-        const int64_t room = list->capacity ? 2 * list->capacity : 4;
-        weft_pickled **more = weft_arena_alloc(m->arena, room * (int64_t)sizeof(weft_pickled *));
-        if (!more)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+        const int64_t capacity = list->capacity ? 2 * list->capacity : 4;
+        weft_pickled **more;
+        WEFT_TRY(WEFT_ARENA_NEW(m->arena, more, capacity, "%s", m->path));
         if (list->count)
             memcpy(more, list->item, (size_t)list->count * sizeof(weft_pickled *));
         list->item = more;
-        list->capacity = room;
+        list->capacity = capacity;
     }
     list->item[list->count++] = item;
     return WEFT_OK;
 }
 
-/* What lies above the last mark goes into `list`; the mark goes, too. */
+/* Moves the entries above the last mark into `list` and removes the mark. */
 static weft_status gather(machine *m, weft_pickled *list)
 {
     int64_t at = m->depth;
     while (at > 0 && m->stack[at - 1] != &mark)
         at--;
     if (at == 0)
-        return bad(m, "has no mark where one is needed");
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+        return bad(m, "lacks a mark");
+    WEFT_TRY(WEFT_ALLOCATED(list, "%s", m->path));
     for (int64_t i = at; i < m->depth; i++)
         WEFT_TRY(add(m, list, m->stack[i]));
     m->depth = at - 1;
@@ -173,8 +169,7 @@ static weft_status gather(machine *m, weft_pickled *list)
 static weft_status push_tuple(machine *m, int items)
 {
     weft_pickled *v = make(m, WEFT_PICKLED_LIST), *item[3] = {0};
-    if (!v)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    WEFT_TRY(WEFT_ALLOCATED(v, "%s", m->path));
     for (int i = items - 1; i >= 0; i--)
         WEFT_TRY(pop(m, &item[i]));
     for (int i = 0; i < items; i++)
@@ -198,9 +193,9 @@ static weft_status put_items(machine *m, weft_pickled_kind kind)
 static weft_status memorise(machine *m, int64_t at)
 {
     if (m->depth < 1 || at < 0 || at > MOST_DEPTH * 64)
-        return bad(m, "remembers nothing");
+        return bad(m, "stores an object that does not exist");
     while (m->memos <= at) {
-        WEFT_TRY(weft_grow((void **)&m->memo, m->memos, &m->memo_room, sizeof *m->memo));
+        WEFT_TRY(weft_grow((void **)&m->memo, m->memos, &m->memo_capacity, sizeof *m->memo));
         m->memo[m->memos++] = NULL;
     }
     m->memo[at] = m->stack[m->depth - 1];
@@ -210,7 +205,7 @@ static weft_status memorise(machine *m, int64_t at)
 static weft_status recall(machine *m, int64_t at)
 {
     if (at < 0 || at >= m->memos || !m->memo[at])
-        return bad(m, "recalls what it never had");
+        return bad(m, "reads an object that it did not store");
     return push(m, m->memo[at]);
 }
 
@@ -235,7 +230,8 @@ static const struct {
     {"",                "float8_e4m3fn", WEFT_F8E4M3, NULL},
     {"",                "float8_e5m2",   WEFT_F32,    "F8_E5M2"},
 };
-/* What a call of it makes; FIRST: its first argument, INNER: a call of that with the third. */
+/* The result of a call. FIRST: its first argument. INNER: the result of calling the first argument
+ * with the third. */
 typedef enum call_kind {
     MAKES_NOTHING,
     MAKES_DICT,
@@ -264,7 +260,7 @@ static const struct {
     {"torch.storage UntypedStorage",                MAKES_NOTHING},
     {"torch UntypedStorage",                        MAKES_NOTHING},
     {"torch.serialization _get_layout",             MAKES_NOTHING},
-    /* values beside the tensors, which are passed over */
+    /* values other than tensors, which are ignored */
     {"torch device",                                MAKES_NOTHING},
     {"collections Counter",                         MAKES_NOTHING},
     {"_codecs encode",                              MAKES_NOTHING},
@@ -305,30 +301,27 @@ static weft_status push_name(machine *m, const char *module, const char *name)
     weft_pickled *v = make(m, WEFT_PICKLED_NAME);
     if (v)
         v->text = weft_arena_printf(m->arena, "%s %s", module, name);
-    if (!v || !v->text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    WEFT_TRY(WEFT_ALLOCATED(v && v->text, "%s", m->path));
     bool known = type_of(v->text, v);
     for (int i = 0; i < WEFT_COUNT(callable) && !known; i++)
         known = !strcmp(v->text, callable[i].name);
     if (!known)
-        return weft_fail(
-            WEFT_E_UNSUPPORTED,
-            "%s: its pickle names %s.%s, which is no part of a tensor; nothing of it "
-            "is executed. Save the tensors alone: torch.save(model.state_dict(), ...), "
-            "or as safetensors",
-            m->path, module, name);
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = m->path, .value = name),
+                          "the pickle refers to %s.%s, which is not a part of a tensor; weft "
+                          "executes nothing from a pickle. Save only the tensors: "
+                          "torch.save(model.state_dict(), ...), or save as safetensors.",
+                          module, name);
     return push(m, v);
 }
 
 static weft_status rebuild(machine *m, const weft_pickled *args, bool third, weft_pickled **out)
 {
     weft_pickled *t = make(m, WEFT_PICKLED_TENSOR);
-    if (!t)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    WEFT_TRY(WEFT_ALLOCATED(t, "%s", m->path));
     if (args->count < 4 || args->item[0]->kind != WEFT_PICKLED_STORAGE ||
         args->item[1]->kind != WEFT_PICKLED_NUMBER || args->item[2]->kind != WEFT_PICKLED_LIST ||
         args->item[3]->kind != WEFT_PICKLED_LIST)
-        return bad(m, "describes a tensor in another way");
+        return bad(m, "has a tensor with unexpected arguments");
     const weft_pickled *type = third && args->count > 6 ? args->item[6] : args->item[0];
     if (!type->typed)
         return bad(m, "has a tensor without a type");
@@ -355,11 +348,11 @@ static call_kind kind_of(const char *name)
 static weft_status make_dict(machine *m, const weft_pickled *args, weft_pickled **out)
 {
     weft_pickled *v = make(m, WEFT_PICKLED_DICT);
-    const bool given = args->count > 0 && args->item[0]->kind == WEFT_PICKLED_LIST;
-    for (int64_t i = 0; v && given && i < args->item[0]->count; i++) {
+    const bool has_list = args->count > 0 && args->item[0]->kind == WEFT_PICKLED_LIST;
+    for (int64_t i = 0; v && has_list && i < args->item[0]->count; i++) {
         const weft_pickled *pair = args->item[0]->item[i];
         if (pair->kind != WEFT_PICKLED_LIST || pair->count != 2)
-            return bad(m, "makes a dict of what are no pairs");
+            return bad(m, "makes a dict of items that are not pairs");
         WEFT_TRY(add(m, v, pair->item[0]));
         WEFT_TRY(add(m, v, pair->item[1]));
     }
@@ -374,7 +367,7 @@ static weft_status result_of(machine *m, const weft_pickled *f, const weft_pickl
     if (kind == INNER) { /* function, class, arguments, state */
         if (args->count < 3 || args->item[0]->kind != WEFT_PICKLED_NAME ||
             args->item[2]->kind != WEFT_PICKLED_LIST)
-            return bad(m, "describes a tensor in another way");
+            return bad(m, "has a tensor with unexpected arguments");
         kind = kind_of(args->item[0]->text);
         args = args->item[2];
     }
@@ -395,21 +388,20 @@ static weft_status call(machine *m)
     WEFT_TRY(pop(m, &args));
     WEFT_TRY(pop(m, &f));
     if (f->kind != WEFT_PICKLED_NAME || args->kind != WEFT_PICKLED_LIST)
-        return bad(m, "calls what is no function");
+        return bad(m, "calls an object that is not a function");
     WEFT_TRY(result_of(m, f, args, &v));
     return push(m, v);
 }
 
-/* ("storage", type, key, location, elements): the data are elsewhere in the file. */
+/* Pushes ("storage", type, key, location, elements); the data are in another part of the file. */
 static weft_status push_storage(machine *m)
 {
     weft_pickled *id, *v = make(m, WEFT_PICKLED_STORAGE);
     WEFT_TRY(pop(m, &id));
-    if (!v)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    WEFT_TRY(WEFT_ALLOCATED(v, "%s", m->path));
     if (id->kind != WEFT_PICKLED_LIST || id->count < 5 || id->item[1]->kind != WEFT_PICKLED_NAME ||
         id->item[2]->kind != WEFT_PICKLED_TEXT || id->item[4]->kind != WEFT_PICKLED_NUMBER)
-        return bad(m, "describes a storage in another way");
+        return bad(m, "has a storage with unexpected arguments");
     *v = (weft_pickled){.kind = WEFT_PICKLED_STORAGE,
                         .text = id->item[2]->text,
                         .number = id->item[4]->number,
@@ -435,7 +427,7 @@ static weft_status push_stack_global(machine *m)
     WEFT_TRY(pop(m, &name));
     WEFT_TRY(pop(m, &module));
     if (name->kind != WEFT_PICKLED_TEXT || module->kind != WEFT_PICKLED_TEXT)
-        return bad(m, "names a thing without a name");
+        return bad(m, "has a reference without a name");
     return push_name(m, module->text, name->text);
 }
 
@@ -565,11 +557,11 @@ static weft_status step(machine *m, unsigned char op)
     case 'R': return call(m);         /* REDUCE */
     case 'b': return drop_state(m);   /* BUILD */
     default:
-        return weft_fail(
-            WEFT_E_UNSUPPORTED,
-            "%s: its pickle has the instruction 0x%02x, which no tensor needs; nothing "
-            "of it is executed",
-            m->path, op);
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = m->path, WEFT_NUMBER(op)),
+                          "the pickle has the instruction 0x%02x, which tensors do not need; weft "
+                          "executes nothing from a pickle. Save only the tensors: "
+                          "torch.save(model.state_dict(), ...), or save as safetensors.",
+                          op);
     }
 }
 

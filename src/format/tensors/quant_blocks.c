@@ -1,4 +1,4 @@
-#include "format/packing.h"
+#include "format/tensors/quant_blocks.h"
 
 #include "base/config.h"
 #include "base/dtype.h"

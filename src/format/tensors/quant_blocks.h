@@ -1,12 +1,12 @@
-/* Numbers as files pack them and memory does not: blocks of small integers with scales of their own
- * (GGUF), and bytes that no tensor of a graph has. They are expanded to f32 as they are loaded.
+/* Packed number formats that exist only in files: blocks of small integers with their own scales
+ * (GGUF), and byte types that graphs do not have. Loading expands them to f32.
  *
  *   Q4_0, 18 bytes:    | d f16 | 16 x (element i + 16 : 4 bits, element i : 4 bits) |   d * (q - 8)
  *   Q4_K, 144 bytes:   | d f16 | dmin f16 | 12 bytes: 8 scales and 8 minima of 6 bits | 128 bytes |
  *
- * The arithmetic is that of ggml's reference, in f32 and in its order: bit for bit. */
-#ifndef WEFT_FORMAT_PACKING_H
-#define WEFT_FORMAT_PACKING_H
+ * The arithmetic is ggml's reference arithmetic, in f32 and in the same order, bitwise. */
+#ifndef WEFT_FORMAT_TENSORS_QUANT_BLOCKS_H
+#define WEFT_FORMAT_TENSORS_QUANT_BLOCKS_H
 
 #include "base/dtype.h"
 
@@ -15,7 +15,7 @@ enum { WEFT_PACKING_MOST = 256 }; /* elements of a block */
 typedef struct weft_packing {
     const char *name;    /* "Q4_K" */
     int gguf;            /* its number in a GGUF file; -1: none */
-    int elements, bytes; /* of a block */
+    int elements, bytes; /* elements and bytes per block */
     void (*expand)(const unsigned char *block, float *to);
 } weft_packing;
 

@@ -1,7 +1,11 @@
+#include "format/tensors/safetensors_read.h"
+
 #include "base/config.h"
 #include "base/hash.h"
-#include "format/safetensors_sum.h"
-#include "format/tensors_inside.h"
+#include "format/tensors/gguf.h"
+#include "format/tensors/safetensors_sum.h"
+#include "format/tensors/tensors_internal.h"
+#include "format/tensors/torch_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,18 +32,18 @@ static weft_status parse_dtype(weft_stored_tensor *t, const json_t *entry)
     t->packing = text ? weft_packing_find(text) : NULL;
     if (t->packing && t->packing->elements == 1)
         return WEFT_OK;
-    return weft_fail(text ? WEFT_E_UNSUPPORTED : WEFT_E_FORMAT,
-                     "%s: tensor \"%s\" has %s%s as its dtype", t->file, t->name,
-                     text ? "unsupported " : "nothing", text ? text : "");
+    return weft_error(
+        text ? WEFT_MSG_DTYPE_UNSUPPORTED : WEFT_MSG_FORMAT_DAMAGED,
+        WEFT_AT(.file = t->file, .key = t->name, .value = text), "the tensor has %s%s",
+        text ? "the unsupported dtype " : "no dtype. Download the file again.", text ? text : "");
 }
 
 static weft_status parse_shape(weft_stored_tensor *t, const json_t *entry)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > WEFT_TENSORS_MAX_RANK)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: tensor \"%s\": \"shape\" must be a list of at most %d sizes", t->file,
-                         t->name, WEFT_TENSORS_MAX_RANK);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = t->file, .key = t->name),
+                          "\"shape\" must be a list of at most %d sizes", WEFT_TENSORS_MAX_RANK);
     t->rank = (int)json_array_size(shape);
     for (int i = 0; i < t->rank; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
@@ -53,32 +57,34 @@ static weft_status parse_entry(weft_tensors *ts, const char *path, const char *n
                                const json_t *entry, const unsigned char *data, int64_t data_bytes)
 {
     weft_stored_tensor t = {.file = path, .name = weft_arena_strdup(ts->arena, name)};
-    if (!t.name)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(WEFT_ALLOCATED(t.name, "%s", path));
     if (!json_is_object(entry))
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" is no object in the header", path, name);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = name),
+                          "the entry in the header is not a JSON object");
     WEFT_TRY(parse_dtype(&t, entry));
     WEFT_TRY(parse_shape(&t, entry));
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\": \"data_offsets\" must be two integers",
-                         path, name);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = name),
+                          "\"data_offsets\" must be two integers");
     const int64_t begin = json_integer_value(first), end = json_integer_value(second);
     if (begin < 0 || end < begin || end > data_bytes)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: tensor \"%s\" lies at bytes %lld to %lld of %lld: outside the file%s",
-                         path, name, (long long)begin, (long long)end, (long long)data_bytes,
-                         end > data_bytes ? " (truncated download?)" : "");
+        return weft_error(end > data_bytes ? WEFT_MSG_FILE_TRUNCATED : WEFT_MSG_FORMAT_DAMAGED,
+                          WEFT_AT(.file = path, .key = name),
+                          "the tensor is at bytes %" PRId64 " to %" PRId64
+                          " of the data, outside its %" PRId64 " "
+                          "bytes. Download the file again.",
+                          begin, end, data_bytes);
     if (end - begin != t.bytes)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: tensor \"%s\" has %lld bytes, but its shape and dtype need %lld",
-                         path, name, (long long)(end - begin), (long long)t.bytes);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = name),
+                          "the tensor has %" PRId64 " bytes, and its shape and dtype need %" PRId64,
+                          end - begin, t.bytes);
     t.data = data + begin;
     return weft_tensors_append(ts, &t);
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const weft_stored_tensor *x = a, *y = b;
     if (x->data != y->data)
@@ -86,56 +92,57 @@ static int by_place(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* The tensors from `first` on are those of one file: they must tile its data section. */
+/* Checks that the tensors from `first` on, which are from one file, tile its data section. */
 static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *path,
                                 const unsigned char *data, int64_t data_bytes)
 {
     if (ts->count > first)
-        qsort(ts->tensor + first, (size_t)(ts->count - first), sizeof *ts->tensor, by_place);
+        qsort(ts->tensor + first, (size_t)(ts->count - first), sizeof *ts->tensor, by_offset);
     int64_t at = 0;
     for (int64_t i = first; i < ts->count; i++) {
         const weft_stored_tensor *t = &ts->tensor[i];
         const int64_t begin = (const unsigned char *)t->data - data;
         if (begin < at)
-            return weft_fail(WEFT_E_FORMAT, "%s: tensors \"%s\" and \"%s\" overlap at byte %lld",
-                             path, ts->tensor[i - 1].name, t->name, (long long)begin);
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = t->name),
+                              "the tensor overlaps \"%s\" at byte %" PRId64 " of the data",
+                              ts->tensor[i - 1].name, begin);
         if (begin > at)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: bytes %lld to %lld before tensor \"%s\" belong to nothing", path,
-                             (long long)at, (long long)begin, t->name);
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path, .key = t->name),
+                              "bytes %" PRId64 " to %" PRId64
+                              " before this tensor belong to no tensor",
+                              at, begin);
         at = begin + t->bytes;
     }
     if (at != data_bytes)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes at the end belong to no tensor", path,
-                         (long long)(data_bytes - at));
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
+                          "the last %" PRId64 " bytes belong to no tensor", data_bytes - at);
     return WEFT_OK;
 }
 
 weft_status weft_safetensors_read(weft_tensors *ts, const char *path, const weft_map *map)
 {
     if (map->bytes < 8)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: a file of weights cannot be as short as %lld bytes (a download that "
-                         "never began?)",
-                         path, (long long)map->bytes);
+        return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path),
+                          "the file has %" PRId64
+                          " bytes; a file of weights has more than 8. Download it again.",
+                          map->bytes);
     uint64_t header = 0;
     for (int i = 7; i >= 0; i--)
         header = header << 8 | map->data[i];
     if (header > MAX_HEADER_BYTES || header > (uint64_t)(map->bytes - 8))
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: neither GGUF nor of torch.save, and its first 8 bytes, if it were safetensors, "
-            "promise a header of %llu bytes, but the file has %lld: no weights, or truncated ones",
-            path, (unsigned long long)header, (long long)map->bytes);
+        return weft_error(
+            WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+            "this is not a file of weights, or a truncated one: it is not GGUF, not of torch.save, "
+            "and as safetensors its header would have %" PRIu64 " bytes, but the file has %" PRId64,
+            header, map->bytes);
     json_t *json;
     WEFT_TRY(weft_json_parse((const char *)map->data + 8, (int64_t)header, path, &json));
     weft_status_code status = WEFT_OK;
     const unsigned char *data = map->data + 8 + header;
     const int64_t data_bytes = map->bytes - 8 - (int64_t)header, first = ts->count;
-    if (!json_is_object(json)) {
-        status = weft_fail(WEFT_E_FORMAT, "%s: its header is no JSON object", path);
-        goto out;
-    }
+    if (!json_is_object(json))
+        WEFT_GO(weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
+                           "the header is not a JSON object"));
     const char *name;
     json_t *entry;
     json_object_foreach(json, name, entry)
@@ -158,11 +165,12 @@ int64_t weft_tensors_sum_at(const void *header, int64_t bytes)
     static const char before[] = "\"" WEFT_TENSORS_SUM "\":\"";
     const int64_t length = (int64_t)sizeof before - 1;
     const char *at = memmem(header, (size_t)bytes, before, (size_t)length);
-    const int64_t place = at ? at - (const char *)header + length : -1;
-    return place >= 0 && place + WEFT_TENSORS_SUM_BYTES < bytes ? place : -1;
+    const int64_t offset = at ? at - (const char *)header + length : -1;
+    return offset >= 0 && offset + WEFT_TENSORS_SUM_BYTES < bytes ? offset : -1;
 }
 
-/* In pieces that are forgotten again: a large file is not held in memory for its checksum. */
+/* Adds the file to the checksum in pieces and evicts each piece, so that the checksum of a large
+ * file needs little resident memory. */
 static void add_to_sum(XXH3_state_t *state, const unsigned char *from, int64_t bytes)
 {
     enum { PIECE = 16 << 20 };
@@ -176,8 +184,7 @@ static void add_to_sum(XXH3_state_t *state, const unsigned char *from, int64_t b
 weft_status weft_tensors_verify(const weft_tensors *ts)
 {
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status =
-        state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a checksum");
+    weft_status_code status = WEFT_ALLOCATED(state, "a checksum");
     for (int64_t i = 0; i < ts->file_count && status == WEFT_OK; i++) {
         const weft_map *map = &ts->map[i];
         if (weft_gguf_is(map) || weft_pickle_is(map))
@@ -195,11 +202,11 @@ weft_status weft_tensors_verify(const weft_tensors *ts)
         add_to_sum(state, rest, map->data + map->bytes - rest);
         snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
         if (memcmp(sum, map->data + at, WEFT_TENSORS_SUM_BYTES) != 0)
-            status = weft_fail(
-                WEFT_E_FORMAT,
-                "%s: damaged: its checksum is %s, %.*s was written. Copy it again; "
-                "if it was changed on purpose, take " WEFT_TENSORS_SUM " out of its metadata",
-                ts->path[i], sum, WEFT_TENSORS_SUM_BYTES, (const char *)map->data + at);
+            status = weft_error(WEFT_MSG_CHECKSUM_MISMATCH, WEFT_AT(.file = ts->path[i]),
+                                "the checksum of the content is %s, and %.*s was written. Copy the "
+                                "file again; if it was changed on purpose, remove " WEFT_TENSORS_SUM
+                                " from its metadata.",
+                                sum, WEFT_TENSORS_SUM_BYTES, (const char *)map->data + at);
     }
     XXH3_freeState(state);
     return status;

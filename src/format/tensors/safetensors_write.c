@@ -1,6 +1,9 @@
+#include "format/tensors/safetensors_write.h"
+
 #include "base/fs.h"
 #include "base/hash.h"
-#include "format/safetensors_sum.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/safetensors_sum.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,12 +25,12 @@ struct weft_tensors_writer {
     json_t *metadata;
     declared *tensor;
     int64_t count, capacity;
-    int64_t shards; /* known when the first data comes */
-    int64_t next;   /* tensor that comes next */
-    int64_t given;  /* bytes of it */
-    int64_t open;   /* shard that `file` writes, -1: none */
+    int64_t shards;  /* known when the first data comes */
+    int64_t next;    /* tensor that comes next */
+    int64_t written; /* bytes of the tensor so far */
+    int64_t open;    /* shard that `file` writes, -1: none */
     weft_file_writer file;
-    XXH3_state_t *sum;    /* of what `file` has */
+    XXH3_state_t *sum;    /* checksum of the bytes in `file` */
     int64_t sum_at;       /* byte of `file` where its checksum goes */
     weft_names committed; /* shard files under their final names */
     bool finished, hasty;
@@ -35,15 +38,14 @@ struct weft_tensors_writer {
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory writing tensors");
+    return weft_no_memory("writing tensors");
 }
 
 weft_status weft_tensors_writer_create(const char *folder, const char *stem,
                                        int64_t max_shard_bytes, weft_tensors_writer **writer)
 {
-    weft_tensors_writer *w = weft_alloc(sizeof *w);
-    if (!w)
-        return no_memory();
+    weft_tensors_writer *w;
+    WEFT_TRY(WEFT_NEW(w, 1, "writing tensors"));
     w->file.fd = -1;
     w->open = -1;
     w->max_shard_bytes = max_shard_bytes;
@@ -80,14 +82,15 @@ weft_status weft_tensors_writer_declare(weft_tensors_writer *w, const char *name
                                         int rank, const int64_t *dim)
 {
     if (w->next || w->open >= 0)
-        return weft_fail(WEFT_E_INTERNAL, "tensor \"%s\" declared after data was written", name);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
+                          "the tensor is declared after data was written");
     if (rank > WEFT_TENSORS_MAX_RANK)
-        return weft_fail(WEFT_E_SHAPE, "tensor \"%s\" has rank %d; at most %d can be stored", name,
-                         rank, WEFT_TENSORS_MAX_RANK);
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.key = name, WEFT_NUMBER(rank)),
+                          "the tensor has %d dimensions; at most %d can be stored", rank,
+                          WEFT_TENSORS_MAX_RANK);
     WEFT_TRY(weft_grow((void **)&w->tensor, w->count, &w->capacity, sizeof *w->tensor));
     declared t = {.name = weft_strdup(name), .dtype = dtype, .rank = rank, .count = 1};
-    if (!t.name)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(t.name, "writing tensors"));
     for (int i = 0; i < rank; i++) {
         t.dim[i] = dim[i];
         t.count *= dim[i];
@@ -116,8 +119,8 @@ static void shard_name(const weft_tensors_writer *w, int64_t shard, weft_buf *na
     if (w->shards == 1)
         weft_buf_printf(name, "%s.safetensors", w->stem);
     else
-        weft_buf_printf(name, "%s-%05lld-of-%05lld.safetensors", w->stem, (long long)shard + 1,
-                        (long long)w->shards);
+        weft_buf_printf(name, "%s-%05" PRId64 "-of-%05" PRId64 ".safetensors", w->stem, shard + 1,
+                        w->shards);
 }
 
 static const char *stored_name(weft_dtype dtype)
@@ -165,10 +168,7 @@ static weft_status begin_shard(weft_tensors_writer *w, int64_t shard)
     json_decref(header);
     weft_buf out = {0};
     weft_status_code status = WEFT_OK;
-    if (!path || !text) {
-        status = no_memory();
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(path && text, "writing tensors"));
     const int64_t len = (int64_t)strlen(text),
                   padded = (len + 7) / 8 * 8; /* data begins 8-byte aligned */
     unsigned char size[8];
@@ -197,7 +197,7 @@ static weft_status write_sum(weft_tensors_writer *w)
     char sum[WEFT_TENSORS_SUM_BYTES + 1];
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits_digest(w->sum));
     if (pwrite(w->file.fd, sum, WEFT_TENSORS_SUM_BYTES, w->sum_at) != WEFT_TENSORS_SUM_BYTES)
-        return weft_fail_errno("cannot write %s", w->file.path);
+        return weft_error_errno(WEFT_AT(.file = w->file.path), "cannot write the checksum");
     return WEFT_OK;
 }
 
@@ -207,8 +207,7 @@ static weft_status end_shard(weft_tensors_writer *w)
     WEFT_TRY(weft_grow((void **)&w->committed.name, w->committed.count, &w->committed.capacity,
                        sizeof(char *)));
     char *path = weft_strdup(w->file.path);
-    if (!path)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(path, "writing tensors"));
     w->committed.name[w->committed.count++] = path;
     w->open = -1;
     return weft_file_commit(&w->file);
@@ -217,13 +216,13 @@ static weft_status end_shard(weft_tensors_writer *w)
 static weft_status write_converted(weft_tensors_writer *w, const declared *t, const float *from)
 {
     enum { CHUNK = 16384 };
-    uint16_t narrow[CHUNK];
+    uint16_t half[CHUNK];
     for (int64_t done = 0; done < t->count; done += CHUNK) {
         const int64_t n = t->count - done < CHUNK ? t->count - done : CHUNK;
         for (int64_t i = 0; i < n; i++)
-            narrow[i] = t->dtype == WEFT_BF16 ? weft_f32_to_bf16(from[done + i])
-                                              : weft_f32_to_f16(from[done + i]);
-        WEFT_TRY(write_bytes(w, narrow, 2 * n));
+            half[i] = t->dtype == WEFT_BF16 ? weft_f32_to_bf16(from[done + i])
+                                            : weft_f32_to_f16(from[done + i]);
+        WEFT_TRY(write_bytes(w, half, 2 * n));
     }
     return WEFT_OK;
 }
@@ -234,7 +233,8 @@ static weft_status next_tensor(weft_tensors_writer *w, const char *name, const d
     if (w->shards == 0)
         assign_shards(w);
     if (w->next >= w->count || strcmp(w->tensor[w->next].name, name) != 0)
-        return weft_fail(WEFT_E_INTERNAL, "data of tensor \"%s\" out of order", name);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
+                          "the data of the tensor is written out of order");
     const declared *t = &w->tensor[w->next];
     if (w->open != t->shard) {
         if (w->open >= 0)
@@ -250,12 +250,13 @@ weft_status weft_tensors_writer_some(weft_tensors_writer *w, const char *name, c
 {
     const declared *t;
     WEFT_TRY(next_tensor(w, name, &t));
-    if (bytes < 0 || w->given + bytes > t->bytes)
-        return weft_fail(WEFT_E_INTERNAL, "data of tensor \"%s\" is longer than its shape", name);
-    w->given += bytes;
-    if (w->given == t->bytes) {
+    if (bytes < 0 || w->written + bytes > t->bytes)
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
+                          "more data is written than the shape of the tensor has");
+    w->written += bytes;
+    if (w->written == t->bytes) {
         w->next++;
-        w->given = 0;
+        w->written = 0;
     }
     return write_bytes(w, data, bytes);
 }
@@ -268,8 +269,9 @@ weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, w
     if (from == t->dtype)
         return weft_tensors_writer_some(w, name, data, t->bytes);
     if (from != WEFT_F32 || (t->dtype != WEFT_BF16 && t->dtype != WEFT_F16))
-        return weft_fail(WEFT_E_UNSUPPORTED, "tensor \"%s\": no conversion from %s to %s", name,
-                         weft_dtype_name(from), weft_dtype_name(t->dtype));
+        return weft_error(WEFT_MSG_DTYPE_UNSUPPORTED, WEFT_AT(.key = name),
+                          "a tensor of %s cannot be written as %s", weft_dtype_name(from),
+                          weft_dtype_name(t->dtype));
     w->next++;
     return write_converted(w, t, data);
 }
@@ -305,7 +307,7 @@ static weft_status remove_stale_index(const weft_tensors_writer *w)
     weft_buf_printf(&path, "%s/%s.safetensors.index.json", w->folder, w->stem);
     weft_status_code status = weft_buf_check(&path);
     if (status == WEFT_OK && unlink(path.data) != 0 && errno != ENOENT)
-        status = weft_fail_errno("%s", path.data);
+        status = weft_error_errno(WEFT_AT(.file = path.data), "cannot remove the file");
     weft_buf_free(&path);
     return status;
 }
@@ -315,8 +317,8 @@ weft_status weft_tensors_writer_finish(weft_tensors_writer *w)
     if (w->shards == 0)
         assign_shards(w);
     if (w->next != w->count)
-        return weft_fail(WEFT_E_INTERNAL, "data of %lld tensors is missing",
-                         (long long)(w->count - w->next));
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "the data of %" PRId64 " tensors was not written", w->count - w->next);
     if (w->open < 0 && w->count == 0)
         WEFT_TRY(begin_shard(w, 0)); /* a file without tensors is legal */
     WEFT_TRY(end_shard(w));

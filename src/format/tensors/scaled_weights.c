@@ -1,25 +1,28 @@
-/* fp8 and int8 with factors, in the forms that are about:
+/* fp8 and int8 weights with scale factors, in the forms that public files have:
  *
  *   X.weight alone                                   no factor
- *   X.weight, X.scale_weight, "scaled_fp8"           ComfyUI's older form: a marker whose type is
- *                                                    that of the weights; X.scale_input is not used
+ *   X.weight, X.scale_weight, "scaled_fp8"           ComfyUI's older form: a marker with the type
+ * of
+ *                                                    the weights; X.scale_input is not used
  *   X.weight, X.weight_scale, X.comfy_quant          its newer form: JSON in the header
- *      or "_quantization_metadata" in the header     ("_quantization_metadata") or beside X
+ *      or "_quantization_metadata" in the header     ("_quantization_metadata") or next to X
  *   X.weight, X.scale_weight of [out, 1], [out, n, 1]
  *
  * Everywhere w = q * factor. */
+#include "format/tensors/scaled_weights.h"
+
 #include "base/config.h"
-#include "format/tensors_inside.h"
+#include "format/tensors/tensors_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { TILE = 128 }; /* of factors in two dims */
+enum { TILE = 128 }; /* tile edge of factors in two dims */
 
 static const char *const helpers[] = {".scale_weight", ".weight_scale", ".scale_input",
                                       ".input_scale", ".comfy_quant"};
 
-/* Whose helper it is: the length of X; 0: nobody's. */
+/* The length of X if `name` is an auxiliary tensor of X; else 0. */
 static size_t helped(const char *name)
 {
     const size_t length = strlen(name);
@@ -37,8 +40,8 @@ static bool is_marker(const char *name)
     return !strcmp(end ? end + 1 : name, "scaled_fp8");
 }
 
-static const weft_stored_tensor *beside(const weft_tensors *ts, const char *x, size_t length,
-                                        const char *suffix)
+static const weft_stored_tensor *find_sibling(const weft_tensors *ts, const char *x, size_t length,
+                                              const char *suffix)
 {
     char name[600];
     if (snprintf(name, sizeof name, "%.*s%s", (int)length, x, suffix) >= (int)sizeof name)
@@ -46,7 +49,7 @@ static const weft_stored_tensor *beside(const weft_tensors *ts, const char *x, s
     return weft_tensors_find(ts, name);
 }
 
-/* The shape of the factors tells what each is for. */
+/* Derives from the shape of the factors which elements each one scales. */
 static weft_status shape_of(const weft_stored_tensor *t, const weft_stored_tensor *from,
                             weft_scaling *s)
 {
@@ -63,19 +66,18 @@ static weft_status shape_of(const weft_stored_tensor *t, const weft_stored_tenso
              from->dim[1] == (columns + TILE - 1) / TILE)
         *s = (weft_scaling){NULL, from->dim[0], from->dim[1], TILE, TILE};
     else
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: the factors \"%s\" are not one, nor one a row, a stretch or a tile "
-                         "of %d x %d of \"%s\"",
-                         t->file, from->name, TILE, TILE, t->name);
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = t->file, .key = from->name),
+                          "the scales of \"%s\" must be one value, or one per row, per block of a "
+                          "row or per tile of %d x %d",
+                          t->name, TILE, TILE);
     return WEFT_OK;
 }
 
 static weft_status attach(weft_tensors *ts, weft_stored_tensor *t, const weft_stored_tensor *from)
 {
     weft_scaling *s = weft_arena_alloc(ts->arena, sizeof *s);
-    float *factor = weft_arena_alloc(ts->arena, from->count * (int64_t)sizeof *factor);
-    if (!s || !factor)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    float *factor = weft_arena_calloc(ts->arena, from->count, sizeof *factor);
+    WEFT_TRY(WEFT_ALLOCATED(s && factor, "%s", t->file));
     WEFT_TRY(shape_of(t, from, s));
     weft_tensor_to_f32(from, factor);
     s->factor = factor;
@@ -83,7 +85,7 @@ static weft_status attach(weft_tensors *ts, weft_stored_tensor *t, const weft_st
     return WEFT_OK;
 }
 
-/* X may be kept in a form that takes more than a factor. */
+/* Rejects a form of X that needs more than a factor. */
 static weft_status check_form(const weft_stored_tensor *t, const json_t *layer)
 {
     static const char *const known[] = {"float8_e4m3fn", "float8_e5m2", "int8_tensorwise",
@@ -92,16 +94,17 @@ static weft_status check_form(const weft_stored_tensor *t, const json_t *layer)
     for (int i = 0; form && i < WEFT_COUNT(known); i++)
         if (!strcmp(form, known[i]))
             return WEFT_OK;
-    return form ? weft_fail(WEFT_E_UNSUPPORTED,
-                            "%s: \"%s\" is packed as %s; read are float8_e4m3fn, float8_e5m2, "
-                            "int8_tensorwise and int8_blockwise",
-                            t->file, t->name, form)
+    return form ? weft_error(WEFT_MSG_DTYPE_UNSUPPORTED,
+                             WEFT_AT(.file = t->file, .key = t->name, .value = form),
+                             "the tensor is quantized as %s; weft reads float8_e4m3fn, "
+                             "float8_e5m2, int8_tensorwise and int8_blockwise",
+                             form)
                 : WEFT_OK;
 }
 
 static weft_status check_forms(const weft_tensors *ts, const weft_stored_tensor *t, size_t length)
 {
-    const weft_stored_tensor *own = beside(ts, t->name, length, ".comfy_quant");
+    const weft_stored_tensor *own = find_sibling(ts, t->name, length, ".comfy_quant");
     const char *header = weft_tensors_metadata(ts, "_quantization_metadata");
     json_t *json = NULL;
     if (own && !own->packing && own->dtype == WEFT_U8)
@@ -125,13 +128,12 @@ static bool is_byte(const weft_stored_tensor *t)
 
 static weft_status drop_helpers(weft_tensors *ts)
 {
-    bool *helper = weft_alloc(ts->count + 1);
-    if (!helper)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    bool *helper;
+    WEFT_TRY(WEFT_NEW(helper, ts->count + 1, "scaled weights"));
     for (int64_t i = 0; i < ts->count; i++) {
         const char *name = ts->tensor[i].name;
         const size_t stem = helped(name);
-        helper[i] = is_marker(name) || (stem && beside(ts, name, stem, ".weight"));
+        helper[i] = is_marker(name) || (stem && find_sibling(ts, name, stem, ".weight"));
     }
     int64_t kept = 0;
     for (int64_t i = 0; i < ts->count; i++)
@@ -156,8 +158,8 @@ weft_status weft_scaled_attach(weft_tensors *ts)
         if (!is_byte(t) || length < sizeof end || strcmp(t->name + stem, end))
             continue;
         WEFT_TRY(check_forms(ts, t, stem));
-        const weft_stored_tensor *from = beside(ts, t->name, stem, ".scale_weight");
-        from = from ? from : beside(ts, t->name, stem, ".weight_scale");
+        const weft_stored_tensor *from = find_sibling(ts, t->name, stem, ".scale_weight");
+        from = from ? from : find_sibling(ts, t->name, stem, ".weight_scale");
         if (from)
             WEFT_TRY(attach(ts, t, from));
     }

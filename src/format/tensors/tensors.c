@@ -1,7 +1,13 @@
+#include "format/tensors/tensors.h"
+
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/listing.h"
-#include "format/tensors_inside.h"
+#include "format/tensors/gguf.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/scaled_weights.h"
+#include "format/tensors/tensors_internal.h"
+#include "format/tensors/torch_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,17 +25,16 @@ weft_status weft_stored_size(weft_stored_tensor *t)
     for (int i = 0; i < t->rank; i++) {
         const int64_t n = t->dim[i];
         if (n < 0 || (n > 0 && t->count > INT64_MAX / bytes / n))
-            return weft_fail(
-                WEFT_E_FORMAT,
-                "%s: tensor \"%s\": size %d of its shape is negative, too large or no integer",
-                t->file, t->name, i);
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED,
+                              WEFT_AT(.file = t->file, .key = t->name, WEFT_NUMBER(n)),
+                              "size %d of the shape is negative, too large or not an integer", i);
         t->count *= n;
     }
     if (t->count % elements)
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: tensor \"%s\": %lld elements are no whole number of blocks of %s (%d)", t->file,
-            t->name, (long long)t->count, p->name, p->elements);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
+                          WEFT_AT(.file = t->file, .key = t->name, WEFT_NUMBER(t->count)),
+                          "%" PRId64 " elements are not a whole number of %s blocks of %d",
+                          t->count, p->name, p->elements);
     t->bytes = t->count / elements * bytes;
     return WEFT_OK;
 }
@@ -59,27 +64,26 @@ static weft_status sort(weft_tensors *ts, const char *path)
         qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
     for (int64_t i = 1; i < ts->count; i++)
         if (!strcmp(ts->tensor[i].name, ts->tensor[i - 1].name))
-            return weft_fail(WEFT_E_FORMAT,
-                             ts->file_count > 1 ? "%s: tensor \"%s\" is in two files"
-                                                : "%s: tensor \"%s\" is there twice",
-                             path, ts->tensor[i].name);
+            return weft_error(ts->file_count > 1 ? WEFT_MSG_WEIGHTS_SPLIT : WEFT_MSG_FORMAT_DAMAGED,
+                              WEFT_AT(.file = path, .key = ts->tensor[i].name),
+                              ts->file_count > 1 ? "the tensor is in two files"
+                                                 : "the tensor is in the file twice");
     return WEFT_OK;
 }
 
 static weft_status add_file(weft_tensors *ts, const char *path)
 {
-    const char *kept = weft_arena_strdup(ts->arena, path);
-    if (!kept)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    const char *owned = weft_arena_strdup(ts->arena, path);
+    WEFT_TRY(WEFT_ALLOCATED(owned, "%s", path));
     WEFT_TRY(weft_grow((void **)&ts->map, ts->file_count, &ts->file_capacity, sizeof *ts->map));
     WEFT_TRY(weft_grow((void **)&ts->path, ts->file_count, &ts->path_capacity, sizeof *ts->path));
-    ts->path[ts->file_count] = kept;
+    ts->path[ts->file_count] = owned;
     WEFT_TRY(weft_map_open(path, &ts->map[ts->file_count]));
     ts->file_count++;
     const weft_map *map = &ts->map[ts->file_count - 1];
-    return weft_gguf_is(map)     ? weft_gguf_read(ts, kept, map)
-           : weft_pickle_is(map) ? weft_pickle_read(ts, kept, map)
-                                 : weft_safetensors_read(ts, kept, map);
+    return weft_gguf_is(map)     ? weft_gguf_read(ts, owned, map)
+           : weft_pickle_is(map) ? weft_pickle_read(ts, owned, map)
+                                 : weft_safetensors_read(ts, owned, map);
 }
 
 /* All files of the index that are not in its folder, in one error. */
@@ -99,21 +103,23 @@ static weft_status check_shards(const char *path, const char *folder, const json
         if (known)
             continue;
         WEFT_GO(weft_grow((void **)&seen.name, seen.count, &seen.capacity, sizeof *seen.name));
-        seen.name[seen.count] = weft_strdup(file);
+        char *copy = weft_strdup(file);
         char *full = *folder ? weft_path_join(folder, file) : weft_strdup(file);
-        if (!full || !seen.name[seen.count++])
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        if (copy)
+            seen.name[seen.count++] = copy;
+        if (!copy || !full)
+            status = weft_no_memory("the tensors of a file");
         else if (!weft_path_exists(full))
             weft_listing_add(&missing, file);
         weft_free(full);
         WEFT_GO(status);
     }
     if (missing.count)
-        status = weft_fail(WEFT_E_NOT_FOUND,
-                           "%s: %lld of the %lld files that this index names are missing: %s. "
-                           "Download them into the same folder.",
-                           path, (long long)missing.count, (long long)seen.count,
-                           weft_listing_text(&missing));
+        status = weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                            "%" PRId64 " of the %" PRId64
+                            " files that this index names are missing: %s. "
+                            "Download them into the same folder.",
+                            missing.count, seen.count, weft_listing_text(&missing));
 out:
     weft_names_free(&seen);
     weft_listing_free(&missing);
@@ -132,8 +138,10 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     folder = weft_strdup(path);
     const json_t *weight_map = json_object_get(json, "weight_map");
     if (!folder || !json_is_object(weight_map)) {
-        status = folder ? weft_fail(WEFT_E_FORMAT, "%s: no \"weight_map\"", path)
-                        : weft_fail(WEFT_E_MEMORY, "out of memory");
+        status = folder ? weft_error(WEFT_MSG_JSON_MISSING_KEY,
+                                     WEFT_AT(.file = path, .key = "weight_map"),
+                                     "the index must have this object, which maps tensors to files")
+                        : weft_no_memory("the tensors of a file");
         goto out;
     }
     char *slash = strrchr(folder, '/');
@@ -145,12 +153,12 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     json_object_foreach((json_t *)(uintptr_t)weight_map, name, value)
     {
         const char *file = json_string_value(value);
-        if (!file || strchr(file, '/') || files.count >= MAX_FILES) {
-            status = weft_fail(WEFT_E_FORMAT,
-                               "%s: \"weight_map\" of \"%s\" is not the name of a file beside it",
-                               path, name);
-            goto out;
-        }
+        if (!file || strchr(file, '/') || files.count >= MAX_FILES)
+            WEFT_GO(weft_error(WEFT_MSG_WEIGHTS_SPLIT,
+                               WEFT_AT(.file = path, .key = name, .value = file),
+                               "\"weight_map\" must map the tensor to the name of a file in the "
+                               "same folder (at most %d files)",
+                               MAX_FILES));
         bool known = false;
         for (int64_t i = 0; i < files.count && !known; i++)
             known = !strcmp(files.name[i], file);
@@ -158,28 +166,26 @@ static weft_status add_index(weft_tensors *ts, const char *path)
             continue;
         WEFT_GO(weft_grow((void **)&files.name, files.count, &files.capacity, sizeof *files.name));
         files.name[files.count] = weft_strdup(file);
-        if (!files.name[files.count++]) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
-            goto out;
-        }
+        WEFT_GO(WEFT_ALLOCATED(files.name[files.count++], "the tensors of a file"));
         full = slash ? weft_path_join(folder, file) : weft_strdup(file);
-        if (!full) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
-            goto out;
-        }
+        WEFT_GO(WEFT_ALLOCATED(full, "the tensors of a file"));
         WEFT_GO(add_file(ts, full));
         weft_free(full);
         full = NULL;
     }
     for (int64_t i = 0; i < ts->count; i++)
-        if (!json_object_get(weight_map, ts->tensor[i].name)) {
-            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" of %s is not in the index", path,
-                               ts->tensor[i].name, ts->tensor[i].file);
-            goto out;
-        }
+        if (!json_object_get(weight_map, ts->tensor[i].name))
+            WEFT_GO(weft_error(WEFT_MSG_WEIGHTS_SPLIT,
+                               WEFT_AT(.file = path, .key = ts->tensor[i].name),
+                               "the tensor is in %s and not in this index. Download the files and "
+                               "their index again.",
+                               ts->tensor[i].file));
     if ((int64_t)json_object_size(weight_map) != ts->count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: the index names %zu tensors, its files hold %lld",
-                           path, json_object_size(weight_map), (long long)ts->count);
+        status =
+            weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
+                       "the index names %zu tensors, and its files have %" PRId64 ". Download the "
+                       "files and their index again.",
+                       json_object_size(weight_map), ts->count);
 out:
     weft_free(full);
     weft_free(folder);
@@ -194,25 +200,24 @@ static weft_status no_tensors(const char *path)
     const bool dcp = marker && weft_path_exists(marker);
     weft_free(marker);
     if (dcp)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: a distributed checkpoint of torch (.metadata, *.distcp), which weft "
-                         "does not read; `python -m torch.distributed.checkpoint.format_utils "
-                         "dcp_to_torch %s model.pt` makes one file of it",
-                         path, path);
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path),
+                          "weft does not read distributed checkpoints of torch (.metadata, "
+                          "*.distcp). `python -m torch.distributed.checkpoint.format_utils "
+                          "dcp_to_torch %s model.pt` converts it to one file.",
+                          path);
     static const char *const inside[] = {"adapter", "transformer", "model"};
     char hint[600] = "";
     for (int i = 0; i < WEFT_COUNT(inside) && !*hint; i++) {
         char *folder = weft_path_join(path, inside[i]);
         if (folder && weft_path_is_dir(folder))
-            snprintf(hint, sizeof hint, "; is it %.500s that is meant?", folder);
+            snprintf(hint, sizeof hint, ", or give %.500s", folder);
         weft_free(folder);
     }
-    return weft_fail(
-        WEFT_E_NOT_FOUND,
-        "%s: no diffusion_pytorch_model.safetensors, model.safetensors or "
-        "adapter_model.safetensors in this folder, nor the same of torch (.bin), nor a "
-        "file .gguf%s. Download the weights into this folder.",
-        path, hint);
+    return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                      "the folder has no diffusion_pytorch_model.safetensors, model.safetensors or "
+                      "adapter_model.safetensors, no such file of torch (.bin), and no .gguf file. "
+                      "Download the weights into it%s.",
+                      hint);
 }
 
 /* A shard of weights, "model-00001-of-00003.safetensors": its index is missing. */
@@ -222,10 +227,10 @@ static weft_status refuse_shard(const char *path, const char *name)
     const char *dash = strstr(name, "-00");
     if (!dash || sscanf(dash, "-%*5d-of-%*5d.safetensors%n", &digits) < 0 || !digits)
         return WEFT_OK;
-    return weft_fail(WEFT_E_NOT_FOUND,
-                     "%s: the folder has shards of weights (%s) without their index. Download "
-                     "%.*s.safetensors.index.json into it.",
-                     path, name, (int)(dash - name), name);
+    return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+                      "the folder has shards of weights (%s) without their index. Download "
+                      "%.*s.safetensors.index.json into it.",
+                      name, (int)(dash - name), name);
 }
 
 /* The one file of the folder that ends so: GGUF files have names of their own. */
@@ -240,13 +245,15 @@ static weft_status add_gguf(weft_tensors *ts, const char *path)
         if (status != WEFT_OK || strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
             continue;
         if (found)
-            status = weft_fail(WEFT_E_FORMAT, "%s: both %s and %s are there; leave one", path,
-                               found, names.name[i]);
+            status = weft_error(WEFT_MSG_WEIGHTS_SPLIT, WEFT_AT(.file = path),
+                                "the folder has two files of weights, %s and %s. Give one file, or "
+                                "remove the other.",
+                                found, names.name[i]);
         found = names.name[i];
     }
     if (status == WEFT_OK && found) {
         char *file = weft_path_join(path, found);
-        status = file ? add_file(ts, file) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        status = file ? add_file(ts, file) : weft_no_memory("%s", path);
         weft_free(file);
     } else if (status == WEFT_OK) {
         status = no_tensors(path);
@@ -270,8 +277,7 @@ static weft_status add_folder(weft_tensors *ts, const char *path)
         if (file)
             weft_buf_printf(&full, "%s%s", file, i % 2 ? "" : ".index.json");
         weft_free(file);
-        if (!full.data)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        WEFT_TRY(WEFT_ALLOCATED(full.data, "%s", path));
         const bool there = weft_path_exists(full.data);
         weft_status_code status = WEFT_OK;
         if (there)
@@ -292,20 +298,19 @@ weft_status weft_tensors_open(const char *path, weft_tensors **tensors)
         ts->opened = weft_arena_strdup(ts->arena, path);
     if (!ts || !ts->arena || !ts->opened) {
         weft_tensors_close(ts);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        return weft_no_memory("%s", path);
     }
     const size_t len = strlen(path);
     weft_status_code status;
     if (weft_path_is_dir(path))
-        status = add_folder(ts, path);
+        WEFT_GO(add_folder(ts, path));
     else if (len > 5 && !strcmp(path + len - 5, ".json"))
-        status = add_index(ts, path);
+        WEFT_GO(add_index(ts, path));
     else
-        status = add_file(ts, path);
-    if (status == WEFT_OK)
-        status = sort(ts, path);
-    if (status == WEFT_OK)
-        status = weft_scaled_attach(ts);
+        WEFT_GO(add_file(ts, path));
+    WEFT_GO(sort(ts, path));
+    WEFT_GO(weft_scaled_attach(ts));
+out:
     if (status != WEFT_OK) {
         weft_tensors_close(ts);
         return status;
@@ -328,7 +333,7 @@ void weft_tensors_close(weft_tensors *ts)
     weft_free(ts);
 }
 
-/* ---- what is there -------------------------------------------------------------------------- */
+/* ---- contents ------------------------------------------------------------------------------- */
 
 int64_t weft_tensors_count(const weft_tensors *ts)
 {
@@ -378,16 +383,15 @@ weft_status weft_tensors_view(weft_tensors *to, const weft_stored_tensor *tensor
     weft_stored_tensor t = *tensor;
     const int64_t each = t.rank > 0 && t.dim[0] > 0 ? t.count / t.dim[0] : 1;
     t.name = weft_arena_strdup(to->arena, name);
-    if (!t.name)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t.file);
+    WEFT_TRY(WEFT_ALLOCATED(t.name, "%s", t.file));
     if (t.rank > 0 && (row != 0 || rows != t.dim[0])) {
         if (t.swapped || row < 0 || rows < 0 || row + rows > t.dim[0])
-            return weft_fail(WEFT_E_INTERNAL, "%s: no rows %lld to %lld of \"%s\"", t.file,
-                             (long long)row, (long long)(row + rows), tensor->name);
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = t.file, .key = tensor->name),
+                              "the tensor has no rows %" PRId64 " to %" PRId64, row, row + rows);
         t.dim[0] = rows;
         t.first += row;
         t.count = rows * each;
-        t.bytes = 0; /* of a part of packed data nobody asks it */
+        t.bytes = 0; /* not used for a part of packed data */
         if (!t.packing && !t.scaling) {
             t.data = (const char *)t.data + t.first * each * weft_dtype_bytes(t.dtype);
             t.first = 0;
@@ -404,8 +408,8 @@ weft_status weft_tensors_part(weft_tensors *to, int64_t row, int64_t second, int
     const int64_t each = t->rank > 0 && t->dim[0] > 0 ? t->count / t->dim[0] : 1;
     if (t->rank < 1 || t->first || t->swapped || row < 0 || second < row + half ||
         second + half > t->dim[0])
-        return weft_fail(WEFT_E_INTERNAL, "%s: no two times %lld rows of \"%s\"", t->file,
-                         (long long)half, t->name);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = t->file, .key = t->name),
+                          "the tensor cannot be read as two parts of %" PRId64 " rows", half);
     t->first = row;
     t->between = second - row - half;
     t->dim[0] = 2 * half;
@@ -449,7 +453,7 @@ static void widen(weft_dtype dtype, const unsigned char *p, int64_t count, float
     }
 }
 
-/* Elements from `first` on of what is stored, where no halves change places. */
+/* Reads stored elements from `first` on, without swapped halves. */
 static void read_straight(const weft_stored_tensor *t, int64_t first, int64_t count, float *to)
 {
     if (t->packing)

@@ -1,6 +1,8 @@
 /* Stored tensors whose elements are NaN or infinite: damaged files and diverged training runs. */
+#include "format/tensors/tensors_finite.h"
+
 #include "base/convert.h"
-#include "format/tensors.h"
+#include "format/tensors/tensors.h"
 
 #include <math.h>
 
@@ -12,10 +14,11 @@ weft_status weft_stored_check_data(const weft_stored_tensor *t, int64_t first, c
         return WEFT_OK;
     float value;
     weft_convert(&value, WEFT_F32, (const char *)data + at * weft_dtype_bytes(dtype), dtype, 1);
-    return weft_fail(WEFT_E_FORMAT,
-                     "%s: element %lld of tensor \"%s\" is %s. The file is damaged or comes from a "
-                     "training run that diverged; download it again or use an earlier checkpoint.",
-                     t->file, (long long)(first + at), t->name, isnan(value) ? "NaN" : "infinite");
+    return weft_error(
+        WEFT_MSG_TENSOR_NOT_FINITE, WEFT_AT(.file = t->file, .key = t->name, WEFT_NUMBER(value)),
+        "element %" PRId64 " is %s. The file is damaged or comes from a training run that "
+        "diverged; download it again or use an earlier checkpoint.",
+        first + at, isnan(value) ? "NaN" : "infinite");
 }
 
 weft_status weft_stored_check_finite(const weft_stored_tensor *t)
@@ -25,9 +28,8 @@ weft_status weft_stored_check_finite(const weft_stored_tensor *t)
         return WEFT_OK;
     if (weft_stored_is_plain(t))
         return weft_stored_check_data(t, 0, t->data, t->dtype, t->count);
-    float *chunk = weft_alloc(CHUNK * (int64_t)sizeof *chunk);
-    weft_status_code status =
-        chunk ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    float *chunk = weft_calloc(CHUNK, sizeof *chunk);
+    weft_status_code status = WEFT_ALLOCATED(chunk, "%s", t->file);
     for (int64_t at = 0; at < t->count && status == WEFT_OK; at += CHUNK) {
         const int64_t here = t->count - at < CHUNK ? t->count - at : CHUNK;
         weft_stored_read(t, at, here, chunk);

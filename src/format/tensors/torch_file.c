@@ -4,11 +4,13 @@
  *   older:  pickle of a magic number | pickle of 1001 | pickle of sizes | pickle of the object
  *           | pickle of a list of storage keys | for each: i64 elements, elements
  *
- * The object is a dict of names and tensors, or one that holds such a dict under "state_dict" or
- * another usual name, or as its only one; what else it holds is passed over. */
+ * The object is a dict of names and tensors, or a dict that contains such a dict under "state_dict"
+ * or another usual name, or as its only dict. Other content is ignored. */
+#include "format/tensors/torch_file.h"
+
 #include "base/config.h"
-#include "format/pickle.h"
-#include "format/tensors_inside.h"
+#include "format/tensors/pickle.h"
+#include "format/tensors/tensors_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +56,7 @@ static const piece *find(const pieces *all, const char *key)
     return NULL;
 }
 
-static weft_status keep(pieces *all, const piece *p)
+static weft_status add_piece(pieces *all, const piece *p)
 {
     WEFT_TRY(weft_grow((void **)&all->at, all->count, &all->capacity, sizeof *all->at));
     all->at[all->count++] = *p;
@@ -66,8 +68,10 @@ static weft_status keep(pieces *all, const piece *p)
 static weft_status read_dims(const weft_pickled *v, weft_stored_tensor *t)
 {
     if (v->size->count > WEFT_TENSORS_MAX_RANK || v->stride->count != v->size->count)
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" has %lld dims and %lld strides", t->file,
-                         t->name, (long long)v->size->count, (long long)v->stride->count);
+        return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = t->file, .key = t->name),
+                          "the tensor has %" PRId64 " sizes and %" PRId64
+                          " strides; both must be the same and at most %d",
+                          v->size->count, v->stride->count, WEFT_TENSORS_MAX_RANK);
     t->rank = (int)v->size->count;
     for (int i = 0; i < t->rank; i++)
         t->dim[i] = v->size->item[i]->kind == WEFT_PICKLED_NUMBER ? v->size->item[i]->number : -1;
@@ -75,11 +79,9 @@ static weft_status read_dims(const weft_pickled *v, weft_stored_tensor *t)
     int64_t dense = 1;
     for (int i = t->rank - 1; i >= 0; i--) {
         if (t->dim[i] > 1 && v->stride->item[i]->number != dense)
-            return weft_fail(
-                WEFT_E_UNSUPPORTED,
-                "%s: tensor \"%s\" does not lie in C order (it was transposed or cut); "
-                "save it as x.contiguous()",
-                t->file, t->name);
+            return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = t->file, .key = t->name),
+                              "the tensor is not in C order (it was transposed or sliced). Save it "
+                              "as x.contiguous().");
         dense *= t->dim[i];
     }
     return WEFT_OK;
@@ -94,11 +96,11 @@ static weft_status add_tensor(weft_tensors *ts, const char *path, const char *na
     const int64_t each = t.packing ? t.packing->bytes : weft_dtype_bytes(t.dtype);
     if (!own || v->number < 0 || v->number > own->bytes / each ||
         t.bytes > own->bytes - v->number * each)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: tensor \"%s\" needs %lld bytes of storage \"%s\", which has %lld "
-                         "(truncated download?)",
-                         path, name, (long long)t.bytes, v->storage->text,
-                         (long long)(own ? own->bytes : 0));
+        return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path, .key = name),
+                          "the tensor needs %" PRId64 " bytes of storage \"%s\", which has %" PRId64
+                          ". Download "
+                          "the file again.",
+                          t.bytes, v->storage->text, own ? own->bytes : 0);
     t.data = own->data + v->number * each;
     return weft_tensors_append(ts, &t);
 }
@@ -143,7 +145,9 @@ static weft_status add_object(weft_tensors *ts, const char *path, const weft_pic
         root = inner;
     }
     if (root->kind != WEFT_PICKLED_DICT || !has_tensors(root))
-        return weft_fail(WEFT_E_FORMAT, "%s: holds no dict of tensors (a state_dict)", path);
+        return weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+                          "the file has no dict of tensors (a state_dict). Save it with "
+                          "torch.save(model.state_dict(), ...).");
     for (int64_t i = 0; i + 1 < root->count; i += 2)
         if (root->item[i]->kind == WEFT_PICKLED_TEXT &&
             root->item[i + 1]->kind == WEFT_PICKLED_TENSOR)
@@ -154,8 +158,8 @@ static weft_status add_object(weft_tensors *ts, const char *path, const weft_pic
 /* ---- the zip -------------------------------------------------------------------------------- */
 
 /*  end of central directory, 22 bytes and a comment:  "PK\5\6" ... u16 entries at 10, u32 bytes at
- *     12, u32 begin at 16;  ahead of it, where these are all ones, 20 bytes "PK\6\7" with the place
- *     of the wide form ("PK\6\6": u64 entries at 32, begin at 48)
+ *     12, u32 begin at 16;  if these are all ones, 20 bytes before, "PK\6\7" with the offset of the
+ *     64-bit form ("PK\6\6": u64 entries at 32, begin at 48)
  *  an entry, 46 bytes and name, extra, comment:       "PK\1\2" ... u16 method at 10, u32 packed at
  *     20, u32 bytes at 24, u16 name, extra, comment at 28, 30, 32, u32 begin at 42
  *  before the data, 30 bytes and name, extra:         "PK\3\4" ... u16 name, extra at 26, 28 */
@@ -165,7 +169,9 @@ typedef struct directory {
 
 static weft_status no_zip(const char *path)
 {
-    return weft_fail(WEFT_E_FORMAT, "%s: a zip without its directory (truncated download?)", path);
+    return weft_error(
+        WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path),
+        "the directory of this zip file is missing or damaged. Download the file again.");
 }
 
 static weft_status find_directory(const char *path, const weft_map *map, directory *d)
@@ -189,7 +195,7 @@ static weft_status find_directory(const char *path, const weft_map *map, directo
     return d->begin >= 0 && d->begin <= map->bytes && d->entries >= 0 ? WEFT_OK : no_zip(path);
 }
 
-/* 64-bit fields of an entry whose short ones are all ones stand in its extra field of kind 1. */
+/* Replaces 32-bit fields that are all ones by the 64-bit fields of the entry's extra field 1. */
 static void widen(const unsigned char *entry, uint64_t *bytes, uint64_t *packed, uint64_t *begin)
 {
     const unsigned char *at = entry + 46 + number_at(entry + 28, 2),
@@ -218,12 +224,11 @@ static weft_status read_entry(const char *path, const weft_map *map, const unsig
     const int64_t length = (int64_t)number_at(entry + 28, 2);
     widen(entry, &bytes, &packed, &begin);
     out->key = weft_arena_printf(arena, "%.*s", (int)length, (const char *)entry + 46);
-    if (!out->key)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(WEFT_ALLOCATED(out->key, "%s", path));
     if (number_at(entry + 10, 2) != 0 || packed != bytes)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: \"%s\" in this zip is compressed, which torch.save does not do", path,
-                         out->key);
+        return weft_error(
+            WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path, .key = out->key),
+            "this member of the zip file is compressed; torch.save writes it uncompressed");
     const uint64_t size = (uint64_t)map->bytes;
     if (begin > size - 30 || memcmp(map->data + begin, "PK\3\4", 4))
         return no_zip(path);
@@ -258,16 +263,16 @@ static weft_status read_zip(weft_tensors *ts, const char *path, const weft_map *
         if (!strcmp(last, "data.pkl"))
             pickle = p;
         if (!strcmp(last, "byteorder") && p.bytes == 3 && !memcmp(p.data, "big", 3))
-            return weft_fail(WEFT_E_UNSUPPORTED,
-                             "%s: written on a big-endian machine, which weft does not read; save "
-                             "it as safetensors",
-                             path);
+            return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = path),
+                              "the file was written on a big-endian machine, which weft does not "
+                              "read. Save it as safetensors.");
         p.key = last;
-        WEFT_TRY(keep(all, &p));
+        WEFT_TRY(add_piece(all, &p));
         at += length;
     }
     if (!pickle.data)
-        return weft_fail(WEFT_E_FORMAT, "%s: a zip without data.pkl: not of torch.save", path);
+        return weft_error(WEFT_MSG_FORMAT_UNKNOWN, WEFT_AT(.file = path),
+                          "the zip file has no data.pkl, so torch.save did not write it");
     return weft_pickle_parse(path, &pickle.data, pickle.data + pickle.bytes, ts->arena, NULL, root);
 }
 
@@ -290,23 +295,27 @@ static weft_status read_older(weft_tensors *ts, const char *path, const weft_map
         WEFT_TRY(weft_pickle_parse(path, &at, end, ts->arena, &storages, &v[i]));
     *root = v[3];
     if (v[4]->kind != WEFT_PICKLED_LIST)
-        return weft_fail(WEFT_E_FORMAT, "%s: no list of storages behind its pickle", path);
+        return weft_error(
+            WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
+            "the list of storages after the pickle is missing. Download the file again.");
     for (int64_t i = 0; i < v[4]->count; i++) {
         const weft_pickled *key = v[4]->item[i];
         const weft_pickled *s =
             key->kind == WEFT_PICKLED_TEXT ? storage_of(&storages, key->text) : NULL;
         if (!s || end - at < 8)
-            return weft_fail(WEFT_E_FORMAT, "%s: storage %lld of %lld is not there", path,
-                             (long long)i, (long long)v[4]->count);
+            return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = path),
+                              "storage %" PRId64 " of %" PRId64
+                              " is missing. Download the file again.",
+                              i, v[4]->count);
         const uint64_t count = number_at(at, 8);
         const int64_t each = !s->typed    ? 1
                              : s->packing ? s->packing->bytes
                                           : weft_dtype_bytes(s->dtype);
         at += 8;
         if (count > (uint64_t)(end - at) / (uint64_t)each)
-            return weft_fail(WEFT_E_FORMAT, "%s: ends within storage \"%s\" (truncated download?)",
-                             path, s->text);
-        WEFT_TRY(keep(all, &(piece){s->text, at, (int64_t)count * each}));
+            return weft_error(WEFT_MSG_FILE_TRUNCATED, WEFT_AT(.file = path, .key = s->text),
+                              "the file ends within this storage. Download the file again.");
+        WEFT_TRY(add_piece(all, &(piece){s->text, at, (int64_t)count * each}));
         at += (int64_t)count * each;
     }
     return WEFT_OK;

@@ -1,4 +1,4 @@
-#include "generate/clip_picture.h"
+#include "generate/conditioning/clip_preprocess.h"
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* One side of a picture may be so many times the other. */
+/* Maximum ratio of an image's sides. */
 enum { MOST_ASPECT = 32 };
 
 static weft_status read_three(const json_t *json, const char *key, const char *where, double at[3])
@@ -15,14 +15,14 @@ static weft_status read_three(const json_t *json, const char *key, const char *w
     const json_t *list = json_object_get(json, key);
     for (size_t i = 0; list && i < 3; i++) {
         if (!json_is_number(json_array_get(list, i)))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not a list of three numbers", where,
-                             key);
+            return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where, .key = key),
+                              "a list of three numbers is expected");
         at[i] = json_number_value(json_array_get(list, i));
     }
     return WEFT_OK;
 }
 
-/* "size": 224, or {"shortest_edge": 224}, or {"height": ...}. */
+/* Reads "size": 224, or {"shortest_edge": 224}, or {"height": ...}. */
 static int64_t side_of(const json_t *size, int64_t otherwise)
 {
     if (json_is_integer(size))
@@ -39,8 +39,7 @@ weft_status weft_clip_processor_read(const char *folder, int64_t side, weft_clip
                                .mean = {0.48145466, 0.4578275, 0.40821073},
                                .deviation = {0.26862954, 0.26130258, 0.27577711}};
     char *path = weft_path_join(folder, "image_processor/preprocessor_config.json");
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
     json_t *json = NULL;
     weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &json) : WEFT_OK;
     if (status == WEFT_OK && json) {
@@ -50,32 +49,35 @@ weft_status weft_clip_processor_read(const char *folder, int64_t side, weft_clip
         if (status == WEFT_OK)
             status = read_three(json, "image_std", path, p->deviation);
         if (status == WEFT_OK && (p->crop != side || p->side < side || p->side > 1 << 14))
-            status = weft_fail(WEFT_E_FORMAT,
-                               "%s: pictures of %lld pixels cut from %lld; the image encoder takes "
-                               "%lld",
-                               path, (long long)p->crop, (long long)p->side, (long long)side);
+            status = weft_error(WEFT_MSG_MODEL_CONFIG,
+                                WEFT_AT(.file = path, .key = "crop_size", WEFT_NUMBER(p->crop)),
+                                "images are resized to %" PRId64 " pixels and cropped to %" PRId64
+                                "; the image "
+                                "encoder takes %" PRId64,
+                                p->side, p->crop, side);
     }
     json_decref(json);
     weft_free(path);
     return status;
 }
 
-/* A picture as the encoder takes it, (side, side, 3). Resized it is as long as its aspect says. */
-static weft_status process(const weft_clip_processor *p, const char *path, const uint8_t *rgb,
-                           int64_t w, int64_t h, float *to)
+/* Preprocesses an image to (crop, crop, 3). The resized image keeps its aspect ratio. */
+static weft_status preprocess(const weft_clip_processor *p, const char *path, const uint8_t *rgb,
+                              int64_t w, int64_t h, float *to)
 {
     if (w > MOST_ASPECT * h || h > MOST_ASPECT * w)
-        return weft_fail(WEFT_E_ARG,
-                         "%s: %lldx%lld: of so narrow a picture the image encoder would see next "
-                         "to nothing, a square out of its middle; one side may be %d times the "
-                         "other: crop it",
-                         path, (long long)w, (long long)h, MOST_ASPECT);
+        return weft_error(
+            WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = path),
+            "%" PRId64 "x%" PRId64
+            " pixels are too narrow for the image encoder, which reads the square in the "
+            "middle. One side may be up to %d times the other; crop the image.",
+            w, h, MOST_ASPECT);
     const int64_t sized_w = w < h ? p->side : p->side * w / h,
                   sized_h = w < h ? p->side * h / w : p->side;
     uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
     weft_status_code status =
         sized ? weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h)
-              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a picture", path);
+              : weft_no_memory("%s: an image", path);
     const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
     for (int64_t i = 0; status == WEFT_OK && i < p->crop * p->crop * 3; i++) {
         const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
@@ -91,21 +93,20 @@ weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *pat
     uint8_t *rgb;
     int64_t w, h;
     WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
-    const weft_status_code status = process(p, path, rgb, w, h, to);
+    const weft_status_code status = preprocess(p, path, rgb, w, h, to);
     weft_free(rgb);
     return status;
 }
 
-/* A frame of floats, as it would be read from a picture of it. */
+/* Rounds a float frame to 8 bits, as if read from an image file. */
 weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_canvas *size,
                                     const float *frame, float *to)
 {
-    uint8_t *rgb = weft_alloc(size->height * size->width * 3);
-    if (!rgb)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a frame");
+    uint8_t *rgb;
+    WEFT_TRY(WEFT_NEW(rgb, size->height * size->width * 3, "a frame"));
     weft_clip_to_u8(frame, 1, size->height, size->width, false, rgb);
     const weft_status_code status =
-        process(p, "the frame before", rgb, size->width, size->height, to);
+        preprocess(p, "the frame before", rgb, size->width, size->height, to);
     weft_free(rgb);
     return status;
 }

@@ -1,25 +1,25 @@
-/* Pictures as CLIP's processor makes them, for what encodes them alone or beside a text. */
-#ifndef WEFT_GENERATE_CLIP_PICTURE_H
-#define WEFT_GENERATE_CLIP_PICTURE_H
+/* CLIP image preprocessing, for image encoders and for text encoders with a vision input. */
+#ifndef WEFT_GENERATE_CONDITIONING_CLIP_PREPROCESS_H
+#define WEFT_GENERATE_CONDITIONING_CLIP_PREPROCESS_H
 
-#include "generate/pictures.h"
+#include "generate/conditioning/frame_inputs.h"
 
-/* A picture's shorter side becomes `side`, and the middle is cut out, a square of `crop`. */
+/* Resizes the shorter side to `side` pixels, then crops the central square of `crop` pixels. */
 typedef struct weft_clip_processor {
     int64_t side, crop;
     double mean[3], deviation[3];
 } weft_clip_processor;
 
-/* From image_processor/preprocessor_config.json in a model's folder, if it is there; for an encoder
- * that takes pictures of side `side`. */
+/* Reads image_processor/preprocessor_config.json of a model's folder if the file exists. The
+ * defaults are for an encoder of images of `side` pixels. */
 weft_status weft_clip_processor_read(const char *folder, int64_t side, weft_clip_processor *p);
-/* Into to[crop, crop, 3]: the picture in a file, a frame of a canvas in [-1,1], as it would be read
- * from a picture of it, and a black one. */
+/* Each fills to[crop, crop, 3]: from an image file, from a frame of a canvas in [-1,1] (rounded as
+ * if read from an image file), or with black. */
 weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *path, float *to);
 weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_canvas *size,
                                     const float *frame, float *to);
 void weft_clip_picture_black(const weft_clip_processor *p, float *to);
-/* That reading a file takes beside it. */
+/* Temporary bytes needed while a file is read. */
 int64_t weft_clip_picture_bytes(const weft_clip_processor *p);
 
 #endif

@@ -1,4 +1,4 @@
-#include "generate/pictures.h"
+#include "generate/conditioning/frame_inputs.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -8,13 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-/* A file that is read frame by frame, and room for one frame in its own size, cut, and resized. */
+/* A file that is read frame by frame, with buffers for one cropped and one resized frame. */
 typedef struct source {
     const char *path;
     weft_video_reader *reader;
     weft_canvas canvas;
-    int64_t width, height;              /* of the file */
-    int64_t cut_x, cut_y, cut_w, cut_h; /* what of it is used */
+    int64_t width, height;              /* size of the file's frames */
+    int64_t cut_x, cut_y, cut_w, cut_h; /* crop rectangle */
     uint8_t *cut, *sized;
 } source;
 
@@ -26,7 +26,7 @@ static weft_canvas whole(const weft_canvas *c)
     return all;
 }
 
-/* The largest part with the rectangle's aspect, in the middle. */
+/* Chooses the largest central crop with the rectangle's aspect ratio. */
 static void choose_cut(source *s)
 {
     const weft_canvas *c = &s->canvas;
@@ -65,10 +65,10 @@ static weft_status source_open(const char *path, const weft_canvas *canvas, sour
     if (s->cut && s->sized)
         return WEFT_OK;
     source_close(s);
-    return weft_fail(WEFT_E_MEMORY, "%s: out of memory for a frame", path);
+    return weft_no_memory("%s: a frame", path);
 }
 
-/* The next frame in the rectangle's size. */
+/* Reads the next frame, cropped and resized to the rectangle. */
 static weft_status source_next(source *s, weft_resample filter, bool *got)
 {
     weft_video_frame f;
@@ -94,12 +94,13 @@ static const uint8_t *pixel_at(const source *s, int64_t x, int64_t y)
 
 static weft_status too_short(const source *s, int64_t frames)
 {
-    return weft_fail(WEFT_E_SHAPE,
-                     "%s has %lld frames, and %lld are made: give --frames, or a longer video",
-                     s->path, (long long)frames, (long long)s->canvas.frames);
+    return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = s->path, WEFT_NUMBER(frames)),
+                      "the video has %" PRId64 " frames, and %" PRId64
+                      " are generated. Set --frames, or give a longer video.",
+                      frames, s->canvas.frames);
 }
 
-/* Calls `put` for every frame of the canvas; a still picture is all of them. */
+/* Calls `put` for every frame of the canvas; an image is repeated for all frames. */
 static weft_status each_frame(source *s, weft_resample filter,
                               void (*put)(const source *, int64_t frame, void *to), void *to)
 {
@@ -112,7 +113,7 @@ static weft_status each_frame(source *s, weft_resample filter,
         put(s, done++, to);
     }
     if (!done)
-        return weft_fail(WEFT_E_FORMAT, "%s: there is no picture in it", s->path);
+        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = s->path), "the file has no frame");
     if (done < s->canvas.frames && done > 1)
         return too_short(s, done);
     for (; done < s->canvas.frames; done++)
@@ -138,7 +139,7 @@ static void put_floats(const source *s, int64_t frame, void *to)
 }
 
 typedef struct masking {
-    uint8_t *mask; /* of a frame */
+    uint8_t *mask; /* mask of one frame */
     weft_mask_fn *each;
     void *user;
 } masking;
@@ -177,64 +178,66 @@ weft_status weft_mask_read(const char *path, const weft_canvas *canvas, weft_mas
     masking m = {weft_alloc(canvas->height * canvas->width), each, user};
     const weft_status_code status =
         m.mask ? read_all(path, canvas, WEFT_RESAMPLE_BILINEAR, put_mask, &m)
-               : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a mask", path);
+               : weft_no_memory("%s: a mask", path);
     weft_free(m.mask);
     return status;
 }
 
 /* ---- box by box ----------------------------------------------------------------------------- */
 
-struct weft_film {
+struct weft_frame_source {
     source source;
-    int64_t shown; /* the frame that is in source.sized; -1: none yet */
-    bool still;    /* there is one alone */
+    int64_t current; /* frame in source.sized; -1: none yet */
+    bool still;      /* the file has one frame */
 };
 
-weft_status weft_film_open(const char *path, const weft_canvas *canvas, weft_film **film)
+weft_status weft_frame_source_open(const char *path, const weft_canvas *canvas,
+                                   weft_frame_source **frame_source)
 {
-    weft_film *f = weft_alloc(sizeof *f);
-    if (!f)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    f->shown = -1;
+    weft_frame_source *f;
+    WEFT_TRY(WEFT_NEW(f, 1, "%s", path));
+    f->current = -1;
     const weft_status_code status = source_open(path, canvas, &f->source);
     if (status == WEFT_OK)
-        *film = f;
+        *frame_source = f;
     else
         weft_free(f);
     return status;
 }
 
-void weft_film_close(weft_film *f)
+void weft_frame_source_close(weft_frame_source *f)
 {
     if (f)
         source_close(&f->source);
     weft_free(f);
 }
 
-/* Frame `wanted` into source.sized. */
-static weft_status show(weft_film *f, int64_t wanted)
+/* Reads frame `wanted` into source.sized. */
+static weft_status load_frame(weft_frame_source *f, int64_t wanted)
 {
     bool got;
-    if (wanted == f->shown || f->still)
+    if (wanted == f->current || f->still)
         return WEFT_OK;
-    if (wanted != f->shown + 1)
+    if (wanted != f->current + 1)
         WEFT_TRY(weft_video_reader_seek(f->source.reader, wanted));
     WEFT_TRY(source_next(&f->source, WEFT_RESAMPLE_LANCZOS, &got));
     if (got)
-        f->shown = wanted;
-    else if (f->shown < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: there is no picture in it", f->source.path);
-    else if (f->shown > 0)
-        return too_short(&f->source, f->shown + 1);
+        f->current = wanted;
+    else if (f->current < 0)
+        return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = f->source.path),
+                          "the file has no frame");
+    else if (f->current > 0)
+        return too_short(&f->source, f->current + 1);
     f->still = !got;
     return WEFT_OK;
 }
 
-weft_status_code weft_film_box(void *film, const int64_t first[3], const int64_t size[3], float *to)
+weft_status_code weft_frame_source_box(void *frame_source, const int64_t first[3],
+                                       const int64_t size[3], float *to)
 {
-    weft_film *f = film;
+    weft_frame_source *f = frame_source;
     for (int64_t t = 0; t < size[0]; t++) {
-        WEFT_TRY(show(f, first[0] + t));
+        WEFT_TRY(load_frame(f, first[0] + t));
         for (int64_t y = 0; y < size[1]; y++)
             for (int64_t x = 0; x < size[2]; x++) {
                 const uint8_t *from = pixel_at(&f->source, first[2] + x, first[1] + y);
@@ -254,10 +257,10 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
         weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24}, &reader));
     weft_status_code status = weft_video_reader_next(reader, &f, &got);
     if (status == WEFT_OK && !got)
-        status = weft_fail(WEFT_E_FORMAT, "%s: there is no picture in it", path);
+        status = weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file has no frame");
     uint8_t *to = status == WEFT_OK ? weft_alloc(f.width * f.height * 3) : NULL;
     if (status == WEFT_OK && !to)
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory for a frame", path);
+        status = weft_no_memory("%s: a frame", path);
     for (int64_t y = 0; status == WEFT_OK && y < f.height; y++)
         memcpy(to + y * f.width * 3, f.plane[0] + y * f.stride[0], (size_t)f.width * 3);
     if (status == WEFT_OK) {
@@ -269,7 +272,7 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
     return status;
 }
 
-weft_status weft_picture_tell(const char *path, const weft_canvas *canvas)
+weft_status weft_picture_warn_resized(const char *path, const weft_canvas *canvas)
 {
     weft_video_info info;
     const weft_canvas c = whole(canvas);
@@ -279,13 +282,17 @@ weft_status weft_picture_tell(const char *path, const weft_canvas *canvas)
     if (change > 0.99 && change < 1.01)
         return WEFT_OK;
     if (c.fit == WEFT_FIT_STRETCH)
-        weft_warn("%s is %lld x %lld, and %lld x %lld is made: it is stretched, as the reference "
-                  "pipelines do; --fit crop cuts off what is too much",
-                  path, (long long)info.width, (long long)info.height, (long long)c.w,
-                  (long long)c.h);
+        weft_warning(WEFT_MSG_VIDEO_INPUT_RESIZED, WEFT_AT(.file = path),
+                     "%" PRId64 "x%" PRId64 " is stretched to %" PRId64 "x%" PRId64
+                     ", as in the reference pipelines; --fit "
+                     "crop crops it",
+                     info.width, info.height, c.w, c.h);
     else
-        weft_warn("%s is %lld x %lld, and %lld x %lld is made: %.0f %% of its %s is cut off", path,
-                  (long long)info.width, (long long)info.height, (long long)c.w, (long long)c.h,
-                  100 * (1 - (change > 1 ? 1 / change : change)), change > 1 ? "width" : "height");
+        weft_warning(WEFT_MSG_VIDEO_INPUT_RESIZED, WEFT_AT(.file = path),
+                     "%" PRId64 "x%" PRId64 " is cropped to %" PRId64 "x%" PRId64
+                     ", which drops %.0f %% of its %s",
+                     info.width, info.height, c.w, c.h,
+                     100 * (1 - (change > 1 ? 1 / change : change)),
+                     change > 1 ? "width" : "height");
     return WEFT_OK;
 }

@@ -1,41 +1,43 @@
-/* Pictures, videos and masks that a user gives, as numbers of the size that is made. */
-#ifndef WEFT_GENERATE_PICTURES_H
-#define WEFT_GENERATE_PICTURES_H
+/* Reads images, videos and masks as float frames of the size that is generated. */
+#ifndef WEFT_GENERATE_CONDITIONING_FRAME_INPUTS_H
+#define WEFT_GENERATE_CONDITIONING_FRAME_INPUTS_H
 
 #include "base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A picture of another aspect: stretched, as the reference pipelines do, or what sticks out cut off
- * on both sides alike. */
+/* How an image of another aspect ratio fits: stretched, as in the reference pipelines, or cropped
+ * equally on both sides. */
 typedef enum weft_fit { WEFT_FIT_STRETCH, WEFT_FIT_CROP } weft_fit;
 
-/* The size that is made, and where in it the file's frames lie. What is outside of the rectangle
- * repeats its edge. */
+/* The generated size, and the rectangle that shows the file's frames. Pixels outside the rectangle
+ * repeat its edge. */
 typedef struct weft_canvas {
     int64_t frames, height, width;
-    int64_t x, y, w, h; /* w 0: all of it */
+    int64_t x, y, w, h; /* w 0: the whole canvas */
     weft_fit fit;
 } weft_canvas;
 
-/* The first frame of a picture or video: heap u8 [height, width, 3], in its own size. */
+/* The first frame of an image or video file: heap u8 [height, width, 3], in the file's size. */
 weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height);
-/* video[frames, height, width, 3] in [-1,1]. A still picture is every frame; a video with fewer is
- * WEFT_E_SHAPE, of one with more the first are taken, as they lie in the file. */
+/* Fills video[frames, height, width, 3] in [-1,1]. An image is repeated in every frame. Of a video,
+ * the first frames are used; a video with fewer frames is WEFT_E_SHAPE. */
 weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, float *video);
-/* Calls `each` for every frame: mask[height, width], 1 where the picture is at least half white. */
+/* Calls `each` for every frame with mask[height, width]: 1 where the mask is at least half
+ * white. */
 typedef void weft_mask_fn(void *user, int64_t frame, const uint8_t *mask);
 weft_status weft_mask_read(const char *path, const weft_canvas *canvas, weft_mask_fn *each,
                            void *user);
-/* The same numbers as weft_pictures_read gives, a box at a time (weft_box_fn: `film` is the user),
- * of a file of which one frame is in memory. */
-typedef struct weft_film weft_film;
-weft_status weft_film_open(const char *path, const weft_canvas *canvas, weft_film **film);
-weft_status_code weft_film_box(void *film, const int64_t first[3], const int64_t size[3],
-                               float *to);
-void weft_film_close(weft_film *film); /* accepts NULL */
-/* Says it when a file's frames are stretched or cut. */
-weft_status weft_picture_tell(const char *path, const weft_canvas *canvas);
+/* Returns the values of weft_pictures_read one box at a time (weft_box_fn; the user pointer is
+ * `frame_source`). One frame of the file is in memory at a time. */
+typedef struct weft_frame_source weft_frame_source;
+weft_status weft_frame_source_open(const char *path, const weft_canvas *canvas,
+                                   weft_frame_source **frame_source);
+weft_status_code weft_frame_source_box(void *frame_source, const int64_t first[3],
+                                       const int64_t size[3], float *to);
+void weft_frame_source_close(weft_frame_source *frame_source); /* accepts NULL */
+/* Warns if the file's frames are stretched or cropped. */
+weft_status weft_picture_warn_resized(const char *path, const weft_canvas *canvas);
 
 #endif

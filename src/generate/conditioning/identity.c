@@ -1,17 +1,18 @@
-#include "generate/likeness.h"
+#include "generate/conditioning/identity.h"
 
 #include "base/fs.h"
-#include "latent/vae_stream.h"
-#include "model/dialect.h"
-#include "prompt/captions.h"
-#include "runtime/weights.h"
+#include "exec/execute.h"
+#include "exec/store/weights.h"
+#include "latent/vae_chunks.h"
+#include "model/key_mapping.h"
+#include "prompt/text_conditioning.h"
 
 #include <string.h>
 
-typedef struct weft_likeness_work {
-    weft_likeness_files files;
+typedef struct weft_identity_condition_workspace {
+    weft_identity_inputs files;
     weft_grid grid;
-    weft_canvas canvas; /* of one frame */
+    weft_canvas canvas; /* canvas of one frame */
     weft_model model;
     weft_graph *graph;
     weft_program *program;
@@ -19,49 +20,50 @@ typedef struct weft_likeness_work {
     weft_vae *vae; /* encodes one frame */
 } work;
 
-static weft_status no_module(const weft_likeness_files *files, const weft_given_place *place)
+static weft_status no_module(const weft_identity_inputs *files,
+                             const weft_visual_condition_setup *setup)
 {
-    return weft_fail(
-        WEFT_E_UNSUPPORTED,
-        "--identity %s: this model was not trained to be told one (%s has no folder identity); "
-        "train it with identity: {class: WeftIdentityEncoder, config: {}}, or name the folder of a "
-        "trained encoder with --identity-module",
-        files->picture, place->folder);
+    return weft_error(
+        WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+        WEFT_AT(.file = setup->folder, .key = "--identity-image", .value = files->image),
+        "the model was not trained with identity images: it has no folder identity. "
+        "Train it with identity: {class: WeftIdentityEncoder, config: {}}, or give "
+        "the folder of a trained encoder with --identity-encoder.");
 }
 
-/* The encoder's folder, if there is one. */
-static weft_status find_module(const weft_likeness_files *files, const weft_given_place *place,
-                               weft_likeness *l)
+/* Finds the encoder's folder, if any. */
+static weft_status find_module(const weft_identity_inputs *files,
+                               const weft_visual_condition_setup *setup, weft_identity_condition *l)
 {
     l->folder =
-        files->module ? weft_strdup(files->module) : weft_path_join(place->folder, "identity");
-    if (!l->folder)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+        files->module ? weft_strdup(files->module) : weft_path_join(setup->folder, "identity");
+    WEFT_TRY(WEFT_ALLOCATED(l->folder, "a path"));
     if (files->module || weft_path_is_dir(l->folder))
         return WEFT_OK;
     weft_free(l->folder);
     l->folder = NULL;
-    return files->picture ? no_module(files, place) : WEFT_OK;
+    return files->image ? no_module(files, setup) : WEFT_OK;
 }
 
-static weft_status check_module(const weft_given_place *place, work *w, weft_likeness *l)
+static weft_status check_module(const weft_visual_condition_setup *setup, work *w,
+                                weft_identity_condition *l)
 {
     const weft_model_size one = {1, 1, 1, 1, 1};
     WEFT_TRY(weft_model_open_as(l->folder, WEFT_ROLE_IDENTITY_ENCODER, &w->model));
     const weft_shape tokens = weft_model_shape(&w->model, &one, WEFT_PORT_IMAGE),
                      takes = weft_model_shape(&w->model, &one, WEFT_PORT_CONDITION);
     if (takes.dim[4] != w->grid.channels)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: it takes latents of %lld channels, those of %s have %lld: it was "
-                         "trained with another autoencoder",
-                         l->folder, (long long)takes.dim[4], place->vae_folder,
-                         (long long)w->grid.channels);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = l->folder, WEFT_NUMBER(takes.dim[4])),
+            "the identity encoder takes latents of %" PRId64 " channels, and %s has %" PRId64
+            ". Use the autoencoder with which the identity encoder was trained.",
+            takes.dim[4], setup->vae_folder, w->grid.channels);
     l->tokens = tokens.dim[1];
     l->width = tokens.dim[2];
-    return weft_captions_takes_more(place->denoiser, l->width, l->folder);
+    return weft_text_conditioning_check_append(setup->denoiser, l->width, l->folder);
 }
 
-static weft_status lay_program(work *w, const weft_likeness *l)
+static weft_status lay_program(work *w, const weft_identity_condition *l)
 {
     const weft_model_size size = {.batch = 1,
                                   .frames = 1,
@@ -69,46 +71,45 @@ static weft_status lay_program(work *w, const weft_likeness *l)
                                   .width = w->canvas.width / w->grid.factor[2]};
     w->graph = weft_graph_create();
     w->store = weft_store_create();
-    if (!w->graph || !w->store)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %s", l->folder);
+    WEFT_TRY(WEFT_ALLOCATED(w->graph && w->store, "%s", l->folder));
     weft_model_build(w->graph, &w->model, &size, false);
     WEFT_TRY(weft_graph_check(w->graph));
     return weft_program_compile(w->graph, &(weft_program_options){0}, &w->program);
 }
 
-weft_status weft_likeness_open(const weft_likeness_files *files, const weft_given_place *place,
-                               int fit, weft_likeness *likeness)
+weft_status weft_identity_condition_open(const weft_identity_inputs *files,
+                                         const weft_visual_condition_setup *setup, int fit,
+                                         weft_identity_condition *identity)
 {
-    weft_likeness l = {0};
+    weft_identity_condition l = {0};
     work *w = l.work = weft_alloc(sizeof *w);
-    if (!w)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(w, "the identity encoder"));
     w->files = *files;
-    w->grid = *place->grid;
+    w->grid = *setup->grid;
     w->canvas = (weft_canvas){
-        .frames = 1, .height = place->height, .width = place->width, .fit = (weft_fit)fit};
-    weft_status_code status = find_module(files, place, &l);
+        .frames = 1, .height = setup->height, .width = setup->width, .fit = (weft_fit)fit};
+    weft_status_code status = find_module(files, setup, &l);
     if (status == WEFT_OK && l.folder)
-        status = check_module(place, w, &l);
-    if (status == WEFT_OK && files->picture && !weft_grid_takes_frames(&w->grid, 1))
+        status = check_module(setup, w, &l);
+    if (status == WEFT_OK && files->image && !weft_grid_takes_frames(&w->grid, 1))
+        status = weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                            WEFT_AT(.key = "--identity-image", .value = files->image),
+                            "this autoencoder encodes several frames at a time, not one image");
+    if (status == WEFT_OK && files->image && !setup->silent)
+        status = weft_picture_warn_resized(files->image, &w->canvas);
+    if (status == WEFT_OK && files->image)
         status =
-            weft_fail(WEFT_E_UNSUPPORTED,
-                      "--identity: this autoencoder makes latents of several frames at a time, "
-                      "and a picture is one");
-    if (status == WEFT_OK && files->picture && !place->silent)
-        status = weft_picture_tell(files->picture, &w->canvas);
-    if (status == WEFT_OK && files->picture)
-        status = weft_given_encoder(place, 1, w->canvas.height, w->canvas.width, &w->vae);
-    if (status == WEFT_OK && files->picture)
+            weft_visual_condition_encoder(setup, 1, w->canvas.height, w->canvas.width, &w->vae);
+    if (status == WEFT_OK && files->image)
         status = lay_program(w, &l);
     if (status == WEFT_OK)
-        *likeness = l;
+        *identity = l;
     else
-        weft_likeness_free(&l);
+        weft_identity_condition_free(&l);
     return status;
 }
 
-int64_t weft_likeness_work_bytes(const weft_likeness *l)
+int64_t weft_identity_condition_workspace_bytes(const weft_identity_condition *l)
 {
     const work *w = l->work;
     if (!w || !w->vae)
@@ -118,15 +119,14 @@ int64_t weft_likeness_work_bytes(const weft_likeness *l)
            weft_program_plan(w->program)->source_bytes;
 }
 
-/* Its latents, normalised, into the encoder's input. */
+/* Encodes the image to normalised latents in the encoder's input. */
 static weft_status see(work *w)
 {
     float *video = weft_alloc(w->canvas.height * w->canvas.width * 3 * 4);
     weft_tensor *to = weft_program_input(w->program, weft_port_name(WEFT_PORT_CONDITION));
     float *x = to->data;
-    weft_status_code status =
-        video ? weft_pictures_read(w->files.picture, &w->canvas, video)
-              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a picture", w->files.picture);
+    weft_status_code status = video ? weft_pictures_read(w->files.image, &w->canvas, video)
+                                    : weft_no_memory("%s: an image", w->files.image);
     if (status == WEFT_OK)
         status = weft_vae_bind(w->vae);
     if (status == WEFT_OK)
@@ -139,26 +139,24 @@ static weft_status see(work *w)
     return status;
 }
 
-static weft_status encode(work *w, weft_likeness *l)
+static weft_status encode(work *w, weft_identity_condition *l)
 {
     weft_tensors *file;
     const int64_t count = l->tokens * l->width;
-    l->told = weft_alloc(count * 4);
-    if (!l->told)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for an identity");
+    WEFT_TRY(WEFT_NEW(l->tokens_data, count, "an identity"));
     WEFT_TRY(weft_store_init(w->store, w->graph, 0));
-    WEFT_TRY(weft_dialect_open(w->model.family, w->graph, "", l->folder, &file));
+    WEFT_TRY(weft_key_mapping_open(w->model.family, w->graph, "", l->folder, &file));
     WEFT_TRY(weft_weights_load(w->store, w->graph, "", file, false));
     WEFT_TRY(weft_programs_bind(&w->program, 1, w->store, NULL));
     WEFT_TRY(see(w));
     WEFT_TRY(weft_program_run(w->program));
     const float *made = weft_program_output(w->program, weft_port_name(WEFT_PORT_IMAGE))->data;
     for (int64_t i = 0; i < count; i++)
-        l->told[i] = (float)w->files.scale * made[i];
+        l->tokens_data[i] = (float)w->files.scale * made[i];
     return WEFT_OK;
 }
 
-static void free_work(weft_likeness *l)
+static void free_work(weft_identity_condition *l)
 {
     work *w = l->work;
     if (!w)
@@ -171,18 +169,17 @@ static void free_work(weft_likeness *l)
     l->work = NULL;
 }
 
-weft_status weft_likeness_read(weft_likeness *l)
+weft_status weft_identity_condition_read(weft_identity_condition *l)
 {
-    const weft_status_code status =
-        l->work && l->work->files.picture ? encode(l->work, l) : WEFT_OK;
+    const weft_status_code status = l->work && l->work->files.image ? encode(l->work, l) : WEFT_OK;
     free_work(l);
     return status;
 }
 
-void weft_likeness_free(weft_likeness *l)
+void weft_identity_condition_free(weft_identity_condition *l)
 {
     free_work(l);
-    weft_free(l->told);
+    weft_free(l->tokens_data);
     weft_free(l->folder);
-    *l = (weft_likeness){0};
+    *l = (weft_identity_condition){0};
 }

@@ -1,30 +1,33 @@
-/* A picture of what videos are to be of: its tokens beside a prompt's (WeftIdentityEncoder). */
-#ifndef WEFT_GENERATE_LIKENESS_H
-#define WEFT_GENERATE_LIKENESS_H
+/* Identity conditioning: tokens of a reference image (WeftIdentityEncoder), in addition to the text
+ * tokens. */
+#ifndef WEFT_GENERATE_CONDITIONING_IDENTITY_H
+#define WEFT_GENERATE_CONDITIONING_IDENTITY_H
 
-#include "generate/given.h"
+#include "generate/conditioning/visual_condition.h"
 
-typedef struct weft_likeness_files {
-    const char *picture; /* NULL: none is given */
-    const char *module; /* folder of the encoder; NULL: "identity" in the model's, if it is there */
-    double scale;       /* of its tokens: 0 as if none were given, 1 as trained */
-} weft_likeness_files;
+typedef struct weft_identity_inputs {
+    const char *image; /* reference image; NULL: none */
+    /* folder of the encoder; NULL: "identity" in the model's folder, if it exists */
+    const char *module;
+    double scale; /* scale of the tokens: 0 as without an image, 1 as trained */
+} weft_identity_inputs;
 
-typedef struct weft_likeness {
-    int64_t tokens, width; /* that the denoiser is told, zeros without a picture; 0: none */
-    float *told;           /* (tokens, width), scaled; NULL: zeros */
-    char *folder;          /* of the encoder; NULL: there is none */
-    struct weft_likeness_work *work;
-} weft_likeness;
+typedef struct weft_identity_condition {
+    int64_t tokens, width; /* shape of the denoiser's identity input; 0: the denoiser has none */
+    float *tokens_data;    /* (tokens, width), scaled; NULL: zeros */
+    char *folder;          /* folder of the encoder; NULL: none */
+    struct weft_identity_condition_workspace *work;
+} weft_identity_condition;
 
-/* Reads the encoder's config, and whether the denoiser can be told its tokens; lays the programs.
- * Nothing large is reserved. `fit` is weft_fit. */
-weft_status weft_likeness_open(const weft_likeness_files *files, const weft_given_place *place,
-                               int fit, weft_likeness *likeness);
-/* Bytes that are needed while the picture is read. */
-int64_t weft_likeness_work_bytes(const weft_likeness *likeness);
-/* Encodes the picture; what was needed for that is gone afterwards. */
-weft_status weft_likeness_read(weft_likeness *likeness);
-void weft_likeness_free(weft_likeness *likeness);
+/* Reads the encoder's config, checks that the denoiser takes its tokens, and compiles the programs.
+ * Reserves no large memory. `fit` is a weft_fit. */
+weft_status weft_identity_condition_open(const weft_identity_inputs *files,
+                                         const weft_visual_condition_setup *setup, int fit,
+                                         weft_identity_condition *identity);
+/* Temporary bytes needed while the image is read. */
+int64_t weft_identity_condition_workspace_bytes(const weft_identity_condition *identity);
+/* Encodes the image and releases the encoder. */
+weft_status weft_identity_condition_read(weft_identity_condition *identity);
+void weft_identity_condition_free(weft_identity_condition *identity);
 
 #endif

@@ -1,77 +1,84 @@
-/* What a video is made from beside its noise and its prompt: an image that it begins (and one that
- * it ends) with, a video that is made over, a mask of what is painted. */
-#ifndef WEFT_GENERATE_GIVEN_H
-#define WEFT_GENERATE_GIVEN_H
+/* Visual conditioning: a first frame, a last frame, a video to edit, and an inpainting mask. */
+#ifndef WEFT_GENERATE_CONDITIONING_VISUAL_CONDITION_H
+#define WEFT_GENERATE_CONDITIONING_VISUAL_CONDITION_H
 
 #include "base/scratch_map.h"
-#include "generate/pictures.h"
+#include "generate/conditioning/frame_inputs.h"
 #include "model/tiling.h"
 
-typedef struct weft_given_files {
-    const char *image, *last_image; /* the first frame and the last; NULL: none */
-    const char *video;              /* that is made over, or a picture: every frame; NULL: none */
-    const char *mask;    /* of the video, a picture or a video: white is made anew; NULL: none */
-    int64_t outpaint[4]; /* pixels that are made to the left of the video, above, right, below */
+typedef struct weft_visual_inputs {
+    const char *image, *last_image; /* first and last frame; NULL: none */
+    const char *video;              /* video to edit, or an image used as every frame; NULL: none */
+    const char *mask;    /* image or video; white regions of `video` are generated; NULL: none */
+    int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
     int fit;             /* weft_fit */
-    /* Frames of the walk before that a walk begins with (weft_given_carry); 0: there is one walk */
-    int64_t carry;
-} weft_given_files;
+    /* Frames of the previous window at the start of each window (weft_visual_condition_set_prefix).
+     * 0: the video has one window. */
+    int64_t prefix_frames;
+} weft_visual_inputs;
 
-/* Where it is used. All borrowed while it is read. */
-typedef struct weft_given_place {
+/* Model and size that the conditioning is for. All pointers are borrowed until the inputs are
+ * read. */
+typedef struct weft_visual_condition_setup {
     const char *folder, *vae_folder;
     const weft_model *denoiser;
     const weft_grid *grid;         /* pixels to latents */
     int64_t frames, height, width; /* pixels */
-    bool trained;          /* the folder says that its model was trained with a given first frame */
-    bool silent;           /* says nothing of sizes: another rank does */
-    bool zeros;            /* and with zeros where others have latents of grey pixels */
-    bool published;        /* no training of ours: the image is used as the model's pipeline does */
-    int64_t picture;       /* side of the picture that a text encoder sees; 0: none does */
-    const char *away;      /* folder for what is known of each cell; NULL: in memory */
-    const weft_tile *tile; /* of encoding; NULL: whole where that fits into `memory` bytes */
+    bool trained; /* the model was trained with a given first frame, by its folder */
+    bool silent;  /* print no warnings about sizes: another rank prints them */
+    /* conditioning latents after the image are zeros, not encoded grey frames */
+    bool zeros;
+    bool published;          /* not trained by weft: use the image as the model's pipeline does */
+    int64_t vision_side;     /* pixels per side of a text encoder's image; 0: none */
+    const char *offload_dir; /* folder for the per-cell arrays; NULL: in memory */
+    const weft_tile *tile;   /* encoder tile; NULL: untiled if that fits in `memory` bytes */
     int64_t memory;
-} weft_given_place;
+} weft_visual_condition_setup;
 
-/* Of one video, the same for all prompts. Cells are latent frames, rows, columns; latents are
- * normalised. A member is NULL where nothing says it. */
-typedef struct weft_given {
-    int64_t latent[3], channels; /* of the latents */
-    int64_t behind;              /* channels that follow the noisy ones */
-    weft_given_form form;        /* how the image is told; NOT: none is given */
-    float *known;                /* (T,Y,X,channels): of the video, and of frames that are clean */
-    uint8_t *keep;               /* (T,Y,X) 1: ends as it is known */
-    uint8_t *clean;              /* (T) 1: goes into the model without noise */
-    float *follow;               /* (T,Y,X,behind) */
-    float *image;                /* (tokens, width): of the image encoder */
+/* Visual conditioning of one video, the same for all prompts. A cell is one position of the latents
+ * (frame, row, column). Latents are normalised. An absent input has a NULL member. */
+typedef struct weft_visual_condition {
+    int64_t latent[3], channels;    /* shape of the latents */
+    int64_t extra_channel_count;    /* conditioning channels after the noisy channels */
+    weft_frame_condition_kind form; /* how the model takes the image; NONE: no image */
+    float *latents;        /* (T,Y,X,channels): latents of the video or of the clean frames */
+    uint8_t *keep_mask;    /* (T,Y,X) 1: the result equals `latents` */
+    uint8_t *clean_frames; /* (T) 1: the frame enters the model without noise */
+    float *extra_channels; /* (T,Y,X,extra_channel_count) */
+    float *image;          /* (tokens, width): output of the image encoder */
     int64_t image_tokens, image_width;
-    float *picture;     /* (2,side,side,3): the image as a text encoder sees it, and a black one */
-    double tint;        /* share of the image's latents in the noise of every frame; 0: none */
-    bool from_video;    /* all of `known` is the video's: denoising may begin in between */
-    weft_scratch cells; /* known, follow, keep and clean are in it */
-    struct weft_given_work *work;
-} weft_given;
+    float *vision_image;      /* (2,side,side,3): the image for a text encoder, and a black image */
+    double image_noise_share; /* share of the image's latents in the noise of each frame; 0: none */
+    /* `latents` cover the video: denoising may begin at an intermediate noise level */
+    bool from_video;
+    weft_scratch cells; /* memory of latents, extra_channels, keep_mask and clean_frames */
+    struct weft_visual_condition_workspace *work;
+} weft_visual_condition;
 
-/* An encoder of pixels for such a place. */
+/* Opens a VAE encoder for `frames` x `height` x `width` pixels within setup->memory. */
 struct weft_vae;
-weft_status weft_given_encoder(const weft_given_place *place, int64_t frames, int64_t height,
-                               int64_t width, struct weft_vae **vae);
-/* Whether the model can be given that, with a reason and families that can; lays the programs and
- * opens the files' headers. Nothing large is reserved. */
-weft_status weft_given_open(const weft_given_files *files, const weft_given_place *place,
-                            weft_given *given);
-/* The normalised latents (channels) of the image at place `at` of a frame; with `tint` only. */
-const float *weft_given_tint(const weft_given *given, int64_t at);
-/* Bytes of what stays, and of what is needed beside it while it is made. */
-int64_t weft_given_bytes(const weft_given *given);
-int64_t weft_given_work_bytes(const weft_given *given);
-int64_t weft_given_mapped(const weft_given *given); /* and what stays in files instead */
-/* Reads and encodes; what was needed for that is gone afterwards. With files->carry it is only laid
- * out, */
-weft_status weft_given_read(weft_given *given);
-/* and this is said before each walk: frames (carry, height, width, 3) in [-1,1]; NULL: what the
- * files say, for a video's first walk. */
-weft_status weft_given_carry(weft_given *given, const float *frames);
-void weft_given_free(weft_given *given);
+weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *setup, int64_t frames,
+                                          int64_t height, int64_t width, struct weft_vae **vae);
+/* Checks that the model supports the inputs; the error gives the reason and families that do.
+ * Compiles the programs and opens the files' headers. Reserves no large memory. */
+weft_status weft_visual_condition_open(const weft_visual_inputs *files,
+                                       const weft_visual_condition_setup *setup,
+                                       weft_visual_condition *visual);
+/* The image's normalised latents (channels) at cell `at` of a frame. Requires image_noise_share >
+ * 0. */
+const float *weft_visual_condition_noise_image(const weft_visual_condition *visual, int64_t at);
+/* Bytes that stay reserved, and temporary bytes needed while the inputs are read. */
+int64_t weft_visual_condition_bytes(const weft_visual_condition *visual);
+int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *visual);
+int64_t weft_visual_condition_mapped(
+    const weft_visual_condition *visual); /* bytes in files instead of memory */
+/* Reads and encodes the inputs, then releases the encoders. With files->prefix_frames the memory is
+ * reserved and the image encoders stay. */
+weft_status weft_visual_condition_read(weft_visual_condition *visual);
+/* Sets the first frames of a window before its denoising: (prefix_frames, height, width, 3) in
+ * [-1,1]. NULL: uses the image file, for the first window of a video. Requires
+ * files->prefix_frames. */
+weft_status weft_visual_condition_set_prefix(weft_visual_condition *visual, const float *frames);
+void weft_visual_condition_free(weft_visual_condition *visual);
 
 #endif

@@ -1,4 +1,4 @@
-#include "generate/adapters.h"
+#include "generate/generator/adapters.h"
 
 #include "base/memory.h"
 
@@ -32,9 +32,8 @@ weft_status weft_adapters_open(const weft_adapter_choice *choice, int count, int
                                const weft_family *family, const weft_graph *whole,
                                const char *prefix, weft_adapter_use **use, int *uses)
 {
-    weft_adapter_use *all = weft_alloc((count + 1) * (int64_t)sizeof *all);
-    weft_status_code status =
-        all ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d adapters", count);
+    weft_adapter_use *all = weft_calloc(count + 1, sizeof *all);
+    weft_status_code status = WEFT_ALLOCATED(all, "%d adapters", count);
     int opened = 0;
     for (int i = 0; i < count && status == WEFT_OK; i++) {
         weft_adapter *adapter;

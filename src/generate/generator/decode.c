@@ -1,8 +1,9 @@
-#include "generate/decode.h"
+#include "generate/generator/decode.h"
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "model/dialect.h"
+#include "comm/comm_world.h"
+#include "model/key_mapping.h"
 #include "model/model.h"
 
 #include <string.h>
@@ -17,32 +18,33 @@ void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *
     }
 }
 
-weft_status_code weft_frames_hand_on(void *behind, int64_t first, int64_t count,
-                                     const float *frames)
+weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
+                                       const float *frames)
 {
-    const weft_frames_behind *b = behind;
+    const weft_frames_skip *b = user;
     const int64_t left = first < b->lead ? b->lead - first : 0, gone = left < count ? left : count;
     return gone == count
                ? WEFT_OK
                : b->sink(b->user, first + gone - b->lead, count - gone, frames + gone * b->frame);
 }
 
-/* Frames of a kept walk that go before its video. */
-static int64_t lead_of(const weft_walk_file *k, const weft_grid *grid)
+/* Decoded frames of saved latents that precede the video. */
+static int64_t lead_of(const weft_saved_latents *k, const weft_grid *grid)
 {
     return json_integer_value(json_object_get(k->settings, "lead")) * grid->factor[0];
 }
 
-/* Its folder is heap, to be freed. */
+/* Reads the VAE's grid; *folder is heap, owned by the caller. */
 static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
 {
     weft_model vae;
     *folder = NULL;
     if (!weft_path_is_dir(model))
-        return weft_fail(WEFT_E_NOT_FOUND, "%s: this model folder does not exist", model);
+        return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = model),
+                          "the model folder does not exist");
     weft_status_code status = weft_model_open_in(model, WEFT_ROLE_AUTOENCODER, folder, &vae);
     if (status == WEFT_OK)
-        status = weft_dialect_statistics(*folder, &vae);
+        status = weft_key_mapping_statistics(*folder, &vae);
     if (status == WEFT_OK)
         *grid = weft_model_grid(&vae);
     if (status != WEFT_OK) {
@@ -52,41 +54,45 @@ static weft_status read_vae(const char *model, char **folder, weft_grid *grid)
     return status;
 }
 
-static weft_status check_vae(const char *path, const weft_walk_file *k, const char *folder,
+static weft_status check_vae(const char *path, const weft_saved_latents *k, const char *folder,
                              const weft_grid *grid)
 {
     char hex[17];
-    if (k->place.step != k->steps)
-        return weft_fail(WEFT_E_ARG,
-                         "%s: a walk after step %lld of %lld, not yet denoised: the command that "
-                         "left it goes on with --resume",
-                         path, (long long)k->place.step, (long long)k->steps);
+    if (k->cursor.step != k->steps)
+        return weft_error(
+            WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path, WEFT_NUMBER(k->cursor.step)),
+            "denoising stopped after step %" PRId64 " of %" PRId64 ". Run the command that wrote "
+            "the file again with --resume.",
+            k->cursor.step, k->steps);
     if (k->latent[3] != grid->channels)
-        return weft_fail(WEFT_E_ARG, "%s: latents of %lld channels, and the VAE in %s has %lld",
-                         path, (long long)k->latent[3], folder, (long long)grid->channels);
+        return weft_error(WEFT_MSG_LATENTS_MISMATCH,
+                          WEFT_AT(.file = path, WEFT_NUMBER(k->latent[3])),
+                          "the latents have %" PRId64 " channels, and the VAE in %s has %" PRId64,
+                          k->latent[3], folder, grid->channels);
     WEFT_TRY(weft_folder_identity(folder, hex));
     const char *was = json_string_value(json_object_get(k->settings, "vae"));
     if (!was || strcmp(was, hex))
-        return weft_fail(WEFT_E_ARG,
-                         "%s: made for another VAE (%s) than the one in %s (%s); give the model "
-                         "that it was made with",
-                         path, was ? was : "none", folder, hex);
+        return weft_error(WEFT_MSG_LATENTS_MISMATCH,
+                          WEFT_AT(.file = path, .key = "vae", .value = hex),
+                          "the latents were written with the VAE %s; the one in %s is %s. Use the "
+                          "model that wrote them.",
+                          was ? was : "none", folder, hex);
     return WEFT_OK;
 }
 
-weft_status weft_decode_open(const char *path, const char *model, weft_walk_file *k,
+weft_status weft_decode_open(const char *path, const char *model, weft_saved_latents *k,
                              weft_decoded_size *size)
 {
     char *folder;
     weft_grid grid;
-    WEFT_TRY(weft_walk_file_open(path, k));
+    WEFT_TRY(weft_saved_latents_open(path, k));
     weft_status_code status = read_vae(model, &folder, &grid);
     if (status == WEFT_OK) {
         status = check_vae(path, k, folder, &grid);
         weft_free(folder);
     }
     if (status != WEFT_OK) {
-        weft_walk_file_close(k);
+        weft_saved_latents_close(k);
         return status;
     }
     *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]) - lead_of(k, &grid),
@@ -94,17 +100,17 @@ weft_status weft_decode_open(const char *path, const char *model, weft_walk_file
     return WEFT_OK;
 }
 
-/* What is tried now. A file that may not be written stays as it is. */
-static void note_try(const char *path, const weft_walk_file *k, int64_t bytes)
+/* Records the bytes of this attempt in the file. A file that cannot be written stays unchanged. */
+static void note_try(const char *path, const weft_saved_latents *k, int64_t bytes)
 {
-    weft_walk_file noted = *k;
+    weft_saved_latents noted = *k;
     noted.tried = bytes;
-    if (k->videos == 1 && weft_walk_file_write(path, &noted) != WEFT_OK)
+    if (k->videos == 1 && weft_saved_latents_write(path, &noted) != WEFT_OK)
         weft_debug("%s", weft_error_message());
 }
 
 static weft_status decode_within(const weft_decode_options *o, const char *folder, const char *path,
-                                 const weft_walk_file *k, int64_t limit, const float *x,
+                                 const weft_saved_latents *k, int64_t limit, const float *x,
                                  weft_vae **vae, weft_frames_fn *sink, void *user)
 {
     weft_tile chosen;
@@ -121,23 +127,23 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
     WEFT_TRY(weft_vae_open_within(folder, &options, limit, vae, &chosen));
     const bool first = !o->comm || weft_comm_rank(o->comm) == 0;
     if (first && weft_vae_tiles(*vae, tiles)[0])
-        weft_info("%s is decoded in %s", path, tiles);
+        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(.file = path), "decoded in %s", tiles);
     if (first)
         note_try(path, k, weft_vae_bytes(*vae));
     if (o->comm)
         WEFT_TRY(weft_comm_world(o->comm, &group));
     weft_vae_share(*vae, group);
     WEFT_TRY(weft_vae_bind(*vae));
-    weft_frames_behind behind = {sink, user, lead_of(k, &own), options.height * options.width * 3};
-    WEFT_TRY(weft_vae_decode(*vae, x, k->latent[0], weft_frames_hand_on, &behind));
+    weft_frames_skip skip = {sink, user, lead_of(k, &own), options.height * options.width * 3};
+    WEFT_TRY(weft_vae_decode(*vae, x, k->latent[0], weft_frames_skip_sink, &skip));
     if (first)
-        note_try(path, k, 0); /* it came to its end */
+        note_try(path, k, 0); /* finished: nothing to record */
     return WEFT_OK;
 }
 
-/* What may be taken, the same on all ranks, which are all here then: what this machine has free,
- * shared by them. */
-static weft_status settle(const weft_decode_options *o, int64_t *limit)
+/* Resolves the memory limit, the same on all ranks: the option, or the machine's free memory
+ * divided by the ranks. Collective. */
+static weft_status resolve_limit(const weft_decode_options *o, int64_t *limit)
 {
     const int ranks = o->comm ? weft_comm_ranks(o->comm) : 1;
     *limit = o->memory ? o->memory : weft_memory_available() / ranks;
@@ -147,7 +153,7 @@ static weft_status settle(const weft_decode_options *o, int64_t *limit)
     return weft_comm_broadcast(o->comm, limit, sizeof *limit, 0);
 }
 
-weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft_walk_file *k,
+weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft_saved_latents *k,
                             int64_t index, weft_frames_fn *sink, void *user)
 {
     const int64_t each = k->latent[0] * k->latent[1] * k->latent[2] * k->latent[3];
@@ -156,26 +162,27 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
     char *folder = NULL, bytes[32];
     weft_grid grid;
     float *x = weft_alloc_aligned(each * (int64_t)sizeof *x);
-    weft_status_code status = x ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %s", path);
+    weft_status_code status = WEFT_ALLOCATED(x, "%s", path);
     if (status == WEFT_OK)
-        status = settle(o, &most);
+        status = resolve_limit(o, &most);
     if (status == WEFT_OK)
         status = read_vae(o->model, &folder, &grid);
     if (status == WEFT_OK)
         weft_latents_unnormalise(&grid, k->scale, k->x + index * each, k->latent[0], each, x);
-    /* one that took little of what there is was not killed for its memory */
+    /* an attempt that used little memory was not killed for memory */
     bool less = k->tried > most / 2 && !o->tile;
     int64_t limit = less && k->tried - 1 < most ? k->tried - 1 : most;
     if (status == WEFT_OK && less)
-        weft_info("%s: its decoding in %s did not come to an end; once more in less", path,
-                  weft_format_bytes(k->tried, bytes));
-    for (bool again = status == WEFT_OK; again;) {
+        weft_notice(WEFT_MSG_RUN_RESUMED, WEFT_AT(.file = path),
+                    "an earlier decoding with %s did not finish; decoding with less memory",
+                    weft_format_bytes(k->tried, bytes));
+    for (bool retry = status == WEFT_OK; retry;) {
         weft_vae *vae = NULL;
         status = decode_within(o, folder, path, k, limit, x, &vae, sink, user);
-        again = status == WEFT_E_MEMORY && (vae ? alone && !o->tile : less);
-        if (again) {
-            weft_warn("%s; %s is decoded once more in %s memory", weft_error_message(), path,
-                      vae ? "less" : "as much");
+        retry = status == WEFT_E_MEMORY && (vae ? alone && !o->tile : less);
+        if (retry) {
+            weft_warn_error(WEFT_MSG_ESTIMATE_MISSING, "%s is decoded again with %s memory", path,
+                            vae ? "less" : "the same");
             limit = vae ? weft_vae_bytes(vae) - 1 : most;
             less = false;
         }

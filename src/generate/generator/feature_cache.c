@@ -1,8 +1,12 @@
-#include "generate/cache.h"
+#include "generate/generator/feature_cache.h"
 
 #include "base/log.h"
 #include "base/scratch_map.h"
-#include "runtime/part.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "format/tensors/safetensors_write.h"
+#include "transform/feature_cache_ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,95 +14,90 @@
 
 typedef enum kind { PROBE, REFRESH, REUSE } kind;
 
-/* A state of the programs, where it lies in its record; `shared`: in the one of all windows. */
-typedef struct room {
+/* A state tensor of the programs: offset and bytes in its window's record; `shared`: in the memory
+ * of all windows. */
+typedef struct state {
     const char *name;
     int64_t at, bytes;
     bool shared;
-} room;
+} state;
 
-/* What is denoised by itself. */
+/* State of one window. */
 typedef struct record {
     weft_scratch data;
-    bool valid;   /* something is kept */
-    bool turned;  /* reuse.now and reuse.before have changed places */
-    bool seen;    /* there is a signal to compare with */
-    int64_t run;  /* steps in a row that took it again */
-    double *gone; /* [rows]: added up since it was refreshed */
+    bool valid;   /* block outputs are saved */
+    bool turned;  /* reuse.now and reuse.before are swapped */
+    bool seen;    /* a previous signal exists */
+    int64_t run;  /* consecutive steps that reused */
+    double *gone; /* [rows]: change since the last refresh */
 } record;
 
-struct weft_cache {
-    weft_cache_rule rule;
-    weft_reuse graphs;
-    weft_graph *graph[WEFT_CACHE_PROGRAMS]; /* behind the passes; NULL: none */
-    weft_program *program[WEFT_CACHE_PROGRAMS];
-    double flops[WEFT_CACHE_PROGRAMS];
+struct weft_feature_cache {
+    weft_feature_cache_rule rule;
+    weft_feature_cache_programs graphs;
+    weft_graph *graph[WEFT_FEATURE_CACHE_PROGRAM_COUNT]; /* after the passes; NULL: none */
+    weft_program *program[WEFT_FEATURE_CACHE_PROGRAM_COUNT];
+    double flops[WEFT_FEATURE_CACHE_PROGRAM_COUNT];
     weft_comm *comm;
-    int64_t rows; /* of the batch */
-    room *room;
-    int rooms;
+    int64_t rows; /* rows of the batch */
+    state *state;
+    int states;
     int64_t shared_bytes, record_bytes, windows;
     char *shared;
     record *record;
-    double *sums;  /* [rows][2]: moved, size */
-    int64_t steps; /* of this denoiser */
-    char *trace;   /* a letter each time that window 0 was asked, and a 0 */
-    int64_t traced, trace_room;
-    const char *away;
-    /* the step that runs */
+    double *totals; /* [rows][2]: change, magnitude */
+    int64_t steps;  /* steps of this denoiser */
+    char *trace;    /* a letter per evaluation of window 0, NUL-terminated */
+    int64_t traced, trace_capacity;
+    const char *offload_dir;
+    /* current step */
     int64_t window, step;
     double started;
-    /* by what was done */
+    /* [0]: refreshes, [1]: reuses */
     int64_t runs[2];
     double seconds[2];
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "no memory for a cache between steps");
-}
-
-static weft_status compile(weft_cache *c, kind k, weft_graph **from, const weft_cache_place *place)
+static weft_status compile(weft_feature_cache *c, kind k, weft_graph **from,
+                           const weft_feature_cache_setup *cache_setup)
 {
     if (!*from)
         return WEFT_OK;
     c->graph[k] = *from;
     *from = NULL;
-    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, place->setup, false, &c->graph[k], NULL));
+    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, cache_setup->setup, false, &c->graph[k], NULL));
     c->flops[k] = (double)weft_graph_cost(c->graph[k]).flops;
-    return weft_program_compile(c->graph[k], place->options, &c->program[k]);
+    return weft_program_compile(c->graph[k], cache_setup->options, &c->program[k]);
 }
 
-static room *find_room(const weft_cache *c, const char *name)
+static state *find_state(const weft_feature_cache *c, const char *name)
 {
-    for (int i = 0; i < c->rooms; i++)
-        if (!strcmp(c->room[i].name, name))
-            return &c->room[i];
+    for (int i = 0; i < c->states; i++)
+        if (!strcmp(c->state[i].name, name))
+            return &c->state[i];
     return NULL;
 }
 
-static weft_status lay_rooms(weft_cache *c)
+static weft_status arrange_states(weft_feature_cache *c)
 {
     int all = 0, count;
-    for (int k = 0; k < WEFT_CACHE_PROGRAMS; k++)
+    for (int k = 0; k < WEFT_FEATURE_CACHE_PROGRAM_COUNT; k++)
         if (c->program[k]) {
             weft_program_slots(c->program[k], &count);
             all += count;
         }
-    c->room = weft_alloc((all + 1) * (int64_t)sizeof *c->room);
-    if (!c->room)
-        return no_memory();
-    for (int k = 0; k < WEFT_CACHE_PROGRAMS; k++) {
+    WEFT_TRY(WEFT_NEW(c->state, all + 1, "a cache between steps"));
+    for (int k = 0; k < WEFT_FEATURE_CACHE_PROGRAM_COUNT; k++) {
         const weft_tensor *slot = c->program[k] ? weft_program_slots(c->program[k], &count) : NULL;
         for (int i = 0; slot && i < count; i++) {
-            if (find_room(c, slot[i].name))
+            if (find_state(c, slot[i].name))
                 continue;
-            room *r = &c->room[c->rooms++];
+            state *r = &c->state[c->states++];
             const int64_t bytes =
                 weft_aligned(weft_shape_count(&slot[i].shape) * weft_dtype_bytes(slot[i].dtype));
-            *r = (room){.name = slot[i].name, .bytes = bytes};
+            *r = (state){.name = slot[i].name, .bytes = bytes};
             r->shared = !strncmp(r->name, "reuse.front.", 12);
             int64_t *end = r->shared ? &c->shared_bytes : &c->record_bytes;
             r->at = *end;
@@ -108,85 +107,84 @@ static weft_status lay_rooms(weft_cache *c)
     return WEFT_OK;
 }
 
-weft_status weft_cache_open(const weft_cache_rule *rule, const weft_cache_place *place,
-                            weft_cache **cache)
+weft_status weft_feature_cache_open(const weft_feature_cache_rule *rule,
+                                    const weft_feature_cache_setup *cache_setup,
+                                    weft_feature_cache **cache)
 {
-    weft_cache *c = weft_alloc(sizeof *c);
+    weft_feature_cache *c = weft_alloc(sizeof *c);
     weft_status_code status = WEFT_OK;
-    if (!c)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(c, "a cache between steps"));
     c->rule = *rule;
-    c->comm = place->comm;
-    c->rows = place->rows;
-    c->windows = place->windows;
-    c->away = place->away;
-    const weft_reuse_setup setup = {.latents = "batch.latents",
-                                    .time = "batch.timestep",
-                                    .what = rule->what,
-                                    .signal = rule->signal,
-                                    .front = rule->front};
-    WEFT_GO(weft_pass_reuse(place->graph, &setup, &c->graphs));
-    WEFT_GO(weft_reuse_shard(&c->graphs, place->setup));
-    WEFT_GO(compile(c, PROBE, &c->graphs.probe, place));
-    WEFT_GO(compile(c, REFRESH, &c->graphs.refresh, place));
-    WEFT_GO(compile(c, REUSE, &c->graphs.reuse, place));
-    WEFT_GO(lay_rooms(c));
+    c->comm = cache_setup->comm;
+    c->rows = cache_setup->rows;
+    c->windows = cache_setup->windows;
+    c->offload_dir = cache_setup->offload_dir;
+    const weft_feature_cache_programs_setup setup = {.latents = "batch.latents",
+                                                     .time = "batch.timestep",
+                                                     .what = rule->what,
+                                                     .signal = rule->signal,
+                                                     .front = rule->front};
+    WEFT_GO(weft_pass_feature_cache(cache_setup->graph, &setup, &c->graphs));
+    WEFT_GO(weft_feature_cache_programs_shard(&c->graphs, cache_setup->setup));
+    WEFT_GO(compile(c, PROBE, &c->graphs.probe, cache_setup));
+    WEFT_GO(compile(c, REFRESH, &c->graphs.refresh, cache_setup));
+    WEFT_GO(compile(c, REUSE, &c->graphs.reuse, cache_setup));
+    WEFT_GO(arrange_states(c));
     *cache = c;
     c = NULL;
 out:
-    weft_cache_free(c);
+    weft_feature_cache_free(c);
     return status;
 }
 
-void weft_cache_free(weft_cache *c)
+void weft_feature_cache_free(weft_feature_cache *c)
 {
     if (!c)
         return;
-    for (int k = 0; k < WEFT_CACHE_PROGRAMS; k++) {
+    for (int k = 0; k < WEFT_FEATURE_CACHE_PROGRAM_COUNT; k++) {
         weft_program_free(c->program[k]);
         weft_graph_free(c->graph[k]);
     }
-    weft_reuse_free(&c->graphs);
+    weft_feature_cache_programs_free(&c->graphs);
     for (int64_t i = 0; i < c->windows && c->record; i++) {
         weft_scratch_release(&c->record[i].data);
         weft_free(c->record[i].gone);
     }
     weft_free(c->record);
-    weft_free(c->room);
+    weft_free(c->state);
     weft_free(c->shared);
-    weft_free(c->sums);
+    weft_free(c->totals);
     weft_free(c->trace);
     weft_free(c);
 }
 
-int weft_cache_programs(const weft_cache *c, weft_program *list[WEFT_CACHE_PROGRAMS])
+int weft_feature_cache_list_programs(const weft_feature_cache *c,
+                                     weft_program *list[WEFT_FEATURE_CACHE_PROGRAM_COUNT])
 {
     int count = 0;
-    for (int k = 0; k < WEFT_CACHE_PROGRAMS; k++)
+    for (int k = 0; k < WEFT_FEATURE_CACHE_PROGRAM_COUNT; k++)
         if (c->program[k])
             list[count++] = c->program[k];
     return count;
 }
 
-int64_t weft_cache_bytes(const weft_cache *c, bool mapped)
+int64_t weft_feature_cache_bytes(const weft_feature_cache *c, bool mapped)
 {
     const int64_t records = c->windows * c->record_bytes;
-    return mapped ? (c->away ? records : 0) : c->shared_bytes + (c->away ? 0 : records);
+    return mapped ? (c->offload_dir ? records : 0)
+                  : c->shared_bytes + (c->offload_dir ? 0 : records);
 }
 
-weft_status weft_cache_reserve(weft_cache *c)
+weft_status weft_feature_cache_reserve(weft_feature_cache *c)
 {
     c->shared = weft_alloc_aligned(c->shared_bytes + 64);
-    c->record = weft_alloc(c->windows * (int64_t)sizeof *c->record);
-    c->sums = weft_alloc(2 * c->rows * (int64_t)sizeof *c->sums);
-    if (!c->shared || !c->record || !c->sums)
-        return no_memory();
+    c->record = weft_calloc(c->windows, sizeof *c->record);
+    c->totals = weft_calloc(2 * c->rows, sizeof *c->totals);
+    WEFT_TRY(WEFT_ALLOCATED(c->shared && c->record && c->totals, "a cache between steps"));
     for (int64_t i = 0; i < c->windows; i++) {
-        c->record[i].gone = weft_alloc(c->rows * (int64_t)sizeof(double));
-        if (!c->record[i].gone)
-            return no_memory();
-        WEFT_TRY(weft_scratch_reserve(c->away, c->record_bytes + 64,
-                                      "Leave --cache out, or write --out to another disk",
+        WEFT_TRY(WEFT_NEW(c->record[i].gone, c->rows, "a cache between steps"));
+        WEFT_TRY(weft_scratch_reserve(c->offload_dir, c->record_bytes + 64,
+                                      "Leave --feature-cache out, or write --out to another disk",
                                       &c->record[i].data));
     }
     return WEFT_OK;
@@ -194,7 +192,7 @@ weft_status weft_cache_reserve(weft_cache *c)
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-void weft_cache_begin(weft_cache *c, int64_t steps)
+void weft_feature_cache_begin(weft_feature_cache *c, int64_t steps)
 {
     for (int64_t i = 0; i < c->windows; i++) {
         record *r = &c->record[i];
@@ -207,17 +205,18 @@ void weft_cache_begin(weft_cache *c, int64_t steps)
         c->trace[0] = '\0';
 }
 
-/* Samplers that ask several times a step leave as many letters. */
-static weft_status note(weft_cache *c, bool refreshed)
+/* Appends a letter to the trace. Samplers with several evaluations per step append several
+ * letters. */
+static weft_status note(weft_feature_cache *c, bool refreshed)
 {
-    WEFT_TRY(weft_grow((void **)&c->trace, c->traced + 1, &c->trace_room, 1));
+    WEFT_TRY(weft_grow((void **)&c->trace, c->traced + 1, &c->trace_capacity, 1));
     c->trace[c->traced++] = refreshed ? 'R' : '.';
     c->trace[c->traced] = '\0';
     return WEFT_OK;
 }
 
-/* The states of a program are those of the window. */
-static void point(const weft_cache *c, kind k, const record *r)
+/* Points the states of a program to the window's record. */
+static void point(const weft_feature_cache *c, kind k, const record *r)
 {
     int count;
     weft_tensor *slot = weft_program_slots(c->program[k], &count);
@@ -227,29 +226,30 @@ static void point(const weft_cache *c, kind k, const record *r)
             name = "reuse.before";
         else if (r->turned && !strcmp(name, "reuse.before"))
             name = "reuse.now";
-        const room *at = find_room(c, name);
+        const state *at = find_state(c, name);
         slot[i].data = (at->shared ? c->shared : (char *)r->data.data) + at->at;
     }
-    weft_program_point(c->program[k]);
+    weft_program_set_slots(c->program[k]);
 }
 
-/* Steps at the ends refresh whatever has moved. */
-static bool must_refresh(const weft_cache *c, const record *r)
+/* Whether the step refreshes whatever the signal: first and last steps, no saved outputs, or too
+ * many consecutive reuses. */
+static bool must_refresh(const weft_feature_cache *c, const record *r)
 {
     const double warm = ceil(c->rule.warm * (double)c->steps - 1e-9);
     return !r->valid || (double)c->step < warm || c->step >= c->steps - c->rule.last ||
            (c->rule.run && r->run >= c->rule.run);
 }
 
-/* Adds output `name`, which every rank has for all rows, to the sums of rows. A row's elements are
- * contiguous. */
-static void add_rows(weft_cache *c, const char *name, int which)
+/* Adds the output `name`, which every rank has for all rows, to the totals per row. A row's
+ * elements are contiguous. */
+static void add_rows(weft_feature_cache *c, const char *name, int which)
 {
     const weft_tensor *t = weft_program_output(c->program[PROBE], name);
     const float *x = t->data;
     const int64_t each = weft_shape_count(&t->shape) / c->rows;
     for (int64_t i = 0; i < each * c->rows; i++)
-        c->sums[2 * (i / each) + which] += (double)x[i];
+        c->totals[2 * (i / each) + which] += (double)x[i];
 }
 
 static double polynomial(const double coefficient[5], double x)
@@ -260,30 +260,31 @@ static double polynomial(const double coefficient[5], double x)
     return y;
 }
 
-/* Whether it has moved too far in any row. */
-static weft_status look(weft_cache *c, record *r, bool *refresh)
+/* Sets *refresh if the signal changed too much in any row. */
+static weft_status check_change(weft_feature_cache *c, record *r, bool *refresh)
 {
-    memset(c->sums, 0, (size_t)(2 * c->rows) * sizeof *c->sums);
+    memset(c->totals, 0, (size_t)(2 * c->rows) * sizeof *c->totals);
     add_rows(c, "reuse.moved", 0);
     add_rows(c, "reuse.size", 1);
     if (c->comm)
-        WEFT_TRY(weft_comm_sum(c->comm, c->sums, 2 * c->rows));
+        WEFT_TRY(weft_comm_sum(c->comm, c->totals, 2 * c->rows));
     bool far = !r->seen;
     for (int64_t i = 0; i < c->rows; i++) {
-        const double moved = c->sums[2 * i] / c->sums[2 * i + 1];
+        const double change = c->totals[2 * i] / c->totals[2 * i + 1];
         if (!r->seen)
             r->gone[i] = 0;
         else if (c->rule.adds)
-            r->gone[i] += polynomial(c->rule.coefficient, moved);
+            r->gone[i] += polynomial(c->rule.coefficient, change);
         else
-            r->gone[i] = moved;
-        far |= !(r->gone[i] < c->rule.threshold); /* also where it is no number */
+            r->gone[i] = change;
+        far |= !(r->gone[i] < c->rule.threshold); /* NaN also refreshes */
     }
     *refresh = far || must_refresh(c, r);
     return WEFT_OK;
 }
 
-weft_status weft_cache_first(weft_cache *c, int64_t window, int64_t step, weft_program **program)
+weft_status weft_feature_cache_begin_step(weft_feature_cache *c, int64_t window, int64_t step,
+                                          weft_program **program)
 {
     record *r = &c->record[window];
     c->window = window;
@@ -297,8 +298,8 @@ weft_status weft_cache_first(weft_cache *c, int64_t window, int64_t step, weft_p
     return WEFT_OK;
 }
 
-/* What was looked at is what the next one is compared with. */
-static void remember(const weft_cache *c, record *r, bool refreshed)
+/* Updates the record after a step; the current signal becomes the reference for the next step. */
+static void remember(const weft_feature_cache *c, record *r, bool refreshed)
 {
     if (refreshed)
         memset(r->gone, 0, (size_t)c->rows * sizeof *r->gone);
@@ -309,13 +310,13 @@ static void remember(const weft_cache *c, record *r, bool refreshed)
     r->run = refreshed ? 0 : r->run + 1;
 }
 
-weft_status weft_cache_finish(weft_cache *c, weft_program **program)
+weft_status weft_feature_cache_end_step(weft_feature_cache *c, weft_program **program)
 {
     record *r = &c->record[c->window];
     bool refresh = *program == c->program[REFRESH];
     WEFT_TRY(weft_program_run(*program));
     if (c->rule.signal) {
-        WEFT_TRY(look(c, r, &refresh));
+        WEFT_TRY(check_change(c, r, &refresh));
         const kind k = refresh ? REFRESH : REUSE;
         point(c, k, r);
         *program = c->program[k];
@@ -328,19 +329,20 @@ weft_status weft_cache_finish(weft_cache *c, weft_program **program)
     return c->window == 0 ? note(c, refresh) : WEFT_OK;
 }
 
-/* ---- keeping -------------------------------------------------------------------------------- */
+/* ---- saving -------------------------------------------------------------------------------- */
 
-/* Of each window `data`, as it lies, and `head`: valid, turned, seen, run, gone[rows]. Of all of
- * them "trace". */
+/* Tensors of each window: `data`, the record's bytes, and `head`: valid, turned, seen, run,
+ * gone[rows]. One tensor for all windows: "trace". */
 enum { HEAD = 4, NAME = 96 };
 
 static const char *name_of(const char *prefix, int64_t window, const char *what, char name[NAME])
 {
-    snprintf(name, NAME, "%.40s.%lld.%s", prefix, (long long)window, what);
+    snprintf(name, NAME, "%.40s.%" PRId64 ".%s", prefix, window, what);
     return name;
 }
 
-weft_status weft_cache_declare(const weft_cache *c, const char *prefix, weft_tensors_writer *w)
+weft_status weft_feature_cache_declare(const weft_feature_cache *c, const char *prefix,
+                                       weft_tensors_writer *w)
 {
     char name[NAME];
     const int64_t head = HEAD + c->rows;
@@ -355,7 +357,8 @@ weft_status weft_cache_declare(const weft_cache *c, const char *prefix, weft_ten
                                        &c->traced);
 }
 
-weft_status weft_cache_write(const weft_cache *c, const char *prefix, weft_tensors_writer *w)
+weft_status weft_feature_cache_write(const weft_feature_cache *c, const char *prefix,
+                                     weft_tensors_writer *w)
 {
     char name[NAME];
     for (int64_t i = 0; i < c->windows; i++) {
@@ -373,28 +376,30 @@ weft_status weft_cache_write(const weft_cache *c, const char *prefix, weft_tenso
                                     c->traced ? c->trace : "");
 }
 
-static weft_status find_kept(const weft_tensors *from, const char *name, int64_t bytes,
-                             const void **data)
+static weft_status find_saved(const weft_tensors *from, const char *name, int64_t bytes,
+                              const void **data)
 {
     const weft_stored_tensor *t = weft_tensors_find(from, name);
     if (!t || t->bytes != bytes)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"%s\" is not of %lld bytes, as the cache of this run has it; "
-                         "remove the walk's files to begin anew",
-                         weft_tensors_path(from), name, (long long)bytes);
+        return weft_error(
+            WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = weft_tensors_path(from), .key = name),
+            "the saved cache has another size than the %" PRId64 " bytes of this run. "
+            "Remove the saved state to start from scratch.",
+            bytes);
     *data = t->data;
     return WEFT_OK;
 }
 
-weft_status weft_cache_read(weft_cache *c, const char *prefix, const weft_tensors *from)
+weft_status weft_feature_cache_read(weft_feature_cache *c, const char *prefix,
+                                    const weft_tensors *from)
 {
     char name[NAME];
-    const void *data;
+    const void *data = NULL;
     for (int64_t i = 0; i < c->windows; i++) {
         record *r = &c->record[i];
         double head[HEAD];
-        WEFT_TRY(find_kept(from, name_of(prefix, i, "head", name),
-                           (HEAD + c->rows) * (int64_t)sizeof *head, &data));
+        WEFT_TRY(find_saved(from, name_of(prefix, i, "head", name),
+                            (HEAD + c->rows) * (int64_t)sizeof *head, &data));
         memcpy(head, data, sizeof head);
         memcpy(r->gone, (const char *)data + sizeof head, (size_t)c->rows * sizeof *r->gone);
         r->valid = head[0] > 0;
@@ -403,7 +408,7 @@ weft_status weft_cache_read(weft_cache *c, const char *prefix, const weft_tensor
         r->run = (int64_t)head[3];
         if (!r->valid && !r->seen)
             continue;
-        WEFT_TRY(find_kept(from, name_of(prefix, i, "data", name), c->record_bytes, &data));
+        WEFT_TRY(find_saved(from, name_of(prefix, i, "data", name), c->record_bytes, &data));
         memcpy(r->data.data, data, (size_t)c->record_bytes);
         weft_scratch_drop(&r->data);
     }
@@ -413,7 +418,7 @@ weft_status weft_cache_read(weft_cache *c, const char *prefix, const weft_tensor
     return WEFT_OK;
 }
 
-weft_cache_report weft_cache_tell(const weft_cache *c)
+weft_feature_cache_stats weft_feature_cache_get_stats(const weft_feature_cache *c)
 {
     const double full = (double)c->runs[0] + (double)c->runs[1],
                  each = c->runs[0] ? c->seconds[0] / (double)c->runs[0] : 0,
@@ -421,11 +426,11 @@ weft_cache_report weft_cache_tell(const weft_cache *c)
                  refresh = c->flops[PROBE] + c->flops[REFRESH],
                  reuse = c->flops[PROBE] + c->flops[REUSE],
                  flops = (double)c->runs[0] * refresh + (double)c->runs[1] * reuse;
-    return (weft_cache_report){.runs = c->runs[0] + c->runs[1],
-                               .reused = c->runs[1],
-                               .predicted = flops > 0 ? full * refresh / flops : 1,
-                               .measured = took > 0 ? full * each / took : 1,
-                               .blocks = c->graphs.blocks,
-                               .left = c->graphs.left,
-                               .steps = c->trace ? c->trace : ""};
+    return (weft_feature_cache_stats){.runs = c->runs[0] + c->runs[1],
+                                      .reused = c->runs[1],
+                                      .predicted = flops > 0 ? full * refresh / flops : 1,
+                                      .measured = took > 0 ? full * each / took : 1,
+                                      .blocks = c->graphs.blocks,
+                                      .left = c->graphs.left,
+                                      .steps = c->trace ? c->trace : ""};
 }

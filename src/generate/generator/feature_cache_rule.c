@@ -1,5 +1,8 @@
-/* Rules of caches by name, and those of families. */
-#include "generate/cache.h"
+/* Feature cache rules by name, and the rules of families. */
+#include "generate/generator/feature_cache_rule.h"
+
+#include "generate/generator/feature_cache.h"
+#include "model/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +11,12 @@
 static const char *const names[] = {"block", "teacache", "every", "attention"};
 enum { BLOCK, TEACACHE, EVERY, ATTENTION };
 
-/* The first row for this config and frames of so many pixels. */
-static const weft_cache_row *find_row(const weft_model *m, int64_t pixels, bool teacache)
+/* The first row for this model config and `pixels` per frame. */
+static const weft_feature_cache_row *find_row(const weft_model *m, int64_t pixels, bool teacache)
 {
     const weft_family *f = m->family;
     for (int i = 0; i < f->caches; i++) {
-        const weft_cache_row *row = &f->cache[i];
+        const weft_feature_cache_row *row = &f->cache[i];
         if ((!row->fits || row->fits(m->config)) && pixels >= row->pixels &&
             (!teacache || row->signal != WEFT_SIGNAL_BLOCK))
             return row;
@@ -21,7 +24,7 @@ static const weft_cache_row *find_row(const weft_model *m, int64_t pixels, bool 
     return NULL;
 }
 
-/* Of all families, for messages. */
+/* Lists all families with rules, for messages. */
 static void list_families(bool teacache, weft_buf *out)
 {
     for (int i = 0; weft_families[i]; i++) {
@@ -37,20 +40,19 @@ static weft_status no_row(const char *text, const weft_model *m, bool teacache)
 {
     weft_buf known = {0};
     list_families(teacache, &known);
-    const weft_status_code status = weft_fail(
-        WEFT_E_UNSUPPORTED,
-        teacache ? "--cache %s: no coefficients are known for %s of this size (published sizes of "
-                   "%s have some); take block:0.08, or another threshold, and judge it by "
-                   "weft eval cache"
-                 : "--cache %s: no thresholds are known for %s (there are some for %s); give a "
-                   "rule, like block:0.08 or every:2, and judge it by weft eval cache, or leave "
-                   "it off",
-        text, weft_model_class(m), known.data ? known.data : "none");
+    const weft_status_code status = weft_error(
+        WEFT_MSG_CACHE_UNSUPPORTED, WEFT_AT(.key = "--feature-cache", .value = text),
+        teacache ? "no coefficients are known for a %s of this size; published sizes of %s have "
+                   "them. Use block:0.08 or another threshold, and check it with `weft eval cache`."
+                 : "no thresholds are known for %s, only for %s. Use a rule such as block:0.08 or "
+                   "every:2 and check it with `weft eval cache`, or omit --feature-cache.",
+        weft_model_class(m), known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;
 }
 
-static void take_row(const weft_cache_row *row, double threshold, weft_cache_rule *rule)
+static void take_row(const weft_feature_cache_row *row, double threshold,
+                     weft_feature_cache_rule *rule)
 {
     rule->signal = row->signal;
     rule->adds = row->signal != WEFT_SIGNAL_BLOCK;
@@ -62,15 +64,15 @@ static void take_row(const weft_cache_row *row, double threshold, weft_cache_rul
 
 static weft_status refuse(const char *text)
 {
-    return weft_fail(WEFT_E_ARG,
-                     "--cache %s: off, conservative, fast, or a rule: block:T and teacache:T "
-                     "(threshold, 0 to 10), every:N and attention:N (steps, 1 to 1000), and behind "
-                     "it ,warm=SHARE ,last=N ,run=N ,front=N",
-                     text);
+    return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--feature-cache", .value = text),
+                      "%s is not off, conservative, fast or a rule. Rules are block:T and "
+                      "teacache:T (threshold, 0 to 10), every:N and attention:N (steps, 1 to "
+                      "1000), followed by ,warm=SHARE ,last=N ,run=N ,front=N.",
+                      text);
 }
 
-/* ",warm=0.2,run=3" */
-static weft_status read_more(const char *text, const char *at, weft_cache_rule *rule)
+/* Parses options such as ",warm=0.2,run=3". */
+static weft_status read_more(const char *text, const char *at, weft_feature_cache_rule *rule)
 {
     while (*at) {
         char key[16];
@@ -95,7 +97,7 @@ static weft_status read_more(const char *text, const char *at, weft_cache_rule *
 }
 
 static weft_status read_rule(const char *text, const weft_model *m, int64_t pixels,
-                             weft_cache_rule *rule)
+                             weft_feature_cache_rule *rule)
 {
     int kind = 0;
     const char *colon = strchr(text, ':');
@@ -110,10 +112,10 @@ static weft_status read_rule(const char *text, const weft_model *m, int64_t pixe
     if (end == colon + 1 || !(value >= (steps ? 1 : 0)) || value > (steps ? 1000 : 10) ||
         (steps && value != (double)(int64_t)value))
         return refuse(text);
-    /* Aquarius: nothing is taken again in the first ten of its fifty steps */
-    *rule = (weft_cache_rule){.last = 1};
+    /* Aquarius: the first ten of its fifty steps do not reuse */
+    *rule = (weft_feature_cache_rule){.last = 1};
     if (kind == TEACACHE) {
-        const weft_cache_row *row = find_row(m, pixels, true);
+        const weft_feature_cache_row *row = find_row(m, pixels, true);
         if (!row)
             return no_row(text, m, true);
         take_row(row, value, rule);
@@ -121,7 +123,7 @@ static weft_status read_rule(const char *text, const weft_model *m, int64_t pixe
         rule->signal = WEFT_SIGNAL_BLOCK;
         rule->threshold = value;
     } else {
-        rule->what = kind == ATTENTION ? WEFT_REUSE_ATTENTION : WEFT_REUSE_BLOCKS;
+        rule->what = kind == ATTENTION ? WEFT_FEATURE_CACHE_ATTENTION : WEFT_FEATURE_CACHE_BLOCKS;
         rule->every = (int64_t)value;
         rule->front = kind == EVERY;
         rule->warm = 0.2;
@@ -129,8 +131,8 @@ static weft_status read_rule(const char *text, const weft_model *m, int64_t pixe
     return read_more(text, end, rule);
 }
 
-weft_status weft_cache_choose(const char *text, const weft_model *denoiser, int64_t pixels,
-                              weft_cache_rule *rule, bool *on)
+weft_status weft_feature_cache_choose(const char *text, const weft_model *denoiser, int64_t pixels,
+                                      weft_feature_cache_rule *rule, bool *on)
 {
     *on = text && *text && strcmp(text, "off");
     if (!*on)
@@ -138,24 +140,24 @@ weft_status weft_cache_choose(const char *text, const weft_model *denoiser, int6
     const bool fast = !strcmp(text, "fast");
     if (!fast && strcmp(text, "conservative"))
         return read_rule(text, denoiser, pixels, rule);
-    const weft_cache_row *row = find_row(denoiser, pixels, false);
+    const weft_feature_cache_row *row = find_row(denoiser, pixels, false);
     if (!row)
         return no_row(text, denoiser, false);
-    *rule = (weft_cache_rule){0};
+    *rule = (weft_feature_cache_rule){0};
     take_row(row, fast ? row->fast : row->conservative, rule);
     return WEFT_OK;
 }
 
-void weft_cache_name(const weft_cache_rule *r, weft_buf *out)
+void weft_feature_cache_name(const weft_feature_cache_rule *r, weft_buf *out)
 {
     if (r->signal == WEFT_SIGNAL_NONE)
-        weft_buf_printf(out, "%s:%lld", r->what == WEFT_REUSE_ATTENTION ? "attention" : "every",
-                        (long long)r->every);
+        weft_buf_printf(out, "%s:%" PRId64,
+                        r->what == WEFT_FEATURE_CACHE_ATTENTION ? "attention" : "every", r->every);
     else
         weft_buf_printf(out, "%s:%g", r->adds ? "teacache" : "block", r->threshold);
-    weft_buf_printf(out, ",warm=%g,last=%lld", r->warm, (long long)r->last);
+    weft_buf_printf(out, ",warm=%g,last=%" PRId64, r->warm, r->last);
     if (r->run)
-        weft_buf_printf(out, ",run=%lld", (long long)r->run);
+        weft_buf_printf(out, ",run=%" PRId64, r->run);
     if (r->front)
         weft_buf_printf(out, ",front=%d", r->front);
 }

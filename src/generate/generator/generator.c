@@ -1,36 +1,44 @@
+#include "generate/generator/generator.h"
+
 #include "base/fs.h"
 #include "base/log.h"
-#include "generate/generator_parts.h"
-#include "model/dialect.h"
-#include "runtime/weights.h"
+#include "exec/store/weights.h"
+#include "generate/generator/feature_cache_rule.h"
+#include "generate/generator/generator_graphs.h"
+#include "generate/generator/generator_parts.h"
+#include "generate/generator/generator_preview.h"
+#include "generate/generator/generator_read.h"
+#include "model/key_mapping.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* x, other and what the sampler keeps, which grow with the length of a video. */
-static int64_t walk_floats(const weft_generator *p)
+/* Floats of x, other and the sampler's memory, which grow with the length of a video. */
+static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    return 2 * weft_aligned(all) + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all);
+    return 2 * weft_aligned(all) +
+           weft_sampler_workspace_floats(p->options.sampler, &p->scheduler.solver, all);
 }
 
 static int64_t host_floats(const weft_generator *p)
 {
-    return (weft_generator_away(p) ? 0 : walk_floats(p)) + p->rows * p->captions.floats;
+    return (weft_generator_away(p) ? 0 : sampler_floats(p)) + p->rows * p->text.floats;
 }
 
 const char *weft_generator_away(const weft_generator *p)
 {
-    return p->windows.count > 1 ? p->options.away : NULL;
+    return p->windows.count > 1 ? p->options.offload_dir : NULL;
 }
 
-int64_t weft_generator_away_bytes(const weft_generator *p)
+int64_t weft_generator_offloaded_bytes(const weft_generator *p)
 {
-    int64_t bytes = walk_floats(p) * (int64_t)sizeof(float) + weft_given_mapped(&p->given);
+    int64_t bytes =
+        sampler_floats(p) * (int64_t)sizeof(float) + weft_visual_condition_mapped(&p->visual);
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
-        bytes += part[i]->cache ? weft_cache_bytes(part[i]->cache, true) : 0;
+        bytes += part[i]->cache ? weft_feature_cache_bytes(part[i]->cache, true) : 0;
     return weft_generator_away(p) ? bytes : 0;
 }
 
@@ -56,37 +64,41 @@ int weft_generator_text_rank(const weft_generator *p)
     return p->text_rank;
 }
 
-/* All of them, which run one at a time; how many. `texts`: with those of the text encoders. */
-enum { MAX_PROGRAMS = WEFT_GENERATOR_DENOISERS * (1 + WEFT_CACHE_PROGRAMS) + WEFT_MAX_READERS };
+/* Lists all programs, which run one at a time, and returns their number. `texts`: with the text
+ * encoders. */
+enum {
+    MAX_PROGRAMS =
+        WEFT_GENERATOR_DENOISERS * (1 + WEFT_FEATURE_CACHE_PROGRAM_COUNT) + WEFT_MAX_TEXT_ENCODERS
+};
 static int programs_of(const weft_generator *p, bool texts, weft_program *list[MAX_PROGRAMS])
 {
     int count = 0;
-    for (int i = 0; i < p->captions.readers && texts; i++)
+    for (int i = 0; i < p->text.encoders && texts; i++)
         list[count++] = p->encoder[i].program;
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++) {
         list[count++] = part[i]->program;
         if (part[i]->cache)
-            count += weft_cache_programs(part[i]->cache, list + count);
+            count += weft_feature_cache_list_programs(part[i]->cache, list + count);
     }
     return count;
 }
 
-/* Of all but the VAE. */
-static int64_t bytes_beside(const weft_generator *p, bool texts)
+/* Bytes of everything except the VAE. */
+static int64_t bytes_without_vae(const weft_generator *p, bool texts)
 {
     weft_program *programs[MAX_PROGRAMS];
     const int count = programs_of(p, texts, programs);
     int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_programs_bytes(programs, count);
-    for (int i = 0; i < p->captions.readers && texts; i++)
+    for (int i = 0; i < p->text.encoders && texts; i++)
         bytes += weft_program_plan(p->encoder[i].program)->source_bytes;
     for (int i = 0; i < p->experts; i++)
         bytes += weft_program_plan(p->denoiser[i].program)->source_bytes;
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
-        bytes += part[i]->cache ? weft_cache_bytes(part[i]->cache, false) : 0;
+        bytes += part[i]->cache ? weft_feature_cache_bytes(part[i]->cache, false) : 0;
     return bytes;
 }
 
@@ -97,12 +109,12 @@ int64_t weft_generator_bytes(const weft_generator *p)
 
 int64_t weft_generator_bytes_of(const weft_generator *p, bool texts)
 {
-    const int64_t bytes = bytes_beside(p, texts) + weft_vae_bytes(p->vae) +
+    const int64_t bytes = bytes_without_vae(p, texts) + weft_vae_bytes(p->vae) +
                           weft_generator_preview_bytes(p),
-                  given = weft_given_work_bytes(&p->given),
-                  seen = weft_likeness_work_bytes(&p->likeness),
-                  before = given > seen ? given : seen;
-    return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
+                  visual = weft_visual_condition_workspace_bytes(&p->visual),
+                  seen = weft_identity_condition_workspace_bytes(&p->identity_condition),
+                  before = visual > seen ? visual : seen;
+    return weft_visual_condition_bytes(&p->visual) + (bytes > before ? bytes : before);
 }
 
 const char *weft_generator_tiles(const weft_generator *p, char text[64])
@@ -110,14 +122,15 @@ const char *weft_generator_tiles(const weft_generator *p, char text[64])
     return weft_vae_tiles(p->vae, text);
 }
 
-/* Frames that the VAE decodes: with those before the video. */
+/* Frames that the VAE decodes, with those before the video. */
 static int64_t decoded_frames(const weft_generator *p)
 {
     return p->options.frames + p->lead * p->grid.factor[0];
 }
 
-/* Decoding must fit beside the rest before the first step is taken, not hours later; on every rank
- * as on one that has all, so that all decode in the same tiles. */
+/* Chooses decoder tiles that fit with the rest of the memory, so that a lack of memory is found
+ * before the first step. Every rank counts the text encoders, so that all ranks decode in the same
+ * tiles. */
 static weft_status open_vae(weft_generator *p)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
@@ -126,26 +139,24 @@ static weft_status open_vae(weft_generator *p)
                                 .width = p->options.width,
                                 .tile = p->options.tile,
                                 .profile = p->options.profile};
-    p->tile_given = o.tile != NULL;
-    const int64_t limit = p->options.memory, beside = bytes_beside(p, true) +
-                                                      weft_given_bytes(&p->given) +
-                                                      weft_generator_preview_bytes(p);
+    p->tile_set = o.tile != NULL;
+    const int64_t limit = p->options.memory, without_vae = bytes_without_vae(p, true) +
+                                                           weft_visual_condition_bytes(&p->visual) +
+                                                           weft_generator_preview_bytes(p);
     char needs[32], has[32];
     weft_tile chosen;
-    if (beside >= limit)
-        return weft_fail(
-            WEFT_E_MEMORY,
-            "%s: transformer and text encoders take %s a rank, and there are %s; take "
-            "fewer or smaller frames, --weights bf16 or stream, more ranks with --parallel "
-            "fsdp, "
-            "or say with --memory what may be taken",
-            p->folder, weft_format_bytes(beside, needs), weft_format_bytes(limit, has));
-    return weft_vae_open_within(p->vae_folder, &o, limit - beside, &p->vae, &chosen);
+    if (without_vae >= limit)
+        return weft_error(WEFT_MSG_MEMORY_NEEDED, WEFT_AT(.file = p->folder, WEFT_NUMBER(limit)),
+                          "transformer and text encoders need %s per rank, and %s are available. "
+                          "Use fewer or smaller frames, --weights bf16 or stream, more ranks with "
+                          "--parallel fsdp, or set the limit with --memory-limit.",
+                          weft_format_bytes(without_vae, needs), weft_format_bytes(limit, has));
+    return weft_vae_open_within(p->vae_folder, &o, limit - without_vae, &p->vae, &chosen);
 }
 
 bool weft_generator_may_shrink(const weft_generator *p)
 {
-    return !p->tile_given && (!p->comm || weft_comm_ranks(p->comm) == 1);
+    return !p->tile_set && (!p->comm || weft_comm_ranks(p->comm) == 1);
 }
 
 weft_status weft_generator_shrink(weft_generator *p)
@@ -158,18 +169,18 @@ weft_status weft_generator_shrink(weft_generator *p)
     weft_group *group = NULL;
     weft_tile chosen;
     char tiles[64];
-    weft_warn("decoding: %s; once more in less memory", weft_error_message());
+    weft_warn_error(WEFT_MSG_ESTIMATE_MISSING, "decoding again with less memory");
     weft_vae_free(p->vae);
     p->vae = NULL;
     WEFT_TRY(weft_vae_open_within(p->vae_folder, &o, limit, &p->vae, &chosen));
-    weft_info("decoding in %s", weft_vae_tiles(p->vae, tiles));
+    weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "decoding in %s", weft_vae_tiles(p->vae, tiles));
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
     weft_vae_share(p->vae, group);
     return weft_vae_bind(p->vae);
 }
 
-/* Of expert `i`, in the graphs. */
+/* Name prefix of expert `i` in the graphs. */
 static const char *prefix_of(const weft_generator *p, int i, char prefix[64])
 {
     snprintf(prefix, 64, "%s.", i ? weft_generator_scopes[1] : p->denoiser_model->family->scope);
@@ -182,8 +193,9 @@ static weft_status check_adapters(const weft_generator *p)
     char prefix[64];
     for (int i = 0; i < o->adapter_count; i++)
         if (o->adapters[i].expert >= p->experts)
-            return weft_fail(WEFT_E_ARG, "%s: an adapter for transformer_2, and %s has none",
-                             o->adapters[i].path, p->folder);
+            return weft_error(
+                WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = o->adapters[i].path, .key = "--lora"),
+                "the adapter is for transformer_2, and the model %s has none", p->folder);
     for (int i = 0; i < p->experts; i++)
         WEFT_TRY(weft_adapters_check(o->adapters, o->adapter_count, i, p->denoiser_model[i].family,
                                      p->denoiser[i].graph, prefix_of(p, i, prefix)));
@@ -193,13 +205,16 @@ static weft_status check_adapters(const weft_generator *p)
 static weft_status check_options(const weft_generator_options *o)
 {
     if (o->trace && o->cache && strcmp(o->cache, "off") != 0)
-        return weft_fail(WEFT_E_ARG,
-                         "--trace and --cache %s: of steps that differ no one is like "
-                         "the others; leave one of them out",
-                         o->cache);
+        return weft_error(
+            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--trace", .value = o->cache),
+            "steps differ with --feature-cache %s, so a trace of one step does not represent the "
+            "others. Omit one of the two options.",
+            o->cache);
     if (o->stream && o->passes && !o->passes->stream)
-        return weft_fail(WEFT_E_ARG, "--weights stream and --pass stream=off: the weights are "
-                                     "streamed by that pass; leave one of them out");
+        return weft_error(
+            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--weights", .value = "stream"),
+            "--weights stream needs the pass that --pass weight_streaming=off switches off. "
+            "Omit one of the two options.");
     return WEFT_OK;
 }
 
@@ -208,19 +223,13 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
 {
     weft_generator *p = weft_alloc(sizeof *p);
     weft_status_code status = WEFT_OK;
-    if (!p) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(p, "the generator"));
     p->options = *options;
     p->comm = comm;
     p->folder = weft_strdup(folder);
     p->store = weft_store_create();
-    if (!p->folder || !p->store) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
-        goto out;
-    }
-    weft_store_keep_away(p->store, NULL, 0, options->away);
+    WEFT_GO(WEFT_ALLOCATED(p->folder && p->store, "the generator"));
+    weft_store_set_offload(p->store, NULL, 0, options->offload_dir);
     WEFT_GO(check_options(options));
     WEFT_GO(weft_generator_read(p));
     WEFT_GO(weft_generator_build(p));
@@ -238,7 +247,7 @@ void weft_generator_free(weft_generator *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < WEFT_MAX_READERS; i++) {
+    for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++) {
         weft_generator_part_free(&p->encoder[i]);
         weft_free(p->encoder_folder[i]);
     }
@@ -247,7 +256,7 @@ void weft_generator_free(weft_generator *p)
         weft_generator_part_free(&p->alone[i]);
         weft_free(p->denoiser_folder[i]);
     }
-    weft_spelling_close(&p->spelling);
+    weft_tokenizer_set_close(&p->tokenizers);
     weft_recipe_free(&p->recipe);
     weft_vae_free(p->vae);
     weft_vae_free(p->preview);
@@ -255,10 +264,10 @@ void weft_generator_free(weft_generator *p)
     weft_store_free(p->store);
     weft_free(p->folder);
     weft_free(p->vae_folder);
-    weft_free(p->leg);
-    weft_scratch_release(&p->walk);
-    weft_given_free(&p->given);
-    weft_likeness_free(&p->likeness);
+    weft_free(p->solver_step);
+    weft_scratch_release(&p->sampler_buffer);
+    weft_visual_condition_free(&p->visual);
+    weft_identity_condition_free(&p->identity_condition);
     weft_free(p->context);
     json_decref(p->identity);
     weft_free(p);
@@ -269,19 +278,19 @@ int64_t weft_generator_steps(const weft_generator *p)
     return p->options.steps - p->skipped;
 }
 
-/* Files of text encoders have more than the encoder (`partial`). */
+/* `partial`: the file has more tensors than the model, as files of text encoders do. */
 static weft_status load_part(weft_generator *p, weft_generator_part *s, const weft_model *model,
                              const char *scope, const char *folder, bool partial)
 {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.", scope);
-    if (p->options.stream && !p->options.adapter_count) { /* they write into the weights */
-        WEFT_TRY(weft_dialect_open(model->family, s->graph, prefix, folder, &s->file));
+    if (p->options.stream && !p->options.adapter_count) { /* adapters write to the weights */
+        WEFT_TRY(weft_key_mapping_open(model->family, s->graph, prefix, folder, &s->file));
         WEFT_TRY(weft_weights_lend(p->store, s->own, prefix, s->file));
     }
     WEFT_TRY(weft_store_init(p->store, s->own, 0));
     weft_tensors *file;
-    WEFT_TRY(weft_dialect_open(model->family, s->graph, prefix, folder, &file));
+    WEFT_TRY(weft_key_mapping_open(model->family, s->graph, prefix, folder, &file));
     return weft_weights_load(p->store, s->own, prefix, file, partial);
 }
 
@@ -306,10 +315,11 @@ int64_t weft_generator_tokens(const weft_generator *p)
     return tokens;
 }
 
-/* Level i of n: both halves meet with the same slope, and the last step ends at 0. */
+/* Noise level i of n: linear in the first half, quadratic in the second, with the same slope at the
+ * joint. The last step ends at 0. */
 static double quadratic_level(int64_t i, int64_t n)
 {
-    const double slow = 0.025; /* of the way, which the first half of the steps goes */
+    const double slow = 0.025; /* share of the range that the first half covers */
     const int64_t half = n / 2;
     if (i <= half)
         return half ? 1 - slow * (double)i / (double)half : 1;
@@ -318,26 +328,27 @@ static double quadratic_level(int64_t i, int64_t n)
     return 1 - slow * (double)i / (double)half - rest * bend * bend;
 }
 
-/* The scheduler's own levels, or those that the family's pipeline gives it. */
+/* Uses the scheduler's own noise levels, or those of the family's pipeline. */
 weft_status weft_generator_lay(weft_generator *p)
 {
     const int64_t steps = p->options.steps;
-    if (p->leg)
+    if (p->solver_step)
         return WEFT_OK;
-    p->leg = weft_alloc(steps * (int64_t)sizeof *p->leg);
-    if (!p->leg)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld levels", (long long)steps);
-    const weft_own_levels levels =
-        p->scheduler.path == WEFT_PATH_FLOW ? p->denoiser_model->family->levels : WEFT_LEVELS_NONE;
-    weft_walk walk = {steps, NULL, weft_scheduler_mu(&p->scheduler, weft_generator_tokens(p))};
-    double *sigma = levels ? weft_alloc(steps * (int64_t)sizeof *sigma) : NULL;
+    WEFT_TRY(WEFT_NEW(p->solver_step, steps, "%" PRId64 " levels", steps));
+    const weft_own_levels levels = p->scheduler.path == WEFT_PATH_FLOW
+                                       ? p->denoiser_model->family->noise_levels
+                                       : WEFT_LEVELS_NONE;
+    weft_timestep_request request = {steps, NULL,
+                                     weft_scheduler_mu(&p->scheduler, weft_generator_tokens(p))};
+    double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
     if (levels && !sigma)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld levels", (long long)steps);
+        return weft_no_memory("%" PRId64 " levels", steps);
     for (int64_t i = 0; i < steps && levels; i++)
         sigma[i] = levels == WEFT_LEVELS_EVEN ? (double)(steps - i) / (double)steps
                                               : quadratic_level(i, steps);
-    walk.sigma = sigma;
-    const weft_status_code status = weft_scheduler_lay(&p->scheduler, &walk, p->leg);
+    request.sigma = sigma;
+    const weft_status_code status =
+        weft_scheduler_set_timesteps(&p->scheduler, &request, p->solver_step);
     weft_free(sigma);
     return status;
 }
@@ -345,22 +356,22 @@ weft_status weft_generator_lay(weft_generator *p)
 weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    WEFT_TRY(weft_given_read(&p->given));
-    WEFT_TRY(weft_likeness_read(&p->likeness));
-    WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), walk_floats(p) * 4,
-                                  "Write --out to another disk, or make fewer frames", &p->walk));
-    p->x = p->walk.data;
+    WEFT_TRY(weft_visual_condition_read(&p->visual));
+    WEFT_TRY(weft_identity_condition_read(&p->identity_condition));
+    WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), sampler_floats(p) * 4,
+                                  "Write --out to another disk, or make fewer frames",
+                                  &p->sampler_buffer));
+    p->x = p->sampler_buffer.data;
     p->other = p->x + weft_aligned(all);
     p->work = p->other + weft_aligned(all);
-    p->context = weft_alloc_aligned(p->rows * p->captions.floats * 4);
-    if (!p->context)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
+    p->context = weft_alloc_aligned(p->rows * p->text.floats * 4);
+    WEFT_TRY(WEFT_ALLOCATED(p->context, "%" PRId64 " latents", all));
     WEFT_TRY(weft_generator_lay(p));
     const bool texts = weft_generator_has_texts(p);
-    for (int i = 0; i < p->captions.readers && texts; i++) {
-        const weft_reader *reader = &p->captions.reader[i];
-        WEFT_TRY(load_part(p, &p->encoder[i], &reader->model, reader->reading->encoder,
-                           p->encoder_folder[i], reader->tokenizer[0] != 0));
+    for (int i = 0; i < p->text.encoders && texts; i++) {
+        const weft_text_encoder *encoder = &p->text.encoder[i];
+        WEFT_TRY(load_part(p, &p->encoder[i], &encoder->model, encoder->row->encoder,
+                           p->encoder_folder[i], encoder->tokenizer[0] != 0));
     }
     for (int i = 0; i < p->experts; i++)
         WEFT_TRY(load_expert(p, i));
@@ -368,8 +379,8 @@ weft_status weft_generator_bind(weft_generator *p)
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
         if (part[i]->cache)
-            WEFT_TRY(weft_cache_reserve(part[i]->cache));
-    weft_program *programs[MAX_PROGRAMS]; /* the results of each are copied at once */
+            WEFT_TRY(weft_feature_cache_reserve(part[i]->cache));
+    weft_program *programs[MAX_PROGRAMS]; /* each one's outputs are copied after its run */
     const int count = programs_of(p, texts, programs);
     weft_group *group = NULL;
     if (p->comm)
@@ -385,33 +396,33 @@ weft_status weft_generator_tell_cache(const weft_generator *p, weft_buf *out)
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts && p->cached; i++) {
-        const weft_cache_report r = weft_cache_tell(part[i]->cache);
+        const weft_feature_cache_stats r = weft_feature_cache_get_stats(part[i]->cache);
         const bool second = part[i] == &p->denoiser[1] || part[i] == &p->alone[1];
         if (!r.runs)
             continue;
         weft_buf_printf(out, "cache ");
-        weft_cache_name(&p->cache, out);
-        weft_buf_printf(out,
-                        "%s%s: %lld of %lld runs left out %d of %d %s; %.2f x by FLOPs, %.2f x "
-                        "by the clock; steps %s\n",
-                        second ? ", transformer_2" : "",
-                        part[i]->graph == p->alone[second].graph ? ", without guidance" : "",
-                        (long long)r.reused, (long long)r.runs, r.left,
-                        p->cache.what == WEFT_REUSE_ATTENTION ? r.left : r.blocks,
-                        p->cache.what == WEFT_REUSE_ATTENTION ? "attentions" : "blocks",
-                        r.predicted, r.measured, r.steps);
+        weft_feature_cache_name(&p->cache, out);
+        weft_buf_printf(
+            out,
+            "%s%s: %" PRId64 " of %" PRId64 " runs skipped %d of %d %s; speedup predicted %.2f x, "
+            "measured %.2f x; steps %s\n",
+            second ? ", transformer_2" : "",
+            part[i]->graph == p->alone[second].graph ? ", without guidance" : "", r.reused, r.runs,
+            r.left, p->cache.what == WEFT_FEATURE_CACHE_ATTENTION ? r.left : r.blocks,
+            p->cache.what == WEFT_FEATURE_CACHE_ATTENTION ? "attentions" : "blocks", r.predicted,
+            r.measured, r.steps);
     }
     return weft_buf_check(out);
 }
 
-weft_generator_saved weft_generator_cache(const weft_generator *p)
+weft_generator_cache_stats weft_generator_get_cache_stats(const weft_generator *p)
 {
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
-    weft_generator_saved all = {.predicted = 1, .measured = 1};
-    double predicted = 0, measured = 0; /* what is left of the time, weighed by runs */
+    weft_generator_cache_stats all = {.predicted = 1, .measured = 1};
+    double predicted = 0, measured = 0; /* remaining time, weighted by runs */
     for (int i = 0; i < parts && p->cached; i++) {
-        const weft_cache_report r = weft_cache_tell(part[i]->cache);
+        const weft_feature_cache_stats r = weft_feature_cache_get_stats(part[i]->cache);
         all.runs += r.runs;
         all.reused += r.reused;
         predicted += (double)r.runs / r.predicted;
@@ -429,13 +440,13 @@ const weft_generator_options *weft_generator_settings(const weft_generator *p)
     return &p->options;
 }
 
-void weft_generator_begin_with(weft_generator *p, const float *noise, int64_t count)
+void weft_generator_set_initial_latents(weft_generator *p, const float *noise, int64_t count)
 {
     p->noise = noise;
     p->noises = count;
 }
 
-void weft_generator_negatives(weft_generator *p, const char *const *negatives)
+void weft_generator_set_negative_prompts(weft_generator *p, const char *const *negatives)
 {
     p->negatives = negatives;
 }
@@ -458,7 +469,7 @@ void weft_generator_latents(const weft_generator *p, int64_t dim[4])
     dim[3] = p->grid.channels;
 }
 
-weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
+weft_status weft_generator_format_layout(const weft_generator *p, weft_buf *out)
 {
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     char tiles[64];
@@ -485,12 +496,12 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
             }
     if (!strcmp(between, "split by "))
         weft_buf_printf(out, "on one rank");
-    const weft_slices *asked = p->recipe.slices; /* off: one slice of each sample */
-    if (asked && asked->kind != WEFT_SLICES_OFF &&
-        p->slices[WEFT_MADE_TIME] + p->slices[WEFT_MADE_SPACE] + p->slices[WEFT_MADE_HEADS] +
-            p->slices[WEFT_MADE_CHUNKS]) {
+    const weft_comm_overlap *asked = p->recipe.overlap; /* off: one slice per sample */
+    if (asked && asked->kind != WEFT_COMM_OVERLAP_OFF &&
+        p->overlap_counts[WEFT_MADE_TIME] + p->overlap_counts[WEFT_MADE_SPACE] +
+            p->overlap_counts[WEFT_MADE_HEADS] + p->overlap_counts[WEFT_MADE_CHUNKS]) {
         weft_buf_printf(out, ", layers in ");
-        weft_slices_tell(p->recipe.slices, p->slices, out);
+        weft_comm_overlap_format(p->recipe.overlap, p->overlap_counts, out);
     }
     if (p->text_rank >= 0)
         weft_buf_printf(out, "; text encoders on rank %d alone", p->text_rank);
@@ -498,7 +509,7 @@ weft_status weft_generator_tell_layout(const weft_generator *p, weft_buf *out)
         weft_buf_printf(out, "; text encoders split likewise where they have such parts");
     weft_buf_printf(out, "; decoding %s",
                     weft_vae_tiles(p->vae, tiles)[0] ? "tile by tile on all"
-                                                     : "on the first rank (--tile on: on all)");
+                                                     : "on the first rank (--vae-tile on: on all)");
     return weft_buf_check(out);
 }
 

@@ -1,15 +1,22 @@
+#include "generate/generator/generator_denoise.h"
+
 #include "base/log.h"
 #include "base/rng.h"
-#include "generate/decode.h"
-#include "generate/generator_parts.h"
-#include "runtime/common_clock.h"
-#include "runtime/part.h"
+#include "comm/comm_world.h"
+#include "comm/common_clock.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "exec/trace/timeline_file.h"
+#include "generate/generator/decode.h"
+#include "generate/generator/generator_graphs.h"
+#include "generate/generator/generator_parts.h"
+#include "generate/generator/generator_preview.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Where this rank's rows of a part's batch begin. */
+/* Returns this rank's rows of a part's batch, and sets *first to the first row. */
 static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t *first)
 {
     const weft_tensor own = weft_tensor_of(s->own, weft_graph_find(s->own, input));
@@ -17,63 +24,66 @@ static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t
     return own.shape.dim[0];
 }
 
-/* Rows 0..batch-1 are the prompts, rows batch.. what guidance leads away from. */
+/* Encodes this rank's rows: rows 0..batch-1 are the prompts, rows batch.. the negative prompts. */
 static weft_status encode_own_text(weft_generator *p)
 {
     const int64_t batch = p->options.batch;
-    for (int i = 0; i < p->captions.readers; i++) {
+    for (int i = 0; i < p->text.encoders; i++) {
         weft_program *program = p->encoder[i].program;
         int64_t first;
         char name[32];
         const int64_t rows =
-            own_rows(&p->encoder[i], weft_captions_input("tokens", i, name), &first);
+            own_rows(&p->encoder[i], weft_text_conditioning_input("tokens", i, name), &first);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t row = first + r;
             const int64_t prompt = p->first + row % batch;
             const char *text = row >= batch        ? weft_generator_negative(p, prompt)
                                : prompt < p->count ? p->prompts[prompt]
                                                    : NULL;
-            WEFT_TRY(weft_captions_spell(&p->captions, &p->spelling, i, weft_captions_program_input,
-                                         program, r, text ? text : ""));
-            const int64_t side = p->place.picture, black = row >= batch ? side * side * 3 : 0;
-            weft_captions_show(&p->captions, i, weft_captions_program_input, program, r,
-                               p->given.picture + black);
+            WEFT_TRY(weft_text_conditioning_tokenize(&p->text, &p->tokenizers, i,
+                                                     weft_text_conditioning_program_input, program,
+                                                     r, text ? text : ""));
+            const int64_t side = p->visual_setup.vision_side,
+                          black = row >= batch ? side * side * 3 : 0;
+            weft_text_conditioning_set_image(&p->text, i, weft_text_conditioning_program_input,
+                                             program, r, p->visual.vision_image + black);
         }
         WEFT_TRY(weft_program_run(program));
-        weft_captions_take(&p->captions, i, program, p->rows, p->context);
+        weft_text_conditioning_get(&p->text, i, program, p->rows, p->context);
     }
     for (int64_t r = batch; r < p->rows; r++)
-        weft_captions_pair(&p->captions, p->context + (r - batch) * p->captions.floats,
-                           p->context + r * p->captions.floats);
+        weft_text_conditioning_pair(&p->text, p->context + (r - batch) * p->text.floats,
+                                    p->context + r * p->text.floats);
     return WEFT_OK;
 }
 
-/* Into `context`, of all rows; where one rank has the encoders, it tells the others. */
+/* Fills `context` for all rows. If one rank has the text encoders, that rank broadcasts the
+ * result. */
 static weft_status encode_text(weft_generator *p)
 {
-    const int64_t bytes = p->rows * p->captions.floats * (int64_t)sizeof *p->context;
+    const int64_t bytes = p->rows * p->text.floats * (int64_t)sizeof *p->context;
     if (weft_generator_has_texts(p))
         WEFT_TRY(encode_own_text(p));
     return p->text_rank < 0 ? WEFT_OK
                             : weft_comm_broadcast(p->comm, p->context, bytes, p->text_rank);
 }
 
-/* What the model is told of rows of the batch that differ in their prompts alone. */
+/* One evaluation of a denoiser program; the rows of its batch differ in their prompts only. */
 typedef struct asking {
     weft_program *program;
-    const weft_level *level;
-    int64_t frame; /* the window's first */
+    const weft_noise_level *level;
+    int64_t frame; /* first latent frame of the window */
 } asking;
 
-/* Data of an input for row r; NULL: the program has none. */
+/* Data of an input for row r; NULL: the program does not have the input. */
 static float *row_of(const asking *a, const char *input, int64_t r)
 {
     const weft_tensor *t = weft_program_input(a->program, input);
     return t ? (float *)t->data + weft_shape_count(&t->shape) / t->shape.dim[0] * r : NULL;
 }
 
-/* Frames that are clean go into Cosmos scaled as almost clean ones, whatever the level; what it is
- * told of them is that level's time (the second's). */
+/* Cosmos takes clean frames scaled as for a low noise level, whatever the current level. Their
+ * timestep is that of a low noise level, too (almost_clean_time). */
 static const double almost_clean = 0.001, almost_clean_time = 1e-4 / (1 + 1e-4);
 
 static double clean_scale(const weft_generator *p)
@@ -82,27 +92,30 @@ static double clean_scale(const weft_generator *p)
     return p->scheduler.path == WEFT_PATH_EDM ? 1 / sqrt(least * least + data * data) : 1;
 }
 
-/* The window of x, frames that are clean in their places, what follows behind it on channels. */
+/* Fills the latents of a window of x: clean frames replace the noisy ones, extra channels
+ * follow. */
 static void fill_latents(const weft_generator *p, const asking *a, const float *x, float *to)
 {
-    const weft_given *g = &p->given;
+    const weft_visual_condition *g = &p->visual;
     const int64_t channels = p->grid.channels, area = p->latent[1] * p->latent[2],
                   cells = p->windows.window * area, first = a->frame * area;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
     const float clean = (float)(clean_scale(p) * data), in = (float)a->level->in;
-    if (!g->behind && !g->clean) {
+    if (!g->extra_channel_count && !g->clean_frames) {
         memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
         for (int64_t i = 0; a->level->in != 1 && i < cells * channels; i++)
             to[i] *= in;
         return;
     }
-    for (int64_t i = 0; i < cells; i++, to += channels + g->behind) {
+    for (int64_t i = 0; i < cells; i++, to += channels + g->extra_channel_count) {
         const int64_t cell = first + i;
-        const bool is_clean = g->clean && g->clean[cell / area];
+        const bool is_clean = g->clean_frames && g->clean_frames[cell / area];
         for (int64_t c = 0; c < channels; c++)
-            to[c] = is_clean ? clean * g->known[cell * channels + c] : in * x[cell * channels + c];
-        if (g->behind)
-            memcpy(to + channels, g->follow + cell * g->behind, (size_t)g->behind * 4);
+            to[c] =
+                is_clean ? clean * g->latents[cell * channels + c] : in * x[cell * channels + c];
+        if (g->extra_channel_count)
+            memcpy(to + channels, g->extra_channels + cell * g->extra_channel_count,
+                   (size_t)g->extra_channel_count * 4);
     }
 }
 
@@ -110,28 +123,29 @@ static void fill_times(const weft_generator *p, const asking *a, int64_t r)
 {
     const int64_t times = weft_generator_times(p),
                   tokens = times / (p->windows.window / p->patch.factor[0]);
-    const float given = p->given.form == WEFT_GIVEN_CONDITION ? (float)almost_clean_time : 0;
+    const float clean_time =
+        p->visual.form == WEFT_FRAME_CONDITION_PORT ? (float)almost_clean_time : 0;
     float *timestep = row_of(a, "batch.timestep", r);
     if (times == 1 && timestep)
         *timestep = (float)a->level->time;
     for (int64_t i = 0; times > 1 && timestep && i < times; i++)
-        timestep[i] = p->given.clean[a->frame + i / tokens * p->patch.factor[0]]
-                          ? given
+        timestep[i] = p->visual.clean_frames[a->frame + i / tokens * p->patch.factor[0]]
+                          ? clean_time
                           : (float)a->level->time;
 }
 
-/* Which frames are given, the image, rates and sizes. */
-static void fill_given(const weft_generator *p, const asking *a, int64_t r)
+/* Sets the masks of clean frames, the image embedding, frame rates and sizes. */
+static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
 {
-    const weft_given *g = &p->given;
+    const weft_visual_condition *g = &p->visual;
     const int64_t area = p->latent[1] * p->latent[2];
     char name[64];
     int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
     float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r);
     for (int64_t t = 0; mask && t < p->windows.window; t++)
-        mask[t] = !g->clean[a->frame + t];
+        mask[t] = !g->clean_frames[a->frame + t];
     for (int64_t i = 0; condition && i < p->windows.window * area; i++)
-        condition[i] = g->clean[a->frame + i / area];
+        condition[i] = g->clean_frames[a->frame + i / area];
     if (image)
         memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++) {
@@ -142,14 +156,14 @@ static void fill_given(const weft_generator *p, const asking *a, int64_t r)
     }
 }
 
-/* What the prompts are told beside their text; what guidance leads away from is told zeros. */
-static void fill_likeness(const weft_generator *p, const asking *a, int64_t r, bool prompt)
+/* Sets the identity tokens of a prompt's row; zeros for negative prompts. */
+static void fill_identity(const weft_generator *p, const asking *a, int64_t r, bool prompt)
 {
-    const weft_likeness *l = &p->likeness;
+    const weft_identity_condition *l = &p->identity_condition;
     const size_t bytes = (size_t)(l->tokens * l->width) * 4;
     float *to = row_of(a, "batch.identity", r);
-    if (to && prompt && l->told)
-        memcpy(to, l->told, bytes);
+    if (to && prompt && l->tokens_data)
+        memcpy(to, l->tokens_data, bytes);
     else if (to)
         memset(to, 0, bytes);
 }
@@ -165,27 +179,27 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
         if (latents)
             fill_latents(p, a, x + (first + r) % batch * p->latent_floats, latents);
         fill_times(p, a, r);
-        fill_given(p, a, r);
-        fill_likeness(p, a, r, first + r < batch);
-        float *told = row_of(a, "batch.guidance", r);
-        if (told)
-            *told = (float)(1000 * p->options.guidance);
-        weft_captions_give(&p->captions, weft_captions_program_input, a->program, r,
-                           p->context + (first + r) * p->captions.floats);
+        fill_visual(p, a, r);
+        fill_identity(p, a, r, first + r < batch);
+        float *guidance = row_of(a, "batch.guidance", r);
+        if (guidance)
+            *guidance = (float)(1000 * p->options.guidance);
+        weft_text_conditioning_set(&p->text, weft_text_conditioning_program_input, a->program, r,
+                                   p->context + (first + r) * p->text.floats);
     }
     return WEFT_OK;
 }
 
-/* Window i of x in the own step `step` of this denoiser; *out: what it answers. */
-static weft_status_code answer_window(weft_generator *p, const weft_generator_part *part,
-                                      const weft_level *level, int64_t step, int64_t i,
-                                      const float *x, float **out)
+/* Evaluates window i of x in step `step` of this denoiser; *out: its prediction. */
+static weft_status_code predict_window(weft_generator *p, const weft_generator_part *part,
+                                       const weft_noise_level *level, int64_t step, int64_t i,
+                                       const float *x, float **out)
 {
-    asking a = {part->program, level, weft_windows_first(&p->windows, i)};
+    asking a = {part->program, level, weft_temporal_windows_first(&p->windows, i)};
     if (part->cache)
-        WEFT_TRY(weft_cache_first(part->cache, i, step, &a.program));
+        WEFT_TRY(weft_feature_cache_begin_step(part->cache, i, step, &a.program));
     WEFT_TRY(ask(p, part, &a, x));
-    WEFT_TRY(part->cache ? weft_cache_finish(part->cache, &a.program)
+    WEFT_TRY(part->cache ? weft_feature_cache_end_step(part->cache, &a.program)
                          : weft_program_run(a.program));
     if (p->timeline)
         WEFT_TRY(weft_timeline_add_program(p->timeline, a.program));
@@ -193,37 +207,38 @@ static weft_status_code answer_window(weft_generator *p, const weft_generator_pa
     return WEFT_OK;
 }
 
-/* Adds what window i said of every video to `answer`: out (batch, window...). */
-static void blend(const weft_generator *p, int64_t i, const float *out, float *answer)
+/* Adds the weighted predictions of window i, out (batch, window...), to `prediction`. */
+static void blend(const weft_generator *p, int64_t i, const float *out, float *prediction)
 {
-    const weft_windows *w = &p->windows;
-    const int64_t frame = p->latent_floats / p->latent[0], first = weft_windows_first(w, i);
+    const weft_temporal_windows *w = &p->windows;
+    const int64_t frame = p->latent_floats / p->latent[0],
+                  first = weft_temporal_windows_first(w, i);
     for (int64_t k = 0; k < p->options.batch * w->window; k++) {
         const int64_t at = first + k % w->window;
-        const float share = (float)weft_windows_share(w, i, at);
-        float *to = answer + k / w->window * p->latent_floats + at * frame;
+        const float share = (float)weft_temporal_windows_share(w, i, at);
+        float *to = prediction + k / w->window * p->latent_floats + at * frame;
         for (int64_t c = 0; c < frame; c++)
             to[c] += share * out[k * frame + c];
     }
 }
 
-/* Where something is kept, the answer by which it ends as it is known: so every sampler stays on
- * the line from its noise to it. */
-static void keep_known(const weft_generator *p, const float *x, const weft_level *level,
-                       float *answer)
+/* Replaces the prediction by the one that leads to `latents`, at the cells of keep_mask. Every
+ * sampler then stays on the line from its noise to `latents`. */
+static void pin_known(const weft_generator *p, const float *x, const weft_noise_level *level,
+                      float *prediction)
 {
-    const weft_given *g = &p->given;
+    const weft_visual_condition *g = &p->visual;
     const int64_t channels = p->grid.channels;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
     for (int64_t i = 0; i < p->options.batch * p->latent_floats; i++) {
         const int64_t at = i % p->latent_floats;
-        if (g->keep[at / channels])
-            answer[i] =
-                (float)((data * (double)g->known[at] - level->skip * (double)x[i]) / level->out);
+        if (g->keep_mask[at / channels])
+            prediction[i] =
+                (float)((data * (double)g->latents[at] - level->skip * (double)x[i]) / level->out);
     }
 }
 
-int weft_generator_expert(const weft_generator *p, const weft_level *level)
+int weft_generator_expert(const weft_generator *p, const weft_noise_level *level)
 {
     return p->experts > 1 && level->time / (double)p->scheduler.times < p->options.boundary;
 }
@@ -235,7 +250,8 @@ bool weft_generator_guides(const weft_generator *p, int64_t step)
     return !(guided[1] > 0) || (at >= guided[0] * steps - 1e-9 && at < guided[1] * steps - 1e-9);
 }
 
-static weft_generator_part *denoiser_at(weft_generator *p, const weft_level *level, int64_t step)
+static weft_generator_part *denoiser_at(weft_generator *p, const weft_noise_level *level,
+                                        int64_t step)
 {
     const int expert = weft_generator_expert(p, level);
     return p->alone[expert].graph && !weft_generator_guides(p, step) ? &p->alone[expert]
@@ -247,8 +263,8 @@ typedef struct counting {
     int64_t *count;
 } counting;
 
-static weft_status_code count_answer(void *user, int64_t step, const float *x,
-                                     const weft_level *level, float *answer)
+static weft_status_code count_prediction(void *user, int64_t step, const float *x,
+                                         const weft_noise_level *level, float *prediction)
 {
     const counting *c = user;
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS],
@@ -256,7 +272,7 @@ static weft_status_code count_answer(void *user, int64_t step, const float *x,
     const int parts = weft_generator_denoisers(c->generator, part);
     for (int i = 0; i < parts; i++)
         c->count[i] += part[i] == at;
-    *answer = *x;
+    *prediction = *x;
     return WEFT_OK;
 }
 
@@ -273,32 +289,31 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
     const weft_sampler *sampler = p->options.sampler;
     counting c = {p, count};
     const weft_sampler_callbacks callbacks = {
-        .answer = count_answer, .noise = no_noise, .user = &c};
+        .predict = count_prediction, .noise = no_noise, .user = &c};
     float x = 0.5f;
     memset(count, 0, WEFT_GENERATOR_DENOISERS * sizeof *count);
     WEFT_TRY(weft_generator_lay(p));
-    float *work = weft_alloc((weft_sampler_work(sampler, &p->scheduler.solver, 1) + 1) *
-                             (int64_t)sizeof *work);
-    if (!work)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a walk");
+    float *work;
+    WEFT_TRY(WEFT_NEW(work, weft_sampler_workspace_floats(sampler, &p->scheduler.solver, 1) + 1,
+                      "a sampling trajectory"));
     const weft_status_code status =
-        weft_sampler_run(sampler, &p->scheduler.solver, p->leg + p->skipped,
+        weft_sampler_run(sampler, &p->scheduler.solver, p->solver_step + p->skipped,
                          weft_generator_steps(p), &x, 1, 1, work, NULL, &callbacks);
     weft_free(work);
     return status;
 }
 
-/* Steps of the walk that this one makes before `until`. */
+/* Steps of the trajectory before `until` that this denoiser evaluates. */
 static int64_t own_steps(weft_generator *p, const weft_generator_part *part, int64_t until)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < until; i++)
-        count += denoiser_at(p, &p->leg[p->skipped + i].from, i) == part;
+        count += denoiser_at(p, &p->solver_step[p->skipped + i].from, i) == part;
     return count;
 }
 
-static weft_status_code answer_at(weft_generator *p, int64_t step, const float *x,
-                                  const weft_level *level, float *answer)
+static weft_status_code predict_at(weft_generator *p, int64_t step, const float *x,
+                                   const weft_noise_level *level, float *prediction)
 {
     const double time = level->time / (double)p->scheduler.times;
     const weft_generator_part *part = denoiser_at(p, level, step);
@@ -306,44 +321,45 @@ static weft_status_code answer_at(weft_generator *p, int64_t step, const float *
     const bool guided = p->guidance->rows > 1 && part != p->alone && part != p->alone + 1;
     float *other = p->other, *out;
     if (p->windows.count > 1) {
-        memset(answer, 0, (size_t)all * 4);
+        memset(prediction, 0, (size_t)all * 4);
         memset(other, 0, (size_t)all * 4);
     }
     for (int64_t i = 0; i < p->windows.count; i++) {
-        WEFT_TRY(answer_window(p, part, level, own, i, x, &out));
+        WEFT_TRY(predict_window(p, part, level, own, i, x, &out));
         const int64_t half = all / p->latent[0] * p->windows.window;
         if (p->windows.count > 1) {
-            blend(p, i, out, answer);
+            blend(p, i, out, prediction);
             if (guided)
                 blend(p, i, out + half, other);
         } else {
-            memcpy(answer, out, (size_t)all * 4);
+            memcpy(prediction, out, (size_t)all * 4);
             other = out + half;
         }
     }
-    const weft_guiding guiding = {.scale = p->options.guidance,
-                                  .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low
-                                                                           : p->options.guidance,
-                                  .boundary = p->options.boundary,
-                                  .rescale = p->options.guidance_rescale,
-                                  .each = p->latent_floats,
-                                  .time = time};
+    const weft_guidance_params params = {
+        .scale = p->options.guidance,
+        .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : p->options.guidance,
+        .boundary = p->options.boundary,
+        .rescale = p->options.guidance_rescale,
+        .each = p->latent_floats,
+        .time = time};
     if (p->guidance->combine && (guided || p->guidance->rows == 1))
-        p->guidance->combine(&guiding, answer, other, all);
-    if (p->given.keep && p->given.known)
-        keep_known(p, x, level, answer);
+        p->guidance->combine(&params, prediction, other, all);
+    if (p->visual.keep_mask && p->visual.latents)
+        pin_known(p, x, level, prediction);
     return WEFT_OK;
 }
 
 typedef struct run_state {
     weft_generator *generator;
     const weft_generator_sink *sink;
-    int64_t prompt; /* that is decoded */
+    int64_t prompt; /* prompt being decoded */
 } run_state;
 
-/* Computes the answer and writes its timeline; those of all ranks have the same origin. */
-static weft_status_code trace_answer(weft_generator *p, int64_t step, const float *x,
-                                     const weft_level *level, float *answer)
+/* Computes the prediction and writes its timeline; the timelines of all ranks have the same
+ * origin. */
+static weft_status_code trace_prediction(weft_generator *p, int64_t step, const float *x,
+                                         const weft_noise_level *level, float *prediction)
 {
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     char path[1100];
@@ -351,7 +367,7 @@ static weft_status_code trace_answer(weft_generator *p, int64_t step, const floa
     if (p->comm)
         WEFT_TRY(weft_timeline_open_together(p->comm, NULL, &timeline));
     p->timeline = &timeline;
-    weft_status_code status = answer_at(p, step, x, level, answer);
+    weft_status_code status = predict_at(p, step, x, level, prediction);
     p->timeline = NULL;
     snprintf(path, sizeof path, "%.1000s/trace-%d.json", p->options.trace, rank);
     if (status == WEFT_OK)
@@ -360,18 +376,19 @@ static weft_status_code trace_answer(weft_generator *p, int64_t step, const floa
     return status;
 }
 
-static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
-                                  float *answer)
+static weft_status_code on_predict(void *user, int64_t step, const float *x,
+                                   const weft_noise_level *level, float *prediction)
 {
     weft_generator *p = ((run_state *)user)->generator;
     const bool traced = p->options.trace && step + 1 == weft_generator_steps(p);
-    WEFT_TRY(traced ? trace_answer(p, step, x, level, answer)
-                    : answer_at(p, step, x, level, answer));
-    weft_generator_see(p, step, x, level, answer);
+    WEFT_TRY(traced ? trace_prediction(p, step, x, level, prediction)
+                    : predict_at(p, step, x, level, prediction));
+    weft_generator_see(p, step, x, level, prediction);
     return WEFT_OK;
 }
 
-/* A function of the video's seed, the draw and the place in it: the same in any batch. */
+/* Noise of a draw: a function of the video's seed, the draw and the position, the same in any
+ * batch. */
 static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 {
     const run_state *r = user;
@@ -387,7 +404,7 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
     const run_state *r = user;
-    weft_scratch_drop(&r->generator->walk);
+    weft_scratch_drop(&r->generator->sampler_buffer);
     WEFT_TRY(weft_generator_show(r->generator, done - 1, r->sink));
     return r->sink->step ? r->sink->step(r->sink->user, r->generator->first, done, steps) : WEFT_OK;
 }
@@ -407,33 +424,35 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
     for (int64_t i = 0; i < count && r->sink->latents && first_rank; i++)
         WEFT_TRY(r->sink->latents(r->sink->user, p->first + i, dim, p->x + i * p->latent_floats));
     for (int64_t i = 0; i < count; i++) {
-        /* into what nobody reads between two batches: x stays, for another attempt */
+        /* p->other is unused between batches; x stays for another attempt */
         float *to = p->other;
         const int64_t frame = p->latent_floats / p->latent[0], frames = p->latent[0] - p->before;
         weft_latents_unnormalise(&p->grid, weft_generator_scale(p),
                                  p->x + i * p->latent_floats + p->before * frame, frames,
                                  frames * frame, to);
         r->prompt = p->first + i;
-        weft_frames_behind behind = {on_frames, r, p->lead * p->grid.factor[0],
-                                     p->options.height * p->options.width * 3};
-        weft_status_code status = weft_vae_decode(p->vae, to, frames, weft_frames_hand_on, &behind);
+        weft_frames_skip skip = {on_frames, r, p->lead * p->grid.factor[0],
+                                 p->options.height * p->options.width * 3};
+        weft_status_code status = weft_vae_decode(p->vae, to, frames, weft_frames_skip_sink, &skip);
         while (status == WEFT_E_MEMORY && weft_generator_may_shrink(p)) {
             WEFT_TRY(weft_generator_shrink(p));
-            status = weft_vae_decode(p->vae, to, frames, weft_frames_hand_on, &behind);
+            status = weft_vae_decode(p->vae, to, frames, weft_frames_skip_sink, &skip);
         }
         WEFT_TRY(status);
     }
     return WEFT_OK;
 }
 
-/* A line for each encoder that does not take all of a prompt. */
-static weft_status tell_cut(const weft_generator *p, int64_t prompt, const char *text)
+/* Warns with one line for each encoder that truncates a prompt. */
+static weft_status warn_truncation(const weft_generator *p, int64_t prompt, const char *text)
 {
     weft_buf out = {0};
-    const weft_status_code status = weft_captions_tell_cut(&p->captions, &p->spelling, text, &out);
+    const weft_status_code status =
+        weft_text_conditioning_format_truncation(&p->text, &p->tokenizers, text, &out);
     for (char *line = out.data, *end; status == WEFT_OK && line && (end = strchr(line, '\n'));
          line = end + 1)
-        weft_warn("prompt %lld %.*s", (long long)prompt + 1, (int)(end - line), line);
+        weft_warning(WEFT_MSG_PROMPT_TRUNCATED, WEFT_NOWHERE, "prompt %" PRId64 " %.*s", prompt + 1,
+                     (int)(end - line), line);
     weft_buf_free(&out);
     return status;
 }
@@ -444,39 +463,43 @@ void weft_generator_begin_caches(weft_generator *p)
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
         if (part[i]->cache)
-            weft_cache_begin(part[i]->cache, own_steps(p, part[i], weft_generator_steps(p)));
+            weft_feature_cache_begin(part[i]->cache,
+                                     own_steps(p, part[i], weft_generator_steps(p)));
 }
 
-/* The noise of a video, scaled to where the walk begins, and there what of it is known. */
+/* Initial x of a video: noise at the first level that is run, with the known latents added. */
 static void begin_with(const weft_generator *p, int64_t row, float *x)
 {
-    const weft_given *g = &p->given;
+    const weft_visual_condition *g = &p->visual;
     const int64_t prompt = p->first + row, channels = p->grid.channels;
-    /* rows beyond the last prompt are thrown away */
+    /* rows after the last prompt are discarded */
     const uint64_t seed = prompt < p->count ? p->seeds[prompt] : 0;
     const float *noise = prompt < p->noises ? p->noise + prompt * p->latent_floats : NULL;
-    const weft_level *from = &p->leg[p->skipped].from;
+    const weft_noise_level *from = &p->solver_step[p->skipped].from;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    const float begin = (float)weft_scheduler_first(&p->scheduler), tint = (float)g->tint;
+    const float begin = (float)weft_scheduler_first(&p->scheduler),
+                tint = (float)g->image_noise_share;
     for (int64_t i = 0; i < p->latent_floats; i++) {
         const float n = noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i);
-        const bool known = g->known && (p->skipped || g->keep[i / channels]);
+        const bool known = g->latents && (p->skipped || g->keep_mask[i / channels]);
         const int64_t area = p->latent[1] * p->latent[2], cell = i / channels % area;
         const float own =
-            g->tint > 0 ? n * (1 - tint) + weft_given_tint(g, cell)[i % channels] * tint : n;
-        x[i] = known ? (float)(from->alpha * data * (double)g->known[i] + from->sigma * (double)n)
+            g->image_noise_share > 0
+                ? n * (1 - tint) + weft_visual_condition_noise_image(g, cell)[i % channels] * tint
+                : n;
+        x[i] = known ? (float)(from->alpha * data * (double)g->latents[i] + from->sigma * (double)n)
                      : begin * own;
     }
 }
 
-/* What is kept is so to the last bit. */
+/* Sets kept cells to their known latents, bitwise. */
 static void end_with(const weft_generator *p, float *x)
 {
-    const weft_given *g = &p->given;
+    const weft_visual_condition *g = &p->visual;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    for (int64_t i = 0; g->known && i < p->latent_floats; i++)
-        if (g->keep[i / p->grid.channels])
-            x[i] = (float)(data * (double)g->known[i]);
+    for (int64_t i = 0; g->latents && i < p->latent_floats; i++)
+        if (g->keep_mask[i / p->grid.channels])
+            x[i] = (float)(data * (double)g->latents[i]);
 }
 
 weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds,
@@ -485,16 +508,16 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
     run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {
-        .answer = on_answer, .noise = on_noise, .progress = on_step, .user = &r};
+        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = &r};
     p->prompts = prompts;
     p->seeds = seeds;
     p->count = count;
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
-        WEFT_TRY(tell_cut(p, i, prompts[i]));
+        WEFT_TRY(warn_truncation(p, i, prompts[i]));
     for (p->first = 0; p->first < count; p->first += batch) {
         const int64_t now = count - p->first < batch ? count - p->first : batch;
         if (!p->goes_on)
-            p->place_in_walk = (weft_sampler_place){0};
+            p->cursor = (weft_sampler_cursor){0};
         WEFT_TRY(encode_text(p));
         if (!p->goes_on)
             weft_generator_begin_caches(p);
@@ -503,9 +526,9 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         p->goes_on = false;
         if (sink->begin)
             sink->begin(sink->user, p->first);
-        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg + p->skipped,
-                                  p->options.steps - p->skipped, p->x, all, p->latent_floats,
-                                  p->work, &p->place_in_walk, &callbacks));
+        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver,
+                                  p->solver_step + p->skipped, p->options.steps - p->skipped, p->x,
+                                  all, p->latent_floats, p->work, &p->cursor, &callbacks));
         for (int64_t i = 0; i < batch; i++)
             end_with(p, p->x + i * p->latent_floats);
         WEFT_TRY(decode_all(p, &r, now));

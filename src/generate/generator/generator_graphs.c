@@ -1,38 +1,42 @@
-#include "generate/generator_parts.h"
-#include "generate/packed.h"
-#include "runtime/weights.h"
+#include "generate/generator/generator_graphs.h"
+
+#include "exec/store/weights.h"
+#include "generate/generator/feature_cache_rule.h"
+#include "generate/generator/generator_parts.h"
+#include "generate/generator/generator_read.h"
+#include "generate/generator/gguf_weights.h"
 
 #include <stdio.h>
 
-/* Ports that are one number of a video, and which. */
+/* Values of ports that are one number per video. */
 double weft_generator_number(const weft_generator *p, weft_port port)
 {
     switch (port) {
     case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : p->fps;
     case WEFT_PORT_HEIGHT: return (double)p->options.height;
     case WEFT_PORT_WIDTH: return (double)p->options.width;
-    case WEFT_PORT_OFFSET: return 2; /* what CogVideoX 1.5 was trained with */
+    case WEFT_PORT_OFFSET: return 2; /* value that CogVideoX 1.5 was trained with */
     default: return 0;
     }
 }
 const weft_port weft_generator_numbers[] = {WEFT_PORT_FPS, WEFT_PORT_HEIGHT, WEFT_PORT_WIDTH,
                                             WEFT_PORT_OFFSET};
 
-/* Models of published folders are told what their pipelines tell them, those that weft trained what
- * training told them. */
-static bool is_told(const weft_generator *p, weft_port port)
+/* Published models get the inputs of their pipelines; models trained by weft get the inputs of
+ * training. */
+static bool takes_input(const weft_generator *p, weft_port port)
 {
     return weft_model_takes(p->denoiser_model, port) && (p->published || port == WEFT_PORT_OFFSET);
 }
 
-/* LTX is told its rate as the distance of frames in seconds. */
-static bool told_spacing(const weft_generator *p)
+/* LTX takes the frame rate as the distance of frames in seconds. */
+static bool takes_spacing(const weft_generator *p)
 {
-    return p->options.fps > 0 && is_told(p, WEFT_PORT_SPACING);
+    return p->options.fps > 0 && takes_input(p, WEFT_PORT_SPACING);
 }
 
-/* The denoiser's recipe. What of it names nothing in the text encoder leaves that whole: ranks
- * along such an axis all encode the same few prompts. */
+/* Sets the mesh and the denoiser's recipe. A recipe row that matches nothing in the text encoder
+ * leaves the encoder unsharded: ranks along such an axis all encode the same few prompts. */
 static weft_status lay_out(weft_generator *p)
 {
     const weft_family *f = p->denoiser_model->family;
@@ -48,14 +52,14 @@ static weft_status lay_out(weft_generator *p)
     if (ranks == 1)
         p->text_rank = -1;
     WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
-    p->recipe.slices = p->options.parallel ? &p->options.parallel->slices : NULL;
+    p->recipe.overlap = p->options.parallel ? &p->options.parallel->overlap : NULL;
     for (int i = 0; i < p->recipe.count; i++)
         ((weft_recipe_row *)(uintptr_t)p->recipe.row)[i].optional = true;
     return WEFT_OK;
 }
 
-/* Both halves of the batch are this rank's, whole. */
-static bool has_halves(const weft_generator *p)
+/* Whether this rank has both CFG branches of the batch. */
+static bool has_cfg_branches(const weft_generator *p)
 {
     const int dp = weft_mesh_axis(&p->mesh, "dp"), fsdp = weft_mesh_axis(&p->mesh, "fsdp"),
               ep = weft_mesh_axis(&p->mesh, "ep");
@@ -63,8 +67,9 @@ static bool has_halves(const weft_generator *p)
            (fsdp < 0 || p->mesh.axis[fsdp].size == 1) && (ep < 0 || p->mesh.axis[ep].size == 1);
 }
 
-/* `rows` of a denoiser's batch; 0: it is none. */
-static weft_status keep_packed(const weft_generator *p, weft_generator_part *s, bool denoises)
+/* Keeps the matrices of a part quantized. Matrices that adapters change are excluded (denoisers
+ * only). */
+static weft_status keep_quantized(const weft_generator *p, weft_generator_part *s, bool denoises)
 {
     const weft_generator_options *o = &p->options;
     weft_adapter_use *use = NULL;
@@ -73,7 +78,7 @@ static weft_status keep_packed(const weft_generator *p, weft_generator_part *s, 
         WEFT_TRY(weft_adapters_open(o->adapters, o->adapter_count, s == &p->denoiser[1], s->packed,
                                     s->graph, s->prefix, &use, &uses));
     const weft_status_code status =
-        weft_packed_graph(s->packed, s->graph, s->prefix, s->folder, use, uses, &s->own);
+        weft_gguf_keep_quantized(s->packed, s->graph, s->prefix, s->folder, use, uses, &s->own);
     weft_adapters_close(use, uses);
     return status;
 }
@@ -83,46 +88,46 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
     if (s->packed)
-        WEFT_TRY(keep_packed(p, s, rows > 0));
-    /* an encoder on a rank alone is that of one rank, with all rows */
+        WEFT_TRY(keep_quantized(p, s, rows > 0));
+    /* an encoder on one rank only is not sharded and has all rows */
     const bool apart = !rows && p->text_rank >= 0,
                several = p->comm && weft_comm_ranks(p->comm) > 1 && !apart;
     const weft_pass_setup setup = {.switches = p->options.passes,
                                    .mesh = several ? &p->mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
                                    .recipe = &p->recipe,
-                                   .halves = apart ? p->guidance->rows == 2 : has_halves(p),
+                                   .cfg_branches =
+                                       apart ? p->guidance->rows == 2 : has_cfg_branches(p),
                                    .stream = p->options.stream};
     const weft_program_options options = {
         .mesh = several ? &p->mesh : NULL,
         .profile = p->options.profile || (rows && p->options.trace),
         .no_overlap = p->options.profile,
         .no_views = p->options.passes && !p->options.passes->views};
-    const weft_cache_place place = {.graph = s->own,
-                                    .setup = &setup,
-                                    .options = &options,
-                                    .rows = rows,
-                                    .windows = p->windows.count,
-                                    .away = weft_generator_away(p),
-                                    .comm = several ? p->comm : NULL};
+    const weft_feature_cache_setup cache_setup = {.graph = s->own,
+                                                  .setup = &setup,
+                                                  .options = &options,
+                                                  .rows = rows,
+                                                  .windows = p->windows.count,
+                                                  .offload_dir = weft_generator_away(p),
+                                                  .comm = several ? p->comm : NULL};
     if (rows && p->cached) {
-        const weft_status_code status = weft_cache_open(&p->cache, &place, &s->cache);
+        const weft_status_code status = weft_feature_cache_open(&p->cache, &cache_setup, &s->cache);
         if (status != WEFT_OK)
-            return weft_fail_context(status, "--cache with %s",
-                                     weft_model_class(p->denoiser_model));
+            return weft_error_at(status, WEFT_AT(.key = "--feature-cache"));
     }
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
-    if (rows && several && p->recipe.slices && (!p->options.passes || p->options.passes->slice))
-        weft_slices_count(s->graph, s->own, &p->recipe, p->slices);
-    if (rows && several && p->recipe.slices)
-        WEFT_TRY(weft_slices_check(p->recipe.slices, p->slices, "--slices ",
-                                   weft_model_class(p->denoiser_model)));
+    if (rows && several && p->recipe.overlap && (!p->options.passes || p->options.passes->slice))
+        weft_comm_overlap_count(s->graph, s->own, &p->recipe, p->overlap_counts);
+    if (rows && several && p->recipe.overlap)
+        WEFT_TRY(weft_comm_overlap_check(p->recipe.overlap, p->overlap_counts, "--comm-overlap ",
+                                         weft_model_class(p->denoiser_model)));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     return weft_program_compile(s->own, &options, &s->program);
 }
 
-static weft_status keep_weights(const weft_generator *p, const weft_model *model,
-                                weft_generator_part *s)
+static weft_status choose_weights_dtype(const weft_generator *p, const weft_model *model,
+                                        weft_generator_part *s)
 {
     const int kind = p->options.weights;
     weft_dtype dtype = kind == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
@@ -136,19 +141,19 @@ static weft_status keep_weights(const weft_generator *p, const weft_model *model
     return WEFT_OK;
 }
 
-/* --weights gguf: something of the model must be packed. */
+/* --weights gguf: at least one matrix of the model must be quantized. */
 static weft_status check_packed(const weft_generator *p)
 {
     bool any = p->options.weights != WEFT_WEIGHTS_GGUF;
-    for (int i = 0; i < p->captions.readers; i++)
+    for (int i = 0; i < p->text.encoders; i++)
         any |= p->encoder[i].packed != NULL;
     for (int i = 0; i < p->experts; i++)
         any |= p->denoiser[i].packed != NULL;
     return any ? WEFT_OK
-               : weft_fail(WEFT_E_ARG,
-                           "%s: --weights gguf keeps the matrices of GGUF files packed, and none "
-                           "of this model's are; leave it out",
-                           p->folder);
+               : weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                            WEFT_AT(.file = p->folder, .key = "--weights", .value = "gguf"),
+                            "--weights gguf keeps matrices of GGUF files packed, and the model has "
+                            "no GGUF file. Omit the option.");
 }
 
 static weft_status begin_part(const weft_generator *p, const weft_model *model, const char *scope,
@@ -157,16 +162,15 @@ static weft_status begin_part(const weft_generator *p, const weft_model *model, 
     s->folder = folder;
     snprintf(s->prefix, sizeof s->prefix, "%s.", scope);
     s->graph = weft_graph_create();
-    if (!s->graph)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    return keep_weights(p, model, s);
+    WEFT_TRY(WEFT_ALLOCATED(s->graph, "a graph"));
+    return choose_weights_dtype(p, model, s);
 }
 
 int64_t weft_generator_times(const weft_generator *p)
 {
-    if (p->given.form == WEFT_GIVEN_CONDITION && p->scheduler.path == WEFT_PATH_FLOW_EDM)
+    if (p->visual.form == WEFT_FRAME_CONDITION_PORT && p->scheduler.path == WEFT_PATH_FLOW_EDM)
         return p->windows.window / p->patch.factor[0];
-    if (p->given.form != WEFT_GIVEN_TIMES)
+    if (p->visual.form != WEFT_FRAME_CONDITION_TIMES)
         return 1;
     return p->windows.window / p->patch.factor[0] * (p->latent[1] / p->patch.factor[1]) *
            (p->latent[2] / p->patch.factor[2]);
@@ -184,8 +188,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   .frames = p->windows.window,
                                   .height = p->latent[1],
                                   .width = p->latent[2],
-                                  .text = weft_captions_length(&p->captions),
-                                  .image = p->given.image_tokens,
+                                  .text = weft_text_conditioning_length(&p->text),
+                                  .image = p->visual.image_tokens,
                                   .times = weft_generator_times(p)};
     weft_ports ports = weft_ports_none();
     ports.at[WEFT_PORT_LATENTS] = weft_model_input(d, model, &size, WEFT_PORT_LATENTS, "batch.");
@@ -193,28 +197,32 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
-    static const weft_port given[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK, WEFT_PORT_CONDITION};
-    const bool has[] = {p->given.image_tokens > 0, p->given.form == WEFT_GIVEN_FRAMES,
-                        p->given.form == WEFT_GIVEN_CONDITION};
-    for (int i = 0; i < WEFT_COUNT(given); i++)
+    static const weft_port visual_ports[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK,
+                                             WEFT_PORT_CONDITION};
+    const bool has[] = {p->visual.image_tokens > 0,
+                        p->visual.form == WEFT_FRAME_CONDITION_FRAME_MASK,
+                        p->visual.form == WEFT_FRAME_CONDITION_PORT};
+    for (int i = 0; i < WEFT_COUNT(visual_ports); i++)
         if (has[i])
-            ports.at[given[i]] = weft_model_input(d, model, &size, given[i], "batch.");
+            ports.at[visual_ports[i]] =
+                weft_model_input(d, model, &size, visual_ports[i], "batch.");
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++)
-        if (is_told(p, weft_generator_numbers[i]))
+        if (takes_input(p, weft_generator_numbers[i]))
             ports.at[weft_generator_numbers[i]] =
                 weft_model_input(d, model, &size, weft_generator_numbers[i], "batch.");
-    if (told_spacing(p)) {
+    if (takes_spacing(p)) {
         const double fps = p->options.fps;
         const float step[3] = {(float)((double)p->grid.factor[0] / fps), (float)p->grid.factor[1],
                                (float)p->grid.factor[2]};
         ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
     }
-    weft_captions_given(d, &p->captions, model, &size, &ports);
-    if (p->likeness.tokens)
-        weft_captions_add(d,
-                          weft_input(d, "batch.identity", WEFT_F32,
-                                     WEFT_SHAPE(rows, p->likeness.tokens, p->likeness.width)),
-                          &ports);
+    weft_text_conditioning_inputs(d, &p->text, model, &size, &ports);
+    if (p->identity_condition.tokens)
+        weft_text_conditioning_append(
+            d,
+            weft_input(d, "batch.identity", WEFT_F32,
+                       WEFT_SHAPE(rows, p->identity_condition.tokens, p->identity_condition.width)),
+            &ports);
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);
@@ -225,13 +233,14 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
 weft_status weft_generator_build(weft_generator *p)
 {
     WEFT_TRY(lay_out(p));
-    WEFT_TRY(weft_cache_choose(p->options.cache, p->denoiser_model,
-                               p->options.height * p->options.width, &p->cache, &p->cached));
-    for (int i = 0; i < p->captions.readers; i++) {
-        const weft_reader *reader = &p->captions.reader[i];
-        WEFT_TRY(begin_part(p, &reader->model, reader->reading->encoder, p->encoder_folder[i],
+    WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->denoiser_model,
+                                       p->options.height * p->options.width, &p->cache,
+                                       &p->cached));
+    for (int i = 0; i < p->text.encoders; i++) {
+        const weft_text_encoder *encoder = &p->text.encoder[i];
+        WEFT_TRY(begin_part(p, &encoder->model, encoder->row->encoder, p->encoder_folder[i],
                             &p->encoder[i]));
-        weft_captions_build(p->encoder[i].graph, &p->captions, i, p->rows);
+        weft_text_conditioning_build(p->encoder[i].graph, &p->text, i, p->rows);
         WEFT_TRY(finish_part(p, &p->encoder[i], 0));
     }
     for (int i = 0; i < p->experts; i++) {
@@ -247,8 +256,8 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
     const bool texts = weft_generator_has_texts(p);
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
-    for (int i = 0; i < p->captions.readers; i++)
-        WEFT_TRY(with(user, p->captions.reader[i].reading->encoder, p->encoder[i].own,
+    for (int i = 0; i < p->text.encoders; i++)
+        WEFT_TRY(with(user, p->text.encoder[i].row->encoder, p->encoder[i].own,
                       texts ? p->encoder[i].program : NULL));
     for (int i = 0; i < parts; i++) {
         char name[64];
@@ -262,7 +271,7 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
 
 void weft_generator_part_free(weft_generator_part *s)
 {
-    weft_cache_free(s->cache);
+    weft_feature_cache_free(s->cache);
     weft_program_free(s->program);
     weft_tensors_close(s->file);
     if (s->own != s->graph)

@@ -1,32 +1,35 @@
-/* What a generator is made of, for the files generator*.c alone:
+/* Internals of a generator, for the files generator*.c alone:
  *
- *     generator_read.c    folder and options -> what is denoised, and how it is checked
+ *     generator_read.c    folder and options -> sizes and settings, checked
  *     generator_graphs.c  -> graphs and programs of text encoders and experts
- *     generator.c         -> memory, weights, levels
- *     generator_walk.c    prompts and noise -> latents -> frames
- *     generator_keep.c    a walk between two steps -> a file, and back */
-#ifndef WEFT_GENERATE_GENERATOR_PARTS_H
-#define WEFT_GENERATE_GENERATOR_PARTS_H
+ *     generator.c         -> memory, weights, noise levels
+ *     generator_denoise.c    prompts and noise -> latents -> frames
+ *     generator_save.c    sampler state between two steps -> a file, and back */
+#ifndef WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
+#define WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
 
 #include "base/scratch_map.h"
-#include "format/tensors.h"
-#include "generate/cache.h"
-#include "generate/generator.h"
-#include "generate/walk_file.h"
-#include "generate/windows.h"
-#include "prompt/captions.h"
+#include "exec/trace/run_trace.h"
+#include "format/tensors/tensors.h"
+#include "generate/generator/feature_cache.h"
+#include "generate/generator/generator.h"
+#include "generate/generator/saved_latents.h"
+#include "generate/generator/temporal_windows.h"
+#include "prompt/text_conditioning.h"
+#include "transform/sharding/recipes.h"
+#include "transform/sharding/slices.h"
 
-/* A graph as this rank runs it. `graph` is the whole one, `own` the rank's (the same when there is
- * one rank). */
+/* A model graph on this rank. `graph` is unsharded, `own` is this rank's graph (the same on one
+ * rank). */
 typedef struct weft_generator_part {
     weft_graph *graph, *own;
     weft_program *program;
-    weft_tensors *file; /* of weights that are streamed from it; NULL: none are */
-    /* whose matrices stay as its files pack them, and where these are; NULL: none do */
+    weft_tensors *file; /* file of streamed weights; NULL: none */
+    /* Family and folder of matrices that stay quantized as in their files; NULL: none. */
     const weft_family *packed;
     const char *folder;
     char prefix[64];
-    weft_cache *cache; /* runs in the place of `program`; NULL: none */
+    weft_feature_cache *cache; /* runs instead of `program`; NULL: none */
 } weft_generator_part;
 
 struct weft_generator {
@@ -34,115 +37,63 @@ struct weft_generator {
     char *folder;
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
-    int text_rank;             /* that alone has the text encoders; -1: all do */
-    int64_t slices[WEFT_MADE]; /* of the denoiser (pass/pass.h) */
-    weft_recipe recipe;        /* how the denoiser is split, and by the same names the encoder */
-    /* one denoiser, or an expert of high noise and one of low */
+    int text_rank;                     /* the only rank with the text encoders; -1: all ranks */
+    int64_t overlap_counts[WEFT_MADE]; /* layer slices of the denoiser by kind (slices.h) */
+    weft_recipe recipe; /* sharding of the denoiser, and of text encoders with the same names */
+    /* one denoiser, or a high-noise and a low-noise expert */
     int experts;
     weft_model denoiser_model[2];
-    weft_captions captions;
-    weft_spelling spelling;
-    char *denoiser_folder[2], *encoder_folder[WEFT_MAX_READERS], *vae_folder;
+    weft_text_conditioning text;
+    weft_tokenizer_set tokenizers;
+    char *denoiser_folder[2], *encoder_folder[WEFT_MAX_TEXT_ENCODERS], *vae_folder;
     weft_grid patch; /* latents to tokens */
     weft_grid grid;  /* pixels to latents */
     weft_scheduler scheduler;
     const weft_guidance *guidance;
     double fps;
-    bool published;         /* no weft.json: told what its pipeline tells it */
-    weft_given_place place; /* of what is given; its pointers are into this */
-    weft_given given;
-    weft_likeness likeness;
-    weft_windows windows; /* over latent frames */
-    int64_t latent[3];    /* frames, height, width */
-    int64_t before;       /* of the frames, those that only fill a token, and go at the end */
-    int64_t lead;         /* of the others those that are decoded and go then */
-    int64_t skipped;      /* steps before the one that a video begins at */
-    int64_t longest;      /* options.continues: frames of a window; 0: a video is one */
-    int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
+    /* no weft.json: conditioning as in the model's pipeline */
+    bool published;
+    weft_visual_condition_setup visual_setup; /* its pointers are into this struct */
+    weft_visual_condition visual;
+    weft_identity_condition identity_condition;
+    weft_temporal_windows windows; /* sizes in latent frames */
+    int64_t latent[3];             /* frames, height, width */
+    int64_t before;                /* leading latent frames that only complete a token; dropped */
+    int64_t lead;                  /* next latent frames, decoded and then dropped */
+    int64_t skipped;               /* first steps of the schedule that are not run (strength) */
+    int64_t longest;               /* options.continues: frames of a window; 0: one window */
+    int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
     weft_store *store;
-    weft_generator_part encoder[WEFT_MAX_READERS], denoiser[2];
-    /* of the steps outside of options.guided: without the second half; no graph: none */
+    weft_generator_part encoder[WEFT_MAX_TEXT_ENCODERS], denoiser[2];
+    /* Denoisers without the unconditional branch, for steps outside options.guided; no graph:
+     * none. */
     weft_generator_part alone[2];
-    weft_cache_rule cache;
-    bool cached;        /* by that rule */
-    const float *noise; /* (noises, latents) to begin with, borrowed; NULL: seeds' */
+    weft_feature_cache_rule cache;
+    bool cached;        /* a feature cache with that rule is on */
+    const float *noise; /* (noises, latents) initial noise, borrowed; NULL: from the seeds */
     int64_t noises;
     weft_vae *vae;
-    weft_vae *preview; /* of one latent frame, on the rank that shows it; NULL: none */
-    float *seen;       /* (batch, frame) of latents that it shows, and room for one */
-    weft_leg *leg;     /* [steps] */
-    /* x, other (batch,...): what is denoised, and what is said without the prompt; work: the
-     * sampler's; all in `walk`. context (rows, told of a prompt) */
-    weft_scratch walk;
+    weft_vae *preview;             /* decodes one latent frame, on rank 0 only; NULL: none */
+    float *seen;                   /* (batch, frame) latents for the preview, and one work frame */
+    weft_solver_step *solver_step; /* [steps] */
+    /* x, other (batch, latents): the sample, and the unconditional prediction. work: the sampler's
+     * memory. All are in sampler_buffer. context (rows, text floats per prompt): text
+     * conditioning. */
+    weft_scratch sampler_buffer;
     float *x, *work, *other, *context;
-    const char *const *negatives; /* of each prompt of a run, borrowed; NULL: the options' */
-    /* The batch that is denoised: prompts first.. of a run, and where it stands */
+    const char *const *negatives; /* negative prompts of a run, borrowed; NULL: options.negative */
+    /* Current batch: prompts first.. of a run, and the sampler's cursor. */
     const char *const *prompts;
     const uint64_t *seeds;
-    int64_t first, count; /* count: of the run */
-    weft_sampler_place place_in_walk;
-    bool tile_given;         /* by the options */
-    bool goes_on;            /* x and place are those of a kept walk */
-    weft_timeline *timeline; /* of the step that is denoised, borrowed; NULL: nobody looks */
-    json_t *identity;        /* what numbers depend on; NULL: not asked for yet */
+    int64_t first, count; /* count: prompts of the run */
+    weft_sampler_cursor cursor;
+    bool tile_set;           /* options.tile was set */
+    bool goes_on;            /* x and cursor were restored from saved latents */
+    weft_timeline *timeline; /* timeline of the current step, borrowed; NULL: not recorded */
+    json_t *identity;        /* settings that determine the result; NULL: not computed yet */
 };
 
-/* Of expert i, in graphs, and the folder of the second. */
-extern const char *const weft_generator_scopes[2];
-
-/* Reads `p->folder` and settles what p->options left open; nothing is built. */
-weft_status weft_generator_read(weft_generator *p);
-/* 0 becomes what each rank may take: the ranks of a machine share what it has free; all ranks take
- * the least share of any, and so the same tiles. Collective. `comm` may be NULL. */
-weft_status weft_generator_share(weft_comm *comm, int64_t *bytes);
-/* Graphs and programs of the text encoders and the experts, and how ranks split them. */
-weft_status weft_generator_build(weft_generator *p);
-void weft_generator_part_free(weft_generator_part *part);
-
-/* Those with a denoiser, and how many there are. */
-enum { WEFT_GENERATOR_DENOISERS = 4 };
-int weft_generator_denoisers(const weft_generator *p,
-                             const weft_generator_part *list[WEFT_GENERATOR_DENOISERS]);
-/* The levels of the walk, once. */
-weft_status weft_generator_lay(weft_generator *p);
-/* How often each of the denoisers of that list is asked in a walk, in each of its windows: by the
- * sampler itself, with what is seen at none. */
-weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERATOR_DENOISERS]);
-/* The folder for what grows with the length of a video of several windows; NULL: memory. */
-const char *weft_generator_away(const weft_generator *p);
-/* Nothing that other prompts left is taken again. */
-void weft_generator_begin_caches(weft_generator *p);
-/* Guidance is given in that step of the walk. */
-bool weft_generator_guides(const weft_generator *p, int64_t step);
-/* Which of the experts answers at that level. */
-int weft_generator_expert(const weft_generator *p, const weft_level *level);
-
-/* This rank has the text encoders. */
-bool weft_generator_has_texts(const weft_generator *p);
-
-/* What guidance leads prompt `prompt` of a run away from. */
-const char *weft_generator_negative(const weft_generator *p, int64_t prompt);
-/* x is this much times the normalised latents. */
-double weft_generator_scale(const weft_generator *p);
-
-/* Decoding has run out of memory: whether it may be tried in smaller tiles, and a VAE for those. */
-bool weft_generator_may_shrink(const weft_generator *p);
-weft_status weft_generator_shrink(weft_generator *p);
-
-/* options.preview: what each step sees is shown behind it. */
-weft_status weft_generator_open_preview(weft_generator *p);
-int64_t weft_generator_preview_bytes(const weft_generator *p);
-weft_status weft_generator_bind_preview(weft_generator *p);
-void weft_generator_see(weft_generator *p, int64_t step, const float *x, const weft_level *level,
-                        const float *answer);
-weft_status weft_generator_show(weft_generator *p, int64_t step, const weft_generator_sink *sink);
-
-/* Inputs that are one number of a video. */
+/* Model inputs that are one value per video. */
 enum { WEFT_GENERATOR_NUMBERS = 4 };
-extern const weft_port weft_generator_numbers[WEFT_GENERATOR_NUMBERS];
-double weft_generator_number(const weft_generator *p, weft_port port);
-/* Timesteps of a sample: one; where some frames are clean one for every token of a window, or
- * (Cosmos 2) for every frame. */
-int64_t weft_generator_times(const weft_generator *p);
 
 #endif

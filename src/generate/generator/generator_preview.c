@@ -1,8 +1,10 @@
-#include "generate/decode.h"
-#include "generate/generator_parts.h"
+#include "generate/generator/generator_preview.h"
 
-/* What is denoised, as the last answer of a step says it: the latent frame in the middle of each
- * video, decoded as a video of one. */
+#include "generate/generator/decode.h"
+#include "generate/generator/generator_parts.h"
+
+/* Previews: the middle latent frame of each video, as predicted by the last evaluation of a step,
+ * decoded as a video of one latent frame. */
 
 static bool is_due(const weft_generator *p, int64_t step)
 {
@@ -24,10 +26,12 @@ weft_status weft_generator_open_preview(weft_generator *p)
     const int64_t steps = weft_generator_steps(p);
     weft_tile chosen;
     if (p->options.preview > steps)
-        return weft_fail(WEFT_E_ARG,
-                         "--preview %lld: none of %lld steps would be shown; at most %lld, which "
-                         "shows the last",
-                         (long long)p->options.preview, (long long)steps, (long long)steps);
+        return weft_error(WEFT_MSG_OPTION_INVALID,
+                          WEFT_AT(.key = "--preview-interval", WEFT_NUMBER(p->options.preview)),
+                          "an image every %" PRId64 " steps shows none of %" PRId64
+                          " steps. Use at most %" PRId64 ", "
+                          "which shows the last step.",
+                          p->options.preview, steps, steps);
     if (!p->options.preview || !shows)
         return WEFT_OK;
     return weft_vae_open_within(p->vae_folder, &o, p->options.memory, &p->preview, &chosen);
@@ -43,12 +47,11 @@ weft_status weft_generator_bind_preview(weft_generator *p)
     if (!p->preview)
         return WEFT_OK;
     p->seen = weft_alloc_aligned((p->options.batch + 1) * frame_floats(p) * 4);
-    return p->seen ? weft_vae_bind(p->preview)
-                   : weft_fail(WEFT_E_MEMORY, "out of memory for --preview");
+    return p->seen ? weft_vae_bind(p->preview) : weft_no_memory("--preview-interval");
 }
 
-void weft_generator_see(weft_generator *p, int64_t step, const float *x, const weft_level *level,
-                        const float *answer)
+void weft_generator_see(weft_generator *p, int64_t step, const float *x,
+                        const weft_noise_level *level, const float *prediction)
 {
     const int64_t frame = frame_floats(p), middle = p->latent[0] / 2 * frame;
     if (!p->preview || !is_due(p, step))
@@ -57,7 +60,7 @@ void weft_generator_see(weft_generator *p, int64_t step, const float *x, const w
         for (int64_t i = 0; i < frame; i++) {
             const int64_t at = b * p->latent_floats + middle + i;
             p->seen[b * frame + i] =
-                (float)(level->skip * (double)x[at] + level->out * (double)answer[at]);
+                (float)(level->skip * (double)x[at] + level->out * (double)prediction[at]);
         }
 }
 
@@ -66,7 +69,7 @@ typedef struct showing {
     int64_t prompt;
 } showing;
 
-/* The first frame of what one latent frame is decoded to. */
+/* Takes the first of the frames that one latent frame decodes to. */
 static weft_status_code on_frame(void *user, int64_t first, int64_t count, const float *frames)
 {
     const showing *s = user;

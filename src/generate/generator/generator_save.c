@@ -1,7 +1,13 @@
+#include "generate/generator/generator_save.h"
+
 #include "base/fs.h"
 #include "base/hash.h"
-#include "format/safetensors.h"
-#include "generate/generator_parts.h"
+#include "comm/comm_world.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/safetensors_write.h"
+#include "generate/generator/generator_denoise.h"
+#include "generate/generator/generator_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +17,7 @@
 
 static weft_status add(json_t *to, const char *key, json_t *value)
 {
-    return json_object_set_new(to, key, value)
-               ? weft_fail(WEFT_E_MEMORY, "out of memory for the settings of a run")
-               : WEFT_OK;
+    return json_object_set_new(to, key, value) ? weft_no_memory("the settings of a run") : WEFT_OK;
 }
 
 static weft_status add_numbers(const weft_generator *p, json_t *to)
@@ -62,29 +66,29 @@ static weft_status add_model(const weft_generator *p, json_t *to)
     return add(to, "vae", json_string(vae));
 }
 
-/* Pictures, videos, masks, adapters: by what is in them. */
+/* Adds hashes of the input images, videos, masks and adapters. */
 static weft_status add_files(const weft_generator *p, json_t *to)
 {
-    const weft_given_files *g = &p->options.given;
+    const weft_visual_inputs *g = &p->options.visual;
     const struct {
         const char *key, *path;
     } file[] = {{"image", g->image},
                 {"last_image", g->last_image},
                 {"video", g->video},
                 {"mask", g->mask},
-                {"identity", p->options.likeness.picture}};
+                {"identity", p->options.identity.image}};
     char hex[17];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
             WEFT_TRY(weft_file_identity(file[i].path, hex));
             WEFT_TRY(add(to, file[i].key, json_string(hex)));
         }
-    if (p->options.likeness.picture) {
-        WEFT_TRY(weft_folder_identity(p->likeness.folder, hex));
+    if (p->options.identity.image) {
+        WEFT_TRY(weft_folder_identity(p->identity_condition.folder, hex));
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
-        WEFT_TRY(add(to, "identity_scale", json_real(p->options.likeness.scale)));
+        WEFT_TRY(add(to, "identity_scale", json_real(p->options.identity.scale)));
     }
-    if (g->video || g->image || p->options.likeness.picture)
+    if (g->video || g->image || p->options.identity.image)
         WEFT_TRY(add(to, "fit", json_integer(g->fit)));
     if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
         WEFT_TRY(add(to, "outpaint",
@@ -106,13 +110,13 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     return WEFT_OK;
 }
 
-/* Read once: files are looked into. */
+/* Computes p->identity once, because it reads files. */
 static weft_status identify(weft_generator *p)
 {
     if (p->identity)
         return WEFT_OK;
     json_t *all = json_object();
-    weft_status_code status = all ? add_model(p, all) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = all ? add_model(p, all) : weft_no_memory("the saved latents");
     if (status == WEFT_OK)
         status = add_numbers(p, all);
     if (status == WEFT_OK)
@@ -124,20 +128,20 @@ static weft_status identify(weft_generator *p)
     return status;
 }
 
-weft_status weft_generator_continue(weft_generator *p, int64_t window, const float *frames)
+weft_status weft_generator_set_prefix_frames(weft_generator *p, int64_t window, const float *frames)
 {
-    const int64_t bytes =
-        p->options.given.carry * p->options.height * p->options.width * 3 * (int64_t)sizeof *frames;
+    const int64_t bytes = p->options.visual.prefix_frames * p->options.height * p->options.width *
+                          3 * (int64_t)sizeof *frames;
     char hex[17] = "";
     WEFT_TRY(identify(p));
     if (frames)
         snprintf(hex, sizeof hex, "%016llx",
                  (unsigned long long)XXH3_64bits(frames, (size_t)bytes));
     WEFT_TRY(add(p->identity, "continues", json_pack("[I,s]", (json_int_t)window, hex)));
-    return weft_given_carry(&p->given, frames);
+    return weft_visual_condition_set_prefix(&p->visual, frames);
 }
 
-/* [count] from prompt `first` of a run on; null beyond its end. */
+/* Array of `count` prompts from prompt `first` of a run; null beyond the last prompt. */
 static json_t *prompts_of(const weft_generator *p, int64_t first, int64_t count)
 {
     json_t *list = json_array();
@@ -152,10 +156,10 @@ static json_t *prompts_of(const weft_generator *p, int64_t first, int64_t count)
     return list;
 }
 
-/* ---- keeping -------------------------------------------------------------------------------- */
+/* ---- saving -------------------------------------------------------------------------------- */
 
-static weft_status write_kept(weft_generator *p, int64_t first, int64_t videos, weft_walk_file *k,
-                              const char *path)
+static weft_status write_saved(weft_generator *p, int64_t first, int64_t videos,
+                               weft_saved_latents *k, const char *path)
 {
     WEFT_TRY(identify(p));
     k->settings = p->identity;
@@ -165,7 +169,7 @@ static weft_status write_kept(weft_generator *p, int64_t first, int64_t videos, 
     k->scale = weft_generator_scale(p);
     k->fps = p->options.fps > 0 ? p->options.fps : p->fps;
     const weft_status_code status =
-        k->prompts ? weft_walk_file_write(path, k) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        k->prompts ? weft_saved_latents_write(path, k) : weft_no_memory("the saved latents");
     json_decref(k->prompts);
     return status;
 }
@@ -175,33 +179,36 @@ bool weft_generator_keeps_caches(const weft_generator *p)
     return p->cached;
 }
 
-/* ---- caches: a file of each rank, for the walk behind one step ------------------------------ */
+/* ---- feature caches: one file per rank, for the sampler state after one step ----------------- */
 
-/* dog.walk.cache- of dog.walk.safetensors: what all of their names begin with. */
-static void caches_path(const char *walk, weft_buf *path)
+/* Appends the common prefix of the cache files' names: dog.sampling.cache- of
+ * dog.sampling.safetensors. */
+static void caches_path(const char *latents_path, weft_buf *path)
 {
-    weft_buf_printf(path, "%.*s.cache-", (int)(strlen(walk) - strlen(".safetensors")), walk);
+    weft_buf_printf(path, "%.*s.cache-", (int)(strlen(latents_path) - strlen(".safetensors")),
+                    latents_path);
 }
 
-static weft_status own_caches_path(const weft_generator *p, const char *walk, int64_t step,
+static weft_status own_caches_path(const weft_generator *p, const char *latents_path, int64_t step,
                                    weft_buf *path)
 {
-    caches_path(walk, path);
-    weft_buf_printf(path, "%d-of-%d-%lld.safetensors", p->comm ? weft_comm_rank(p->comm) : 0,
-                    p->comm ? weft_comm_ranks(p->comm) : 1, (long long)step);
+    caches_path(latents_path, path);
+    weft_buf_printf(path, "%d-of-%d-%" PRId64 ".safetensors", p->comm ? weft_comm_rank(p->comm) : 0,
+                    p->comm ? weft_comm_ranks(p->comm) : 1, step);
     return weft_buf_check(path);
 }
 
-/* Those beside a walk of this rank (-1: of all) but for one (NULL: all). */
-static void remove_caches(const char *walk, int rank, const char *but)
+/* Removes the cache files of a rank (-1: of all ranks) next to a saved state, except `but` (NULL:
+ * none). */
+static void remove_caches(const char *latents_path, int rank, const char *but)
 {
     weft_buf begin = {0}, dir = {0};
     weft_names names = {0};
-    const int64_t folder = weft_path_base(walk) - walk;
-    caches_path(walk, &begin);
+    const int64_t folder = weft_path_base(latents_path) - latents_path;
+    caches_path(latents_path, &begin);
     if (rank >= 0)
         weft_buf_printf(&begin, "%d-of-", rank);
-    weft_buf_printf(&dir, "%.*s", folder > 1 ? (int)folder - 1 : 1, folder ? walk : ".");
+    weft_buf_printf(&dir, "%.*s", folder > 1 ? (int)folder - 1 : 1, folder ? latents_path : ".");
     const bool listed = weft_buf_check(&begin) == WEFT_OK && weft_buf_check(&dir) == WEFT_OK &&
                         weft_list_dir(dir.data, false, &names) == WEFT_OK;
     for (int64_t i = 0; listed && i < names.count; i++) {
@@ -219,13 +226,13 @@ static void remove_caches(const char *walk, int rank, const char *but)
     weft_buf_free(&dir);
 }
 
-void weft_generator_unkeep(const char *path)
+void weft_generator_remove_saved(const char *path)
 {
-    remove_caches(path, -1, NULL); /* before the walk, by which they are found again */
+    remove_caches(path, -1, NULL); /* first: the saved state's name is needed to find these files */
     (void)unlink(path);
 }
 
-typedef weft_status_code cache_fn(const weft_cache *cache, const char *prefix,
+typedef weft_status_code cache_fn(const weft_feature_cache *cache, const char *prefix,
                                   weft_tensors_writer *w);
 
 static weft_status each_cache(const weft_generator *p, cache_fn *with, weft_tensors_writer *w)
@@ -243,47 +250,45 @@ static weft_status each_cache(const weft_generator *p, cache_fn *with, weft_tens
 static weft_status write_caches(const weft_generator *p, const char *path)
 {
     weft_tensors_writer *w = NULL;
-    weft_status_code status = weft_walk_file_writer(path, &w);
-    if (status == WEFT_OK) {
-        weft_tensors_writer_hasten(w);
-        status = each_cache(p, weft_cache_declare, w);
-    }
-    if (status == WEFT_OK)
-        status = each_cache(p, weft_cache_write, w);
-    if (status == WEFT_OK)
-        status = weft_tensors_writer_finish(w);
+    weft_status_code status;
+    WEFT_GO(weft_saved_latents_writer(path, &w));
+    weft_tensors_writer_hasten(w);
+    WEFT_GO(each_cache(p, weft_feature_cache_declare, w));
+    WEFT_GO(each_cache(p, weft_feature_cache_write, w));
+    WEFT_GO(weft_tensors_writer_finish(w));
+out:
     weft_tensors_writer_free(w);
     return status;
 }
 
-static weft_status read_caches(weft_generator *p, const char *walk, int64_t step)
+static weft_status read_caches(weft_generator *p, const char *latents_path, int64_t step)
 {
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     char prefix[32];
     weft_buf path = {0};
     weft_tensors *file = NULL;
-    weft_status_code status = own_caches_path(p, walk, step, &path);
+    weft_status_code status = own_caches_path(p, latents_path, step, &path);
     if (status == WEFT_OK && !weft_path_exists(path.data))
-        status = weft_fail(WEFT_E_ARG,
-                           "%s: there is no such file: what --cache held is kept beside a walk by "
-                           "each of the ranks that made it; go on with as many, or remove %s to "
-                           "begin anew",
-                           path.data, walk);
+        status =
+            weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path.data),
+                       "the saved cache of this rank is missing. Every rank saves its own: resume "
+                       "on the same number of ranks, or remove %s to start from scratch.",
+                       latents_path);
     if (status == WEFT_OK)
         status = weft_tensors_open(path.data, &file);
     if (status == WEFT_OK)
         status = weft_tensors_verify(file);
     for (int i = 0; i < parts && status == WEFT_OK; i++) {
         snprintf(prefix, sizeof prefix, "cache.%d", i);
-        status = weft_cache_read(part[i]->cache, prefix, file);
+        status = weft_feature_cache_read(part[i]->cache, prefix, file);
     }
     weft_tensors_close(file);
     weft_buf_free(&path);
     return status;
 }
 
-/* All ranks are here, and all hear of one that failed. */
+/* Collective. Returns an error on all ranks if one rank failed. */
 static weft_status meet(const weft_generator *p, weft_status_code status)
 {
     double failed = status != WEFT_OK;
@@ -291,130 +296,135 @@ static weft_status meet(const weft_generator *p, weft_status_code status)
         return status;
     WEFT_TRY(weft_comm_sum(p->comm, &failed, 1));
     return status == WEFT_OK && failed > 0
-               ? weft_fail(WEFT_E_IO, "another rank could not keep the walk")
+               ? weft_error(WEFT_MSG_FILE_IO, WEFT_NOWHERE,
+                            "another rank could not save its sampler state")
                : status;
 }
 
-/* Arrays of the sampler's history that the step behind `step` reads. */
+/* Number of history arrays that the sampler reads after `step`. */
 static int64_t histories_at(const weft_generator *p, int64_t step)
 {
     const int64_t all = p->options.batch * p->latent_floats;
     return step == p->options.steps - p->skipped
                ? 0
-               : weft_sampler_kept(p->options.sampler, &p->scheduler.solver, all) / all;
+               : weft_sampler_history_floats(p->options.sampler, &p->scheduler.solver, all) / all;
 }
 
-static weft_status keep_walk(weft_generator *p, const char *path)
+static weft_status save_state(weft_generator *p, const char *path)
 {
-    weft_walk_file k = {.place = p->place_in_walk,
-                        .histories = histories_at(p, p->place_in_walk.step),
-                        .x = p->x,
-                        .history = p->work};
+    weft_saved_latents k = {.cursor = p->cursor,
+                            .histories = histories_at(p, p->cursor.step),
+                            .x = p->x,
+                            .history = p->work};
     weft_generator_latents(p, k.latent);
-    return write_kept(p, p->first, p->options.batch, &k, path);
+    return write_saved(p, p->first, p->options.batch, &k, path);
 }
 
-/*     caches of step 3, each rank its own    beside those of step 2, which the walk goes with
- *     all ranks have written
- *     walk of step 3                         in the place of that of step 2: from here on it counts
- *     caches of step 2 go
+/* Order of writes:
  *
- * so whenever it is killed, the walk that is there has its caches. */
-weft_status weft_generator_keep(weft_generator *p, const char *path)
+ *     caches of step 3, one file per rank    the caches of step 2 stay
+ *     all ranks have written
+ *     sampler state of step 3                replaces the state of step 2; step 3 is valid
+ *     caches of step 2 are removed
+ *
+ * The saved state has its caches at any time, also if the run is killed. */
+weft_status weft_generator_save(weft_generator *p, const char *path)
 {
-    const int64_t step = p->place_in_walk.step;
+    const int64_t step = p->cursor.step;
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     weft_buf own = {0};
     weft_status_code status = weft_make_parent(path);
     if (!p->cached || step == p->options.steps - p->skipped)
-        return status == WEFT_OK ? keep_walk(p, path) : status;
+        return status == WEFT_OK ? save_state(p, path) : status;
     if (status == WEFT_OK)
         status = own_caches_path(p, path, step, &own);
     if (status == WEFT_OK)
         status = write_caches(p, own.data);
     status = meet(p, status);
     if (status == WEFT_OK)
-        status = meet(p, rank == 0 ? keep_walk(p, path) : WEFT_OK);
+        status = meet(p, rank == 0 ? save_state(p, path) : WEFT_OK);
     if (status == WEFT_OK)
         remove_caches(path, rank, own.data);
-    else if (status != WEFT_E_COMM && own.data) /* of a walk that is not there */
+    else if (status != WEFT_E_COMM && own.data) /* its sampler state was not written */
         (void)unlink(own.data);
     weft_buf_free(&own);
     return status;
 }
 
-weft_status weft_generator_keep_video(weft_generator *p, int64_t prompt, bool tries,
-                                      const char *path)
+weft_status weft_generator_save_latents(weft_generator *p, int64_t prompt, bool tries,
+                                        const char *path)
 {
-    const int64_t frame = p->latent_floats / p->latent[0]; /* those before the video are left out */
-    weft_walk_file k = {.place = {.step = p->options.steps - p->skipped},
-                        .x = p->x + (prompt - p->first) * p->latent_floats + p->before * frame,
-                        .tried = tries ? weft_vae_bytes(p->vae) : 0};
+    /* frames before the video are not saved */
+    const int64_t frame = p->latent_floats / p->latent[0];
+    weft_saved_latents k = {.cursor = {.step = p->options.steps - p->skipped},
+                            .x = p->x + (prompt - p->first) * p->latent_floats + p->before * frame,
+                            .tried = tries ? weft_vae_bytes(p->vae) : 0};
     weft_generator_latents(p, k.latent);
     k.latent[0] -= p->before;
-    return write_kept(p, prompt, 1, &k, path);
+    return write_saved(p, prompt, 1, &k, path);
 }
 
-/* ---- going on ------------------------------------------------------------------------------- */
+/* ---- resuming ------------------------------------------------------------------------------ */
 
-static weft_status check_prompts(const weft_generator *p, const weft_walk_file *k, const char *path)
+static weft_status check_prompts(const weft_generator *p, const weft_saved_latents *k,
+                                 const char *path)
 {
     json_t *now = prompts_of(p, 0, p->options.batch);
-    weft_status_code status =
-        now ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the prompts of %s", path);
+    weft_status_code status = WEFT_ALLOCATED(now, "the prompts of %s", path);
     if (status == WEFT_OK && json_array_size(k->prompts) != json_array_size(now))
-        status = weft_fail(WEFT_E_ARG, "%s: it is of %lld videos, and this batch has %lld", path,
-                           (long long)k->videos, (long long)p->options.batch);
+        status =
+            weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path, WEFT_NUMBER(k->videos)),
+                       "the file has %" PRId64 " videos, and this batch has %" PRId64, k->videos,
+                       p->options.batch);
     for (size_t i = 0; i < json_array_size(now) && status == WEFT_OK; i++) {
         const json_t *was = json_array_get(k->prompts, i), *is = json_array_get(now, i);
         status = json_is_object(was) && json_is_object(is)
-                     ? weft_walk_file_compare(path, was, is, NULL)
+                     ? weft_saved_latents_compare(path, was, is, NULL)
                  : json_equal(was, is)
                      ? WEFT_OK
-                     : weft_fail(WEFT_E_ARG, "%s: it is of another number of prompts", path);
+                     : weft_error(WEFT_MSG_LATENTS_MISMATCH, WEFT_AT(.file = path),
+                                  "the file was written for another number of prompts");
     }
     json_decref(now);
     return status;
 }
 
-weft_status weft_generator_go_on(weft_generator *p, const char *path, const char *const *prompts,
-                                 const uint64_t *seeds, int64_t count, int64_t *step)
+weft_status weft_generator_resume(weft_generator *p, const char *path, const char *const *prompts,
+                                  const uint64_t *seeds, int64_t count, int64_t *step)
 {
     const int64_t all = p->options.batch * p->latent_floats, steps = p->options.steps - p->skipped;
     int64_t dim[4];
-    weft_walk_file k;
+    weft_saved_latents k;
     weft_generator_latents(p, dim);
     p->prompts = prompts;
     p->seeds = seeds;
     p->count = count;
     p->first = 0;
-    weft_status_code status = weft_walk_file_damaged(weft_walk_file_open(path, &k));
+    weft_status_code status = weft_saved_latents_damaged(weft_saved_latents_open(path, &k));
     WEFT_TRY(status);
-    status = identify(p);
-    if (status == WEFT_OK)
-        status = weft_walk_file_compare(path, k.settings, p->identity, NULL);
-    if (status == WEFT_OK)
-        status = check_prompts(p, &k, path);
-    if (status == WEFT_OK &&
-        (memcmp(k.latent, dim, sizeof dim) != 0 || k.steps != steps ||
-         k.histories != histories_at(p, k.place.step) || k.place.step < 0 || k.place.step > steps ||
-         k.place.draws < 0 || k.place.order < 0 || k.place.order > WEFT_SOLVER_ORDER))
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: its latents or its place are not those of a walk of %lld steps of "
-                           "%s; remove it to begin anew",
-                           path, (long long)steps, p->options.sampler->name);
-    if (status == WEFT_OK && p->cached && k.place.step < steps) {
+    WEFT_GO(identify(p));
+    WEFT_GO(weft_saved_latents_compare(path, k.settings, p->identity, NULL));
+    WEFT_GO(check_prompts(p, &k, path));
+    if (memcmp(k.latent, dim, sizeof dim) != 0 || k.steps != steps ||
+        k.histories != histories_at(p, k.cursor.step) || k.cursor.step < 0 ||
+        k.cursor.step > steps || k.cursor.draws < 0 || k.cursor.order < 0 ||
+        k.cursor.order > WEFT_SOLVER_ORDER)
+        WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
+                           "the latents or the saved step do not fit %" PRId64
+                           " steps of the sampler "
+                           "%s. Remove the file to start from scratch.",
+                           steps, p->options.sampler->name));
+    if (p->cached && k.cursor.step < steps) {
         weft_generator_begin_caches(p);
-        status = read_caches(p, path, k.place.step);
+        WEFT_GO(read_caches(p, path, k.cursor.step));
     }
-    if (status == WEFT_OK) {
-        memcpy(p->x, k.x, (size_t)all * sizeof *p->x);
-        if (k.histories)
-            memcpy(p->work, k.history, (size_t)(k.histories * all) * sizeof *p->work);
-        p->place_in_walk = k.place;
-        p->goes_on = true;
-        *step = k.place.step;
-    }
-    weft_walk_file_close(&k);
+    memcpy(p->x, k.x, (size_t)all * sizeof *p->x);
+    if (k.histories)
+        memcpy(p->work, k.history, (size_t)(k.histories * all) * sizeof *p->work);
+    p->cursor = k.cursor;
+    p->goes_on = true;
+    *step = k.cursor.step;
+out:
+    weft_saved_latents_close(&k);
     return status;
 }

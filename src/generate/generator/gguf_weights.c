@@ -1,8 +1,11 @@
-#include "generate/packed.h"
+#include "generate/generator/gguf_weights.h"
+
+#include "graph/builder_helpers.h"
+#include "transform/numeric/quantized_params.h"
 
 #include <string.h>
 
-/* Blocks that lie in rows, with nothing beside them to be multiplied by. */
+/* Whether a tensor is quantized in blocks along its rows, without a separate scale tensor. */
 static bool is_block(const weft_stored_tensor *t)
 {
     return t->packing && t->packing->gguf >= 0 && t->packing->elements > 1 && !t->scaling &&
@@ -22,12 +25,12 @@ weft_status weft_packed_has(const char *path, bool *has)
 
 typedef struct lookup {
     const weft_tensors *file;
-    size_t skip; /* of a name in the graph */
+    size_t skip; /* bytes of a graph name before the name in the file */
     const weft_adapter_use *use;
     int uses;
 } lookup;
 
-/* Told by merging into one number of it. */
+/* Whether an adapter changes the parameter; tests by merging one element per item. */
 static bool is_changed(const lookup *l, const char *name, const weft_shape *shape)
 {
     bool changed = false, any = false;
@@ -52,7 +55,7 @@ static const weft_stored_tensor *find(const lookup *l, const char *name, const w
                : NULL;
 }
 
-/* Of a stack all items, packed alike. */
+/* All items of a stack must have the same block format. */
 static bool how_packed(void *user, const char *name, const weft_shape *shape, weft_attr_unpack *how)
 {
     const lookup *l = user;
@@ -62,10 +65,10 @@ static bool how_packed(void *user, const char *name, const weft_shape *shape, we
     if (shape->rank != 2 + stack || is_changed(l, name, shape))
         return false;
     for (int64_t i = 0; i < (stack ? shape->dim[0] : 1); i++) {
-        char room[600];
+        char item_name[600];
         if (stack)
-            weft_stack_item(own, i, room, sizeof room);
-        const weft_stored_tensor *t = find(l, stack ? room : own, shape);
+            weft_stack_item(own, i, item_name, sizeof item_name);
+        const weft_stored_tensor *t = find(l, stack ? item_name : own, shape);
         if (!t || (packing && packing != t->packing))
             return false;
         packing = t->packing;
@@ -75,15 +78,15 @@ static bool how_packed(void *user, const char *name, const weft_shape *shape, we
     return packing != NULL;
 }
 
-weft_status weft_packed_graph(const weft_family *family, const weft_graph *g, const char *prefix,
-                              const char *path, const weft_adapter_use *use, int uses,
-                              weft_graph **out)
+weft_status weft_gguf_keep_quantized(const weft_family *family, const weft_graph *g,
+                                     const char *prefix, const char *path,
+                                     const weft_adapter_use *use, int uses, weft_graph **out)
 {
     lookup l = {.skip = strlen(prefix), .use = use, .uses = uses};
     weft_tensors *file;
-    WEFT_TRY(weft_dialect_open(family, g, prefix, path, &file));
+    WEFT_TRY(weft_key_mapping_open(family, g, prefix, path, &file));
     l.file = file;
-    const weft_status_code status = weft_pass_pack(g, how_packed, &l, out);
+    const weft_status_code status = weft_pass_quantized_params(g, how_packed, &l, out);
     weft_tensors_close(file);
     return status;
 }

@@ -1,26 +1,29 @@
-#include "generate/walk_file.h"
+#include "generate/generator/saved_latents.h"
 
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/hash.h"
-#include "format/safetensors.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_read.h"
+#include "format/tensors/safetensors_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const metadata = "weft.kept";
+static const char *const metadata = "weft.saved_latents", *const earlier_metadata = "weft.kept";
 
-static json_t *head_of(const weft_walk_file *k)
+static json_t *head_of(const weft_saved_latents *k)
 {
     return json_pack("{s:i, s:O, s:O, s:{s:I, s:I, s:I, s:I}, s:f, s:f, s:I}", "version", 1,
                      "settings", k->settings, "prompts", k->prompts, "place", "step",
-                     (json_int_t)k->place.step, "steps", (json_int_t)k->steps, "draws",
-                     (json_int_t)k->place.draws, "order", (json_int_t)k->place.order, "scale",
+                     (json_int_t)k->cursor.step, "steps", (json_int_t)k->steps, "draws",
+                     (json_int_t)k->cursor.draws, "order", (json_int_t)k->cursor.order, "scale",
                      k->scale, "fps", k->fps, "tried", (json_int_t)k->tried);
 }
 
-static weft_status write_tensors(weft_tensors_writer *w, const weft_walk_file *k, const char *head)
+static weft_status write_tensors(weft_tensors_writer *w, const weft_saved_latents *k,
+                                 const char *head)
 {
     const int64_t dim[6] = {k->histories, k->videos,    k->latent[0],
                             k->latent[1], k->latent[2], k->latent[3]};
@@ -35,7 +38,7 @@ static weft_status write_tensors(weft_tensors_writer *w, const weft_walk_file *k
     return weft_tensors_writer_finish(w);
 }
 
-weft_status weft_walk_file_writer(const char *path, weft_tensors_writer **writer)
+weft_status weft_saved_latents_writer(const char *path, weft_tensors_writer **writer)
 {
     static const char extension[] = ".safetensors";
     const char *base = weft_path_base(path);
@@ -53,15 +56,14 @@ weft_status weft_walk_file_writer(const char *path, weft_tensors_writer **writer
     return status;
 }
 
-weft_status weft_walk_file_write(const char *path, const weft_walk_file *k)
+weft_status weft_saved_latents_write(const char *path, const weft_saved_latents *k)
 {
     weft_tensors_writer *w = NULL;
     json_t *head = head_of(k);
     char *text = head ? weft_json_line(head) : NULL;
     weft_status_code status = WEFT_OK;
-    if (!text)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %s", path));
-    WEFT_GO(weft_walk_file_writer(path, &w));
+    WEFT_GO(WEFT_ALLOCATED(text, "%s", path));
+    WEFT_GO(weft_saved_latents_writer(path, &w));
     WEFT_GO(write_tensors(w, k, text));
 out:
     weft_tensors_writer_free(w);
@@ -72,53 +74,58 @@ out:
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static weft_status parse_head(const char *path, const char *text, weft_walk_file *k)
+static weft_status parse_head(const char *path, const char *text, weft_saved_latents *k)
 {
     json_t *head = NULL;
     int64_t version;
     WEFT_TRY(weft_json_parse(text, (int64_t)strlen(text), path, &head));
-    const json_t *place = json_object_get(head, "place");
+    const json_t *cursor = json_object_get(head, "place");
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_json_get_i64(head, "version", path, &version));
     if (version != 1)
-        WEFT_GO(weft_fail(WEFT_E_FORMAT, "%s: version %lld of kept latents; this weft reads 1",
-                          path, (long long)version));
-    WEFT_GO(weft_json_get_i64(place, "step", path, &k->place.step));
-    WEFT_GO(weft_json_get_i64(place, "steps", path, &k->steps));
-    WEFT_GO(weft_json_get_i64(place, "draws", path, &k->place.draws));
-    WEFT_GO(weft_json_get_i64(place, "order", path, &k->place.order));
+        WEFT_GO(weft_error(
+            WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, .key = "version", WEFT_NUMBER(version)),
+            "version %" PRId64 " of kept latents is not supported; this weft reads 1", version));
+    WEFT_GO(weft_json_get_i64(cursor, "step", path, &k->cursor.step));
+    WEFT_GO(weft_json_get_i64(cursor, "steps", path, &k->steps));
+    WEFT_GO(weft_json_get_i64(cursor, "draws", path, &k->cursor.draws));
+    WEFT_GO(weft_json_get_i64(cursor, "order", path, &k->cursor.order));
     WEFT_GO(weft_json_get_f64(head, "scale", path, &k->scale));
     WEFT_GO(weft_json_get_f64(head, "fps", path, &k->fps));
     WEFT_GO(weft_json_get_i64(head, "tried", path, &k->tried));
     k->settings = json_incref(json_object_get(head, "settings"));
     k->prompts = json_incref(json_object_get(head, "prompts"));
     if (!json_is_object(k->settings) || !json_is_array(k->prompts))
-        status = weft_fail(WEFT_E_FORMAT, "%s: its settings or prompts are missing", path);
+        status = weft_error(
+            WEFT_MSG_LATENTS_INVALID,
+            WEFT_AT(.file = path, .key = json_is_object(k->settings) ? "prompts" : "settings"),
+            "the settings or prompts of the latents are missing");
 out:
     json_decref(head);
     return status;
 }
 
-static weft_status take_tensors(const char *path, weft_walk_file *k)
+static weft_status take_tensors(const char *path, weft_saved_latents *k)
 {
     const weft_stored_tensor *x = weft_tensors_find(k->file, "x"),
                              *history = weft_tensors_find(k->file, "history");
     if (!x || x->rank != 5 || x->dtype != WEFT_F32 ||
         x->dim[0] != (int64_t)json_array_size(k->prompts))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"x\" is not f32 (videos, latents)", path);
+        return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, .key = "x"),
+                          "the tensor is not f32 of (videos, latents)");
     k->videos = x->dim[0];
     memcpy(k->latent, x->dim + 1, sizeof k->latent);
     if (history && (history->rank != 6 || history->dtype != WEFT_F32 ||
                     memcmp(history->dim + 1, x->dim, 5 * sizeof *x->dim) != 0))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"history\" is not f32 (arrays, videos, latents)",
-                         path);
+        return weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, .key = "history"),
+                          "the tensor is not f32 of (arrays, videos, latents)");
     k->histories = history ? history->dim[0] : 0;
     k->x = x->data;
     k->history = history ? history->data : NULL;
     return WEFT_OK;
 }
 
-weft_status weft_walk_file_whole(const char *path, bool *whole)
+weft_status weft_saved_latents_verify(const char *path, bool *whole)
 {
     weft_tensors *file = NULL;
     weft_status_code status = weft_tensors_open(path, &file);
@@ -129,23 +136,23 @@ weft_status weft_walk_file_whole(const char *path, bool *whole)
     return status == WEFT_E_FORMAT ? WEFT_OK : status;
 }
 
-weft_status weft_walk_file_open(const char *path, weft_walk_file *k)
+weft_status weft_saved_latents_open(const char *path, weft_saved_latents *k)
 {
-    *k = (weft_walk_file){0};
+    *k = (weft_saved_latents){0};
     weft_status_code status = weft_tensors_open(path, &k->file);
     if (status == WEFT_E_FORMAT)
-        return weft_fail(status,
-                         "%s; kept latents are in .latents.safetensors and "
-                         ".walk.safetensors of weft generate",
-                         weft_error_message());
+        return weft_error_add(status, "Kept latents are files .latents.safetensors and "
+                                      ".sampling.safetensors of `weft generate`.");
     if (status != WEFT_OK)
         return status;
     const char *head = weft_tensors_metadata(k->file, metadata);
     if (!head)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: no kept latents: weft generate leaves them where it is stopped, or "
-                           "with --keep-latents, as .latents.safetensors and .walk.safetensors",
-                           path);
+        head = weft_tensors_metadata(k->file, earlier_metadata);
+    if (!head)
+        status = weft_error(
+            WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path),
+            "the file has no kept latents. `weft generate` writes them when it is stopped, or with "
+            "--save-latents, as .latents.safetensors and .sampling.safetensors.");
     if (status == WEFT_OK)
         status = weft_tensors_verify(k->file);
     if (status == WEFT_OK)
@@ -153,43 +160,45 @@ weft_status weft_walk_file_open(const char *path, weft_walk_file *k)
     if (status == WEFT_OK)
         status = take_tensors(path, k);
     if (status != WEFT_OK)
-        weft_walk_file_close(k);
+        weft_saved_latents_close(k);
     return status;
 }
 
-weft_status weft_walk_file_damaged(weft_status_code opened)
+weft_status weft_saved_latents_damaged(weft_status_code opened)
 {
-    return opened == WEFT_E_FORMAT
-               ? weft_fail(opened, "%s; remove it to begin anew", weft_error_message())
-               : opened;
+    return opened == WEFT_E_FORMAT ? weft_error_add(opened, "Remove it to start from scratch.")
+                                   : opened;
 }
 
-void weft_walk_file_close(weft_walk_file *k)
+void weft_saved_latents_close(weft_saved_latents *k)
 {
     json_decref(k->settings);
     json_decref(k->prompts);
     weft_tensors_close(k->file);
-    *k = (weft_walk_file){0};
+    *k = (weft_saved_latents){0};
 }
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-static weft_status tell_difference(const char *path, const char *key, const json_t *kept,
-                                   const json_t *now)
+static weft_status difference_error(const char *path, const char *key, const json_t *saved,
+                                    const json_t *now)
 {
-    char *was = kept ? json_dumps(kept, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+    char *was = saved ? json_dumps(saved, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
     char *is = now ? json_dumps(now, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+    const char *value = json_is_string(now) ? json_string_value(now) : is;
     const bool folder = !strcmp(key, "model") || !strcmp(key, "vae");
     const weft_status_code status =
-        folder ? weft_fail(WEFT_E_ARG,
-                           "%s: it was made with another %s than this model folder has (%s, here "
-                           "%s); give the folder that it was made with as --model",
-                           path, strcmp(key, "vae") ? "model" : "VAE", was ? was : "none",
-                           is ? is : "none")
-               : weft_fail(WEFT_E_ARG,
-                           "%s: it was made with %s %s, and this command says %s; give the "
-                           "options that it was made with, or remove the file to begin anew",
-                           path, key, was ? was : "unset", is ? is : "unset");
+        folder
+            ? weft_error(WEFT_MSG_LATENTS_MISMATCH,
+                         WEFT_AT(.file = path, .key = key, .value = value),
+                         "the latents were written with the %s %s; this model folder has %s. Give "
+                         "the folder that wrote them as --model.",
+                         strcmp(key, "vae") ? "model" : "VAE", was ? was : "none", is ? is : "none")
+            : weft_error(WEFT_MSG_LATENTS_MISMATCH,
+                         WEFT_AT(.file = path, .key = key, .value = value),
+                         "the latents were written with %s, and this command has %s. Use the "
+                         "options that wrote them, or remove the file to start from scratch.",
+                         was ? was : "unset", is ? is : "unset");
     free(was);
     free(is);
     return status;
@@ -203,21 +212,21 @@ static bool is_among(const char *const *names, const char *name)
     return false;
 }
 
-weft_status weft_walk_file_compare(const char *path, const json_t *kept, const json_t *now,
-                                   const char *const *except)
+weft_status weft_saved_latents_compare(const char *path, const json_t *saved, const json_t *now,
+                                       const char *const *except)
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)now, key, value)
     {
-        const json_t *was = json_object_get(kept, key);
+        const json_t *was = json_object_get(saved, key);
         if (!is_among(except, key) && !json_equal(was, value))
-            return tell_difference(path, key, was, value);
+            return difference_error(path, key, was, value);
     }
-    json_object_foreach((json_t *)(uintptr_t)kept, key, value)
+    json_object_foreach((json_t *)(uintptr_t)saved, key, value)
     {
         if (!is_among(except, key) && !json_object_get(now, key))
-            return tell_difference(path, key, value, NULL);
+            return difference_error(path, key, value, NULL);
     }
     return WEFT_OK;
 }
@@ -261,7 +270,7 @@ weft_status weft_folder_identity(const char *folder, char hex[17])
             counts |= !strcmp(weft_path_extension(names.name[i]), kinds[k]);
         char *path = counts ? weft_path_join(folder, names.name[i]) : NULL;
         if (counts && !path)
-            status = weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+            status = weft_no_memory("a path");
         else if (counts)
             status = add_file(&state, path);
         weft_free(path);
@@ -282,7 +291,7 @@ weft_status weft_model_identity(const char *folder, char model[17], char vae[17]
         char *path = weft_path_join(folder, names.name[i]);
         const bool is_vae = !strcmp(names.name[i], "vae");
         if (!path)
-            status = weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+            status = weft_no_memory("a path");
         else if (weft_path_is_dir(path))
             status = weft_folder_identity(path, is_vae ? vae : hex);
         if (path && status == WEFT_OK && !is_vae && weft_path_is_dir(path)) {

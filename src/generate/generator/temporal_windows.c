@@ -1,24 +1,24 @@
-#include "generate/windows.h"
+#include "generate/generator/temporal_windows.h"
 
-weft_windows weft_windows_lay(int64_t frames, int64_t window, int64_t overlap)
+weft_temporal_windows weft_temporal_windows_arrange(int64_t frames, int64_t window, int64_t overlap)
 {
     const int64_t step = window - overlap, rest = frames - window;
     if (rest <= 0)
-        return (weft_windows){frames, frames, 0, 1};
-    return (weft_windows){frames, window, overlap, 1 + (rest + step - 1) / step};
+        return (weft_temporal_windows){frames, frames, 0, 1};
+    return (weft_temporal_windows){frames, window, overlap, 1 + (rest + step - 1) / step};
 }
 
-int64_t weft_windows_first(const weft_windows *w, int64_t i)
+int64_t weft_temporal_windows_first(const weft_temporal_windows *w, int64_t i)
 {
     const int64_t first = i * (w->window - w->overlap), last = w->frames - w->window;
     return first < last ? first : last;
 }
 
-/* Places from the nearest edge that lies inside the video, counted from 1, at most behind the
- * overlap. */
-static double weight(const weft_windows *w, int64_t i, int64_t frame)
+/* Distance in frames, from 1, to the nearest edge of window i that is inside the video; at most
+ * overlap + 1. 0 outside the window. */
+static double weight(const weft_temporal_windows *w, int64_t i, int64_t frame)
 {
-    const int64_t at = frame - weft_windows_first(w, i);
+    const int64_t at = frame - weft_temporal_windows_first(w, i);
     int64_t least = w->overlap + 1;
     if (at < 0 || at >= w->window)
         return 0;
@@ -29,7 +29,7 @@ static double weight(const weft_windows *w, int64_t i, int64_t frame)
     return (double)least;
 }
 
-double weft_windows_share(const weft_windows *w, int64_t i, int64_t frame)
+double weft_temporal_windows_share(const weft_temporal_windows *w, int64_t i, int64_t frame)
 {
     double all = 0;
     for (int64_t k = 0; k < w->count; k++)

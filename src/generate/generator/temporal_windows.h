@@ -1,25 +1,25 @@
-/* Windows over time: a video longer than its model was trained for is denoised in overlapping
- * pieces, and what they answer is blended in every step (MultiDiffusion, Bar-Tal et al.).
+/* Temporal windows: a video longer than its model was trained for is denoised in overlapping
+ * windows. Their predictions are blended in every step (MultiDiffusion, Bar-Tal et al.).
  *
  *     window 0   ########\\\\
  *     window 1           ////####\\\\       shares of all windows at a frame add up to 1
- *     window 2                   ////########
- */
-#ifndef WEFT_GENERATE_WINDOWS_H
-#define WEFT_GENERATE_WINDOWS_H
+ *     window 2                   ////######## */
+#ifndef WEFT_GENERATE_GENERATOR_TEMPORAL_WINDOWS_H
+#define WEFT_GENERATE_GENERATOR_TEMPORAL_WINDOWS_H
 
 #include <stdint.h>
 
-/* In latent frames. */
-typedef struct weft_windows {
+/* Temporal windows; sizes in latent frames. */
+typedef struct weft_temporal_windows {
     int64_t frames, window, overlap, count;
-} weft_windows;
+} weft_temporal_windows;
 
-/* overlap < window; a window of all frames or more is the only one. */
-weft_windows weft_windows_lay(int64_t frames, int64_t window, int64_t overlap);
-/* Where window i begins: the last one ends with the video, and overlaps more if need be. */
-int64_t weft_windows_first(const weft_windows *w, int64_t i);
-/* What window i counts at `frame`, 0 outside of it. Rises and falls over the overlap. */
-double weft_windows_share(const weft_windows *w, int64_t i, int64_t frame);
+/* Requires overlap < window. If `window` covers all frames, it is the only one. */
+weft_temporal_windows weft_temporal_windows_arrange(int64_t frames, int64_t window,
+                                                    int64_t overlap);
+/* First frame of window i. The last window ends with the video, and may overlap more. */
+int64_t weft_temporal_windows_first(const weft_temporal_windows *w, int64_t i);
+/* Weight of window i at `frame`: ramps over the overlap, 0 outside the window. */
+double weft_temporal_windows_share(const weft_temporal_windows *w, int64_t i, int64_t frame);
 
 #endif

@@ -1,40 +1,41 @@
-/* A list of videos made from beginning to end: generators one after the other, files, what is kept
- * on the way, and going on from it.
+/* Generates a list of videos: runs the generators in sequence, writes the files, saves intermediate
+ * states and resumes from them.
  *
- *     job ──> walk ─────────────────────────> latents ──────────────────────> video, line of JSON
- *             NAME.walk.safetensors           NAME.latents.safetensors        NAME.mp4
- *             after each step; goes when      before decoding; goes when the
- *             latents are there               video is there, or is kept
+ *     job ──> denoising ────────────────────> latents ──────────────────────> video, line of JSON
+ *             NAME.sampling.safetensors       NAME.latents.safetensors        NAME.mp4
+ *             after each step; removed when   before decoding; removed when the
+ *             the latents exist               video exists, unless kept
  *
- * Going on looks for them from the right to the left. */
-#ifndef WEFT_GENERATE_PRODUCTION_H
-#define WEFT_GENERATE_PRODUCTION_H
+ * Resuming looks for these files from right to left. */
+#ifndef WEFT_GENERATE_JOBS_GENERATION_RUN_H
+#define WEFT_GENERATE_JOBS_GENERATION_RUN_H
 
-#include "generate/generator.h"
-#include "generate/jobs.h"
+#include "generate/generator/generator.h"
+#include "generate/jobs/jobs.h"
 
-typedef struct weft_production {
-    const char *model, *out; /* out: .mp4 of one video, else a folder */
+typedef struct weft_generation_run {
+    const char *model, *out; /* out: file of one video, else a folder */
     const char *sheet;       /* NULL: none */
-    bool raw;                /* also the numbers of the frames, .npy */
-    bool latents;            /* also what was denoised, .latents.npy */
-    bool keep;               /* what was denoised stays beside the video */
-    bool resume;             /* goes on from what is there */
-    const char *noise;       /* to begin with, .npy; NULL: seeds' */
-    /* Each rank may make videos of its own where there are enough; else all work on each. */
+    bool raw;                /* writes the frames as .npy, too */
+    bool latents;            /* writes the latents as .latents.npy, too */
+    bool keep_latents;       /* keep the saved latents next to the video */
+    bool resume;             /* resume from existing files */
+    const char *noise;       /* initial noise, .npy; NULL: from the seeds */
+    /* Each rank may generate its own videos if there are enough; false: all ranks share each
+     * video. */
     bool apart;
-    /* Of all jobs that do not say otherwise; batch: at most */
+    /* Options of all jobs that set no other. options->batch is the maximum. */
     const weft_generator_options *options;
-    /* By whose rates seconds are told before the first step; NULL: they are not */
+    /* Rates for time estimates before the first step. NULL: no estimates. */
     const struct weft_cluster *cluster;
-    weft_jobs *jobs; /* brought to the run's settings */
+    weft_jobs *jobs; /* unset values are filled in from the run's options */
     weft_comm *comm;
-} weft_production;
+} weft_generation_run;
 
-weft_status weft_production_run(const weft_production *production);
+weft_status weft_generation_run_execute(const weft_generation_run *run);
 
-/* Latents that were kept to `out`, with nothing but the VAE: several to a folder. */
-weft_status weft_production_decode(const weft_production *production, const char *const *paths,
-                                   int count);
+/* Decodes saved latents to `out` with the VAE alone. Several files need a folder. */
+weft_status weft_generation_run_decode(const weft_generation_run *run, const char *const *paths,
+                                       int count);
 
 #endif

@@ -1,28 +1,28 @@
-#include "generate/jobs.h"
+#include "generate/jobs/jobs.h"
 
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "generate/gallery.h"
+#include "generate/jobs/video_outputs.h"
+#include "video/writer.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 weft_status weft_jobs_add(weft_jobs *jobs, const char *text, int64_t length, const char *from,
-                          int64_t place)
+                          int64_t number)
 {
     WEFT_TRY(weft_grow((void **)&jobs->at, jobs->count, &jobs->capacity, sizeof *jobs->at));
-    char *copy = weft_alloc(length + 1);
-    if (!copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a prompt");
+    char *copy;
+    WEFT_TRY(WEFT_NEW(copy, length + 1, "a prompt"));
     memcpy(copy, text, (size_t)length);
     jobs->at[jobs->count++] =
-        (weft_job){.from = from, .place = place, .prompt = copy, .guidance = -1};
+        (weft_job){.from = from, .number = number, .prompt = copy, .guidance = -1};
     if (memchr(text, '\0', (size_t)length) || !weft_utf8_valid(copy))
-        return weft_fail(WEFT_E_FORMAT, "%s:%lld: the prompt is not text in UTF-8", from,
-                         (long long)place);
+        return weft_error(WEFT_MSG_PROMPT_INVALID, WEFT_AT(.file = from, .line = number),
+                          "the prompt is not UTF-8");
     return WEFT_OK;
 }
 
@@ -33,20 +33,21 @@ static weft_status copy_text(const json_t *line, const char *key, const char *wh
     const char *text;
     WEFT_TRY(weft_json_get_string_or(line, key, where, NULL, &text));
     *to = text ? weft_strdup(text) : NULL;
-    return text && !*to ? weft_fail(WEFT_E_MEMORY, "out of memory for a prompt") : WEFT_OK;
+    return text && !*to ? weft_no_memory("a prompt") : WEFT_OK;
 }
 
-/* Below the folder, and a video. */
+/* Checks that `out` is a video name below the run's folder. */
 static weft_status check_out(const char *out, const char *where)
 {
     if (!out)
         return WEFT_OK;
-    if (strcmp(weft_path_extension(out), "mp4"))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"out\": %s: a video is written as .mp4", where, out);
+    const weft_status_code status = weft_video_writer_check(out, 0, 0);
+    if (status != WEFT_OK)
+        return weft_error_at(status, WEFT_AT(.file = where, .key = "out"));
     if (*out == '/' || !strncmp(out, "../", 3) || strstr(out, "/../"))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"out\": %s: give a name below the folder that --out says", where,
-                         out);
+        return weft_error(
+            WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = "out", .value = out),
+            "%s is not below the folder of --out. Give a relative name without \"..\".", out);
     return WEFT_OK;
 }
 
@@ -55,8 +56,8 @@ static weft_status get_size(const json_t *line, const char *key, const char *whe
 {
     WEFT_TRY(weft_json_get_i64_or(line, key, where, 0, to));
     if (json_object_get(line, key) && (*to < 1 || *to > most))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": %lld; from 1 to %lld", where, key,
-                         (long long)*to, (long long)most);
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = key, WEFT_NUMBER(*to)),
+                          "%" PRId64 " is not 1 to %" PRId64, *to, most);
     return WEFT_OK;
 }
 
@@ -67,9 +68,10 @@ static weft_status read_line(weft_jobs *jobs, const json_t *line, const char *pa
     char where[1100];
     const char *prompt;
     int64_t seed;
-    snprintf(where, sizeof where, "%.1000s:%lld", path, (long long)number);
+    snprintf(where, sizeof where, "%.1000s:%" PRId64, path, number);
     if (!json_is_object(line))
-        return weft_fail(WEFT_E_FORMAT, "%s: not an object like {\"prompt\": \"a dog\"}", where);
+        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+                          "the line is not an object such as {\"prompt\": \"a dog\"}");
     WEFT_TRY(weft_json_only(line, where, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_string(line, "prompt", where, &prompt));
     WEFT_TRY(weft_jobs_add(jobs, prompt, (int64_t)strlen(prompt), path, number));
@@ -79,7 +81,9 @@ static weft_status read_line(weft_jobs *jobs, const json_t *line, const char *pa
     WEFT_TRY(check_out(j->out, where));
     WEFT_TRY(weft_json_get_i64_or(line, "seed", where, 0, &seed));
     if (seed < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"seed\": %lld; at least 0", where, (long long)seed);
+        return weft_error(WEFT_MSG_JSON_VALUE,
+                          WEFT_AT(.file = where, .key = "seed", WEFT_NUMBER(seed)),
+                          "%" PRId64 " is negative; use at least 0", seed);
     j->seed = (uint64_t)seed;
     j->seeded = json_object_get(line, "seed") != NULL;
     WEFT_TRY(get_size(line, "frames", where, 100000, &j->frames));
@@ -88,7 +92,9 @@ static weft_status read_line(weft_jobs *jobs, const json_t *line, const char *pa
     WEFT_TRY(get_size(line, "steps", where, 10000, &j->steps));
     WEFT_TRY(weft_json_get_f64_or(line, "guidance", where, -1, &j->guidance));
     if (json_object_get(line, "guidance") && !(j->guidance >= 0 && j->guidance <= 100))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"guidance\": %g; from 0 to 100", where, j->guidance);
+        return weft_error(WEFT_MSG_JSON_VALUE,
+                          WEFT_AT(.file = where, .key = "guidance", WEFT_NUMBER(j->guidance)),
+                          "%g is not 0 to 100", j->guidance);
     return WEFT_OK;
 }
 
@@ -118,16 +124,16 @@ weft_status weft_jobs_read(weft_jobs *jobs, const char *path)
     weft_status_code status = WEFT_OK;
     const int64_t before = jobs->count;
     char *line = data;
-    if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* an editor's byte order mark is no text */
+    if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* skip an editor's byte order mark */
         line += 3;
     bool is_json = !strcmp(weft_path_extension(path), "jsonl"), begun = is_json;
     for (int64_t number = 1; status == WEFT_OK && line < data + bytes; number++) {
-        int64_t len = 0; /* not strcspn: a NUL is to be seen, not to end the file */
+        int64_t len = 0; /* not strcspn: a NUL byte must not end the line */
         while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
             len++;
         if (has_words(line, len) && *line != '#') {
             is_json = is_json || (!begun && line[strspn(line, " \t")] == '{');
-            begun = true; /* lines are of the kind of the first that is no comment */
+            begun = true; /* all lines have the format of the first one that is not a comment */
             status = is_json ? parse_line(jobs, line, len, path, number)
                              : weft_jobs_add(jobs, line, len, path, number);
         }
@@ -136,7 +142,8 @@ weft_status weft_jobs_read(weft_jobs *jobs, const char *path)
     }
     weft_free(data);
     if (status == WEFT_OK && jobs->count == before)
-        return weft_fail(WEFT_E_FORMAT, "%s: no prompt in it: empty, or only comments", path);
+        return weft_error(WEFT_MSG_JOB_INVALID, WEFT_AT(.file = path),
+                          "the file has no prompt. It is empty, or has only comments.");
     return status;
 }
 
@@ -153,25 +160,31 @@ void weft_jobs_free(weft_jobs *jobs)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* Files of two videos must differ without their extension: NAME.latents.safetensors and others are
+ * named after it. */
 weft_status weft_jobs_check_names(const weft_jobs *jobs)
 {
     json_t *taken = json_object();
-    weft_status_code status = taken ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(taken, "the jobs");
     for (int64_t i = 0; i < jobs->count && status == WEFT_OK; i++) {
         const weft_job *j = &jobs->at[i];
         char own[32];
-        const char *name = weft_gallery_name(j->out, i, own);
+        const char *name = weft_video_outputs_name(j->out, i, own);
         while (!strncmp(name, "./", 2)) /* ./a.mp4 is a.mp4 */
             name += 2;
-        const json_t *before = json_object_get(taken, name);
+        const size_t stem = strlen(name) - strlen(weft_path_extension(name));
+        const json_t *before = json_object_getn(taken, name, stem);
         if (before) {
             const weft_job *b = &jobs->at[json_integer_value(before)];
-            status = weft_fail(WEFT_E_FORMAT,
-                               "%s:%lld: the video would be written to %s, and so would that of "
-                               "%s:%lld; give one another \"out\"",
-                               j->from, (long long)j->place, name, b->from, (long long)b->place);
-        } else if (json_object_set_new(taken, name, json_integer(i))) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+            status = weft_error(
+                WEFT_MSG_JOB_INVALID,
+                WEFT_AT(.file = j->from, .line = j->number, .key = "out", .value = name),
+                "the video would be written to %s, and that of %s:%" PRId64 " to %s. Give each "
+                "its own \"out\"; names must differ before the extension.",
+                name, b->from, b->number,
+                weft_video_outputs_name(b->out, json_integer_value(before), own));
+        } else if (json_object_setn_new(taken, name, stem, json_integer(i))) {
+            status = weft_no_memory("the jobs");
         }
     }
     json_decref(taken);
@@ -192,7 +205,7 @@ static double cost_of(const weft_job *j)
            (j->guidance == 1 ? 1 : 2);
 }
 
-/* Jobs that are alike behind each other, in the order in which the first of each kind comes. */
+/* Groups jobs that are alike; groups are in the order of their first job. */
 static void put_in_order(const weft_jobs *jobs, int64_t *order)
 {
     int64_t placed = 0;
@@ -208,9 +221,9 @@ static void put_in_order(const weft_jobs *jobs, int64_t *order)
             }
 }
 
-/* The dearest that nobody has to the team with the least: no team has more than one batch's cost
- * above the mean. */
-static void deal(weft_batches *b, int teams, double *load)
+/* Assigns batches, the most expensive first, each to the team with the lowest load. No team exceeds
+ * the mean load by more than one batch. */
+static void deal(weft_job_batches *b, int teams, double *load)
 {
     for (int64_t i = 0; i < b->count; i++)
         b->at[i].team = -1;
@@ -227,23 +240,23 @@ static void deal(weft_batches *b, int teams, double *load)
     }
 }
 
-weft_status weft_jobs_cut(weft_jobs *jobs, int64_t most, int teams, weft_batches *b)
+weft_status weft_jobs_cut(weft_jobs *jobs, int64_t most, int teams, weft_job_batches *b)
 {
-    double *load = weft_alloc(teams * (int64_t)sizeof *load);
-    *b = (weft_batches){.order = weft_alloc(jobs->count * (int64_t)sizeof *b->order),
-                        .at = weft_alloc(jobs->count * (int64_t)sizeof *b->at)};
+    double *load = weft_calloc(teams, sizeof *load);
+    *b = (weft_job_batches){.order = weft_calloc(jobs->count, sizeof *b->order),
+                            .at = weft_calloc(jobs->count, sizeof *b->at)};
     if (!load || !b->order || !b->at) {
         weft_free(load);
-        weft_batches_free(b);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)jobs->count);
+        weft_job_batches_free(b);
+        return weft_no_memory("%" PRId64 " prompts", jobs->count);
     }
     put_in_order(jobs, b->order);
     for (int64_t i = 0; i < jobs->count; i++) {
         weft_job *j = &jobs->at[b->order[i]];
-        weft_batch *last = b->count ? &b->at[b->count - 1] : NULL;
+        weft_job_batch *last = b->count ? &b->at[b->count - 1] : NULL;
         if (!last || last->count == most || !weft_jobs_alike(&jobs->at[b->order[last->first]], j)) {
             last = &b->at[b->count++];
-            *last = (weft_batch){.first = i};
+            *last = (weft_job_batch){.first = i};
         }
         last->count++;
         last->cost += cost_of(j);
@@ -254,9 +267,9 @@ weft_status weft_jobs_cut(weft_jobs *jobs, int64_t most, int teams, weft_batches
     return WEFT_OK;
 }
 
-void weft_batches_free(weft_batches *b)
+void weft_job_batches_free(weft_job_batches *b)
 {
     weft_free(b->order);
     weft_free(b->at);
-    *b = (weft_batches){0};
+    *b = (weft_job_batches){0};
 }

@@ -1,44 +1,42 @@
-#include "generate/relay.h"
+#include "generate/jobs/video_continuation.h"
 
 #include "base/memory.h"
 #include "base/rng.h"
 
 #include <string.h>
 
-int64_t weft_relay_windows(int64_t frames, int64_t window, int64_t shared)
+int64_t weft_continuation_windows(int64_t frames, int64_t window, int64_t shared)
 {
     const int64_t step = window - shared, rest = frames - window;
     return shared && step > 0 && rest > 0 ? 1 + (rest + step - 1) / step : 1;
 }
 
-weft_status weft_relay_open(int64_t frames, int64_t window, int64_t shared, int64_t pixels,
-                            weft_relay *c)
+weft_status weft_continuation_open(int64_t frames, int64_t window, int64_t shared, int64_t pixels,
+                                   weft_continuation *c)
 {
-    *c = (weft_relay){.frames = frames,
-                      .window = window,
-                      .shared = shared,
-                      .count = weft_relay_windows(frames, window, shared),
-                      .frame = 3 * pixels};
-    c->tail = shared ? weft_alloc(shared * c->frame * (int64_t)sizeof *c->tail) : NULL;
-    return !shared || c->tail
-               ? WEFT_OK
-               : weft_fail(WEFT_E_MEMORY, "out of memory for the frames that windows share");
+    *c = (weft_continuation){.frames = frames,
+                             .window = window,
+                             .shared = shared,
+                             .count = weft_continuation_windows(frames, window, shared),
+                             .frame = 3 * pixels};
+    c->tail = shared ? weft_calloc(shared * c->frame, sizeof *c->tail) : NULL;
+    return !shared || c->tail ? WEFT_OK : weft_no_memory("the frames that windows share");
 }
 
-void weft_relay_close(weft_relay *c)
+void weft_continuation_close(weft_continuation *c)
 {
     weft_free(c->tail);
-    *c = (weft_relay){0};
+    *c = (weft_continuation){0};
 }
 
-void weft_relay_take(weft_relay *c, int64_t first, int64_t count, const float *frames,
-                     int64_t *from, int64_t *fresh)
+void weft_continuation_push(weft_continuation *c, int64_t first, int64_t count, const float *frames,
+                            int64_t *from, int64_t *fresh)
 {
     const int64_t begin = c->at * (c->window - c->shared) + first, end = begin + count;
     for (int64_t i = 0; i < count && c->tail; i++) {
-        const int64_t place = first + i - (c->window - c->shared);
-        if (place >= 0)
-            memcpy(c->tail + place * c->frame, frames + i * c->frame,
+        const int64_t tail_frame = first + i - (c->window - c->shared);
+        if (tail_frame >= 0)
+            memcpy(c->tail + tail_frame * c->frame, frames + i * c->frame,
                    (size_t)c->frame * sizeof *frames);
     }
     if (c->at == 0 && first == 0)
@@ -50,7 +48,7 @@ void weft_relay_take(weft_relay *c, int64_t first, int64_t count, const float *f
     c->written += *fresh;
 }
 
-uint64_t weft_relay_seed(const weft_relay *c, uint64_t seed)
+uint64_t weft_continuation_seed(const weft_continuation *c, uint64_t seed)
 {
     return c->at ? weft_seed_mix(seed, (uint64_t)c->at) >> 2 : seed;
 }

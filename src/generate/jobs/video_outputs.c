@@ -1,12 +1,13 @@
-#include "generate/gallery.h"
+#include "generate/jobs/video_outputs.h"
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "format/npy.h"
+#include "format/tensors/npy.h"
 #include "video/image.h"
 #include "video/reader.h"
 #include "video/writer.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,45 +17,44 @@
 
 enum { SHEET_COLUMNS = 8 };
 
-struct weft_gallery {
-    weft_gallery_options o;
+struct weft_video_outputs {
+    weft_video_outputs_options o;
     char *out, *sheet;
     bool folder;
     weft_video_writer *writer;
-    weft_file_writer array; /* raw: open while `writer` is */
-    int64_t writing;        /* the item that `writer` writes; -1: none */
+    weft_file_writer array; /* array of `raw`, open while `writer` is open */
+    int64_t writing;        /* item of `writer`; -1: none */
     uint8_t *rgb;           /* one frame */
     uint8_t **cells;        /* [count]: SHEET_COLUMNS frames each */
-    json_t *facts;          /* of the line of that item; NULL: none */
+    json_t *facts;          /* additional members of that item's line; NULL: none */
 };
 
-weft_status weft_gallery_check_sheet(const char *sheet)
+weft_status weft_video_outputs_check_sheet(const char *sheet)
 {
     if (weft_path_is_dir(sheet) || strcmp(weft_path_extension(sheet), "png"))
-        return weft_fail(WEFT_E_ARG, "%s: a contact sheet is a file that is written as .png",
-                         sheet);
+        return weft_error(WEFT_MSG_OUTPUT_FORMAT, WEFT_AT(.file = sheet),
+                          "a contact sheet is written as .png");
     return WEFT_OK;
 }
 
-/* 0003.npy of 0003.mp4. */
-static void array_path(const char *video, weft_buf *path)
+/* Appends the path without its extension: "dog." of dog.mp4. */
+static void add_stem(weft_buf *to, const char *path)
 {
-    weft_buf_printf(path, "%.*s.npy", (int)(strlen(video) - strlen(".mp4")), video);
+    weft_buf_append(to, path, (int64_t)(strlen(path) - strlen(weft_path_extension(path))));
 }
 
-/* What a killed run was writing under the names that this one writes. */
-static weft_status remove_leftovers(const weft_gallery *g)
+/* Removes temporary files that a killed run left under this run's names. */
+static weft_status remove_leftovers(const weft_video_outputs *g)
 {
     if (g->sheet)
         WEFT_TRY(weft_remove_leftovers_of(g->sheet));
     return g->folder ? weft_remove_leftovers(g->out, true) : weft_remove_leftovers_beside(g->out);
 }
 
-static weft_status check_places(const weft_gallery *g)
+static weft_status check_paths(const weft_video_outputs *g)
 {
     char *path = g->folder ? weft_path_join(g->out, "prompts.jsonl") : weft_strdup(g->out);
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the list of videos"));
     weft_status_code status = weft_file_try(path);
     if (status == WEFT_OK && g->sheet)
         status = weft_file_try(g->sheet);
@@ -62,143 +62,169 @@ static weft_status check_places(const weft_gallery *g)
     return status;
 }
 
-const char *weft_gallery_name(const char *file, int64_t number, char own[32])
+const char *weft_video_outputs_name(const char *file, int64_t number, char own[32])
 {
-    snprintf(own, 32, "%04lld.mp4", (long long)number);
+    snprintf(own, 32, "%04" PRId64 ".mp4", number);
     return file ? file : own;
 }
 
-static bool is_folder(const char *out)
+bool weft_video_outputs_is_file(const char *out)
 {
-    return strcmp(weft_path_extension(out), "mp4") != 0;
+    return weft_video_writer_knows(out);
 }
 
-weft_status weft_gallery_beside(const char *out, const weft_gallery_item *item, int64_t number,
-                                const char *ending, weft_buf *path)
+weft_status weft_video_outputs_sibling(const char *out, const weft_video_outputs_item *item,
+                                       int64_t number, const char *ending, weft_buf *path)
 {
     char own[32];
-    const char *name = is_folder(out) ? weft_gallery_name(item->file, number, own) : out;
-    const int stem = (int)(strlen(name) - strlen("mp4"));
     weft_buf_free(path);
-    if (is_folder(out))
+    if (!weft_video_outputs_is_file(out))
         weft_buf_printf(path, "%s/", out);
-    weft_buf_printf(path, "%.*s%s", stem, name, ending);
+    add_stem(path, weft_video_outputs_is_file(out)
+                       ? out
+                       : weft_video_outputs_name(item->file, number, own));
+    weft_buf_printf(path, "%s", ending);
     return weft_buf_check(path);
 }
 
-static weft_status check_out(const weft_gallery_options *o)
+/* Whether `out` looks like a file: true for "dog.avi", false for "runs/v1.5". */
+static bool has_file_ending(const char *out)
 {
-    static const char *const others[] = {"avi", "mov", "mkv", "webm", "gif", "m4v", "MP4"};
-    static const char *const pictures[] = {"png", "jpg", "jpeg", "webp"};
-    for (int i = 0; i < WEFT_COUNT(others); i++)
-        if (!strcmp(weft_path_extension(o->out), others[i]) && !weft_path_is_dir(o->out))
-            return weft_fail(WEFT_E_ARG, "%s: a video is written as .mp4, not .%s", o->out,
-                             others[i]);
-    for (int i = 0; i < WEFT_COUNT(pictures); i++)
-        if (!strcmp(weft_path_extension(o->out), pictures[i]) && !weft_path_is_dir(o->out))
-            return weft_fail(WEFT_E_ARG,
-                             "%s: a video is written as .mp4, not .%s; --sheet FILE.png writes a "
-                             "picture of its frames",
-                             o->out, pictures[i]);
-    if (!is_folder(o->out) && weft_path_is_dir(o->out))
-        return weft_fail(WEFT_E_ARG, "%s is a folder, and a video of this name cannot be written",
-                         o->out);
-    if (o->sheet)
-        WEFT_TRY(weft_gallery_check_sheet(o->sheet));
-    for (int64_t i = 1; o->sheet && i < o->count; i++)
+    const char *ending = weft_path_extension(out);
+    bool letter = false;
+    for (const char *c = ending; *c; c++) {
+        if (!isalnum((unsigned char)*c))
+            return false;
+        letter |= isalpha((unsigned char)*c) != 0;
+    }
+    return letter && strlen(ending) <= 4 && !weft_path_is_dir(out);
+}
+
+static weft_status check_sheets(const weft_video_outputs_options *o)
+{
+    WEFT_TRY(weft_video_outputs_check_sheet(o->sheet));
+    for (int64_t i = 1; i < o->count; i++)
         if (o->items[i].height != o->items->height || o->items[i].width != o->items->width)
-            return weft_fail(WEFT_E_ARG,
-                             "%s: a contact sheet is of videos of one size, and number %lld has "
-                             "another than the first",
-                             o->sheet, (long long)i);
-    if (!is_folder(o->out) && o->count != 1)
-        return weft_fail(WEFT_E_ARG, "%s is one file, but there are %lld prompts; name a folder",
-                         o->out, (long long)o->count);
+            return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = o->sheet, WEFT_NUMBER(i)),
+                              "a contact sheet needs videos of one size, and video %" PRId64 " has "
+                              "another size than the first",
+                              i);
     return WEFT_OK;
 }
 
-/* Folders, what is left of killed runs, the list; by one of the ranks that write there. */
-static weft_status prepare(const weft_gallery *g)
+weft_status weft_video_outputs_check_out(const char *out)
+{
+    if (!weft_video_outputs_is_file(out))
+        return has_file_ending(out) ? weft_error_add(weft_video_writer_check(out, 0, 0),
+                                                     "For a folder of this name write %s/", out)
+                                    : WEFT_OK;
+    if (weft_path_is_dir(out))
+        return weft_error(
+            WEFT_MSG_FILE_EXISTS, WEFT_AT(.file = out),
+            "a folder has this name. Give the video another name, or remove the folder.");
+    return weft_video_writer_check(out, 0, 0);
+}
+
+weft_status weft_video_outputs_check(const weft_video_outputs_options *o)
+{
+    const bool file = weft_video_outputs_is_file(o->out);
+    WEFT_TRY(weft_video_outputs_check_out(o->out));
+    if (o->sheet)
+        WEFT_TRY(check_sheets(o));
+    if (file && o->count != 1)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.file = o->out, WEFT_NUMBER(o->count)),
+                          "one file cannot hold the videos of %" PRId64 " prompts. Name a folder.",
+                          o->count);
+    for (int64_t i = 0; i < o->count; i++) {
+        char own[32];
+        const weft_video_outputs_item *item = &o->items[i];
+        WEFT_TRY(weft_video_writer_check(
+            file ? o->out : weft_video_outputs_name(item->file, i, own), item->frames, item->fps));
+    }
+    return WEFT_OK;
+}
+
+/* Creates folders, removes leftovers of killed runs and prepares the list; called on one rank. */
+static weft_status prepare(const weft_video_outputs *g)
 {
     WEFT_TRY(g->folder ? weft_make_dirs(g->out) : weft_make_parent(g->out));
     if (g->sheet)
         WEFT_TRY(weft_make_parent(g->sheet));
     WEFT_TRY(remove_leftovers(g));
-    WEFT_TRY(check_places(g));
+    WEFT_TRY(check_paths(g));
     if (!g->folder || g->o.goes_on)
         return WEFT_OK;
     char *path = weft_path_join(g->out, "prompts.jsonl");
     const weft_status_code status =
-        path ? weft_file_write_atomic(path, "", 0) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        path ? weft_file_write_atomic(path, "", 0) : weft_no_memory("the list of videos");
     weft_free(path);
     return status;
 }
 
-static int64_t frame_bytes(const weft_gallery_item *item)
+static int64_t frame_bytes(const weft_video_outputs_item *item)
 {
     return item->height * item->width * 3;
 }
 
-weft_status weft_gallery_open(const weft_gallery_options *o, weft_gallery **gallery)
+weft_status weft_video_outputs_open(const weft_video_outputs_options *o,
+                                    weft_video_outputs **outputs)
 {
-    WEFT_TRY(check_out(o));
-    weft_gallery *g = weft_alloc(sizeof *g);
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    *g = (weft_gallery){.o = *o, .folder = is_folder(o->out), .writing = -1};
+    WEFT_TRY(weft_video_outputs_check(o));
+    weft_video_outputs *g;
+    WEFT_TRY(WEFT_NEW(g, 1, "the list of videos"));
+    *g =
+        (weft_video_outputs){.o = *o, .folder = !weft_video_outputs_is_file(o->out), .writing = -1};
     int64_t largest = 0;
     for (int64_t i = 0; i < o->count; i++)
         largest = frame_bytes(&o->items[i]) > largest ? frame_bytes(&o->items[i]) : largest;
     g->out = weft_strdup(o->out);
     g->sheet = o->sheet ? weft_strdup(o->sheet) : NULL;
     g->rgb = weft_alloc(largest);
-    g->cells = weft_alloc(o->count * (int64_t)sizeof *g->cells);
+    g->cells = weft_calloc(o->count, sizeof *g->cells);
     bool ok = g->out && g->rgb && g->cells && (!o->sheet || g->sheet);
     for (int64_t i = 0; ok && o->sheet && i < o->count; i++) {
         g->cells[i] = weft_alloc(SHEET_COLUMNS * frame_bytes(&o->items[i]));
         ok = g->cells[i] != NULL;
     }
-    weft_status_code status =
-        ok ? WEFT_OK
-           : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)o->count);
+    weft_status_code status = WEFT_ALLOCATED(ok, "%" PRId64 " videos", o->count);
     if (status == WEFT_OK && !o->second)
         status = prepare(g);
     if (status != WEFT_OK) {
-        weft_gallery_free(g);
+        weft_video_outputs_free(g);
         return status;
     }
-    *gallery = g;
+    *outputs = g;
     return WEFT_OK;
 }
 
-void weft_gallery_facts(weft_gallery *g, json_t *facts)
+void weft_video_outputs_facts(weft_video_outputs *g, json_t *facts)
 {
     json_decref(g->facts);
     g->facts = facts;
 }
 
-/* Beside the video; written frame by frame like the video. */
-static weft_status begin_array(weft_gallery *g, const char *video)
+/* Begins the array next to the video; frames are appended as to the video. */
+static weft_status begin_array(weft_video_outputs *g, const char *video)
 {
     weft_buf path = {0}, header = {0};
-    const weft_gallery_item *item = &g->o.items[g->writing];
+    const weft_video_outputs_item *item = &g->o.items[g->writing];
     weft_npy_format(WEFT_F32, 4, (const int64_t[]){item->frames, item->height, item->width, 3},
                     NULL, &header);
-    array_path(video, &path);
-    weft_status_code status = weft_buf_check(&path);
-    if (status == WEFT_OK)
-        status = weft_buf_check(&header);
-    if (status == WEFT_OK)
-        status = weft_file_begin(&g->array, path.data);
-    if (status == WEFT_OK)
-        status = weft_file_write(&g->array, header.data, header.len);
+    add_stem(&path, video);
+    weft_buf_printf(&path, "npy");
+    weft_status_code status;
+    WEFT_GO(weft_buf_check(&path));
+    WEFT_GO(weft_buf_check(&header));
+    WEFT_GO(weft_file_begin(&g->array, path.data));
+    WEFT_GO(weft_file_write(&g->array, header.data, header.len));
+out:
     weft_buf_free(&path);
     weft_buf_free(&header);
     return status;
 }
 
-/* What was written of another video, or of an attempt that is begun anew, does not stay. */
-static void drop(weft_gallery *g)
+/* Discards an unfinished video: another one begins, or decoding restarts. */
+static void drop(weft_video_outputs *g)
 {
     weft_video_writer_close(g->writer);
     if (g->writer && g->o.raw)
@@ -207,34 +233,35 @@ static void drop(weft_gallery *g)
     g->writing = -1;
 }
 
-/* What a video's file says of how it was made; the first SAME of them, and the negative prompt, are
- * what makes it that video. */
+/* Tags of a video file. The file is an item's video if the first SAME tags, the negative prompt and
+ * the size match. */
 enum { SAME = 4 };
 typedef struct said {
-    char seed[32], steps[32], guidance[32];
-    weft_video_tag tag[7];
+    char seed[32], steps[32], guidance[32], frames[32];
+    weft_video_tag tag[8];
     int count;
 } said;
 
-static void say(const weft_gallery_item *item, said *s)
+static void say(const weft_video_outputs_item *item, said *s)
 {
-    snprintf(s->seed, sizeof s->seed, "%llu", (unsigned long long)item->seed);
-    snprintf(s->steps, sizeof s->steps, "%lld", (long long)item->steps);
+    snprintf(s->seed, sizeof s->seed, "%" PRIu64, item->seed);
+    snprintf(s->steps, sizeof s->steps, "%" PRId64, item->steps);
     snprintf(s->guidance, sizeof s->guidance, "%g", item->guidance);
-    const weft_video_tag tags[] = {{"title", item->prompt},     {"seed", s->seed},
-                                   {"steps", s->steps},         {"guidance", s->guidance},
-                                   {"sampler", item->sampler},  {"encoder", "weft"},
-                                   {"negative", item->negative}};
+    snprintf(s->frames, sizeof s->frames, "%" PRId64, item->frames);
+    const weft_video_tag tags[] = {{"title", item->prompt},    {"seed", s->seed},
+                                   {"steps", s->steps},        {"guidance", s->guidance},
+                                   {"sampler", item->sampler}, {"encoder", "weft"},
+                                   {"frames", s->frames},      {"negative", item->negative}};
     memcpy(s->tag, tags, sizeof tags);
     s->count = WEFT_COUNT(tags) - !(item->negative && item->negative[0]);
 }
 
-static weft_status begin(weft_gallery *g, int64_t number)
+static weft_status begin(weft_video_outputs *g, int64_t number)
 {
     char own[32];
     said s;
-    const weft_gallery_item *item = &g->o.items[number];
-    const char *name = weft_gallery_name(item->file, number, own);
+    const weft_video_outputs_item *item = &g->o.items[number];
+    const char *name = weft_video_outputs_name(item->file, number, own);
     drop(g);
     say(item, &s);
     const weft_video_writer_options options = {.width = item->width,
@@ -244,8 +271,7 @@ static weft_status begin(weft_gallery *g, int64_t number)
                                                .tags = s.tag,
                                                .tag_count = s.count};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
-    weft_status_code status =
-        path ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = path ? weft_make_parent(path) : weft_no_memory("the list of videos");
     if (status == WEFT_OK)
         status = weft_video_writer_open(path, &options, &g->writer);
     g->writing = number;
@@ -255,36 +281,38 @@ static weft_status begin(weft_gallery *g, int64_t number)
     return status;
 }
 
-static bool says(const weft_video_reader *reader, const char *key, const char *value)
+static bool says(const char *path, const char *key, const char *value)
 {
-    const char *tag = weft_video_reader_tag(reader, key);
-    return !strcmp(tag ? tag : "", value ? value : "");
-}
-
-bool weft_gallery_is_there(const char *path, const weft_gallery_item *item)
-{
-    const weft_video_options tiny = {.format = WEFT_VIDEO_SMALL, .width = 16, .height = 16};
-    weft_video_reader *reader;
-    said s;
-    if (!weft_path_exists(path) || weft_video_reader_open(path, &tiny, &reader) != WEFT_OK)
-        return false; /* no video, or a damaged one */
-    say(item, &s);
-    const weft_video_info *info = weft_video_reader_info(reader);
-    bool same = info->frames == item->frames && info->width == item->width &&
-                info->height == item->height && says(reader, "negative", item->negative);
-    for (int i = 0; i < SAME; i++)
-        same = same && says(reader, s.tag[i].key, s.tag[i].value);
-    weft_video_reader_close(reader);
+    char *tag = weft_video_writer_tag(path, key);
+    const bool same = !strcmp(tag ? tag : "", value ? value : "");
+    weft_free(tag);
     return same;
 }
 
-/* Whole or not at all, at the end: ranks write there by turns. */
+bool weft_video_outputs_exists(const char *path, const weft_video_outputs_item *item)
+{
+    weft_video_info info;
+    said s;
+    if (!weft_path_exists(path) || weft_video_probe(path, &info) != WEFT_OK)
+        return false; /* not a video, or damaged */
+    say(item, &s);
+    /* only mp4 containers store their frame count */
+    bool same = (info.frames == item->frames || says(path, "frames", s.frames)) &&
+                info.width == item->width && info.height == item->height &&
+                says(path, "negative", item->negative);
+    for (int i = 0; i < SAME; i++)
+        same = same && says(path, s.tag[i].key, s.tag[i].value);
+    return same;
+}
+
+/* Appends a complete line under a file lock, since several ranks append to the file. A failed write
+ * leaves no partial line. */
 static weft_status append(const char *path, const weft_buf *line)
 {
     weft_status_code status = WEFT_OK;
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
-        return weft_fail_errno("cannot write %s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot write the file");
     (void)flock(fd, LOCK_EX);
     const off_t before = lseek(fd, 0, SEEK_END);
     for (int64_t done = 0; done < line->len && status == WEFT_OK;) {
@@ -292,7 +320,7 @@ static weft_status append(const char *path, const weft_buf *line)
         if (n >= 0)
             done += n;
         else if (errno != EINTR)
-            status = weft_fail_errno("cannot write %s", path);
+            status = weft_error_errno(WEFT_AT(.file = path), "cannot write the file");
     }
     if (status != WEFT_OK && before >= 0)
         (void)!ftruncate(fd, before);
@@ -300,12 +328,12 @@ static weft_status append(const char *path, const weft_buf *line)
     return status;
 }
 
-static weft_status add_line(weft_gallery *g, const weft_gallery_item *item)
+static weft_status add_line(weft_video_outputs *g, const weft_video_outputs_item *item)
 {
     char own[32];
     json_t *line =
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:f}", "file",
-                  weft_gallery_name(item->file, g->writing, own), "prompt", item->prompt,
+                  weft_video_outputs_name(item->file, g->writing, own), "prompt", item->prompt,
                   "negative", item->negative ? item->negative : "", "seed", (json_int_t)item->seed,
                   "frames", (json_int_t)item->frames, "height", (json_int_t)item->height, "width",
                   (json_int_t)item->width, "steps", (json_int_t)item->steps, "guidance",
@@ -320,14 +348,14 @@ static weft_status add_line(weft_gallery *g, const weft_gallery_item *item)
         weft_buf_printf(&out, "%s\n", text);
     const weft_status_code status = text && path && weft_buf_check(&out) == WEFT_OK
                                         ? append(path, &out)
-                                        : weft_fail(WEFT_E_MEMORY, "out of memory");
+                                        : weft_no_memory("the list of videos");
     weft_buf_free(&out);
     weft_free(text);
     weft_free(path);
     return status;
 }
 
-static weft_status end(weft_gallery *g)
+static weft_status end(weft_video_outputs *g)
 {
     weft_status_code status = weft_video_writer_finish(g->writer);
     weft_video_writer_close(g->writer);
@@ -338,13 +366,13 @@ static weft_status end(weft_gallery *g)
         weft_file_abort(&g->array);
     if (status == WEFT_OK && g->folder)
         status = add_line(g, &g->o.items[g->writing]);
-    weft_gallery_facts(g, NULL);
+    weft_video_outputs_facts(g, NULL);
     g->writing = -1;
     return status;
 }
 
-/* Columns are spread evenly from the first to the last frame; short videos repeat frames. */
-static void keep_for_sheet(weft_gallery *g, const weft_gallery_item *item, int64_t frame)
+/* Columns are spaced evenly from the first to the last frame; short videos repeat frames. */
+static void add_to_sheet(weft_video_outputs *g, const weft_video_outputs_item *item, int64_t frame)
 {
     const int64_t bytes = frame_bytes(item), last = item->frames - 1;
     for (int c = 0; c < SHEET_COLUMNS; c++)
@@ -352,10 +380,10 @@ static void keep_for_sheet(weft_gallery *g, const weft_gallery_item *item, int64
             memcpy(g->cells[g->writing] + c * bytes, g->rgb, (size_t)bytes);
 }
 
-weft_status weft_gallery_frames(weft_gallery *g, int64_t number, int64_t first_frame, int64_t count,
-                                const float *frames)
+weft_status weft_video_outputs_frames(weft_video_outputs *g, int64_t number, int64_t first_frame,
+                                      int64_t count, const float *frames)
 {
-    const weft_gallery_item *item = &g->o.items[number];
+    const weft_video_outputs_item *item = &g->o.items[number];
     const int64_t values = frame_bytes(item);
     if (number != g->writing || first_frame == 0)
         WEFT_TRY(begin(g, number));
@@ -365,22 +393,21 @@ weft_status weft_gallery_frames(weft_gallery *g, int64_t number, int64_t first_f
         weft_clip_to_u8(frames + f * values, 1, item->height, item->width, false, g->rgb);
         WEFT_TRY(weft_video_writer_rgb(g->writer, g->rgb, item->width * 3));
         if (g->sheet)
-            keep_for_sheet(g, item, first_frame + f);
+            add_to_sheet(g, item, first_frame + f);
     }
     return first_frame + count == item->frames ? end(g) : WEFT_OK;
 }
 
-static weft_status write_sheet(weft_gallery *g)
+static weft_status write_sheet(weft_video_outputs *g)
 {
     uint8_t *sheet = NULL;
     int64_t w, h;
-    const weft_gallery_item *item = g->o.items;
-    int64_t *frames = weft_alloc(g->o.count * (int64_t)sizeof *frames);
-    if (!frames)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the contact sheet");
+    const weft_video_outputs_item *item = g->o.items;
+    int64_t *frames;
+    WEFT_TRY(WEFT_NEW(frames, g->o.count, "the contact sheet"));
     for (int64_t i = 0; i < g->o.count; i++)
         frames[i] = SHEET_COLUMNS;
-    /* small videos are shown twice as large */
+    /* small videos are enlarged twice */
     const int64_t zoom = item->width <= 128 ? 2 : 1;
     weft_status_code status = weft_sheet_make(
         (const uint8_t *const *)g->cells, frames, g->o.count, item->width, item->height,
@@ -392,12 +419,12 @@ static weft_status write_sheet(weft_gallery *g)
     return status;
 }
 
-weft_status weft_gallery_finish(weft_gallery *g)
+weft_status weft_video_outputs_finish(weft_video_outputs *g)
 {
     return g->sheet ? write_sheet(g) : WEFT_OK;
 }
 
-void weft_gallery_free(weft_gallery *g)
+void weft_video_outputs_free(weft_video_outputs *g)
 {
     if (!g)
         return;

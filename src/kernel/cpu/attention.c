@@ -1,16 +1,18 @@
-/* Attention over batch, heads, segments: which piece runs on which thread. The maths is in
- * attention.inc.
+/* Attention over batch, heads and segments: assigns pieces to threads. attention.inc computes them.
  *
- * Forward tasks are (segment, head, 384 queries), backward tasks (segment, head): pieces that write
- * disjoint rows, so there are no atomics and the result does not depend on the number of
+ * A forward task is 384 queries of a head in a segment. A backward task is a head in a segment.
+ * Tasks write disjoint rows without atomics, so the result does not depend on the number of
  * threads. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 #include <math.h>
 #include <omp.h>
 
-/* Scratch per thread of the widest vectors, in floats. */
+/* Returns the scratch per thread in floats, for the instruction set with the widest vectors. */
 static int64_t forward_scratch(int64_t D)
 {
     const int64_t Dp = D + 16, rows = CPU_ATTENTION_CHUNK + 16;
@@ -38,7 +40,7 @@ static int64_t attention_grad_workspace(const weft_kernel_args *args)
     return args->threads * align(backward_scratch(args->in[0].shape.dim[3])) * 4;
 }
 
-/* The workspace is for args->threads threads. */
+/* Returns the number of threads that the workspace is for. */
 static int team(const weft_kernel_args *args)
 {
     return omp_in_parallel() ? 1 : args->threads;
@@ -86,16 +88,16 @@ static weft_status_code check_segments(const attention_job *job)
         int64_t r[4];
         segment_rows(job, n, r);
         if (r[0] < 0 || r[0] > r[1] || r[1] > q_rows || r[2] < 0 || r[2] > r[3] || r[3] > k_rows)
-            return weft_fail(
-                WEFT_E_ARG,
-                "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
-                (long long)n, (long long)r[0], (long long)r[1], (long long)r[2], (long long)r[3],
-                (long long)q_rows, (long long)k_rows);
+            return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(n)),
+                              "attention: segment %" PRId64 " {%" PRId64 ", %" PRId64 ", %" PRId64
+                              ", %" PRId64 "} is outside %" PRId64 " "
+                              "queries and %" PRId64 " keys",
+                              n, r[0], r[1], r[2], r[3], q_rows, k_rows);
     }
     return WEFT_OK;
 }
 
-/* Of the keys of all samples, or NULL. */
+/* Returns the bias of the keys of all samples, or NULL. */
 static const float *key_bias(const weft_kernel_args *args, int at)
 {
     return args->in_count > at && view_present(&args->in[at]) ? args->in[at].data : NULL;
@@ -134,7 +136,7 @@ CPU_KERNEL_WITH(attention, .workspace = attention_workspace)
     float *out = args->out[0].data, *lse = args->out[1].data;
     job.bias = key_bias(args, 4);
     WEFT_TRY(check_segments(&job));
-    if (job.segments) { /* queries outside all of them */
+    if (job.segments) { /* queries outside all segments */
         memset(out, 0, (size_t)view_count(&args->out[0]) * 4);
         for (int64_t i = 0, n = view_count(&args->out[1]); i < n; i++)
             lse[i] = -INFINITY;
@@ -184,13 +186,14 @@ CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace)
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
-/* The share of a part with log-sum-exp `part` in the whole; of what no part sees it is 0. */
+/* Returns the weight of a part with log-sum-exp `part` in the merged row; 0 if no part sees a
+ * key. */
 static double share(double part, double whole)
 {
     return whole == -INFINITY ? 0 : exp(part - whole);
 }
 
-/* Rows of D floats of (B,S,H,D), three streams of memory; each is one task. */
+/* One task is some rows of D floats of (B,S,H,D). It streams three operands through memory. */
 CPU_KERNEL(attention_merge)
 {
     const weft_shape *s = &args->in[0].shape;

@@ -1,10 +1,13 @@
-/* matmul and linear on the gemm of gemm.c. FLOPs 2 M N K per product. */
+/* matmul and linear on the GEMM of gemm.c. FLOPs 2 M N K per product. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 #include <omp.h>
 
-/* Product `g` of the batch. */
+/* Computes product `g` of the batch. */
 static void multiply(const cpu_product *first, int64_t a_step, int64_t b_step, int64_t g)
 {
     cpu_product p = *first;
@@ -38,9 +41,9 @@ CPU_KERNEL(matmul)
                                .B = b->data,
                                .C = out->data};
     const int64_t a_step = M * K, b_step = shared ? 0 : K * N;
-    /* Many products: one thread each, which needs no barrier inside a product. Never a region of
-     * one thread around products that are cut themselves: libgomp makes new threads for what is
-     * nested, 3 ms a product. */
+    /* Many products: one thread each, so that no product has a barrier. Products that are cut
+     * themselves are never inside a parallel region of one thread: libgomp creates new threads for
+     * nested regions, 3 ms per product. */
     if (batch >= omp_get_max_threads() && !omp_in_parallel() && M * N * K < (int64_t)1 << 26) {
 #pragma omp parallel for schedule(static)
         for (int64_t g = 0; g < batch; g++)
@@ -54,11 +57,13 @@ CPU_KERNEL(matmul)
 
 enum { PANEL = 1 << 20 }; /* 4 MiB of f32 */
 
-/* From so many rows on, weights are transposed first: the libraries would transpose them while
- * packing, again for every part, which takes 3 to 15 % longer. With fewer rows that costs more than
- * it saves (another core has transposed half of what a part reads), but narrow weights are written
- * anew anyway; and where rows of wide weights lie a multiple of 2 KiB apart, a column's elements
- * fall into the same few lines of the cache, and packing it takes 10 to 35 % of such a product. */
+/* Minimum rows of x for which weights are transposed first.
+ *
+ * The libraries transpose weights while packing, again for every part, which takes 3 to 15 %
+ * longer. With fewer rows a separate transposition costs more than it saves, because another core
+ * has transposed half of a part's input. Narrow weights are copied in any case. If rows of wide
+ * weights are a multiple of 2 KiB apart, the elements of a column share a few cache lines. Packing
+ * then takes 10 to 35 % of the product. */
 enum { ROWS_TO_TRANSPOSE = 768, FEW_TO_TRANSPOSE = 128, CROWDED = 512 };
 
 static bool transposes(const weft_view *x, const weft_view *w)
@@ -71,7 +76,7 @@ static bool transposes(const weft_view *x, const weft_view *w)
            N * K <= PANEL;
 }
 
-/* Rows of the weights that are transposed or widened at a time. */
+/* Returns the number of weight rows that are transposed or widened at a time. */
 static int64_t panel_rows(const weft_shape *w)
 {
     const int64_t fit = PANEL / (w->dim[1] > 0 ? w->dim[1] : 1) & ~(int64_t)15,
@@ -79,8 +84,8 @@ static int64_t panel_rows(const weft_shape *w)
     return w->dim[0] <= fit ? w->dim[0] : rows < 16 ? 16 : rows;
 }
 
-/* Floats between the rows of transposed weights: no power of two, whose rows would lie in the same
- * few lines of the cache. */
+/* Returns the floats from one row of transposed weights to the next. It is not a power of two,
+ * because rows would then share a few cache lines. */
 static int64_t transposed_stride(int64_t N)
 {
     return ((N + 15) & ~(int64_t)15) + (N % 64 ? 0 : 16);
@@ -93,14 +98,15 @@ static int64_t linear_workspace(const weft_kernel_args *args)
     const int64_t panel = transposes(&args->in[0], w) ? transposed_stride(rows) * K
                           : w->dtype != WEFT_F32      ? rows * K
                                                       : 0;
-    return (panel + N) * 4; /* and the bias */
+    return (panel + N) * 4; /* the bias follows the panel */
 }
 
-/* `rows` of w from row `from` on, (rows,K) of any float type, to (K,rows) of f32. */
+/* Transposes `rows` rows of w, from row `from` on, to f32 (K,rows). w is (rows,K) of any float
+ * type. */
 static void transpose_weights(const weft_view *w, int64_t from, int64_t rows, float *to,
                               int64_t stride)
 {
-    enum { HIGH = 16, WIDE = 256 }; /* of a tile: runs of whole lines on both sides */
+    enum { HIGH = 16, WIDE = 256 }; /* tile size: complete cache lines on both sides */
     const cpu_isa *isa = cpu_isa_get();
     const int64_t K = w->shape.dim[1], bytes = weft_dtype_bytes(w->dtype);
     const char *first = (const char *)w->data + from * K * bytes;

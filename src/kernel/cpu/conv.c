@@ -1,12 +1,15 @@
 /* conv3d, its data gradient and its weight gradient.
  *
- * FLOPs 2 B T'Y'X' O I kt ky kx each. Activations stay channels-last, as the graph has them, and
- * oneDNN pads by index, so there is no copy of an activation; only the weights (O,I,kt,ky,kx) are
- * reordered to the blocked form that the generated kernel wants and, for the weight gradient, back.
- * 1x1x1 convolutions are plain matrix products. Primitives are made in prepare(); their scratch is
- * in the workspace. */
+ * FLOPs 2 B T'Y'X' O I kt ky kx each. Activations stay channels-last as in the graph, and oneDNN
+ * pads by index, so activations are not copied. Only the weights (O,I,kt,ky,kx) are reordered to
+ * the blocked form of the generated kernel and, for the weight gradient, back. 1x1x1 convolutions
+ * are matrix products. prepare() creates the primitives; their scratch is in the workspace. */
 #include "kernel/cpu/conv_own.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -17,8 +20,8 @@ typedef struct conv_shape {
     conv_kind kind;
     bool bias;
     conv_dims d;
-    int64_t taps; /* frames of the kernel that d.w is cut from; d.w.dim[2] where it is not */
-    bool adds;    /* CONV_WEIGHTS: to what is there */
+    int64_t taps; /* frames of the complete kernel; d.w may be one of its frames */
+    bool adds;    /* CONV_WEIGHTS: adds to the output */
 } conv_shape;
 
 typedef struct conv_cache {
@@ -49,7 +52,7 @@ static bool is_empty(const conv_shape *s)
            shape_span(&s->d.w, 0, 5) == 0;
 }
 
-/* A product of (positions, I) and (O, I). */
+/* True if the convolution is a product of (positions, I) and (O, I). */
 static bool is_pointwise(const conv_shape *s)
 {
     for (int d = 0; d < 3; d++)
@@ -59,11 +62,14 @@ static bool is_pointwise(const conv_shape *s)
     return true;
 }
 
-/* Who serves it. Own kernels where they win by measurement (bench/README.md): the last layer of a
- * decoder, whose few outputs oneDNN pads to a vector; weight gradients without AVX-512, where
- * oneDNN falls back to im2col for causal padding, and with it those of few channels, whose sums in
- * oneDNN's order are less exact (three times the distance of two ranks from one after 50 steps of a
- * narrow VAE), and of large frames up to the size whose partial sums stay in the cache. */
+/* True if our own kernel runs the convolution. Own kernels are used where they are faster or more
+ * exact (bench/README.md):
+ *
+ *   - the last layer of a decoder, whose few outputs oneDNN pads to a vector
+ *   - weight gradients without AVX-512, where oneDNN falls back to im2col for causal padding
+ *   - weight gradients of few channels. oneDNN's order of addition is less exact: two ranks differ
+ *     from one by three times as much after 50 steps of a narrow VAE
+ *   - weight gradients of large frames, up to the size whose partial sums stay in the cache */
 static bool is_own(const conv_shape *s)
 {
     enum { FEW = 64 * 64, CHANNELS = 96 * 96, LARGE_FRAME = 2048 };
@@ -87,8 +93,10 @@ static weft_status_code dnnl_check(dnnl_status_t status, const char *what)
 {
     if (status == dnnl_success)
         return WEFT_OK;
-    return weft_fail(status == dnnl_out_of_memory ? WEFT_E_MEMORY : WEFT_E_UNSUPPORTED,
-                     "conv3d: oneDNN refuses (%s, status %d)", what, (int)status);
+    return weft_error(status == dnnl_out_of_memory ? WEFT_MSG_OUT_OF_MEMORY
+                                                   : WEFT_MSG_KERNEL_UNSUPPORTED,
+                      WEFT_AT(.key = "conv3d"), "oneDNN rejects the convolution (%s, status %d)",
+                      what, (int)status);
 }
 
 static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
@@ -134,7 +142,8 @@ static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
     return status;
 }
 
-/* The descriptor with its scratch in our hands, and the bytes of blocked weights and scratch. */
+/* Creates the descriptor with caller-owned scratch. Returns the bytes of blocked weights and
+ * scratch. */
 static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine,
                                   dnnl_primitive_desc_t *out, int64_t *w_bytes,
                                   int64_t *scratch_bytes)
@@ -156,7 +165,7 @@ static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine,
 
 /* ---- 1x1x1 --------------------------------------------------------------------------------- */
 
-/* A convolution as the linear layer that it is. */
+/* A 1x1x1 convolution as a linear layer. */
 typedef struct pointwise {
     weft_view in[3];
     weft_attr_linear attr;
@@ -174,8 +183,8 @@ static void pointwise_of(const conv_shape *s, const weft_kernel_args *args, poin
     p->args.attr = &p->attr;
 }
 
-/* The weight gradient has few elements and long sums: those are cut into parts by the shape, and
- * the parts added in order. */
+/* The weight gradient has few elements and long sums. Sums are cut into parts by the shape, and
+ * parts are added in order. */
 enum { PART_POSITIONS = 4096, MAX_PARTS = 16, SMALL_GRADIENT = 192 };
 
 static int64_t pointwise_parts(const conv_shape *s)
@@ -209,7 +218,7 @@ static void pointwise_dx(const conv_shape *s, const weft_kernel_args *args)
                             .C = args->out[0].data});
 }
 
-/* dw (O,I) of positions [from, to). */
+/* Computes dw (O,I) of positions [from, to). */
 static void pointwise_dw_part(int64_t O, int64_t I, int64_t from, int64_t to, const float *x,
                               const float *dy, float *dw)
 {
@@ -341,9 +350,8 @@ static weft_status_code conv_open(const conv_shape *s, conv_cache **cache)
     weft_status_code status = WEFT_OK;
     dnnl_primitive_desc_t desc = NULL;
     *cache = NULL;
-    conv_cache *c = weft_alloc(sizeof *c);
-    if (!c)
-        return weft_fail(WEFT_E_MEMORY, "conv3d: no memory for its primitives");
+    conv_cache *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "the primitives of conv3d"));
     WEFT_GO(dnnl_check(dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine"));
     WEFT_GO(
         dnnl_check(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags), "stream"));
@@ -375,7 +383,8 @@ static weft_status_code reorder_weights(const conv_cache *c, dnnl_memory_t from,
     return dnnl_check(dnnl_primitive_execute(c->reorder, c->stream, 2, list), "weight reorder");
 }
 
-/* x, w (blocked), y by their place in the convolution, whichever is the result. */
+/* Runs the convolution. x, w (blocked) and y are named by their role in the forward convolution,
+ * whichever is the result. */
 static weft_status_code conv_multiply(const conv_cache *c, conv_kind kind, void *x, void *w,
                                       void *y, void *bias, void *scratch)
 {
@@ -395,7 +404,7 @@ static weft_status_code conv_multiply(const conv_cache *c, conv_kind kind, void 
     return dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute");
 }
 
-/* Forward and data gradient; w is plain. `space` is scratch. */
+/* Runs the forward or the data gradient. w is plain, `space` is scratch. */
 static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *space, void *x,
                                      void *w, void *y, void *bias)
 {
@@ -408,26 +417,27 @@ static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *
 
 /* ---- oneDNN's weight gradient -------------------------------------------------------------- */
 
-/* oneDNN adds over samples and frames in as many partial sums as it has threads, and leaves its
- * generated kernel where a single frame has padded ones before it. So it gets tasks of one thread
- * each, a frame kt of the kernel and 32 or 64 outputs, as convolutions without padding in time:
+/* Weight gradient in tasks of one thread. oneDNN alone adds over samples and frames in one partial
+ * sum per thread. It also does not use its generated kernel if a single frame has padded frames
+ * before it. A task is therefore one frame kt of the kernel and 32 or 64 outputs, as convolutions
+ * without padding in time:
  *
  *   dW[o .. o+32][kt] = sum over runs of frames:  x[t s + kt - before]  by  dy[t][o .. o+32]
  *
- * A run's dy is packed, for oneDNN wants it dense; it and the gradient stay in the second-level
- * cache. Tasks and runs are functions of the shape, runs are added in order, and no two tasks share
- * a sum. */
-enum { DW_FLOATS = 1 << 16 }; /* of a run's dy, or one frame */
+ * The dy of a run is packed, because oneDNN requires it dense. It stays in the second-level cache
+ * with the gradient. Tasks and runs are functions of the shape, runs are added in order, and no two
+ * tasks share a sum. */
+enum { DW_FLOATS = 1 << 16 }; /* floats of a run's dy; at least one frame */
 
-/* What tap kt of the kernel sees, `segments` times: a whole batch is one where a tap sees every
- * frame. */
+/* Frames that tap kt of the kernel sees, in `segments` ranges. The whole batch is one range if the
+ * tap sees every frame. */
 typedef struct dw_tap {
-    int64_t segments, frames; /* output frames of each */
-    int64_t x_first, y_first; /* frames; `x_step`, `y_step` from segment to segment */
+    int64_t segments, frames; /* output frames of each segment */
+    int64_t x_first, y_first; /* first frames; `x_step`, `y_step` from one segment to the next */
     int64_t x_step, y_step;
 } dw_tap;
 
-/* A run of `frames` by `outputs`; `adds` to the ones before it. */
+/* A run of `frames` by `outputs`. `adds`: adds to the sum of earlier runs. */
 typedef struct dw_kind {
     int64_t frames, outputs;
     bool adds;
@@ -435,8 +445,8 @@ typedef struct dw_kind {
 
 typedef struct dw_cache {
     int threads, kinds;
-    bool several;                   /* runs to a sum */
-    int64_t packed, w_bytes, space; /* bytes of a thread: its dy, a gradient, and all */
+    bool several;                   /* some sum has several runs */
+    int64_t packed, w_bytes, space; /* bytes per thread: dy of a run, its gradient, all scratch */
     dw_kind *kind;
     conv_cache **c; /* [thread][kind] */
 } dw_cache;
@@ -449,10 +459,10 @@ static int64_t least(int64_t a, int64_t b)
 static dw_tap dw_tap_of(const conv_shape *s, int64_t kt)
 {
     const int64_t B = s->d.x.dim[0], T = s->d.x.dim[1], out = s->d.y.dim[1];
-    const int64_t stride = s->d.attr->stride[0], behind = s->d.attr->before[0] - kt,
-                  first = behind > 0 ? (behind + stride - 1) / stride : 0,
-                  seen = T - 1 + behind < 0 ? 0 : least(out, (T - 1 + behind) / stride + 1);
-    dw_tap tap = {B, seen > first ? seen - first : 0, first * stride - behind, first, T, out};
+    const int64_t stride = s->d.attr->stride[0], offset = s->d.attr->before[0] - kt,
+                  first = offset > 0 ? (offset + stride - 1) / stride : 0,
+                  seen = T - 1 + offset < 0 ? 0 : least(out, (T - 1 + offset) / stride + 1);
+    dw_tap tap = {B, seen > first ? seen - first : 0, first * stride - offset, first, T, out};
     if (stride == 1 && tap.frames == T && T == out) {
         tap.frames *= B;
         tap.segments = 1;
@@ -460,20 +470,21 @@ static dw_tap dw_tap_of(const conv_shape *s, int64_t kt)
     return tap;
 }
 
-/* Outputs of a task: more read x less often, but leave threads without work where there are few. */
+/* Returns the outputs of a task. More outputs read x less often, but leave threads without work if
+ * outputs are few. */
 static int64_t dw_outputs(const conv_shape *s)
 {
     return s->d.w.dim[0] * s->taps >= 12 * 64 ? 64 : 32;
 }
 
-/* Frames of a run. */
+/* Returns the frames of a run. */
 static int64_t dw_run_frames(const conv_shape *s)
 {
     const int64_t frames = DW_FLOATS / dw_outputs(s) / shape_span(&s->d.y, 2, 4);
     return frames < 1 ? 1 : frames;
 }
 
-/* The convolution of one run. */
+/* Returns the convolution of one run. */
 static conv_shape dw_shape(const conv_shape *whole, const dw_kind *kind, weft_attr_conv *attr)
 {
     conv_shape s = *whole;
@@ -498,7 +509,8 @@ static int dw_find(const dw_cache *c, const dw_kind *kind)
     return i;
 }
 
-/* The kinds of all runs, each once: runs of full length, behind them the rest of a tap's. */
+/* Lists the kinds of all runs, each once: runs of full length, then the last, shorter run of a
+ * tap. */
 static void dw_kinds(const conv_shape *s, dw_cache *c)
 {
     const int64_t O = s->d.w.dim[0], run = dw_run_frames(s), step = dw_outputs(s);
@@ -533,25 +545,19 @@ static int64_t round_up(int64_t bytes)
     return (bytes + 63) & ~(int64_t)63;
 }
 
-static weft_status_code dw_no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "conv3d_dw: no memory for its primitives");
-}
-
 static weft_status_code dw_open(const conv_shape *s, int threads, dw_cache **cache)
 {
     weft_status_code status = WEFT_OK;
     int64_t scratch = 0, frames = 0;
     *cache = NULL;
-    dw_cache *c = weft_alloc(sizeof *c);
-    if (!c)
-        return dw_no_memory();
-    const int before = weft_host_set_threads(1); /* what the primitives are made for */
-    c->kind = weft_alloc((s->taps + 1) * 4 * (int64_t)sizeof *c->kind);
-    WEFT_GO(c->kind ? WEFT_OK : dw_no_memory());
+    dw_cache *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "the primitives of conv3d_dw"));
+    const int before = weft_host_set_threads(1); /* primitives are created for one thread */
+    c->kind = weft_calloc((s->taps + 1) * 4, sizeof *c->kind);
+    WEFT_GO(WEFT_ALLOCATED(c->kind, "the primitives of conv3d_dw"));
     dw_kinds(s, c);
     c->c = weft_alloc(threads * c->kinds * (int64_t)sizeof *c->c + 1);
-    WEFT_GO(c->c ? WEFT_OK : dw_no_memory());
+    WEFT_GO(WEFT_ALLOCATED(c->c, "the primitives of conv3d_dw"));
     c->threads = threads;
     for (int i = 0; i < threads * c->kinds; i++) {
         weft_attr_conv attr;
@@ -592,7 +598,7 @@ static weft_status_code dw_prepare(const weft_kernel_args *args, void **cache)
     return WEFT_OK;
 }
 
-/* Channels [o, o + outputs) of `positions`, densely. */
+/* Packs channels [o, o + outputs) of `positions` densely. */
 static void dw_pack(const float *dy, int64_t O, int64_t o, int64_t outputs, int64_t positions,
                     float *to)
 {
@@ -600,7 +606,7 @@ static void dw_pack(const float *dy, int64_t O, int64_t o, int64_t outputs, int6
         memcpy(to + i * outputs, dy + i * O + o, (size_t)outputs * sizeof *to);
 }
 
-/* One task: outputs from `o` on of tap kt. */
+/* One task: outputs of tap kt, from `o` on. */
 typedef struct dw_task {
     const conv_shape *s;
     const dw_cache *c;
@@ -610,7 +616,7 @@ typedef struct dw_task {
     char *space;
 } dw_task;
 
-/* The sum of all runs of one kind, the first at frame `from` of each segment. */
+/* Adds all runs of one kind. The first run starts at frame `from` of each segment. */
 static weft_status_code dw_runs(const dw_task *t, const dw_tap *tap, const dw_kind *kind,
                                 int64_t from, int64_t to)
 {
@@ -644,7 +650,7 @@ static weft_status_code dw_run_task(const dw_task *t)
     const dw_tap tap = dw_tap_of(t->s, t->kt);
     const int64_t run = dw_run_frames(t->s), whole = tap.frames / run * run,
                   outputs = least(dw_outputs(t->s), t->s->d.w.dim[0] - t->o);
-    if (tap.frames == 0) { /* padding alone */
+    if (tap.frames == 0) { /* only padding */
         const int64_t I = t->s->d.w.dim[1], tap_floats = shape_span(&t->s->d.w, 3, 5);
         for (int64_t i = t->o * I; i < (t->o + outputs) * I; i++)
             memset(t->dw + (i * t->s->taps + t->kt) * tap_floats, 0,
@@ -661,11 +667,11 @@ static weft_status_code dw_run_task(const dw_task *t)
 static weft_status_code dw_execute(const weft_kernel_args *args, const conv_shape *s)
 {
     const dw_cache *c = args->cache;
-    const int64_t outputs = dw_outputs(s), slices = (s->d.w.dim[0] + outputs - 1) / outputs;
+    const int64_t outputs = dw_outputs(s), blocks = (s->d.w.dim[0] + outputs - 1) / outputs;
     const int threads = omp_in_parallel() ? 1 : c->threads;
     int failed = WEFT_OK;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) reduction(max : failed)
-    for (int64_t i = 0; i < slices * s->taps; i++) {
+    for (int64_t i = 0; i < blocks * s->taps; i++) {
         const int thread = omp_get_thread_num();
         const int status = dw_run_task(&(dw_task){
             .s = s,
@@ -673,8 +679,8 @@ static weft_status_code dw_execute(const weft_kernel_args *args, const conv_shap
             .x = args->in[0].data,
             .dy = args->in[1].data,
             .dw = args->out[0].data,
-            .kt = s->taps - 1 - i / slices, /* the last tap sees most: long tasks first */
-            .o = i % slices * outputs,
+            .kt = s->taps - 1 - i / blocks, /* long tasks first: the last tap sees most frames */
+            .o = i % blocks * outputs,
             .thread = thread,
             .space = (char *)args->workspace + thread * c->space,
         });
@@ -726,7 +732,7 @@ static weft_status_code conv3d_dx_prepare(const weft_kernel_args *args, void **c
     return conv_prepare(args, CONV_DATA, cache);
 }
 
-/* What an empty operand leaves: zeros, plus the bias. */
+/* Writes the result for an empty operand: zeros plus the bias. */
 static void conv_of_nothing(const weft_view *out, const float *bias)
 {
     const int64_t count = view_count(out), O = view_last(out);

@@ -1,14 +1,15 @@
-/* Blocks and tasks of the kernels in conv.inc. Tasks are a function of the shapes, never of the
- * threads: partial weight gradients are summed in their order, so results do not depend on the
- * number of threads. */
+/* Blocks and tasks of the kernels in conv.inc. Tasks depend on the shapes only. Partial weight
+ * gradients are summed in task order, so results do not depend on the number of threads. */
 #include "kernel/cpu/conv_own.h"
 
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
 
 enum {
-    POSITIONS = 256, /* per block: what amortises loading and storing dW */
+    POSITIONS = 256, /* positions per block, enough to amortise loading and storing dW */
     MAX_PARTS = 16,
-    PART_BYTES = 48 << 20, /* partial gradients in all */
+    PART_BYTES = 48 << 20, /* maximum bytes of all partial gradients */
 };
 
 static int64_t round_up(int64_t n, int64_t step)
@@ -25,8 +26,8 @@ static int64_t least(int64_t a, int64_t b)
 
 typedef struct dw_plan {
     int64_t rows, blocks_per_frame, blocks, parts;
-    int64_t outputs, window; /* padded */
-    int64_t x_width, x_rows; /* packed, with padding */
+    int64_t outputs, window; /* padded sizes */
+    int64_t x_width, x_rows; /* packed sizes, with padding */
     int64_t part_floats, x_floats, dy_floats;
 } dw_plan;
 
@@ -42,7 +43,7 @@ static dw_plan plan_dw(const conv_dims *c)
     p.window = round_up(kw * I, 16);
     p.x_width = (X - 1) * c->attr->stride[2] + kw;
     p.x_rows = (p.rows - 1) * c->attr->stride[1] + kh;
-    p.part_floats = kh * p.outputs * p.window; /* of one kt */
+    p.part_floats = kh * p.outputs * p.window; /* floats of one kt */
     p.x_floats = round_up(p.x_rows * p.x_width * I + 6 * 16 + p.window, 16);
     p.dy_floats = p.rows * X * p.outputs;
     p.parts = least(least(MAX_PARTS, p.blocks), PART_BYTES / (kt * p.part_floats * 4));
@@ -56,7 +57,8 @@ int64_t conv_own_dw_workspace(const conv_dims *c)
     return p.parts * c->w.dim[2] * (p.part_floats + p.x_floats + p.dy_floats) * 4;
 }
 
-/* Input rows [y0, y0 + count) of a frame and columns [x0, x0 + width), zeros outside of it. */
+/* Packs input rows [y0, y0 + count) and columns [x0, x0 + width) of a frame. Positions outside the
+ * frame are zeros. */
 static void pack_input(const float *frame, int64_t H, int64_t W, int64_t I, int64_t y0,
                        int64_t count, int64_t x0, int64_t width, float *to)
 {
@@ -141,7 +143,7 @@ void conv_own_dw(const conv_dims *c, const float *x, const float *dy, float *dw,
 
 /* ---- forward with few outputs ---------------------------------------------------------------- */
 
-enum { FEW_ROWS = 8, FEW_LANES = 16 };
+enum { FEW_ROWS = 8, FEW_WORKERS = 16 };
 
 bool conv_own_few_fits(const conv_dims *c)
 {
@@ -149,7 +151,7 @@ bool conv_own_few_fits(const conv_dims *c)
 }
 
 typedef struct few_plan {
-    int64_t plane, rows, tasks, per_frame, lanes;
+    int64_t plane, rows, tasks, per_frame, workers;
     int64_t planes_floats, out_floats, weight_floats;
 } few_plan;
 
@@ -161,7 +163,7 @@ static few_plan plan_few(const conv_dims *c)
     p.rows = least(FEW_ROWS, c->y.dim[2]);
     p.per_frame = (c->y.dim[2] + p.rows - 1) / p.rows;
     p.tasks = c->y.dim[0] * c->y.dim[1] * p.per_frame;
-    p.lanes = least(p.tasks, FEW_LANES);
+    p.workers = least(p.tasks, FEW_WORKERS);
     p.planes_floats = ((p.rows - 1) * c->attr->stride[1] + c->w.dim[3]) * c->w.dim[1] * p.plane;
     p.out_floats = p.rows * c->w.dim[0] * p.plane;
     p.weight_floats = round_up(shape_span(&c->w, 0, 5), 16);
@@ -171,7 +173,7 @@ static few_plan plan_few(const conv_dims *c)
 int64_t conv_own_few_workspace(const conv_dims *c)
 {
     const few_plan p = plan_few(c);
-    return (p.lanes * (p.planes_floats + p.out_floats) + p.weight_floats) * 4;
+    return (p.workers * (p.planes_floats + p.out_floats) + p.weight_floats) * 4;
 }
 
 static void few_task(const conv_dims *c, const few_plan *p, const cpu_isa *isa, const float *x,
@@ -230,9 +232,9 @@ void conv_own_few(const conv_dims *c, const float *x, const float *w, const floa
                 memcpy(weights + ((o * taps + tap) * I + i) * kw,
                        w + ((o * I + i) * taps + tap) * kw, (size_t)kw * sizeof *w);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(1 << 20))
-    for (int64_t lane = 0; lane < p.lanes; lane++) {
-        float *planes = space + lane * (p.planes_floats + p.out_floats);
-        for (int64_t task = lane; task < p.tasks; task += p.lanes)
+    for (int64_t worker = 0; worker < p.workers; worker++) {
+        float *planes = space + worker * (p.planes_floats + p.out_floats);
+        for (int64_t task = worker; task < p.tasks; task += p.workers)
             few_task(c, &p, isa, x, weights, bias, y, task, planes, planes + p.planes_floats);
     }
 }

@@ -1,10 +1,13 @@
-/* Element by element. Every op is one pass over memory; threads take fixed pieces of it. */
+/* Elementwise ops. Every op is one pass over memory; threads take fixed pieces. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 #include <math.h>
 
-enum { PIECE = 8192 }; /* elements: three operands fit in the first-level cache */
+enum { PIECE = 8192 }; /* elements of a piece: three operands fit in the first-level cache */
 
 /* clang-format off */
 #define EACH_PIECE(count)                                                          \
@@ -22,15 +25,15 @@ CPU_KERNEL_WITH(fill, .narrow = CPU_ALL)
         return WEFT_OK;
     view_set(out, 0, attr->value);
     char *data = out->data;
-    for (int64_t done = 1; done < count; done *= 2) /* doubling copies */
+    for (int64_t done = 1; done < count; done *= 2) /* doubles the copied bytes each time */
         memcpy(data + done * bytes, data,
                (size_t)((count - done < done ? count - done : done) * bytes));
     return WEFT_OK;
 }
 
-/* Element (b, i) is a function of (key[b], purpose, index of i in the sample's global shape): the
- * scalar functions of base/rng.h, so that every backend and every sharding draws the same
- * numbers. */
+/* Fills the output with random values. Element (b, i) is a function of key[b], the purpose, and the
+ * index of i in the sample's global shape (base/rng.h). Every backend and every sharding thus draws
+ * the same values. */
 static void random_fill(const weft_kernel_args *args,
                         float (*draw)(uint64_t seed, weft_rng_purpose purpose, uint64_t index))
 {
@@ -93,7 +96,7 @@ VECTOR_UNARY(sqrt, CPU_SQRT)
 VECTOR_UNARY(rsqrt, CPU_RSQRT)
 VECTOR_UNARY(square, CPU_SQUARE)
 
-/* log, sin, cos are used on scalars and on embeddings of time: libm is enough. */
+/* libm is fast enough for log, sin and cos, which are used on scalars and time embeddings. */
 #define SCALAR_UNARY(name, expression)                                                             \
     CPU_KERNEL(name)                                                                               \
     {                                                                                              \
@@ -217,16 +220,16 @@ CPU_KERNEL_WITH(cast, .narrow = CPU_ALL)
 
 /* ---- two inputs with broadcast --------------------------------------------------------------- */
 
-/* The dims of `out` with neighbours joined where both inputs walk through them as through one. */
-typedef struct walk {
+/* The dims of `out`. Adjacent dims are joined if each input has one stride along the joined dim. */
+typedef struct joined_dims {
     int rank;
-    int64_t dim[WEFT_MAX_RANK], a[WEFT_MAX_RANK], b[WEFT_MAX_RANK]; /* strides, 0: broadcast */
-} walk;
+    int64_t dim[WEFT_MAX_RANK], a[WEFT_MAX_RANK], b[WEFT_MAX_RANK]; /* strides; 0: broadcast */
+} joined_dims;
 
-static walk walk_of(const weft_shape *out, const weft_shape *a, const weft_shape *b)
+static joined_dims join_dims(const weft_shape *out, const weft_shape *a, const weft_shape *b)
 {
     int64_t sa[WEFT_MAX_RANK], sb[WEFT_MAX_RANK];
-    walk w = {0};
+    joined_dims w = {0};
     shape_strides(a, sa);
     shape_strides(b, sb);
     for (int d = 0; d < out->rank; d++) {
@@ -245,7 +248,7 @@ static walk walk_of(const weft_shape *out, const weft_shape *a, const weft_shape
         w.rank++;
     }
     if (w.rank == 0)
-        w = (walk){.rank = 1, .dim = {1}};
+        w = (joined_dims){.rank = 1, .dim = {1}};
     return w;
 }
 
@@ -255,7 +258,7 @@ static weft_status_code binary(const weft_kernel_args *args, int op)
     const int64_t count = view_count(out);
     if (count == 0)
         return WEFT_OK;
-    const walk w = walk_of(&out->shape, &args->in[0].shape, &args->in[1].shape);
+    const joined_dims w = join_dims(&out->shape, &args->in[0].shape, &args->in[1].shape);
     const int inner = w.rank - 1;
     const int64_t len = w.dim[inner], rows = count / len;
     const float *a = args->in[0].data, *b = args->in[1].data;

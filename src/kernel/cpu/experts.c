@@ -1,16 +1,21 @@
 /* Experts: choice, dispatch and products.
  *
- * Products go expert by expert: its rows are gathered in their order, CHUNK at a time, multiplied
- * by one gemm and scattered. That moves rows (K + N) floats and computes 2 rows N K FLOPs for the
- * rows there are, whatever places there might be; nothing depends on the number of threads. */
+ * Products are computed expert by expert. The rows of an expert are gathered in order, CHUNK at a
+ * time, multiplied by one GEMM and scattered. This moves rows (K + N) floats and computes 2 rows N
+ * K FLOPs for the rows that exist, independent of the number of slots. Results do not depend on the
+ * number of threads. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 #include <math.h>
 
 /* ---- choice -------------------------------------------------------------------------------- */
 
-/* As a double, so that sums are those of the reference and equal ones are equal. */
+/* Returns the score of an expert as a double, so that sums and ties are the same as in the
+ * reference. */
 static double worth(const float *score, const float *bias, int64_t e)
 {
     return (double)score[e] + (bias ? (double)bias[e] : 0);
@@ -27,7 +32,7 @@ static double best_two(const float *score, const float *bias, int64_t from, int6
     return each > 1 ? first + second : first;
 }
 
-/* The best `count` of n numbers, best first, of equal ones the first. */
+/* Selects the largest `count` of n values, in descending order. The first of equal values wins. */
 static void choose(const double *value, int64_t n, int64_t count, int32_t *best)
 {
     int64_t have = 0;
@@ -54,7 +59,7 @@ CPU_KERNEL_WITH(top_k, .workspace = top_k_workspace)
                   groups = attr->groups, each = groups ? experts / groups : experts;
     const float *bias = args->in_count > 1 && view_present(&args->in[1]) ? args->in[1].data : NULL;
     double *value = args->workspace, *of_group = value + experts;
-    int32_t *kept = (int32_t *)(of_group + groups);
+    int32_t *top_groups = (int32_t *)(of_group + groups);
     for (int64_t r = 0; r < rows; r++) {
         const float *score = (const float *)args->in[0].data + r * experts;
         for (int64_t e = 0; e < experts; e++)
@@ -62,13 +67,13 @@ CPU_KERNEL_WITH(top_k, .workspace = top_k_workspace)
         for (int64_t q = 0; q < groups; q++)
             of_group[q] = best_two(score, bias, q * each, each);
         if (groups)
-            choose(of_group, groups, attr->kept, kept);
-        for (int64_t i = 0; groups && i < attr->kept; i++)
-            for (int64_t e = kept[i] * each; e < (kept[i] + 1) * each; e++)
+            choose(of_group, groups, attr->top_groups, top_groups);
+        for (int64_t i = 0; groups && i < attr->top_groups; i++)
+            for (int64_t e = top_groups[i] * each; e < (top_groups[i] + 1) * each; e++)
                 value[e] = worth(score, bias, e);
         int32_t *best = (int32_t *)args->out[0].data + r * attr->count;
         for (int64_t i = 0; i < attr->count; i++)
-            best[i] = -1; /* scores that are no numbers choose nobody */
+            best[i] = -1; /* NaN scores choose no expert */
         choose(value, experts, attr->count, best);
     }
     return WEFT_OK;
@@ -104,7 +109,7 @@ CPU_KERNEL(pick_grad)
 
 /* ---- there and back ------------------------------------------------------------------------ */
 
-/* By choice (B,S,k): its row of (E,B,slots), -1: none. `taken`: [E]. */
+/* Sets row[choice] of each choice in (B,S,k) to its row of (E,B,slots); -1: none. `taken`: [E]. */
 static weft_status find_rows(const weft_view *ids, const weft_attr_experts *attr, int64_t *taken,
                              int64_t *row)
 {
@@ -148,12 +153,12 @@ CPU_KERNEL_WITH(expert_slots, .workspace = slots_workspace)
     return WEFT_OK;
 }
 
-static int64_t move_workspace(const weft_kernel_args *args)
+static int64_t routing_workspace(const weft_kernel_args *args)
 {
     return rows_bytes(args, 1);
 }
 
-CPU_KERNEL_WITH(dispatch, .workspace = move_workspace)
+CPU_KERNEL_WITH(dispatch, .workspace = routing_workspace)
 {
     const weft_attr_experts *attr = args->attr;
     const weft_view *ids = &args->in[1];
@@ -171,7 +176,7 @@ CPU_KERNEL_WITH(dispatch, .workspace = move_workspace)
     return WEFT_OK;
 }
 
-CPU_KERNEL_WITH(collect, .workspace = move_workspace)
+CPU_KERNEL_WITH(collect, .workspace = routing_workspace)
 {
     const weft_attr_experts *attr = args->attr;
     const weft_view *ids = &args->in[1];
@@ -193,7 +198,7 @@ CPU_KERNEL_WITH(collect, .workspace = move_workspace)
 
 enum { CHUNK = 1024 };
 
-/* Rows of ids by expert: those of expert e are list[first[e]] to list[first[e + 1]]. */
+/* Rows of ids by expert. Expert e has list[first[e]] to list[first[e + 1]]. */
 typedef struct by_expert {
     int64_t *first; /* [experts + 1] */
     int64_t *list;  /* [rows] */
@@ -204,38 +209,39 @@ static int64_t list_bytes(const weft_view *ids, int64_t experts)
     return 8 * (experts + 2 + view_count(ids));
 }
 
-static int64_t expert_at(const int32_t *id, bool by_place, int64_t each, int64_t i)
+static int64_t expert_at(const int32_t *id, bool by_position, int64_t each, int64_t i)
 {
-    return id[i] < 0 || !by_place ? id[i] : i / each;
+    return id[i] < 0 || !by_position ? id[i] : i / each;
 }
 
 static weft_status sort_rows(const weft_kernel_args *args, int64_t experts, by_expert *out)
 {
-    const bool by_place = ((const weft_attr_expert_matmul *)args->attr)->by_expert;
+    const bool by_position = ((const weft_attr_expert_matmul *)args->attr)->by_expert;
     const weft_view *ids = &args->in[2];
     const int64_t rows = view_count(ids), each = ids->shape.dim[1] * ids->shape.dim[2];
     const int32_t *id = ids->data;
-    if (!by_place)
+    if (!by_position)
         WEFT_TRY(experts_check_ids(ids, experts));
-    int64_t *next = args->workspace; /* [e + 1]: where the next row of e goes */
+    int64_t *next = args->workspace; /* [e + 1]: index of the next row of e */
     *out = (by_expert){next, next + experts + 2};
     memset(next, 0, (size_t)(experts + 2) * sizeof *next);
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t e = expert_at(id, by_place, each, i);
+        const int64_t e = expert_at(id, by_position, each, i);
         if (e >= 0)
             next[e + 2]++;
     }
     for (int64_t e = 2; e < experts + 2; e++)
         next[e] += next[e - 1];
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t e = expert_at(id, by_place, each, i);
+        const int64_t e = expert_at(id, by_position, each, i);
         if (e >= 0)
             out->list[next[e + 1]++] = i;
     }
     return WEFT_OK;
 }
 
-/* Rows of `x` (C wide, each of `shared` ids) to one behind the other. */
+/* Copies the listed rows of `x` to contiguous rows. A row has C floats and belongs to `shared`
+ * ids. */
 static void gather(const float *x, int64_t C, int64_t shared, const int64_t *list, int64_t count,
                    float *to)
 {
@@ -320,7 +326,7 @@ static void add_to(float *to, const float *from, int64_t count)
         to[i] += from[i];
 }
 
-/* The first chunk of an expert is written where it belongs, others are added. */
+/* Writes the first chunk of an expert to the output and adds the other chunks. */
 CPU_KERNEL_WITH(expert_matmul_dw, .workspace = dw_workspace)
 {
     const weft_view *a = &args->in[0], *b = &args->in[1], *ids = &args->in[2];

@@ -1,16 +1,19 @@
-/* One GEMM for everything, behind it OpenBLAS and oneDNN.
+/* One GEMM interface over OpenBLAS and oneDNN.
  *
- * Which one, and into which parts a product is cut, are functions of shape, instruction set and
- * library version alone, never of a timing or of the number of threads: both libraries add in
- * another order where a size passes a threshold or a tile of the kernel is cut, so the choice
- * changes the rounding, and a run must repeat bitwise on any number of threads. Threads take parts,
- * and each part is computed by the library on one thread. Measured, share of the machine's peak:
+ * The library and the parts of a product depend only on shape, instruction set and library version.
+ * Both libraries change the order of addition where a size passes a threshold or a kernel's tile is
+ * cut. A choice by timing or by the number of threads would therefore change the rounding. Runs
+ * must be bitwise identical on any number of threads. Threads take parts, and the library computes
+ * each part on one thread. Measured share of the machine's peak:
  *
  *   AVX2     OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is small;
  *            oneDNN 90 % there (Zen 3)
  *   AVX-512  oneDNN's generated kernels 93-99 % at any K; OpenBLAS 85-90 % where it knows the
  *            processor (Zen 4), and on a newer one than itself 49 %: its AVX2 kernels (Zen 5) */
+#include "kernel/cpu/gemm.h"
+
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
 
 #include <cblas.h>
@@ -22,7 +25,7 @@ static bool prefer_dnnl(int64_t M, int64_t N, int64_t K)
 #if defined(__x86_64__)
     return cpu_isa_get() == &cpu_isa_avx512 || K <= 128 || M * N * K <= 256 * 256 * 256;
 #else
-    (void)M, (void)N, (void)K; /* oneDNN's sgemm is plain C elsewhere */
+    (void)M, (void)N, (void)K; /* oneDNN's sgemm is plain C without AVX-512 */
     return false;
 #endif
 }
@@ -38,14 +41,14 @@ static void by_library(const cpu_product *p)
                 1, p->A, (blasint)p->lda, p->B, (blasint)p->ldb, 0, p->C, (blasint)p->ldc);
 }
 
-/* So many parts, of so many rows or columns at least, and so many multiplications in each: what
- * packing the other operand again for every part costs, and waking a thread for it. oneDNN takes up
- * to twice as long for fewer than 192 columns. */
+/* Maximum parts, and minimum rows, columns and multiplications of a part. Every part packs the
+ * other operand again and wakes a thread. oneDNN takes up to twice as long for fewer than 192
+ * columns. */
 static const struct {
     int64_t most, rows, columns, work;
 } limits[] = {{4, 64, 192, 1 << 19}, {16, 192, 192, 1 << 25}, {64, 192, 192, 1 << 28}};
 
-/* A power of two, so that 2, 4, 8 threads have equal shares. */
+/* Returns the parts along a dim: a power of two, so that 2, 4 or 8 threads have equal shares. */
 static int64_t parts_along(bool columns, int64_t n, int64_t work)
 {
     int64_t parts = 1;
@@ -56,15 +59,15 @@ static int64_t parts_along(bool columns, int64_t n, int64_t work)
     return parts;
 }
 
-/* Rows or columns of C that part `i` of `parts` begins at: multiples of 16, so that vectors stay
- * whole. */
+/* Returns the first row or column of C in part `i` of `parts`: a multiple of 16, so that vectors
+ * stay complete. */
 static int64_t cut(int64_t n, int64_t parts, int64_t i)
 {
     const int64_t at = (n * i / parts + 8) & ~(int64_t)15;
     return i == 0 ? 0 : i == parts || at > n ? n : at;
 }
 
-/* y = act(round(y + bias)). */
+/* Computes y = act(round(y + bias)) of one row. */
 static void finish_row(const cpu_product *p, const float *bias, float *y, int64_t n)
 {
     const cpu_isa *isa = cpu_isa_get();
@@ -77,7 +80,8 @@ static void finish_row(const cpu_product *p, const float *bias, float *y, int64_
     isa->bias_act(NULL, y, n, p->act);
 }
 
-/* Rows [m0, m1) and columns [n0, n1) of C, with bias and activation while they are in the cache. */
+/* Computes rows [m0, m1) and columns [n0, n1) of C. Applies bias and activation while they are
+ * cached. */
 static void one_part(const cpu_product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
 {
     cpu_product part = *p;
@@ -102,7 +106,7 @@ static void one_part(const cpu_product *p, int64_t m0, int64_t m1, int64_t n0, i
 
 void cpu_gemm(const cpu_product *p)
 {
-    /* Along the dim that can be cut into more parts. */
+    /* Cuts the dim that has more parts. */
     const int64_t work = p->M * p->N * p->K, by_rows = parts_along(false, p->M, work),
                   by_columns = parts_along(true, p->N, work),
                   columns = by_columns > by_rows ? by_columns : 1,

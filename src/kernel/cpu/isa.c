@@ -1,7 +1,10 @@
+#include "kernel/cpu/isa.h"
+
 #include "kernel/cpu/simd.h"
 
 #include "base/log.h"
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -29,14 +32,15 @@ const cpu_isa *cpu_isa_get(void)
 #endif
         &cpu_isa_base
     };
-    static atomic_bool told;
+    static atomic_bool warned;
     const char *wanted = getenv("WEFT_CPU_ISA");
     const cpu_isa *best = NULL;
     if (wanted && strcmp(wanted, "base") && strcmp(wanted, "avx2") && strcmp(wanted, "avx512") &&
-        !atomic_exchange(&told, true))
-        weft_warn("WEFT_CPU_ISA=%s is none of base, avx2, avx512: the widest that the processor "
-                  "has is taken",
-                  wanted);
+        !atomic_exchange(&warned, true))
+        weft_warning(
+            WEFT_MSG_ENVIRONMENT_IGNORED, WEFT_AT(.key = "WEFT_CPU_ISA", .value = wanted),
+            "\"%s\" is not base, avx2 or avx512; the widest that the processor supports is used",
+            wanted);
     for (size_t i = 0; i < sizeof widest_first / sizeof *widest_first; i++)
         if (runs(widest_first[i])) {
             if (wanted && strcmp(wanted, widest_first[i]->name) == 0)
@@ -85,15 +89,15 @@ void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n)
 void cpu_round_run(weft_dtype dtype, float *y, int64_t n)
 {
     enum { RUN = 256 };
-    uint16_t narrow[RUN];
-    const weft_view view = {.data = narrow, .dtype = dtype};
+    uint16_t rounded[RUN];
+    const weft_view view = {.data = rounded, .dtype = dtype};
     const cpu_isa *isa = cpu_isa_get();
     for (int64_t i = 0; i < n; i += RUN) {
         const int64_t count = n - i < RUN ? n - i : RUN;
         if (dtype == WEFT_BF16)
-            isa->narrow_bf16(y + i, narrow, count);
+            isa->narrow_bf16(y + i, rounded, count);
         for (int64_t k = 0; dtype != WEFT_BF16 && k < count; k++)
             view_set(&view, k, y[i + k]);
-        cpu_widen_run(dtype, narrow, y + i, count);
+        cpu_widen_run(dtype, rounded, y + i, count);
     }
 }

@@ -1,4 +1,4 @@
-/* Vector code for what every processor of this architecture has. */
+/* Vector code for the baseline of the architecture. */
 #define ISA base
 #define VL  4
 #include "kernel/cpu/isa.inc"

@@ -1,8 +1,11 @@
-/* Norms, modulation, rope: rows of C on threads. Gradients of what is shared by many rows are
- * summed in a fixed number of chunks of rows (partial sums in the workspace), then over the chunks
- * in order: the result does not depend on the number of threads. */
+/* Norms, modulation, rope: rows of C floats on threads. Gradients of operands shared by many rows
+ * are summed in a fixed number of row chunks, with partial sums in the workspace. The chunks are
+ * added in order, so the result does not depend on the number of threads. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 #include <math.h>
 
@@ -90,7 +93,7 @@ CPU_KERNEL(softmax)
     return WEFT_OK;
 }
 
-/* Partial sums: [chunk][2][C], and out[k] = sum over chunks. */
+/* Partial sums: [chunk][2][C], with out[k] = sum over chunks. */
 static int64_t norm_grad_workspace(const weft_kernel_args *args)
 {
     const rows_of r = rows_in(&args->in[0]);
@@ -144,13 +147,13 @@ CPU_KERNEL_WITH(rms_norm_grad, .workspace = norm_grad_workspace)
 
 /* ---- modulation ------------------------------------------------------------------------------ */
 
-/* x seen as (groups, rows, C) where the small operand is (groups, 1, C): (B,1,C) on (B,S,C),
- * (1,1,C), and the whole size (rows = 1). */
+/* x as (groups, rows, C) with a small operand of (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C), or
+ * the complete size with rows = 1. */
 typedef struct groups_of {
     int64_t groups, rows, C, chunks; /* chunks per group */
 } groups_of;
 
-/* False for other broadcasts, which take the plain loops at the end of this file. */
+/* False for other broadcasts. The loops at the end of this file compute these. */
 static bool groups_in(const weft_shape *x, const weft_shape *small, groups_of *g)
 {
     if (x->rank == 0)
@@ -181,7 +184,7 @@ static bool same_shape(const weft_shape *a, const weft_shape *b)
 }
 
 typedef struct piece {
-    int64_t group, row, rows; /* of the group's rows */
+    int64_t group, row, rows; /* `row`, `rows`: rows of the group */
     int64_t at;               /* first element in x */
 } piece;
 
@@ -203,7 +206,7 @@ static int group_threads(const groups_of *g)
     for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
 /* clang-format on */
 
-static int64_t place(const weft_view *v, const int64_t *index)
+static int64_t view_offset(const weft_view *v, const int64_t *index)
 {
     int64_t stride[WEFT_MAX_RANK], sum = 0;
     shape_strides(&v->shape, stride);
@@ -229,7 +232,7 @@ CPU_KERNEL(modulate)
     }
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
-        y[i] = px[i] * (1 + ps[place(scale, index)]) + pt[place(shift, index)];
+        y[i] = px[i] * (1 + ps[view_offset(scale, index)]) + pt[view_offset(shift, index)];
     return WEFT_OK;
 }
 
@@ -250,12 +253,12 @@ CPU_KERNEL(gated_add)
     }
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
-        out[i] = px[i] + pg[place(gate, index)] * py[i];
+        out[i] = px[i] + pg[view_offset(gate, index)] * py[i];
     return WEFT_OK;
 }
 
-/* Partial sums [group][chunk][2][C] of modulate_grad and gated_add_grad; in[1] is the small
- * operand. */
+/* Workspace of modulate_grad and gated_add_grad: partial sums [group][chunk][2][C]. in[1] is the
+ * small operand. */
 static int64_t modulate_grad_workspace(const weft_kernel_args *args)
 {
     groups_of g;
@@ -295,7 +298,7 @@ CPU_KERNEL_WITH(modulate_grad, .workspace = modulate_grad_workspace)
     memset(dshift, 0, (size_t)view_count(&args->out[2]) * sizeof *dshift);
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index)) {
-        const int64_t at = place(scale, index);
+        const int64_t at = view_offset(scale, index);
         const float d = dy[i];
         dscale[at] += d * px[i];
         dshift[at] += d;
@@ -327,7 +330,7 @@ CPU_KERNEL_WITH(gated_add_grad, .workspace = modulate_grad_workspace)
     memset(dgate, 0, (size_t)view_count(&args->out[1]) * sizeof *dgate);
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(y); i < n; i++, shape_next(&y->shape, index)) {
-        const int64_t at = place(gate, index);
+        const int64_t at = view_offset(gate, index);
         const float d = dout[i];
         dgate[at] += d * py[i];
         dy[i] = d * pg[at];
@@ -343,7 +346,7 @@ CPU_KERNEL(rope)
     const float *x = args->in[0].data, *cosine = args->in[1].data, *sine = args->in[2].data;
     float *y = args->out[0].data;
     const int64_t heads = c->rank == 2 ? 1 : c->dim[2], batch = c->rank == 2 ? 1 : c->dim[0];
-    /* Rows of angles in a token, and heads that each turns. */
+    /* Rows of angles per token, and heads that share a row of angles. */
     const int64_t apart = heads > 1 ? H : 1, alike = heads > 1 ? 1 : H;
     const cpu_isa *isa = cpu_isa_get();
     const groups_of g = {.groups = s->dim[0], .rows = S, .C = H * D, .chunks = chunk_count(S)};
@@ -351,14 +354,15 @@ CPU_KERNEL(rope)
     {
         const piece p = piece_of(&g, task);
         const int64_t angles = (p.group % batch * S + p.row) * apart * (D / 2);
-        (attr->halves ? isa->rope_halves : isa->rope)(x + p.at, cosine + angles, sine + angles,
-                                                      attr->inverse ? -1.0f : 1.0f, y + p.at,
-                                                      p.rows * apart, alike, D);
+        (attr->rotate_half ? isa->rope_half : isa->rope)(x + p.at, cosine + angles, sine + angles,
+                                                         attr->inverse ? -1.0f : 1.0f, y + p.at,
+                                                         p.rows * apart, alike, D);
     }
     return WEFT_OK;
 }
 
-/* cos and sin of every place of each dim of the grid, [place][pair], one dim behind the other. */
+/* Workspace of cos and sin for every position of each dim of the grid, [position][pair], dim after
+ * dim. */
 static int64_t rope_table_floats(const weft_attr_rope_table *a)
 {
     int64_t floats = 0;
@@ -372,8 +376,8 @@ static int64_t rope_table_workspace(const weft_kernel_args *args)
     return 2 * rope_table_floats(args->attr) * (int64_t)sizeof(float);
 }
 
-/* The angles of a token are those of its row, column and frame: the functions are taken once per
- * place of a dim, and a token copies three runs. */
+/* The angles of a token are the angles of its row, column and frame. cos and sin are computed once
+ * per position of a dim, and a token copies three runs. */
 CPU_KERNEL_WITH(rope_table, .workspace = rope_table_workspace)
 {
     const weft_attr_rope_table *a = args->attr;
@@ -381,10 +385,10 @@ CPU_KERNEL_WITH(rope_table, .workspace = rope_table_workspace)
     int64_t first[3] = {0}, at = 0;
     for (int d = 0; d < 3; d++) {
         first[d] = at;
-        for (int64_t place = 0; place < a->grid[d]; place++)
+        for (int64_t position = 0; position < a->grid[d]; position++)
             for (int64_t i = 0; i < a->pairs[d]; i++, at++) {
                 const double frequency = 1.0 / pow(a->theta[d], (double)i / (double)a->pairs[d]);
-                const double where = a->origin[d] + (double)place * a->step[d];
+                const double where = a->origin[d] + (double)position * a->step[d];
                 cosine[at] = (float)cos(where * frequency);
                 sine[at] = (float)sin(where * frequency);
             }
@@ -396,16 +400,16 @@ CPU_KERNEL_WITH(rope_table, .workspace = rope_table_workspace)
         const int64_t s = a->start + t - a->before;
         float *c = (float *)args->out[0].data + t * pairs,
               *o = (float *)args->out[1].data + t * pairs;
-        if (s < 0 || s >= a->grid[0] * grid_yx) { /* it does not turn */
+        if (s < 0 || s >= a->grid[0] * grid_yx) { /* a token without rotation */
             for (int64_t i = 0; i < pairs; i++) {
                 c[i] = 1;
                 o[i] = 0;
             }
             continue;
         }
-        const int64_t place[3] = {s / grid_yx, s / grid_x % a->grid[1], s % grid_x};
+        const int64_t position[3] = {s / grid_yx, s / grid_x % a->grid[1], s % grid_x};
         for (int d = 0; d < 3; d++) {
-            const int64_t run = first[d] + place[d] * a->pairs[d];
+            const int64_t run = first[d] + position[d] * a->pairs[d];
             memcpy(c, cosine + run, (size_t)a->pairs[d] * sizeof *c);
             memcpy(o, sine + run, (size_t)a->pairs[d] * sizeof *o);
             c += a->pairs[d];

@@ -1,7 +1,10 @@
-/* The optimizer's step: one pass over p, g, m, v (28 bytes per element), fixed pieces, no result
- * depends on the number of threads. */
+/* The optimizer's step: one pass over p, g, m, v (28 bytes per element) in fixed pieces. Results do
+ * not depend on the number of threads. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 #include <math.h>
 
@@ -49,14 +52,13 @@ CPU_KERNEL(clip_scale)
     return WEFT_OK;
 }
 
-static void keep(const weft_view *from, const weft_view *to)
+static void copy_unchanged(const weft_view *from, const weft_view *to)
 {
     if (from->data != to->data)
         memcpy(to->data, from->data, (size_t)view_count(from) * 4);
 }
 
-/* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). A NaN scale leaves everything as it
- * is. */
+/* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). With a NaN scale, nothing changes. */
 CPU_KERNEL(adamw)
 {
     const weft_attr_adamw *a = args->attr;
@@ -66,9 +68,9 @@ CPU_KERNEL(adamw)
     const double lr = view_get(&args->in[4], 0), step = view_get(&args->in[5], 0);
     const double scale = view_get(&args->in[6], 0);
     if (isnan(scale)) {
-        keep(&args->in[0], &args->out[0]);
-        keep(&args->in[2], &args->out[1]);
-        keep(&args->in[3], &args->out[2]);
+        copy_unchanged(&args->in[0], &args->out[0]);
+        copy_unchanged(&args->in[2], &args->out[1]);
+        copy_unchanged(&args->in[3], &args->out[2]);
         return WEFT_OK;
     }
     const float c[8] = {(float)a->beta1,
@@ -97,7 +99,7 @@ CPU_KERNEL(ema)
     const double decay = view_get(&args->in[2], 0), scale = view_get(&args->in[3], 0);
     const int64_t count = view_count(&args->in[0]), pieces = pieces_of(count);
     if (isnan(scale)) {
-        keep(&args->in[0], &args->out[0]);
+        copy_unchanged(&args->in[0], &args->out[0]);
         return WEFT_OK;
     }
     const cpu_isa *isa = cpu_isa_get();

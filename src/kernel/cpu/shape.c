@@ -1,11 +1,14 @@
 /* Data movement (any dtype, by element size), sums, embedding. */
-#include "format/packing.h"
+#include "format/tensors/quant_blocks.h"
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/cpu/table.h"
 
 /* ---- one dim: (outer, dim, inner) ------------------------------------------------------------ */
 
-/* Copies `rows` runs of `bytes`, from and to with their own distances. */
+/* Copies `rows` runs of `bytes` with separate distances on both sides. */
 static void copy_rows(const char *from, int64_t from_step, char *to, int64_t to_step, int64_t bytes,
                       int64_t rows)
 {
@@ -66,15 +69,16 @@ CPU_KERNEL_WITH(concat, .narrow = CPU_ALL)
 
 /* ---- strided copies: permute and broadcast --------------------------------------------------- */
 
-/* The out dims, joined where the input walks through two as through one; strides in elements. */
-typedef struct walk {
+/* The dims of the output. Adjacent dims are joined if the input has one stride along both. Strides
+ * are in elements. */
+typedef struct joined_dims {
     int rank;
     int64_t dim[WEFT_MAX_RANK], stride[WEFT_MAX_RANK];
-} walk;
+} joined_dims;
 
-static walk walk_of(const weft_shape *out, const int64_t *stride)
+static joined_dims join_dims(const weft_shape *out, const int64_t *stride)
 {
-    walk w = {0};
+    joined_dims w = {0};
     for (int d = 0; d < out->rank; d++) {
         if (out->dim[d] == 1)
             continue;
@@ -87,7 +91,7 @@ static walk walk_of(const weft_shape *out, const int64_t *stride)
         w.stride[w.rank++] = stride[d];
     }
     if (w.rank == 0)
-        w = (walk){.rank = 1, .dim = {1}, .stride = {1}};
+        w = (joined_dims){.rank = 1, .dim = {1}, .stride = {1}};
     return w;
 }
 
@@ -99,7 +103,7 @@ static walk walk_of(const weft_shape *out, const int64_t *stride)
             y[i] = x[i * stride];                                                                  \
     } while (0)
 
-static int64_t walk_offset(const walk *w, int64_t row)
+static int64_t row_offset(const joined_dims *w, int64_t row)
 {
     int64_t at = 0;
     for (int d = w->rank - 2; d >= 0; d--) {
@@ -109,8 +113,8 @@ static int64_t walk_offset(const walk *w, int64_t row)
     return at;
 }
 
-/* The last two dims transposed: 16 x 16 tiles, so that both sides use whole cache lines. */
-static void transpose4(const walk *w, const char *from, char *to, int64_t count)
+/* Transposes the last two dims in 16 x 16 tiles, so that both sides use complete cache lines. */
+static void transpose4(const joined_dims *w, const char *from, char *to, int64_t count)
 {
     const int64_t M = w->dim[w->rank - 2], N = w->dim[w->rank - 1], stride = w->stride[w->rank - 1];
     const int64_t strips = (M + 15) / 16;
@@ -118,7 +122,7 @@ static void transpose4(const walk *w, const char *from, char *to, int64_t count)
     for (int64_t task = 0; task < count / (M * N) * strips; task++) {
         const int64_t m0 = task % strips * 16, m1 = m0 + 16 < M ? m0 + 16 : M,
                       row = task / strips * M;
-        const uint32_t *x = (const uint32_t *)from + walk_offset(w, row);
+        const uint32_t *x = (const uint32_t *)from + row_offset(w, row);
         uint32_t *y = (uint32_t *)to + row * N;
         for (int64_t n0 = 0; n0 < N; n0 += 16)
             for (int64_t m = m0; m < m1; m++)
@@ -133,7 +137,7 @@ static void strided_copy(const weft_kernel_args *args, const int64_t *strides)
     const int64_t count = view_count(out), bytes = weft_dtype_bytes(out->dtype);
     if (count == 0)
         return;
-    const walk w = walk_of(&out->shape, strides);
+    const joined_dims w = join_dims(&out->shape, strides);
     const int64_t len = w.dim[w.rank - 1], stride = w.stride[w.rank - 1], rows = count / len;
     const char *from = args->in[0].data;
     char *to = out->data;
@@ -143,7 +147,7 @@ static void strided_copy(const weft_kernel_args *args, const int64_t *strides)
     }
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count *bytes / 4))
     for (int64_t row = 0; row < rows; row++) {
-        const int64_t at = walk_offset(&w, row);
+        const int64_t at = row_offset(&w, row);
         if (stride == 1)
             memcpy(to + row * len * bytes, from + at * bytes, (size_t)(len * bytes));
         else if (bytes == 4)
@@ -178,7 +182,7 @@ CPU_KERNEL_WITH(broadcast, .narrow = CPU_ALL)
 
 /* ---- sum ----------------------------------------------------------------------------------- */
 
-/* Runs of neighbouring dims that are all kept or all reduced, from the outside: sizes[0] is
+/* Lists runs of adjacent dims that are all kept or all reduced, outermost first. sizes[0] is
  * kept. */
 static int sum_runs(const weft_shape *s, uint32_t dims, int64_t sizes[WEFT_MAX_RANK + 2])
 {
@@ -205,8 +209,8 @@ static int64_t sum_parts(int64_t rows)
     return parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
 }
 
-/* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in
- * order. */
+/* Workspace for sums of kept K, reduced R, kept C: a fixed number of partial sums over runs of R,
+ * added in order. */
 static int64_t sum_workspace(const weft_kernel_args *args)
 {
     int64_t sizes[WEFT_MAX_RANK + 2];
@@ -267,14 +271,14 @@ CPU_KERNEL_WITH(sum, .workspace = sum_workspace)
         sum_inner(x, sizes[0], sizes[1], y);
     else if (runs == 3)
         sum_columns(x, sizes[0], sizes[1], sizes[2], y, args->workspace);
-    else { /* rare: reduced dims in two places */
+    else { /* rare: two separate runs of reduced dims */
         memset(y, 0, (size_t)view_count(out) * sizeof *y);
         shape_strides(&out->shape, so);
         for (int64_t i = 0, n = view_count(in); i < n; i++, shape_next(&in->shape, index)) {
-            int64_t place = 0;
+            int64_t out_at = 0;
             for (int d = 0; d < in->shape.rank; d++)
-                place += index[d] * so[d];
-            y[place] += x[i];
+                out_at += index[d] * so[d];
+            y[out_at] += x[i];
         }
     }
     return WEFT_OK;
@@ -295,7 +299,7 @@ CPU_KERNEL_WITH(embed, .narrow = CPU_ALL)
     return WEFT_OK;
 }
 
-/* Reads each byte once and writes 4 for each element; a row at a time per thread. */
+/* Reads each byte once and writes 4 bytes per element. A thread takes one row at a time. */
 CPU_KERNEL_WITH(unpack, .narrow = CPU_ALL)
 {
     const weft_attr_unpack *a = args->attr;
@@ -303,7 +307,7 @@ CPU_KERNEL_WITH(unpack, .narrow = CPU_ALL)
     const weft_view *in = &args->in[0], *out = &args->out[0];
     const bool picks = args->in_count > 1 && view_present(&args->in[1]);
     const int64_t width = view_last(out), rows = width ? view_count(out) / width : 0,
-                  bytes = width / a->elements * a->bytes; /* of a row */
+                  bytes = width / a->elements * a->bytes; /* bytes of a row */
     float *y = out->data;
     if (picks)
         WEFT_TRY(embed_check_ids(&args->in[1], in->shape.dim[0]));
@@ -315,7 +319,7 @@ CPU_KERNEL_WITH(unpack, .narrow = CPU_ALL)
     return WEFT_OK;
 }
 
-/* In the order of the ids; threads own columns, so nothing is written twice at once. */
+/* Adds in the order of the ids. A thread owns columns, so no two threads write one element. */
 CPU_KERNEL(embed_grad)
 {
     const weft_view *ids = &args->in[0], *out = &args->out[0];

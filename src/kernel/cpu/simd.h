@@ -1,68 +1,67 @@
-/* The vector code, once per instruction set: isa.inc is compiled for the baseline, AVX2 and
- * AVX-512, and cpu_isa_get() takes the widest that the processor has. All functions here run on one
- * thread over a range; callers cut the work into ranges that do not depend on the number of
+/* The vector code, once per instruction set. isa.inc is compiled for the baseline, AVX2 and
+ * AVX-512, and cpu_isa_get() returns the widest that the processor has. All functions here run on
+ * one thread over a range. Callers cut the work into ranges that do not depend on the number of
  * threads. */
 #ifndef WEFT_KERNEL_CPU_SIMD_H
 #define WEFT_KERNEL_CPU_SIMD_H
 
 #include "kernel/kernel.h"
 
-/* Everything of one head of one segment that the attention needs. Rows of q, out, dout, dq are
- * `q_stride` floats apart, rows of k, v, dk, dv `k_stride`; pointers are to the segment's first
- * row. */
+/* Operands of attention for one head of one segment. Rows of q, out, dout, dq are `q_stride` floats
+ * apart, rows of k, v, dk, dv `k_stride`. Pointers refer to the first row of the segment. */
 typedef struct cpu_attention_head {
     int64_t nq, nk, D;
     int64_t q_stride, k_stride;
     float scale;
     bool causal;
     const float *q, *k, *v;
-    const float *bias;                   /* of the keys, added to scale q.k; NULL: 0 */
-    float *out, *lse;                    /* forward writes */
-    const float *out_in, *lse_in, *dout; /* backward reads */
+    const float *bias;                   /* bias of the keys, added to scale q.k; NULL: 0 */
+    float *out, *lse;                    /* outputs of the forward */
+    const float *out_in, *lse_in, *dout; /* inputs of the backward */
     const float *dlse;                   /* NULL: 0 */
-    float *dq, *dk, *dv;                 /* backward writes */
-    int64_t row, sq, heads, head;        /* place in lse (B,H,Sq): row of the first query in B*Sq */
+    float *dq, *dk, *dv;                 /* outputs of the backward */
+    int64_t row, sq, heads, head;        /* position in lse (B,H,Sq); `row`: first query in B*Sq */
 } cpu_attention_head;
 
-/* Keys per block, and queries per call of `attention` at most. */
+/* Keys per block, and maximum queries per call of `attention`. */
 enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
 
-/* Some rows of one output frame against packed input rows; see conv.inc. Strides in floats. */
+/* Some rows of one output frame and their packed input rows (conv.inc). Strides in floats. */
 typedef struct cpu_conv_block {
-    int64_t rows, width;   /* of outputs */
-    int64_t outputs;       /* per position in dy, padded: 4, or a multiple of 8 */
+    int64_t rows, width;   /* size of the output block */
+    int64_t outputs;       /* outputs per position in dy, padded: 4, or a multiple of 8 */
     int64_t window;        /* kx * I padded to 16 */
-    int64_t x_row, x_step; /* from one output row to the next, one output to the next */
+    int64_t x_row, x_step; /* strides of output rows and of outputs */
 } cpu_conv_block;
 
 typedef struct cpu_conv_few {
     int64_t outputs, I, kh, kw, width,
-        plane;            /* plane: floats per row, a tile beyond the last output at least */
+        plane;            /* plane: floats per row, at least a tile more than the outputs */
     const float *weights; /* [ky][i][kx], outputs `w_step` apart */
     int64_t w_step;
 } cpu_conv_few;
 
 typedef struct cpu_isa {
     const char *name;
-    void (*unary[9])(const float *x, float *y, int64_t n); /* by cpu_unary */
+    void (*unary[9])(const float *x, float *y, int64_t n); /* index: cpu_unary */
     void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
     void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
     void (*gelu_exact_grad)(const float *x, const float *dy, float *dx, int64_t n);
-    /* y = act(y + bias); bias may be NULL */
+    /* y = act(y + bias). bias may be NULL. */
     void (*bias_act)(const float *bias, float *y, int64_t n, int act);
     void (*affine)(const float *x, float *y, int64_t n, float scale, float offset);
-    /* op by cpu_binary; a_step and b_step are 0 or 1 */
+    /* index: cpu_binary. a_step and b_step are 0 or 1. */
     void (*binary[4])(const float *a, int a_step, const float *b, int b_step, float *y, int64_t n);
     /* sums[c] += x[r][c] over `rows` rows */
     void (*column_sums)(const float *x, int64_t rows, int64_t C, float *sums);
-    /* x (rows, columns) to (columns, rows); strides in floats */
+    /* Transposes x (rows, columns) to (columns, rows). Strides in floats. */
     void (*transpose)(const float *x, int64_t stride, int64_t rows, int64_t columns, float *to,
                       int64_t to_stride);
     double (*total)(const float *x, int64_t n);
     double (*sum_squares)(const float *x, int64_t n);
     void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y,
                        int64_t rows, int64_t C, float eps);
-    /* dgamma[c] += ..., dbeta[c] += ...; NULL: not wanted */
+    /* dgamma[c] += ..., dbeta[c] += ...; NULL: not computed */
     void (*layer_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx,
                             float *dgamma, float *dbeta, int64_t rows, int64_t C, float eps);
     void (*rms_norm)(const float *x, const float *gamma, float *y, int64_t rows, int64_t C,
@@ -77,11 +76,11 @@ typedef struct cpu_isa {
                       int64_t C);
     void (*gated_add_grad)(const float *y, const float *gate, const float *dout, float *dy,
                            float *dgate, int64_t rows, int64_t C);
-    /* `rows` rows of D/2 angles, each turning `heads` heads */
+    /* Rotates `rows` rows of D/2 angles, each for `heads` heads. */
     void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y,
                  int64_t rows, int64_t heads, int64_t D);
-    void (*rope_halves)(const float *x, const float *cosine, const float *sine, float sign,
-                        float *y, int64_t rows, int64_t heads, int64_t D);
+    void (*rope_half)(const float *x, const float *cosine, const float *sine, float sign, float *y,
+                      int64_t rows, int64_t heads, int64_t D);
     void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2,
                   float *m2, float *v2, int64_t n, const float c[8]);
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
@@ -112,16 +111,5 @@ extern const cpu_isa cpu_isa_base;
 #if defined(__x86_64__)
 extern const cpu_isa cpu_isa_avx2, cpu_isa_avx512;
 #endif
-
-/* The widest that the processor has, or what WEFT_CPU_ISA names ("base", "avx2", "avx512") if it
- * has that. */
-const cpu_isa *cpu_isa_get(void);
-
-/* n elements of bf16, f16, f8 or f32 to f32, and back; threaded. */
-void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
-void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n); /* on one thread */
-void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n);
-/* Rounds n elements of f32 to bf16, f16 or f8 and back, on one thread. */
-void cpu_round_run(weft_dtype dtype, float *y, int64_t n);
 
 #endif

@@ -1,8 +1,11 @@
-/* The kernels, found by the stem of their op: one that is missing does not link. And the wrapper
- * that lets every kernel see f32: bf16, f16 and f8 operands are widened into the workspace around
- * it. */
+/* The kernels, found by the stem of their op; a missing kernel is a link error. The wrapper around
+ * a kernel widens bf16, f16 and f8 operands into the workspace, so that every kernel sees f32. */
+#include "kernel/cpu/table.h"
+
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/host.h"
 
 /* clang-format off */
 const weft_backend weft_backend_cpu = {
@@ -16,7 +19,7 @@ const weft_backend weft_backend_cpu = {
 };
 /* clang-format on */
 
-/* The kernel behind what the runtime calls. */
+/* Returns the kernel that the wrapper of this op calls. */
 static const cpu_kernel *inner(const weft_kernel_args *args)
 {
     return (const cpu_kernel *)(const void *)weft_backend_cpu.kernel[args->op];
@@ -45,11 +48,11 @@ static int64_t aligned_bytes(const weft_view *v)
     return (view_count(v) * 4 + 63) & ~(int64_t)63;
 }
 
-/* The same arguments with f32 views. */
+/* Kernel arguments with f32 views of all operands. */
 typedef struct widened {
     weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     weft_kernel_args args;
-    int64_t inner, total; /* workspace: the kernel's own, and with the copies */
+    int64_t inner, total; /* workspace bytes: of the kernel alone, and with the copies */
 } widened;
 
 static bool widen_views(const cpu_kernel *k, const weft_kernel_args *args, widened *w)

@@ -11,7 +11,7 @@ REF_KERNEL(matmul)
     const int64_t batch = shape_span(&out->shape, 0, rank - 2);
     const int64_t M = out->shape.dim[rank - 2], N = out->shape.dim[rank - 1];
     const int64_t K = a->shape.dim[a->shape.rank - (attr->trans_a ? 2 : 1)];
-    const bool shared = b->shape.rank == 2 && rank > 2; /* one b for all */
+    const bool shared = b->shape.rank == 2 && rank > 2; /* one b for all samples */
     for (int64_t g = 0; g < batch; g++)
         for (int64_t m = 0; m < M; m++)
             for (int64_t n = 0; n < N; n++) {
@@ -51,37 +51,38 @@ REF_KERNEL(linear)
 
 /* ---- convolution --------------------------------------------------------------------------- */
 
-/* Calls `visit` for every product y[b,t,y,x,o] += x[b,it,iy,ix,i] w[o,i,kt,ky,kx] of a convolution
- * whose input is (B,T,Y,X,I), output (B,..,O), kernel k. Offsets are element numbers. */
-typedef struct conv_walk {
+/* Shapes of a convolution: input (B,T,Y,X,I), output (B,..,O), kernel k. `visit` is called for
+ * every product y[b,t,y,x,o] += x[b,it,iy,ix,i] w[o,i,kt,ky,kx]. Offsets count elements. */
+typedef struct conv_geometry {
     const weft_attr_conv *attr;
     const weft_shape *x, *y;
     int64_t k[3];
-} conv_walk;
+} conv_geometry;
 
-/* x index along one of the three dims that output index `y` meets under tap `k`; -1: padding. */
-static int64_t conv_place(const conv_walk *c, int d, int64_t y, int64_t k)
+/* Returns the input index along dim d that output index `y` reads under tap `k`; -1: padding. */
+static int64_t conv_in_index(const conv_geometry *c, int d, int64_t y, int64_t k)
 {
-    const int64_t place = y * c->attr->stride[d] + k - c->attr->before[d];
-    return place < c->x->dim[1 + d] ? place : -1;
+    const int64_t in_index = y * c->attr->stride[d] + k - c->attr->before[d];
+    return in_index < c->x->dim[1 + d] ? in_index : -1;
 }
 
-/* For output position (b, p[3]) and tap k[3]: the first element of the input's channels, or -1. */
-static int64_t conv_input(const conv_walk *c, int64_t b, const int64_t p[3], const int64_t k[3])
+/* Returns the first input element of all channels for output position (b, p[3]) and tap k[3]; -1:
+ * padding. */
+static int64_t conv_input(const conv_geometry *c, int64_t b, const int64_t p[3], const int64_t k[3])
 {
     int64_t offset = b;
     for (int d = 0; d < 3; d++) {
-        const int64_t place = conv_place(c, d, p[d], k[d]);
-        if (place < 0)
+        const int64_t in_index = conv_in_index(c, d, p[d], k[d]);
+        if (in_index < 0)
             return -1;
-        offset = offset * c->x->dim[1 + d] + place;
+        offset = offset * c->x->dim[1 + d] + in_index;
     }
     return offset * c->x->dim[4];
 }
 
 typedef void conv_visit(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi);
 
-static void conv_each(const weft_kernel_args *args, const conv_walk *c, conv_visit *visit)
+static void conv_each(const weft_kernel_args *args, const conv_geometry *c, conv_visit *visit)
 {
     const int64_t I = c->x->dim[4], O = c->y->dim[4], taps = c->k[0] * c->k[1] * c->k[2];
     const int64_t positions = shape_span(c->y, 0, 4);
@@ -128,13 +129,13 @@ REF_KERNEL(conv3d)
     const int64_t count = view_count(out), O = w->dim[0];
     for (int64_t i = 0; i < count; i++)
         view_set(out, i, bias ? view_get(bias, i % O) : 0);
-    const conv_walk walk = {
+    const conv_geometry geometry = {
         args->attr, &args->in[0].shape, &out->shape, {w->dim[2], w->dim[3], w->dim[4]}};
-    conv_each(args, &walk, visit_forward);
+    conv_each(args, &geometry, visit_forward);
     return WEFT_OK;
 }
 
-/* dy, w -> dx */
+/* Computes dx from dy and w. */
 REF_KERNEL(conv3d_dx)
 {
     const weft_shape *w = &args->in[1].shape;
@@ -142,13 +143,13 @@ REF_KERNEL(conv3d_dx)
     const int64_t count = view_count(out);
     for (int64_t i = 0; i < count; i++)
         view_set(out, i, 0);
-    const conv_walk walk = {
+    const conv_geometry geometry = {
         args->attr, &out->shape, &args->in[0].shape, {w->dim[2], w->dim[3], w->dim[4]}};
-    conv_each(args, &walk, visit_dx);
+    conv_each(args, &geometry, visit_dx);
     return WEFT_OK;
 }
 
-/* x, dy -> dw */
+/* Computes dw from x and dy. */
 REF_KERNEL(conv3d_dw)
 {
     const weft_view *out = &args->out[0];
@@ -156,15 +157,15 @@ REF_KERNEL(conv3d_dw)
     const int64_t count = view_count(out);
     for (int64_t i = 0; i < count; i++)
         view_set(out, i, 0);
-    const conv_walk walk = {
+    const conv_geometry geometry = {
         args->attr, &args->in[0].shape, &args->in[1].shape, {w->dim[2], w->dim[3], w->dim[4]}};
-    conv_each(args, &walk, visit_dw);
+    conv_each(args, &geometry, visit_dw);
     return WEFT_OK;
 }
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* One run of queries against one run of keys. Positions are rows of the flattened (B*S, H, D). */
+/* A run of queries and its run of keys. Positions are rows of the flattened (B*S, H, D). */
 typedef struct segment {
     int64_t q0, q1, k0, k1;
 } segment;
@@ -188,15 +189,15 @@ static weft_status_code segment_check(const segment *s, int64_t q_rows, int64_t 
 {
     if (s->q0 < 0 || s->q0 > s->q1 || s->q1 > q_rows || s->k0 < 0 || s->k0 > s->k1 ||
         s->k1 > k_rows)
-        return weft_fail(
-            WEFT_E_ARG,
-            "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
-            (long long)n, (long long)s->q0, (long long)s->q1, (long long)s->k0, (long long)s->k1,
-            (long long)q_rows, (long long)k_rows);
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(n)),
+                          "attention: segment %" PRId64 " {%" PRId64 ", %" PRId64 ", %" PRId64
+                          ", %" PRId64 "} is outside %" PRId64 " "
+                          "queries and %" PRId64 " keys",
+                          n, s->q0, s->q1, s->k0, s->k1, q_rows, k_rows);
     return WEFT_OK;
 }
 
-/* Keys that query i of a segment sees: a prefix. */
+/* Returns the number of keys that query i of a segment sees: a prefix. */
 static int64_t visible_keys(const segment *s, int64_t i, bool causal)
 {
     const int64_t nq = s->q1 - s->q0, nk = s->k1 - s->k0;
@@ -206,7 +207,8 @@ static int64_t visible_keys(const segment *s, int64_t i, bool causal)
     return n < 0 ? 0 : n > nk ? nk : n;
 }
 
-/* Element of q, k, v, out: row of the flattened sequence, head, place. */
+/* Returns the element of q, k, v or out at a row of the flattened sequence, a head and a
+ * channel. */
 static int64_t at(const weft_view *v, int64_t row, int64_t head, int64_t d)
 {
     return (row * v->shape.dim[2] + head) * v->shape.dim[3] + d;
@@ -245,7 +247,7 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
     for (int64_t i = 0, n = view_count(out); i < n; i++)
         view_set(out, i, 0);
     for (int64_t i = 0, n = view_count(lse); i < n; i++)
-        view_set(lse, i, -INFINITY); /* a query that sees nothing */
+        view_set(lse, i, -INFINITY); /* a query without visible keys */
     for (int64_t g = 0; g < segment_count(q, segments); g++) {
         const segment s = segment_at(q, k, segments, g);
         WEFT_TRY(segment_check(&s, shape_span(&q->shape, 0, 2), shape_span(&k->shape, 0, 2), g));
@@ -274,8 +276,10 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
     return WEFT_OK;
 }
 
-/* With P = softmax(S), S = scale q k^T: dv = P^T dout; dP = dout v^T; dS = P (dP - sum_d dout out +
- * dlse); dq = scale dS k; dk = scale dS^T q. P is rebuilt from the log-sum-exp. */
+/* Gradients of attention. P = softmax(S) with S = scale q k^T is recomputed from the log-sum-exp:
+ *
+ *   dv = P^T dout; dP = dout v^T; dS = P (dP - sum_d dout out + dlse);
+ *   dq = scale dS k; dk = scale dS^T q */
 REF_KERNEL(attention_grad)
 {
     const weft_attr_attention *attr = args->attr;
@@ -315,14 +319,16 @@ REF_KERNEL(attention_grad)
     return WEFT_OK;
 }
 
-/* The share of a part with log-sum-exp `part` in the whole; of what no part sees it is 0. */
+/* Returns the weight of a part with log-sum-exp `part` in the merged row; 0 if no part sees a
+ * key. */
 static double share(double part, double whole)
 {
     return whole == -INFINITY ? 0 : exp(part - whole);
 }
 
-/* Shares add up to 1: as e^(lse_part - lse) they would miss that by a rounding of lse, and by as
- * much what is nearly 0 behind it, the gradients of a query that sees one key. */
+/* The weights are normalised to add up to 1. As e^(lse_part - lse) their sum would be off by a
+ * rounding of lse. Gradients that are nearly 0, of a query that sees one key, would have the same
+ * error. */
 REF_KERNEL(attention_merge)
 {
     const weft_view *a = &args->in[0], *lse_a = &args->in[1], *b = &args->in[2],

@@ -1,4 +1,4 @@
-/* Element by element: sources that are functions of the index, unary and binary maths. */
+/* Elementwise ops: sources that are functions of the index, unary and binary maths. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@ REF_KERNEL(fill)
     return WEFT_OK;
 }
 
-/* Element (b, i) is a function of (key[b], purpose, index of i in the sample's global shape). */
+/* Fills the output with random values. Element (b, i) is a function of key[b], the purpose, and the
+ * index of i in the sample's global shape. */
 static void random_fill(const weft_kernel_args *args,
                         float (*draw)(uint64_t seed, weft_rng_purpose purpose, uint64_t index))
 {
@@ -71,7 +72,7 @@ UNARY(sigmoid, sigmoid(x))
 UNARY(silu, x *sigmoid(x))
 UNARY(cast, x)
 
-/* Unary maths with attributes, and gradients in (x, dy). */
+/* Unary maths with attributes, and gradients with the inputs x and dy. */
 #define WITH_ATTR(name, type, expression)                                                          \
     REF_KERNEL(name)                                                                               \
     {                                                                                              \
@@ -119,7 +120,7 @@ WITH_ATTR(silu_grad, weft_attr_none, dy *silu_slope(x))
 WITH_ATTR(clamp, weft_attr_clamp, x<a->lo ? a->lo : x> a->hi ? a->hi : x)
 WITH_ATTR(clamp_grad, weft_attr_clamp, x<a->lo || x> a->hi ? 0 : dy)
 
-/* NumPy's rule on equal ranks: a dim is equal or 1. */
+/* Broadcasting by NumPy's rule for equal ranks: a dim is equal or 1. */
 #define BINARY(name, expression)                                                                   \
     REF_KERNEL(name)                                                                               \
     {                                                                                              \

@@ -1,4 +1,4 @@
-/* Experts: who takes which token, the tokens' way to them and back, and their products. */
+/* Experts: the choice of experts per token, the dispatch of tokens and back, and the products. */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 /* ---- choice -------------------------------------------------------------------------------- */
 
-/* What element e of a row counts for, and -inf where `taken`. */
+/* Returns the score of expert e for a row, including its bias. */
 static double worth(const weft_kernel_args *args, int64_t row, int64_t e)
 {
     const int64_t experts = view_last(&args->in[0]);
@@ -14,7 +14,7 @@ static double worth(const weft_kernel_args *args, int64_t row, int64_t e)
     return view_get(&args->in[0], row * experts + e) + (biased ? view_get(&args->in[1], e) : 0);
 }
 
-/* The sum of the two best of group q. */
+/* Returns the sum of the two largest scores of group q. */
 static double best_two(const weft_kernel_args *args, int64_t row, int64_t q, int64_t each)
 {
     double first = -INFINITY, second = -INFINITY;
@@ -26,17 +26,18 @@ static double best_two(const weft_kernel_args *args, int64_t row, int64_t q, int
     return each > 1 ? first + second : first;
 }
 
-/* How many groups come before q: they are better, or as good and have a smaller number. */
-static int64_t place_of_group(const weft_kernel_args *args, int64_t row, int64_t q, int64_t groups)
+/* Returns the number of groups that precede q: groups with a larger score, or an equal score and a
+ * smaller index. */
+static int64_t group_order(const weft_kernel_args *args, int64_t row, int64_t q, int64_t groups)
 {
     const int64_t each = view_last(&args->in[0]) / groups;
     const double own = best_two(args, row, q, each);
-    int64_t place = 0;
+    int64_t order = 0;
     for (int64_t p = 0; p < groups; p++) {
         const double other = best_two(args, row, p, each);
-        place += other > own || (other == own && p < q);
+        order += other > own || (other == own && p < q);
     }
-    return place;
+    return order;
 }
 
 REF_KERNEL(top_k)
@@ -47,17 +48,17 @@ REF_KERNEL(top_k)
     for (int64_t r = 0; r < rows; r++)
         for (int64_t e = 0; e < experts; e++) {
             const int64_t each = experts / groups;
-            if (attr->groups && place_of_group(args, r, e / each, groups) >= attr->kept)
+            if (attr->groups && group_order(args, r, e / each, groups) >= attr->top_groups)
                 continue;
-            int64_t place = 0; /* how many that may be chosen come before e */
+            int64_t order = 0; /* number of allowed experts that precede e */
             for (int64_t o = 0; o < experts; o++) {
                 const bool open =
-                    !attr->groups || place_of_group(args, r, o / each, groups) < attr->kept;
+                    !attr->groups || group_order(args, r, o / each, groups) < attr->top_groups;
                 const double own = worth(args, r, e), other = worth(args, r, o);
-                place += open && (other > own || (other == own && o < e));
+                order += open && (other > own || (other == own && o < e));
             }
-            if (place < attr->count)
-                view_set_int(&args->out[0], r * attr->count + place, e);
+            if (order < attr->count)
+                view_set_int(&args->out[0], r * attr->count + order, e);
         }
     return WEFT_OK;
 }
@@ -91,7 +92,7 @@ REF_KERNEL(pick_grad)
 
 /* ---- there and back ------------------------------------------------------------------------ */
 
-/* The row of (E,B,slots) in which choice j of token s of sample b stands; -1: in none. */
+/* Returns the row of (E,B,slots) for choice j of token s of sample b; -1: none. */
 static int64_t row_of(const weft_view *ids, const weft_attr_experts *attr, int64_t b, int64_t s,
                       int64_t j)
 {
@@ -104,7 +105,7 @@ static int64_t row_of(const weft_view *ids, const weft_attr_experts *attr, int64
     return e < 0 || slot >= slots ? -1 : (e * B + b) * slots + slot;
 }
 
-/* Calls `visit` with the row and (b,s,j) as one number of every choice that has a row. */
+/* Calls `visit` for every choice that has a row, with the row and the flat index of (b,s,j). */
 static weft_status_code each_choice(const weft_kernel_args *args, const weft_view *ids,
                                     void (*visit)(const weft_kernel_args *, int64_t row,
                                                   int64_t choice))
@@ -163,7 +164,7 @@ REF_KERNEL(collect)
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-/* The expert of row `i` of ids, -1: none. */
+/* Returns the expert of row `i` of ids; -1: none. */
 static int64_t expert_of(const weft_kernel_args *args, int64_t i)
 {
     const weft_attr_expert_matmul *attr = args->attr;
@@ -172,7 +173,7 @@ static int64_t expert_of(const weft_kernel_args *args, int64_t i)
     return id < 0 || !attr->by_expert ? id : i / (ids->shape.dim[1] * ids->shape.dim[2]);
 }
 
-/* The row of operand `x` that belongs to row `i` of ids. */
+/* Returns the row of operand `x` that belongs to row `i` of ids. */
 static int64_t row_in(const weft_view *x, const weft_view *ids, int64_t i)
 {
     return x->shape.dim[2] == ids->shape.dim[2] ? i : i / ids->shape.dim[2];

@@ -44,8 +44,9 @@ static void accumulate(const weft_view *v, int64_t i, double value)
     view_set(v, i, view_get(v, i) + value);
 }
 
-/* With h = (x - mean) r, r = 1/sqrt(var + eps), g = dy gamma:
- * dx = r (g - mean(g) - h mean(g h)), dgamma = sum dy h, dbeta = sum dy. */
+/* Gradients of layer_norm. With h = (x - mean) r, r = 1/sqrt(var + eps), g = dy gamma:
+ *
+ *   dx = r (g - mean(g) - h mean(g h)), dgamma = sum dy h, dbeta = sum dy */
 REF_KERNEL(layer_norm_grad)
 {
     const weft_attr_norm *attr = args->attr;
@@ -77,7 +78,7 @@ REF_KERNEL(layer_norm_grad)
     return WEFT_OK;
 }
 
-/* The factor f of one row, y = f x gamma, and *slope with df/dx_c = slope x_c. */
+/* Returns the factor f of one row in y = f x gamma. Sets *slope with df/dx_c = slope x_c. */
 static double rms_factor(const weft_view *x, int64_t row, int64_t C, const weft_attr_norm *attr,
                          double *slope)
 {
@@ -144,8 +145,8 @@ REF_KERNEL(rms_norm_grad)
     return WEFT_OK;
 }
 
-/* Offset into a tensor that is broadcast to `index`. */
-static int64_t place(const weft_view *v, const int64_t *index)
+/* Returns the offset of `index` in a tensor that is broadcast. */
+static int64_t view_offset(const weft_view *v, const int64_t *index)
 {
     int64_t stride[WEFT_MAX_RANK], sum = 0;
     shape_strides(&v->shape, stride);
@@ -160,8 +161,8 @@ REF_KERNEL(modulate)
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
         view_set(&args->out[0], i,
-                 view_get(x, i) * (1 + view_get(scale, place(scale, index))) +
-                     view_get(shift, place(shift, index)));
+                 view_get(x, i) * (1 + view_get(scale, view_offset(scale, index))) +
+                     view_get(shift, view_offset(shift, index)));
     return WEFT_OK;
 }
 
@@ -173,9 +174,9 @@ REF_KERNEL(modulate_grad)
     clear_weight_grads(args);
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index)) {
         const double d = view_get(dy, i);
-        view_set(&args->out[0], i, d * (1 + view_get(scale, place(scale, index))));
-        accumulate(dscale, place(dscale, index), d * view_get(x, i));
-        accumulate(dshift, place(dshift, index), d);
+        view_set(&args->out[0], i, d * (1 + view_get(scale, view_offset(scale, index))));
+        accumulate(dscale, view_offset(dscale, index), d * view_get(x, i));
+        accumulate(dshift, view_offset(dshift, index), d);
     }
     return WEFT_OK;
 }
@@ -186,7 +187,7 @@ REF_KERNEL(gated_add)
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
         view_set(&args->out[0], i,
-                 view_get(x, i) + view_get(gate, place(gate, index)) * view_get(y, i));
+                 view_get(x, i) + view_get(gate, view_offset(gate, index)) * view_get(y, i));
     return WEFT_OK;
 }
 
@@ -198,8 +199,8 @@ REF_KERNEL(gated_add_grad)
     clear_weight_grads(args);
     for (int64_t i = 0, n = view_count(y); i < n; i++, shape_next(&y->shape, index)) {
         const double d = view_get(dout, i);
-        view_set(&args->out[0], i, d * view_get(gate, place(gate, index)));
-        accumulate(dgate, place(dgate, index), d * view_get(y, i));
+        view_set(&args->out[0], i, d * view_get(gate, view_offset(gate, index)));
+        accumulate(dgate, view_offset(dgate, index), d * view_get(y, i));
     }
     return WEFT_OK;
 }
@@ -216,8 +217,8 @@ REF_KERNEL(rope)
         const int64_t i = pair % half, h = pair / half % H, s_at = pair / (half * H) % S,
                       b_at = pair / (half * H * S);
         const int64_t angle = ((b_at % batch * S + s_at) * heads + (heads > 1 ? h : 0)) * half + i;
-        const int64_t first = attr->halves ? (pair - i) * 2 + i : 2 * pair,
-                      second = attr->halves ? first + half : first + 1;
+        const int64_t first = attr->rotate_half ? (pair - i) * 2 + i : 2 * pair,
+                      second = attr->rotate_half ? first + half : first + 1;
         const double c = view_get(cosine, angle),
                      s = view_get(sine, angle) * (attr->inverse ? -1 : 1);
         const double a = view_get(x, first), b = view_get(x, second);
@@ -234,17 +235,17 @@ REF_KERNEL(rope_table)
     const int64_t tokens = a->grid[0] * a->grid[1] * a->grid[2];
     for (int64_t t = a->start; t < a->start + a->len; t++) {
         const int64_t s = t - a->before;
-        const bool turns = s >= 0 && s < tokens;
+        const bool rotates = s >= 0 && s < tokens;
         for (int d = 0; d < 3; d++)
             for (int64_t i = 0; i < a->pairs[d]; i++, at++) {
-                const int64_t place = !turns   ? 0
-                                      : d == 0 ? s / (a->grid[1] * a->grid[2])
-                                      : d == 1 ? s / a->grid[2] % a->grid[1]
-                                               : s % a->grid[2];
+                const int64_t position = !rotates ? 0
+                                         : d == 0 ? s / (a->grid[1] * a->grid[2])
+                                         : d == 1 ? s / a->grid[2] % a->grid[1]
+                                                  : s % a->grid[2];
                 const double angle =
-                    turns ? (a->origin[d] + (double)place * a->step[d]) *
-                                (1.0 / pow(a->theta[d], (double)i / (double)a->pairs[d]))
-                          : 0;
+                    rotates ? (a->origin[d] + (double)position * a->step[d]) *
+                                  (1.0 / pow(a->theta[d], (double)i / (double)a->pairs[d]))
+                            : 0;
                 view_set(&args->out[0], at, cos(angle));
                 view_set(&args->out[1], at, sin(angle));
             }

@@ -1,12 +1,12 @@
-/* The reference backend: f64, one loop nest per op, no cleverness. It is the truth for the others,
- * so it reads like the definition and shares nothing with them but the views. */
+/* The reference backend: f64, one loop nest per op, no optimisation. Other backends are tested
+ * against it. So it reads like the definition and shares only the views with other backends. */
 #ifndef WEFT_KERNEL_REF_REF_H
 #define WEFT_KERNEL_REF_REF_H
 
 #include "kernel/view.h"
 
 /* REF_KERNEL(exp) { ... args ... } defines ref_exp, which table.c finds by the stem of the op's
- * row; _WITH: other members of weft_kernel. */
+ * row. REF_KERNEL_WITH sets other members of weft_kernel. */
 /* clang-format off */
 #define REF_KERNEL(stem) REF_KERNEL_WITH(stem, .workspace = NULL)
 #define REF_KERNEL_WITH(stem, ...)                                                                 \

@@ -1,5 +1,5 @@
 /* Reductions and data movement. */
-#include "format/packing.h"
+#include "format/tensors/quant_blocks.h"
 #include "kernel/ref/ref.h"
 
 REF_KERNEL(sum)
@@ -11,10 +11,10 @@ REF_KERNEL(sum)
     for (int64_t o = 0; o < out_count; o++)
         view_set(out, o, 0);
     for (int64_t i = 0; i < count; i++, shape_next(&x->shape, index)) {
-        int64_t place = 0;
+        int64_t offset = 0;
         for (int d = 0; d < x->shape.rank; d++)
-            place += index[d] * so[d];
-        view_set(out, place, view_get(out, place) + view_get(x, i));
+            offset += index[d] * so[d];
+        view_set(out, offset, view_get(out, offset) + view_get(x, i));
     }
     return WEFT_OK;
 }
@@ -26,10 +26,10 @@ REF_KERNEL(broadcast)
     int64_t index[WEFT_MAX_RANK] = {0}, sx[WEFT_MAX_RANK];
     shape_strides(&args->in[0].shape, sx);
     for (int64_t i = 0; i < count; i++, shape_next(&out->shape, index)) {
-        int64_t place = 0;
+        int64_t offset = 0;
         for (int d = 0; d < out->shape.rank; d++)
-            place += index[d] * sx[d];
-        view_set(out, i, view_get(&args->in[0], place));
+            offset += index[d] * sx[d];
+        view_set(out, i, view_get(&args->in[0], offset));
     }
     return WEFT_OK;
 }
@@ -42,15 +42,15 @@ REF_KERNEL(permute)
     int64_t index[WEFT_MAX_RANK] = {0}, sx[WEFT_MAX_RANK];
     shape_strides(&x->shape, sx);
     for (int64_t i = 0; i < count; i++, shape_next(&out->shape, index)) {
-        int64_t place = 0;
+        int64_t offset = 0;
         for (int d = 0; d < out->shape.rank; d++)
-            place += index[d] * sx[attr->perm[d]];
-        view_set(out, i, view_get(x, place));
+            offset += index[d] * sx[attr->perm[d]];
+        view_set(out, i, view_get(x, offset));
     }
     return WEFT_OK;
 }
 
-/* Seen as (outer, dim, inner), the ops along one dim are three loops. */
+/* Ops along one dim are three loops over (outer, dim, inner). */
 REF_KERNEL(slice)
 {
     const weft_attr_slice *attr = args->attr;
@@ -135,7 +135,7 @@ REF_KERNEL(unpack)
     return WEFT_OK;
 }
 
-/* ids (...), dy (..., C) -> (rows, C) */
+/* Adds dy (..., C) at ids (...) to rows of (rows, C). */
 REF_KERNEL(embed_grad)
 {
     const bool ids_first = dtype_is_int(args->in[0].dtype);
@@ -146,8 +146,8 @@ REF_KERNEL(embed_grad)
         view_set(out, i, 0);
     for (int64_t i = 0; i < count; i++)
         for (int64_t c = 0; c < width; c++) {
-            const int64_t place = view_get_int(ids, i) * width + c;
-            view_set(out, place, view_get(out, place) + view_get(dy, i * width + c));
+            const int64_t source = view_get_int(ids, i) * width + c;
+            view_set(out, source, view_get(out, source) + view_get(dy, i * width + c));
         }
     return WEFT_OK;
 }

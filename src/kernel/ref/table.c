@@ -1,7 +1,10 @@
-/* The kernels, found by the stem of their op: one that is missing does not link. */
+/* The kernels, found by the stem of their op; a missing kernel is a link error. */
+#include "kernel/ref/table.h"
+
 #include "kernel/ref/ref.h"
 
 #include "base/convert.h"
+#include "kernel/host.h"
 
 static void ref_refresh(double *wide, const void *stored, weft_dtype dtype, int64_t count)
 {

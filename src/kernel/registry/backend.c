@@ -1,5 +1,9 @@
-/* The list of backends: those that are built in, and those that plugins add. */
+/* The list of backends: built-in backends and backends of plugins. */
+#include "kernel/registry/backend.h"
+
+#include "kernel/cpu/table.h"
 #include "kernel/kernel.h"
+#include "kernel/ref/table.h"
 #include "kernel/virtual/virtual.h"
 
 #include <pthread.h>
@@ -8,7 +12,7 @@
 
 enum { MAX_BACKENDS = 16 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
 static const weft_backend *list[MAX_BACKENDS] = {&weft_backend_cpu, &weft_backend_ref,
                                                  &weft_backend_virtual};
 static int count = 3;
@@ -30,6 +34,14 @@ const weft_backend *weft_backend_find(const char *name)
     return found;
 }
 
+const weft_backend *weft_backend_at(int index)
+{
+    pthread_mutex_lock(&mutex);
+    const weft_backend *found = index >= 0 && index < count ? list[index] : NULL;
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
 const char *weft_backend_names(void)
 {
     pthread_mutex_lock(&mutex);
@@ -47,14 +59,18 @@ weft_status weft_backend_add(const weft_backend *backend)
     weft_status_code status = WEFT_OK;
     for (int op = 0; op < WEFT_OP_COUNT; op++)
         if (weft_backend_cpu.kernel[op] && !backend->kernel[op])
-            return weft_fail(WEFT_E_ARG, "backend \"%s\" has no kernel for %s", backend->name,
-                             weft_op_get((weft_op)op)->name);
+            return weft_error(WEFT_MSG_KERNEL_MISSING,
+                              WEFT_AT(.value = weft_op_get((weft_op)op)->name),
+                              "backend \"%s\" has no kernel for %s", backend->name,
+                              weft_op_get((weft_op)op)->name);
     pthread_mutex_lock(&mutex);
     if (find(backend->name))
-        status = weft_fail(WEFT_E_ARG, "there is a backend \"%s\" already", backend->name);
+        status = weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = backend->name),
+                            "a backend \"%s\" exists already", backend->name);
     else if (count == MAX_BACKENDS)
         status =
-            weft_fail(WEFT_E_ARG, "no room for backend \"%s\": %d are there", backend->name, count);
+            weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.value = backend->name),
+                       "backend \"%s\" exceeds the limit of %d backends", backend->name, count);
     else
         list[count++] = backend;
     pthread_mutex_unlock(&mutex);

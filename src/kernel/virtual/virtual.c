@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/cpu/cpu.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,14 +14,14 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* A process has no more than 65,530 maps. So what is larger than `large` is shown in wider pieces,
- * and what is small, biases and the like, is ordinary memory. HEAD bytes before the data stands the
- * length of the maps; 0: there are none. */
-enum { PAGE = 4096, WIDE = 1 << 30, SMALL = 96 << 10, HEAD = 64 };
+/* A process has at most 65,530 maps. An allocation above `large` is therefore mapped in wider
+ * pieces, and an allocation up to SMALL (biases) is ordinary memory. A table has the lengths of the
+ * others, because a page before the data would be one more map each. */
+enum { PAGE = 4096, WIDE = 1 << 30, SMALL = 96 << 10 };
 static const int64_t large = (int64_t)4 << 30;
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
-static int window = -1; /* an unnamed file of WIDE bytes, of which none is there until written */
+static int window = -1; /* unnamed file of WIDE bytes; pages are allocated on the first write */
 
 static void open_window(void)
 {
@@ -31,52 +32,114 @@ static void open_window(void)
     }
 }
 
-/*   | page: length | window | window | ... |     data begins behind the page */
+/* Lengths of mapped allocations by address: open addressing with linear probing, at most half
+ * full. */
+typedef struct mapped {
+    char *data; /* NULL: free; GONE: removed */
+    int64_t length;
+} mapped;
+static struct {
+    pthread_mutex_t lock;
+    mapped *slot;
+    int64_t slots, used; /* used: including removed allocations */
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static char gone[1];
+
+/* Returns the slot of `data`, or the free slot to insert `data` at. */
+static mapped *find_mapped(mapped *slot, int64_t slots, const char *data)
+{
+    uint64_t at = ((uint64_t)(uintptr_t)data / PAGE * 0x9e3779b97f4a7c15u) >> 20;
+    while (slot[at % (uint64_t)slots].data && slot[at % (uint64_t)slots].data != data)
+        at++;
+    return &slot[at % (uint64_t)slots];
+}
+
+/* Requires the lock. */
+static bool grow_table(void)
+{
+    if (2 * table.used < table.slots)
+        return true;
+    int64_t live = 0;
+    for (int64_t i = 0; i < table.slots; i++)
+        live += table.slot[i].data && table.slot[i].data != gone;
+    const int64_t slots = 4 * live + 1024;
+    mapped *slot = weft_calloc(slots, sizeof *slot);
+    if (!slot)
+        return false;
+    for (int64_t i = 0; i < table.slots; i++) {
+        if (table.slot[i].data && table.slot[i].data != gone)
+            *find_mapped(slot, slots, table.slot[i].data) = table.slot[i];
+    }
+    weft_free(table.slot);
+    table.slot = slot;
+    table.slots = slots;
+    table.used = live;
+    return true;
+}
+
+static bool note_mapped(char *data, int64_t length)
+{
+    pthread_mutex_lock(&table.lock);
+    const bool grown = grow_table();
+    if (grown) {
+        *find_mapped(table.slot, table.slots, data) = (mapped){data, length};
+        table.used++;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return grown;
+}
+
+/* Removes the allocation from the table and returns its length; 0: not mapped. */
+static int64_t take_mapped(const char *data)
+{
+    int64_t length = 0;
+    pthread_mutex_lock(&table.lock);
+    mapped *found = table.slots ? find_mapped(table.slot, table.slots, data) : NULL;
+    if (found && found->data) {
+        length = found->length;
+        found->data = gone;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return length;
+}
+
+/*   | window | window | ... |                                                                    */
 static void *alloc_maps(int64_t bytes)
 {
     pthread_once(&opened, open_window);
-    const int64_t length = PAGE + (bytes + PAGE - 1) / PAGE * PAGE;
+    const int64_t length = (bytes + PAGE - 1) / PAGE * PAGE;
+    const int64_t piece = bytes > large ? WIDE : WEFT_VIRTUAL_WINDOW;
     if (window < 0)
         return NULL;
-    char *base = mmap(NULL, (size_t)length, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *base =
+        mmap(NULL, (size_t)length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return NULL;
-    memcpy(base + PAGE - HEAD, &length, sizeof length);
-    const int64_t piece = bytes > large ? WIDE : WEFT_VIRTUAL_WINDOW;
-    for (int64_t at = PAGE; at < length; at += piece) {
+    bool is_mapped = note_mapped(base, length);
+    for (int64_t at = 0; at < length && is_mapped; at += piece) {
         const int64_t n = length - at < piece ? length - at : piece;
-        if (mmap(base + at, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, window, 0) ==
-            MAP_FAILED) {
-            munmap(base, (size_t)length);
-            return NULL;
-        }
+        is_mapped = mmap(base + at, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                         window, 0) != MAP_FAILED;
     }
-    return base + PAGE;
+    if (is_mapped)
+        return base;
+    take_mapped(base);
+    munmap(base, (size_t)length);
+    return NULL;
 }
 
 static void *alloc(int64_t bytes)
 {
-    if (bytes > SMALL)
-        return alloc_maps(bytes);
-    char *base = weft_alloc_aligned(HEAD + bytes);
-    if (!base)
-        return NULL;
-    memset(base, 0, HEAD);
-    return base + HEAD;
+    return bytes > SMALL ? alloc_maps(bytes) : weft_alloc_aligned(bytes);
 }
 
 static void release(void *data)
 {
-    int64_t length;
-    if (!data)
-        return;
-    char *base = (char *)data - HEAD;
-    memcpy(&length, base, sizeof length);
+    const int64_t length = data ? take_mapped(data) : 0;
     if (length)
-        munmap((char *)data - PAGE, (size_t)length);
+        munmap(data, (size_t)length);
     else
-        weft_free(base);
+        weft_free(data);
 }
 
 /* ---- no memory --------------------------------------------------------------------------------
@@ -102,8 +165,8 @@ static void release_addresses(void *data)
 
 struct weft_device_stream {
     const weft_virtual_rates *rates;
-    double ready; /* when what was given to it is done, on the rank's clock or weft_now()'s */
-    bool apart;   /* its user has a time of its own */
+    double ready; /* time when submitted work is done, on the rank's clock or weft_now()'s */
+    bool apart;   /* the user of the stream has a clock of its own */
 };
 
 static double now_of(const weft_device_stream *s)
@@ -129,9 +192,8 @@ static void sleep_until(double when)
 
 static weft_status_code open_stream(const weft_backend *backend, weft_device_stream **stream)
 {
-    weft_device_stream *s = weft_alloc(sizeof *s);
-    if (!s)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a stream");
+    weft_device_stream *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "a stream"));
     s->rates = backend->self;
     *stream = s;
     return WEFT_OK;
@@ -180,21 +242,21 @@ static void take(weft_device_stream *s, double seconds)
     s->ready = (s->ready > now ? s->ready : now) + seconds * s->rates->scale;
 }
 
-static void move(weft_device_stream *s, int64_t bytes)
+static void charge_bytes(weft_device_stream *s, int64_t bytes)
 {
-    const double beside = s->rates->pack > 0 ? s->rates->pack : s->rates->launch;
-    take(s, beside + 2 * (double)bytes / s->rates->bytes);
+    const double overhead = s->rates->pack > 0 ? s->rates->pack : s->rates->launch;
+    take(s, overhead + 2 * (double)bytes / s->rates->bytes);
 }
 
-static const double usual_host = 25e9; /* bytes a second to the host, and back */
+static const double usual_host = 25e9; /* bytes per second between device and host */
 
 static void copy(weft_device_stream *s, void *to, const void *from, weft_rows rows)
 {
     (void)to, (void)from;
-    move(s, rows.rows * rows.row);
+    charge_bytes(s, rows.rows * rows.row);
 }
 
-static void carry(weft_device_stream *s, void *to, const void *from, int64_t bytes)
+static void host_copy(weft_device_stream *s, void *to, const void *from, int64_t bytes)
 {
     (void)to, (void)from;
     take(s, s->rates->launch + (double)bytes / (s->rates->host > 0 ? s->rates->host : usual_host));
@@ -203,28 +265,28 @@ static void carry(weft_device_stream *s, void *to, const void *from, int64_t byt
 static void fill(weft_device_stream *s, void *to, int byte, int64_t bytes)
 {
     (void)to, (void)byte;
-    move(s, bytes / 2);
+    charge_bytes(s, bytes / 2);
 }
 
 static void convert(weft_device_stream *s, void *to, weft_dtype to_dtype, const void *from,
                     weft_dtype from_dtype, int64_t count)
 {
     (void)to, (void)from;
-    move(s, count * (weft_dtype_bytes(to_dtype) + weft_dtype_bytes(from_dtype)) / 2);
+    charge_bytes(s, count * (weft_dtype_bytes(to_dtype) + weft_dtype_bytes(from_dtype)) / 2);
 }
 
 static void add(weft_device_stream *s, weft_dtype dtype, void *out, const void *a, const void *b,
                 int64_t count)
 {
     (void)out, (void)a, (void)b;
-    move(s, 3 * count * weft_dtype_bytes(dtype) / 2);
+    charge_bytes(s, 3 * count * weft_dtype_bytes(dtype) / 2);
 }
 
 static void sum(weft_device_stream *s, weft_dtype dtype, int k, const void *const *term,
                 void *const *slot, void *temp, void *out, int64_t count)
 {
     (void)term, (void)slot, (void)temp, (void)out;
-    move(s, (k + 1) * count * weft_dtype_bytes(dtype) / 2);
+    charge_bytes(s, (k + 1) * count * weft_dtype_bytes(dtype) / 2);
 }
 
 /* clang-format off */
@@ -236,7 +298,7 @@ static void sum(weft_device_stream *s, weft_dtype dtype, int k, const void *cons
     .await = await,            \
     .copy = copy,              \
     .fill = fill,              \
-    .carry = carry,            \
+    .host_copy = host_copy,            \
     .convert = convert,        \
     .add = add,                \
     .sum = sum,                \
@@ -244,10 +306,10 @@ static void sum(weft_device_stream *s, weft_dtype dtype, int k, const void *cons
 /* clang-format on */
 
 const weft_device weft_device_virtual = {
-    .name = "virtual", .hollow = true, .alloc = alloc, .free = release, STREAMS};
+    .name = "virtual", .meta = true, .alloc = alloc, .free = release, STREAMS};
 
 const weft_device weft_device_empty = {
-    .name = "empty", .hollow = true, .alloc = alloc_addresses, .free = release_addresses, STREAMS};
+    .name = "empty", .meta = true, .alloc = alloc_addresses, .free = release_addresses, STREAMS};
 
 /* ---- kernels ------------------------------------------------------------------------------- */
 
@@ -288,15 +350,16 @@ const weft_backend weft_backend_virtual = {
 weft_status weft_backend_virtual_create(const weft_virtual_rates *rates, weft_backend **out)
 {
     if (!(rates->flops > 0 && rates->bytes > 0 && rates->launch >= 0 && rates->scale >= 0))
-        return weft_fail(WEFT_E_ARG,
-                         "rates of a virtual device: %g FLOP/s, %g B/s, %g s a kernel, scale %g",
-                         rates->flops, rates->bytes, rates->launch, rates->scale);
+        return weft_error(
+            WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(rates->flops)),
+            "a virtual device cannot have rates of %g FLOP/s, %g B/s, %g s a kernel and scale %g",
+            rates->flops, rates->bytes, rates->launch, rates->scale);
     weft_backend *backend = weft_alloc(sizeof *backend);
     weft_virtual_rates *own = weft_alloc(sizeof *own);
     if (!backend || !own) {
         weft_free(backend);
         weft_free(own);
-        return weft_fail(WEFT_E_MEMORY, "no memory for a backend");
+        return weft_no_memory("a backend");
     }
     *own = *rates;
     *backend = weft_backend_virtual;

@@ -1,26 +1,28 @@
-/* CogVideoX's autoencoder (diffusers' AutoencoderKLCogVideoX): 1 + 8n frames of 8x8 pixels to
- * 1 + 2n latent frames.
+/* CogVideoX's autoencoder (diffusers' AutoencoderKLCogVideoX): 1 + 8n frames of 8x8 pixels to 1
+ * + 2n latent frames.
  *
  *   encoder: conv_in -> levels x (residual blocks, halve) -> mid -> norm, silu, conv_out
  *   decoder: conv_in -> mid -> levels x (residual blocks, double) -> norm, silu, conv_out
- *            its norms are scaled and shifted by what 1x1 convolutions make of the latents
+ *            its norms are scaled and shifted by 1x1 convolutions of the latents
  *
- * Time. The reference takes a video in pieces, 8 frames or 2 latent frames each, and the one that
- * is left over goes with the first. Convolutions look two frames back across the pieces (states
- * ".cache.N"; before the first frame that one goes on), but norms see their piece alone. So the
- * whole video at once is computed layer by layer with norms of the pieces, and a stream's pieces
- * are these. The first frame stays alone where frames are averaged in pairs or doubled.
+ * Time. The reference processes a video in temporal chunks of 8 frames or 2 latent frames. The
+ * first chunk also has the remaining frame. Convolutions read two preceding frames across chunks
+ * (states ".cache.N"), with the first frame repeated before the video. Norms use only their
+ * chunk. So a complete video is computed layer by layer with norms per chunk, and a stream uses
+ * the same chunks. The first frame stays separate where frames are averaged in pairs or doubled.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
-#include "model/latent_diffusion.h"
+#include "graph/builder_helpers.h"
+#include "model/autoencoders/latent_diffusion.h"
+#include "model/config_fields.h"
+#include "model/halo.h"
 #include "model/model.h"
-#include "model/stream_before.h"
 #include "nn/resnet.h"
 
 #include <stdio.h>
 
 enum { MAX_LEVELS = 8, MAX_Z = 64, TIME_LEVELS = 2, TIME = 4, PIECE = 2 };
-static const double eps_of_latents = 1e-6; /* of norms that latents scale, and the last */
+static const double eps_of_latents = 1e-6; /* eps of latent-scaled norms and of the last norm */
 
 typedef struct cogvideox_vae {
     int64_t in_channels, out_channels;
@@ -33,21 +35,21 @@ typedef struct cogvideox_vae {
 _Static_assert(sizeof(cogvideox_vae) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
 
-/* Of one half while its graph is built. */
+/* Encoder or decoder while its graph is built. */
 typedef struct half {
     weft_stream stream;
     int caches;
-    int64_t latent_frames; /* of what this graph takes or makes */
-    weft_value latents;    /* decoder: what scales the norms; encoder: WEFT_NONE */
+    int64_t latent_frames; /* latent frames of this graph */
+    weft_value latents;    /* decoder: latents that scale the norms; encoder: WEFT_NONE */
 } half;
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-/* x behind two frames more: those that the stream had last, or its first one twice. */
-static weft_value look_back(weft_nn_coder *co, weft_value x)
+/* Prepends two frames to x: the last two of the stream, or the first frame twice. */
+static weft_value prepend_halo(weft_nn_coder *co, weft_value x)
 {
     half *h = co->user;
-    return weft_stream_join(co->g, h->stream, &h->caches, &x, 2, true)
+    return weft_halo_join(co->g, h->stream, &h->caches, &x, 2, true)
                ? x
                : weft_nn_pad_edge(co->g, x, 1, 2, 0);
 }
@@ -61,18 +63,18 @@ static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_
     if (k == 1)
         return weft_nn_conv(g, name, x, out, shape, false);
     weft_graph_push(g, "%s", name);
-    x = weft_nn_conv(g, "conv", look_back(co, x), out, shape, false);
+    x = weft_nn_conv(g, "conv", prepend_halo(co, x), out, shape, false);
     weft_graph_pop(g);
     return x;
 }
 
-/* Each piece normalised by itself. */
+/* Normalises each temporal chunk separately. */
 static weft_value norm_pieces(weft_nn_coder *co, weft_value x, double eps)
 {
     weft_graph *g = co->g;
     const half *h = co->user;
     const int64_t t = weft_dim(g, x, 1), n = h->latent_frames, lone = h->stream != WEFT_STREAM_NEXT;
-    const int64_t times = n > lone ? (t - lone) / (n - lone) : 1; /* frames for a latent one */
+    const int64_t times = n > lone ? (t - lone) / (n - lone) : 1; /* frames per latent frame */
     int64_t begin = 0, end = n < PIECE ? t : lone + PIECE * times;
     weft_value out = WEFT_NONE;
     for (; begin < t; begin = end, end += PIECE * times) {
@@ -84,22 +86,22 @@ static weft_value norm_pieces(weft_nn_coder *co, weft_value x, double eps)
     return out;
 }
 
-/* (B,t,y,x,C), of latents, to the frames and pixels of `like`; the first frame of a video remains
- * one. */
+/* Repeats latents (B,t,y,x,C) to the frames and pixels of `like`. The first frame of a video stays
+ * single. */
 static weft_value stretch(weft_nn_coder *co, weft_value x, weft_value like)
 {
     weft_graph *g = co->g;
     const int64_t t = weft_dim(g, x, 1),
                   lone = ((const half *)co->user)->stream != WEFT_STREAM_NEXT;
-    const int64_t in_place[3] = {1, weft_dim(g, like, 2) / weft_dim(g, x, 2),
+    const int64_t in_space[3] = {1, weft_dim(g, like, 2) / weft_dim(g, x, 2),
                                  weft_dim(g, like, 3) / weft_dim(g, x, 3)};
     if (t == lone)
-        return weft_nn_repeat(g, x, in_place);
-    const int64_t times[3] = {(weft_dim(g, like, 1) - lone) / (t - lone), in_place[1], in_place[2]};
+        return weft_nn_repeat(g, x, in_space);
+    const int64_t times[3] = {(weft_dim(g, like, 1) - lone) / (t - lone), in_space[1], in_space[2]};
     if (!lone)
         return weft_nn_repeat(g, x, times);
     const weft_value parts[2] = {
-        weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), in_place),
+        weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), in_space),
         weft_nn_repeat(g, weft_slice(g, x, 1, 1, t - 1), times),
     };
     return weft_concat(g, parts, 2, 1);
@@ -117,7 +119,7 @@ static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
     }
     weft_graph_push(g, "%s", name);
     const weft_nn_layer layer = weft_nn_norm_of(g, "norm_layer", c, true);
-    /* 1x1 before the stretching is 1x1 behind it */
+    /* a 1x1 convolution gives the same result before and after the repetition */
     const weft_value scale = weft_nn_conv(g, "conv_y.conv", h->latents, c, one, false),
                      shift = weft_nn_conv(g, "conv_b.conv", h->latents, c, one, false);
     const weft_value y = weft_nn_scale_channels(g, &layer, norm_pieces(co, x, eps_of_latents));
@@ -133,7 +135,7 @@ static weft_value mid_block(weft_nn_coder *co, weft_value x)
     return x;
 }
 
-/* Means of two frames; the first of a video stays. */
+/* Averages pairs of frames. The first frame of a video stays unchanged. */
 static weft_value halve_frames(weft_nn_coder *co, weft_value x)
 {
     weft_graph *g = co->g;
@@ -149,7 +151,7 @@ static weft_value halve_frames(weft_nn_coder *co, weft_value x)
     return lone ? weft_concat(g, (weft_value[]){weft_slice(g, x, 1, 0, 1), pairs}, 2, 1) : pairs;
 }
 
-/* To twice as many rows and columns; frames, but the first of a video, twice too. */
+/* Doubles rows and columns. With `frames`, also doubles frames except the first of a video. */
 static weft_value twice(weft_nn_coder *co, weft_value x, bool frames)
 {
     weft_graph *g = co->g;
@@ -169,14 +171,14 @@ static weft_value twice(weft_nn_coder *co, weft_value x, bool frames)
 
 /* ---- the two halves ------------------------------------------------------------------------- */
 
-/* Whether so many frames (of which `one` are a latent frame's) are whole pieces. */
+/* Returns true if `frames` frames (`one` per latent frame) are complete temporal chunks. */
 static bool fits(weft_graph *g, const half *h, int64_t frames, int64_t one)
 {
     const int64_t lone = h->stream != WEFT_STREAM_NEXT;
     if (frames >= lone && (frames - lone) % (PIECE * one) == 0 && frames > 0)
         return true;
-    weft_graph_fail(g, WEFT_E_SHAPE, "the VAE takes %s%lld n frames, not %lld", lone ? "1 + " : "",
-                    (long long)(PIECE * one), (long long)frames);
+    weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "the VAE takes %s%" PRId64 " n frames, not %" PRId64,
+                    lone ? "1 + " : "", PIECE * one, frames);
     return false;
 }
 
@@ -233,10 +235,10 @@ static weft_value decode(weft_nn_coder *co, const cogvideox_vae *c, weft_value x
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const cogvideox_vae *c = config;
-    return weft_check_levels(places, c->width, c->levels, TIME_LEVELS + 1, c->groups);
+    return weft_check_levels(locations, c->width, c->levels, TIME_LEVELS + 1, c->groups);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -245,7 +247,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
-/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
+/* The encoder outputs the mean and the log variance, which is clamped to [-30, 20]. */
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     const cogvideox_vae *c = config;
@@ -284,11 +286,11 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(cogvideox_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 256, 512]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels),
-     .help = "width of each level; each but the last halves rows and columns"},
+     .help = "width of each level; all levels but the last halve rows and columns"},
     {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"CogVideoXDownBlock3D\"",
      .length = levels_of},
     {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"CogVideoXUpBlock3D\"",
@@ -297,22 +299,24 @@ static const weft_field fields[] = {
      .help = "residual blocks per level"},
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
+    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
+     .help = "groups of the group norms"},
     {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the encoder's norms"},
     {"temporal_compression_ratio", WEFT_FIELD_FIXED, .fallback = "4"},
     {"sample_height", WEFT_FIELD_IGNORED, .fallback = "480"},
     {"sample_width", WEFT_FIELD_IGNORED, .fallback = "720"},
     {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.15258426", 1e-30, 1e30,
-     .help = "what latents are multiplied with"},
+     .help = "factor on latents"},
     {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
-     .help = "what is taken off latents before"},
+     .help = "value subtracted from latents before scaling"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
     {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
-    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "false", .help = "a 1x1 behind the encoder"},
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "false",
+     .help = "a 1x1 convolution after the encoder"},
     {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "false",
-     .help = "a 1x1 before the decoder"},
+     .help = "a 1x1 convolution before the decoder"},
     {"invert_scale_latents", WEFT_FIELD_BOOL, AT(inverted), "false",
-     .help = "images that are given are divided by the scale (1.5, image to video)"},
+     .help = "divide conditioning images by the scale (1.5, image to video)"},
 };
 
 static const weft_named_config sizes[] = {
@@ -321,12 +325,12 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* Those of SwissArmyTransformer, which are latent diffusion's with norms of their own. */
+/* Key mapping of SwissArmyTransformer's files: latent diffusion's names, with other norms. */
 static const weft_rename_rule original[] = {
     WEFT_LATENT_DIFFUSION_NAMES,
-    {"loss",                 ""}, /* of its training */
+    {"loss",                 ""}, /* training loss */
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.conv_y.conv.weight", NULL, 0},
     {"original", "decoder.up.0.block.0.norm1.conv_y.conv.weight", original,
      sizeof original / sizeof *original},
@@ -341,6 +345,6 @@ const weft_family weft_family_cogvideox_vae = {
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .statistics = AT(latents), .tile = {{0, 240, 360}, {0, 200, 288}, .parts = true},
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

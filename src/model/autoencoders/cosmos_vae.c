@@ -1,20 +1,23 @@
-/* Cosmos' autoencoder (diffusers' AutoencoderKLCosmos, the continuous tokenizers): 1 + 8n frames of
- * 8x8 pixels to 1 + n latent frames. It has no variance: what is encoded is the latent.
+/* Cosmos' autoencoder (diffusers' AutoencoderKLCosmos, the continuous tokenizers): 1 + 8n frames
+ * of 8x8 pixels to 1 + n latent frames. The encoder has no variance: its output is the latent.
  *
  *   encoder: patches -> conv_in -> levels x (residual blocks, attention, halve)
  *            -> mid (block, attention, block) -> norm, silu, conv_out -> quant_conv
  *   decoder: post_quant_conv -> conv_in -> mid -> levels x (residual blocks, attention, double)
  *            -> norm, silu, conv_out -> out of patches
  *
- * A patch of p x p x p pixels becomes channels by log2(p) steps of a Haar wavelet, or as it is
- * ("rearrange"); the first frame stands there p times, of what is decoded the last of these stays.
+ * A patch of p x p x p pixels becomes channels, by log2(p) steps of a Haar wavelet or unchanged
+ * ("rearrange"). The first frame is repeated p times. Of its decoded frames only the last
+ * remains.
  *
- * A convolution is two: over the picture with zeros around it, then over time. Time. Convolutions
- * look two frames back, before the first frame that one goes on; norms look at one frame. Attention
- * is one over the picture, then one over all frames of a pixel up to its own: so a piece of a
- * stream would need all that went before, and a video is encoded at once.
+ * A convolution is a pair: over the image with zero padding, then over time. Convolutions read
+ * two preceding frames, with the first frame repeated before the video. Norms are per frame.
+ * Attention is over the image, then causal over all frames of a pixel. Temporal chunks would
+ * need all preceding frames, so a video is encoded at once.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -24,13 +27,14 @@ enum { MAX_LEVELS = 8, MAX_Z = 64 };
 static const double norm_eps = 1e-6;
 
 typedef struct cosmos_half {
-    int64_t levels, width[MAX_LEVELS]; /* the first is that of the pixels' side */
+    int64_t levels, width[MAX_LEVELS]; /* width[0]: next to the pixels */
 } cosmos_half;
 
 typedef struct cosmos_vae {
     int64_t in_channels, out_channels, z;
     cosmos_half encoder, decoder;
-    int64_t attentions, attends_at[MAX_LEVELS]; /* pixels of a side, of `resolution` at full size */
+    /* sides with attention, in pixels of `resolution` */
+    int64_t attentions, attends_at[MAX_LEVELS];
     int64_t resolution, layers, patch;
     int64_t rearranges; /* patch_type: 0 "haar", 1 "rearrange" */
     int64_t space, time;
@@ -41,9 +45,9 @@ _Static_assert(sizeof(cosmos_vae) <= WEFT_MODEL_CONFIG_BYTES,
 
 /* ---- patches -------------------------------------------------------------------------------- */
 
-/* x (..., 8 C), eight neighbours of a 2x2x2 block as (2,2,2,C): sums and differences of pairs along
- * each of the three. Twice is eight times x. */
-static weft_value sums(weft_graph *g, weft_value x)
+/* Haar step on x (..., 8 C), the eight neighbours of a 2x2x2 block as (2,2,2,C): sums and
+ * differences of pairs along each axis. Applying the step twice gives 8 x. */
+static weft_value haar(weft_graph *g, weft_value x)
 {
     const weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
     const int64_t all = weft_value_ok(x) ? weft_shape_count(&shape) : 0, wide = weft_dim(g, x, 4);
@@ -61,7 +65,7 @@ static weft_value patches_in(weft_graph *g, const cosmos_vae *c, weft_value x)
     const int64_t p = c->patch;
     x = weft_nn_pad_edge(g, x, 1, p - 1, 0);
     for (int64_t s = p; s > 1 && !c->rearranges; s /= 2)
-        x = weft_affine(g, sums(g, weft_nn_fold(g, x, (int64_t[]){2, 2, 2})), 0.125, 0);
+        x = weft_affine(g, haar(g, weft_nn_fold(g, x, (int64_t[]){2, 2, 2})), 0.125, 0);
     if (!c->rearranges || p == 1)
         return x;
     const int64_t channels = weft_dim(g, x, 4);
@@ -79,7 +83,7 @@ static weft_value patches_out(weft_graph *g, const cosmos_vae *c, weft_value x)
     for (int64_t s = c->patch; s > 1; s /= step) {
         const int64_t b = weft_dim(g, x, 0), wide = weft_dim(g, x, 4),
                       size[3] = {weft_dim(g, x, 1), weft_dim(g, x, 2), weft_dim(g, x, 3)};
-        x = c->rearranges ? x : sums(g, x);
+        x = c->rearranges ? x : haar(g, x);
         x = weft_reshape(g, x, WEFT_SHAPE(b, size[0] * size[1] * size[2], wide));
         if (c->rearranges)
             x = weft_nn_channels_last(g, x, wide / block);
@@ -90,7 +94,7 @@ static weft_value patches_out(weft_graph *g, const cosmos_vae *c, weft_value x)
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-/* 1 x k x k with zeros around, by steps of `stride` then with one behind only. */
+/* Convolution 1 x k x k with zero padding. With `stride` > 1, padding is only at the end. */
 static weft_value conv_s(weft_graph *g, const char *name, weft_value x, int64_t out, int64_t stride)
 {
     const int64_t before = stride > 1 ? 0 : 1;
@@ -101,7 +105,7 @@ static weft_value conv_s(weft_graph *g, const char *name, weft_value x, int64_t 
     return weft_nn_conv(g, name, x, out, shape, false);
 }
 
-/* Three frames, the last of them its own. */
+/* Causal convolution over three frames. */
 static weft_value conv_t(weft_graph *g, const char *name, weft_value x, int64_t out, int64_t stride)
 {
     const weft_conv_shape shape = {.kernel = {3, 1, 1}, .stride = {stride, 1, 1}};
@@ -133,7 +137,7 @@ static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
     return x;
 }
 
-/* (B,T,Y,X,C) as (B Y X,T,1,C): the frames of a pixel; and back. */
+/* (B,T,Y,X,C) -> (B Y X,T,1,C), the frames of each pixel; and back. */
 static weft_value frames_of_pixels(weft_graph *g, weft_value x)
 {
     const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), c = weft_dim(g, x, 4),
@@ -150,7 +154,7 @@ static weft_value pixels_of_frames(weft_graph *g, weft_value x, weft_shape like)
     return weft_reshape(g, x, like);
 }
 
-/* One head, over the places of a frame, or over the frames of a place up to its own. */
+/* Single-head attention over the positions of a frame, or causal over the frames of a position. */
 static weft_value attention(weft_nn_coder *co, const char *name, int64_t index, weft_value x,
                             bool over_time)
 {
@@ -208,14 +212,14 @@ static weft_value mid_block(weft_nn_coder *co, weft_value x)
     return x;
 }
 
-/* Means of blocks of t x s x s. */
+/* Means over blocks of t x s x s. */
 static weft_value means(weft_graph *g, weft_value x, int64_t t, int64_t s)
 {
     const int64_t c = weft_dim(g, x, 4), block = t * s * s;
     x = weft_nn_fold(g, x, (int64_t[]){t, s, s});
     weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
-    const int64_t places = weft_value_ok(x) ? weft_shape_count(&shape) / (block * c) : 0;
-    x = weft_sum(g, weft_reshape(g, x, WEFT_SHAPE(places, block, c)), 1 << 1);
+    const int64_t positions = weft_value_ok(x) ? weft_shape_count(&shape) / (block * c) : 0;
+    x = weft_sum(g, weft_reshape(g, x, WEFT_SHAPE(positions, block, c)), 1 << 1);
     shape.dim[4] = c;
     return weft_reshape(g, weft_affine(g, x, 1.0 / (double)block, 0), shape);
 }
@@ -235,7 +239,7 @@ static weft_value halve(weft_graph *g, weft_value x, bool space, bool time)
     return x;
 }
 
-/* The first frame stays one. */
+/* Doubles rows and columns, and frames. The first frame stays single. */
 static weft_value twice(weft_graph *g, weft_value x, bool space, bool time)
 {
     const int64_t c = weft_dim(g, x, 4), t = weft_dim(g, x, 1);
@@ -264,7 +268,7 @@ static int64_t halvings(int64_t factor)
     return count;
 }
 
-/* Whether block i of the encoder halves pixels and frames. */
+/* Sets whether block i of the encoder halves pixels and frames. */
 static void steps_down(const cosmos_vae *c, int64_t i, bool *space, bool *time)
 {
     const bool any = i < c->encoder.levels - 2;
@@ -272,7 +276,7 @@ static void steps_down(const cosmos_vae *c, int64_t i, bool *space, bool *time)
     *time = any && i < halvings(c->time / c->patch);
 }
 
-/* Whether block i of the decoder doubles them. */
+/* Sets whether block i of the decoder doubles pixels and frames. */
 static void steps_up(const cosmos_vae *c, int64_t i, bool *space, bool *time)
 {
     const int64_t in_space = halvings(c->space / c->patch), in_time = halvings(c->time / c->patch);
@@ -342,7 +346,7 @@ static bool is_power(int64_t n)
     return n > 0 && !(n & (n - 1));
 }
 
-/* Both halves change the size by what the config says. */
+/* Returns true if both halves change the size by the config's factors. */
 static bool agrees(const cosmos_vae *c)
 {
     int64_t down[2] = {c->patch, c->patch}, up[2] = {c->patch, c->patch};
@@ -360,31 +364,33 @@ static bool agrees(const cosmos_vae *c)
     return down[0] == c->space && up[0] == c->space && down[1] == c->time && up[1] == c->time;
 }
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const cosmos_vae *c = config;
     const weft_statistics *s = &c->latents;
     if (c->encoder.levels < 2 || c->decoder.levels < 2)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"encoder_block_out_channels\" and \"decode_block_out_channels\" "
-                         "must have two widths and more",
-                         weft_places_of(places, "encoder_block_out_channels"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "encoder_block_out_channels", c->encoder.levels),
+                          "%" PRId64 " widths here and %" PRId64
+                          " in \"decode_block_out_channels\"; each needs at least two",
+                          c->encoder.levels, c->decoder.levels);
     if (!is_power(c->patch) || !is_power(c->space) || !is_power(c->time) || c->space < c->patch ||
         c->time < c->patch || !agrees(c))
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: compression by %lld in time and %lld in space is not made of patches "
-                         "of %lld and halvings at the %lld widths of the encoder and %lld of the "
-                         "decoder, powers of two each",
-                         weft_places_of(places, "temporal_compression_ratio"), (long long)c->time,
-                         (long long)c->space, (long long)c->patch, (long long)c->encoder.levels,
-                         (long long)c->decoder.levels);
+        return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                          WEFT_AT_FIELD(locations, "temporal_compression_ratio", c->time),
+                          "compression by %" PRId64 " in time and %" PRId64
+                          " in space does not follow from "
+                          "patches of %" PRId64 " and the %" PRId64
+                          " levels of the encoder and %" PRId64 " of the "
+                          "decoder. All must be powers of two.",
+                          c->time, c->space, c->patch, c->encoder.levels, c->decoder.levels);
     for (int i = 0; i < 2; i++)
         if (s->count[i] % c->z || s->count[i] != s->count[0])
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: \"latents_mean\" has %lld numbers and \"latents_std\" %lld, not "
-                             "both as many as %lld channels have, of one or more frames",
-                             weft_places_of(places, "latents_mean"), (long long)s->count[0],
-                             (long long)s->count[1], (long long)c->z);
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "latents_mean", s->count[0]),
+                "%" PRId64 " values here and %" PRId64 " in \"latents_std\"; both need the same "
+                "multiple of the %" PRId64 " latent channels",
+                s->count[0], s->count[1], c->z);
     return WEFT_OK;
 }
 
@@ -394,17 +400,17 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
-/* Blocks that are folded must be whole. */
+/* Returns true if the video divides into complete patch blocks. */
 static bool fits(weft_graph *g, const cosmos_vae *c, weft_value video)
 {
     const int64_t t = weft_dim(g, video, 1), y = weft_dim(g, video, 2), x = weft_dim(g, video, 3);
     if (!weft_value_ok(video) || ((t - 1) % c->time == 0 && y % c->space == 0 && x % c->space == 0))
         return true;
-    weft_graph_fail(g, WEFT_E_SHAPE,
-                    "the VAE takes 1 + %lld n frames of multiples of %lld pixels, not %lld of "
-                    "%lldx%lld",
-                    (long long)c->time, (long long)c->space, (long long)t, (long long)x,
-                    (long long)y);
+    weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                    "the VAE takes 1 + %" PRId64 " n frames of multiples of %" PRId64
+                    " pixels, not %" PRId64 " of "
+                    "%" PRId64 "x%" PRId64,
+                    c->time, c->space, t, x, y);
     return false;
 }
 
@@ -438,38 +444,39 @@ static const char *const patch_types[] = {"\"haar\"", "\"rearrange\"", NULL};
 
 #define AT(member) offsetof(cosmos_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
     {"encoder_block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[128, 256, 512, 512]",
      1, 65536, .capacity = MAX_LEVELS, .count = AT(encoder.levels),
-     .help = "widths, from the pixels' side"},
+     .help = "width of each level of the encoder"},
     {"decode_block_out_channels", WEFT_FIELD_I64S, AT(decoder.width), "[256, 512, 512, 512]",
      1, 65536, .capacity = MAX_LEVELS, .count = AT(decoder.levels),
-     .help = "the same in the decoder"},
+     .help = "width of each level of the decoder"},
     {"attention_resolutions", WEFT_FIELD_I64S, AT(attends_at), "[32]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(attentions),
-     .help = "sides of `resolution`, patched and halved, at which a level has attention"},
+     .help = "sides, `resolution` patched and halved, of levels with attention"},
     {"resolution", WEFT_FIELD_I64, AT(resolution), "1024", 1, 65536,
-     .help = "side of the picture that attention_resolutions are meant for"},
+     .help = "side of the image that attention_resolutions refer to"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "2", 1, 64, .help = "residual blocks per level"},
     {"patch_size", WEFT_FIELD_I64, AT(patch), "4", 1, 64,
-     .help = "side of the cube of pixels that are channels"},
+     .help = "side of the cube of pixels that becomes channels"},
     {"patch_type", WEFT_FIELD_WORD, AT(rearranges), "\"haar\"", .words = patch_types,
-     .help = "how they become channels"},
-    {"scaling_factor", WEFT_FIELD_IGNORED, .fallback = "1.0"}, /* its pipelines do not use it */
+     .help = "transform of a patch to channels"},
+    {"scaling_factor", WEFT_FIELD_IGNORED, .fallback = "1.0"}, /* not used by its pipelines */
     {"spatial_compression_ratio", WEFT_FIELD_I64, AT(space), "8", 1, 128,
-     .help = "rows and columns of a latent"},
+     .help = "pixel rows and columns per latent"},
     {"temporal_compression_ratio", WEFT_FIELD_I64, AT(time), "8", 1, 128,
-     .help = "frames of a latent"},
+     .help = "frames per latent frame"},
     {"latents_mean", WEFT_FIELD_F64S, AT(latents.mean), "[]", .capacity = WEFT_MAX_STATISTICS,
-     .count = AT(latents.count[0]), .help = "of each channel, and in it of each frame"},
+     .count = AT(latents.count[0]), .help = "mean of each channel and latent frame"},
     {"latents_std", WEFT_FIELD_F64S, AT(latents.deviation), "[]", 1e-30, 1e30,
-     .capacity = WEFT_MAX_STATISTICS, .count = AT(latents.count[1]), .help = "their deviation"},
+     .capacity = WEFT_MAX_STATISTICS, .count = AT(latents.count[1]),
+     .help = "standard deviation of each channel and latent frame"},
 };
 
 static const weft_named_config sizes[] = {
-    /* CV8x8x8: of each channel 16 frames */
+    /* CV8x8x8: statistics of 16 frames per channel */
     {"cosmos-vae",
      "{\"latents_mean\": ["
      "0.11362758, -0.0171717, 0.03071163, 0.02046862, 0.01931456, 0.02138567, 0.01999342, "
@@ -552,7 +559,7 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.resnets.0.conv1.conv_s.weight", NULL, 0},
 };
 
@@ -564,6 +571,6 @@ const weft_family weft_family_cosmos_vae = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .statistics = AT(latents), .tile = {{0, 512, 512}, {0, 448, 448}},
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

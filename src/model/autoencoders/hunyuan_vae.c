@@ -1,16 +1,18 @@
-/* HunyuanVideo's autoencoder (diffusers' AutoencoderKLHunyuanVideo): 1 + 4n frames of 8x8 pixels to
- * 1 + n latent frames.
+/* HunyuanVideo's autoencoder (diffusers' AutoencoderKLHunyuanVideo): 1 + 4n frames of 8x8 pixels
+ * to 1 + n latent frames.
  *
  *   encoder: conv_in -> levels x (residual blocks, halve) -> mid (block, attention, block)
  *            -> norm, silu, conv_out -> quant_conv
  *   decoder: post_quant_conv -> conv_in -> mid -> levels x (residual blocks, double)
  *            -> norm, silu, conv_out
  *
- * Every convolution looks two frames back; before the first frame, and around the picture, the edge
- * goes on. Norms are over all frames, so a video cannot be cut into pieces of a stream.
+ * Every convolution reads two preceding frames. The edge is repeated before the first frame and
+ * around the image. Norms are over all frames, so temporal chunks are not supported.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
-#include "model/latent_diffusion.h"
+#include "graph/builder_helpers.h"
+#include "model/autoencoders/latent_diffusion.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -22,7 +24,7 @@ typedef struct hunyuan_vae {
     int64_t levels, width[MAX_LEVELS];
     int64_t layers, z, groups;
     weft_statistics latents;
-    int64_t space, time; /* what a latent covers */
+    int64_t space, time; /* pixels and frames per latent */
     bool attention;
 } hunyuan_vae;
 _Static_assert(sizeof(hunyuan_vae) <= WEFT_MODEL_CONFIG_BYTES,
@@ -48,14 +50,14 @@ static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_
     return conv_by(co, name, x, out, k, (int64_t[]){1, 1, 1});
 }
 
-/* 1x1, without a scope of its own */
+/* Convolution 1x1x1 without a nested scope. */
 static weft_value plain_conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out)
 {
     const weft_conv_shape one = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}};
     return weft_nn_conv(co->g, name, x, out, one, false);
 }
 
-/* The number of halvings that make `factor`. */
+/* Number of halvings that give `factor`. */
 static int64_t halvings(int64_t factor)
 {
     int64_t count = 0;
@@ -64,7 +66,7 @@ static int64_t halvings(int64_t factor)
     return count;
 }
 
-/* How level i of the encoder halves frames and pixels, and how block i of the decoder doubles. */
+/* Steps of frames, rows and columns for level i of the encoder and block i of the decoder. */
 static void steps_of(const hunyuan_vae *c, int64_t i, int64_t step[3])
 {
     const int64_t last = c->levels - 1;
@@ -72,11 +74,11 @@ static void steps_of(const hunyuan_vae *c, int64_t i, int64_t step[3])
     step[1] = step[2] = i < halvings(c->space) ? 2 : 1;
 }
 
-/* The first frame stays one. */
+/* Repeats frames, rows and columns. The first frame stays single. */
 static weft_value repeat(weft_graph *g, weft_value x, const int64_t times[3])
 {
-    const int64_t t = weft_dim(g, x, 1), in_place[3] = {1, times[1], times[2]};
-    const weft_value first = weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), in_place);
+    const int64_t t = weft_dim(g, x, 1), in_space[3] = {1, times[1], times[2]};
+    const weft_value first = weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), in_space);
     if (t == 1)
         return first;
     return weft_concat(
@@ -130,17 +132,18 @@ static weft_value decode(weft_nn_coder *co, const hunyuan_vae *c, weft_value x)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const hunyuan_vae *c = config;
-    WEFT_TRY(weft_check_levels(places, c->width, c->levels, 1, c->groups));
+    WEFT_TRY(weft_check_levels(locations, c->width, c->levels, 1, c->groups));
     if (c->time != 4 || c->levels < 3 || c->space & (c->space - 1) ||
         halvings(c->space) > c->levels)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: compression by %lld in time and %lld in space is not built with %lld "
-                         "levels; by 4 in time with 3 and more is, and by a power of two in space",
-                         weft_places_of(places, "temporal_compression_ratio"), (long long)c->time,
-                         (long long)c->space, (long long)c->levels);
+        return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                          WEFT_AT_FIELD(locations, "temporal_compression_ratio", c->time),
+                          "compression by %" PRId64 " in time and %" PRId64
+                          " in space is not supported with %" PRId64 " levels. Time "
+                          "is compressed by 4 with at least 3 levels, and space by a power of two.",
+                          c->time, c->space, c->levels);
     return WEFT_OK;
 }
 
@@ -150,7 +153,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
-/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
+/* The encoder outputs the mean and the log variance, which is clamped to [-30, 20]. */
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     const hunyuan_vae *c = config;
@@ -184,8 +187,8 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(hunyuan_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 512, 512]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels), .help = "width of each level"},
@@ -196,15 +199,16 @@ static const weft_field fields[] = {
     {"layers_per_block", WEFT_FIELD_I64, AT(layers), "2", 1, 64,
      .help = "residual blocks per level"},
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
+    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
+     .help = "groups of the group norms"},
     {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.476986", 1e-30, 1e30,
-     .help = "what latents are multiplied with"},
+     .help = "factor on latents"},
     {"spatial_compression_ratio", WEFT_FIELD_I64, AT(space), "8", 1, 128,
-     .help = "rows and columns of a latent"},
+     .help = "pixel rows and columns per latent"},
     {"temporal_compression_ratio", WEFT_FIELD_I64, AT(time), "4", 1, 8,
-     .help = "frames of a latent"},
+     .help = "frames per latent frame"},
     {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
-     .help = "attention in the middle"},
+     .help = "attention in the middle block"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
 };
 
@@ -213,7 +217,8 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* Its authors' files have diffusers' names; ComfyUI's are those of latent diffusion. */
+/* Key mapping of ComfyUI's files, which have latent diffusion's names. The authors' own files have
+ * diffusers' names. */
 static const weft_rename_rule original[] = {
     WEFT_LATENT_DIFFUSION_NAMES,
     {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
@@ -223,7 +228,7 @@ static const weft_rename_rule original[] = {
     {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0", 3},
     {"norm_out",             "conv_norm_out"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "decoder.up_blocks.0.upsamplers.0.conv.conv.weight", NULL, 0},
     {"original", "decoder.up.1.upsample.conv.conv.weight", original,
      sizeof original / sizeof *original},
@@ -237,6 +242,6 @@ const weft_family weft_family_hunyuan_vae = {
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .statistics = AT(latents), .tile = {{16, 256, 256}, {12, 192, 192}},
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -1,7 +1,7 @@
-/* Names of autoencoders in latent diffusion's own files, which several families' files have: rules
- * of four levels, which the decoder counts from the last. */
-#ifndef WEFT_MODEL_LATENT_DIFFUSION_H
-#define WEFT_MODEL_LATENT_DIFFUSION_H
+/* Key mapping rules for autoencoders with the names of latent diffusion's own files, shared by
+ * several families. The rules are for four levels, which the decoder counts from the last. */
+#ifndef WEFT_MODEL_AUTOENCODERS_LATENT_DIFFUSION_H
+#define WEFT_MODEL_AUTOENCODERS_LATENT_DIFFUSION_H
 
 #include "model/family.h"
 

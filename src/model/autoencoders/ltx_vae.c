@@ -1,16 +1,19 @@
-/* LTX-Video's autoencoder (diffusers' AutoencoderKLLTXVideo, 0.9.0): 1 + 8n frames of 32x32 pixels
- * to 1 + n latent frames of 128 channels.
+/* LTX-Video's autoencoder (diffusers' AutoencoderKLLTXVideo, 0.9.0): 1 + 8n frames of 32x32
+ * pixels to 1 + n latent frames of 128 channels.
  *
  *   encoder: patches of pixels to channels -> conv_in -> levels x (residual blocks, halve, widen)
  *            -> mid -> norm, silu, conv_out; one logvar for all channels
  *   decoder: conv_in -> mid -> levels x (narrow, double, residual blocks) -> norm, silu, conv_out
  *            -> channels to pixels
  *
- * Time. A causal half's convolutions look two frames back, before the first frame that one goes on;
- * another's look one to either side. Frames double by channels that become frames, and the first of
- * them goes, so that 1 + n become 1 + 2n. The public decoder is not causal: a video is no stream.
+ * Time. Convolutions of a causal half read two preceding frames; the first frame is repeated
+ * before the video. Other convolutions read one frame on either side. Channels become frames,
+ * and the first frame is dropped, so that 1 + n become 1 + 2n. The public decoder is not causal,
+ * so temporal chunks are not supported.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -21,19 +24,19 @@ static const double norm_eps = 1e-8;
 
 typedef struct ltx_half {
     int64_t levels, width[MAX_LEVELS], layers[MAX_LEVELS + 1];
-    bool scales[MAX_LEVELS]; /* a level that halves or doubles frames, rows and columns */
+    bool scales[MAX_LEVELS]; /* levels that halve or double frames, rows and columns */
     bool causal;
 } ltx_half;
 
 typedef struct ltx_vae {
     int64_t in_channels, out_channels, z, patch;
     ltx_half encoder, decoder;
-    double eps; /* of the norm before a shortcut */
+    double eps; /* eps of the norm before a shortcut */
     weft_statistics latents;
 } ltx_vae;
 _Static_assert(sizeof(ltx_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-/* One half while its graph is built. */
+/* Encoder or decoder while its graph is built. */
 typedef struct coder {
     weft_graph *g;
     bool causal;
@@ -92,7 +95,7 @@ static weft_value mid_block(const coder *co, weft_value x, int64_t count)
     return x;
 }
 
-/* Channels (C,2,2,2) to twice as many frames, rows and columns; the first frame goes. */
+/* Moves channels (C,2,2,2) into twice as many frames, rows and columns. Drops the first frame. */
 static weft_value twice(const coder *co, weft_value x)
 {
     weft_graph *g = co->g;
@@ -106,7 +109,7 @@ static weft_value twice(const coder *co, weft_value x)
 
 /* ---- the two halves ------------------------------------------------------------------------- */
 
-/* Means and the one logvar of all channels, (B,T,Y,X,Z+1). */
+/* Means and one log variance for all channels, (B,T,Y,X,Z+1). */
 static weft_value encode(weft_graph *g, const ltx_vae *c, weft_value x)
 {
     const ltx_half *h = &c->encoder;
@@ -170,21 +173,23 @@ static int64_t space_of(const void *config)
     return time_of(config) * ((const ltx_vae *)config)->patch;
 }
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const ltx_vae *c = config;
     int64_t up = 1;
     for (int64_t i = 0; i < c->decoder.levels; i++)
         up *= c->decoder.scales[i] ? 2 : 1;
     if (c->encoder.levels < 1 || c->decoder.levels < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"block_out_channels\" must have a level",
-                         weft_places_of(places, "block_out_channels"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "block_out_channels", c->encoder.levels),
+                          "at least one level is needed");
     return up == time_of(c)
                ? WEFT_OK
-               : weft_fail(WEFT_E_FORMAT,
-                           "%s: the encoder halves to 1/%lld, the decoder doubles to %lld times",
-                           weft_places_of(places, "decoder_spatio_temporal_scaling"),
-                           (long long)time_of(c), (long long)up);
+               : weft_error(WEFT_MSG_MODEL_CONFIG,
+                            WEFT_AT_FIELD(locations, "decoder_spatio_temporal_scaling", up),
+                            "the decoder enlarges by %" PRId64
+                            ", but the encoder reduces by %" PRId64,
+                            up, time_of(c));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -246,42 +251,46 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(ltx_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "128", 1, MAX_Z, .help = "latent channels"},
     {"block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[128, 256, 512, 512]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(encoder.levels), .help = "width of each level"},
     {"decoder_block_out_channels", WEFT_FIELD_I64S, AT(decoder.width),
      "[128, 256, 512, 512]", 1, 65536,
-     .capacity = MAX_LEVELS, .count = AT(decoder.levels), .help = "the same in the decoder"},
+     .capacity = MAX_LEVELS, .count = AT(decoder.levels),
+     .help = "width of each level of the decoder"},
     {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"LTXVideoDownBlock3D\"",
      .length = levels_of},
     {"layers_per_block", WEFT_FIELD_I64S, AT(encoder.layers), "[4, 3, 3, 3, 4]", 1, 64,
      .capacity = MAX_LEVELS + 1, .length = layers_of,
-     .help = "residual blocks of each level, and in the middle"},
+     .help = "residual blocks of each level and of the middle"},
     {"decoder_layers_per_block", WEFT_FIELD_I64S, AT(decoder.layers), "[4, 3, 3, 3, 4]", 1, 64,
-     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of, .help = "the same in the decoder"},
+     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of,
+     .help = "residual blocks of each decoder level and of the middle"},
     {"spatio_temporal_scaling", WEFT_FIELD_BOOLS, AT(encoder.scales), "[true, true, true, false]",
-     .capacity = MAX_LEVELS, .length = levels_of, .help = "which levels halve frames and pixels"},
+     .capacity = MAX_LEVELS, .length = levels_of,
+     .help = "levels that halve frames, rows and columns"},
     {"decoder_spatio_temporal_scaling", WEFT_FIELD_BOOLS, AT(decoder.scales),
      "[true, true, true, false]",
-     .capacity = MAX_LEVELS, .length = decoder_levels_of, .help = "which levels double them"},
+     .capacity = MAX_LEVELS, .length = decoder_levels_of,
+     .help = "levels that double frames, rows and columns"},
     {"decoder_inject_noise", WEFT_FIELD_EACH, .fallback = "false", .length = decoder_layers_of},
     {"downsample_type", WEFT_FIELD_EACH, .fallback = "\"conv\"", .length = levels_of},
     {"upsample_residual", WEFT_FIELD_EACH, .fallback = "false", .length = decoder_levels_of},
     {"upsample_factor", WEFT_FIELD_EACH, .fallback = "1", .length = decoder_levels_of},
     {"timestep_conditioning", WEFT_FIELD_FIXED, .fallback = "false"},
     {"patch_size", WEFT_FIELD_I64, AT(patch), "4", 1, 16,
-     .help = "side of the square of pixels that are channels"},
+     .help = "side of the square of pixels that becomes channels"},
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
     {"resnet_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1,
      .help = "epsilon of the norm before a shortcut"},
     {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.0", 1e-30, 1e30,
-     .help = "what latents are multiplied with"},
+     .help = "factor on latents"},
     {"encoder_causal", WEFT_FIELD_BOOL, AT(encoder.causal), "true",
-     .help = "the encoder sees no later frame"},
+     .help = "the encoder reads no later frames"},
     {"decoder_causal", WEFT_FIELD_BOOL, AT(decoder.causal), "false",
-     .help = "nor does the decoder"},
+     .help = "the decoder reads no later frames"},
     {"spatial_compression_ratio", WEFT_FIELD_DERIVED, .length = space_of},
     {"temporal_compression_ratio", WEFT_FIELD_DERIVED, .length = time_of},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
@@ -292,8 +301,8 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* The names of LTX-Video's own files up to 0.9.0: levels, what changes their size and what changes
- * their width stand in one row. In this order no rule sees what one before it made. */
+/* Key mapping of LTX-Video's own files up to 0.9.0. Levels, resamplers and layers that change the
+ * width are in one list. The order ensures that no rule matches the result of an earlier rule. */
 static const weft_rename_rule original[] = {
     {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"},
     {"encoder.down_blocks.2",                 "encoder.down_blocks.0.conv_out"},
@@ -320,7 +329,7 @@ static const weft_rename_rule original[] = {
     {"per_channel_statistics.mean-of-means",  "latents_mean"},
     {"per_channel_statistics.std-of-means",   "latents_std"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.downsamplers.0.conv.weight", NULL, 0},
     {"original", "decoder.up_blocks.9.res_blocks.0.conv1.conv.weight", original,
      sizeof original / sizeof *original},
@@ -334,6 +343,6 @@ const weft_family weft_family_ltx_vae = {
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .statistics = AT(latents), .tile = {{0, 512, 512}, {0, 448, 448}},
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

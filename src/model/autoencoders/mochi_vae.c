@@ -1,16 +1,19 @@
-/* Mochi's autoencoder (diffusers' AutoencoderKLMochi): 1 + 6n frames of 8x8 pixels to 1 + n latent
- * frames of 12 channels.
+/* Mochi's autoencoder (diffusers' AutoencoderKLMochi): 1 + 6n frames of 8x8 pixels to 1 + n
+ * latent frames of 12 channels.
  *
  *   encoder: colours and their sines -> proj_in -> block_in -> levels x (stride, blocks)
  *            -> block_out -> norm, silu, proj_out
  *   decoder: conv_in -> block_in -> levels x (blocks, channels to frames and pixels) -> block_out
  *            -> silu, proj_out
- *   block: a residual block; with attention, one over the frames of each pixel too
+ *   block: a residual block; with attention, also attention over the frames of each pixel
  *
- * Every convolution looks two frames back; before the first frame, and around the picture, the edge
- * goes on. Frames made of the first latent one are as many as of any other; all but the last go.
+ * Every convolution reads two preceding frames. The edge is repeated before the first frame and
+ * around the image. Every latent frame decodes to the same number of frames. Of those from the
+ * first latent frame, only the last remains.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -23,7 +26,8 @@ static const double norm_eps = 1e-5;
 typedef struct mochi_vae {
     int64_t out_channels, z;
     int64_t levels, width[MAX_LEVELS], decoder_width[MAX_LEVELS], layers[MAX_LEVELS + 1];
-    int64_t time[MAX_LEVELS], space[MAX_LEVELS]; /* what a level makes smaller by; levels - 1 */
+    /* reduction factors of the levels; levels - 1 items */
+    int64_t time[MAX_LEVELS], space[MAX_LEVELS];
     bool attends[MAX_LEVELS + 1];
     weft_statistics latents;
 } mochi_vae;
@@ -51,14 +55,14 @@ static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
     return x;
 }
 
-/* Queries and keys of length 1; sqrt(D) of the norm goes into the scale. */
+/* Queries and keys of length 1. The scale includes the norm's sqrt(D). */
 static weft_value unit(weft_graph *g, weft_value x)
 {
     const weft_attr_norm attr = {.eps = norm_eps, .l2 = true};
     return weft_emit(g, WEFT_OP_RMS_NORM, &x, 1, &attr);
 }
 
-/* Over the frames of each pixel, itself and those before: x (B,T,Y,X,C). */
+/* Causal attention over the frames of each pixel: x (B,T,Y,X,C). */
 static weft_value attention(weft_graph *g, weft_value x)
 {
     const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
@@ -107,7 +111,7 @@ static weft_value blocks_named(weft_nn_coder *co, const char *name, weft_value x
     return x;
 }
 
-/* Colours, then the sines and cosines of each at its frequencies. */
+/* Colours, followed by their sines and cosines at each frequency. */
 static weft_value waves(weft_graph *g, weft_value x)
 {
     const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
@@ -194,18 +198,21 @@ static weft_value decode(weft_nn_coder *co, const mochi_vae *c, weft_value x)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const mochi_vae *c = config;
     if (c->levels < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"encoder_block_out_channels\" must have a level",
-                         weft_places_of(places, "encoder_block_out_channels"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "encoder_block_out_channels", c->levels),
+                          "at least one level is needed");
     for (int64_t i = 0; i < c->levels; i++)
         if (c->width[i] % GROUPS || c->decoder_width[i] % GROUPS)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: widths of level %lld, %lld and %lld, are no multiples of %d",
-                             weft_places_of(places, "encoder_block_out_channels"), (long long)i,
-                             (long long)c->width[i], (long long)c->decoder_width[i], GROUPS);
+            return weft_error(WEFT_MSG_MODEL_CONFIG,
+                              WEFT_AT_FIELD(locations, "encoder_block_out_channels", c->width[i]),
+                              "the widths of level %" PRId64 ", %" PRId64
+                              " in the encoder and %" PRId64 " in the "
+                              "decoder, are not multiples of %d",
+                              i, c->width[i], c->decoder_width[i], GROUPS);
     return WEFT_OK;
 }
 
@@ -259,26 +266,28 @@ static int64_t channels_of(const void *config)
 #define AT(member) offsetof(mochi_vae, member)
 static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_FIXED, .fallback = "15"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"encoder_block_out_channels", WEFT_FIELD_I64S, AT(width), "[64, 128, 256, 384]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels), .help = "width of each level"},
     {"decoder_block_out_channels", WEFT_FIELD_I64S, AT(decoder_width), "[128, 256, 512, 768]",
-     1, 65536, .capacity = MAX_LEVELS, .length = levels_of, .help = "the same in the decoder"},
+     1, 65536, .capacity = MAX_LEVELS, .length = levels_of,
+     .help = "width of each level of the decoder"},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "12", 1, MAX_Z, .help = "latent channels"},
     {"layers_per_block", WEFT_FIELD_I64S, AT(layers), "[3, 3, 4, 6, 3]", 1, 64,
      .capacity = MAX_LEVELS + 1, .length = layers_of,
-     .help = "residual blocks of each level, and of the last block"},
+     .help = "residual blocks of each level and of the last block"},
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"temporal_expansions", WEFT_FIELD_I64S, AT(time), "[1, 2, 3]", 1, 64,
-     .capacity = MAX_LEVELS, .length = steps_of, .help = "frames that become one at each level"},
+     .capacity = MAX_LEVELS, .length = steps_of, .help = "factor of frames at each level"},
     {"spatial_expansions", WEFT_FIELD_I64S, AT(space), "[2, 2, 2]", 1, 2,
-     .capacity = MAX_LEVELS, .length = steps_of, .help = "rows and columns that become one"},
+     .capacity = MAX_LEVELS, .length = steps_of,
+     .help = "factor of rows and columns at each level"},
     {"add_attention_block", WEFT_FIELD_BOOLS, AT(attends), "[false, true, true, true, true]",
      .capacity = MAX_LEVELS + 1, .length = layers_of,
-     .help = "which blocks of the encoder have attention"},
+     .help = "blocks of the encoder with attention"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
     {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.0", 1e-30, 1e30,
-     .help = "what latents are multiplied with"},
+     .help = "factor on latents"},
 };
 
 static const weft_named_config sizes[] = {
@@ -293,7 +302,7 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.block_in.resnets.0.norm1.norm_layer.weight", NULL, 0},
 };
 
@@ -305,6 +314,6 @@ const weft_family weft_family_mochi_vae = {
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .statistics = AT(latents), .tile = {{0, 256, 256}, {0, 192, 192}},
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
-/* Stable Diffusion's autoencoder of pictures (diffusers' AutoencoderKL; SDXL, Latte, Hunyuan-DiT).
- * The frames of a video are pictures of their own.
+/* Stable Diffusion's image autoencoder (diffusers' AutoencoderKL; SDXL, Latte, Hunyuan-DiT). The
+ * frames of a video are separate images.
  *
  *   encoder: conv_in -> levels x (residual blocks, halve) -> mid (block, attention, block)
  *            -> norm, silu, conv_out -> quant_conv
@@ -7,7 +7,8 @@
  *            -> norm, silu, conv_out
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
-#include "model/latent_diffusion.h"
+#include "model/autoencoders/latent_diffusion.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/resnet.h"
 
@@ -73,10 +74,10 @@ static weft_value decode(weft_nn_coder *co, const sd_vae *c, weft_value x)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const sd_vae *c = config;
-    return weft_check_levels(places, c->width, c->levels, 1, c->groups);
+    return weft_check_levels(locations, c->width, c->levels, 1, c->groups);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -85,8 +86,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
-/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. Every frame is a
- * stream's piece by itself. */
+/* The encoder outputs the mean and the log variance, which is clamped to [-30, 20]. Every frame is
+ * a separate temporal chunk. */
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     const sd_vae *c = config;
@@ -119,11 +120,11 @@ static int64_t channels_of(const void *config)
 /* clang-format off */
 #define AT(member) offsetof(sd_vae, member)
 static const weft_field fields[] = {
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "channels of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[64]", 1, 65536,
      .capacity = MAX_LEVELS, .count = AT(levels),
-     .help = "width of each level; each but the last halves rows and columns"},
+     .help = "width of each level; all levels but the last halve rows and columns"},
     {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"DownEncoderBlock2D\"",
      .length = levels_of},
     {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",
@@ -132,19 +133,21 @@ static const weft_field fields[] = {
      .help = "residual blocks per level"},
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "4", 1, MAX_Z, .help = "latent channels"},
-    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
+    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536,
+     .help = "groups of the group norms"},
     {"sample_size", WEFT_FIELD_IGNORED, .fallback = "32"},
     {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.18215", 1e-30, 1e30,
-     .help = "what latents are multiplied with"},
+     .help = "factor on latents"},
     {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
-     .help = "what is taken off latents before"},
+     .help = "value subtracted from latents before scaling"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
     {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
-    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true", .help = "a 1x1 behind the encoder"},
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true",
+     .help = "a 1x1 convolution after the encoder"},
     {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",
-     .help = "a 1x1 before the decoder"},
+     .help = "a 1x1 convolution before the decoder"},
     {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
-     .help = "attention in the middle"},
+     .help = "attention in the middle block"},
 };
 
 static const weft_named_config sizes[] = {
@@ -157,8 +160,8 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* The names of latent-diffusion's own files, for four levels, which its decoder counts from the
- * last. Attention's matrices are convolutions of 1 x 1 there. */
+/* Key mapping of latent diffusion's own files, for four levels, which the decoder counts from the
+ * last. Attention matrices are stored as 1 x 1 convolutions. */
 static const weft_rename_rule original[] = {
     WEFT_LATENT_DIFFUSION_NAMES,
     {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
@@ -168,7 +171,7 @@ static const weft_rename_rule original[] = {
     {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0", 2},
     {"norm_out",             "conv_norm_out"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.resnets.0.conv1.weight", NULL, 0},
     {"original", "decoder.up.0.block.0.conv1.weight", original, sizeof original / sizeof *original},
 };
@@ -181,6 +184,6 @@ const weft_family weft_family_sd_vae = {
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .statistics = AT(latents), .tile = {{0, 512, 512}, {0, 384, 384}, .parts = true},
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -1,28 +1,30 @@
-/* Wan causal 3D video autoencoder (Wan 2.1 and 2.2; diffusers' AutoencoderKLWan): 4x8x8 compression
- * by default.
+/* Wan causal 3D video autoencoder (Wan 2.1 and 2.2; diffusers' AutoencoderKLWan): 4x8x8
+ * compression by default.
  *
  *   encoder: conv_in -> levels x (res blocks, downsample) -> mid (res, attention, res)
  *            -> norm, silu, conv_out
  *   decoder: conv_in -> mid -> levels x (res blocks, upsample) -> norm, silu, conv_out
  *
- * Time. Causal: frame 0 stands alone, then each group of 4 frames makes one latent frame. So 1 + 4n
- * frames give 1 + n latent frames, and any chunking of the stream at those borders gives the same
- * result as one shot. Every 3-frame convolution looks two frames back: zeros at the beginning of
- * the video, the cached last frames (states ".cache.N" in its scope) in the middle of a stream. The
- * temporal resamplers leave the first frame of the video alone:
+ * Time. Causal: frame 0 is separate, then each group of 4 frames makes one latent frame. So 1 +
+ * 4n frames give 1 + n latent frames. Any split into temporal chunks at these borders gives the
+ * result of a single call. Every 3-frame convolution reads two preceding frames: zeros at the
+ * beginning of the video, otherwise the cached last frames (states ".cache.N" in its scope). The
+ * temporal resamplers pass the first frame of the video through:
  *
- *   down: frames 1.. go through a strided convolution that also sees the frame before them (cache
+ *   down: frames 1.. pass a strided convolution that also reads the frame before them (cache
  *         of 1);
- *   up:   frames 1.. become two each; the convolution in front of that does not see frame 0.
+ *   up:   frames 1.. become two each; the convolution before the upsampling does not read frame 0.
  *
- * Wan 2.2 (is_residual) is the same with `patch_size`^2 pixels as channels, and with a way around
- * each level without parameters: what the level makes smaller in time and space goes into channels
- * and is averaged there (shrink), and back (grow).
+ * Wan 2.2 (is_residual) packs `patch_size`^2 pixels into channels. Each level also has a
+ * shortcut without parameters: blocks of pixels and frames are moved into channels and averaged
+ * (shrink), or channels are repeated and moved into blocks (grow).
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "graph/builder_helpers.h"
+#include "model/autoencoders/wan_vae_init.h"
+#include "model/config_fields.h"
+#include "model/halo.h"
 #include "model/model.h"
-#include "model/stream_before.h"
-#include "model/wan_vae_begin.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -32,9 +34,9 @@ enum { MAX_LEVELS = 8, MAX_Z = 64 };
 
 typedef struct wan_vae {
     int64_t base_dim, decoder_base_dim, z_dim;
-    int64_t levels; /* dim_mult's length */
+    int64_t levels; /* length of dim_mult */
     int64_t dim_mult[MAX_LEVELS];
-    bool temporal_downsample[MAX_LEVELS]; /* levels - 1 of them */
+    bool temporal_downsample[MAX_LEVELS]; /* levels - 1 items */
     int64_t res_blocks;
     int64_t attn_scale_count;
     double attn_scales[MAX_LEVELS];
@@ -67,7 +69,7 @@ static int64_t space_factor(const wan_vae *c)
 
 /* ---- streaming ----------------------------------------------------------------------------- */
 
-/* One coder (encoder or decoder) while its graph is built: the next cache has number `caches`. */
+/* Encoder or decoder while its graph is built. `caches` is the number of the next cache. */
 typedef struct coder {
     weft_graph *g;
     weft_stream stream;
@@ -76,7 +78,7 @@ typedef struct coder {
 
 static bool join_cache(coder *co, weft_value *x, int64_t frames)
 {
-    return weft_stream_join(co->g, co->stream, &co->caches, x, frames, false);
+    return weft_halo_join(co->g, co->stream, &co->caches, x, frames, false);
 }
 
 /* Kernel k x k x k (k = 1 or 3), causal in time, same size in space. */
@@ -177,7 +179,7 @@ static weft_value downsample(coder *co, weft_value x, bool temporal)
     if (join_cache(co, &x, 1))
         return weft_nn_conv(g, "time_conv", x, c, strided, false);
     if (weft_dim(g, x, 1) < 3) {
-        /* One frame never reaches the convolution; its parameters exist all the same. */
+        /* A single frame does not pass the convolution, but the parameters must exist. */
         weft_graph_push(g, "time_conv");
         (void)weft_param(
             g, "weight", WEFT_F32, WEFT_SHAPE(c, c, 3, 1, 1),
@@ -203,8 +205,8 @@ static weft_value double_frames(coder *co, weft_value x)
     return weft_reshape(g, x, WEFT_SHAPE(b, 2 * t, y, w, c));
 }
 
-/* The temporal half of an upsampler. Frame 0 of the video passes; the convolution sees only the
- * frames after it, so the cache that a first chunk leaves holds no frame 0. */
+/* Temporal part of an upsampler. Frame 0 of the video passes unchanged. The convolution reads only
+ * the frames after frame 0, so the cache of a first chunk has no frame 0. */
 static weft_value upsample_frames(coder *co, weft_value x)
 {
     weft_graph *g = co->g;
@@ -232,7 +234,7 @@ static weft_value upsample_frames(coder *co, weft_value x)
     return first;
 }
 
-/* To rows and columns twice as many; with `temporal` frames too. */
+/* Doubles rows and columns; with `temporal` also frames. */
 static weft_value upsample(coder *co, weft_value x, int64_t out, bool temporal)
 {
     weft_graph *g = co->g;
@@ -246,8 +248,8 @@ static weft_value upsample(coder *co, weft_value x, int64_t out, bool temporal)
 
 /* ---- ways around a level (Wan 2.2) ---------------------------------------------------------- */
 
-/* (B,T,Y,X,C) to (B,T/ft,Y/f,X/f,out): blocks of pixels go behind their channel, (C,ft,fy,fx), and
- * neighbours in that list are averaged. The frame that stands alone has zeros before it. */
+/* (B,T,Y,X,C) -> (B,T/ft,Y/f,X/f,out): moves blocks of pixels into channels (C,ft,fy,fx), and
+ * averages neighbours in this list. The separate first frame is preceded by zeros. */
 static weft_value shrink(coder *co, weft_value x, int64_t out, int64_t ft, int64_t f)
 {
     weft_graph *g = co->g;
@@ -264,17 +266,17 @@ static weft_value shrink(coder *co, weft_value x, int64_t out, int64_t ft, int64
     return weft_reshape(g, x, WEFT_SHAPE(b, t, y, w, out));
 }
 
-/* The way back: every channel is repeated, and the list (out,ft,fy,fx) becomes blocks of pixels. Of
- * the frame that stands alone the last remains. */
+/* Inverse of shrink: repeats every channel and moves the list (out,ft,fy,fx) into blocks of pixels.
+ * Of the frames made from the first latent frame, only the last remains. */
 static weft_value grow(coder *co, weft_value x, int64_t out, int64_t ft, int64_t f)
 {
     weft_graph *g = co->g;
     const int64_t b = weft_dim(g, x, 0), c = weft_dim(g, x, 4), times = out * ft * f * f / c;
     const int64_t size[3] = {weft_dim(g, x, 1), weft_dim(g, x, 2), weft_dim(g, x, 3)};
-    const int64_t places = size[0] * size[1] * size[2];
-    x = weft_reshape(g, x, WEFT_SHAPE(b, places, c, 1));
-    x = weft_broadcast(g, x, WEFT_SHAPE(b, places, c, times));
-    x = weft_reshape(g, x, WEFT_SHAPE(b, places, out * ft * f * f));
+    const int64_t positions = size[0] * size[1] * size[2];
+    x = weft_reshape(g, x, WEFT_SHAPE(b, positions, c, 1));
+    x = weft_broadcast(g, x, WEFT_SHAPE(b, positions, c, times));
+    x = weft_reshape(g, x, WEFT_SHAPE(b, positions, out * ft * f * f));
     x = weft_nn_unpatch(g, weft_nn_channels_last(g, x, out), size, (int64_t[]){ft, f, f});
     if (ft > 1 && co->stream != WEFT_STREAM_NEXT)
         x = weft_slice(g, x, 1, ft - 1, size[0] * ft - ft + 1);
@@ -347,13 +349,13 @@ static weft_value encode(weft_graph *g, const wan_vae *c, weft_stream stream,
     const int64_t space = space_factor(c), y = weft_dim(g, video_btyxc, 2),
                   w = weft_dim(g, video_btyxc, 3);
     if (weft_value_ok(video_btyxc) && (frames - (stream == WEFT_STREAM_NEXT ? 0 : 1)) % factor)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "the VAE takes %s%lld n frames, not %lld",
-                               stream == WEFT_STREAM_NEXT ? "" : "1 + ", (long long)factor,
-                               (long long)frames);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "the VAE takes %s%" PRId64 " n frames, not %" PRId64,
+                               stream == WEFT_STREAM_NEXT ? "" : "1 + ", factor, frames);
     if (y % space || w % space)
-        return weft_graph_fail(g, WEFT_E_SHAPE,
-                               "the VAE takes multiples of %lld pixels, not %lldx%lld",
-                               (long long)space, (long long)w, (long long)y);
+        return weft_graph_fail(
+            g, WEFT_MSG_MODEL_SHAPE,
+            "the VAE takes multiples of %" PRId64 " pixels, not %" PRId64 "x%" PRId64, space, w, y);
     if (c->patch_size)
         video_btyxc = weft_nn_pixels_in(g, video_btyxc, c->patch_size);
     weft_graph_push(g, "encoder");
@@ -398,7 +400,8 @@ static weft_value decode(weft_graph *g, const wan_vae *c, weft_stream stream,
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-/* Both coders divide a level's block of channels and pixels into whole groups. */
+/* Returns true if the shortcuts of encoder and decoder split a level's channels into equal
+ * groups. */
 static bool goes_around(const wan_vae *c, int64_t level)
 {
     const bool last = level == c->levels - 1;
@@ -406,34 +409,36 @@ static bool goes_around(const wan_vae *c, int64_t level)
     const int64_t before = level ? c->dim_mult[level - 1] : 1;
     const int64_t above = c->dim_mult[level + (last ? 0 : 1)],
                   block = level ? c->temporal_downsample[level - 1] ? 8 : 4 : 1;
-    /* decoder: from the level above (the last: from itself) to this one */
+    /* decoder: from the level above to this one; the last level: from itself */
     const int64_t from = last ? c->dim_mult[level] : above;
     return before * c->base_dim * factor % (c->base_dim * c->dim_mult[level]) == 0 &&
            (!level || c->dim_mult[level] * block % from == 0);
 }
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const wan_vae *c = config;
     const int64_t area = patch_of(c) * patch_of(c);
     if (c->levels < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"dim_mult\" must have a level",
-                         weft_places_of(places, "dim_mult"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "dim_mult", c->levels),
+                          "at least one level is needed");
     if (c->in_channels % area || c->out_channels % area)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: a \"patch_size\" of %lld needs a multiple of %lld \"in_channels\" "
-                         "and \"out_channels\", not %lld and %lld",
-                         weft_places_of(places, "patch_size"), (long long)c->patch_size,
-                         (long long)area, (long long)c->in_channels, (long long)c->out_channels);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "patch_size", c->patch_size),
+            "a patch of %" PRId64 " needs \"in_channels\" and \"out_channels\" that are "
+            "multiples of %" PRId64 ", not %" PRId64 " and %" PRId64,
+            c->patch_size, area, c->in_channels, c->out_channels);
     if (c->residual && c->attn_scale_count)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"attn_scales\" must be [] with \"is_residual\"",
-                         weft_places_of(places, "attn_scales"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "attn_scales", c->attn_scale_count),
+                          "the list must be empty with \"is_residual\"");
     for (int64_t level = 0; c->residual && level < c->levels; level++)
         if (!goes_around(c, level))
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: level %lld of \"dim_mult\" has no mean of whole groups of the "
-                             "channels before it, which \"is_residual\" needs",
-                             weft_places_of(places, "dim_mult"), (long long)level);
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "dim_mult", c->dim_mult[level]),
+                "the channels before level %" PRId64 " do not divide into equal groups for "
+                "its channels, which \"is_residual\" needs",
+                level);
     return WEFT_OK;
 }
 
@@ -463,7 +468,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     return weft_autoencoder_shape(s, port, c->in_channels / (patch_of(c) * patch_of(c)), c->z_dim);
 }
 
-/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
+/* The encoder outputs the mean and the log variance, which is clamped to [-30, 20]. */
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     const wan_vae *c = config;
@@ -489,7 +494,7 @@ static void grid(const void *config, weft_grid *grid)
 static void begin(const void *config, const weft_weight *weight, int64_t count, uint64_t seed)
 {
     const wan_vae *c = config;
-    if (!c->residual && !c->patch_size) /* 2.2 has its average built in */
+    if (!c->residual && !c->patch_size) /* Wan 2.2 has the average in its shortcuts */
         weft_wan_vae_begin(weight, count, c->z_dim, seed);
 }
 
@@ -498,28 +503,28 @@ static void begin(const void *config, const weft_weight *weight, int64_t count, 
 static const weft_field fields[] = {
     {"base_dim", WEFT_FIELD_I64, AT(base_dim), "96", 1, 4096, .help = "width of the first level"},
     {"decoder_base_dim", WEFT_FIELD_I64, AT(decoder_base_dim), "=base_dim", 1, 4096,
-     .help = "the same in the decoder; left out: base_dim"},
+     .help = "width of the decoder's first level; default: base_dim"},
     {"z_dim", WEFT_FIELD_I64, AT(z_dim), "16", 1, MAX_Z, .help = "latent channels"},
     {"dim_mult", WEFT_FIELD_I64S, AT(dim_mult), "[1, 2, 4, 4]", 1, 1024,
      .capacity = MAX_LEVELS, .count = AT(levels),
-     .help = "width of each level over base_dim; each level but the last halves rows and columns"},
+     .help = "width of each level over base_dim; all levels but the last halve rows and columns"},
     {"num_res_blocks", WEFT_FIELD_I64, AT(res_blocks), "2", 1, 64,
      .help = "residual blocks per level"},
     {"attn_scales", WEFT_FIELD_F64S, AT(attn_scales), "[]",
      .capacity = MAX_LEVELS, .count = AT(attn_scale_count),
-     .help = "scales (1, 0.5, ...) with attention behind their blocks"},
+     .help = "scales (1, 0.5, ...) with attention after their blocks"},
     {"temperal_downsample", WEFT_FIELD_BOOLS, AT(temporal_downsample), "[false, true, true]",
-     .capacity = MAX_LEVELS, .length = borders, .help = "which levels halve the frames too"},
+     .capacity = MAX_LEVELS, .length = borders, .help = "levels that also halve the frames"},
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels),
     {"is_residual", WEFT_FIELD_BOOL, AT(residual), "false",
-     .help = "Wan 2.2: averages go around each level"},
+     .help = "Wan 2.2: each level has an averaging shortcut"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 768,
-     .help = "of the video, times patch_size^2"},
+     .help = "channels of the video, times patch_size^2"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 768,
-     .help = "of the video, times patch_size^2"},
+     .help = "channels of the video, times patch_size^2"},
     {"patch_size", WEFT_FIELD_I64, AT(patch_size), "null", 1, 16,
-     .help = "side of the square of pixels that are channels"},
+     .help = "side of the square of pixels that becomes channels"},
     {"scale_factor_temporal", WEFT_FIELD_DERIVED, .length = time_of},
     {"scale_factor_spatial", WEFT_FIELD_DERIVED, .length = space_of},
     {"clip_output", WEFT_FIELD_IGNORED, .fallback = "true"}, /* the reference does not read it */
@@ -551,10 +556,10 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* The names of Wan's own files (.pth), for levels of two residual blocks, as all published ones
- * have. The convolutions around the latents are conv1 and conv2 at the root. In Wan 2.2 a level is
- * an object; before it all blocks stand in one row. */
-/* Rows of both, before and behind their own. */
+/* Key mapping of Wan's own files (.pth), for levels of two residual blocks, as in all published
+ * models. The convolutions next to the latents are conv1 and conv2 at the root. In Wan 2.2, each
+ * level is a module. In Wan 2.1, all blocks are in one list. */
+/* Rules of both versions, before and after the version's own rules. */
 #define ENDS \
     {"encoder.conv1", "encoder.conv_in"},  \
     {"decoder.conv1", "decoder.conv_in"},  \
@@ -600,7 +605,7 @@ static const weft_rename_rule original22[] = {
     INSIDE,
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.gamma", NULL, 0},
     {"original", "decoder.upsamples.0.residual.0.gamma", original21,
      sizeof original21 / sizeof *original21},
@@ -617,6 +622,6 @@ const weft_family weft_family_wan_vae = {
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .clamps = true, .grid = grid, .statistics = AT(latents),
     .tile = {{0, 256, 256}, {0, 192, 192}}, .begin = begin,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

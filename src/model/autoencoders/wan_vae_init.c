@@ -1,4 +1,4 @@
-#include "model/wan_vae_begin.h"
+#include "model/autoencoders/wan_vae_init.h"
 
 #include "base/rng.h"
 
@@ -8,14 +8,16 @@
 #include <xxhash.h>
 
 enum { COLOURS = 3, CONSTANT = 6, CARRIED = 7 };
-/* The larger the constant, the truer the carried colours behind a norm; and the steeper the loss in
- * the weights that read it without a norm between: with 16 the first steps overshoot, and rounding
- * grows a thousandfold within 50 steps. 4 costs 0.5 dB of the first step. The constant of narrow
- * levels only keeps rows away from 0: with 0.1, 3 ranks are 4e-5 from one after 50 steps, with 0.3
- * 2e-7, and after 150 neither learns reliably faster. */
+/* A larger constant carries colours more exactly through a norm, but makes the loss steeper in
+ * weights that read the constant without a norm. With 16, the first steps overshoot, and rounding
+ * errors grow a thousandfold within 50 steps. 4 costs 0.5 dB of the first step.
+ *
+ * The constant of narrow levels only keeps rows away from 0. After 50 steps, 3 ranks differ from
+ * one rank by 4e-5 with 0.1, and by 2e-7 with 0.3. After 150 steps neither value learns reliably
+ * faster. */
 static const double constant_level = 4, narrow_level = 0.3, feature_gain = 0.5;
 
-/* A convolution's weight (O,I,kt,ky,kx) or (O,I,ky,kx), and its bias. */
+/* Weight (O,I,kt,ky,kx) or (O,I,ky,kx) of a convolution, and its bias. */
 typedef struct conv {
     float *w, *b;
     int64_t out, in, kt, ky, kx;
@@ -31,10 +33,11 @@ static float *at(const conv *c, int64_t o, int64_t i, int64_t t, int64_t y, int6
     return c->w + (((o * c->in + i) * c->kt + t) * c->ky + y) * c->kx + x;
 }
 
-/* Random features of the present frame that leave the constant out. */
+/* Sets random features of the current frame. The constant channel is not read. */
 static void fill_random(const conv *c, const char *name, double gain, uint64_t seed)
 {
-    /* the key has the name with its scope: earlier runs began with the same bits */
+    /* The key includes the scope, so that initial weights are bitwise identical to those of earlier
+     * versions. */
     char whole[520];
     const int length = snprintf(whole, sizeof whole, "vae.%s", name);
     const uint64_t key = weft_seed_mix(seed, XXH64(whole, (size_t)length, 0));
@@ -50,7 +53,7 @@ static void fill_random(const conv *c, const char *name, double gain, uint64_t s
             (float)(0.3 * gain * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)(count + o)));
 }
 
-/* Output channel o begins as nothing. */
+/* Sets the weights of output channel o to zero. */
 static void clear_row(const conv *c, int64_t o)
 {
     memset(c->w + o * c->in * c->kt * c->ky * c->kx, 0,
@@ -64,7 +67,7 @@ static void set(const conv *c, int64_t o, int64_t i, float value)
     *at(c, o, i, c->kt - 1, c->ky / 2, c->kx / 2) = value;
 }
 
-/* Colours in, carried channels out. */
+/* Input convolution: colours to the carried channels. */
 static void begin_in(const conv *c)
 {
     for (int64_t o = 0; o < CARRIED; o++)
@@ -76,8 +79,8 @@ static void begin_in(const conv *c)
     c->b[CONSTANT] = (float)constant_level;
 }
 
-/* Behind norm and silu: the carried channels back to colours. The norm divides by about constant /
- * sqrt(channels). */
+/* Output convolution, after norm and silu: the carried channels to colours. The norm divides by
+ * about constant / sqrt(channels). */
 static void begin_out(const conv *c)
 {
     const float scale = (float)(constant_level / sqrt((double)c->in));
@@ -88,8 +91,8 @@ static void begin_out(const conv *c)
     }
 }
 
-/* The carried channels go through: as they are, averaged over 2x2 pixels or 2 frames, or to two
- * frames. */
+/* Passes the carried channels through: unchanged, averaged over 2x2 pixels or 2 frames, or copied
+ * to two frames. */
 static void begin_through(const conv *c, const char *name)
 {
     const bool down = has(name, "encoder."), time = has(name, "time_conv");
@@ -104,14 +107,14 @@ static void begin_through(const conv *c, const char *name)
             set(c, j, j, 1);
         }
         if (!down && time) {
-            const int64_t second = c->out / 2 + j; /* channels of the second frame */
+            const int64_t second = c->out / 2 + j; /* channels for the second frame */
             clear_row(c, second);
             set(c, second, j, 1);
         }
     }
 }
 
-/* quant_conv and post_quant_conv: every channel as it is; rows beyond (the log-variance): 0. */
+/* quant_conv and post_quant_conv: the identity. Rows after the means (log variance) are 0. */
 static void begin_identity(const conv *c)
 {
     for (int64_t o = 0; o < c->out; o++) {
@@ -153,7 +156,8 @@ static const weft_weight *find_weight(const weft_weight *weight, int64_t count, 
     return NULL;
 }
 
-/* The convolution whose weight is `index`; false: it is none. */
+/* Finds the convolution whose weight is `index`. Returns false if `index` is not a convolution's
+ * weight. */
 static bool find_conv(const weft_weight *weights, int64_t count, int64_t index, conv *c,
                       const char **name)
 {
@@ -174,7 +178,7 @@ static bool find_conv(const weft_weight *weights, int64_t count, int64_t index, 
     return bias != NULL;
 }
 
-/* Every level has room for the carried channels. */
+/* Returns true if every level is wide enough for the carried channels. */
 static bool is_wide(const weft_weight *weight, int64_t count, int64_t z_dim)
 {
     conv c;
@@ -191,8 +195,9 @@ static bool is_wide(const weft_weight *weight, int64_t count, int64_t z_dim)
     return z_dim >= COLOURS;
 }
 
-/* Too narrow to carry the colours: channel 0 carries a constant. Without it rows come near to 0
- * where the picture is flat, and the norm's gradient, 1 / |row|, enlarges rounding. */
+/* Narrow networks, which cannot carry colours: channel 0 carries a constant. Without a constant,
+ * rows are near 0 in flat image regions, and the norm's gradient, 1 / |row|, amplifies rounding
+ * errors. */
 static void begin_narrow(const conv *c, const char *name)
 {
     const bool through = has(name, "conv_shortcut") || has(name, "resample.1") ||

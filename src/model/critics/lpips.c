@@ -1,7 +1,8 @@
 /* Shape letters: B batch, T/Y/X frames, rows, columns, C channels. */
-#include "model/lpips.h"
+#include "model/critics/lpips.h"
 
 #include "base/config.h"
+#include "graph/builder_helpers.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -9,12 +10,12 @@
 
 const char *const weft_lpips_trunk_names[] = {"vgg", "alex", NULL};
 
-/* A convolution of a trunk and its ReLU. */
+/* A convolution of a backbone and its ReLU. */
 typedef struct conv_row {
-    int place; /* "features.<place>" */
+    int index; /* "features.<index>" */
     int kernel, stride, pad;
-    int pool;     /* window of the max-pool before it, whose stride is 2; 0: none */
-    bool feature; /* the ReLU behind it is one */
+    int pool;     /* window of the preceding max-pool with stride 2; 0: none */
+    bool feature; /* the output of the ReLU is a feature */
 } conv_row;
 
 /* clang-format off */
@@ -47,11 +48,11 @@ static const char remedy[] =
     "the trunk is torchvision's vgg16 or alexnet (vgg16-397923af.pth, alexnet-owt-7be5be79.pth), "
     "the heads are lpips' file of the same trunk (weights/v0.1/vgg.pth, alex.pth)";
 
-static const weft_stored_tensor *find(const weft_tensors *file, const char *prefix, int place,
+static const weft_stored_tensor *find(const weft_tensors *file, const char *prefix, int index,
                                       const char *what)
 {
     char name[256];
-    snprintf(name, sizeof name, "%sfeatures.%d.%s", prefix, place, what);
+    snprintf(name, sizeof name, "%sfeatures.%d.%s", prefix, index, what);
     return weft_tensors_find(file, name);
 }
 
@@ -60,8 +61,7 @@ static const char *shape_of(const weft_stored_tensor *t, char text[96])
 {
     int at = snprintf(text, 96, t->rank ? "" : "a scalar");
     for (int i = 0; i < t->rank && at < 80; i++)
-        at +=
-            snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? " x " : "", (long long)t->dim[i]);
+        at += snprintf(text + at, (size_t)(96 - at), "%s%" PRId64, i ? " x " : "", t->dim[i]);
     return text;
 }
 
@@ -71,26 +71,31 @@ static weft_status check_conv(const weft_tensors *file, const char *prefix, cons
     const char *path = weft_tensors_path(file);
     char text[96];
     static const char *const both[] = {"weight", "bias"};
-    for (int i = 0; i < WEFT_COUNT(both); i++)
-        if (!find(file, prefix, r->place, both[i]))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%sfeatures.%d.%s\" is missing: %s", path, prefix,
-                             r->place, both[i], remedy);
-    const weft_stored_tensor *w = find(file, prefix, r->place, "weight"),
-                             *b = find(file, prefix, r->place, "bias");
+    for (int i = 0; i < WEFT_COUNT(both); i++) {
+        char full[320];
+        snprintf(full, sizeof full, "%sfeatures.%d.%s", prefix, r->index, both[i]);
+        if (!weft_tensors_find(file, full))
+            return weft_error(WEFT_MSG_TENSOR_MISSING, WEFT_AT(.file = path, .key = full),
+                              "the tensor is missing; %s", remedy);
+    }
+    const weft_stored_tensor *w = find(file, prefix, r->index, "weight"),
+                             *b = find(file, prefix, r->index, "bias");
     if (w->rank != 4 || w->dim[0] < 1 || w->dim[1] != in || w->dim[2] != r->kernel ||
         w->dim[3] != r->kernel)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is %s, not N x %lld x %d x %d: %s", path,
-                         w->name, shape_of(w, text), (long long)in, r->kernel, r->kernel, remedy);
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = path, .key = w->name),
+                          "the shape is %s, not N x %" PRId64 " x %d x %d; %s", shape_of(w, text),
+                          in, r->kernel, r->kernel, remedy);
     if (b->rank != 1 || b->dim[0] != w->dim[0])
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is %s, not %lld: %s", path, b->name,
-                         shape_of(b, text), (long long)w->dim[0], remedy);
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = path, .key = b->name),
+                          "the shape is %s, not %" PRId64 "; %s", shape_of(b, text), w->dim[0],
+                          remedy);
     *out = w->dim[0];
     return WEFT_OK;
 }
 
 weft_status weft_lpips_read(const weft_tensors *file, const char *prefix, weft_lpips *out)
 {
-    /* of one net each, by names: the last of VGG16, the last of AlexNet */
+    /* tensors that only one net has: the last of VGG16, the last of AlexNet */
     const bool is_vgg = find(file, prefix, 28, "weight") != NULL;
     weft_lpips c = {.trunk = is_vgg ? WEFT_LPIPS_VGG : WEFT_LPIPS_ALEX};
     for (int i = 0; i < trunks[c.trunk].rows; i++)
@@ -124,13 +129,14 @@ weft_status weft_lpips_check_heads(const weft_lpips *c, const weft_tensors *file
         snprintf(full, sizeof full, "%s%s", prefix, name);
         const weft_stored_tensor *t = weft_tensors_find(file, full);
         if (!t)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is missing: %s", path, full, remedy);
+            return weft_error(WEFT_MSG_TENSOR_MISSING, WEFT_AT(.file = path, .key = full),
+                              "the tensor is missing; %s", remedy);
         const int64_t width = feature_width(c, k);
         if (t->rank != 4 || t->dim[0] != 1 || t->dim[1] != width || t->count != width)
-            return weft_fail(WEFT_E_SHAPE,
-                             "%s: \"%s\" is %s, and the trunk (%s) has %lld channels there: %s",
-                             path, full, shape_of(t, text), weft_lpips_trunk_names[c->trunk],
-                             (long long)width, remedy);
+            return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = path, .key = full),
+                              "the shape is %s, but the trunk (%s) has %" PRId64
+                              " channels here; %s",
+                              shape_of(t, text), weft_lpips_trunk_names[c->trunk], width, remedy);
     }
     return WEFT_OK;
 }
@@ -154,7 +160,7 @@ static weft_value declare(weft_graph *g, const weft_lpips *c, const char *name, 
                       : weft_buffer(g, name, WEFT_F32, shape, init);
 }
 
-/* He's initial values, which a run replaces by a file's. */
+/* Declares the parameters with He's initial values, which a run replaces by those of a file. */
 static void declare_net(weft_graph *g, const weft_lpips *c, net *n)
 {
     const weft_init zero = {.kind = WEFT_INIT_ZERO}, one = {.kind = WEFT_INIT_FILL, .value = 1};
@@ -163,7 +169,7 @@ static void declare_net(weft_graph *g, const weft_lpips *c, net *n)
         const int64_t in = i ? c->width[i - 1] : 3, k = r->kernel;
         const weft_init init = {.kind = WEFT_INIT_NORMAL,
                                 .value = sqrt(2.0 / (double)(in * k * k))};
-        weft_graph_push(g, "features.%d", r->place);
+        weft_graph_push(g, "features.%d", r->index);
         const weft_value w = declare(g, c, "weight", WEFT_SHAPE(c->width[i], in, k, k), init);
         n->conv[i] =
             (weft_nn_layer){.weight = weft_reshape(g, w, WEFT_SHAPE(c->width[i], in, 1, k, k)),
@@ -194,13 +200,13 @@ static weft_value larger(weft_graph *g, const weft_lpips *c, weft_value a, weft_
     return weft_add(g, a, relu(g, c, weft_sub(g, b, a)));
 }
 
-/* The largest of `window` (2 or 3) rows from every second on, of (B,T,Y,X,C) along dim 2, or of
- * columns along dim 3: what is left at the end is left out.
+/* Max-pool with stride 2 of (B,T,Y,X,C) along dim 2 (rows) or dim 3 (columns), `window` 2 or 3. An
+ * incomplete window at the end is dropped.
  *
  *   rows    0 1 2 3 4 5 6        even  0 2 4 6
- *   window  ─────                odd   1 3 5 .      window 3: even, odd, and the even one behind
+ *   window  ─────                odd   1 3 5 .      window 3: even, odd, and the next even one
  *               ─────
- *                   ─────                                                                       */
+ *                   ───── */
 static weft_value pool_along(weft_graph *g, const weft_lpips *of, weft_value x, int dim,
                              int64_t window)
 {
@@ -208,9 +214,9 @@ static weft_value pool_along(weft_graph *g, const weft_lpips *of, weft_value x, 
                   w = weft_dim(g, x, 3), c = weft_dim(g, x, 4), n = dim == 2 ? y : w,
                   out = (n - window) / 2 + 1, pairs = out + window - 2;
     if (n < window)
-        return weft_graph_fail(g, WEFT_E_SHAPE,
-                               "a picture of %lld x %lld is too small to be pooled", (long long)y,
-                               (long long)w);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "an image of %" PRId64 " x %" PRId64 " is too small to be pooled", y,
+                               w);
     x = 2 * pairs > n ? weft_pad(g, x, dim, 0, 2 * pairs - n) : weft_slice(g, x, dim, 0, 2 * pairs);
     x = weft_reshape(
         g, x, dim == 2 ? WEFT_SHAPE(b, t, pairs, 2, w * c) : WEFT_SHAPE(b, t * y, pairs, 2, c));
@@ -222,8 +228,8 @@ static weft_value pool_along(weft_graph *g, const weft_lpips *of, weft_value x, 
                         dim == 2 ? WEFT_SHAPE(b, t, out, w, c) : WEFT_SHAPE(b, t, y, out, c));
 }
 
-/* f by its length over the channels. Where nothing shines the length is 0, and so is the gradient:
- * that of a root there would be no number. */
+/* f divided by its length over the channels. At length 0 the gradient is 0, because the derivative
+ * of the square root is infinite there. */
 static weft_value unit(weft_graph *g, weft_value f)
 {
     const double tiny = 1e-30, eps = 1e-10;
@@ -246,7 +252,7 @@ static void features(weft_graph *g, const weft_lpips *c, const net *n, weft_valu
                                        .stride = {1, r->stride, r->stride},
                                        .before = {0, r->pad, r->pad},
                                        .after = {0, r->pad, r->pad}};
-        weft_graph_push(g, "features.%d", r->place);
+        weft_graph_push(g, "features.%d", r->index);
         if (r->pool)
             x = pool_along(g, c, pool_along(g, c, x, 2, r->pool), 3, r->pool);
         x = relu(g, c, weft_nn_conv_by(g, &n->conv[i], x, &shape));

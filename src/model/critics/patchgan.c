@@ -1,4 +1,6 @@
-#include "model/patchgan.h"
+#include "model/critics/patchgan.h"
+
+#include "graph/builder_helpers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +12,7 @@ static int convs_of(const weft_patchgan *c)
     return (int)c->layers + 2;
 }
 
-/* The first and the last have no norm behind them. */
+/* Returns true unless i is the first or the last convolution, which have no norm. */
 static bool has_norm(const weft_patchgan *c, int i)
 {
     return i > 0 && i < convs_of(c) - 1;
@@ -29,11 +31,11 @@ void weft_patchgan_name(int i, bool norm, char name[32])
 
 static weft_conv_shape shape_of(const weft_patchgan *c, int i)
 {
-    const bool halves = i < convs_of(c) - 2;
+    const bool strided = i < convs_of(c) - 2;
     weft_conv_shape s = {0};
     for (int d = 0; d < 3; d++) {
         s.kernel[d] = c->video ? 3 : d ? 4 : 1;
-        s.stride[d] = halves && (d || (c->video && i < 2)) ? 2 : 1;
+        s.stride[d] = strided && (d || (c->video && i < 2)) ? 2 : 1;
         s.before[d] = s.after[d] = c->video || d;
     }
     return s;
@@ -51,7 +53,7 @@ void weft_patchgan_least(const weft_patchgan *c, int64_t least[3])
     }
 }
 
-/* Initial values as in its publication: N(0, 0.02). */
+/* Initial values as published: N(0, 0.02). */
 void weft_patchgan_declare(weft_graph *g, const weft_patchgan *c, weft_patchgan_net *net)
 {
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.02},
@@ -102,16 +104,16 @@ static weft_value normalise(weft_graph *g, const weft_nn_layer *layer, weft_valu
 static weft_value batch_norm(weft_graph *g, const weft_nn_layer *layer, weft_value x,
                              weft_value *mean, weft_value *variance)
 {
-    const uint32_t places = 0xf; /* all dims but the channels */
-    *mean = weft_mean(g, x, places);
+    const uint32_t axes = 0xf; /* all dims but the channels */
+    *mean = weft_mean(g, x, axes);
     const weft_value centred = weft_sub(g, x, *mean);
-    *variance = weft_mean(g, weft_unary(g, WEFT_OP_SQUARE, centred), places);
+    *variance = weft_mean(g, weft_unary(g, WEFT_OP_SQUARE, centred), axes);
     return normalise(g, layer, centred, *variance);
 }
 
-/* `told` NULL: with the running statistics. */
+/* `statistics` NULL: uses the running statistics. */
 static weft_value run(weft_graph *g, const weft_patchgan *c, const weft_patchgan_net *net,
-                      weft_value x, weft_patchgan_statistics *told)
+                      weft_value x, weft_patchgan_statistics *statistics)
 {
     for (int i = 0; i < net->convs; i++) {
         const weft_conv_shape s = shape_of(c, i);
@@ -122,12 +124,12 @@ static weft_value run(weft_graph *g, const weft_patchgan *c, const weft_patchgan
         weft_graph_pop(g);
         weft_patchgan_name(i, true, name);
         weft_graph_push(g, "%s", name);
-        if (told)
-            told->mean[i] = told->variance[i] = WEFT_NONE;
-        if (has_norm(c, i) && told) {
-            told->count[i] =
+        if (statistics)
+            statistics->mean[i] = statistics->variance[i] = WEFT_NONE;
+        if (has_norm(c, i) && statistics) {
+            statistics->count[i] =
                 weft_dim(g, x, 0) * weft_dim(g, x, 1) * weft_dim(g, x, 2) * weft_dim(g, x, 3);
-            x = batch_norm(g, &net->norm[i], x, &told->mean[i], &told->variance[i]);
+            x = batch_norm(g, &net->norm[i], x, &statistics->mean[i], &statistics->variance[i]);
         } else if (has_norm(c, i)) {
             x = normalise(g, &net->norm[i], weft_sub(g, x, net->mean[i]), net->variance[i]);
         }
@@ -139,10 +141,10 @@ static weft_value run(weft_graph *g, const weft_patchgan *c, const weft_patchgan
 }
 
 weft_value weft_patchgan_call(weft_graph *g, const weft_patchgan *c, const weft_patchgan_net *net,
-                              weft_value x, weft_patchgan_statistics *told)
+                              weft_value x, weft_patchgan_statistics *statistics)
 {
     weft_patchgan_statistics own;
-    return run(g, c, net, x, told ? told : &own);
+    return run(g, c, net, x, statistics ? statistics : &own);
 }
 
 weft_value weft_patchgan_judge(weft_graph *g, const weft_patchgan *c, const weft_patchgan_net *net,
@@ -166,7 +168,7 @@ static weft_value softplus(weft_graph *g, weft_value x)
     return weft_add(g, top, weft_unary(g, WEFT_OP_LOG, weft_affine(g, e, 1, 1)));
 }
 
-/* Large where `sign` x logit is small: a judgement that is wrong. */
+/* Penalty that is large where `sign` x logit is small, that is, where the judgement is wrong. */
 static weft_value wrong(weft_graph *g, weft_gan_loss kind, weft_value logits, double sign)
 {
     return weft_mean_all(g, kind == WEFT_GAN_HINGE ? relu(g, weft_affine(g, logits, -sign, 1))

@@ -1,20 +1,24 @@
 /* Allegro and Open-Sora-Plan 1.3 diffusion transformers (diffusers' AllegroTransformer3DModel,
  * Open-Sora-Plan's OpenSoraT2V_v1_3). Parameters have the names of the public checkpoints, which
- * are the same.
+ * are the same for both.
  *
  *   latents --patch of each frame--> x (B,S,C); text --MLP--> y (B,L,C)
  *   timestep --sinusoid, MLP--> e; silu, linear --> (B,6,C)
  *
  *   block:  x += gate1 attn(mod1(norm x));  x += cross(x, y);  x += gate2 ffn(mod2(norm x))
  *
- * A third of a head turns by frames, one by rows, one by columns, each by halves.
+ * RoPE rotates a third of a head by frames, a third by rows and a third by columns, each with
+ * rotate-half.
  *
- * Open-Sora-Plan's middle blocks are sparse: behind the rotation tokens go into subsequences that
- * do not see each other (weft_nn_skip_split), by single tokens and by groups in turn. Its
- * cross-attention there is that of a dense block: every subsequence has the whole text.
+ * Open-Sora-Plan's middle blocks are sparse: after RoPE, tokens are split into subsequences
+ * without attention between them (weft_nn_skip_split), alternately by single tokens and by
+ * groups. Cross-attention is as in a dense block: every subsequence attends to the complete
+ * text.
  * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 typedef struct allegro {
@@ -23,12 +27,12 @@ typedef struct allegro {
     double eps;
     int64_t text_dim;
     double interpolation[3]; /* frames, rows, columns */
-    bool sparse;             /* Open-Sora-Plan: */
+    bool sparse;             /* Open-Sora-Plan only */
     int64_t skip;            /* subsequences */
 } allegro;
 _Static_assert(sizeof(allegro) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-enum { TIME_WIDTH = 256, FIRST_SPARSE = 2, BEHIND_SPARSE = 30 };
+enum { TIME_WIDTH = 256, FIRST_SPARSE = 2, END_SPARSE = 30 };
 static const double last_eps = 1e-6;
 
 static int64_t width_of(const allegro *c)
@@ -36,9 +40,9 @@ static int64_t width_of(const allegro *c)
     return c->heads * c->head_dim;
 }
 
-/* cos and sin (1,S,3H,D/6): heads are turned as three of a third of the width. `plan`: in
- * Open-Sora-Plan's reference tables are kept by length, so that an axis as long as one before it
- * has the scale of that one. */
+/* cos and sin (1,S,3H,D/6): each head is rotated as three heads of a third of the width. `plan`:
+ * the Open-Sora-Plan reference caches tables by length, so an axis reuses the scale of a preceding
+ * axis of equal length. */
 static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3], bool plan,
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
@@ -61,14 +65,14 @@ static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3], 
     }
 }
 
-/* How the tokens of a block's self-attention lie. */
+/* Token layout in a block's self-attention. */
 typedef struct pattern {
-    int64_t skip; /* subsequences; 1: all tokens see each other */
+    int64_t skip; /* number of subsequences; 1: dense attention */
     bool grouped;
-    weft_value bias; /* of the keys, as they lie */
+    weft_value bias; /* key bias, in this layout */
 } pattern;
 
-/* q, k, v (B,S,H,D), padded to whole subsequences with zeros, which are keys too. */
+/* q, k, v (B,S,H,D) are padded with zeros to complete subsequences. The zeros are also keys. */
 static weft_value attend(weft_graph *g, weft_value qkv[3], const pattern *lie)
 {
     const int64_t tokens = weft_dim(g, qkv[0], 1), more = weft_nn_skip_padding(tokens, lie->skip);
@@ -82,7 +86,7 @@ static weft_value attend(weft_graph *g, weft_value qkv[3], const pattern *lie)
     return weft_slice(g, weft_nn_skip_join(g, out, lie->skip, lie->grouped), 1, 0, tokens);
 }
 
-/* Self-attention when context is x itself (rope given), else cross-attention. */
+/* Self-attention if context is x itself (rope present), otherwise cross-attention. */
 static weft_value attention(weft_graph *g, const allegro *c, const char *name, weft_value x_bsc,
                             weft_value context_blc, const weft_value *rope, const pattern *lie)
 {
@@ -92,9 +96,9 @@ static weft_value attention(weft_graph *g, const allegro *c, const char *name, w
     weft_graph_push(g, "%s", name);
     for (int i = 0; i < 3; i++) {
         const weft_value v = weft_nn_dense(g, names[i], i ? context_blc : x_bsc, width, c->bias);
-        const bool turns = rope && i < 2;
-        qkv[i] = weft_nn_split_heads(g, v, turns ? 3 * c->heads : c->heads);
-        if (turns)
+        const bool rotates = rope && i < 2;
+        qkv[i] = weft_nn_split_heads(g, v, rotates ? 3 * c->heads : c->heads);
+        if (rotates)
             qkv[i] = weft_reshape(
                 g, weft_nn_rope(g, qkv[i], rope, true),
                 WEFT_SHAPE(weft_dim(g, v, 0), weft_dim(g, v, 1), c->heads, c->head_dim));
@@ -105,13 +109,13 @@ static weft_value attention(weft_graph *g, const allegro *c, const char *name, w
     return out;
 }
 
-typedef struct told {
+typedef struct conditioning {
     weft_value times, text;
     pattern cross, dense, skips[2]; /* skips: by single tokens, by groups */
     weft_value rope[WEFT_MAX_OUTPUTS];
-} told;
+} conditioning;
 
-static weft_value block(weft_graph *g, const allegro *c, weft_value x, const told *to,
+static weft_value block(weft_graph *g, const allegro *c, weft_value x, const conditioning *to,
                         const pattern *lie)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
@@ -127,13 +131,13 @@ static weft_value block(weft_graph *g, const allegro *c, weft_value x, const tol
     return weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE2));
 }
 
-/* -10000 in the place of "never", as in the reference. */
+/* Masked keys have a bias of -10000, as in the reference, not -1e30. */
 static weft_value bias_of(weft_graph *g, weft_value mask)
 {
     return weft_affine(g, mask, 10000, -10000);
 }
 
-/* A token is real where any of its latents is. */
+/* A token is real if any of its latents is real. */
 static weft_value video_bias(weft_graph *g, const allegro *c, weft_value mask_btyx,
                              const int64_t size[3])
 {
@@ -146,8 +150,8 @@ static weft_value video_bias(weft_graph *g, const allegro *c, weft_value mask_bt
     return bias_of(g, weft_reshape(g, m, WEFT_SHAPE(batch, size[0] * size[1] * size[2])));
 }
 
-/* The keys of a sparse block. Padding has a bias above that of masked tokens, as in the reference:
- * a subsequence without a real token mixes its zeros. */
+/* Key bias of a sparse block. Padding has a higher bias than masked tokens, as in the reference: a
+ * subsequence without real tokens averages its zeros. */
 static weft_value skip_bias(weft_graph *g, weft_value bias_bs, int64_t batch, int64_t tokens,
                             const pattern *lie)
 {
@@ -161,9 +165,9 @@ static weft_value skip_bias(weft_graph *g, weft_value bias_bs, int64_t batch, in
                               lie->grouped);
 }
 
-static const pattern *pattern_of(const allegro *c, const told *to, int64_t block)
+static const pattern *pattern_of(const allegro *c, const conditioning *to, int64_t block)
 {
-    const bool sparse = c->sparse && c->skip > 1 && block >= FIRST_SPARSE && block < BEHIND_SPARSE;
+    const bool sparse = c->sparse && c->skip > 1 && block >= FIRST_SPARSE && block < END_SPARSE;
     return sparse ? &to->skips[block % 2] : &to->dense;
 }
 
@@ -173,7 +177,7 @@ static weft_value forward(weft_graph *g, const allegro *c, const weft_ports *in,
     const weft_value mask = in->at[WEFT_PORT_TEXT_MASK];
     int64_t size[3];
     weft_value embedded;
-    told to;
+    conditioning to;
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
@@ -208,16 +212,15 @@ static weft_value forward(weft_graph *g, const allegro *c, const weft_ports *in,
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const allegro *c = config;
     if (c->head_dim % 6)
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: \"attention_head_dim\" is %lld; its thirds turn by halves: a multiple "
-            "of 6 is needed",
-            weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
-    return weft_check_cross(places, c->cross_dim, width_of(c));
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+            "%" PRId64 " is not a multiple of 6, which rotary embedding over three axes needs",
+            c->head_dim);
+    return weft_check_cross(locations, c->cross_dim, width_of(c));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -257,35 +260,36 @@ static int64_t width_field(const void *config)
 
 /* clang-format off */
 #define AT(member) offsetof(allegro, member)
-/* What both have: latent channels, and what rotary places are divided by. */
+/* Fields of both families: latent channels, and divisors of RoPE positions. */
 #define FIELDS(channels, space, time)                                                             \
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},             \
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,                                         \
+     .help = "latent rows and columns of a token"},                                               \
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},                                          \
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,                             \
-     .help = "attention heads; heads x their width is the model's width"},                        \
+     .help = "attention heads; heads x head width is the model's width"},                         \
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "96", 6, 4096,                           \
      .help = "width of a head, a multiple of 6"},                                                 \
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), channels, 1, 1 << 16,                        \
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},                      \
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},         \
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), channels, 1, 1 << 16,                      \
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},                   \
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},        \
     {"num_layers", WEFT_FIELD_I64, AT(layers), "32", 0, 1024, .help = "blocks"},                  \
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},                                           \
     {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,                 \
-     .min = 1, .max = 1 << 20, .help = "the model's width"},                                      \
+     .min = 1, .max = 1 << 20, .help = "width of the model"},                                     \
     {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",                                         \
-     .help = "a bias on queries, keys, values"},                                                  \
+     .help = "bias of queries, keys and values"},                                                 \
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},                      \
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},                           \
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},                  \
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},          \
     {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,                        \
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},                     \
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},         \
     {"interpolation_scale_h", WEFT_FIELD_F64, AT(interpolation[1]), space, 1e-3, 1e3,             \
-     .help = "rotary places of rows are divided by it"},                                          \
+     .help = "divisor of row positions in RoPE"},                                                 \
     {"interpolation_scale_w", WEFT_FIELD_F64, AT(interpolation[2]), space, 1e-3, 1e3,             \
-     .help = "rotary places of columns are divided by it"},                                       \
+     .help = "divisor of column positions in RoPE"},                                              \
     {"interpolation_scale_t", WEFT_FIELD_F64, AT(interpolation[0]), time, 1e-3, 1e3,              \
-     .help = "rotary places of frames are divided by it"}
+     .help = "divisor of frame positions in RoPE"}
 static const weft_field fields[] = {
     FIELDS("4", "2.0", "2.2"),
     {"sample_height", WEFT_FIELD_IGNORED, .fallback = "90"},
@@ -300,8 +304,9 @@ static const weft_field fields[] = {
     {"double_self_attention", WEFT_FIELD_FIXED, .fallback = "false"},
     {"upcast_attention", WEFT_FIELD_IGNORED, .fallback = "false"},
     {"sparse1d", WEFT_FIELD_BOOL, AT(sparse), "true",
-     .help = "blocks 2 to 29 attend in subsequences, by single tokens and by groups in turn"},
-    {"sparse_n", WEFT_FIELD_I64, AT(skip), "4", 1, 64, .help = "how many; 1: full attention"},
+     .help = "blocks 2 to 29 attend in subsequences, of single tokens and groups alternately"},
+    {"sparse_n", WEFT_FIELD_I64, AT(skip), "4", 1, 64,
+     .help = "number of subsequences; 1: full attention"},
 };
 
 static const weft_named_config sizes[] = {
@@ -321,11 +326,11 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION,  true,  "sample"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "adaln_single.emb.timestep_embedder.linear_1.weight", NULL, 0},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
      .clean = WEFT_CLEAN_LOWER},
 };
@@ -339,8 +344,8 @@ const weft_family weft_family_allegro_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
 
@@ -354,8 +359,8 @@ const weft_family weft_family_opensoraplan_dit = {
     .check = check, .sizes = plan_sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build_plan,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
 /* clang-format on */

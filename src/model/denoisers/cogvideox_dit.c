@@ -2,17 +2,20 @@
  * Parameters have the names of the public checkpoints.
  *
  *   text --linear--> y (B,L,C); latents --patch--> x (B,S,C)
- *   places: sines, added; or rotary angles, with or without learned ones
- *   timestep --sinusoid, MLP--> temb (B,E), + that of the offset (1.5 image to video)
+ *   positions: added sines; or RoPE, with or without learned positions
+ *   timestep --sinusoid, MLP--> temb (B,E), + embedded offset (1.5 image to video)
  *
  *   block:  x', y' = attention over both, of mod(norm1 x), mod(norm1 y)
  *           x += gate x', y += gate y'; the same with norm2 and a feed-forward of each token
  *
- * The layers of a block serve text and video alike; modulations are apart. The two streams stay
- * apart as well: only keys and values are joined, the text's first.
- * Shape letters: B batch, S video tokens, L text tokens, C width, E width of the time, D head. */
+ * The layers of a block are shared by text and video. Modulations are separate. The streams stay
+ * separate: only keys and values are joined, text first.
+ * Shape letters: B batch, S video tokens, L text tokens, C width, E time embedding width, D head
+ * width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 typedef struct cogvideox {
@@ -20,7 +23,7 @@ typedef struct cogvideox {
     int64_t time_dim, offset_dim; /* offset_dim 0: none */
     int64_t text_dim, layers;
     bool attention_bias, patch_bias;
-    int64_t sample[3]; /* latent width, latent height, frames of pixels */
+    int64_t sample[3]; /* latent width, latent height, video frames */
     int64_t patch, patch_t;
     int64_t compression, text_length;
     double eps, spatial_scale, temporal_scale;
@@ -38,9 +41,9 @@ static void patch_of(const cogvideox *c, int64_t patch[3])
     patch[1] = patch[2] = c->patch;
 }
 
-/* ---- places --------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------ */
 
-/* A quarter of a head turns by frames, the rest by rows and columns. */
+/* RoPE rotates a quarter of a head by frames, the rest by rows and columns. */
 static void rope_tables(weft_graph *g, const cogvideox *c, const int64_t size[3],
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
@@ -56,8 +59,9 @@ static void rope_tables(weft_graph *g, const cogvideox *c, const int64_t size[3]
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* (1,S,C): sines, then cosines, of frames in a quarter of the width; of columns, then of rows. */
-static weft_value sine_places(weft_graph *g, const cogvideox *c, const int64_t size[3])
+/* (1,S,C): sines, then cosines. A quarter of the width is for frames, the rest for columns, then
+ * rows. */
+static weft_value sine_positions(weft_graph *g, const cogvideox *c, const int64_t size[3])
 {
     const int64_t width = c->heads * c->head_dim, frames = width / 4 / 2,
                   side = width / 4 * 3 / 2 / 2;
@@ -71,7 +75,7 @@ static weft_value sine_places(weft_graph *g, const cogvideox *c, const int64_t s
                         WEFT_SHAPE(1, attr.len, width));
 }
 
-/* Places of text and video from the checkpoint: fixed numbers for one size. */
+/* Adds the positions of text and video from the checkpoint, which are fixed values for one size. */
 static void add_learned(weft_graph *g, const cogvideox *c, const int64_t size[3], weft_value x[2])
 {
     const int64_t width = c->heads * c->head_dim,
@@ -83,18 +87,18 @@ static void add_learned(weft_graph *g, const cogvideox *c, const int64_t size[3]
     if (weft_graph_check(g) != WEFT_OK)
         return;
     if (size[0] * size[1] * size[2] != tokens || weft_dim(g, x[TEXT], 1) != c->text_length)
-        weft_graph_fail(g, WEFT_E_SHAPE,
-                        "the checkpoint has places for latents of %lldx%lld, %lld frames of pixels "
-                        "and %lld tokens of text only",
-                        (long long)c->sample[0], (long long)c->sample[1], (long long)c->sample[2],
-                        (long long)c->text_length);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "the checkpoint has positions for latents of %" PRId64 "x%" PRId64
+                        ", %" PRId64 " frames of pixels "
+                        "and %" PRId64 " tokens of text only",
+                        c->sample[0], c->sample[1], c->sample[2], c->text_length);
     x[TEXT] = weft_add(g, x[TEXT], weft_slice(g, table, 1, 0, c->text_length));
     x[VIDEO] = weft_add(g, x[VIDEO], weft_slice(g, table, 1, c->text_length, tokens));
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* The norm of a block's half, modulated; gate[]: of what comes back. */
+/* Modulated norm of one half of a block. gate[]: gates of the half's output. */
 static void modulated_norm(weft_graph *g, const cogvideox *c, const char *name, weft_value temb_be,
                            const weft_value x[2], weft_value h[2], weft_value gate[2])
 {
@@ -184,11 +188,12 @@ static void embed(weft_graph *g, const cogvideox *c, const weft_ports *in, const
     if (c->learned)
         add_learned(g, c, size, x);
     else if (!c->rotary)
-        x[VIDEO] = weft_add(g, x[VIDEO], sine_places(g, c, size));
+        x[VIDEO] = weft_add(g, x[VIDEO], sine_positions(g, c, size));
     weft_graph_pop(g);
     if (!c->rotary && weft_dim(g, x[TEXT], 1) != c->text_length)
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens of text; this model takes exactly %lld",
-                        (long long)weft_dim(g, x[TEXT], 1), (long long)c->text_length);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " tokens of text; this model takes exactly %" PRId64,
+                        weft_dim(g, x[TEXT], 1), c->text_length);
 }
 
 static weft_value embed_time(weft_graph *g, const cogvideox *c, const weft_ports *in)
@@ -239,28 +244,27 @@ static weft_value forward(weft_graph *g, const cogvideox *c, const weft_ports *i
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const cogvideox *c = config;
     if (c->head_dim % 16)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"attention_head_dim\" is %lld; places along three sides need a "
-                         "multiple of 16",
-                         weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+            "%" PRId64 " is not a multiple of 16, which positions along three axes need",
+            c->head_dim);
     if (c->offset_dim && c->offset_dim != c->time_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"ofs_embed_dim\" %lld is added to \"time_embed_dim\" %lld: they "
-                         "must be equal",
-                         weft_places_of(places, "ofs_embed_dim"), (long long)c->offset_dim,
-                         (long long)c->time_dim);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "ofs_embed_dim", c->offset_dim),
+            "%" PRId64 " differs from \"time_embed_dim\" %" PRId64 "; the two embeddings are added",
+            c->offset_dim, c->time_dim);
     if (c->learned && !c->rotary)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: learned positions without rotary ones are not supported",
-                         weft_places_of(places, "use_learned_positional_embeddings"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                          WEFT_AT_FIELD(locations, "use_learned_positional_embeddings", 1),
+                          "learned positions without rotary ones are not supported");
     if (c->learned && c->patch_t)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: learned positions with \"patch_size_t\" are not supported",
-                         weft_places_of(places, "use_learned_positional_embeddings"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                          WEFT_AT_FIELD(locations, "use_learned_positional_embeddings", 1),
+                          "learned positions with \"patch_size_t\" are not supported");
     return WEFT_OK;
 }
 
@@ -293,64 +297,65 @@ static void grid(const void *config, weft_grid *grid)
     grid->text = c->learned || !c->rotary ? c->text_length : 0;
 }
 
-/* Latents of an image behind the noisy ones, zeros behind its frame. */
-static void given(const void *config, weft_given_frames *given)
+/* Image latents follow the noisy latents on channels. Frames without an image are zeros. */
+static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     const cogvideox *c = config;
     if (c->in_channels == 2 * c->out_channels)
-        given->form = WEFT_GIVEN_CHANNELS;
+        cond->form = WEFT_FRAME_CONDITION_CHANNELS;
 }
 
 /* clang-format off */
 #define AT(member) offsetof(cogvideox, member)
 static const weft_field fields[] = {
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "30", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 16, 4096,
      .help = "width of a head, a multiple of 16"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
     {"flip_sin_to_cos", WEFT_FIELD_FIXED, .fallback = "true"},
     {"freq_shift", WEFT_FIELD_FIXED, .fallback = "0"},
     {"time_embed_dim", WEFT_FIELD_I64, AT(time_dim), "512", 1, 1 << 16,
-     .help = "width of the time's embedding"},
+     .help = "width of the time embedding"},
     {"ofs_embed_dim", WEFT_FIELD_I64, AT(offset_dim), "null", 2, 1 << 16,
-     .help = "width of the embedding of an image's offset; null: none goes in"},
+     .help = "width of the embedding of an image's offset; null: no such input"},
     {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "30", 0, 1024, .help = "blocks"},
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     {"attention_bias", WEFT_FIELD_BOOL, AT(attention_bias), "true",
-     .help = "a bias on queries, keys, values"},
+     .help = "bias of queries, keys and values"},
     {"sample_width", WEFT_FIELD_I64, AT(sample[0]), "90", 1, 1 << 16,
-     .help = "width of latents that places are scaled to"},
+     .help = "width of the latents that positions are scaled to"},
     {"sample_height", WEFT_FIELD_I64, AT(sample[1]), "60", 1, 1 << 16,
-     .help = "height of latents that places are scaled to"},
+     .help = "height of the latents that positions are scaled to"},
     {"sample_frames", WEFT_FIELD_I64, AT(sample[2]), "49", 1, 1 << 16,
-     .help = "frames of pixels that learned places are for"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+     .help = "video frames that learned positions are for"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "null", 1, 64,
-     .help = "latent frames of a token (1.5); null: one"},
+     .help = "latent frames of a token (1.5); null: 1"},
     {"temporal_compression_ratio", WEFT_FIELD_I64, AT(compression), "4", 1, 64,
-     .help = "frames of pixels in a latent frame"},
+     .help = "video frames per latent frame"},
     {"max_text_seq_length", WEFT_FIELD_I64, AT(text_length), "226", 1, 1 << 16,
-     .help = "tokens of text"},
+     .help = "text tokens"},
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"timestep_activation_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "true"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "of the norms"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "epsilon of the norms"},
     {"spatial_interpolation_scale", WEFT_FIELD_F64, AT(spatial_scale), "1.875", 1e-6, 1e6,
-     .help = "rows and columns are divided by it in tables of sines"},
+     .help = "divisor of rows and columns in sine tables"},
     {"temporal_interpolation_scale", WEFT_FIELD_F64, AT(temporal_scale), "1.0", 1e-6, 1e6,
-     .help = "frames are divided by it in tables of sines"},
+     .help = "divisor of frames in sine tables"},
     {"use_rotary_positional_embeddings", WEFT_FIELD_BOOL, AT(rotary), "false",
-     .help = "rotary places (5B, 1.5) in the place of sines (2B)"},
+     .help = "rotary positions (5B, 1.5) instead of sines (2B)"},
     {"use_learned_positional_embeddings", WEFT_FIELD_BOOL, AT(learned), "false",
-     .help = "places of the checkpoint beside rotary ones (5B image to video)"},
+     .help = "learned positions in addition to rotary ones (5B image to video)"},
     {"patch_bias", WEFT_FIELD_BOOL, AT(patch_bias), "true",
-     .help = "a bias on patches; 1.5 has one whatever it says"},
+     .help = "bias of patches; 1.5 always has it"},
 };
 
 #define FIVE "\"num_attention_heads\": 48, \"num_layers\": 42, " \
@@ -375,8 +380,8 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_BTCYX},
 };
 
-/* Those of SwissArmyTransformer: what the blocks share with others, and beside them "mixins". The
- * modulation of both streams is one: video's six and text's six, three of each in turn. */
+/* Key mapping of SwissArmyTransformer's files: names of the shared blocks, and "mixins". Both
+ * streams have one fused modulation: alternately three parts of video and three of text. */
 static const weft_rename_rule original[] = {
     {"mixins.adaln_layer.adaLN_modulations.#.1",    "transformer_blocks.#.%{norm1,norm2}.linear"},
     {"mixins.adaln_layer.query_layernorm_list.#",   "transformer_blocks.#.attn1.norm_q"},
@@ -400,22 +405,22 @@ static const weft_rename_rule original[] = {
     {"mixins.pos_embed.pos_embedding",              "{patch_embed.pos_embedding}"},
     {"mixins.pos_embed.freqs_sin",                  ""}, /* computed */
     {"mixins.pos_embed.freqs_cos",                  ""},
-    {"transformer.word_embeddings",                 ""}, /* of no use to it */
+    {"transformer.word_embeddings",                 ""}, /* not used */
     {"transformer.position_embeddings",             ""},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "patch_embed.text_proj.weight", NULL, 0},
     {"original", "mixins.patch_embed.text_proj.weight", original,
      sizeof original / sizeof *original, .no_adapters = true},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 226, .sees_padding = true},
 };
 
-/* What steps may take again: TeaCache's polynomials and thresholds as published, of what is told of
- * the time; of other sizes how far the first block's part moves (DBCache's default, and twice
+/* Feature cache rules: TeaCache's polynomials and thresholds as published, on the time embedding.
+ * Other sizes: the change of the first block's residual (DBCache's default threshold, and twice
  * that). */
 static bool is_2b(const void *config)
 {
@@ -437,7 +442,7 @@ static bool is_15(const void *config)
     const cogvideox *c = config;
     return c->layers == 42 && c->heads == 48 && c->patch_t;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_2b, 0, WEFT_SIGNAL_TIME,
      {-3.10658903e1, 2.54732368e1, -5.92380459e0, 1.75769064e0, -3.61568434e-3}, 0.1, 0.2, 0},
     {is_5b, 0, WEFT_SIGNAL_TIME,
@@ -458,10 +463,10 @@ const weft_family weft_family_cogvideox_dit = {
     .config_bytes = sizeof(cogvideox), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .given = given,
-    .given_help = "I2V (in_channels twice out_channels): a first frame", .fps = 8,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "I2V (in_channels is twice out_channels): first frame", .fps = 8,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };
 /* clang-format on */

@@ -1,17 +1,19 @@
-/* Cosmos 1.0 and Predict2 diffusion transformers (diffusers' CosmosTransformer3DModel). Parameters
- * have the names of the public checkpoints. Linear layers have no biases.
+/* Cosmos 1.0 and Predict2 diffusion transformers (diffusers' CosmosTransformer3DModel).
+ * Parameters have the names of the public checkpoints. Linear layers have no biases.
  *
  *   latents, [condition mask], [padding mask] --patch--> x (B,S,C)
  *   timestep --sinusoid s--> norm s (B,C), and MLP of s: temb (B,3C), shared by all norms
  *   every norm: shift, scale, gate = low-rank linear of silu(norm s) + temb
  *
- *   block:  x += places (1.0);  x += gate attn(norm1 x);  x += gate cross(norm2 x, text)
+ *   block:  x += positions (1.0);  x += gate attn(norm1 x);  x += gate cross(norm2 x, text)
  *           x += gate ffn(norm3 x)
  *
- * With a timestep per latent frame modulations are (B,T,1,C) beside x as (B,T,Y X,C).
- * Shape letters: B batch, S video tokens, T, Y, X their sides, C width, D head width. */
+ * With a timestep per latent frame, modulations are (B,T,1,C) and x is (B,T,Y X,C).
+ * Shape letters: B batch, S video tokens, T, Y, X frames, rows, columns, C width, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -23,38 +25,38 @@ typedef struct cosmos {
     int64_t most[3], patch[3];
     double rope_scale[3];
     bool padding;
-    int64_t places; /* enum places */
-    bool project;   /* texts are projected first (2.5) */
+    int64_t pos_embed; /* enum places */
+    bool project;      /* projects texts (2.5) */
     int64_t project_from, project_to;
 } cosmos;
 _Static_assert(sizeof(cosmos) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-enum places { PLACES_LEARNED, PLACES_NONE };
+enum pos_embed_kind { POS_EMBED_LEARNED, POS_EMBED_NONE };
 enum { SHIFT, SCALE, GATE };
-enum { PIXELS = 8, BASE_FPS = 24 }; /* pixels of the padding mask along a latent's side */
+enum { PIXELS = 8, BASE_FPS = 24 }; /* PIXELS: padding mask pixels per latent side */
 static const double eps = 1e-6, qk_eps = 1e-5;
 
-typedef struct told {
+typedef struct conditioning {
     weft_value embedded; /* silu of the normed sinusoid: (B,C) or (B,T,C) */
     weft_value temb;     /* (B,3C) or (B,T,3C) */
-    int64_t frames;      /* 0: one time for all */
+    int64_t frames;      /* 0: one timestep for all frames */
     int64_t size[3];
-} told;
+} conditioning;
 
 static int64_t width_of(const cosmos *c)
 {
     return c->heads * c->head_dim;
 }
 
-/* One channel says which frames are given. */
+/* Returns true if an input channel marks given frames. */
 static bool has_condition(const cosmos *c)
 {
     return c->in_channels == c->out_channels + 1;
 }
 
-/* ---- places --------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------ */
 
-/* Bases that grow with the scale of an axis (NTK). */
+/* RoPE pairs and bases of the axes. Bases grow with the scale of an axis (NTK). */
 static void axes_of(const cosmos *c, int64_t pairs[3], double theta[3])
 {
     const int64_t side = c->head_dim / 6 * 2;
@@ -65,22 +67,22 @@ static void axes_of(const cosmos *c, int64_t pairs[3], double theta[3])
     }
 }
 
-/* cos and sin of the places of frames in seconds, (B,S,pairs). */
-static void turn_by_seconds(weft_graph *g, weft_value fps_b, const int64_t size[3], int64_t pairs,
+/* cos and sin of frame positions in seconds, (B,S,pairs). */
+static void rope_by_seconds(weft_graph *g, weft_value fps_b, const int64_t size[3], int64_t pairs,
                             double theta, weft_value cos_sin[2])
 {
     const int64_t batch = weft_dim(g, fps_b, 0), frame = size[1] * size[2];
     const int64_t all[] = {batch, size[0], frame, pairs};
-    float *turn = weft_alloc(size[0] * pairs * (int64_t)sizeof *turn);
-    if (!turn) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for rotary places");
+    float *phase = weft_calloc(size[0] * pairs, sizeof *phase);
+    if (!phase) {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for rotary positions");
         return;
     }
     for (int64_t t = 0; t < size[0]; t++)
         for (int64_t i = 0; i < pairs; i++)
-            turn[t * pairs + i] = (float)((double)t * pow(theta, -(double)i / (double)pairs));
-    const weft_value table = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, size[0], 1, pairs), turn);
-    weft_free(turn);
+            phase[t * pairs + i] = (float)((double)t * pow(theta, -(double)i / (double)pairs));
+    const weft_value table = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, size[0], 1, pairs), phase);
+    weft_free(phase);
     const weft_value rate = weft_div(g, weft_fill(g, WEFT_F32, WEFT_SHAPE(1, 1, 1, 1), BASE_FPS),
                                      weft_reshape(g, fps_b, WEFT_SHAPE(batch, 1, 1, 1)));
     const weft_value angle = weft_mul(g, table, rate);
@@ -105,7 +107,7 @@ static void rope_tables(weft_graph *g, const cosmos *c, weft_value fps_b, const 
     if (!weft_value_ok(fps_b))
         return;
     const int64_t batch = weft_dim(g, fps_b, 0), sides = attr.pairs[1] + attr.pairs[2];
-    turn_by_seconds(g, fps_b, size, pairs, attr.theta[0], frames);
+    rope_by_seconds(g, fps_b, size, pairs, attr.theta[0], frames);
     for (int i = 0; i < 2; i++) {
         cos_sin[i] = weft_reshape(g, cos_sin[i], WEFT_SHAPE(1, attr.len, sides));
         cos_sin[i] = weft_broadcast(g, cos_sin[i], WEFT_SHAPE(batch, attr.len, sides));
@@ -114,8 +116,8 @@ static void rope_tables(weft_graph *g, const cosmos *c, weft_value fps_b, const 
     }
 }
 
-/* The learned rows of frame, row and column summed and normed: (1,S,C). */
-static weft_value learned_places(weft_graph *g, const cosmos *c, const int64_t size[3])
+/* Normalised sum of the learned embeddings of frame, row and column: (1,S,C). */
+static weft_value learned_positions(weft_graph *g, const cosmos *c, const int64_t size[3])
 {
     static const char *const names[] = {"pos_emb_t", "pos_emb_h", "pos_emb_w"};
     const int64_t width = width_of(c);
@@ -128,9 +130,9 @@ static weft_value learned_places(weft_graph *g, const cosmos *c, const int64_t s
         at[i] = size[i];
         weft_value table = weft_param(g, names[i], WEFT_F32, WEFT_SHAPE(rows, width), small);
         if (size[i] > rows)
-            weft_graph_fail(g, WEFT_E_SHAPE, "%lld patches along %s; \"max_size\" allows %lld",
-                            (long long)size[i], (const char *[]){"T", "Y", "X"}[i],
-                            (long long)rows);
+            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                            "%" PRId64 " patches along %s; \"max_size\" allows %" PRId64, size[i],
+                            (const char *[]){"T", "Y", "X"}[i], rows);
         table = weft_reshape(g, weft_slice(g, table, 0, 0, size[i]), weft_shape_of(4, at));
         sum = i ? weft_add(g, sum, table) : table;
     }
@@ -143,8 +145,8 @@ static weft_value learned_places(weft_graph *g, const cosmos *c, const int64_t s
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* x as its modulations want it, and back. */
-static weft_value by_frames(weft_graph *g, const told *to, weft_value x)
+/* Reshapes x to match its modulations, and back. */
+static weft_value by_frames(weft_graph *g, const conditioning *to, weft_value x)
 {
     if (!to->frames)
         return x;
@@ -153,7 +155,7 @@ static weft_value by_frames(weft_graph *g, const told *to, weft_value x)
         WEFT_SHAPE(weft_dim(g, x, 0), to->size[0], to->size[1] * to->size[2], weft_dim(g, x, 2)));
 }
 
-static weft_value by_tokens(weft_graph *g, const told *to, weft_value x)
+static weft_value by_tokens(weft_graph *g, const conditioning *to, weft_value x)
 {
     if (!to->frames)
         return x;
@@ -162,9 +164,9 @@ static weft_value by_tokens(weft_graph *g, const told *to, weft_value x)
         WEFT_SHAPE(weft_dim(g, x, 0), to->size[0] * to->size[1] * to->size[2], weft_dim(g, x, 3)));
 }
 
-/* `rows` rows of a norm's modulation: (B,1,C) each, or (B,T,1,C). */
-static void modulation(weft_graph *g, const cosmos *c, const char *name, const told *to, int rows,
-                       weft_value row[])
+/* Modulation of a norm: `rows` values of (B,1,C), or (B,T,1,C). */
+static void modulation(weft_graph *g, const cosmos *c, const char *name, const conditioning *to,
+                       int rows, weft_value row[])
 {
     const int64_t width = width_of(c);
     const int last = to->frames ? 2 : 1;
@@ -182,7 +184,7 @@ static void modulation(weft_graph *g, const cosmos *c, const char *name, const t
     }
 }
 
-static weft_value modulated(weft_graph *g, const char *name, const told *to, weft_value x,
+static weft_value modulated(weft_graph *g, const char *name, const conditioning *to, weft_value x,
                             const weft_value row[])
 {
     weft_graph_push(g, "%s", name);
@@ -224,7 +226,7 @@ static weft_value feed_forward(weft_graph *g, const cosmos *c, weft_value x)
 }
 
 static weft_value block(weft_graph *g, const cosmos *c, weft_value x, weft_value text,
-                        const told *to, const weft_value *rope)
+                        const conditioning *to, const weft_value *rope)
 {
     static const char *const norms[] = {"norm1", "norm2", "norm3"};
     for (int i = 0; i < 3; i++) {
@@ -242,7 +244,7 @@ static weft_value block(weft_graph *g, const cosmos *c, weft_value x, weft_value
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-/* The mask of pixels at every latent: nearest, which is the first of PIXELS. */
+/* Pixel mask sampled at every latent: the first of PIXELS pixels (nearest). */
 static weft_value padding_channel(weft_graph *g, const weft_ports *in)
 {
     const weft_value x = in->at[WEFT_PORT_LATENTS], mask = in->at[WEFT_PORT_PADDING];
@@ -268,7 +270,7 @@ static weft_value embed_latents(weft_graph *g, const cosmos *c, const weft_ports
                          c->patch, WEFT_PATCH_LINEAR, false);
 }
 
-static void embed_time(weft_graph *g, const cosmos *c, weft_value t, told *to)
+static void embed_time(weft_graph *g, const cosmos *c, weft_value t, conditioning *to)
 {
     const int64_t width = width_of(c);
     weft_graph_push(g, "time_embed");
@@ -281,30 +283,31 @@ static void embed_time(weft_graph *g, const cosmos *c, weft_value t, told *to)
     weft_graph_pop(g);
     to->frames = weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2 ? weft_dim(g, t, 1) : 0;
     if (to->frames && to->frames != to->size[0])
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld timesteps for %lld latent frames",
-                        (long long)to->frames, (long long)to->size[0]);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " timesteps for %" PRId64 " latent frames", to->frames,
+                        to->size[0]);
 }
 
 static weft_value forward(weft_graph *g, const cosmos *c, const weft_ports *in)
 {
-    told to;
-    weft_value rope[WEFT_MAX_OUTPUTS], places = WEFT_NONE, row[2];
+    conditioning to;
+    weft_value rope[WEFT_MAX_OUTPUTS], positions = WEFT_NONE, row[2];
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, to.size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     weft_value x = embed_latents(g, c, in), text = in->at[WEFT_PORT_TEXT];
     embed_time(g, c, in->at[WEFT_PORT_TIMESTEP], &to);
     rope_tables(g, c, in->at[WEFT_PORT_FPS], to.size, rope);
-    if (c->places == PLACES_LEARNED)
-        places = learned_places(g, c, to.size);
+    if (c->pos_embed == POS_EMBED_LEARNED)
+        positions = learned_positions(g, c, to.size);
     if (c->project)
         text = weft_nn_activate(
             g, WEFT_NN_GELU_ERF,
             weft_nn_linear(g, "crossattn_proj.0", text, c->project_to, WEFT_LINEAR_XAVIER));
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
-        if (weft_value_ok(places))
-            x = weft_add(g, x, places);
+        if (weft_value_ok(positions))
+            x = weft_add(g, x, positions);
         x = block(g, c, x, text, &to, rope);
         weft_graph_pop(g);
     }
@@ -323,20 +326,21 @@ static weft_value forward(weft_graph *g, const cosmos *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const cosmos *c = config;
     if (c->head_dim < 12 || c->head_dim % 2)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"attention_head_dim\" is %lld; rotary places along three sides need "
-                         "an even number from 12 on",
-                         weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+            "%" PRId64 " is not an even number of at least 12, which rotary positions along "
+            "three axes need",
+            c->head_dim);
     if (c->project && c->project_to != c->text_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"encoder_hidden_states_channels\" %lld must be \"text_embed_dim\" "
-                         "%lld",
-                         weft_places_of(places, "encoder_hidden_states_channels"),
-                         (long long)c->project_to, (long long)c->text_dim);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "encoder_hidden_states_channels", c->project_to),
+                          "%" PRId64 " differs from \"text_embed_dim\" %" PRId64
+                          "; write the same value",
+                          c->project_to, c->text_dim);
     return WEFT_OK;
 }
 
@@ -374,47 +378,48 @@ static void grid(const void *config, weft_grid *grid)
     grid->out_channels = c->out_channels;
 }
 
-static void given(const void *config, weft_given_frames *given)
+static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     if (has_condition(config))
-        given->form = WEFT_GIVEN_CONDITION;
+        cond->form = WEFT_FRAME_CONDITION_PORT;
 }
 
 /* clang-format off */
-static const char *const places_words[] = {"\"learnable\"", "null", NULL};
+static const char *const pos_embed_words[] = {"\"learnable\"", "null", NULL};
 #define AT(member) offsetof(cosmos, member)
 static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS,
-     .help = "channels that go in; one more than come out: the last is a mask of given frames"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS,
+     .help = "input channels: output channels and a mask of conditioning frames"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "32", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096, .help = "width of a head"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024, .help = "blocks"},
     {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the model's"},
+     .help = "inner width of the feed-forward layers over the model's width"},
     {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "1024", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"adaln_lora_dim", WEFT_FIELD_I64, AT(lora_dim), "256", 1, 1 << 16,
      .help = "inner width of the norms' low-rank modulation"},
     {"max_size", WEFT_FIELD_I64S, AT(most), "[128, 240, 240]", 1, 1 << 16, .capacity = 3,
-     .length = weft_three, .help = "latent frames, rows and columns that learned places are for"},
+     .length = weft_three,
+     .help = "latent frames, rows and columns that learned positions are for"},
     {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
      .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"rope_scale", WEFT_FIELD_F64S, AT(rope_scale), "[2.0, 1.0, 1.0]", 1e-3, 1e3, .capacity = 3,
-     .length = weft_three, .help = "how far rotary places reach along frames, rows and columns"},
+     .length = weft_three, .help = "extension of rotary positions along frames, rows and columns"},
     {"concat_padding_mask", WEFT_FIELD_BOOL, AT(padding), "true",
-     .help = "a channel says what lies outside of the picture"},
-    {"extra_pos_embed_type", WEFT_FIELD_WORD, AT(places), .words = places_words,
-     .help = "learned places, added before every block (1.0)"},
+     .help = "an input channel masks the area outside the image"},
+    {"extra_pos_embed_type", WEFT_FIELD_WORD, AT(pos_embed), .words = pos_embed_words,
+     .help = "learned positions, added before every block (1.0)"},
     {"use_crossattn_projection", WEFT_FIELD_BOOL, AT(project), "false",
-     .help = "a linear layer between the text's embeddings and the model (2.5)"},
+     .help = "a linear layer between the text embeddings and the model (2.5)"},
     {"crossattn_proj_in_channels", WEFT_FIELD_I64, AT(project_from), "1024", 1, 1 << 20,
-     .help = "what that layer takes"},
+     .help = "input width of this layer"},
     {"encoder_hidden_states_channels", WEFT_FIELD_I64, AT(project_to), "1024", 1, 1 << 20,
-     .help = "what that layer gives"},
+     .help = "output width of this layer"},
     {"controlnet_block_every_n", WEFT_FIELD_FIXED, .fallback = "null"},
     {"img_context_dim_in", WEFT_FIELD_FIXED, .fallback = "null"},
     {"img_context_num_tokens", WEFT_FIELD_IGNORED, .fallback = "256"},
@@ -445,7 +450,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-/* The names of Predict2's own files. */
+/* Key mapping of Predict2's own files. */
 static const weft_rename_rule original[] = {
     {"pos_embedder",                  ""}, /* computed */
     {"accum_image_sample_counter",    ""},
@@ -476,10 +481,10 @@ static const weft_rename_rule original[] = {
     {"final_layer.adaln_modulation.2", "norm_out.linear_2"},
     {"final_layer.linear",            "proj_out"},
 };
-/* And of Cosmos 1.0: a block is a row of three. */
+/* Key mapping of Cosmos 1.0's own files: a block is a list of three layers. */
 static const weft_rename_rule original1[] = {
     {"pos_embedder", ""}, /* computed */
-    {"logvar",       ""}, /* of the loss */
+    {"logvar",       ""}, /* loss only */
     {"t_embedder.1",                               "time_embed.t_embedder"},
     {"affline_norm",                               "time_embed.norm"},
     {"blocks.block#.blocks.0.block.attn",          "transformer_blocks.#.attn1"},
@@ -504,7 +509,7 @@ static const weft_rename_rule original1[] = {
     {"final_layer.adaLN_modulation.2",             "norm_out.linear_2"},
     {"final_layer.linear",                         "proj_out"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "transformer_blocks.0.norm1.linear_1.weight", NULL, 0},
     {"original", "blocks.0.adaln_modulation_cross_attn.1.weight", original,
      sizeof original / sizeof *original},
@@ -512,18 +517,18 @@ static const weft_dialect dialects[] = {
      sizeof original1 / sizeof *original1},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .zeros = true},
 };
 
-/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
- * far the first block's part moves (DBCache's default, and twice that). */
+/* Feature cache rules: TeaCache's polynomial and thresholds as published. Other sizes: the change
+ * of the first block's residual (DBCache's default threshold, and twice that). */
 static bool is_7b(const void *config)
 {
     const cosmos *c = config;
     return c->layers == 28 && c->heads == 32;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_7b, 0, WEFT_SIGNAL_INPUT,
      {2.71156237e2, -9.19775607e1, 2.24437250e0, 2.08355751e0, 1.41776330e-1}, 0.1, 0.2, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
@@ -538,11 +543,11 @@ const weft_family weft_family_cosmos_dit = {
     .config_bytes = sizeof(cosmos), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .given = given,
-    .given_help = "video to world (one channel more in than out): a first frame",
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "video to world (in_channels is out_channels + 1): first frame",
     .fps = 30, .guidance = "cosmos",
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
 /* clang-format on */

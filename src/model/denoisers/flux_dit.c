@@ -1,16 +1,18 @@
 /* Flux image transformers (diffusers' FluxTransformer2DModel). Parameters have the names of the
- * public checkpoints. A token is what 2x2 latents hold, channels slowest.
+ * public checkpoints. A token packs 2x2 latents, channels slowest.
  *
  *   latents --pack, linear--> x (B,S,C); text --linear--> y (B,L,C)
  *   timestep, guidance, pooled text --MLPs, summed--> temb (B,C)
- *   double blocks, single blocks (model/mmdit.h), attention over image and text
+ *   double blocks, single blocks (model/denoisers/mmdit.h), attention over image and text
  *   x --> norm, modulate, project --unpack--> prediction
  *
- * In the reference the text turns too, by places of 0: it does not.
+ * The reference rotates the text by positions of 0, which has no effect and is omitted here.
  * Shape letters: B batch, S image tokens, L text tokens, C width. */
-#include "model/mmdit.h"
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/denoisers/mmdit.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 
 typedef struct flux {
     int64_t in_channels, out_channels, layers, single_layers, head_dim, heads, text_dim, pooled_dim;
@@ -29,7 +31,7 @@ static int64_t out_of(const flux *c)
     return c->out_channels ? c->out_channels : c->in_channels;
 }
 
-/* Side of the latents that a token holds; channels that have no quarter are those of one. */
+/* Side of the latents that a token packs. 1 if the channels are not divisible by four. */
 static int64_t patch_of(const flux *c)
 {
     return c->in_channels % 4 || out_of(c) % 4 ? 1 : 2;
@@ -63,11 +65,11 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
     int64_t size[3];
     weft_nn_count_tokens(g, latents, patch, size);
     if (size[0] != 1)
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld frames: the model makes single images",
-                        (long long)size[0]);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " frames: the model makes single images", size[0]);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    const weft_attr_rope_table places = {
+    const weft_attr_rope_table rope_attr = {
         .theta = {10000, 10000, 10000},
         .step = {1, 1, 1},
         .grid = {size[0], size[1], size[2]},
@@ -76,10 +78,10 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
     };
     const weft_value temb = embed_condition(g, c, in);
     weft_mmdit_stream stream[2] = {{.temb_bc = temb}, {.temb_bc = temb, .text = true}};
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &places, stream[0].rope);
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &rope_attr, stream[0].rope);
     weft_value x = weft_reshape(g, weft_nn_fold(g, latents, patch),
-                                WEFT_SHAPE(weft_dim(g, latents, 0), places.len, c->in_channels));
-    x = weft_nn_channels_last(g, x, side * side); /* the other way round: channels slowest */
+                                WEFT_SHAPE(weft_dim(g, latents, 0), rope_attr.len, c->in_channels));
+    x = weft_nn_channels_last(g, x, side * side); /* inverse order: channels slowest */
     stream[0].x = weft_nn_linear(g, "x_embedder", x, width_of(c), WEFT_LINEAR_XAVIER);
     stream[1].x = weft_nn_linear(g, "context_embedder", in->at[WEFT_PORT_TEXT], width_of(c),
                                  WEFT_LINEAR_XAVIER);
@@ -99,10 +101,10 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const flux *c = config;
-    return weft_check_axes(places, "axes_dims_rope", c->axes, c->head_dim);
+    return weft_check_axes(locations, "axes_dims_rope", c->axes, c->head_dim);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -138,25 +140,26 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 static const weft_field fields[] = {
     {"patch_size", WEFT_FIELD_FIXED, .fallback = "1"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "64", 1, 1 << 16,
-     .help = "of a token: those of 2x2 latents"},
+     .help = "input channels of a token of 2x2 latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "null", 1, 1 << 16,
-     .help = "of a token that comes out; null: as many as go in"},
+     .help = "output channels of a token; null: in_channels"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "19", 0, 1024,
-     .help = "blocks with layers of their own for image and text"},
+     .help = "blocks with separate layers for image and text"},
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "38", 0, 1024,
-     .help = "blocks whose layers serve both"},
+     .help = "blocks with shared layers"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"joint_attention_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,
-     .help = "width of the pooled text"},
+     .help = "width of the pooled embedding"},
     {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "false",
-     .help = "the guidance scale goes in, times 1000"},
+     .help = "embedded guidance: the guidance scale x 1000 is an input"},
     {"axes_dims_rope", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
-     .length = weft_three, .help = "of a head, what turns by frames, rows and columns"},
+     .length = weft_three,
+     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
 };
 
 static const weft_named_config sizes[] = {
@@ -174,7 +177,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_PACKED},
 };
 
-/* The names of Black Forest Labs' own files. */
+/* Key mapping of Black Forest Labs' own files. */
 static const weft_rename_rule original[] = {
     {"img_in",                          "x_embedder"},
     {"txt_in",                          "context_embedder"},
@@ -211,24 +214,24 @@ static const weft_rename_rule original[] = {
     SINGLE("linear2",                        "proj_out"),
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "x_embedder.weight", NULL, 0},
     {"original",  "txt_in.weight", original, sizeof original / sizeof *original},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder_2", "tokenizer_2", WEFT_PORT_TEXT, .length = 512, .sees_padding = true},
     {"text_encoder", "tokenizer", .pooled = WEFT_PORT_POOLED, .length = 77},
 };
 
-/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
- * far the first block's part moves (FBCache's thresholds). */
+/* Feature cache rules: TeaCache's polynomial and thresholds as published. Other sizes: the change
+ * of the first block's residual (FBCache's thresholds). */
 static bool is_published(const void *config)
 {
     const flux *c = config;
     return c->layers == 19 && c->single_layers == 38;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_published, 0, WEFT_SIGNAL_INPUT,
      {4.98651651e2, -2.83781631e2, 5.58554382e1, -3.82021401e0, 2.64230861e-1}, 0.25, 0.4, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.12, 0},
@@ -244,8 +247,9 @@ const weft_family weft_family_flux_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings, .levels = WEFT_LEVELS_EVEN,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .noise_levels = WEFT_LEVELS_EVEN,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };
 /* clang-format on */

@@ -1,18 +1,20 @@
-/* HiDream-I1 (diffusers' HiDreamImageTransformer2DModel): a mixture of experts for images.
- * Parameters have the names of the public checkpoint; those of experts are stacks.
+/* HiDream-I1 (diffusers' HiDreamImageTransformer2DModel): an image model with a mixture of
+ * experts. Parameters have the names of the public checkpoint. Expert weights are stacked.
  *
  *   latents --patch--> x (B,S,C)          timestep, pooled text --MLPs, summed--> temb (B,C)
- *   text: [T5, last Llama layer] stays; every block sees a Llama layer of its own behind it
+ *   text: [T5, last Llama layer], shared by all blocks; each block appends a Llama layer of its own
  *
- *   double blocks: x and text with layers of their own, attention over both; x to the experts
- *   single blocks: one stream [x, text], all of it to the experts
+ *   double blocks: separate layers for x and text, attention over both; experts for x
+ *   single blocks: one stream [x, text], experts for all tokens
  *   x --> norm, modulate, project --unpatch--> prediction
  *
- * Latents that are not square are padded to the most tokens that the model knows; keys of padding
- * are zero, and its values take part all the same.
- * Shape letters: B batch, S tokens of the image, L text tokens, C width. */
+ * Latents that are not square are padded to the model's maximum number of tokens. Keys of
+ * padding are zero, but its values participate in attention.
+ * Shape letters: B batch, S image tokens, L text tokens, C width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/experts.h"
 #include "nn/nn.h"
 
@@ -23,15 +25,15 @@ typedef struct hidream {
     int64_t patch, in_channels, out_channels, layers, single_layers, head_dim, heads;
     int64_t caption[2]; /* widths of T5 and Llama */
     int64_t pooled, experts, active, axes[3], resolution[2];
-    int64_t llama[MAX_BLOCKS], llamas; /* the layer that each block sees */
+    int64_t llama[MAX_BLOCKS], llamas; /* Llama layer of each block */
 } hidream;
 _Static_assert(sizeof(hidream) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-typedef struct told {
+typedef struct conditioning {
     weft_value temb_bc;
-    weft_value rope[WEFT_MAX_OUTPUTS]; /* of the stream with the image */
-    weft_value real; /* (1,S,1,1): 0 where its keys are padding; WEFT_NONE: none is */
-} told;
+    weft_value rope[WEFT_MAX_OUTPUTS]; /* RoPE of the stream with the image */
+    weft_value real;                   /* (1,S,1,1): 0 at padding; WEFT_NONE: no padding */
+} conditioning;
 
 static int64_t width_of(const hidream *c)
 {
@@ -60,7 +62,7 @@ static weft_value feed_forward(weft_graph *g, const hidream *c, const char *name
     return x;
 }
 
-/* temb to (B,rows,C) */
+/* Modulation rows from temb: (B,rows,C). */
 static weft_value modulation(weft_graph *g, weft_value temb_bc, int64_t rows, int64_t width)
 {
     const weft_value mod =
@@ -69,16 +71,16 @@ static weft_value modulation(weft_graph *g, weft_value temb_bc, int64_t rows, in
     return weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, temb_bc, 0), rows, width));
 }
 
-/* `first` is the row of its shift; scale and gate follow. */
+/* Modulates x. `first` is the row of the shift; scale and gate follow. */
 static weft_value modulated(weft_graph *g, weft_value x, weft_value mod, int first)
 {
     return weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod, first + 1),
                             weft_nn_row(g, mod, first));
 }
 
-/* q, k, v of one stream; `image`: its places turn, and its padding has no keys. */
-static void project(weft_graph *g, const hidream *c, const told *to, bool image, weft_value h,
-                    weft_value qkv[3])
+/* q, k, v of one stream. `image`: positions are rotated, and keys of padding are zero. */
+static void project(weft_graph *g, const hidream *c, const conditioning *to, bool image,
+                    weft_value h, weft_value qkv[3])
 {
     static const char *const names[2][5] = {
         {"to_q_t", "to_k_t", "to_v_t", "q_rms_norm_t", "k_rms_norm_t"},
@@ -95,8 +97,9 @@ static void project(weft_graph *g, const hidream *c, const told *to, bool image,
     }
 }
 
-/* h[0] the image or all, h[1] the text; in place. */
-static void attend(weft_graph *g, const hidream *c, const told *to, int streams, weft_value *h)
+/* Attention in place: h[0] is the image or the joined stream, h[1] the text. */
+static void attend(weft_graph *g, const hidream *c, const conditioning *to, int streams,
+                   weft_value *h)
 {
     weft_value qkv[3][2], one[3];
     weft_graph_push(g, "attn1");
@@ -112,8 +115,9 @@ static void attend(weft_graph *g, const hidream *c, const told *to, int streams,
     weft_graph_pop(g);
 }
 
-/* Of one stream or two. */
-static void block(weft_graph *g, const hidream *c, const told *to, int streams, weft_value *x)
+/* Block of one or two streams. */
+static void block(weft_graph *g, const hidream *c, const conditioning *to, int streams,
+                  weft_value *x)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
     static const char *const ff[2] = {"ff_i", "ff_t"};
@@ -166,39 +170,41 @@ static weft_value embed_condition(weft_graph *g, const hidream *c, const weft_po
     return weft_add(g, time, pooled);
 }
 
-/* The places of `size` (rows, columns), `behind` them tokens that do not turn, the first `padding`
- * of which are no keys. */
-static void set_places(weft_graph *g, const hidream *c, const int64_t size[3], int64_t padding,
-                       int64_t behind, told *to)
+/* Positions of `size` (rows, columns), followed by `after` tokens without rotation. The first
+ * `padding` of these tokens are not keys. */
+static void set_positions(weft_graph *g, const hidream *c, const int64_t size[3], int64_t padding,
+                          int64_t after, conditioning *to)
 {
     const int64_t tokens = size[1] * size[2];
     const weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
                                        .step = {1, 1, 1},
                                        .grid = {1, size[1], size[2]},
                                        .pairs = {c->axes[0] / 2, c->axes[1] / 2, c->axes[2] / 2},
-                                       .after = behind,
-                                       .len = tokens + behind};
+                                       .after = after,
+                                       .len = tokens + after};
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, to->rope);
     to->real = WEFT_NONE;
     if (!padding)
         return;
     const weft_value part[3] = {weft_fill(g, WEFT_F32, WEFT_SHAPE(1, tokens, 1, 1), 1),
                                 weft_fill(g, WEFT_F32, WEFT_SHAPE(1, padding, 1, 1), 0),
-                                weft_fill(g, WEFT_F32, WEFT_SHAPE(1, behind - padding, 1, 1), 1)};
-    to->real = weft_concat(g, part, behind > padding ? 3 : 2, 1);
+                                weft_fill(g, WEFT_F32, WEFT_SHAPE(1, after - padding, 1, 1), 1)};
+    to->real = weft_concat(g, part, after > padding ? 3 : 2, 1);
 }
 
-/* Tokens behind those of the image; an error where it has more than the model knows. */
+/* Number of padding tokens after the image. Fails if the image has more tokens than the model
+ * supports. */
 static int64_t padding_of(weft_graph *g, const hidream *c, const int64_t size[3])
 {
     const int64_t most = c->resolution[0] * c->resolution[1] / (c->patch * c->patch),
                   tokens = size[1] * size[2];
     if (size[0] != 1)
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld frames: the model makes single images",
-                        (long long)size[0]);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " frames: the model makes single images", size[0]);
     else if (size[1] != size[2] && tokens > most)
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld x %lld tokens exceed the %lld of max_resolution",
-                        (long long)size[1], (long long)size[2], (long long)most);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " x %" PRId64 " tokens exceed the %" PRId64 " of max_resolution",
+                        size[1], size[2], most);
     return size[1] != size[2] ? most - tokens : 0;
 }
 
@@ -207,7 +213,7 @@ static weft_value forward(weft_graph *g, const hidream *c, const weft_ports *in)
     const int64_t width = width_of(c), patch[3] = {1, c->patch, c->patch};
     const weft_value latents = in->at[WEFT_PORT_LATENTS], layers = in->at[WEFT_PORT_TEXT_LAYERS];
     int64_t size[3];
-    told to;
+    conditioning to;
     weft_nn_count_tokens(g, latents, patch, size);
     const int64_t padding = padding_of(g, c, size), tokens = size[1] * size[2];
     if (weft_graph_check(g) != WEFT_OK)
@@ -228,7 +234,7 @@ static weft_value forward(weft_graph *g, const hidream *c, const weft_ports *in)
     const weft_value t5 = caption(g, c, blocks, in->at[WEFT_PORT_TEXT]);
     weft_value text = weft_concat(g, (weft_value[]){t5, own[blocks - 1]}, 2, 1);
     const int64_t kept = weft_dim(g, text, 1), joined = tokens + padding + kept;
-    set_places(g, c, size, padding, padding, &to);
+    set_positions(g, c, size, padding, padding, &to);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "double_stream_blocks.%d", (int)i);
         weft_value stream[2] = {x, weft_concat(g, (weft_value[]){text, own[i]}, 2, 1)};
@@ -238,7 +244,7 @@ static weft_value forward(weft_graph *g, const hidream *c, const weft_ports *in)
         weft_graph_pop(g);
     }
     x = weft_concat(g, (weft_value[]){x, text}, 2, 1);
-    set_places(g, c, size, padding, padding + kept + weft_dim(g, layers, 2), &to);
+    set_positions(g, c, size, padding, padding + kept + weft_dim(g, layers, 2), &to);
     for (int64_t i = 0; i < c->single_layers; i++) {
         weft_graph_push(g, "single_stream_blocks.%d", (int)i);
         weft_value all = weft_concat(g, (weft_value[]){x, own[c->layers + i]}, 2, 1);
@@ -255,20 +261,19 @@ static weft_value forward(weft_graph *g, const hidream *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const hidream *c = config;
-    WEFT_TRY(weft_check_axes(places, "axes_dims_rope", c->axes, c->head_dim));
+    WEFT_TRY(weft_check_axes(locations, "axes_dims_rope", c->axes, c->head_dim));
     if (c->llamas != c->layers + c->single_layers || c->llamas == 0)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"llama_layers\" names %lld layers for %lld blocks: one each",
-                         weft_places_of(places, "llama_layers"), (long long)c->llamas,
-                         (long long)(c->layers + c->single_layers));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "llama_layers", c->llamas),
+                          "%" PRId64 " layers for %" PRId64 " blocks; each block needs one",
+                          c->llamas, c->layers + c->single_layers);
     if (c->experts && c->active > c->experts)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"num_activated_experts\" is %lld of %lld \"num_routed_experts\"",
-                         weft_places_of(places, "num_activated_experts"), (long long)c->active,
-                         (long long)c->experts);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_activated_experts", c->active),
+            "%" PRId64 " is more than \"num_routed_experts\" %" PRId64, c->active, c->experts);
     return WEFT_OK;
 }
 
@@ -316,36 +321,38 @@ static void grid(const void *config, weft_grid *grid)
 /* clang-format off */
 #define AT(member) offsetof(hidream, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
-     .help = "latent channels that come out"},
+     .help = "output channels of latents"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "16", 0, 128,
-     .help = "blocks with layers of their own for image and text"},
+     .help = "blocks with separate layers for image and text"},
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "32", 0, 128,
-     .help = "blocks whose layers serve both"},
+     .help = "blocks with shared layers"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "20", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"caption_channels", WEFT_FIELD_I64S, AT(caption), "[4096, 4096]", 1, 1 << 16, .capacity = 2,
-     .length = two, .help = "widths of T5's and Llama's embeddings"},
+     .length = two, .help = "widths of the T5 and Llama embeddings"},
     {"text_emb_dim", WEFT_FIELD_I64, AT(pooled), "2048", 1, 1 << 16,
-     .help = "width of the pooled text"},
+     .help = "width of the pooled embedding"},
     {"num_routed_experts", WEFT_FIELD_I64, AT(experts), "4", 0, 1024,
-     .help = "experts of a block; 0: a feed-forward"},
+     .help = "experts of a block; 0: a dense feed-forward layer"},
     {"num_activated_experts", WEFT_FIELD_I64, AT(active), "2", 1, 1024,
-     .help = "experts that a token takes"},
+     .help = "experts per token"},
     {"axes_dims_rope", WEFT_FIELD_I64S, AT(axes), "[64, 32, 32]", 0, 4096, .capacity = 3,
-     .length = weft_three, .help = "of a head, what turns by frames, rows and columns"},
+     .length = weft_three,
+     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
     {"max_resolution", WEFT_FIELD_I64S, AT(resolution), "[128, 128]", 1, 1 << 16, .capacity = 2,
-     .length = two, .help = "of latents that are not square, height x width at most"},
+     .length = two, .help = "height and width whose product limits non-square latents"},
     {"llama_layers", WEFT_FIELD_I64S, AT(llama),
      "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,"
      " 25, 26, 27, 28, 29, 30, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31]",
      0, 1 << 16, .capacity = MAX_BLOCKS, .count = AT(llamas),
-     .help = "the layer of Llama that each block sees"},
+     .help = "the Llama layer that each block reads"},
     {"force_inference_output", WEFT_FIELD_IGNORED, .fallback = "false"},
 };
 
@@ -363,7 +370,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION,  true,  "sample"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "double_stream_blocks.0.block.ff_i.shared_experts.w3.weight", NULL, 0},
 };
 
@@ -371,8 +378,9 @@ static const weft_dialect dialects[] = {
 
 #define ALL {WEFT_R, 0}
 #define TOKENS {WEFT_S, 1}
-/* q, k, v and both ways into a feed-forward by columns, the ways out by rows; experts likewise, a
- * dim further in. Norms of q and k run over all heads: a sum over ranks. */
+/* Tensor parallel: q, k, v and the first feed-forward linears are split by columns, the last ones
+ * by rows. Experts are split the same way, one dim further in. Norms of q and k run over all heads
+ * and need a sum over ranks. */
 #define TENSOR_PARALLEL(axis, behind)                        \
     {"*attn1.to_q*",              axis, {WEFT_S, 0}},        \
     {"*attn1.to_k*",              axis, {WEFT_S, 0}},        \
@@ -402,8 +410,8 @@ static const weft_recipe_list *const recipes[] = {
     &tp, &weft_split_experts_tp, &cp, &sp, &weft_split_experts_sp, &weft_split_experts,
 };
 
-/* Two pooled vectors side by side, T5's text and all layers of Llama. */
-static const weft_reading readings[] = {
+/* Two concatenated pooled embeddings, T5's text, and all layers of Llama. */
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", .pooled = WEFT_PORT_POOLED, .length = 128},
     {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 128},
     {"text_encoder_3", "tokenizer_3", WEFT_PORT_TEXT, .length = 128},
@@ -419,8 +427,8 @@ const weft_family weft_family_hidream_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .negative = true,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };
 /* clang-format on */

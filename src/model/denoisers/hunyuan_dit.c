@@ -1,16 +1,18 @@
-/* Hunyuan-DiT (diffusers' HunyuanDiT2DModel), text to image, up to 1.1 and 1.2. Parameters have the
- * names of the public checkpoints.
+/* Hunyuan-DiT (diffusers' HunyuanDiT2DModel), text to image, up to 1.1 and 1.2. Parameters have
+ * the names of the public checkpoints.
  *
- *   latents --patch--> x (B,S,C); CLIP's text and T5's, projected, one behind the other: y (B,L,C')
+ *   latents --patch--> x (B,S,C); projected text of CLIP and T5, concatenated: y (B,L,C')
  *   timestep --MLP--> + MLP of [T5's text pooled, sizes and style up to 1.1] --> temb (B,C)
- *   blocks in the first half hand what they made to those of the second: x = linear(norm [x, skip])
+ *   long skips from the first half of the blocks to the second: x = linear(norm [x, skip])
  *
  *   block:  x += attn(norm1 x + linear silu temb);  x += cross(norm2 x, y);  x += ffn(norm3 x)
  *
- * Learned rows stand in the place of padding in the texts.
+ * Learned embeddings replace padding in the texts.
  * Shape letters: B batch, S image tokens, L text tokens, C width, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -33,9 +35,10 @@ static int64_t out_of(const hunyuan_dit *c)
     return c->sigma ? 2 * c->in_channels : c->in_channels;
 }
 
-/* ---- what goes in beside latents ------------------------------------------------------------ */
+/* ---- conditioning --------------------------------------------------------------------------- */
 
-/* One vector of T5's text (B,L,D): its mean asks its mean and its tokens, with learned places. */
+/* Attention pooling of T5's text (B,L,D): the mean attends to itself and to the tokens, with
+ * learned positions. */
 static weft_value pool(weft_graph *g, const hunyuan_dit *c, weft_value text_bld)
 {
     const int64_t d = c->t5_dim, batch = weft_dim(g, text_bld, 0);
@@ -116,8 +119,8 @@ static weft_value embed_text(weft_graph *g, const hunyuan_dit *c, const weft_por
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* Columns turn the first half of a head, rows the second: places of a picture of 512 pixels, or of
- * the smaller ones that the model is for. */
+/* RoPE: columns rotate the first half of a head, rows the second. Positions are those of a
+ * 512-pixel image, or of the model's smaller size. */
 static void rope_tables(weft_graph *g, const hunyuan_dit *c, const int64_t size[3],
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
@@ -136,7 +139,7 @@ static void rope_tables(weft_graph *g, const hunyuan_dit *c, const int64_t size[
                                  2, 1);
 }
 
-/* Keys turn in self-attention only. */
+/* Keys are rotated in self-attention only. */
 static weft_value attention(weft_graph *g, const hunyuan_dit *c, const char *name, weft_value x_bsc,
                             weft_value context_blc, bool self, const weft_value *rope)
 {
@@ -159,7 +162,7 @@ static weft_value attention(weft_graph *g, const hunyuan_dit *c, const char *nam
     return out;
 }
 
-/* `skip` WEFT_NONE: none. */
+/* `skip` WEFT_NONE: no long skip. */
 static weft_value block(weft_graph *g, const hunyuan_dit *c, weft_value x, weft_value skip,
                         weft_value temb_bc, weft_value text, const weft_value *rope)
 {
@@ -205,12 +208,12 @@ static weft_value forward(weft_graph *g, const hunyuan_dit *c, const weft_ports 
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     if (size[0] != 1)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "Hunyuan-DiT makes one frame, not %lld",
-                               (long long)size[0]);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "Hunyuan-DiT makes one frame, not %" PRId64,
+                               size[0]);
     if (weft_dim(g, in->at[WEFT_PORT_TEXT], 1) != c->clip_length)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens of text; this model takes %lld",
-                               (long long)weft_dim(g, in->at[WEFT_PORT_TEXT], 1),
-                               (long long)c->clip_length);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "%" PRId64 " tokens of text; this model takes %" PRId64,
+                               weft_dim(g, in->at[WEFT_PORT_TEXT], 1), c->clip_length);
     rope_tables(g, c, size, rope);
     weft_value x = weft_nn_patch(g, "pos_embed.proj", in->at[WEFT_PORT_LATENTS], c->width, patch,
                                  WEFT_PATCH_2D, true);
@@ -228,21 +231,22 @@ static weft_value forward(weft_graph *g, const hunyuan_dit *c, const weft_ports 
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const hunyuan_dit *c = config;
     if (c->heads * c->head_dim != c->width || c->head_dim % 4)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"hidden_size\" %lld must be \"num_attention_heads\" x "
-                         "\"attention_head_dim\", and the latter a multiple of 4",
-                         weft_places_of(places, "hidden_size"), (long long)c->width);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "hidden_size", c->width),
+                          "%" PRId64 " is not \"num_attention_heads\" %" PRId64
+                          " x \"attention_head_dim\" %" PRId64 ", "
+                          "or the latter is not a multiple of 4",
+                          c->width, c->heads, c->head_dim);
     if (c->layers % 2)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"num_layers\" is %lld; it must be even",
-                         weft_places_of(places, "num_layers"), (long long)c->layers);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_layers", c->layers),
+                          "%" PRId64 " is not even", c->layers);
     if (c->t5_dim % POOL_HEADS)
-        return weft_fail(
-            WEFT_E_FORMAT, "%s: \"cross_attention_dim_t5\" is %lld; it is pooled by %d heads",
-            weft_places_of(places, "cross_attention_dim_t5"), (long long)c->t5_dim, POOL_HEADS);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "cross_attention_dim_t5", c->t5_dim),
+            "%" PRId64 " is not a multiple of the %d heads of the pooling", c->t5_dim, POOL_HEADS);
     return WEFT_OK;
 }
 
@@ -288,32 +292,33 @@ static const weft_field fields[] = {
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "88", 4, 4096,
      .help = "width of a head, a multiple of 4"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "latent channels"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"sample_size", WEFT_FIELD_I64, AT(sample), "32", 1, 1 << 16,
-     .help = "side of the latents that it was made for"},
+     .help = "side of the latents that the model was made for"},
     {"hidden_size", WEFT_FIELD_I64, AT(width), .length = width_field, .min = 4, .max = 1 << 20,
-     .help = "width: heads x theirs"},
+     .help = "width: heads x head width"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, MAX_SKIPS,
-     .help = "blocks, even; those of the second half get what the first made"},
+     .help = "blocks, even; the second half has skip connections from the first"},
     {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the width"},
+     .help = "inner width of the feed-forward layers over the model's width"},
     {"learn_sigma", WEFT_FIELD_BOOL, AT(sigma), "true",
-     .help = "twice as many channels come out; the second half is not used"},
+     .help = "twice the output channels; the second half is not used"},
     {"cross_attention_dim", WEFT_FIELD_I64, AT(clip_dim), "1024", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the first text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the first encoder's embeddings"},
     {"norm_type", WEFT_FIELD_FIXED, .fallback = "\"layer_norm\""},
     {"cross_attention_dim_t5", WEFT_FIELD_I64, AT(t5_dim), "2048", 8, 1 << 16,
-     .help = "width of the second text's embeddings, a multiple of 8"},
+     .help = "width of the second encoder's embeddings, a multiple of 8"},
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "1024", 1, 1 << 16,
-     .help = "width of the second text pooled"},
+     .help = "width of the second encoder's pooled embedding"},
     {"text_len", WEFT_FIELD_I64, AT(clip_length), "77", 1, 1 << 16,
-     .help = "tokens of the first text"},
+     .help = "tokens of the first encoder"},
     {"text_len_t5", WEFT_FIELD_I64, AT(t5_length), "256", 1, 1 << 16,
-     .help = "tokens of the second text"},
+     .help = "tokens of the second encoder"},
     {"use_style_cond_and_image_meta_size", WEFT_FIELD_BOOL, AT(style), "true",
-     .help = "a style and the picture's sizes go in (up to 1.1)"},
+     .help = "the style and the image's sizes are inputs (up to 1.1)"},
 };
 
 #define PUBLIC "\"sample_size\": 128, \"num_layers\": 40, \"mlp_ratio\": 4.3637"
@@ -335,11 +340,11 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "time_extra_emb.pooler.positional_embedding", NULL, 0},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK},
     {"text_encoder_2", "tokenizer_2", WEFT_PORT_TEXT2, WEFT_PORT_TEXT2_MASK},
 };
@@ -353,8 +358,8 @@ const weft_family weft_family_hunyuan_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
 /* clang-format on */

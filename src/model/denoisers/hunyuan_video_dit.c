@@ -1,18 +1,20 @@
-/* HunyuanVideo diffusion transformer (diffusers' HunyuanVideoTransformer3DModel), text to video and
- * both forms of image to video. Parameters have the names of the public checkpoints.
+/* HunyuanVideo diffusion transformer (diffusers' HunyuanVideoTransformer3DModel), text to video
+ * and both forms of image to video. Parameters have the names of the public checkpoints.
  *
  *   latents --patch--> x (B,S,C); text --refiner--> y (B,L,C)
  *   timestep, guidance, pooled text --MLPs, summed--> temb (B,C)
- *   double blocks: x and y with layers of their own, attention over both
- *   single blocks: the same layers for x and y, attention beside the feed-forward
+ *   double blocks: separate layers for x and y, attention over both
+ *   single blocks: the same layers for x and y, attention parallel to the feed-forward
  *   x --> norm, modulate, project --unpatch--> prediction
  *
- * Streams stay apart: only keys and values are joined, video first. With "token_replace" the first
- * latent frame is a given picture: a stream of its own, modulated with time 0.
+ * Streams stay separate: only keys and values are joined, video first. With "token_replace", the
+ * first latent frame is a given image: a separate stream, modulated with time 0.
  * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
-#include "model/mmdit.h"
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/denoisers/mmdit.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 typedef struct hunyuan {
@@ -49,7 +51,7 @@ static weft_value embed_time(weft_graph *g, const hunyuan *c, weft_value t_b)
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* Every token sees the real ones and the first; what is padding sees the first alone. */
+/* Every token attends to the real tokens and to the first. Padding attends only to the first. */
 static weft_value refine_attention(weft_graph *g, const hunyuan *c, weft_value h_blc,
                                    weft_value mask_bl)
 {
@@ -86,7 +88,7 @@ static weft_value refine(weft_graph *g, const hunyuan *c, weft_value x_blc, weft
     weft_value h = refine_attention(g, c, weft_nn_layer_norm(g, "norm1", x_blc, eps), mask_bl);
     x_blc = weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 0));
     h = weft_nn_layer_norm(g, "norm2", x_blc, eps);
-    /* the refiner's is four times the width, whatever mlp_ratio says */
+    /* the refiner's width factor is 4, independent of mlp_ratio */
     h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_SILU);
     return weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 1));
 }
@@ -116,19 +118,20 @@ static weft_value embed_text(weft_graph *g, const hunyuan *c, weft_value text, w
     return x;
 }
 
-/* Of the joined keys (B,S+L): as many of the text's as the mask has ones. */
+/* Bias of the joined keys (B,S+L). The number of real text keys is the sum of the mask. */
 static weft_value key_bias(weft_graph *g, weft_value mask_bl, int64_t video)
 {
     const int64_t batch = weft_dim(g, mask_bl, 0), text = weft_dim(g, mask_bl, 1);
-    float *place = weft_alloc(text * (int64_t)sizeof *place);
-    if (!place)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld places", (long long)text);
+    float *position = weft_calloc(text, sizeof *position);
+    if (!position)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " positions",
+                               text);
     for (int64_t i = 0; i < text; i++)
-        place[i] = (float)i;
-    const weft_value places = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, text), place);
-    weft_free(place);
+        position[i] = (float)i;
+    const weft_value positions = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, text), position);
+    weft_free(position);
     const weft_value count = weft_sum(g, mask_bl, 1u << 1);
-    const weft_value seen = weft_clamp(g, weft_sub(g, count, places), 0, 1);
+    const weft_value seen = weft_clamp(g, weft_sub(g, count, positions), 0, 1);
     return weft_concat(
         g,
         (weft_value[]){weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, video), 0), weft_nn_hide(g, seen)},
@@ -151,9 +154,9 @@ static void rope_tables(weft_graph *g, const hunyuan *c, int64_t first, int64_t 
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* What every block is told: temb, and that of a given picture, at time 0 and without guidance. */
+/* Conditioning of every block: temb, and temb of a given image, at time 0 and without guidance. */
 static void embed_condition(weft_graph *g, const hunyuan *c, const weft_ports *in,
-                            weft_value *temb_bc, weft_value *given_bc)
+                            weft_value *temb_bc, weft_value *image_bc)
 {
     const int64_t width = width_of(c);
     const weft_value t = in->at[WEFT_PORT_TIMESTEP];
@@ -179,12 +182,13 @@ static void embed_condition(weft_graph *g, const hunyuan *c, const weft_ports *i
                              width, WEFT_NN_SILU));
     weft_graph_pop(g);
     *temb_bc = weft_add(g, time[0], pooled);
-    *given_bc = c->image == IMAGE_TOKENS ? weft_add(g, time[1], pooled) : *temb_bc;
+    *image_bc = c->image == IMAGE_TOKENS ? weft_add(g, time[1], pooled) : *temb_bc;
 }
 
-/* The video's tokens as one stream, or as the given frame and the rest; returns how many. */
+/* Splits the video tokens into one stream, or into the given frame and the rest. Returns the number
+ * of streams. */
 static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const int64_t size[3],
-                         weft_value temb_bc, weft_value given_bc, weft_mmdit_stream *stream)
+                         weft_value temb_bc, weft_value image_bc, weft_mmdit_stream *stream)
 {
     const int64_t frame = size[1] * size[2];
     const bool apart = c->image == IMAGE_TOKENS;
@@ -192,7 +196,7 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
     for (int64_t first = 0; first < size[0]; count++) {
         const int64_t frames = apart && first == 0 ? 1 : size[0] - first;
         stream[count].text = false;
-        stream[count].temb_bc = apart && first == 0 ? given_bc : temb_bc;
+        stream[count].temb_bc = apart && first == 0 ? image_bc : temb_bc;
         stream[count].x =
             frames == size[0] ? x : weft_slice(g, x, 1, first * frame, frames * frame);
         rope_tables(g, c, first, frames, size, stream[count].rope);
@@ -207,7 +211,7 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     const int64_t patch[3] = {c->patch_t, c->patch, c->patch};
     int64_t size[3];
     weft_mmdit_stream stream[WEFT_MMDIT_STREAMS];
-    weft_value temb_bc, given_bc;
+    weft_value temb_bc, image_bc;
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
@@ -219,9 +223,9 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
                         1);
     const weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c),
                                        patch, WEFT_PATCH_3D, true);
-    embed_condition(g, c, in, &temb_bc, &given_bc);
+    embed_condition(g, c, in, &temb_bc, &image_bc);
     const weft_value text = embed_text(g, c, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
-    const int videos = video_streams(g, c, x, size, temb_bc, given_bc, stream);
+    const int videos = video_streams(g, c, x, size, temb_bc, image_bc, stream);
     stream[videos].x = text;
     stream[videos].temb_bc = temb_bc;
     stream[videos].text = true;
@@ -247,10 +251,10 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const hunyuan *c = config;
-    return weft_check_axes(places, "rope_axes_dim", c->axes, c->head_dim);
+    return weft_check_axes(locations, "rope_axes_dim", c->axes, c->head_dim);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -269,17 +273,19 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
-static void given(const void *config, weft_given_frames *given)
+static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     const hunyuan *c = config;
     if (c->image == IMAGE_LATENTS)
-        *given = (weft_given_frames){.form = WEFT_GIVEN_CHANNELS,
-                                     .mark_behind = true,
-                                     .picture_step = 2,
-                                     .tint = 0.001,
-                                     .lead = 1};
+        *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_CHANNELS,
+                                       .mark_after = true,
+                                       .image_token_step = 2,
+                                       .image_noise_share = 0.001,
+                                       .lead = 1};
     else if (c->image == IMAGE_TOKENS)
-        *given = (weft_given_frames){.form = WEFT_GIVEN_PLACES, .picture_step = 4, .tint = 0.001};
+        *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_IMPLICIT,
+                                       .image_token_step = 4,
+                                       .image_noise_share = 0.001};
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -296,35 +302,38 @@ static const char *const image_words[] = {"null", "\"latent_concat\"", "\"token_
 #define AT(member) offsetof(hunyuan, member)
 static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "20", 0, 1024,
-     .help = "blocks with layers of their own for video and text"},
+     .help = "blocks with separate layers for video and text"},
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "40", 0, 1024,
-     .help = "blocks whose layers serve both"},
+     .help = "blocks with shared layers"},
     {"num_refiner_layers", WEFT_FIELD_I64, AT(refiner_layers), "2", 0, 1024,
-     .help = "blocks over the text alone"},
+     .help = "blocks over text tokens only"},
     {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the model's"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+     .help = "inner width of the feed-forward layers over the model's width"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "1", 1, 64, .help = "latent frames of a token"},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},
     {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "true",
-     .help = "the guidance scale goes in, times 1000"},
+     .help = "embedded guidance: the guidance scale x 1000 is an input"},
     {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,
-     .help = "width of the pooled text"},
-    {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9, .help = "base of rotary places"},
+     .help = "width of the pooled embedding"},
+    {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9,
+     .help = "base of the rotary frequencies"},
     {"rope_axes_dim", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
-     .length = weft_three, .help = "of a head, what turns by frames, rows and columns"},
+     .length = weft_three,
+     .help = "channels of a head that RoPE rotates by frames, rows and columns"},
     {"image_condition_type", WEFT_FIELD_WORD, AT(image), .words = image_words,
-     .help = "image to video: as more channels, or as the first frame's tokens"},
+     .help = "image to video: the image is more channels, or the first frame's tokens"},
 };
 
 static const weft_named_config sizes[] = {
@@ -345,7 +354,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-/* Tencent's names, and those that ComfyUI keeps of them ("img_attn.qkv", "img_mlp.0"). */
+/* Key mapping of Tencent's files, and of ComfyUI's variants ("img_attn.qkv", "img_mlp.0"). */
 static const weft_rename_rule original[] = {
     {"img_attn.qkv",                        "img_attn_qkv"},
     {"img_attn.proj",                       "img_attn_proj"},
@@ -368,7 +377,7 @@ static const weft_rename_rule original[] = {
     {"guidance_in.out_layer",               "guidance_in.mlp.2"},
     {"c_embedder.in_layer",                 "c_embedder.linear_1"},
     {"c_embedder.out_layer",                "c_embedder.linear_2"},
-#define COMFY 21 /* rules so far: its spellings */
+#define COMFY 21 /* number of rules above, for ComfyUI's names */
 
     {"blocks.#.mlp.fc1",                    "blocks.#.mlp.0"},
     {"blocks.#.mlp.fc2",                    "blocks.#.mlp.2"},
@@ -422,13 +431,13 @@ static const weft_rename_rule original[] = {
     SINGLE("linear2",         "proj_out"),
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "context_embedder.token_refiner.refiner_blocks.0.attn.to_q.weight", NULL, 0},
     {"original",  "txt_in.individual_token_refiner.blocks.0.norm1.weight", original,
      sizeof original / sizeof *original, COMFY},
 };
 
-/* The same of a video that begins with a picture, by a language model that sees it. */
+/* Prompt template for image to video, with the image as input of the language model. */
 #define ASPECTS                                                                                   \
     "1. The main content and theme of the video."                                                 \
     "2. The color, shape, size, texture, quantity, text, and spatial relationships of the "       \
@@ -437,33 +446,34 @@ static const weft_dialect dialects[] = {
     "objects."                                                                                    \
     "4. background environment, light, style and atmosphere."                                     \
     "5. camera angles, movements, and transitions used in the video:<|eot_id|>"
-static const weft_shown shown = {
+static const weft_vision_input vision = {
     .before = "<|start_header_id|>system<|end_header_id|>\n\n<image>\nDescribe the video by "
               "detailing the following aspects according to the reference image: " ASPECTS
               "\n\n<|start_header_id|>user<|end_header_id|>\n\n",
-    .behind = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    .after = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     .crop = 103, .image = "<image>", .closes = "<|end_header_id|>",
     .at = 5, .patches = 576, .cut = 4, .closings = 3,
 };
 
-/* The language model is asked to describe a video; what it says of the question is left away. */
-static const weft_reading readings[] = {
+/* The template asks the language model to describe a video. Embeddings of the template are
+ * dropped. */
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 256,
-     .crop = 95, .shown = &shown,
+     .crop = 95, .vision = &vision,
      .before = "<|start_header_id|>system<|end_header_id|>\n\nDescribe the video by detailing the "
                "following aspects: " ASPECTS "<|start_header_id|>user<|end_header_id|>\n\n",
-     .behind = "<|eot_id|>"},
+     .after = "<|eot_id|>"},
     {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 77},
 };
 
-/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
- * far the first block's part moves (FBCache's threshold, and twice that). */
+/* Feature cache rules: TeaCache's polynomial and thresholds as published. Other sizes: the change
+ * of the first block's residual (FBCache's threshold, and twice that). */
 static bool is_published(const void *config)
 {
     const hunyuan *c = config;
     return c->layers == 20 && c->single_layers == 40 && c->heads == 24;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_published, 0, WEFT_SIGNAL_INPUT,
      {7.33226126e2, -4.01131952e2, 6.75869174e1, -3.14987800e0, 9.61237896e-2}, 0.1, 0.15, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.06, 0.12, 0},
@@ -478,10 +488,11 @@ const weft_family weft_family_hunyuan_video_dit = {
     .config_bytes = sizeof(hunyuan), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .given = given,
-    .given_help = "image_condition_type latent_concat or token_replace: a first frame",
-    .reading = readings, .readings = sizeof readings / sizeof *readings, .levels = WEFT_LEVELS_EVEN,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "with image_condition_type latent_concat or token_replace: first frame",
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .noise_levels = WEFT_LEVELS_EVEN,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };
 /* clang-format on */

@@ -5,15 +5,18 @@
  *   text --MLP--> y (B,L,C)
  *   timestep --sinusoid, MLP--> e; silu, linear --> (B,6,C)
  *   per layer: a spatial block over the tokens of each frame, with the text
- *              a temporal block over the frames of each token, without; sines of frames before the
- *              first of them
+ *              a temporal block over the frames of each token, without the text; sines of frames
+ *              are added before the first temporal block
  *
  *   block:  x += gate1 attn(mod1(norm x));  x += cross(x, y);  x += gate2 ffn(mod2(norm x))
  *
- * A temporal block works on (B,N,T,C): dim 1 are the groups that do not see each other, in both.
+ * A temporal block works on (B,N,T,C). In both kinds of blocks, attention is separate for each
+ * index of dim 1.
  * Shape letters: B batch, T frames, N tokens of a frame, L text tokens, C width, H heads. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 typedef struct latte {
@@ -33,10 +36,10 @@ static int64_t width_of(const latte *c)
     return c->heads * c->head_dim;
 }
 
-/* ---- places --------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------ */
 
-/* Sines and cosines of columns in half of the width, of rows in the other: (1,1,N,C). */
-static weft_value places_in_frame(weft_graph *g, const latte *c, const int64_t size[3])
+/* Sines and cosines of columns in half of the width, of rows in the other half: (1,1,N,C). */
+static weft_value positions_in_frame(weft_graph *g, const latte *c, const int64_t size[3])
 {
     const int64_t width = width_of(c), zoom = c->sample / 64 > 1 ? c->sample / 64 : 1;
     const double base = (double)(c->sample / c->patch) / (double)zoom;
@@ -52,7 +55,7 @@ static weft_value places_in_frame(weft_graph *g, const latte *c, const int64_t s
 }
 
 /* (1,1,T,C) */
-static weft_value places_in_time(weft_graph *g, const latte *c, const int64_t size[3])
+static weft_value positions_in_time(weft_graph *g, const latte *c, const int64_t size[3])
 {
     const int64_t width = width_of(c);
     const weft_attr_rope_table attr = {
@@ -84,7 +87,7 @@ static weft_value self_attention(weft_graph *g, const latte *c, weft_value x_bgs
     return out;
 }
 
-/* All tokens of a sample see its text; `bias` WEFT_NONE: all of it. */
+/* All tokens of a sample attend to its text. `bias` WEFT_NONE: no mask. */
 static weft_value cross_attention(weft_graph *g, const latte *c, weft_value x_bgsc,
                                   weft_value text_blc, weft_value bias)
 {
@@ -104,7 +107,7 @@ static weft_value cross_attention(weft_graph *g, const latte *c, weft_value x_bg
     return out;
 }
 
-/* Row of a modulation, beside tokens in groups: (B,1,1,C). */
+/* Row of a modulation for grouped tokens: (B,1,1,C). */
 static weft_value row(weft_graph *g, weft_value table, int64_t index)
 {
     const weft_value r = weft_nn_row(g, table, index);
@@ -140,7 +143,7 @@ static weft_value forward(weft_graph *g, const latte *c, const weft_ports *in)
     weft_value x = weft_nn_patch(g, "pos_embed.proj", in->at[WEFT_PORT_LATENTS], width, patch,
                                  WEFT_PATCH_2D, true);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0], frame, width));
-    x = weft_add(g, x, places_in_frame(g, c, size));
+    x = weft_add(g, x, positions_in_frame(g, c, size));
     const weft_value times = weft_nn_time_rows(
         g, "adaln_single", weft_nn_sinusoid(g, TIME_WIDTH, in->at[WEFT_PORT_TIMESTEP]), width, 6,
         &embedded);
@@ -155,7 +158,7 @@ static weft_value forward(weft_graph *g, const latte *c, const weft_ports *in)
         weft_graph_pop(g);
         x = weft_permute(g, x, (int[]){0, 2, 1, 3});
         if (i == 0 && size[0] > 1)
-            x = weft_add(g, x, places_in_time(g, c, size));
+            x = weft_add(g, x, positions_in_time(g, c, size));
         weft_graph_push(g, "temporal_transformer_blocks.%d", (int)i);
         x = block(g, c, x, WEFT_NONE, WEFT_NONE, times);
         weft_graph_pop(g);
@@ -170,18 +173,19 @@ static weft_value forward(weft_graph *g, const latte *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const latte *c = config;
     if (width_of(c) % 4)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: heads x \"attention_head_dim\" is %lld; sines of rows and columns "
-                         "need a multiple of 4",
-                         weft_places_of(places, "attention_head_dim"), (long long)width_of(c));
-    WEFT_TRY(weft_check_cross(places, c->cross_dim, width_of(c)));
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+            "the heads have %" PRId64 " channels together, not a multiple of 4, which sines "
+            "of rows and columns need",
+            width_of(c));
+    WEFT_TRY(weft_check_cross(locations, c->cross_dim, width_of(c)));
     if (c->sample < c->patch)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"sample_size\" %lld is smaller than a patch",
-                         weft_places_of(places, "sample_size"), (long long)c->sample);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "sample_size", c->sample),
+                          "%" PRId64 " is smaller than a patch of %" PRId64, c->sample, c->patch);
     return WEFT_OK;
 }
 
@@ -215,31 +219,32 @@ static int64_t width_field(const void *config)
 #define AT(member) offsetof(latte, member)
 static const weft_field fields[] = {
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "72", 1, 4096, .help = "width of a head"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
-     .help = "latent channels that come out; with variances twice as many"},
+     .help = "output channels of latents; twice the channels with variances"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024,
      .help = "pairs of a spatial and a temporal block"},
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,
-     .min = 1, .max = 1 << 20, .help = "the model's width"},
+     .min = 1, .max = 1 << 20, .help = "width of the model"},
     {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "false",
-     .help = "a bias on queries, keys, values"},
+     .help = "bias of queries, keys and values"},
     {"sample_size", WEFT_FIELD_I64, AT(sample), "64", 1, 1 << 16,
-     .help = "side of the latents that places are scaled to"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+     .help = "side of the latents that positions are scaled to"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"num_embeds_ada_norm", WEFT_FIELD_IGNORED, .fallback = "1000"},
     {"norm_type", WEFT_FIELD_FIXED, .fallback = "\"ada_norm_single\""},
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
     {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"video_length", WEFT_FIELD_I64, AT(frames), "16", 1, 1 << 16,
-     .help = "frames that it was trained on; others have places too"},
+     .help = "frames that the model was trained on; others are accepted"},
 };
 
 static const weft_named_config sizes[] = {
@@ -255,11 +260,11 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "temporal_transformer_blocks.0.attn1.to_q.weight", NULL, 0},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 120,
      .clean = WEFT_CLEAN_LOWER, .paired = true},
 };
@@ -273,8 +278,8 @@ const weft_family weft_family_latte_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_latte, .recipes = WEFT_SPLIT_LATTE_LISTS,
 };
 /* clang-format on */

@@ -2,14 +2,16 @@
  * names of the public checkpoints. A token is one latent.
  *
  *   latents --linear--> x (B,S,C); text --MLP--> y (B,L,C)
- *   timestep, of a sample or each token --sinusoid, MLP--> e; silu, linear --> (B,1 or S,6,C)
- *   places in seconds and pixels --> rotary angles over the whole width, before heads are split
+ *   timestep, per sample or per token --sinusoid, MLP--> e; silu, linear --> (B,1 or S,6,C)
+ *   positions in seconds and pixels --> RoPE over the complete width, before the split into heads
  *
  *   block:  x += gate1 attn(mod1(rms x));  x += cross(x, y);  x += gate2 ffn(mod2(rms x))
  *
  * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -29,37 +31,38 @@ static int64_t width_of(const ltx *c)
     return c->heads * c->head_dim;
 }
 
-/* ---- places --------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------ */
 
-/* Place of every latent along frames, rows and columns times the step of each: (1,S,3). */
-static weft_value grid_places(weft_graph *g, const int64_t size[3], weft_value spacing)
+/* Position of every latent along frames, rows and columns, multiplied by the step of each axis:
+ * (1,S,3). */
+static weft_value grid_positions(weft_graph *g, const int64_t size[3], weft_value spacing)
 {
     const int64_t tokens = size[0] * size[1] * size[2];
     /* one latent of LTX's autoencoder at 25 frames per second */
     const float step[3] = {8.0f / 25.0f, 32, 32};
-    float *place = weft_alloc(tokens * 3 * (int64_t)sizeof *place);
-    if (!place)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for places");
+    float *position = weft_calloc(tokens * 3, sizeof *position);
+    if (!position)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
     for (int64_t s = 0; s < tokens; s++) {
-        place[3 * s] = (float)(s / (size[1] * size[2]));
-        place[3 * s + 1] = (float)(s / size[2] % size[1]);
-        place[3 * s + 2] = (float)(s % size[2]);
+        position[3 * s] = (float)(s / (size[1] * size[2]));
+        position[3 * s + 1] = (float)(s / size[2] % size[1]);
+        position[3 * s + 2] = (float)(s % size[2]);
     }
-    const weft_value places = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, tokens, 3), place);
-    weft_free(place);
+    const weft_value positions = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, tokens, 3), position);
+    weft_free(position);
     if (!weft_value_ok(spacing))
         spacing = weft_constant(g, WEFT_F32, WEFT_SHAPE(3), step);
-    return weft_mul(g, places, weft_reshape(g, spacing, WEFT_SHAPE(1, 1, 3)));
+    return weft_mul(g, positions, weft_reshape(g, spacing, WEFT_SHAPE(1, 1, 3)));
 }
 
-/* Frequencies from pi/2 to 10000 pi/2, rounded to f32 at each step as in the reference: at angles
- * of 15,708 the last bit of a frequency shows. */
+/* Frequencies from pi/2 to 10000 pi/2, rounded to f32 after each step as in the reference. At
+ * angles of 15,708, the last bit of a frequency matters. */
 static weft_value frequencies(weft_graph *g, int64_t count)
 {
     const float step = count > 1 ? 1.0f / (float)(count - 1) : 0;
-    float *f = weft_alloc(count * (int64_t)sizeof *f);
+    float *f = weft_calloc(count, sizeof *f);
     if (!f)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for frequencies");
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for frequencies");
     for (int64_t i = 0; i < count; i++) {
         const float exponent =
             i < count / 2 ? step * (float)i : 1.0f - step * (float)(count - 1 - i);
@@ -71,16 +74,16 @@ static weft_value frequencies(weft_graph *g, int64_t count)
     return v;
 }
 
-/* cos and sin (B or 1,S,H,D/2). Of the width the first pairs, which no three sides can share, do
- * not turn; the others go round frames, rows, columns. */
-static void rope_tables(weft_graph *g, const ltx *c, weft_value places_bs3,
+/* cos and sin (B or 1,S,H,D/2). The first pairs of the width, the remainder of the division by
+ * three axes, are not rotated. The other pairs alternate between frames, rows and columns. */
+static void rope_tables(weft_graph *g, const ltx *c, weft_value positions_bs3,
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
     const float whole[3] = {20, 2048, 2048};
     const int64_t count = width_of(c) / 6, still = width_of(c) % 6 / 2,
-                  batch = weft_dim(g, places_bs3, 0), tokens = weft_dim(g, places_bs3, 1);
+                  batch = weft_dim(g, positions_bs3, 0), tokens = weft_dim(g, positions_bs3, 1);
     const weft_value part =
-        weft_div(g, places_bs3, weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, 3), whole));
+        weft_div(g, positions_bs3, weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, 3), whole));
     const weft_value at =
         weft_reshape(g, weft_affine(g, part, 2, -1), WEFT_SHAPE(batch, tokens, 1, 3));
     const weft_value angle = weft_reshape(g, weft_mul(g, frequencies(g, count), at),
@@ -96,7 +99,7 @@ static void rope_tables(weft_graph *g, const ltx *c, weft_value places_bs3,
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* Self-attention when context is x itself (rope given), else cross-attention. */
+/* Self-attention if context is x itself (rope present), otherwise cross-attention. */
 static weft_value attention(weft_graph *g, const ltx *c, const char *name, weft_value x_bsc,
                             weft_value context_blc, const weft_value *rope, weft_value bias)
 {
@@ -152,13 +155,15 @@ static weft_value forward(weft_graph *g, const ltx *c, const weft_ports *in)
         return WEFT_NONE;
     const int64_t tokens = size[0] * size[1] * size[2], batch = weft_dim(g, latents, 0);
     if (weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld timesteps for %lld tokens",
-                               (long long)weft_dim(g, t, 1), (long long)tokens);
-    weft_value places = in->at[WEFT_PORT_PLACES], rope[WEFT_MAX_OUTPUTS], embedded;
-    places = weft_value_ok(places) ? weft_permute(g, places, (int[]){0, 2, 1})
-                                   : grid_places(g, size, in->at[WEFT_PORT_SPACING]);
-    rope_tables(g, c, places, rope);
-    /* -10000 in the place of "never", as in the reference: a prompt without tokens is seen whole */
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "%" PRId64 " timesteps for %" PRId64 " tokens", weft_dim(g, t, 1),
+                               tokens);
+    weft_value positions = in->at[WEFT_PORT_POSITIONS], rope[WEFT_MAX_OUTPUTS], embedded;
+    positions = weft_value_ok(positions) ? weft_permute(g, positions, (int[]){0, 2, 1})
+                                         : grid_positions(g, size, in->at[WEFT_PORT_SPACING]);
+    rope_tables(g, c, positions, rope);
+    /* masked keys have a bias of -10000, as in the reference: an empty prompt is attended to
+     * completely */
     const weft_value mask = in->at[WEFT_PORT_TEXT_MASK];
     const weft_value bias = weft_value_ok(mask)
                                 ? weft_affine(g, weft_cast(g, mask, WEFT_F32), 10000, -10000)
@@ -183,14 +188,14 @@ static weft_value forward(weft_graph *g, const ltx *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const ltx *c = config;
     if (c->head_dim % 2)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"attention_head_dim\" is %lld; rotary places need an even number",
-                         weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
-    return weft_check_cross(places, c->cross_dim, width_of(c));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
+    return weft_check_cross(locations, c->cross_dim, width_of(c));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -199,7 +204,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     switch (port) {
     case WEFT_PORT_TIMESTEP:
         return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
-    case WEFT_PORT_PLACES: return WEFT_SHAPE(s->batch, 3, s->frames * s->height * s->width);
+    case WEFT_PORT_POSITIONS: return WEFT_SHAPE(s->batch, 3, s->frames * s->height * s->width);
     case WEFT_PORT_SPACING: return WEFT_SHAPE(3);
     default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
     }
@@ -224,38 +229,38 @@ static int64_t width_field(const void *config)
     return width_of(config);
 }
 
-static void given(const void *config, weft_given_frames *given)
+static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     (void)config;
-    given->form = WEFT_GIVEN_TIMES;
+    cond->form = WEFT_FRAME_CONDITION_TIMES;
 }
 
 /* clang-format off */
 #define AT(member) offsetof(ltx, member)
 static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "128", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "128", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
     {"patch_size", WEFT_FIELD_FIXED, .fallback = "1"},
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "32", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 2, 4096,
      .help = "width of a head, even"},
     {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,
-     .min = 1, .max = 1 << 20, .help = "the model's width"},
+     .min = 1, .max = 1 << 20, .help = "width of the model"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024, .help = "blocks"},
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},
     {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
     {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",
-     .help = "a bias on queries, keys, values"},
+     .help = "bias of queries, keys and values"},
     {"attention_out_bias", WEFT_FIELD_BOOL, AT(out_bias), "true",
-     .help = "a bias behind attention"},
+     .help = "bias after attention"},
 };
 
 static const weft_named_config sizes[] = {
@@ -269,36 +274,36 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_TIMESTEP,   false, "timestep"},
     {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
     {WEFT_PORT_TEXT_MASK,  false, "encoder_attention_mask", .optional = true},
-    {WEFT_PORT_PLACES,     false, "video_coords", .optional = true},
+    {WEFT_PORT_POSITIONS,     false, "video_coords", .optional = true},
     {WEFT_PORT_SPACING,    false, "rope_interpolation_scale", .optional = true},
     {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_PACKED},
 };
 
-/* The names of LTX's own files. */
+/* Key mapping of LTX's own files. */
 static const weft_rename_rule original[] = {
     {"patchify_proj", "proj_in"},
     {"adaln_single",  "time_embed"},
     {"q_norm",        "norm_q"},
     {"k_norm",        "norm_k"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "time_embed.emb.timestep_embedder.linear_1.weight", NULL, 0},
     {"original", "patchify_proj.weight", original, sizeof original / sizeof *original},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 128,
      .sees_padding = true},
 };
 
-/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
- * far the first block's part moves (DBCache's default, and twice that). */
+/* Feature cache rules: TeaCache's polynomial and thresholds as published. Other sizes: the change
+ * of the first block's residual (DBCache's default threshold, and twice that). */
 static bool is_2b(const void *config)
 {
     const ltx *c = config;
     return c->layers == 28 && c->heads == 32;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_2b, 0, WEFT_SIGNAL_INPUT,
      {2.14700694e1, -1.28016453e1, 2.31279151e0, 7.92487521e-1, 9.69274326e-3}, 0.03, 0.05, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
@@ -313,10 +318,11 @@ const weft_family weft_family_ltx_dit = {
     .config_bytes = sizeof(ltx), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .given = given,
-    .given_help = "a first frame", .fps = 25,
-    .reading = readings, .readings = sizeof readings / sizeof *readings, .levels = WEFT_LEVELS_EVEN,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "first frame", .fps = 25,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .noise_levels = WEFT_LEVELS_EVEN,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
 /* clang-format on */

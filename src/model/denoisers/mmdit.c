@@ -1,4 +1,6 @@
-#include "model/mmdit.h"
+#include "model/denoisers/mmdit.h"
+
+#include "graph/builder_helpers.h"
 
 static const double eps = WEFT_MMDIT_EPS;
 
@@ -37,7 +39,7 @@ static void attend(weft_graph *g, int count, weft_value qkv[3][WEFT_MMDIT_STREAM
         h[s] = weft_nn_join_heads(g, h[s]);
 }
 
-/* Layers of one kind of stream in a double block. */
+/* Layers of a double block for one kind of stream. */
 typedef struct side {
     weft_nn_layer modulation, qkv[3], norm[2], out, ff[2];
 } side;

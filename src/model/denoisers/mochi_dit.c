@@ -1,16 +1,20 @@
-/* Mochi 1 diffusion transformer (diffusers' MochiTransformer3DModel). Parameters have the names of
- * the public checkpoint. The text's stream is narrower than the video's.
+/* Mochi 1 diffusion transformer (diffusers' MochiTransformer3DModel). Parameters have the names
+ * of the public checkpoint. The text stream is narrower than the video stream.
  *
  *   latents --patch--> x (B,S,C); text --linear--> y (B,L,E)
  *   timestep --sinusoid, MLP--> + text --attention pool--> temb (B,C)
  *
  *   block:  x', y' = attention over both, of rms x (1 + scale), rms y (1 + scale)
- *           x += rms x' tanh gate; the same with a feed-forward; y likewise, but for the last block
+ *           x += rms x' tanh gate; the same with a feed-forward
+ *           y likewise, except in the last block
  *
- * Angles of places are learned frequencies of every head times rows and columns around the middle.
+ * RoPE angles are learned frequencies per head, multiplied by frames and by centred rows and
+ * columns.
  * Shape letters: B batch, S video tokens, L text tokens, C width, E width of the text, H heads. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -25,12 +29,12 @@ enum { VIDEO, TEXT, STREAMS };
 enum { POOL_HEADS = 8 };
 static const double eps = 1e-6, qk_eps = 1e-5;
 
-typedef struct told {
+typedef struct conditioning {
     weft_value temb_bc;
     weft_value rope[2];
-    weft_value bias;    /* of the keys, or WEFT_NONE: all tokens are real */
-    weft_value packing; /* (B,L,L): real tokens to the front */
-} told;
+    weft_value bias;    /* key bias; WEFT_NONE: all tokens are real */
+    weft_value packing; /* (B,L,L): moves real tokens to the front */
+} conditioning;
 
 static int64_t width_of(const mochi *c)
 {
@@ -39,7 +43,7 @@ static int64_t width_of(const mochi *c)
 
 /* ---- time and text -------------------------------------------------------------------------- */
 
-/* One vector (B,C) of the text (B,L,D): its mean asks its mean and its tokens. */
+/* Attention pooling (B,C) of the text (B,L,D): the mean attends to itself and to the tokens. */
 static weft_value pool(weft_graph *g, const mochi *c, weft_value text_bld, weft_value mask_bl)
 {
     const int64_t d = c->text_dim, batch = weft_dim(g, text_bld, 0),
@@ -63,37 +67,37 @@ static weft_value pool(weft_graph *g, const mochi *c, weft_value text_bld, weft_
     return out;
 }
 
-/* Row j has its one at the j-th real token: (B,L,L). */
+/* (B,L,L): row j has a 1 at the j-th real token. */
 static weft_value packing(weft_graph *g, weft_value mask_bl)
 {
     const int64_t batch = weft_dim(g, mask_bl, 0), n = weft_dim(g, mask_bl, 1);
-    float *up_to = weft_alloc(n * n * (int64_t)sizeof *up_to), *place = weft_alloc(n * 4);
+    float *up_to = weft_calloc(n * n, sizeof *up_to), *position = weft_alloc(n * 4);
     weft_value packed = WEFT_NONE;
-    if (!up_to || !place) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for the places of a text");
+    if (!up_to || !position) {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for the positions of a text");
         goto out;
     }
     for (int64_t i = 0; i < n; i++) {
-        place[i] = (float)i + 1;
+        position[i] = (float)i + 1;
         for (int64_t j = i; j < n; j++)
             up_to[i * n + j] = 1;
     }
     const weft_value count =
         weft_matmul(g, mask_bl, weft_constant(g, WEFT_F32, WEFT_SHAPE(n, n), up_to), false, false);
-    const weft_value away = weft_sub(g, weft_reshape(g, count, WEFT_SHAPE(batch, 1, n)),
-                                     weft_constant(g, WEFT_F32, WEFT_SHAPE(1, n, 1), place));
+    const weft_value distance = weft_sub(g, weft_reshape(g, count, WEFT_SHAPE(batch, 1, n)),
+                                         weft_constant(g, WEFT_F32, WEFT_SHAPE(1, n, 1), position));
     const weft_value here =
-        weft_affine(g, weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, away), 0, 1), -1, 1);
+        weft_affine(g, weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, distance), 0, 1), -1, 1);
     packed = weft_mul(g, here, weft_reshape(g, mask_bl, WEFT_SHAPE(batch, 1, n)));
 out:
     weft_free(up_to);
-    weft_free(place);
+    weft_free(position);
     return packed;
 }
 
-/* Angles of every head, (1,S,H,D/2): frames count up; rows and columns lie around the middle of an
- * area as large as the one that the model was first trained on. */
-static void turn(weft_graph *g, const mochi *c, const int64_t size[3], weft_value cos_sin[2])
+/* RoPE angles per head, (1,S,H,D/2). Frames count from 0. Rows and columns are centred and scaled
+ * to the area of the first training resolution. */
+static void rope_angles(weft_graph *g, const mochi *c, const int64_t size[3], weft_value cos_sin[2])
 {
     const int64_t tokens = size[0] * size[1] * size[2], pairs = c->head_dim / 2;
     const double rows = (double)size[1], columns = (double)size[2],
@@ -101,20 +105,20 @@ static void turn(weft_graph *g, const mochi *c, const int64_t size[3], weft_valu
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.02};
     const weft_value frequency =
         weft_param(g, "pos_frequencies", WEFT_F32, WEFT_SHAPE(3, c->heads, pairs), small);
-    float *place = weft_alloc(tokens * 3 * (int64_t)sizeof *place);
-    if (!place) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for places");
+    float *position = weft_calloc(tokens * 3, sizeof *position);
+    if (!position) {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
         return;
     }
     for (int64_t s = 0; s < tokens; s++) {
-        place[3 * s] = (float)(s / (size[1] * size[2]));
-        place[3 * s + 1] = (float)(((double)(s / size[2] % size[1]) + 0.5 - rows / 2) * step);
-        place[3 * s + 2] = (float)(((double)(s % size[2]) + 0.5 - columns / 2) * step);
+        position[3 * s] = (float)(s / (size[1] * size[2]));
+        position[3 * s + 1] = (float)(((double)(s / size[2] % size[1]) + 0.5 - rows / 2) * step);
+        position[3 * s + 2] = (float)(((double)(s % size[2]) + 0.5 - columns / 2) * step);
     }
-    const weft_value places = weft_constant(g, WEFT_F32, WEFT_SHAPE(tokens, 3), place);
-    weft_free(place);
+    const weft_value positions = weft_constant(g, WEFT_F32, WEFT_SHAPE(tokens, 3), position);
+    weft_free(position);
     const weft_value angle = weft_matmul(
-        g, places, weft_reshape(g, frequency, WEFT_SHAPE(3, c->heads * pairs)), false, false);
+        g, positions, weft_reshape(g, frequency, WEFT_SHAPE(3, c->heads * pairs)), false, false);
     for (int i = 0; i < 2; i++)
         cos_sin[i] = weft_reshape(g, weft_unary(g, i ? WEFT_OP_SIN : WEFT_OP_COS, angle),
                                   WEFT_SHAPE(1, tokens, c->heads, pairs));
@@ -149,7 +153,7 @@ static weft_value modulation(weft_graph *g, const char *name, weft_value temb_bc
     return weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), rows, width));
 }
 
-/* Values times silu of gates, two halves of one product. */
+/* Gated feed-forward: values times silu of gates, both from one product. */
 static weft_value feed_forward(weft_graph *g, const char *name, weft_value x)
 {
     const int64_t width = weft_dim(g, x, 2), inner = 8 * width / 3;
@@ -161,8 +165,9 @@ static weft_value feed_forward(weft_graph *g, const char *name, weft_value x)
     return x;
 }
 
-/* Normed streams to what they see; without text's queries in the last block. */
-static void attention(weft_graph *g, const mochi *c, const told *to, bool last, weft_value h[2])
+/* Attention of the normalised streams. The last block has no text queries. */
+static void attention(weft_graph *g, const mochi *c, const conditioning *to, bool last,
+                      weft_value h[2])
 {
     static const char *const names[STREAMS][5] = {
         {"to_q", "to_k", "to_v", "norm_q", "norm_k"},
@@ -176,7 +181,7 @@ static void attention(weft_graph *g, const mochi *c, const told *to, bool last, 
             const weft_nn_layer norm =
                 i < 2 ? weft_nn_norm_of(g, names[s][3 + i], c->head_dim, false) : layer;
             if (last && s == TEXT && i == 0)
-                continue; /* it is in the checkpoint all the same */
+                continue; /* the parameters must exist but are not used */
             weft_value v = weft_nn_split_heads(g, weft_nn_linear_by(g, &layer, h[s]), c->heads);
             if (i < 2)
                 v = weft_nn_rms_norm_by(g, &norm, v, qk_eps);
@@ -195,7 +200,7 @@ static void attention(weft_graph *g, const mochi *c, const told *to, bool last, 
     weft_graph_pop(g);
 }
 
-static void block(weft_graph *g, const mochi *c, const told *to, bool last, weft_value x[2])
+static void block(weft_graph *g, const mochi *c, const conditioning *to, bool last, weft_value x[2])
 {
     enum { SCALE1, GATE1, SCALE2, GATE2, ROWS };
     static const char *const norms[STREAMS][4] = {
@@ -236,7 +241,7 @@ static weft_value forward(weft_graph *g, const mochi *c, const weft_ports *in)
     const int64_t patch[3] = {1, c->patch, c->patch};
     const weft_value text = in->at[WEFT_PORT_TEXT], mask = in->at[WEFT_PORT_TEXT_MASK];
     int64_t size[3];
-    told to = {.bias = WEFT_NONE, .packing = WEFT_NONE};
+    conditioning to = {.bias = WEFT_NONE, .packing = WEFT_NONE};
     weft_value x[STREAMS];
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
@@ -260,7 +265,7 @@ static weft_value forward(weft_graph *g, const mochi *c, const weft_ports *in)
     to.temb_bc = weft_add(g, to.temb_bc, pool(g, c, text, seen));
     x[TEXT] = weft_nn_linear(g, "caption_proj", text, c->text_width, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
-    turn(g, c, size, to.rope);
+    rope_angles(g, c, size, to.rope);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
         block(g, c, &to, i == c->layers - 1, x);
@@ -271,19 +276,18 @@ static weft_value forward(weft_graph *g, const mochi *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const mochi *c = config;
     if (c->head_dim % 2)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"attention_head_dim\" is %lld; rotary places need an even number",
-                         weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
     if (c->text_dim % POOL_HEADS)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"text_embed_dim\" is %lld; it is pooled by %d heads and must be a "
-                         "multiple of that",
-                         weft_places_of(places, "text_embed_dim"), (long long)c->text_dim,
-                         POOL_HEADS);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "text_embed_dim", c->text_dim),
+                          "%" PRId64 " is not a multiple of the %d heads of the pooling",
+                          c->text_dim, POOL_HEADS);
     return WEFT_OK;
 }
 
@@ -311,26 +315,27 @@ static void grid(const void *config, weft_grid *grid)
 /* clang-format off */
 #define AT(member) offsetof(mochi, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head, even"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "48", 0, 1024, .help = "blocks"},
     {"pooled_projection_dim", WEFT_FIELD_I64, AT(text_width), "1536", 1, 1 << 16,
-     .help = "width of the text's stream"},
+     .help = "width of the text stream"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "12", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
-     .help = "latent channels that come out"},
+     .help = "output channels of latents"},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},
     {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"time_embed_dim", WEFT_FIELD_I64, AT(time_dim), "256", 2, 1 << 16,
      .help = "width of the sinusoidal time embedding, even"},
     {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"swiglu\""},
     {"max_sequence_length", WEFT_FIELD_I64, AT(text_length), "256", 1, 1 << 16,
-     .help = "tokens of text"},
+     .help = "text tokens"},
 };
 
 static const weft_named_config sizes[] = {
@@ -346,8 +351,8 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-/* The names of Mochi's own files. The gate of a feed-forward, and the shift of the last norm, come
- * second there; the last block's text has one linear (linear_1). */
+/* Key mapping of Mochi's own files. In these files, the gate of a feed-forward and the shift of the
+ * last norm come second. The last block's text has one linear (linear_1). */
 static const weft_rename_rule original[] = {
     {"blocks",              "transformer_blocks"},
     {"x_embedder",          "patch_embed"},
@@ -372,23 +377,23 @@ static const weft_rename_rule original[] = {
     {"final_layer.mod",     "~norm_out.linear"},
     {"final_layer.linear",  "proj_out"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "time_embed.pooler.to_q.weight", NULL, 0},
     {"original", "t5_y_embedder.to_q.weight", original, sizeof original / sizeof *original},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 256},
 };
 
-/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
- * far the first block's part moves (DBCache's default, and twice that). */
+/* Feature cache rules: TeaCache's polynomial and thresholds as published. Other sizes: the change
+ * of the first block's residual (DBCache's default threshold, and twice that). */
 static bool is_published(const void *config)
 {
     const mochi *c = config;
     return c->layers == 48 && c->heads == 24;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_published, 0, WEFT_SIGNAL_INPUT,
      {-3.51241319e3, 8.11675948e2, -6.09400215e1, 2.42429681e0, 3.05291719e-3}, 0.06, 0.09, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
@@ -404,9 +409,9 @@ const weft_family weft_family_mochi_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .levels = WEFT_LEVELS_QUADRATIC,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .noise_levels = WEFT_LEVELS_QUADRATIC,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };
 /* clang-format on */

@@ -1,18 +1,20 @@
-/* A diffusion transformer for video whose feed-forwards are mixtures of experts: ours, with the
- * routing of public ones as switches. Softmax scores whose weights are taken as they are (HiDream),
- * or sigmoids with groups and a bias for the choice (LingBot-Video), shared experts beside (Dai et
- * al., DeepSeekMoE), blocks that stay dense, capacity or none dropped.
+/* A video diffusion transformer with mixture-of-experts feed-forwards: weft's own architecture,
+ * with the routing of public models as options. Scores are softmax without renormalised weights
+ * (HiDream), or sigmoids with groups and a bias for the choice (LingBot-Video). Further options:
+ * shared experts (Dai et al., DeepSeekMoE), dense blocks, limited capacity.
  *
  *   latents --patch--> x (B,S,C); text --MLP--> y (B,L,C)
- *   timestep --sinusoid, MLP--> temb (B,C) --silu, linear--> six modulations, the same for all
+ *   timestep --sinusoid, MLP--> temb (B,C) --silu, linear--> six modulations, shared by all blocks
  *
  *   block:  x += gate1 attn(mod1(norm x))
  *           x += cross(norm x, y)
  *           x += gate2 ff(mod2(norm x)), ff experts or dense
  *
  * Shape letters: B batch, S video tokens, L text tokens, C width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
 #include "nn/experts.h"
 #include "nn/nn.h"
 
@@ -22,20 +24,21 @@ typedef struct moe_dit {
     int64_t patch[3];
     int64_t heads, head_dim, in_channels, out_channels, text_dim, freq_dim, ffn_dim, layers;
     double eps;
-    int64_t experts, active, expert_dim, shared, dense, every; /* which blocks have experts */
-    int64_t scoring;                                           /* 0 softmax, 1 sigmoid */
+    /* `dense`, `every`: selection of the blocks with experts */
+    int64_t experts, active, expert_dim, shared, dense, every;
+    int64_t scoring; /* 0 softmax, 1 sigmoid */
     bool corrected, normalised;
-    int64_t groups, kept;
+    int64_t groups, topk_groups;
     double scale, balance, capacity;
 } moe_dit;
 _Static_assert(sizeof(moe_dit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-typedef struct told {
+typedef struct conditioning {
     weft_value text_blc, modulation; /* (B,6,C) */
     weft_value rope[WEFT_MAX_OUTPUTS];
-} told;
+} conditioning;
 
-/* Sums over blocks, and of how many. */
+/* Load of the experts summed over blocks, and number of blocks. */
 typedef struct tally {
     weft_nn_load load;
     int64_t blocks;
@@ -68,7 +71,7 @@ static weft_value feed_forward(weft_graph *g, const moe_dit *c, int64_t i, weft_
                                  .sigmoid = c->scoring == 1,
                                  .corrected = c->corrected,
                                  .groups = c->groups,
-                                 .kept = c->kept,
+                                 .top_groups = c->topk_groups,
                                  .normalised = c->normalised,
                                  .scale = c->scale,
                                  .capacity = c->capacity};
@@ -85,7 +88,7 @@ static weft_value feed_forward(weft_graph *g, const moe_dit *c, int64_t i, weft_
     return x;
 }
 
-/* Over x itself (rope given) or the text. */
+/* Self-attention if rope is present, otherwise cross-attention to the text. */
 static weft_value attention(weft_graph *g, const moe_dit *c, const char *name, weft_value x,
                             weft_value seen, const weft_value *rope)
 {
@@ -102,8 +105,8 @@ static weft_value attention(weft_graph *g, const moe_dit *c, const char *name, w
     return x;
 }
 
-static weft_value block(weft_graph *g, const moe_dit *c, int64_t i, weft_value x, const told *to,
-                        tally *sum)
+static weft_value block(weft_graph *g, const moe_dit *c, int64_t i, weft_value x,
+                        const conditioning *to, tally *sum)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
     const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1 / sqrt((double)width_of(c))};
@@ -121,7 +124,7 @@ static weft_value block(weft_graph *g, const moe_dit *c, int64_t i, weft_value x
     return weft_nn_gated_add(g, x, feed_forward(g, c, i, h, sum), weft_nn_row(g, mod, GATE2));
 }
 
-static void tell_load(weft_graph *g, const moe_dit *c, const tally *sum, weft_ports *p)
+static void output_load(weft_graph *g, const moe_dit *c, const tally *sum, weft_ports *p)
 {
     const double each = 1 / (double)sum->blocks;
     if (!sum->blocks || weft_graph_check(g) != WEFT_OK)
@@ -136,17 +139,17 @@ static weft_value forward(weft_graph *g, const moe_dit *c, weft_ports *in)
     const int64_t width = width_of(c), pairs = c->head_dim / 2, side = c->head_dim / 6;
     const weft_value t = in->at[WEFT_PORT_TIMESTEP];
     int64_t size[3];
-    told to;
+    conditioning to;
     tally sum = {.blocks = 0};
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    const weft_attr_rope_table places = {.theta = {10000, 10000, 10000},
-                                         .step = {1, 1, 1},
-                                         .grid = {size[0], size[1], size[2]},
-                                         .pairs = {pairs - 2 * side, side, side},
-                                         .len = size[0] * size[1] * size[2]};
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &places, to.rope);
+    const weft_attr_rope_table rope_attr = {.theta = {10000, 10000, 10000},
+                                            .step = {1, 1, 1},
+                                            .grid = {size[0], size[1], size[2]},
+                                            .pairs = {pairs - 2 * side, side, side},
+                                            .len = size[0] * size[1] * size[2]};
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &rope_attr, to.rope);
     weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS], width, c->patch,
                                  WEFT_PATCH_3D, true);
     weft_graph_push(g, "condition_embedder");
@@ -163,7 +166,7 @@ static weft_value forward(weft_graph *g, const moe_dit *c, weft_ports *in)
         x = block(g, c, i, x, &to, &sum);
         weft_graph_pop(g);
     }
-    tell_load(g, c, &sum, in);
+    output_load(g, c, &sum, in);
     const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1 / sqrt((double)width)};
     const weft_value time = weft_reshape(g, temb, WEFT_SHAPE(weft_dim(g, t, 0), 1, width)),
                      table = weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(1, 2, width),
@@ -178,25 +181,24 @@ static weft_value forward(weft_graph *g, const moe_dit *c, weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const moe_dit *c = config;
     if (c->head_dim % 2)
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: \"attention_head_dim\" is %lld; rotary embedding needs an even number",
-            weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
-    if (c->groups && (c->experts % c->groups || c->kept < 1 || c->kept > c->groups))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"n_group\" %lld must divide the %lld experts, and \"topk_group\" be "
-                         "1 to %lld, not %lld",
-                         weft_places_of(places, "n_group"), (long long)c->groups,
-                         (long long)c->experts, (long long)c->groups, (long long)c->kept);
-    const int64_t open = c->groups ? c->experts / c->groups * c->kept : c->experts;
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
+    if (c->groups && (c->experts % c->groups || c->topk_groups < 1 || c->topk_groups > c->groups))
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "n_group", c->groups),
+                          "%" PRId64 " does not divide the %" PRId64
+                          " experts, or \"topk_group\" %" PRId64 " is not from 1 to %" PRId64,
+                          c->groups, c->experts, c->topk_groups, c->groups);
+    const int64_t open = c->groups ? c->experts / c->groups * c->topk_groups : c->experts;
     if (c->active > open)
-        return weft_fail(
-            WEFT_E_FORMAT, "%s: \"num_activated_experts\" is %lld; a token chooses from %lld",
-            weft_places_of(places, "num_activated_experts"), (long long)c->active, (long long)open);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_activated_experts", c->active),
+            "%" PRId64 " is more than the %" PRId64 " experts that a token chooses from", c->active,
+            open);
     return WEFT_OK;
 }
 
@@ -228,53 +230,55 @@ static const weft_field fields[] = {
     {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
      .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head, even"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
-     .help = "latent channels that come out"},
+     .help = "output channels of latents"},
     {"text_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"freq_dim", WEFT_FIELD_I64, AT(freq_dim), "256", 2, 1 << 16,
      .help = "width of the sinusoidal time embedding, even"},
     {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), "8192", 1, 1 << 20,
-     .help = "inner width of the feed-forward of blocks without experts"},
+     .help = "inner width of the feed-forward layer in blocks without experts"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "24", 0, 1024, .help = "blocks"},
-    {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
     {"num_routed_experts", WEFT_FIELD_I64, AT(experts), "64", 1, 4096,
-     .help = "experts of a block, of which each token takes a few"},
+     .help = "routed experts of a block"},
     {"num_activated_experts", WEFT_FIELD_I64, AT(active), "6", 1, 4096,
-     .help = "experts that a token takes"},
+     .help = "experts per token"},
     {"moe_intermediate_size", WEFT_FIELD_I64, AT(expert_dim), "2048", 1, 1 << 20,
      .help = "inner width of one expert"},
     {"n_shared_experts", WEFT_FIELD_I64, AT(shared), "2", 0, 1024,
-     .help = "experts that every token takes, together one of so many times the width"},
+     .help = "shared experts of every token, computed as one expert of their total width"},
     {"first_k_dense_replace", WEFT_FIELD_I64, AT(dense), "0", 0, 1024,
-     .help = "blocks at the beginning without experts"},
+     .help = "first blocks, without experts"},
     {"moe_layer_freq", WEFT_FIELD_I64, AT(every), "1", 1, 1024,
-     .help = "behind those, every so manyth block has experts"},
+     .help = "interval of blocks with experts after the first blocks"},
     {"scoring_func", WEFT_FIELD_WORD, AT(scoring), .words = scoring_words,
-     .help = "of the gate: over all experts, or of each by itself"},
+     .help = "scores of the gate: over all experts, or of each expert separately"},
     {"score_correction_bias", WEFT_FIELD_BOOL, AT(corrected), "false",
-     .help = "a bias of each expert counts for the choice, not for the weight"},
+     .help = "a bias per expert affects the choice of experts, not their weights"},
     {"n_group", WEFT_FIELD_I64, AT(groups), "0", 0, 4096,
-     .help = "groups of experts, by the sum of whose two best some are left; 0: none"},
-    {"topk_group", WEFT_FIELD_I64, AT(kept), "0", 0, 4096, .help = "groups that are left"},
+     .help = "groups of experts, ranked by the sum of their two best scores; 0: no groups"},
+    {"topk_group", WEFT_FIELD_I64, AT(topk_groups), "0", 0, 4096,
+     .help = "groups that a token may use"},
     {"norm_topk_prob", WEFT_FIELD_BOOL, AT(normalised), "false",
-     .help = "weights of a token add up to one"},
-    {"routed_scaling_factor", WEFT_FIELD_F64, AT(scale), "1.0", 0, 1e6, .help = "of the weights"},
+     .help = "the weights of a token add up to 1"},
+    {"routed_scaling_factor", WEFT_FIELD_F64, AT(scale), "1.0", 0, 1e6,
+     .help = "factor on the weights"},
     {"aux_loss_alpha", WEFT_FIELD_F64, AT(balance), "0.01", 0, 1e3,
-     .help = "weight of the load-balance loss in training, of which even is 1"},
+     .help = "weight of the load-balance loss in training; the loss is 1 at an even load"},
     {"capacity_factor", WEFT_FIELD_F64, AT(capacity), "0.0", 0, 1e6,
-     .help = "places of an expert for a sample's tokens, over the even share; others are dropped. "
-             "0: none is"},
+     .help = "slots of an expert per sample, over the even share; other tokens are dropped. "
+             "0: no token is dropped"},
 };
 
-/* LingBot-Video's routing at its size; Aquarius' mixture: 6 of 64 experts of a quarter of the
- * feed-forward and two shared, all blocks but the first, widths such that 10B are there and 1.7B
- * at work. */
+/* LingBot-Video's routing at its size. Aquarius' mixture: 6 of 64 experts of a quarter of the
+ * feed-forward width, two shared experts, all blocks except the first; 10B parameters, 1.7B
+ * active. */
 static const weft_named_config sizes[] = {
     {"aquarius-moe-10b-a1.7b", "{\"num_attention_heads\": 12, \"ffn_dim\": 4224,"
      " \"moe_intermediate_size\": 1056, \"num_layers\": 30, \"first_k_dense_replace\": 1}"},
@@ -297,13 +301,13 @@ static const weft_port_row ports[] = {
 };
 
 /* The first block is dense or has experts, by first_k_dense_replace. */
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"weft", "blocks.0.ff.w1.weight", NULL, 0},
     {"weft", "blocks.0.ff.gate.weight", NULL, 0},
 };
 
-/* Zeros behind the text are seen: there is no mask. */
-static const weft_reading readings[] = {
+/* The encoder has no mask: zeros after the text are attended to. */
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .clean = WEFT_CLEAN_PROMPT,
      .zeros = true},
 };
@@ -317,8 +321,8 @@ const weft_family weft_family_moe_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_with_experts, .recipes = WEFT_SPLIT_EXPERTS_LISTS,
 };
 /* clang-format on */

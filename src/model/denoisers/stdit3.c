@@ -1,19 +1,21 @@
 /* STDiT3 of Open-Sora 1.2. Parameters have the names of the public checkpoints.
  *
- *   latents --pad, patch--> x (B,T,N,C), + sines of rows and columns scaled by the picture's size
+ *   latents --pad, patch--> x (B,T,N,C), + sines of rows and columns scaled by the frame size
  *   text --MLP--> y (B,L,C)
  *   timestep --sinusoid, MLP--> + frames per second, likewise --> e; silu, linear --> (B,6,C)
- *   per layer: a spatial block over the tokens of each frame, a temporal one over the frames of
- * each
- *              token with rotary places, both with the text
+ *   per layer: a spatial block over the tokens of each frame, with the text
+ *              a temporal block over the frames of each token with RoPE, with the text
  *
  *   block:  x += gate1 attn(mod1(norm x));  x += cross(x, y);  x += gate2 mlp(mod2(norm x))
  *
- * Frames that are given (frame mask 0) are modulated with time 0. A temporal block works on
- * (B,N,T,C): dim 1 are the groups that do not see each other, in both.
+ * Given frames (frame mask 0) are modulated with time 0. A temporal block works on (B,N,T,C). In
+ * both kinds of blocks, attention is separate for each index of dim 1.
  * Shape letters: B batch, T frames, N tokens of a frame, L text tokens, C width, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
-#include "model/split.h"
+#include "model/tp_recipes.h"
+#include "model/transformers_fields.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -28,68 +30,68 @@ typedef struct stdit3 {
 } stdit3;
 _Static_assert(sizeof(stdit3) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-enum { TIME_WIDTH = 256, PIXELS = 8, FPS = 24 }; /* pixels of a latent, where sizes are not given */
+enum { TIME_WIDTH = 256, PIXELS = 8, FPS = 24 }; /* PIXELS: default pixels per latent */
 static const double eps = 1e-6;
 
-/* What every block is told: of the time, and of time 0 for frames that are given. */
-typedef struct told {
-    weft_value rows, given; /* (B,6,C); given WEFT_NONE: no frame is */
-    weft_value mask;        /* f32 (B,T) */
+/* Conditioning of every block: modulations for the timestep, and for time 0 of given frames. */
+typedef struct conditioning {
+    weft_value rows, clean_rows; /* (B,6,C); clean_rows WEFT_NONE: no given frames */
+    weft_value mask;             /* f32 (B,T) */
     weft_value text_blc, bias;
-    weft_value rope[2]; /* of frames */
-} told;
+    weft_value rope[2]; /* RoPE of frames */
+} conditioning;
 
 static int64_t out_of(const stdit3 *c)
 {
     return c->sigma ? 2 * c->in_channels : c->in_channels;
 }
 
-/* ---- places --------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------ */
 
 static weft_value constants(weft_graph *g, weft_shape shape, const float *data)
 {
     return weft_constant(g, WEFT_F32, shape, data);
 }
 
-/* Sines and cosines of the places of one side, (n, C/2). `zoom` (1,1): how much larger than the
- * pictures of training. */
-static weft_value side_places(weft_graph *g, const stdit3 *c, int64_t n, double base,
-                              weft_value zoom)
+/* Sines and cosines of the positions of one side, (n, C/2). `zoom` (1,1): size relative to the
+ * training images. */
+static weft_value side_positions(weft_graph *g, const stdit3 *c, int64_t n, double base,
+                                 weft_value zoom)
 {
     const int64_t half = c->width / 2, count = half / 2;
-    float *place = weft_alloc(n * (int64_t)sizeof *place), *frequency = weft_alloc(count * 4);
+    float *position = weft_calloc(n, sizeof *position), *frequency = weft_alloc(count * 4);
     weft_value both = WEFT_NONE;
-    if (!place || !frequency) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for places");
+    if (!position || !frequency) {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
         goto out;
     }
     for (int64_t i = 0; i < n; i++)
-        place[i] = (float)i;
+        position[i] = (float)i;
     for (int64_t i = 0; i < count; i++)
         frequency[i] = 1.0f / powf(10000, (float)(2 * i) / (float)half);
-    weft_value at = weft_div(g, constants(g, WEFT_SHAPE(n, 1), place), zoom);
+    weft_value at = weft_div(g, constants(g, WEFT_SHAPE(n, 1), position), zoom);
     at = weft_affine(g, at, base / (double)n, 0);
     const weft_value angle = weft_mul(g, at, constants(g, WEFT_SHAPE(1, count), frequency));
     both = weft_concat(
         g, (weft_value[]){weft_unary(g, WEFT_OP_SIN, angle), weft_unary(g, WEFT_OP_COS, angle)}, 2,
         1);
 out:
-    weft_free(place);
+    weft_free(position);
     weft_free(frequency);
     return both;
 }
 
-/* The first sample's size in pixels, (1,1); that of latents where it is not given. */
-static weft_value pixels(weft_graph *g, weft_value given_b, int64_t latents)
+/* Size of the first sample in pixels, (1,1). If no size is given, the size of the latents. */
+static weft_value pixels(weft_graph *g, weft_value size_b, int64_t latents)
 {
-    if (!weft_value_ok(given_b))
+    if (!weft_value_ok(size_b))
         return weft_fill(g, WEFT_F32, WEFT_SHAPE(1, 1), (double)(PIXELS * latents));
-    return weft_reshape(g, weft_slice(g, given_b, 0, 0, 1), WEFT_SHAPE(1, 1));
+    return weft_reshape(g, weft_slice(g, size_b, 0, 0, 1), WEFT_SHAPE(1, 1));
 }
 
-/* Columns in half of the width, rows in the other: (1,1,N,C). */
-static weft_value places_in_frame(weft_graph *g, const stdit3 *c, const weft_ports *in,
-                                  const int64_t size[3])
+/* Positions (1,1,N,C): columns in half of the width, rows in the other half. */
+static weft_value positions_in_frame(weft_graph *g, const stdit3 *c, const weft_ports *in,
+                                     const int64_t size[3])
 {
     const weft_value latents = in->at[WEFT_PORT_LATENTS];
     const int64_t rows = size[1], columns = size[2], half = c->width / 2;
@@ -100,53 +102,53 @@ static weft_value places_in_frame(weft_graph *g, const stdit3 *c, const weft_por
     const weft_value zoom =
         weft_affine(g, weft_unary(g, WEFT_OP_SQRT, area), 1 / (double)c->square, 0);
     const weft_shape all = WEFT_SHAPE(rows, columns, half);
-    const weft_value of[2] = {weft_broadcast(g,
-                                             weft_reshape(g, side_places(g, c, columns, base, zoom),
-                                                          WEFT_SHAPE(1, columns, half)),
-                                             all),
-                              weft_broadcast(g,
-                                             weft_reshape(g, side_places(g, c, rows, base, zoom),
-                                                          WEFT_SHAPE(rows, 1, half)),
-                                             all)};
+    const weft_value of[2] = {
+        weft_broadcast(g,
+                       weft_reshape(g, side_positions(g, c, columns, base, zoom),
+                                    WEFT_SHAPE(1, columns, half)),
+                       all),
+        weft_broadcast(
+            g, weft_reshape(g, side_positions(g, c, rows, base, zoom), WEFT_SHAPE(rows, 1, half)),
+            all)};
     return weft_reshape(g, weft_concat(g, of, 2, 2), WEFT_SHAPE(1, 1, rows * columns, c->width));
 }
 
-/* Rotary places of frames from the checkpoint's frequencies, which are not trained. */
-static void turn_frames(weft_graph *g, const stdit3 *c, int64_t frames, weft_value cos_sin[2])
+/* RoPE of frames, with frequencies from the checkpoint, which are not trained. */
+static void frame_rope(weft_graph *g, const stdit3 *c, int64_t frames, weft_value cos_sin[2])
 {
     const int64_t pairs = c->width / c->heads / 2;
-    float *place = weft_alloc(frames * (int64_t)sizeof *place);
+    float *position = weft_calloc(frames, sizeof *position);
     const weft_value frequency = weft_buffer(g, "rope.freqs", WEFT_F32, WEFT_SHAPE(pairs),
                                              (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
-    if (!place) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for places");
+    if (!position) {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
         return;
     }
     for (int64_t t = 0; t < frames; t++)
-        place[t] = (float)t;
-    const weft_value angle = weft_mul(g, constants(g, WEFT_SHAPE(frames, 1), place), frequency);
-    weft_free(place);
+        position[t] = (float)t;
+    const weft_value angle = weft_mul(g, constants(g, WEFT_SHAPE(frames, 1), position), frequency);
+    weft_free(position);
     for (int i = 0; i < 2; i++)
         cos_sin[i] = weft_unary(g, i ? WEFT_OP_SIN : WEFT_OP_COS, angle);
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* Row of a modulation beside tokens in groups, (B,1,1,C); where frames are given each has its own,
+/* Row of a modulation for grouped tokens, (B,1,1,C). With given frames, each frame has its own row:
  * (B,T,1,C), or (B,1,T,C) in a temporal block. */
-static weft_value row(weft_graph *g, weft_value rows, weft_value given, weft_value mask_bt,
+static weft_value row(weft_graph *g, weft_value rows, weft_value clean_rows, weft_value mask_bt,
                       int64_t index, bool temporal)
 {
     weft_value r = weft_nn_row(g, rows, index);
     const int64_t batch = weft_dim(g, r, 0), width = weft_dim(g, r, 2);
     r = weft_reshape(g, r, WEFT_SHAPE(batch, 1, 1, width));
-    if (!weft_value_ok(given))
+    if (!weft_value_ok(clean_rows))
         return r;
     const int64_t frames = weft_dim(g, mask_bt, 1);
     const weft_value m = weft_reshape(
         g, mask_bt, temporal ? WEFT_SHAPE(batch, 1, frames, 1) : WEFT_SHAPE(batch, frames, 1, 1));
     const weft_value other =
-        weft_reshape(g, weft_nn_row(g, given, index), WEFT_SHAPE(batch, 1, 1, width));
+        weft_reshape(g, weft_nn_row(g, clean_rows, index), WEFT_SHAPE(batch, 1, 1, width));
     return weft_add(g, weft_mul(g, r, m), weft_mul(g, other, weft_affine(g, m, -1, 1)));
 }
 
@@ -173,7 +175,8 @@ static weft_value self_attention(weft_graph *g, const stdit3 *c, weft_value x_bg
     return out;
 }
 
-static weft_value cross_attention(weft_graph *g, const stdit3 *c, weft_value x_bgsc, const told *to)
+static weft_value cross_attention(weft_graph *g, const stdit3 *c, weft_value x_bgsc,
+                                  const conditioning *to)
 {
     const int64_t width = c->width, batch = weft_dim(g, x_bgsc, 0), groups = weft_dim(g, x_bgsc, 1),
                   tokens = weft_dim(g, x_bgsc, 2);
@@ -191,15 +194,17 @@ static weft_value cross_attention(weft_graph *g, const stdit3 *c, weft_value x_b
     return out;
 }
 
-static weft_value block(weft_graph *g, const stdit3 *c, weft_value x, const told *to, bool temporal)
+static weft_value block(weft_graph *g, const stdit3 *c, weft_value x, const conditioning *to,
+                        bool temporal)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
     const weft_value table = weft_nn_table(g, ROWS, c->width);
     const weft_value rows = weft_add(g, to->rows, table),
-                     given = weft_value_ok(to->given) ? weft_add(g, to->given, table) : WEFT_NONE;
+                     clean_rows = weft_value_ok(to->clean_rows) ? weft_add(g, to->clean_rows, table)
+                                                                : WEFT_NONE;
     weft_value r[ROWS];
     for (int i = 0; i < ROWS; i++)
-        r[i] = row(g, rows, given, to->mask, i, temporal);
+        r[i] = row(g, rows, clean_rows, to->mask, i, temporal);
     weft_value h = weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), r[SCALE1], r[SHIFT1]);
     h = self_attention(g, c, h, temporal ? to->rope : NULL);
     x = weft_nn_gated_add(g, x, h, r[GATE1]);
@@ -235,8 +240,8 @@ static weft_value mlp_by(weft_graph *g, const mlp *m, weft_value t_b)
     return weft_nn_linear_by(g, &m->second, weft_unary(g, WEFT_OP_SILU, h));
 }
 
-/* `last`: time's embeddings, for the final layer: (B,1,C), of the time and of time 0. */
-static void embed_time(weft_graph *g, const stdit3 *c, const weft_ports *in, told *to,
+/* `last`: time embeddings for the final layer, (B,1,C), of the timestep and of time 0. */
+static void embed_time(weft_graph *g, const stdit3 *c, const weft_ports *in, conditioning *to,
                        weft_value last[2])
 {
     const weft_value t = in->at[WEFT_PORT_TIMESTEP], fps = in->at[WEFT_PORT_FPS],
@@ -257,7 +262,7 @@ static void embed_time(weft_graph *g, const stdit3 *c, const weft_ports *in, tol
         last[i] = weft_reshape(g, e, WEFT_SHAPE(batch, 1, width));
     }
     to->rows = made[0];
-    to->given = made[1];
+    to->clean_rows = made[1];
     to->mask = weft_value_ok(mask) ? weft_cast(g, mask, WEFT_F32) : WEFT_NONE;
 }
 
@@ -277,8 +282,8 @@ static weft_value normed(weft_graph *g, weft_value x, weft_value rows_b2c)
                             row(g, rows_b2c, WEFT_NONE, WEFT_NONE, 0, false));
 }
 
-/* Frames that are given are normed and modulated once more, at time 0, as in the reference. */
-static weft_value finish(weft_graph *g, const stdit3 *c, weft_value x, const told *to,
+/* Given frames are normalised and modulated a second time, at time 0, as in the reference. */
+static weft_value finish(weft_graph *g, const stdit3 *c, weft_value x, const conditioning *to,
                          const weft_value last[2], const int64_t size[3])
 {
     weft_graph_push(g, "final_layer");
@@ -287,8 +292,8 @@ static weft_value finish(weft_graph *g, const stdit3 *c, weft_value x, const tol
     if (weft_value_ok(to->mask)) {
         const weft_value m =
             weft_reshape(g, to->mask, WEFT_SHAPE(weft_dim(g, x, 0), size[0], 1, 1));
-        const weft_value given = normed(g, x, weft_add(g, last[1], table));
-        x = weft_add(g, weft_mul(g, x, m), weft_mul(g, given, weft_affine(g, m, -1, 1)));
+        const weft_value clean_rows = normed(g, x, weft_add(g, last[1], table));
+        x = weft_add(g, weft_mul(g, x, m), weft_mul(g, clean_rows, weft_affine(g, m, -1, 1)));
     }
     x = weft_nn_linear(g, "linear", x, c->patch[0] * c->patch[1] * c->patch[2] * out_of(c),
                        WEFT_LINEAR_ZERO);
@@ -303,9 +308,9 @@ static weft_value forward(weft_graph *g, const stdit3 *c, const weft_ports *in)
     const weft_value latents = in->at[WEFT_PORT_LATENTS], mask = in->at[WEFT_PORT_TEXT_MASK];
     const int64_t batch = weft_dim(g, latents, 0);
     int64_t size[3];
-    told to = {.bias = WEFT_NONE};
+    conditioning to = {.bias = WEFT_NONE};
     weft_value last[2], x = latents;
-    for (int d = 0; d < 3; d++) { /* zeros to whole patches */
+    for (int d = 0; d < 3; d++) { /* pads with zeros to complete patches */
         const int64_t extent = weft_dim(g, latents, 1 + d);
         x = weft_pad(g, x, 1 + d, 0, (c->patch[d] - extent % c->patch[d]) % c->patch[d]);
     }
@@ -314,15 +319,16 @@ static weft_value forward(weft_graph *g, const stdit3 *c, const weft_ports *in)
     to.text_blc = embed_text(g, c, in->at[WEFT_PORT_TEXT]);
     if (weft_value_ok(mask))
         to.bias = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));
-    turn_frames(g, c, size[0], to.rope);
+    frame_rope(g, c, size[0], to.rope);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     if (weft_value_ok(to.mask) && weft_dim(g, to.mask, 1) != size[0])
-        return weft_graph_fail(g, WEFT_E_SHAPE, "a mask of %lld frames for %lld rows of tokens",
-                               (long long)weft_dim(g, to.mask, 1), (long long)size[0]);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "a mask of %" PRId64 " frames for %" PRId64 " rows of tokens",
+                               weft_dim(g, to.mask, 1), size[0]);
     x = weft_nn_patch(g, "x_embedder.proj", x, c->width, c->patch, WEFT_PATCH_3D, true);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0], size[1] * size[2], c->width));
-    x = weft_add(g, x, places_in_frame(g, c, in, size));
+    x = weft_add(g, x, positions_in_frame(g, c, in, size));
     for (int64_t i = 0; i < c->depth; i++) {
         weft_graph_push(g, "spatial_blocks.%d", (int)i);
         x = block(g, c, x, &to, false);
@@ -342,15 +348,13 @@ static weft_value forward(weft_graph *g, const stdit3 *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const stdit3 *c = config;
     if (c->width % c->heads || c->width / c->heads % 2 || c->width % 4)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"hidden_size\" is %lld; it must be a multiple of 4 and of "
-                         "2 x \"num_heads\", %lld",
-                         weft_places_of(places, "hidden_size"), (long long)c->width,
-                         (long long)(2 * c->heads));
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "hidden_size", c->width),
+                          "%" PRId64 " is not a multiple of 4 and of 2 x \"num_heads\", %" PRId64,
+                          c->width, 2 * c->heads);
     return WEFT_OK;
 }
 
@@ -373,7 +377,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
-/* Sides are padded to whole patches: latents of any size fit. */
+/* Sides are padded to complete patches, so latents of any size fit. */
 static void grid(const void *config, weft_grid *grid)
 {
     const stdit3 *c = config;
@@ -393,10 +397,10 @@ static void begin(const void *config, const weft_weight *weight, int64_t count, 
     }
 }
 
-static void given(const void *config, weft_given_frames *given)
+static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     (void)config;
-    given->form = WEFT_GIVEN_FRAMES;
+    cond->form = WEFT_FRAME_CONDITION_FRAME_MASK;
 }
 
 /* clang-format off */
@@ -405,9 +409,9 @@ static const weft_field fields[] = {
     {"model_type", WEFT_FIELD_IGNORED, .fallback = "\"STDiT3\""},
     {"input_size", WEFT_FIELD_IGNORED, .fallback = "[null, null, null]"},
     {"input_sq_size", WEFT_FIELD_I64, AT(square), "512", 1, 1 << 16,
-     .help = "side of the square picture, in pixels, that places are scaled to"},
+     .help = "side of the square image, in pixels, that positions are scaled to"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "latent channels"},
     {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
      .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"hidden_size", WEFT_FIELD_I64, AT(width), "1152", 4, 1 << 16, .help = "width"},
@@ -415,15 +419,15 @@ static const weft_field fields[] = {
      .help = "pairs of a spatial and a temporal block"},
     {"num_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024, .help = "attention heads"},
     {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
-     .help = "inner width of the feed-forward layers over the width"},
+     .help = "inner width of the feed-forward layers over the model's width"},
     {"class_dropout_prob", WEFT_FIELD_IGNORED, .fallback = "0.1"},
     {"pred_sigma", WEFT_FIELD_BOOL, AT(sigma), "true",
-     .help = "twice as many channels come out; the second half is not used"},
+     .help = "twice the output channels; the second half is not used"},
     {"drop_path", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"model_max_length", WEFT_FIELD_I64, AT(text_length), "300", 1, 1 << 16,
-     .help = "tokens of text"},
+     .help = "text tokens"},
     {"qk_norm", WEFT_FIELD_BOOL, AT(qk_norm), "true", .help = "norms of queries and keys"},
     {"enable_flash_attn", WEFT_FIELD_IGNORED, .fallback = "false"},
     {"enable_layernorm_kernel", WEFT_FIELD_IGNORED, .fallback = "false"},
@@ -451,30 +455,30 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"original", "spatial_blocks.0.attn.qkv.weight", NULL, 0},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 300,
      .clean = WEFT_CLEAN_LOWER},
 };
 
-/* What steps may take again: TeaCache's polynomial and thresholds as published for Open-Sora 1.2;
- * of other sizes how far the first block's part moves (DBCache's default, and twice that). */
+/* Feature cache rules: TeaCache's polynomial and thresholds as published for Open-Sora 1.2. Other
+ * sizes: the change of the first block's residual (DBCache's default threshold, and twice that). */
 static bool is_xl(const void *config)
 {
     const stdit3 *c = config;
     return c->depth == 28 && c->width == 1152;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_xl, 0, WEFT_SIGNAL_INPUT,
      {2.17546007e2, -1.18329252e2, 2.68662585e1, -4.59364272e-2, 4.84426240e-2}, 0.1, 0.2, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
 };
 
 const weft_family weft_family_stdit3 = {
-    .unused = weft_transformers_unused, /* the reference is a model of that library */
+    .unused = weft_transformers_unused, /* the reference is a transformers model */
     .class_name = "STDiT3", .also = "STDiT3_XL_2", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
@@ -483,10 +487,11 @@ const weft_family weft_family_stdit3 = {
     .config_bytes = sizeof(stdit3), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .given = given,
-    .given_help = "a first frame, where its autoencoder is causal", .fps = 24, .begin = begin,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "first frame, with a causal autoencoder", .fps = 24,
+    .begin = begin,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_stdit, .recipes = WEFT_SPLIT_STDIT_LISTS,
 };
 /* clang-format on */

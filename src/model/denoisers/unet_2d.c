@@ -2,15 +2,17 @@
  * Parameters have the names of the public checkpoints.
  *
  *   timestep --sinusoid, MLP--> temb (B,4C0)
- *   latents --conv--> levels down: resnets, with attention to the text where the level has it, then
- *           every second place; middle; levels up: the same with what the level down made beside
- * it,
- *           then twice the places --norm, conv--> prediction
+ *   latents --conv--> levels down: resnets, at some levels text attention, then stride 2
+ *           middle
+ *           levels up: the same, concatenated with outputs of the level down, then 2x upsampling
+ *           --norm, conv--> prediction
  *
  *   resnet:      h = conv(silu norm x) + linear silu temb;  x + conv(silu norm h)
  *   transformer: x + out(block(in(norm x)));  block: self-attention, attention to the text, GEGLU
  *
  * Shape letters: B batch, Y, X rows and columns, S = Y X, C channels, L text tokens. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
 
@@ -71,7 +73,7 @@ static weft_value attention(weft_graph *g, const char *name, weft_value x_bsc,
     return out;
 }
 
-/* Values times gelu of gates, two halves of one product. */
+/* Gated feed-forward: values times gelu of gates, both from one product. */
 static weft_value feed_forward(weft_graph *g, weft_value x)
 {
     const int64_t width = weft_dim(g, x, 2), inner = 4 * width;
@@ -85,7 +87,7 @@ static weft_value feed_forward(weft_graph *g, weft_value x)
     return x;
 }
 
-/* A linear layer, stored as one or as a convolution of one place. */
+/* A linear layer, stored as linear or as a 1 x 1 convolution. */
 static weft_value project(weft_graph *g, const unet *c, const char *name, weft_value x)
 {
     const int64_t width = weft_dim(g, x, 4);
@@ -146,7 +148,8 @@ static void go_down(weft_graph *g, const unet *c, state *s)
     }
 }
 
-/* Every place twice along both sides, cut to the size of `like`, which may be one less. */
+/* Repeats every position twice along both sides, cut to the size of `like`, which may be one
+ * less. */
 static weft_value twice(weft_graph *g, weft_value x, weft_value like)
 {
     const int64_t b = weft_dim(g, x, 0), y = weft_dim(g, x, 2), w = weft_dim(g, x, 3),
@@ -181,8 +184,8 @@ static weft_value forward(weft_graph *g, const unet *c, const weft_ports *in)
     const int64_t first = c->channels[0], last = c->levels - 1;
     state s = {.text = in->at[WEFT_PORT_TEXT]};
     if (weft_dim(g, in->at[WEFT_PORT_LATENTS], 1) != 1)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "a U-Net makes one frame, not %lld",
-                               (long long)weft_dim(g, in->at[WEFT_PORT_LATENTS], 1));
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "a U-Net makes one frame, not %" PRId64,
+                               weft_dim(g, in->at[WEFT_PORT_LATENTS], 1));
     s.temb_be = weft_nn_embedder(g, "time_embedding",
                                  weft_nn_sinusoid(g, first, in->at[WEFT_PORT_TIMESTEP]), 4 * first,
                                  WEFT_NN_SILU);
@@ -201,20 +204,21 @@ static weft_value forward(weft_graph *g, const unet *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const unet *c = config;
     if (c->levels < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"down_block_types\" is empty",
-                         weft_places_of(places, "down_block_types"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "down_block_types", c->levels),
+                          "the list is empty");
     for (int64_t i = 0; i < c->levels; i++)
         if (c->channels[i] % c->heads[i] || c->channels[i] % c->groups || c->channels[0] % 2)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: %lld channels do not divide into %lld heads (which "
-                             "\"attention_head_dim\" counts) and %lld groups",
-                             weft_places_of(places, "block_out_channels"),
-                             (long long)c->channels[i], (long long)c->heads[i],
-                             (long long)c->groups);
+            return weft_error(WEFT_MSG_MODEL_CONFIG,
+                              WEFT_AT_FIELD(locations, "block_out_channels", c->channels[i]),
+                              "%" PRId64 " is not a multiple of the %" PRId64
+                              " heads (\"attention_head_dim\" counts them) and "
+                              "of the %" PRId64 " groups",
+                              c->channels[i], c->heads[i], c->groups);
     return WEFT_OK;
 }
 
@@ -250,11 +254,11 @@ static const char *const up_words[] = {"\"UpBlock2D\"", "\"CrossAttnUpBlock2D\""
 #define AT(member) offsetof(unet, member)
 static const weft_field fields[] = {
     {"sample_size", WEFT_FIELD_I64, AT(sample), "64", 1, 1 << 16,
-     .help = "side of the latents that it was made for; others fit too"},
+     .help = "side of the latents that the model was made for; others are accepted"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "output channels of latents"},
     {"center_input_sample", WEFT_FIELD_FIXED, .fallback = "false"},
     {"flip_sin_to_cos", WEFT_FIELD_FIXED, .fallback = "true"},
     {"freq_shift", WEFT_FIELD_FIXED, .fallback = "0"},
@@ -262,37 +266,37 @@ static const weft_field fields[] = {
      "[\"CrossAttnDownBlock2D\", \"CrossAttnDownBlock2D\", \"CrossAttnDownBlock2D\","
      " \"DownBlock2D\"]",
      .capacity = MAX_LEVELS, .count = AT(levels), .words = down_words,
-     .help = "levels down, with or without attention"},
+     .help = "levels of the encoder, with or without attention"},
     {"mid_block_type", WEFT_FIELD_FIXED, .fallback = "\"UNetMidBlock2DCrossAttn\""},
     {"up_block_types", WEFT_FIELD_WORDS, AT(up),
      "[\"UpBlock2D\", \"CrossAttnUpBlock2D\", \"CrossAttnUpBlock2D\", \"CrossAttnUpBlock2D\"]",
      .capacity = MAX_LEVELS, .length = levels, .words = up_words,
-     .help = "levels up, with or without attention"},
+     .help = "levels of the decoder, with or without attention"},
     {"only_cross_attention", WEFT_FIELD_FIXED, .fallback = "false"},
     {"block_out_channels", WEFT_FIELD_I64S, AT(channels), "[320, 640, 1280, 1280]", 1, 1 << 16,
      .capacity = MAX_LEVELS, .length = levels, .help = "channels of each level"},
     {"layers_per_block", WEFT_FIELD_I64, AT(layers), "2", 1, 16,
-     .help = "resnets of a level down; one more up"},
+     .help = "residual blocks per level of the encoder; the decoder has one more"},
     {"downsample_padding", WEFT_FIELD_FIXED, .fallback = "1"},
     {"mid_block_scale_factor", WEFT_FIELD_FIXED, .fallback = "1"},
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 1 << 16,
-     .help = "groups of the norms"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "of the norms"},
+     .help = "groups of the group norms"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "epsilon of the norms"},
     {"cross_attention_dim", WEFT_FIELD_I64, AT(text_dim), "1280", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"transformer_layers_per_block", WEFT_FIELD_FIXED, .fallback = "1"},
     {"reverse_transformer_layers_per_block", WEFT_FIELD_FIXED, .fallback = "null"},
     {"encoder_hid_dim", WEFT_FIELD_FIXED, .fallback = "null"},
     {"encoder_hid_dim_type", WEFT_FIELD_FIXED, .fallback = "null"},
     {"attention_head_dim", WEFT_FIELD_I64S, AT(heads), "8", 1, 1024, .capacity = MAX_LEVELS,
      .length = levels, .spread = true,
-     .help = "heads (as in the public configs, whatever its name) of each level, or of all"},
+     .help = "attention heads of each level, or of all levels (as in public configs)"},
     {"num_attention_heads", WEFT_FIELD_FIXED, .fallback = "null"},
     {"dual_cross_attention", WEFT_FIELD_FIXED, .fallback = "false"},
     {"use_linear_projection", WEFT_FIELD_BOOL, AT(linear), "false",
-     .help = "what surrounds a transformer is stored as linear layers (2), not convolutions (1)"},
+     .help = "projections around a transformer are linear layers (2), not convolutions (1)"},
     {"class_embed_type", WEFT_FIELD_FIXED, .fallback = "null"},
     {"addition_embed_type", WEFT_FIELD_FIXED, .fallback = "null"},
     {"addition_time_embed_dim", WEFT_FIELD_FIXED, .fallback = "null"},
@@ -330,8 +334,8 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-/* The names of latent-diffusion's own files, for the four levels of Stable Diffusion 1 and 2: two
- * blocks each on the way down, three on the way up, counted through. */
+/* Key mapping of latent diffusion's own files, for the four levels of Stable Diffusion 1 and 2. Two
+ * blocks per level on the way down and three on the way up are numbered consecutively. */
 static const weft_rename_rule original[] = {
     {"time_embed.0",            "time_embedding.linear_1"},
     {"time_embed.2",            "time_embedding.linear_2"},
@@ -389,12 +393,12 @@ static const weft_rename_rule original[] = {
     {"resnets.#.out_layers.3",  "resnets.#.conv2"},
     {"resnets.#.skip_connection", "resnets.#.conv_shortcut"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "down_blocks.0.resnets.0.time_emb_proj.weight", NULL, 0},
     {"original", "input_blocks.0.0.weight", original, sizeof original / sizeof *original},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT},
 };
 
@@ -407,7 +411,7 @@ const weft_family weft_family_unet_2d = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -1,13 +1,15 @@
-/* U-ViT (Bao et al. 2023; baofff/U-ViT): a transformer over image patches with long skips, told a
- * class label or a text. Parameters have the names of the public checkpoints.
+/* U-ViT (Bao et al. 2023; baofff/U-ViT): a transformer over image patches with long skips,
+ * conditioned on a class label or a text. Parameters have the names of the public checkpoints.
  *
  *   tokens: [label, time, patches] or [time, text, patches], all with learned positions
- *   in blocks --push--> mid block --> out blocks, each: x = linear(concat(x, what was pushed last))
+ *   in blocks --push--> mid block --> out blocks, each: x = linear(concat(x, popped skip))
  *   --> norm, project, drop the extra tokens, unpatch (and a 3x3 convolution)
  *
  *   block: x += attn(norm1 x);  x += mlp(norm2 x)
  *
  * Shape letters: B batch, S tokens, C width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
 
@@ -20,11 +22,11 @@ typedef struct uvit {
     int64_t image, patch, channels, width, depth, heads, classes;
     double mlp_ratio;
     bool qkv_bias, time_mlp, conv;
-    int64_t clip_dim, clip_tokens; /* 0: labels in the place of text */
+    int64_t clip_dim, clip_tokens; /* 0: labels instead of text */
 } uvit;
 _Static_assert(sizeof(uvit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-/* Tokens before the patches. */
+/* Number of tokens before the patches. */
 static int64_t extras(const uvit *c)
 {
     return c->clip_dim ? 1 + c->clip_tokens : 2;
@@ -56,7 +58,7 @@ static weft_value mlp(weft_graph *g, const uvit *c, weft_value x_bsc)
     return h;
 }
 
-/* `skip` WEFT_NONE: none. */
+/* `skip_bsc` WEFT_NONE: no long skip. */
 static weft_value block(weft_graph *g, const uvit *c, weft_value x_bsc, weft_value skip_bsc)
 {
     if (weft_value_ok(skip_bsc))
@@ -88,7 +90,7 @@ static weft_value time_token(weft_graph *g, const uvit *c, weft_value timestep_b
     return weft_reshape(g, t, WEFT_SHAPE(weft_dim(g, t, 0), 1, c->width));
 }
 
-/* [label, time, patches], or [time, text, patches], with positions. */
+/* Tokens [label, time, patches], or [time, text, patches], with positions. */
 static weft_value embed(weft_graph *g, const uvit *c, const weft_ports *in)
 {
     const int64_t side = c->image / c->patch, patch[3] = {1, c->patch, c->patch};
@@ -115,16 +117,16 @@ static weft_value forward(weft_graph *g, const uvit *c, const weft_ports *in)
     weft_value skip[MAX_SKIPS];
     if (weft_dim(g, latents_btyxc, 1) != 1 || weft_dim(g, latents_btyxc, 2) != c->image ||
         weft_dim(g, latents_btyxc, 3) != c->image)
-        return weft_graph_fail(
-            g, WEFT_E_SHAPE,
-            "a U-ViT has positions for one frame of %lldx%lld, not for %lld of "
-            "%lldx%lld",
-            (long long)c->image, (long long)c->image, (long long)weft_dim(g, latents_btyxc, 1),
-            (long long)weft_dim(g, latents_btyxc, 3), (long long)weft_dim(g, latents_btyxc, 2));
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "a U-ViT has positions for one frame of %" PRId64 "x%" PRId64
+                               ", not for %" PRId64 " of "
+                               "%" PRId64 "x%" PRId64,
+                               c->image, c->image, weft_dim(g, latents_btyxc, 1),
+                               weft_dim(g, latents_btyxc, 3), weft_dim(g, latents_btyxc, 2));
     if (c->clip_dim && weft_dim(g, in->at[WEFT_PORT_TEXT], 1) != c->clip_tokens)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens of text; this U-ViT takes %lld",
-                               (long long)weft_dim(g, in->at[WEFT_PORT_TEXT], 1),
-                               (long long)c->clip_tokens);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "%" PRId64 " tokens of text; this U-ViT takes %" PRId64,
+                               weft_dim(g, in->at[WEFT_PORT_TEXT], 1), c->clip_tokens);
     weft_value x = embed(g, c, in);
     for (int64_t i = 0; i < half; i++) {
         weft_graph_push(g, "in_blocks.%d", (int)i);
@@ -152,24 +154,22 @@ static weft_value forward(weft_graph *g, const uvit *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const uvit *c = config;
     if (c->width % c->heads)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"embed_dim\" %lld does not divide into \"num_heads\" "
-                         "%lld",
-                         weft_places_of(places, "embed_dim"), (long long)c->width,
-                         (long long)c->heads);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "embed_dim", c->width),
+                          "%" PRId64 " is not a multiple of \"num_heads\" %" PRId64, c->width,
+                          c->heads);
     if (c->image % c->patch)
-        return weft_fail(
-            WEFT_E_FORMAT, "%s: \"img_size\" %lld is no multiple of \"patch_size\" %lld",
-            weft_places_of(places, "img_size"), (long long)c->image, (long long)c->patch);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "img_size", c->image),
+                          "%" PRId64 " is not a multiple of \"patch_size\" %" PRId64, c->image,
+                          c->patch);
     if ((c->clip_dim != 0) != (c->clip_tokens != 0))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"clip_dim\" and \"num_clip_token\" belong together: width and "
-                         "number of the text's tokens",
-                         weft_places_of(places, "clip_dim"));
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "clip_dim", c->clip_dim),
+                          "the width of the text's tokens is %" PRId64 ", and their number "
+                          "(\"num_clip_token\") is %" PRId64 "; set both or none",
+                          c->clip_dim, c->clip_tokens);
     return WEFT_OK;
 }
 
@@ -208,24 +208,27 @@ static void grid(const void *config, weft_grid *grid)
 #define AT(member) offsetof(uvit, member)
 static const weft_field fields[] = {
     {"img_size", WEFT_FIELD_I64, AT(image), "32", 1, 1 << 14, .help = "side of the latents"},
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64,
+     .help = "latent rows and columns of a token"},
     {"in_chans", WEFT_FIELD_I64, AT(channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "latent channels"},
     {"embed_dim", WEFT_FIELD_I64, AT(width), "768", 2, 1 << 16, .help = "width, even"},
     {"depth", WEFT_FIELD_I64, AT(depth), "12", 0, 2 * MAX_SKIPS,
-     .help = "half of them in blocks, half out blocks; one more is in the middle"},
+     .help = "in blocks and out blocks, half each; one more block is in the middle"},
     {"num_heads", WEFT_FIELD_I64, AT(heads), "12", 1, 1024, .help = "attention heads"},
     {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4", 0.01, 64,
-     .help = "inner width of the feed-forward layer over embed_dim"},
-    {"qkv_bias", WEFT_FIELD_BOOL, AT(qkv_bias), "false", .help = "a bias on queries, keys, values"},
-    {"mlp_time_embed", WEFT_FIELD_BOOL, AT(time_mlp), "false", .help = "an MLP for the time"},
-    {"num_classes", WEFT_FIELD_I64, AT(classes), "1001", 1, 1 << 24, .help = "labels"},
+     .help = "inner width of the feed-forward layers over embed_dim"},
+    {"qkv_bias", WEFT_FIELD_BOOL, AT(qkv_bias), "false",
+     .help = "bias of queries, keys and values"},
+    {"mlp_time_embed", WEFT_FIELD_BOOL, AT(time_mlp), "false",
+     .help = "an MLP on the time embedding"},
+    {"num_classes", WEFT_FIELD_I64, AT(classes), "1001", 1, 1 << 24, .help = "number of labels"},
     {"conv", WEFT_FIELD_BOOL, AT(conv), "true", .help = "a 3x3 convolution at the end"},
     {"skip", WEFT_FIELD_FIXED, .fallback = "true"},
     {"clip_dim", WEFT_FIELD_I64, AT(clip_dim), "null", 1, 1 << 16,
-     .help = "width of the text's embeddings, in the place of labels; null: labels"},
+     .help = "width of the text embeddings that replace labels; null: labels"},
     {"num_clip_token", WEFT_FIELD_I64, AT(clip_tokens), "null", 1, 1 << 16,
-     .help = "tokens of that text"},
+     .help = "text tokens"},
 };
 
 static const weft_named_config sizes[] = {
@@ -243,11 +246,11 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"original", "mid_block.attn.qkv.weight", NULL, 0},
 };
 
-static const weft_reading readings[] = {
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT},
 };
 
@@ -260,7 +263,7 @@ const weft_family weft_family_uvit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -11,6 +11,8 @@
  *           x += gate2 ffn(mod2(norm x))
  *
  * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
 
@@ -24,15 +26,15 @@ typedef struct wan_dit {
     bool cross_attn_norm;
     double eps;
     int64_t rope_max_seq_len;
-    int64_t image_dim;    /* width of image tokens; 0: no image branch */
-    int64_t image_kv_dim; /* into the image's keys and values: the model's width */
-    int64_t image_places; /* learned places of the image tokens of a sample; 0: none */
+    int64_t image_dim;       /* width of image tokens; 0: no image branch */
+    int64_t image_kv_dim;    /* input width of the image keys and values; the model's width */
+    int64_t image_positions; /* learned positions of a sample's image tokens; 0: none */
 } wan_dit;
 _Static_assert(sizeof(wan_dit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-/* What goes into every block beside the tokens. */
+/* Conditioning of every block. */
 typedef struct condition {
-    weft_value time;       /* (B,1,C), or (B,S,1,C): every token has a time of its own */
+    weft_value time;       /* (B,1,C), or (B,S,1,C) with a timestep per token */
     weft_value modulation; /* (B,6,C), or (B,S,6,C) */
     weft_value text_blc, image_blc;
 } condition;
@@ -50,8 +52,8 @@ static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* The image tokens of a cross-attention: keys and values of their own for the same queries, and
- * what both gave is summed. */
+/* Cross-attention to the image tokens: separate keys and values for the same queries. The result is
+ * added to the attention to the text. */
 static weft_value attend_image(weft_graph *g, const wan_dit *c, weft_value q_bsc,
                                weft_value image_blc)
 {
@@ -62,7 +64,7 @@ static weft_value attend_image(weft_graph *g, const wan_dit *c, weft_value q_bsc
     return weft_nn_attention(g, q_bsc, k, v, c->heads, NULL);
 }
 
-/* Self-attention when context is x itself (rope given), else cross-attention; `image_blc`
+/* Self-attention if context is x itself (rope present), otherwise cross-attention. `image_blc`
  * WEFT_NONE: no image. */
 static weft_value attention(weft_graph *g, const wan_dit *c, const char *name, weft_value x_bsc,
                             weft_value context_blc, weft_value image_blc, const weft_value *rope)
@@ -89,7 +91,7 @@ static weft_value modulation_table(weft_graph *g, const wan_dit *c, int64_t rows
     return weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(1, rows, width), init);
 }
 
-/* `mod`: (B,6,C), or (B,S,6,C) where every token has a time of its own. */
+/* `modulation` of the conditioning: (B,6,C), or (B,S,6,C) with a timestep per token. */
 static weft_value block(weft_graph *g, const wan_dit *c, weft_value x_bsc, const condition *to,
                         const weft_value *rope)
 {
@@ -110,16 +112,16 @@ static weft_value block(weft_graph *g, const wan_dit *c, weft_value x_bsc, const
     return weft_nn_gated_add(g, x_bsc, h, weft_nn_row(g, mod, GATE2));
 }
 
-/* Image tokens (B,L,image_dim) -> (B,L,C). Two images of a sample stand one after the other and
- * have learned places. */
+/* Image tokens (B,L,image_dim) -> (B,L,C). The tokens of two images per sample are concatenated and
+ * have learned positions. */
 static weft_value embed_image(weft_graph *g, const wan_dit *c, weft_value image_bld)
 {
     const double eps = 1e-5;
     weft_graph_push(g, "image_embedder");
-    if (c->image_places)
+    if (c->image_positions)
         image_bld = weft_add(g, image_bld,
                              weft_param(g, "pos_embed", WEFT_F32,
-                                        WEFT_SHAPE(1, c->image_places, c->image_dim),
+                                        WEFT_SHAPE(1, c->image_positions, c->image_dim),
                                         (weft_init){.kind = WEFT_INIT_ZERO}));
     weft_value h = weft_nn_layer_norm(g, "norm1", image_bld, eps);
     weft_graph_push(g, "ff.net");
@@ -158,20 +160,20 @@ static condition embed_condition(weft_graph *g, const wan_dit *c, const weft_por
     return to;
 }
 
-/* Tokens along each side; false: the latents do not fit. */
+/* Sets the number of tokens along each side. Returns false if the latents do not fit. */
 static bool count_tokens(weft_graph *g, const wan_dit *c, const weft_ports *in, int64_t size[3])
 {
     const weft_value t = in->at[WEFT_PORT_TIMESTEP];
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, size);
     for (int i = 0; i < 3; i++)
         if (size[i] > c->rope_max_seq_len)
-            weft_graph_fail(g, WEFT_E_SHAPE, "%lld patches along %s exceed rope_max_seq_len %lld",
-                            (long long)size[i], (const char *[]){"T", "Y", "X"}[i],
-                            (long long)c->rope_max_seq_len);
+            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                            "%" PRId64 " patches along %s exceed rope_max_seq_len %" PRId64,
+                            size[i], (const char *[]){"T", "Y", "X"}[i], c->rope_max_seq_len);
     const int64_t tokens = size[0] * size[1] * size[2];
     if (weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld timesteps for %lld tokens",
-                        (long long)weft_dim(g, t, 1), (long long)tokens);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "%" PRId64 " timesteps for %" PRId64 " tokens",
+                        weft_dim(g, t, 1), tokens);
     return weft_graph_check(g) == WEFT_OK;
 }
 
@@ -203,29 +205,28 @@ static weft_value forward(weft_graph *g, const wan_dit *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const wan_dit *c = config;
     if (c->head_dim % 2)
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: \"attention_head_dim\" is %lld; rotary embedding needs an even number",
-            weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
     const int64_t width = c->heads * c->head_dim;
     if ((c->image_dim != 0) != (c->image_kv_dim != 0) || (c->image_dim && c->image_kv_dim != width))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: with image tokens \"image_dim\" is their width and "
-                         "\"added_kv_proj_dim\" the model's, %lld; without, both are null",
-                         weft_places_of(places, "added_kv_proj_dim"), (long long)width);
-    if (c->image_places && !c->image_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"pos_embed_seq_len\" is of image tokens, but "
-                         "\"image_dim\" is null",
-                         weft_places_of(places, "pos_embed_seq_len"));
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "added_kv_proj_dim", c->image_kv_dim),
+            "with image tokens (\"image_dim\") this is the model's width %" PRId64 "; "
+            "without, both are null",
+            width);
+    if (c->image_positions && !c->image_dim)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "pos_embed_seq_len", c->image_positions),
+                          "positions of image tokens need \"image_dim\", which is null");
     return WEFT_OK;
 }
 
-/* Of CLIP's vision transformer, where a size does not tell. */
+/* Default number of tokens of CLIP's vision transformer. */
 static const int64_t clip_tokens = 257;
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
@@ -236,9 +237,9 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
         return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
     case WEFT_PORT_IMAGE:
         return c->image_dim ? WEFT_SHAPE(s->batch,
-                                         c->image_places ? c->image_places
-                                         : s->image      ? s->image
-                                                         : clip_tokens,
+                                         c->image_positions ? c->image_positions
+                                         : s->image         ? s->image
+                                                            : clip_tokens,
                                          c->image_dim)
                             : WEFT_SCALAR;
     default: return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
@@ -260,17 +261,18 @@ static void grid(const void *config, weft_grid *grid)
     grid->out_channels = c->out_channels;
 }
 
-/* Where no latents follow on channels, given frames lie among the noisy ones (2.2 TI2V-5B). */
-static void given(const void *config, weft_given_frames *given)
+/* Without latents on extra channels, given frames replace noisy latents (2.2 TI2V-5B). */
+static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     const wan_dit *c = config;
     const bool channels = c->in_channels > c->out_channels;
-    *given = (weft_given_frames){.form = channels ? WEFT_GIVEN_CHANNELS : WEFT_GIVEN_TIMES,
-                                 .marks = channels,
-                                 .grey = channels,
-                                 .last = channels,
-                                 .last_must = channels && c->image_places,
-                                 .asks = !channels};
+    *cond = (weft_frame_condition){.form = channels ? WEFT_FRAME_CONDITION_CHANNELS
+                                                    : WEFT_FRAME_CONDITION_TIMES,
+                                   .marks = channels,
+                                   .grey = channels,
+                                   .last = channels,
+                                   .last_must = channels && c->image_positions,
+                                   .asks = !channels};
 }
 
 /* clang-format off */
@@ -279,32 +281,32 @@ static const weft_field fields[] = {
     {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
      .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "40", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
+     .help = "attention heads; heads x head width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
      .help = "width of a head, even"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
-     .help = "latent channels that come out"},
+     .help = "output channels of latents"},
     {"text_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},
     {"freq_dim", WEFT_FIELD_I64, AT(freq_dim), "256", 2, 1 << 16,
      .help = "width of the sinusoidal time embedding, even"},
     {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), "13824", 1, 1 << 20,
      .help = "inner width of the feed-forward layer"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "40", 0, 1024, .help = "blocks"},
     {"cross_attn_norm", WEFT_FIELD_BOOL, AT(cross_attn_norm), "true",
-     .help = "a norm before the attention to the text"},
+     .help = "a norm before cross-attention"},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},
-    {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the norms"},
     {"image_dim", WEFT_FIELD_I64, AT(image_dim), "null", 1, 1 << 16,
-     .help = "width of an image's tokens; null: none go in"},
+     .help = "width of image tokens; null: no image input"},
     {"added_kv_proj_dim", WEFT_FIELD_I64, AT(image_kv_dim), "null", 1, 1 << 20,
-     .help = "with image_dim the model's width, else null"},
+     .help = "the model's width with image_dim, else null"},
     {"rope_max_seq_len", WEFT_FIELD_I64, AT(rope_max_seq_len), "1024", 1, 1 << 20,
-     .help = "patches along a side at most"},
-    {"pos_embed_seq_len", WEFT_FIELD_I64, AT(image_places), "null", 1, 1 << 20,
-     .help = "learned places of the tokens of a first and a last image together; null: none"},
+     .help = "maximum patches along a side"},
+    {"pos_embed_seq_len", WEFT_FIELD_I64, AT(image_positions), "null", 1, 1 << 20,
+     .help = "learned positions of the tokens of a first and a last image; null: none"},
 };
 
 static const weft_named_config sizes[] = {
@@ -328,7 +330,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-/* The names of Wan's own files. Their norm3 is the one before the attention to the text. */
+/* Key mapping of Wan's own files. Their norm3 is the norm before the attention to the text. */
 static const weft_rename_rule original[] = {
     {"time_embedding.0",   "condition_embedder.time_embedder.linear_1"},
     {"time_embedding.2",   "condition_embedder.time_embedder.linear_2"},
@@ -360,16 +362,16 @@ static const weft_rename_rule original[] = {
     {"blocks.#.modulation", "blocks.#.scale_shift_table"},
     {"head.head",          "proj_out"},
 };
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"diffusers", "blocks.0.ffn.net.0.proj.weight", NULL, 0},
     {"original", "head.modulation", original, sizeof original / sizeof *original},
 };
 
 /* ---- recipes: names are those of a model with or without a scope around it ---- */
 
-/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward
- * by columns, the ones behind them by rows, whose sums are `to_out` and `ffn.net.2`. The norms of q
- * and k run over all heads: with their weights split they become a sum over ranks. */
+/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first feed-forward linear are
+ * split by columns, the following linears `to_out` and `ffn.net.2` by rows, with a reduction. The
+ * norms of q and k run over all heads and need a sum over ranks. */
 #define TOKENS {WEFT_S, 1}
 #define ALL {WEFT_R, 0}
 #define TENSOR_PARALLEL(axis, behind)                                   \
@@ -397,31 +399,32 @@ static const weft_recipe_row tp_rows[] = {
     TENSOR_PARALLEL("tp", ALL),
 };
 
-/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm on;
- * around self-attention an all-to-all turns the split of tokens into one of heads and back. */
+/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm onward.
+ * An all-to-all before self-attention turns the split of tokens into a split of heads, and another
+ * one turns it back. */
 static const weft_recipe_row cp_rows[] = {
     {"*blocks.*:layer_norm",     "cp", {WEFT_S, 1}},
     {"*attn*:attention",         "cp", {WEFT_S, 1}},
 };
 
-/* Or keys and values go round (Liu et al., Ring Attention): heads stay whole, so ranks may be more
- * than heads, and what is on the wire hides behind attention. The text's keys are on every rank. */
+/* Ring attention (Liu et al.): keys and values circulate and heads stay unsplit, so ranks may
+ * outnumber heads. Communication is hidden behind attention. Every rank has the text's keys. */
 static const weft_recipe_row ring_rows[] = {
     {"*blocks.*:layer_norm",     "ring", {WEFT_S, 1}},
     {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring"},
     {"*attn*:attention",         "ring", {WEFT_S, 1}},
 };
 
-/* Tensor parallel with sequence parallelism between (Korthikanti et al., MLSys'23): norms and
- * residuals work on the own tokens; the sum behind a row-split linear is scattered, and gathered
- * before the next. */
+/* Tensor parallel with sequence parallelism (Korthikanti et al., MLSys'23): norms and residuals
+ * work on local tokens. The output of a row-split linear is reduce-scattered, and gathered before
+ * the next linear. */
 static const weft_recipe_row sp_rows[] = {
     TENSOR_PARALLEL("sp", TOKENS),
     {"*blocks.*:layer_norm",     "sp", {WEFT_S, 1}},
 };
 
-/* Where two split one dim, the first is outside: heads by tp, inside by cp; tokens by ring, inside
- * by cp, whose ranks then hold a block of the ring together. */
+/* If two axes split one dim, the first axis is the outer one: heads by tp, then by cp; tokens by
+ * ring, then by cp. The cp ranks then share one block of the ring. */
 #define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
     tp   = LIST("tp",   "tensor parallel",                     tp_rows),
@@ -430,15 +433,15 @@ static const weft_recipe_list
     sp   = LIST("sp",   "tensor parallel, tokens in between",  sp_rows);
 static const weft_recipe_list *const recipes[] = {&tp, &ring, &cp, &sp};
 
-/* Zeros behind the text are seen: there is no mask. */
-static const weft_reading readings[] = {
+/* The encoder has no mask: zeros after the text are attended to. */
+static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .clean = WEFT_CLEAN_PROMPT,
      .zeros = true},
 };
 
-/* What steps may take again: TeaCache's polynomials and thresholds as published (the time told to
- * the blocks, the first tenth of the steps computed); of other sizes how far the first block's
- * part moves, measured on a model of six blocks (bench/README.md). */
+/* Feature cache rules: TeaCache's polynomials and thresholds as published, on the timestep
+ * modulation of the blocks, with the first tenth of the steps computed. Other sizes: the change of
+ * the first block's residual, measured on a model of six blocks (bench/README.md). */
 static bool is_1_3b(const void *config)
 {
     const wan_dit *c = config;
@@ -454,7 +457,7 @@ static bool is_i2v_14b(const void *config)
     const wan_dit *c = config;
     return c->layers == 40 && c->heads == 40 && c->in_channels > c->out_channels;
 }
-static const weft_cache_row caches[] = {
+static const weft_feature_cache_row caches[] = {
     {is_1_3b, 0, WEFT_SIGNAL_TIME,
      {-5.21862437e4, 9.23041404e3, -5.28275948e2, 1.36987616e1, -4.99875664e-2}, 0.05, 0.1, 0.1},
     {is_14b, 0, WEFT_SIGNAL_TIME,
@@ -474,10 +477,11 @@ const weft_family weft_family_wan_dit = {
     .config_bytes = sizeof(wan_dit), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .given = given,
-    .given_help = "I2V: a first frame, a last one too; FLF2V: both; TI2V-5B: a first frame",
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "I2V: first frame, optionally with a last one; FLF2V: both; "
+                            "TI2V-5B: first frame",
+    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };

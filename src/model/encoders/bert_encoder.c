@@ -1,11 +1,13 @@
-/* BERT's encoder (transformers' BertModel; Hunyuan-DiT's first text encoder). Its pooler, which
- * nobody asks here, is left out of files that have one.
+/* BERT's encoder (transformers' BertModel; Hunyuan-DiT's first text encoder). The pooler is not
+ * used and is skipped in files that have one.
  *
- *   words + places + the first kind --> norm
+ *   words + positions + the first token type --> norm
  *                                   --> blocks: attention, add, norm, feed-forward, add, norm
  *
  * Shape letters: B batch, S tokens, C width. */
-#include "model/text_encoder.h"
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/encoders/text_encoder.h"
 #include "nn/nn.h"
 
 typedef struct bert {
@@ -20,7 +22,7 @@ static weft_value project(weft_graph *g, const bert *c, const char *name, weft_v
                                c->heads);
 }
 
-/* Behind a layer: what it makes is added and the sum normed. */
+/* End of a layer: adds its output h to x and normalises the sum. */
 static weft_value join(weft_graph *g, const bert *c, weft_value x, weft_value h)
 {
     weft_graph_push(g, "output");
@@ -56,8 +58,9 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     const int64_t length = weft_dim(g, tokens_bs, 1);
     (void)call;
     if (length > c->positions) {
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens, but the text encoder has %lld positions",
-                        (long long)length, (long long)c->positions);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " tokens, but the text encoder has %" PRId64 " positions",
+                        length, c->positions);
         return;
     }
     const weft_value hidden =
@@ -65,15 +68,15 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     weft_graph_push(g, "embeddings");
     const weft_value words = weft_text_encoder_table(g, "word_embeddings.weight", c->vocabulary,
                                                      c->width),
-                     places = weft_text_encoder_table(g, "position_embeddings.weight", c->positions,
-                                                      c->width),
+                     positions = weft_text_encoder_table(g, "position_embeddings.weight",
+                                                         c->positions, c->width),
                      kinds = weft_text_encoder_table(g, "token_type_embeddings.weight", c->kinds,
                                                      c->width);
     weft_value x = weft_emit(g, WEFT_OP_EMBED, (weft_value[]){words, tokens_bs}, 2, NULL);
     x = weft_add(g, x, weft_reshape(g, weft_slice(g, kinds, 0, 0, 1), WEFT_SHAPE(1, 1, c->width)));
     x = weft_add(
         g, x,
-        weft_reshape(g, weft_slice(g, places, 0, 0, length), WEFT_SHAPE(1, length, c->width)));
+        weft_reshape(g, weft_slice(g, positions, 0, 0, length), WEFT_SHAPE(1, length, c->width)));
     x = weft_nn_layer_norm(g, "LayerNorm", x, c->eps);
     weft_graph_pop(g);
     for (int64_t i = 0; i < c->layers; i++)
@@ -81,15 +84,15 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     p->at[WEFT_PORT_TEXT] = x;
 }
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const bert *c = config;
     return c->width % c->heads == 0
                ? WEFT_OK
-               : weft_fail(WEFT_E_FORMAT,
-                           "%s: \"hidden_size\" %lld does not divide into %lld attention heads",
-                           weft_places_of(places, "hidden_size"), (long long)c->width,
-                           (long long)c->heads);
+               : weft_error(WEFT_MSG_MODEL_CONFIG,
+                            WEFT_AT_FIELD(locations, "hidden_size", c->width),
+                            "%" PRId64 " is not a multiple of the %" PRId64 " attention heads",
+                            c->width, c->heads);
 }
 
 static void text_shape(const void *config, weft_text_shape *text)
@@ -101,7 +104,8 @@ static void text_shape(const void *config, weft_text_shape *text)
 /* clang-format off */
 #define AT(member) offsetof(bert, member)
 static const weft_field fields[] = {
-    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), "30522", 1, 1 << 24, .help = "tokens"},
+    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), "30522", 1, 1 << 24,
+     .help = "vocabulary size in tokens"},
     {"hidden_size", WEFT_FIELD_I64, AT(width), "768", 1, 1 << 16, .help = "width"},
     {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), "12", 1, 1024, .help = "blocks"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "12", 1, 1024, .help = "attention heads"},
@@ -109,10 +113,11 @@ static const weft_field fields[] = {
      .help = "inner width of the feed-forward layer"},
     {"hidden_act", WEFT_FIELD_FIXED, .fallback = "\"gelu\""},
     {"max_position_embeddings", WEFT_FIELD_I64, AT(positions), "512", 1, 1 << 16,
-     .help = "tokens of the longest prompt"},
+     .help = "maximum tokens of a prompt"},
     {"type_vocab_size", WEFT_FIELD_I64, AT(kinds), "2", 1, 1 << 16,
-     .help = "kinds of tokens, of which a prompt's are the first"},
-    {"layer_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-12", 0, 1, .help = "of layer norms"},
+     .help = "token types; a prompt has the first"},
+    {"layer_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-12", 0, 1,
+     .help = "epsilon of the layer norms"},
     {"position_embedding_type", WEFT_FIELD_FIXED, .fallback = "\"absolute\""},
     {"is_decoder", WEFT_FIELD_FIXED, .fallback = "false"},
 };
@@ -140,7 +145,7 @@ static const weft_named_config sizes[] = {
 };
 
 static const weft_rename_rule prefix_rules[] = {{"bert.", ""}};
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"transformers", "bert.embeddings.word_embeddings.weight", prefix_rules, 1},
     {"bare", "embeddings.word_embeddings.weight", NULL, 0},
 };
@@ -152,6 +157,6 @@ const weft_family weft_family_bert = {
     .check = check, .unused = unused, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports,
     .shape = weft_text_encoder_shape, .build = build, .text = text_shape,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

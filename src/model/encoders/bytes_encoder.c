@@ -1,6 +1,8 @@
-/* A small byte-level transformer text encoder, trained together with the denoiser, for a
- * machine without any pretrained weights. Tokens are the UTF-8 bytes of the caption; 256
- * ends it, 257 pads. */
+/* A small byte-level transformer text encoder, trained together with the denoiser, for machines
+ * without pretrained weights. Tokens are the UTF-8 bytes of the caption. 256 is the end token, 257
+ * is padding. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
 
@@ -10,7 +12,7 @@ enum { END = 256, PAD = 257, VOCABULARY = 258 };
 
 typedef struct bytes_encoder {
     int64_t dim, heads, layers, ffn_dim;
-    int64_t max_length; /* L: tokens per caption; longer ones are cut */
+    int64_t max_length; /* L: tokens per caption; longer ones are truncated */
 } bytes_encoder;
 _Static_assert(sizeof(bytes_encoder) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
@@ -35,9 +37,9 @@ static weft_value encode(weft_graph *g, const bytes_encoder *c, weft_value token
 {
     const int64_t length = weft_dim(g, tokens_bl, 1);
     if (length > c->max_length)
-        return weft_graph_fail(g, WEFT_E_SHAPE,
-                               "%lld tokens, but the text encoder has %lld positions",
-                               (long long)length, (long long)c->max_length);
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "%" PRId64 " tokens, but the text encoder has %" PRId64 " positions",
+                               length, c->max_length);
     const weft_init normal = {.kind = WEFT_INIT_NORMAL, .value = 1.0};
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.5};
     const weft_value table =
@@ -68,12 +70,13 @@ static void fill_tokens(const void *config, const char *caption, int32_t *tokens
         tokens[i] = i < n ? (int32_t)(unsigned char)caption[i] : i == n ? END : PAD;
 }
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const bytes_encoder *c = config;
     if (c->dim % c->heads)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"dim\" %lld does not divide into \"num_heads\" %lld",
-                         weft_places_of(places, "dim"), (long long)c->dim, (long long)c->heads);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "dim", c->dim),
+                          "%" PRId64 " is not a multiple of \"num_heads\" %" PRId64, c->dim,
+                          c->heads);
     return WEFT_OK;
 }
 
@@ -89,8 +92,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     const bytes_encoder *c = config;
     const weft_value text = encode(g, c, ports->at[WEFT_PORT_TOKENS]);
     ports->at[WEFT_PORT_TEXT] = text;
-    if (weft_value_ok(
-            text)) /* the mean over all places, padding among them: it is learnt with them */
+    if (weft_value_ok(text)) /* mean over all positions, with padding, as trained */
         ports->at[WEFT_PORT_POOLED] =
             weft_reshape(g, weft_mean(g, text, 1u << 1), WEFT_SHAPE(weft_dim(g, text, 0), c->dim));
 }
@@ -114,9 +116,9 @@ static const weft_field fields[] = {
     {"num_heads", WEFT_FIELD_I64, AT(heads), "4", 1, 1024, .help = "attention heads"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "2", 0, 1024, .help = "blocks"},
     {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), NULL, 1, 1 << 20, .length = four_dims,
-     .help = "inner width of the feed-forward layer; left out: 4 dim"},
+     .help = "inner width of the feed-forward layer; default: 4 dim"},
     {"max_length", WEFT_FIELD_I64, AT(max_length), "64", 1, 1 << 16,
-     .help = "bytes of the longest caption and one; what is longer is cut"},
+     .help = "maximum bytes of a caption plus 1; longer captions are truncated"},
 };
 
 static const weft_port_row ports[] = {
@@ -125,7 +127,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_POOLED, true,  "pooled", .optional = true},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"weft", "position.weight", NULL, 0},
 };
 
@@ -137,6 +139,6 @@ const weft_family weft_family_bytes_encoder = {
     .check = check,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .text = text_shape, .tokens = fill_tokens,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

@@ -1,34 +1,37 @@
 /* CLIP's text and image encoders (transformers' CLIPTextModel and CLIPVisionModel, each also with a
- * projection of its pooled vector). Parameters have the names of the classes; published files put
- * "text_model." or "vision_model." before them, which is a dialect here.
+ * projection of the pooled vector). Parameters have the names of the classes. Published files put
+ * "text_model." or "vision_model." before the names, which is a key mapping here.
  *
  *   tokens or patches + positions --> blocks: norm, attention, norm, feed-forward --> norm
  *
  * Shape letters: B batch, S tokens, C width. */
-#include "model/clip_encoder.h"
+#include "model/encoders/clip_encoder.h"
 
-#include "model/text_encoder.h"
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/encoders/text_encoder.h"
 #include "nn/nn.h"
 
 #include <string.h>
 
-/* Configs from before the end token was told say 2 and mean the token of the highest id. */
+/* Older configs give 2 as the end token and mean the token with the highest id. */
 enum { LEGACY_END = 2 };
 
-static weft_value activate(weft_graph *g, const weft_clip *c, weft_value x)
+static weft_value activate(weft_graph *g, const weft_clip_config *c, weft_value x)
 {
     if (c->exact)
         return weft_nn_activate(g, WEFT_NN_GELU_ERF, x);
     return weft_mul(g, x, weft_unary(g, WEFT_OP_SIGMOID, weft_affine(g, x, 1.702, 0)));
 }
 
-static weft_value project(weft_graph *g, const weft_clip *c, const char *name, weft_value h)
+static weft_value project(weft_graph *g, const weft_clip_config *c, const char *name, weft_value h)
 {
     return weft_nn_split_heads(g, weft_nn_linear(g, name, h, c->width, WEFT_LINEAR_XAVIER),
                                c->heads);
 }
 
-static weft_value block(weft_graph *g, const weft_clip *c, bool causal, int64_t index, weft_value x)
+static weft_value block(weft_graph *g, const weft_clip_config *c, bool causal, int64_t index,
+                        weft_value x)
 {
     weft_graph_push(g, "encoder.layers.%d", (int)index);
     weft_value h = weft_nn_layer_norm(g, "layer_norm1", x, c->eps);
@@ -50,8 +53,8 @@ static weft_value block(weft_graph *g, const weft_clip *c, bool causal, int64_t 
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* 1 where a token is one of those that may end the prompt, (B,S). */
-static weft_value ends(weft_graph *g, const weft_clip *c, weft_value tokens_bs)
+/* (B,S): 1 where a token is an end token. */
+static weft_value ends(weft_graph *g, const weft_clip_config *c, weft_value tokens_bs)
 {
     const int64_t batch = weft_dim(g, tokens_bs, 0), length = weft_dim(g, tokens_bs, 1);
     const weft_value id = weft_cast(g, tokens_bs, WEFT_F32);
@@ -67,14 +70,14 @@ static weft_value ends(weft_graph *g, const weft_clip *c, weft_value tokens_bs)
                         WEFT_SHAPE(batch, length));
 }
 
-/* 1 at the first 1 of each row, at the front where there is none. */
+/* Marks the first 1 of each row, or the first position if the row has none. */
 static weft_value first_of(weft_graph *g, weft_value marks_bs)
 {
     const int64_t length = weft_dim(g, marks_bs, 1);
-    float *earlier = weft_alloc(length * length * (int64_t)sizeof *earlier);
+    float *earlier = weft_calloc(length * length, sizeof *earlier);
     if (!earlier)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld tokens",
-                               (long long)length);
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
+                               length);
     for (int64_t from = 0; from < length; from++)
         for (int64_t to = from + 1; to < length; to++)
             earlier[from * length + to] = 1;
@@ -91,7 +94,7 @@ static weft_value first_of(weft_graph *g, weft_value marks_bs)
     return weft_add(g, first, weft_mul(g, none, front));
 }
 
-/* The row of x (B,S,C) that `mark` (B,S) has the 1 at, (B,C). */
+/* (B,C): row of x (B,S,C) at the 1 of `mark` (B,S). */
 static weft_value pick(weft_graph *g, weft_value x, weft_value mark)
 {
     const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1), width = weft_dim(g, x, 2);
@@ -99,25 +102,26 @@ static weft_value pick(weft_graph *g, weft_value x, weft_value mark)
     return weft_reshape(g, weft_sum(g, weft_mul(g, x, mark), 1u << 1), WEFT_SHAPE(batch, width));
 }
 
-static void encode_text(weft_graph *g, const weft_clip *c, weft_ports *p)
+static void encode_text(weft_graph *g, const weft_clip_config *c, weft_ports *p)
 {
     const weft_value tokens_bs = p->at[WEFT_PORT_TOKENS];
     const int64_t length = weft_dim(g, tokens_bs, 1);
     if (length > c->positions) {
-        weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens, but the text encoder has %lld positions",
-                        (long long)length, (long long)c->positions);
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "%" PRId64 " tokens, but the text encoder has %" PRId64 " positions",
+                        length, c->positions);
         return;
     }
     weft_graph_push(g, "embeddings");
     const weft_value words = weft_text_encoder_table(g, "token_embedding.weight", c->vocabulary,
                                                      c->width),
-                     places = weft_text_encoder_table(g, "position_embedding.weight", c->positions,
-                                                      c->width);
+                     positions = weft_text_encoder_table(g, "position_embedding.weight",
+                                                         c->positions, c->width);
     weft_graph_pop(g);
     weft_value x = weft_emit(g, WEFT_OP_EMBED, (weft_value[]){words, tokens_bs}, 2, NULL);
     x = weft_add(
         g, x,
-        weft_reshape(g, weft_slice(g, places, 0, 0, length), WEFT_SHAPE(1, length, c->width)));
+        weft_reshape(g, weft_slice(g, positions, 0, 0, length), WEFT_SHAPE(1, length, c->width)));
     for (int64_t i = 0; i < c->layers; i++)
         x = block(g, c, true, i, x);
     x = weft_nn_layer_norm(g, "final_layer_norm", x, c->eps);
@@ -127,13 +131,13 @@ static void encode_text(weft_graph *g, const weft_clip *c, weft_ports *p)
 
 /* ---- images --------------------------------------------------------------------------------- */
 
-int64_t weft_clip_patches(const weft_clip *c)
+int64_t weft_clip_patches(const weft_clip_config *c)
 {
     const int64_t side = c->image / c->patch;
     return side * side;
 }
 
-void weft_clip_see(weft_graph *g, const weft_clip *c, weft_ports *p)
+void weft_clip_vision_encode(weft_graph *g, const weft_clip_config *c, weft_ports *p)
 {
     const weft_value video = p->at[WEFT_PORT_VIDEO];
     const int64_t batch = weft_dim(g, video, 0), width = c->width, count = weft_clip_patches(c) + 1;
@@ -143,12 +147,13 @@ void weft_clip_see(weft_graph *g, const weft_clip *c, weft_ports *p)
     const weft_value patches =
         weft_nn_patch(g, "patch_embedding", video, width, (int64_t[]){1, c->patch, c->patch},
                       WEFT_PATCH_2D, false);
-    const weft_value places = weft_text_encoder_table(g, "position_embedding.weight", count, width);
+    const weft_value positions =
+        weft_text_encoder_table(g, "position_embedding.weight", count, width);
     weft_graph_pop(g);
     const weft_value front = weft_broadcast(g, weft_reshape(g, of_class, WEFT_SHAPE(1, 1, width)),
                                             WEFT_SHAPE(batch, 1, width));
     weft_value x = weft_concat(g, (weft_value[]){front, patches}, 2, 1);
-    x = weft_add(g, x, weft_reshape(g, places, WEFT_SHAPE(1, count, width)));
+    x = weft_add(g, x, weft_reshape(g, positions, WEFT_SHAPE(1, count, width)));
     x = weft_nn_layer_norm(g, "pre_layrnorm", x, c->eps);
     for (int64_t i = 0; i < c->layers; i++) {
         p->at[WEFT_PORT_IMAGE] = x;
@@ -160,23 +165,23 @@ void weft_clip_see(weft_graph *g, const weft_clip *c, weft_ports *p)
 
 /* ---- the families --------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
-    const weft_clip *c = config;
+    const weft_clip_config *c = config;
     if (c->width % c->heads)
-        return weft_fail(
-            WEFT_E_FORMAT, "%s: \"hidden_size\" %lld does not divide into %lld attention heads",
-            weft_places_of(places, "hidden_size"), (long long)c->width, (long long)c->heads);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "hidden_size", c->width),
+                          "%" PRId64 " is not a multiple of the %" PRId64 " attention heads",
+                          c->width, c->heads);
     if (c->patch && c->image % c->patch)
-        return weft_fail(
-            WEFT_E_FORMAT, "%s: \"image_size\" %lld is no multiple of \"patch_size\" %lld",
-            weft_places_of(places, "image_size"), (long long)c->image, (long long)c->patch);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "image_size", c->image),
+                          "%" PRId64 " is not a multiple of \"patch_size\" %" PRId64, c->image,
+                          c->patch);
     return WEFT_OK;
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
-    const weft_clip *c = config;
+    const weft_clip_config *c = config;
     switch (port) {
     case WEFT_PORT_TOKENS: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_VIDEO: return WEFT_SHAPE(s->batch, 1, c->image, c->image, 3);
@@ -193,7 +198,7 @@ static void build_text(weft_graph *g, const void *config, weft_call call, weft_p
 static void build_text_projected(weft_graph *g, const void *config, weft_call call,
                                  weft_ports *ports)
 {
-    const weft_clip *c = config;
+    const weft_clip_config *c = config;
     weft_value *pooled = &ports->at[WEFT_PORT_POOLED];
     build_text(g, config, call, ports);
     *pooled = weft_nn_linear_plain(g, "text_projection", *pooled, c->projection);
@@ -202,13 +207,13 @@ static void build_text_projected(weft_graph *g, const void *config, weft_call ca
 static void build_vision(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    weft_clip_see(g, config, ports);
+    weft_clip_vision_encode(g, config, ports);
 }
 
 static void build_vision_projected(weft_graph *g, const void *config, weft_call call,
                                    weft_ports *ports)
 {
-    const weft_clip *c = config;
+    const weft_clip_config *c = config;
     weft_value *pooled = &ports->at[WEFT_PORT_POOLED];
     build_vision(g, config, call, ports);
     *pooled = weft_nn_linear_plain(g, "visual_projection", *pooled, c->projection);
@@ -216,20 +221,20 @@ static void build_vision_projected(weft_graph *g, const void *config, weft_call 
 
 static void text_shape(const void *config, weft_text_shape *text)
 {
-    const weft_clip *c = config;
+    const weft_clip_config *c = config;
     *text = (weft_text_shape){c->positions, c->width, 0, c->width};
 }
 
 static void text_shape_projected(const void *config, weft_text_shape *text)
 {
-    const weft_clip *c = config;
+    const weft_clip_config *c = config;
     *text = (weft_text_shape){c->positions, c->width, 0, c->projection};
 }
 
 /* clang-format off */
 static const char *const gelus[] = {"\"quick_gelu\"", "\"gelu\"", NULL};
 
-#define AT(member) offsetof(weft_clip, member)
+#define AT(member) offsetof(weft_clip_config, member)
 #define COMMON(width_, inner_, heads_)                                                            \
     {"hidden_size", WEFT_FIELD_I64, AT(width), width_, 1, 1 << 16, .help = "width"},              \
     {"intermediate_size", WEFT_FIELD_I64, AT(inner), inner_, 1, 1 << 20,                          \
@@ -239,16 +244,19 @@ static const char *const gelus[] = {"\"quick_gelu\"", "\"gelu\"", NULL};
     {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), "12", 1, 1024, .help = "blocks"},           \
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), heads_, 1, 1024,                           \
      .help = "attention heads"},                                                                  \
-    {"hidden_act", WEFT_FIELD_WORD, AT(exact), .words = gelus, .help = "the activation"},         \
-    {"layer_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 1e-12, 1, .help = "of layer norms"}
+    {"hidden_act", WEFT_FIELD_WORD, AT(exact), .words = gelus,                                    \
+     .help = "activation of the feed-forward layer"},                                             \
+    {"layer_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 1e-12, 1,                                  \
+     .help = "epsilon of the layer norms"}
 
 static const weft_field text_fields[] = {
     COMMON("512", "2048", "8"),
-    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), "49408", 1, 1 << 24, .help = "tokens"},
+    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), "49408", 1, 1 << 24,
+     .help = "vocabulary size in tokens"},
     {"max_position_embeddings", WEFT_FIELD_I64, AT(positions), "77", 1, 1 << 16,
-     .help = "tokens of the longest prompt"},
+     .help = "maximum tokens of a prompt"},
     {"eos_token_id", WEFT_FIELD_I64, AT(end), "49407", 0, 1 << 24,
-     .help = "token at whose place the prompt is pooled; 2: the one of the highest id"},
+     .help = "token at which the prompt is pooled; 2: the token of the highest id"},
 }, vision_fields[] = {
     COMMON("768", "3072", "12"),
     {"num_channels", WEFT_FIELD_FIXED, .fallback = "3"},
@@ -277,15 +285,15 @@ static const weft_port_row text_ports[] = {
 static const weft_rename_rule text_rules[] = {{"text_model.", ""}},
                               vision_rules[] = {{"vision_model.", ""}};
 #define PREFIXED(prefix, marker, rules) {"transformers", prefix marker, rules, 1}
-static const weft_dialect text_dialects[] = {
+static const weft_key_mapping text_mappings[] = {
     PREFIXED("text_model.", "embeddings.token_embedding.weight", text_rules),
     {"bare", "embeddings.token_embedding.weight", NULL, 0},
-}, text_projected_dialects[] = {
+}, text_projected_mappings[] = {
     {"transformers", "text_projection.weight", text_rules, 1},
-}, vision_dialects[] = {
+}, vision_mappings[] = {
     PREFIXED("vision_model.", "embeddings.class_embedding", vision_rules),
     {"bare", "embeddings.class_embedding", NULL, 0},
-}, vision_projected_dialects[] = {
+}, vision_projected_mappings[] = {
     {"transformers", "visual_projection.weight", vision_rules, 1},
 };
 
@@ -305,20 +313,20 @@ static const weft_unused_field unused[] = {
     {"logit_scale_init_value"},
     {"text_config_dict", "null"},
     {"vision_config_dict", "null"},
-    {"vocab_size"}, /* a vision model inside of LLaVA has it */
+    {"vocab_size"}, /* present in vision models inside LLaVA */
     {NULL},
 };
 
 #define FAMILY(stem_, kind, class_, role_, scope_, ...)                                           \
     const weft_family weft_family_clip_##stem_ = {                                                \
         .class_name = class_, .role = role_, .scope = scope_, .stem = "model",                    \
-        .library = "transformers", .config_bytes = sizeof(weft_clip),                          \
+        .library = "transformers", .config_bytes = sizeof(weft_clip_config),                   \
         .field = kind##_fields, .fields = sizeof kind##_fields / sizeof *kind##_fields,           \
         .check = check, .unused = unused,                                                         \
         .port = stem_##_ports, .ports = sizeof stem_##_ports / sizeof *stem_##_ports,             \
         .shape = shape, .build = build_##stem_,                                                   \
-        .dialect = stem_##_dialects,                                                              \
-        .dialects = sizeof stem_##_dialects / sizeof *stem_##_dialects, __VA_ARGS__               \
+        .mapping = stem_##_mappings,                                                              \
+        .mappings = sizeof stem_##_mappings / sizeof *stem_##_mappings, __VA_ARGS__               \
     }
 FAMILY(text, text, "CLIPTextModel", WEFT_ROLE_TEXT_ENCODER, "text_encoder",
        .text = text_shape, .sizes = text_sizes, .model_type = "clip_text_model");

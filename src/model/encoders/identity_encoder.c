@@ -1,14 +1,16 @@
-/* What a picture shows, as a few tokens beside a prompt's: for videos of the same thing, wherever
- * the picture has it. The autoencoder's latents of the picture are what it sees; queries attend to
- * them without being told places (a resampler), so that what is learnt is the look and not the
- * layout.
+/* Identity encoder: encodes images of one subject as a few tokens next to the text tokens.
+ * Videos of the same subject share the tokens, independent of its position in the image. The
+ * input is the autoencoder's latents. Queries attend to the latents without positions (a
+ * resampler), so that they learn the appearance and not the layout.
  *
  *     latents (B,T,Y,X,Z) --conv_in, conv_out: 3x3 of each frame--> (B,T Y X,D)
- *     queries (K,D) --layers: attend to those and to each other, feed forward--> proj_out, norm_out
+ *     queries (K,D) --layers: attend to latents and queries, feed forward--> proj_out, norm_out
  *                                                                         --> tokens (B,K,W)
  *
- * B batch, T pictures, Y,X rows and columns of latents, Z their channels, D own width, K tokens, W
- * the width of the transformer's text. */
+ * B batch, T images, Y,X rows and columns of latents, Z latent channels, D encoder width, K
+ * tokens, W width of the transformer's text. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "nn/nn.h"
 
@@ -23,7 +25,8 @@ static const double eps = 1e-6;
 static const weft_conv_shape same = {
     .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .before = {0, 1, 1}, .after = {0, 1, 1}};
 
-/* What is seen of the pictures, (B,S,D): around each place, but not which place it is. */
+/* Features of the images (B,S,D): the neighbourhood of each position, without the position
+ * itself. */
 static weft_value see(weft_graph *g, const identity_encoder *c, weft_value x)
 {
     x = weft_nn_conv(g, "conv_in", x, c->dim, same, true);
@@ -35,7 +38,7 @@ static weft_value see(weft_graph *g, const identity_encoder *c, weft_value x)
     return weft_nn_layer_norm(g, "norm_in", x, eps);
 }
 
-/* The queries, of every sample (B,K,D). */
+/* Queries repeated for every sample: (B,K,D). */
 static weft_value ask(weft_graph *g, const identity_encoder *c, weft_value x_bsc)
 {
     const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0};
@@ -80,12 +83,13 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const identity_encoder *c = config;
     if (c->dim % c->heads)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"dim\" %lld does not divide into \"num_heads\" %lld",
-                         weft_places_of(places, "dim"), (long long)c->dim, (long long)c->heads);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "dim", c->dim),
+                          "%" PRId64 " is not a multiple of \"num_heads\" %" PRId64, c->dim,
+                          c->heads);
     return WEFT_OK;
 }
 
@@ -106,16 +110,18 @@ static int64_t four_dims(const void *config)
 #define AT(member) offsetof(identity_encoder, member)
 static const weft_field fields[] = {
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, WEFT_MAX_CHANNELS,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "of the autoencoder's latents"},
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS,
+     .help = "channels of the autoencoder's latents"},
     {"text_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text that its tokens go beside"},
+     .default_source = WEFT_DEFAULT_SOURCE_TEXT,
+     .help = "width of the text embeddings, and of the identity tokens"},
     {"num_tokens", WEFT_FIELD_I64, AT(tokens), "4", 1, 4096,
-     .help = "beside those of the text"},
+     .help = "identity tokens in addition to the text tokens"},
     {"dim", WEFT_FIELD_I64, AT(dim), "128", 1, 1 << 16, .help = "width"},
     {"num_heads", WEFT_FIELD_I64, AT(heads), "4", 1, 1024, .help = "attention heads"},
     {"num_layers", WEFT_FIELD_I64, AT(layers), "2", 1, 1024, .help = "blocks"},
     {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), NULL, 1, 1 << 20, .length = four_dims,
-     .help = "inner width of the feed-forward layer; left out: 4 dim"},
+     .help = "inner width of the feed-forward layer; default: 4 dim"},
 };
 
 static const weft_port_row ports[] = {
@@ -123,7 +129,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_IMAGE,     true,  "tokens"},
 };
 
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"weft", "queries", NULL, 0},
 };
 
@@ -134,6 +140,6 @@ const weft_family weft_family_identity_encoder = {
     .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

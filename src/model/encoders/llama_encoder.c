@@ -1,15 +1,17 @@
 /* Language models as text encoders: Llama (as HunyuanVideo uses it) and the text part of
- * Qwen2.5-VL (transformers' LlamaModel and Qwen2_5_VLTextModel). Parameters have the names of the
- * classes; published files put "model." before them, which is a dialect here.
+ * Qwen2.5-VL (transformers' LlamaModel and Qwen2_5_VLTextModel). Parameters have the names of
+ * the classes. Published files put "model." before the names, which is a key mapping here.
  *
- *   tokens --> blocks: RMS norm, attention to what stands before, RMS norm, gated SiLU --> RMS norm
+ *   tokens --> blocks: RMS norm, causal attention, RMS norm, gated SiLU --> RMS norm
  *
- * The text's embedding is what a layer before the last says. Several heads of queries share one of
- * keys and values. Shape letters: B batch, S tokens, C width, K heads of keys, G queries of each,
- * D head width. */
-#include "model/llama_encoder.h"
+ * The text embedding is the output of a layer before the last. Several query heads share one
+ * head of keys and values. Shape letters: B batch, S tokens, C width, K key heads, G query heads
+ * per key head, D head width. */
+#include "model/encoders/llama_encoder.h"
 
-#include "model/text_encoder.h"
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/encoders/text_encoder.h"
 #include "nn/nn.h"
 
 static weft_value project(weft_graph *g, const char *name, weft_value h, int64_t out, bool bias)
@@ -61,7 +63,7 @@ static weft_value block(weft_graph *g, const weft_llama *c, bool bias, weft_valu
     return weft_add(g, x, h);
 }
 
-/* The padding token's row takes part, but is not trained. */
+/* Token embeddings. The row of the padding token is used but not trained. */
 weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value tokens_bs)
 {
     const weft_value table =
@@ -84,7 +86,7 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value
     const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1);
     const weft_value hidden = weft_value_ok(mask)
                                   ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
-                                  : WEFT_NONE; /* on the right nothing sees it anyway */
+                                  : WEFT_NONE; /* causal: right padding is never seen */
     const weft_attr_rope_table attr = {
         .theta = {c->theta, c->theta, c->theta},
         .step = {1, 1, 1},
@@ -94,12 +96,14 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value
     };
     weft_value rope[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
-    weft_value *layer = weft_alloc(c->layers * (int64_t)sizeof *layer);
+    weft_value *layer = weft_calloc(c->layers, sizeof *layer);
     if (!layer) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld layers", (long long)c->layers);
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " layers",
+                        c->layers);
         return;
     }
-    const weft_shape one = WEFT_SHAPE(batch, 1, length, c->width); /* of what is told as a stack */
+    /* shape of a layer in the stack of layers */
+    const weft_shape one = WEFT_SHAPE(batch, 1, length, c->width);
     for (int64_t i = 0; i < c->layers; i++) {
         if (i == c->layers - c->skipped)
             p->at[WEFT_PORT_TEXT] = x;
@@ -124,22 +128,20 @@ static void encode(weft_graph *g, const weft_llama *c, bool bias, weft_ports *p)
 
 /* ---- the families --------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const weft_llama *c = config;
     if (c->heads % c->key_heads)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: %lld attention heads do not divide among \"num_key_value_heads\" "
-                         "%lld",
-                         weft_places_of(places, "num_key_value_heads"), (long long)c->heads,
-                         (long long)c->key_heads);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "num_key_value_heads", c->key_heads),
+            "%" PRId64 " does not divide the %" PRId64 " attention heads", c->key_heads, c->heads);
     if (c->head_dim % 2)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"head_dim\" %lld is odd; positions turn pairs",
-                         weft_places_of(places, "head_dim"), (long long)c->head_dim);
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "head_dim", c->head_dim),
+                          "%" PRId64 " is not even, which rotary embedding needs", c->head_dim);
     if (c->skipped > c->layers)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"num_hidden_layers_to_skip\" %lld of %lld layers",
-                         weft_places_of(places, "num_hidden_layers_to_skip"), (long long)c->skipped,
-                         (long long)c->layers);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "num_hidden_layers_to_skip", c->skipped),
+                          "%" PRId64 " is more than the %" PRId64 " layers", c->skipped, c->layers);
     return WEFT_OK;
 }
 
@@ -172,34 +174,35 @@ static const char *const ropes[] = {"\"default\"", "\"mrope\"", NULL};
 
 #define AT(member) offsetof(weft_llama, member)
 #define FIELDS(vocabulary_, width_, inner_, layers_, heads_, keys_, theta_, eps_)                 \
-    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24, .help = "tokens"},    \
+    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24,                       \
+     .help = "vocabulary size in tokens"},                                                        \
     {"hidden_size", WEFT_FIELD_I64, AT(width), width_, 1, 1 << 16, .help = "width"},              \
     {"intermediate_size", WEFT_FIELD_I64, AT(inner), inner_, 1, 1 << 20,                          \
      .help = "inner width of the feed-forward layer"},                                            \
     {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), layers_, 1, 1024, .help = "blocks"},        \
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), heads_, 1, 1024,                           \
-     .help = "heads of queries"},                                                                 \
+     .help = "query heads"},                                                                      \
     {"num_key_value_heads", WEFT_FIELD_I64, AT(key_heads), keys_, 1, 1024,                        \
-     .help = "heads of keys and values"},                                                         \
+     .help = "key and value heads"},                                                              \
     {"head_dim", WEFT_FIELD_I64, AT(head_dim), NULL, 2, 1 << 12, .length = even_share,            \
-     .help = "width of a head; left out: hidden_size over the heads"},                            \
+     .help = "width of a head; default: hidden_size / heads"},                                    \
     {"rope_theta", WEFT_FIELD_F64, AT(theta), theta_, 1, 1e12,                                    \
      .also = "rope_parameters.rope_theta|rope_scaling.rope_theta",                                \
-     .help = "base of the positions' frequencies"},                                               \
+     .help = "base of the rotary frequencies"},                                                   \
     {"rope_type", WEFT_FIELD_WORD, AT(rope), .words = ropes,                                      \
      .also = "rope_parameters.rope_type|rope_scaling.rope_type|rope_scaling.type",                \
-     .help = "how positions turn heads"},                                                         \
-    {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), eps_, 1e-12, 1, .help = "of RMS norms"},            \
+     .help = "type of RoPE"},                                                                     \
+    {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), eps_, 1e-12, 1, .help = "epsilon of the RMS norms"}, \
     {"hidden_act", WEFT_FIELD_FIXED, .fallback = "\"silu\""},                                     \
     {"attention_bias", WEFT_FIELD_FIXED, .fallback = "false"},                                    \
     {"mlp_bias", WEFT_FIELD_FIXED, .fallback = "false"},                                          \
     {"use_sliding_window", WEFT_FIELD_FIXED, .fallback = "false"},                                \
     {"pad_token_id", WEFT_FIELD_I64, AT(pad), "-1", -1, 1 << 24,                                  \
-     .help = "token of padding; -1: none"},                                                       \
+     .help = "padding token; -1: none"},                                                          \
     {"num_hidden_layers_to_skip", WEFT_FIELD_I64, AT(skipped), "2", 0, 1024,                      \
-     .help = "layers behind the one that tells the text's embedding"},                            \
+     .help = "last layers that are skipped for the text embedding"},                              \
     {"max_length", WEFT_FIELD_I64, AT(max_length), "351", 1, 1 << 16,                             \
-     .help = "tokens that a prompt is padded to; what is longer is cut"}
+     .help = "tokens that a prompt is padded or truncated to"}
 
 static const weft_field llama_fields[] = {
     FIELDS("32000", "4096", "11008", "32", "32", "=num_attention_heads", "10000", "1e-6"),
@@ -210,15 +213,15 @@ static const weft_field llama_fields[] = {
 static const weft_unused_field unused[] = {
     {"image_token_id"},
     {"layer_types", "\"full_attention\"", .each = true},
-    {"max_position_embeddings"}, /* the length of training: positions rotate without a limit */
-    {"max_window_layers"},       /* of sliding windows, which "use_sliding_window" has off */
+    {"max_position_embeddings"}, /* training length; rotary positions have no limit */
+    {"max_window_layers"},       /* sliding windows, disabled by "use_sliding_window" */
     {"pretraining_tp"},
     {"sliding_window"},
     {"video_token_id"},
     {"vision_end_token_id"},
     {"vision_start_token_id"},
     {"vision_token_id"},
-    /* positions of images; those of a text are equal on all of its sections */
+    /* image positions; text positions are equal in all sections */
     {"rope_parameters.mrope_section"},
     {"rope_parameters.partial_rotary_factor", "1"},
     {"rope_scaling.mrope_section"},
@@ -248,9 +251,9 @@ static const weft_rename_rule prefix_rules[] = {{"model.language_model.", ""}, {
     {"transformers", "model." marker, prefix_rules, 2},                                           \
     {"transformers", "model.language_model." marker, prefix_rules, 2},                            \
     {"bare", marker, NULL, 0}
-/* Qwen's projections have biases: it stands first in the registry. */
-static const weft_dialect llama_dialects[] = {DIALECTS("layers.0.self_attn.q_proj.weight")},
-                          qwen_dialects[] = {DIALECTS("layers.0.self_attn.q_proj.bias")};
+/* Qwen's projections have biases, so Qwen must precede Llama in the registry. */
+static const weft_key_mapping llama_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.weight")},
+                          qwen_mappings[] = {DIALECTS("layers.0.self_attn.q_proj.bias")};
 
 #define FAMILY(stem_, class_, type_)                                                              \
     const weft_family weft_family_##stem_ = {                                                     \
@@ -263,8 +266,8 @@ static const weft_dialect llama_dialects[] = {DIALECTS("layers.0.self_attn.q_pro
         .port = ports, .ports = sizeof ports / sizeof *ports, \
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \
-        .dialect = stem_##_dialects,                                                              \
-        .dialects = sizeof stem_##_dialects / sizeof *stem_##_dialects,                           \
+        .mapping = stem_##_mappings,                                                              \
+        .mappings = sizeof stem_##_mappings / sizeof *stem_##_mappings,                           \
     }
 FAMILY(llama, "LlamaModel", "llama");
 FAMILY(qwen, "Qwen2_5_VLTextModel", "qwen2_5_vl_text");

@@ -1,22 +1,24 @@
-/* LLaVA, a Llama that is shown a picture (transformers' LlavaForConditionalGeneration), as the text
- * encoder of HunyuanVideo's image to video. Parameters are those of the three models inside, under
- * "vision_tower", "multi_modal_projector" and "language_model"; published files have two other
- * spellings of them, which are dialects here.
+/* LLaVA, a Llama with an image input (transformers' LlavaForConditionalGeneration), as the text
+ * encoder of HunyuanVideo's image to video. Parameters are in "vision_tower",
+ * "multi_modal_projector" and "language_model". Published files use two other naming schemes,
+ * which are key mappings here.
  *
- *   pixels --CLIP, the layer before the last, without its class token--> (B,N,V)
+ *   pixels --CLIP, second-to-last layer without the class token--> (B,N,V)
  *          --linear_1, GELU, linear_2--> (B,N,C)
- *   tokens --> words (B,S,C), those of the picture's token replaced by these in turn --> Llama
+ *   tokens --> embeddings (B,S,C), image tokens replaced by the patches in order --> Llama
  *
- * Shape letters: B batch, S tokens, N patches of the picture, C width of Llama, V of CLIP. */
-#include "model/clip_encoder.h"
-#include "model/llama_encoder.h"
-#include "model/text_encoder.h"
+ * Shape letters: B batch, S tokens, N patches of the image, C width of Llama, V width of CLIP. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/encoders/clip_encoder.h"
+#include "model/encoders/llama_encoder.h"
+#include "model/encoders/text_encoder.h"
 #include "nn/nn.h"
 
 typedef struct llava {
-    weft_clip vision;
+    weft_clip_config vision;
     weft_llama text;
-    int64_t token; /* in whose places the picture stands */
+    int64_t token; /* id of the image token */
 } llava;
 _Static_assert(sizeof(llava) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -25,14 +27,14 @@ static weft_value see(weft_graph *g, const llava *c, weft_ports *p)
     weft_ports inside = weft_ports_none();
     inside.at[WEFT_PORT_VIDEO] = p->at[WEFT_PORT_VIDEO];
     weft_graph_push(g, "vision_tower");
-    weft_clip_see(g, &c->vision, &inside);
+    weft_clip_vision_encode(g, &c->vision, &inside);
     weft_graph_pop(g);
     const weft_value patches =
         weft_slice(g, inside.at[WEFT_PORT_IMAGE], 1, 1, weft_clip_patches(&c->vision));
     return weft_nn_embedder(g, "multi_modal_projector", patches, c->text.width, WEFT_NN_GELU_ERF);
 }
 
-/* (B,S) 1 where the picture's token stands. */
+/* (B,S): 1 at image tokens. */
 static weft_value marks(weft_graph *g, const llava *c, weft_value tokens_bs)
 {
     const weft_value other =
@@ -40,13 +42,13 @@ static weft_value marks(weft_graph *g, const llava *c, weft_value tokens_bs)
     return weft_affine(g, weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, other), 0, 1), -1, 1);
 }
 
-/* (1,S,S) 1 where the first index is not behind the second. */
+/* (1,S,S): 1 where the first index is at most the second. */
 static weft_value up_to(weft_graph *g, int64_t length)
 {
-    float *at = weft_alloc(length * length * (int64_t)sizeof *at);
+    float *at = weft_calloc(length * length, sizeof *at);
     if (!at)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld tokens",
-                               (long long)length);
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
+                               length);
     for (int64_t i = 0; i < length * length; i++)
         at[i] = i / length <= i % length;
     const weft_value all = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, length), at);
@@ -54,8 +56,8 @@ static weft_value up_to(weft_graph *g, int64_t length)
     return all;
 }
 
-/* The words of the picture's tokens are what is seen, the k-th that of patch k: words (B,S,C),
- * seen (B,N,C). Choices are products with exact ones and zeros. */
+/* Replaces the embedding of the k-th image token by patch k: words (B,S,C), seen (B,N,C). The
+ * selection multiplies by exact ones and zeros. */
 static weft_value put(weft_graph *g, const llava *c, weft_value tokens_bs, weft_value words,
                       weft_value seen)
 {
@@ -63,11 +65,11 @@ static weft_value put(weft_graph *g, const llava *c, weft_value tokens_bs, weft_
                   count = weft_dim(g, seen, 1);
     const weft_value mark_bs = marks(g, c, tokens_bs),
                      order_bs =
-                         weft_matmul(g, mark_bs, up_to(g, length), false, false); /* from 1 */
-    float *number = weft_alloc(count * (int64_t)sizeof *number);
+                         weft_matmul(g, mark_bs, up_to(g, length), false, false); /* 1-based */
+    float *number = weft_calloc(count, sizeof *number);
     if (!number)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld patches",
-                               (long long)count);
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " patches",
+                               count);
     for (int64_t i = 0; i < count; i++)
         number[i] = (float)(i + 1);
     const weft_value numbers = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, count), number);
@@ -95,15 +97,15 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const llava *c = config;
     return c->token < c->text.vocabulary
                ? WEFT_OK
-               : weft_fail(WEFT_E_FORMAT,
-                           "%s: \"image_token_index\" %lld, and the language model has %lld tokens",
-                           weft_places_of(places, "image_token_index"), (long long)c->token,
-                           (long long)c->text.vocabulary);
+               : weft_error(WEFT_MSG_MODEL_CONFIG,
+                            WEFT_AT_FIELD(locations, "image_token_index", c->token),
+                            "%" PRId64 " is outside the vocabulary of %" PRId64 " tokens", c->token,
+                            c->text.vocabulary);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *size, weft_port port)
@@ -119,9 +121,9 @@ static void text_shape(const void *config, weft_text_shape *text)
     *text = (weft_text_shape){.length = c->text.max_length,
                               .width = c->text.width,
                               .layers = c->text.layers,
-                              .picture = c->vision.image,
+                              .image_side = c->vision.image,
                               .patches = weft_clip_patches(&c->vision),
-                              .picture_token = c->token};
+                              .image_token = c->token};
 }
 
 /* clang-format off */
@@ -130,7 +132,7 @@ static const weft_field fields[] = {
     {"vision_config", WEFT_FIELD_PART, offsetof(llava, vision), .part = &weft_family_clip_vision},
     {"text_config", WEFT_FIELD_PART, offsetof(llava, text), .part = &weft_family_llama},
     {"image_token_index", WEFT_FIELD_I64, offsetof(llava, token), "32000", 0, 1 << 24,
-     .also = "image_token_id", .help = "token in whose places the picture's patches stand"},
+     .also = "image_token_id", .help = "token that image patches replace"},
     {"vision_feature_layer", WEFT_FIELD_FIXED, .fallback = "-2"},
     {"vision_feature_select_strategy", WEFT_FIELD_FIXED, .fallback = "\"default\""},
     {"projector_hidden_act", WEFT_FIELD_FIXED, .fallback = "\"gelu\""},
@@ -139,8 +141,8 @@ static const weft_field fields[] = {
 };
 
 static const weft_unused_field unused[] = {
-    {"ignore_index"}, /* of the training loss */
-    {"vocab_size"},   /* as that of "text_config" */
+    {"ignore_index"}, /* training loss */
+    {"vocab_size"},   /* same as in "text_config" */
     {NULL},
 };
 
@@ -162,9 +164,9 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* Files have "language_model.model.layers" or, since, "model.language_model.layers". */
+/* Files have "language_model.model.layers", newer files "model.language_model.layers". */
 static const weft_rename_rule rules[] = {{"model.", ""}, {"vision_model.", ""}};
-static const weft_dialect dialects[] = {
+static const weft_key_mapping mappings[] = {
     {"transformers", "language_model.model.embed_tokens.weight", rules, 2},
     {"transformers", "model.multi_modal_projector.linear_1.weight", rules, 2},
     {"bare", "multi_modal_projector.linear_1.weight", rules, 2},
@@ -178,6 +180,6 @@ const weft_family weft_family_llava = {
     .check = check, .unused = unused, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports,
     .shape = shape, .build = build, .text = text_shape,
-    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */

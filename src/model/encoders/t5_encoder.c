@@ -3,12 +3,14 @@
  *
  *   tokens --shared--> x (B,S,C); blocks: RMS norm, attention, RMS norm, feed-forward --> RMS norm
  *
- * Scores q k are not scaled. How far apart two tokens are falls into one of a few buckets, each
- * with a learned bias per head that is added to their score: of T5 one table for all blocks, of
- * UMT5 one of each block.
+ * Scores q k are not scaled. The distance between two tokens is mapped to one of a few buckets.
+ * Each bucket has a learned bias per head that is added to the score. T5 has one table for all
+ * blocks, UMT5 one table per block.
  * Shape letters: B batch, S tokens, C width, H heads, D head width. */
+#include "graph/builder_helpers.h"
+#include "model/config_fields.h"
+#include "model/encoders/text_encoder.h"
 #include "model/model.h"
-#include "model/text_encoder.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -22,9 +24,10 @@ typedef struct t5 {
 } t5;
 _Static_assert(sizeof(t5) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-/* Which bucket a key `distance` behind its query falls into: half of them are of keys before it,
- * and of each half the first half are single distances, the others wider by the logarithm up to
- * max_distance. The logarithm is f32, as in the reference: at the bounds its last bit decides. */
+/* Returns the bucket of a key `distance` positions after its query. Half of the buckets are for
+ * keys before the query. The first half of each half are single distances. The others are
+ * logarithmic up to max_distance. The logarithm is f32, as in the reference, because its last bit
+ * decides at the bounds. */
 static int32_t bucket_of(const t5 *c, int64_t distance)
 {
     const int64_t half = c->buckets / 2, exact = half / 2;
@@ -42,10 +45,10 @@ static int32_t bucket_of(const t5 *c, int64_t distance)
 /* (1,H,S,S) */
 static weft_value position_bias(weft_graph *g, const t5 *c, int64_t length)
 {
-    int32_t *bucket = weft_alloc(length * length * (int64_t)sizeof *bucket);
+    int32_t *bucket = weft_calloc(length * length, sizeof *bucket);
     if (!bucket)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for the distances of %lld tokens",
-                               (long long)length);
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY,
+                               "out of memory for the distances of %" PRId64 " tokens", length);
     for (int64_t i = 0; i < length; i++)
         for (int64_t k = 0; k < length; k++)
             bucket[i * length + k] = bucket_of(c, k - i);
@@ -93,14 +96,14 @@ static weft_value feed_forward(weft_graph *g, const t5 *c, weft_value h)
     return h;
 }
 
-/* 1 where a token is not padding, (B,S). */
+/* (B,S): 1 where a token is not padding. */
 static weft_value real_tokens(weft_graph *g, const t5 *c, weft_value tokens_bs)
 {
     const weft_value other = weft_affine(g, weft_cast(g, tokens_bs, WEFT_F32), 1, -(double)c->pad);
     return weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, other), 0, 1);
 }
 
-/* `mask` i32 (B,S), or none: what is not the padding token is seen. */
+/* `mask` i32 (B,S). WEFT_NONE: all tokens except the padding token are attended to. */
 static weft_value encode(weft_graph *g, const t5 *c, bool own_bias, weft_value tokens_bs,
                          weft_value mask)
 {
@@ -134,19 +137,19 @@ static weft_value encode(weft_graph *g, const t5 *c, bool own_bias, weft_value t
 
 /* ---- the families --------------------------------------------------------------------------- */
 
-static weft_status check(const void *config, const weft_places *places)
+static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const t5 *c = config;
     if (c->buckets % 4)
-        return weft_fail(
-            WEFT_E_FORMAT, "%s: \"relative_attention_num_buckets\" %lld is no multiple of 4",
-            weft_places_of(places, "relative_attention_num_buckets"), (long long)c->buckets);
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "relative_attention_num_buckets", c->buckets),
+                          "%" PRId64 " is not a multiple of 4", c->buckets);
     if (c->max_distance <= c->buckets / 4)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"relative_attention_max_distance\" %lld must be over a quarter of "
-                         "the %lld buckets",
-                         weft_places_of(places, "relative_attention_max_distance"),
-                         (long long)c->max_distance, (long long)c->buckets);
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG,
+            WEFT_AT_FIELD(locations, "relative_attention_max_distance", c->max_distance),
+            "%" PRId64 " is not above a quarter of the %" PRId64 " buckets", c->max_distance,
+            c->buckets);
     return WEFT_OK;
 }
 
@@ -187,7 +190,7 @@ static const weft_unused_field unused[] = {
     {"is_gated_act", .implied = implied_gate},
     {"n_positions"},
     {"num_decoder_layers"},
-    {"scalable_attention"},    /* of the training code */
+    {"scalable_attention"},    /* training code */
     {"scale_decoder_outputs"},
     {NULL},
 };
@@ -196,7 +199,8 @@ static const char *const forms[] = {"\"gated-gelu\"", "\"relu\"", NULL};
 
 #define AT(member) offsetof(t5, member)
 #define FIELDS(vocabulary_, d_ff_, layers_, heads_, form_)                                      \
-    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24, .help = "tokens"},    \
+    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24,                       \
+     .help = "vocabulary size in tokens"},                                                        \
     {"d_model", WEFT_FIELD_I64, AT(width), "512", 1, 1 << 16,                                     \
      .help = "width; also the transformer's text_dim"},                                           \
     {"d_kv", WEFT_FIELD_I64, AT(head_dim), "64", 1, 1 << 12, .help = "width of a head"},          \
@@ -205,16 +209,17 @@ static const char *const forms[] = {"\"gated-gelu\"", "\"relu\"", NULL};
     {"num_layers", WEFT_FIELD_I64, AT(layers), layers_, 1, 1024, .help = "blocks"},               \
     {"num_heads", WEFT_FIELD_I64, AT(heads), heads_, 1, 1024, .help = "attention heads"},         \
     {"relative_attention_num_buckets", WEFT_FIELD_I64, AT(buckets), "32", 4, 1 << 16,             \
-     .help = "distances of tokens that are told apart"},                                          \
+     .help = "buckets of token distances"},                                                       \
     {"relative_attention_max_distance", WEFT_FIELD_I64, AT(max_distance), "128", 2, 1 << 24,      \
-     .help = "from which on they are one"},                                                       \
-    {"layer_norm_epsilon", WEFT_FIELD_F64, AT(eps), "1e-6", 1e-12, 1, .help = "of RMS norms"},    \
+     .help = "distance from which all tokens share a bucket"},                                    \
+    {"layer_norm_epsilon", WEFT_FIELD_F64, AT(eps), "1e-6", 1e-12, 1,                             \
+     .help = "epsilon of the RMS norms"},                                                         \
     {"feed_forward_proj", WEFT_FIELD_WORD, AT(plain), .words = forms, \
      .fallback = form_,                                                                           \
-     .help = "the feed-forward layer"},                                                           \
-    {"pad_token_id", WEFT_FIELD_I64, AT(pad), "0", 0, 1 << 24, .help = "token of padding"},       \
+     .help = "type of the feed-forward layer"},                                                   \
+    {"pad_token_id", WEFT_FIELD_I64, AT(pad), "0", 0, 1 << 24, .help = "padding token"},          \
     {"max_length", WEFT_FIELD_I64, AT(max_length), "512", 1, 1 << 16,                             \
-     .help = "tokens that a prompt is padded to; what is longer is cut"}
+     .help = "tokens that a prompt is padded or truncated to"}
 
 static const weft_field t5_fields[]   = {FIELDS("32128", "2048", "6", "8", "\"relu\"")},
                         umt5_fields[] = {FIELDS("250112", "1024", "8", "6", "\"gated-gelu\"")};
@@ -249,13 +254,13 @@ static const weft_rename_rule wan_rules[] = {
     {"norm",                    "encoder.final_layer_norm"},
 };
 
-/* One table under two names; a file has one of them or both. */
+/* Two names of one table. A file has one or both names. */
 static const weft_rename_rule shared_rules[] = {{"encoder.embed_tokens", "shared"}};
 
-/* The second block tells which of the two it is: UMT5 stands first in the registry. */
-static const weft_dialect t5_dialects[] = {
+/* The second block distinguishes T5 and UMT5, so UMT5 must precede T5 in the registry. */
+static const weft_key_mapping t5_mappings[] = {
     {"transformers", "encoder.block.0." BIAS ".weight", shared_rules, 1},
-}, umt5_dialects[] = {
+}, umt5_mappings[] = {
     {"transformers", "encoder.block.1." BIAS ".weight", shared_rules, 1},
     {"original", "blocks.0.pos_embedding.embedding.weight",
      wan_rules, sizeof wan_rules / sizeof *wan_rules},
@@ -272,8 +277,8 @@ static const weft_dialect t5_dialects[] = {
         .port = ports, .ports = sizeof ports / sizeof *ports, \
         .shape = weft_text_encoder_shape,                                                         \
         .build = build_##stem_, .text = text_shape,                                               \
-        .dialect = stem_##_dialects,                                                              \
-        .dialects = sizeof stem_##_dialects / sizeof *stem_##_dialects,                           \
+        .mapping = stem_##_mappings,                                                              \
+        .mappings = sizeof stem_##_mappings / sizeof *stem_##_mappings,                           \
     }
 FAMILY(t5, "T5EncoderModel", "MT5EncoderModel", "t5");
 FAMILY(umt5, "UMT5EncoderModel", NULL, "umt5");

@@ -1,4 +1,4 @@
-#include "model/text_encoder.h"
+#include "model/encoders/text_encoder.h"
 
 weft_shape weft_text_encoder_shape(const void *config, const weft_model_size *size, weft_port port)
 {

@@ -1,13 +1,13 @@
-/* What text encoders with a mask of their tokens share. */
-#ifndef WEFT_MODEL_TEXT_ENCODER_H
-#define WEFT_MODEL_TEXT_ENCODER_H
+/* Shared parts of text encoders with a token mask. */
+#ifndef WEFT_MODEL_ENCODERS_TEXT_ENCODER_H
+#define WEFT_MODEL_ENCODERS_TEXT_ENCODER_H
 
 #include "model/model.h"
 
-/* Of tokens and their mask, (B,L). */
+/* Shape (B,L) of the tokens and of their mask. */
 weft_shape weft_text_encoder_shape(const void *config, const weft_model_size *size, weft_port port);
 
-/* A table of vectors: words, places. */
+/* Embedding table for tokens or positions. */
 weft_value weft_text_encoder_table(weft_graph *g, const char *name, int64_t rows, int64_t width);
 
 #endif

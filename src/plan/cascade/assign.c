@@ -1,5 +1,7 @@
 #include "plan/cascade/assign.h"
 
+#include "plan/cluster/cluster_path.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +11,14 @@ typedef struct placer {
     const weft_cluster *c;
     weft_assign_options options;
     int64_t devices, nodes, per_node;
-    bool *busy, *wanted;  /* per device; wanted: a producer's */
-    double *freed;        /* when it became free */
-    int64_t *room, *held; /* per node: free devices, producers' devices */
-    int64_t *part;        /* per node: how many to take */
-    int64_t *common;      /* per device index: chosen nodes where it is free */
-    int32_t *prefer;      /* per cascade: node to take where it has room; -1: none */
-    int32_t *order;       /* candidates */
+    bool *busy, *wanted;          /* per device; wanted: used by a producer */
+    double *freed;                /* time at which the device became free */
+    int64_t *free_devices, *held; /* per node: free devices, devices of producers */
+    int64_t *part;                /* per node: devices to take */
+    int64_t *common;              /* per device index: chosen nodes in which the device is free */
+    /* per cascade: node to take if enough devices are free; -1: none */
+    int32_t *prefer;
+    int32_t *order; /* candidate nodes or devices */
     double *key;
 } placer;
 
@@ -32,30 +35,31 @@ static void sort_by_key(int32_t *order, const double *key, int64_t n)
     }
 }
 
-static void count_rooms(placer *x)
+static void count_free_devices(placer *x)
 {
     for (int64_t n = 0; n < x->nodes; n++) {
-        x->room[n] = x->part[n] = 0;
+        x->free_devices[n] = x->part[n] = 0;
         for (int64_t i = 0; i < x->per_node; i++)
-            x->room[n] += !x->busy[n * x->per_node + i];
+            x->free_devices[n] += !x->busy[n * x->per_node + i];
     }
 }
 
-/* Priority 1: one node, the fullest that has room, as the list scheduler assumes; among equal ones
- * with `inter` the one that holds most of the producers. A preferred node with room comes first. */
+/* Priority 1: one node, the fullest with enough free devices, as the list scheduler assumes. With
+ * `inter`, ties go to the node with most producer devices. A preferred node with enough free
+ * devices is taken first. */
 static bool one_node(placer *x, int64_t degree, int32_t prefer)
 {
     int64_t best = -1;
-    if (prefer >= 0 && x->room[prefer] >= degree) {
+    if (prefer >= 0 && x->free_devices[prefer] >= degree) {
         x->part[prefer] = degree;
         return true;
     }
     for (int64_t n = 0; n < x->nodes; n++) {
-        if (x->room[n] < degree)
+        if (x->free_devices[n] < degree)
             continue;
-        const bool better =
-            best < 0 || x->room[n] < x->room[best] ||
-            (x->room[n] == x->room[best] && x->options.inter && x->held[n] > x->held[best]);
+        const bool better = best < 0 || x->free_devices[n] < x->free_devices[best] ||
+                            (x->free_devices[n] == x->free_devices[best] && x->options.inter &&
+                             x->held[n] > x->held[best]);
         if (better)
             best = n;
     }
@@ -64,12 +68,13 @@ static bool one_node(placer *x, int64_t degree, int32_t prefer)
     return best >= 0;
 }
 
-/* Priority 2: as few nodes as take parts that differ by one at most; else as they come. */
+/* Priority 2: the fewest nodes whose parts differ by at most one device; else the emptiest
+ * nodes. */
 static void balanced(placer *x, int64_t degree)
 {
     for (int64_t n = 0; n < x->nodes; n++) {
         x->order[n] = (int32_t)n;
-        x->key[n] = -(double)x->room[n] -
+        x->key[n] = -(double)x->free_devices[n] -
                     (x->options.inter ? 0.1 * (double)x->held[n] / (double)x->per_node : 0);
     }
     sort_by_key(x->order, x->key, x->nodes);
@@ -77,7 +82,7 @@ static void balanced(placer *x, int64_t degree)
         const int64_t least = degree / m, more = degree % m;
         bool fits = true;
         for (int64_t i = 0; fits && i < m; i++)
-            fits = x->room[x->order[i]] >= least + (i < more);
+            fits = x->free_devices[x->order[i]] >= least + (i < more);
         if (!fits)
             continue;
         for (int64_t i = 0; i < m; i++)
@@ -85,13 +90,15 @@ static void balanced(placer *x, int64_t degree)
         return;
     }
     for (int64_t i = 0; i < x->nodes && degree > 0; i++) {
-        const int64_t n = x->order[i], take = x->room[n] < degree ? x->room[n] : degree;
+        const int64_t n = x->order[i],
+                      take = x->free_devices[n] < degree ? x->free_devices[n] : degree;
         x->part[n] = take;
         degree -= take;
     }
 }
 
-/* Priorities 3 and 4 inside the chosen nodes; a single node prefers producers, then order. */
+/* Priorities 3 and 4 inside the chosen nodes. On a single node, devices of producers come first,
+ * then the lowest index. */
 static int64_t take_devices(placer *x, int32_t *mine)
 {
     int64_t chosen = 0, got = 0;
@@ -113,7 +120,7 @@ static int64_t take_devices(placer *x, int32_t *mine)
             const int64_t hops =
                 near >= 0 && nic[near].distance.count ? nic[near].distance.item[i] : 0;
             double key = x->options.inter && x->wanted[d] ? -0.5 : 0;
-            if (chosen > 1) /* a rail that all have free, then a short way to it */
+            if (chosen > 1) /* rails free in all nodes first, then short paths */
                 key += -1000.0 * (double)x->common[i] + 10.0 * (double)hops;
             x->key[i] = key;
             x->order[count++] = (int32_t)i;
@@ -125,7 +132,8 @@ static int64_t take_devices(placer *x, int32_t *mine)
     return got;
 }
 
-/* No inner placement: producers first if wanted, then the devices that have been free longest. */
+/* Placement without `inner`: devices of producers first (with `inter`), then the longest free
+ * ones. */
 static int64_t from_pool(placer *x, int64_t degree, int32_t *mine)
 {
     int64_t count = 0;
@@ -146,8 +154,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Ring order: node by node, every second node backwards, so that a ring crosses between nodes as
- * rarely as it can, and from a device to the one of the same rail. */
+/* Sorts devices into ring order: node by node, with every second node reversed. A ring then crosses
+ * between nodes as rarely as possible, and between devices of the same rail. */
 static void snake(const placer *x, int32_t *mine, int64_t degree)
 {
     qsort(mine, (size_t)degree, sizeof *mine, by_number);
@@ -187,7 +195,7 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
             }
         int64_t got;
         if (x->options.inner) {
-            count_rooms(x);
+            count_free_devices(x);
             if (!one_node(x, degree, x->prefer[c]))
                 balanced(x, degree);
             got = take_devices(x, mine);
@@ -195,11 +203,12 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
             got = from_pool(x, degree, mine);
         }
         if (got != degree)
-            return weft_fail(WEFT_E_INTERNAL, "cascade %d: %lld free devices for degree %lld", c,
-                             (long long)got, (long long)degree);
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                              "cascade %d of degree %" PRId64 " has only %" PRId64 " free devices",
+                              c, degree, got);
         for (int64_t j = 0; j < degree; j++)
             x->busy[mine[j]] = true;
-        if (x->options.inner) /* a pool does not know about rings */
+        if (x->options.inner) /* ring order matters with `inner` only */
             snake(x, mine, degree);
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             for (int32_t j = first[p->after[e]]; j < first[p->after[e] + 1]; j++)
@@ -208,10 +217,10 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
     return WEFT_OK;
 }
 
-/* ---- next to what is read -------------------------------------------------------------------- */
+/* ---- placement near producers ---------------------------------------------------------------- */
 
-/* Twice the nodes of a cascade, and 1 if its parts differ by more than one device. Its devices are
- * node by node, as snake() has them. */
+/* Returns twice the nodes of a cascade, plus 1 if its parts differ by more than one device. The
+ * devices are in the order of snake(). */
 static int32_t spread_of(const placer *x, const int32_t *mine, int64_t degree)
 {
     int64_t nodes = 0, most = 0, fewest = degree;
@@ -224,8 +233,9 @@ static int32_t spread_of(const placer *x, const int32_t *mine, int64_t degree)
     return (int32_t)(2 * nodes + (most - fewest > 1));
 }
 
-/* Devices of cascades that are their producers' too. -1: some cascade is on more nodes than in the
- * first placement, or in less even parts, which costs its exchange time. */
+/* Returns the number of devices that cascades share with their producers. -1: some cascade is on
+ * more nodes than in the first placement, or in less even parts, which increases its exchange
+ * time. */
 static int64_t shared_devices(const placer *x, const int32_t *first, const int32_t *devices,
                               int32_t *spread)
 {
@@ -260,8 +270,8 @@ static int32_t node_of(const nearer *n, int32_t c)
     return n->devices[n->first[c]] / (int32_t)n->x->per_node;
 }
 
-/* Moves cascade a to a node, and b (-1: none) to where a was, if cascades then share more devices
- * with their producers. */
+/* Moves cascade a to a node, and b (-1: none) to the former node of a. Keeps the move if cascades
+ * then share more devices with their producers. */
 static weft_status try_move(nearer *n, int32_t a, int32_t node, int32_t b, bool *moved)
 {
     int32_t *prefer = n->x->prefer;
@@ -286,8 +296,8 @@ static weft_status try_move(nearer *n, int32_t a, int32_t node, int32_t b, bool 
     return WEFT_OK;
 }
 
-/* Cascade c to the node of a producer, else the producer to the node of c, else the producer in
- * exchange for one of the same degree. */
+/* Moves cascade c to the node of a producer. Else moves the producer to the node of c, if necessary
+ * in exchange for a cascade of the same degree. */
 static weft_status bring_together(nearer *n, int32_t c, int32_t producer)
 {
     bool moved;
@@ -304,15 +314,15 @@ static weft_status bring_together(nearer *n, int32_t c, int32_t producer)
     return WEFT_OK;
 }
 
-/* Moves cascades to the nodes of their producers, and producers to those of their readers, where no
- * cascade is torn apart by it. Starts and ends stay. */
+/* Moves cascades to the nodes of their producers, and producers to the nodes of their consumers,
+ * unless a cascade is spread over more nodes. Starts and ends stay the same. */
 static weft_status place_nearer(nearer *n)
 {
     const placer *x = n->x;
     const weft_cascade_problem *p = x->p;
     n->shared = shared_devices(x, n->first, n->devices, n->spread);
     n->attempts = (int64_t)1e8 / (p->count * (x->devices + p->count));
-    for (int32_t c = 0; c < p->count; c++) /* all others stay where they are */
+    for (int32_t c = 0; c < p->count; c++) /* all other cascades keep their nodes */
         x->prefer[c] = n->first[c + 1] - n->first[c] <= x->per_node ? node_of(n, c) : -1;
     for (int64_t i = 0; i < 2 * p->count; i++) {
         const int32_t c = n->moments[i].cascade;
@@ -327,9 +337,9 @@ weft_status weft_assign(const weft_cascade_problem *p, const weft_cascade_schedu
                         int32_t **first_out, int32_t **devices_out)
 {
     if (p->devices > weft_cluster_devices(cluster))
-        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld",
-                         (long long)p->devices, cluster->name,
-                         (long long)weft_cluster_devices(cluster));
+        return weft_error(WEFT_MSG_PLAN_OUTDATED, WEFT_AT(WEFT_NUMBER(p->devices)),
+                          "the plan is for %" PRId64 " devices; the cluster %s has %" PRId64,
+                          p->devices, cluster->name, weft_cluster_devices(cluster));
     placer x = {.p = p,
                 .c = cluster,
                 .options = options,
@@ -342,15 +352,15 @@ weft_status weft_assign(const weft_cascade_problem *p, const weft_cascade_schedu
     weft_arena *scratch = weft_arena_create();
     nearer near = {.x = &x};
     weft_status_code status = WEFT_OK;
-    int32_t *first = weft_arena_alloc(arena, (p->count + 1) * (int64_t)sizeof *first);
-    int32_t *devices = weft_arena_alloc(arena, total * (int64_t)sizeof *devices);
+    int32_t *first = weft_arena_calloc(arena, p->count + 1, sizeof *first);
+    int32_t *devices = weft_arena_calloc(arena, total, sizeof *devices);
     weft_cascade_moment *moments = weft_cascade_moments(p, s);
     if (scratch) {
         const int64_t i64 = sizeof(int64_t);
         x.busy = weft_arena_alloc(scratch, x.devices);
         x.wanted = weft_arena_alloc(scratch, x.devices);
         x.freed = weft_arena_alloc(scratch, x.devices * i64);
-        x.room = weft_arena_alloc(scratch, x.nodes * i64);
+        x.free_devices = weft_arena_alloc(scratch, x.nodes * i64);
         x.held = weft_arena_alloc(scratch, x.nodes * i64);
         x.part = weft_arena_alloc(scratch, x.nodes * i64);
         x.common = weft_arena_alloc(scratch, x.per_node * i64);
@@ -360,12 +370,10 @@ weft_status weft_assign(const weft_cascade_problem *p, const weft_cascade_schedu
         near.trial = weft_arena_alloc(scratch, total * i64);
         near.spread = weft_arena_alloc(scratch, p->count * i64);
     }
-    if (!first || !devices || !moments || !x.busy || !x.wanted || !x.freed || !x.room || !x.held ||
-        !x.part || !x.common || !x.order || !x.key || !x.prefer || !near.trial || !near.spread) {
-        status =
-            weft_fail(WEFT_E_MEMORY, "out of memory placing %lld cascades", (long long)p->count);
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(first && devices && moments && x.busy && x.wanted && x.freed &&
+                               x.free_devices && x.held && x.part && x.common && x.order && x.key &&
+                               x.prefer && near.trial && near.spread,
+                           "placing %" PRId64 " cascades", p->count));
     for (int32_t c = 0; c < p->count; c++)
         first[c + 1] = first[c] + p->degree[s->option[c]];
     for (int64_t c = 0; c < p->count; c++)

@@ -1,5 +1,7 @@
-/* Placed plans as traces. */
-#include "plan/cascade/hand_off.h"
+/* Converts placed plans to traces. */
+#include "plan/cascade/assign_trace.h"
+
+#include "plan/cascade/transfer_plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,14 +33,14 @@ static weft_status step(tracer *x, const char *name, weft_trace_kind kind, weft_
     return weft_trace_add_step(x->t, s, after, after_count, out);
 }
 
-/* One pass over the layers in `folds` parts. `times`: forward 1; backward has recompute and
+/* Adds one pass over the layers in `folds` parts. A backward pass includes recompute and
  * gradients. */
 static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
                         const weft_dit_cost *d, double dense, double attention, double share,
                         int64_t degree, int32_t *last)
 {
     const double layers = (double)x->costs->model->layers, per_fold = layers / (double)x->folds;
-    const double passes = backward ? 2 : 1; /* of exchange: recompute and gradient */
+    const double passes = backward ? 2 : 1; /* exchanges: recompute and gradient */
     for (int64_t f = 0; f < x->folds; f++) {
         int32_t here, attend, both[2];
         WEFT_TRY(step(x, backward ? "dit backward" : "dit forward", WEFT_TRACE_COMPUTE,
@@ -54,7 +56,7 @@ static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
                           attention / layers, 0, per_fold, &here, 1, &attend));
             WEFT_TRY(step(x, "all-to-all out", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
                           owner, 0, share, passes * per_fold, &attend, 1, last));
-        } else { /* keys and values go round beside the attention */
+        } else { /* keys and values circulate during the attention */
             WEFT_TRY(step(x, "ring kv", WEFT_TRACE_RING_SHIFT, WEFT_STREAM_COMM, group, owner, 0,
                           (backward ? 3 : 2) * share, passes * per_fold * (double)(degree - 1),
                           &here, 1, &both[0]));
@@ -67,7 +69,7 @@ static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
     return WEFT_OK;
 }
 
-/* What one device of a group copies at most, to the host or from it. */
+/* Adds a copy to or from the host. `bytes`: maximum over the devices of the group. */
 static weft_status copy_step(tracer *x, const weft_assigned *group, bool to_host, int32_t owner,
                              double bytes, const int32_t *after, int64_t after_count, int32_t *out)
 {
@@ -78,25 +80,25 @@ static weft_status copy_step(tracer *x, const weft_assigned *group, bool to_host
                 bytes, 1, after, after_count, out);
 }
 
-/* Room of a hand-off. */
-typedef struct handing {
-    weft_item_range *read; /* by member of the consumer */
-    weft_hand_move *move;
-    int64_t moves;
-    int32_t *step; /* the copy to the host, and sends */
+/* Buffers of a latent transfer. */
+typedef struct transfer {
+    weft_item_range *read; /* [degree] by member of the consumer */
+    weft_latent_send *send;
+    int64_t sends;
+    int32_t *step; /* the copy to the host, then the sends */
     int64_t steps;
-} handing;
+} transfer;
 
-static weft_status send_all(tracer *x, handing *h, int32_t owner, double unit_bytes)
+static weft_status send_all(tracer *x, transfer *h, int32_t owner, double unit_bytes)
 {
-    for (int64_t i = 0, next; i < h->moves; i = next) {
-        const weft_hand_move *m = &h->move[i], *end = h->move + h->moves, *other = m;
+    for (int64_t i = 0, next; i < h->sends; i = next) {
+        const weft_latent_send *m = &h->send[i], *end = h->send + h->sends, *other = m;
         const int32_t pair[2] = {m->from, m->to};
         double units = 0;
         int32_t group;
         for (; other < end && other->from == m->from && other->to == m->to; other++)
             units += (double)(other->clips.count * other->units.count);
-        next = other - h->move;
+        next = other - h->send;
         if (m->from == m->to)
             continue;
         WEFT_TRY(weft_trace_add_group(x->t, pair, 2, &group));
@@ -107,10 +109,12 @@ static weft_status send_all(tracer *x, handing *h, int32_t owner, double unit_by
     return WEFT_OK;
 }
 
-/* As the executor does it (train/cascade_hand.h): through the memory of hosts, each latent frame
- * once from the device that made it to each that reads it and did not (§IV-D). */
-static weft_status hand_off(tracer *x, int32_t from, int32_t to, const weft_plan_bucket *bucket,
-                            weft_sp_method method, int32_t *last)
+/* Adds a latent transfer as the executor does it (latent_transfer.h), through host memory. Each
+ * latent frame is sent once from its producer to each device that reads but did not produce it
+ * (§IV-D). */
+static weft_status transfer_latents(tracer *x, int32_t from, int32_t to,
+                                    const weft_plan_bucket *bucket, weft_sp_method method,
+                                    int32_t *last)
 {
     const weft_assigned *a = &x->item[from], *b = &x->item[to];
     const bool text = strstr(a->id, ".text") != NULL;
@@ -123,20 +127,18 @@ static weft_status hand_off(tracer *x, int32_t from, int32_t to, const weft_plan
                   parts = b->degree / shares, pairs = a->degree * b->degree;
     const int64_t tokens = clip->denoiser.tokens / row.units;
     const weft_cascade_share made = weft_cascade_share_of(&row, clips, a->degree, 0);
-    handing h = {.read = weft_alloc(b->degree * (int64_t)sizeof *h.read),
-                 .move = weft_alloc(pairs * clips * (int64_t)sizeof *h.move),
-                 .step = weft_alloc((pairs + 1) * (int64_t)sizeof *h.step),
-                 .steps = 1};
-    weft_status_code status = h.read && h.move && h.step
-                                  ? WEFT_OK
-                                  : weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    transfer h = {.read = weft_calloc(b->degree, sizeof *h.read),
+                  .send = weft_calloc(pairs * clips, sizeof *h.send),
+                  .step = weft_calloc(pairs + 1, sizeof *h.step),
+                  .steps = 1};
+    weft_status_code status = WEFT_ALLOCATED(h.read && h.send && h.step, "the trace");
     WEFT_GO(status);
     int64_t most = 0;
     for (int64_t k = 0; k < b->degree; k++) {
         h.read[k] = weft_hand_read(row.units, tokens > 0 ? tokens : 1, parts, k % parts);
         most = h.read[k].count > most ? h.read[k].count : most;
     }
-    h.moves = weft_hand_moves(a, b, method, &row, h.read, clips, h.move);
+    h.sends = weft_hand_moves(a, b, method, &row, h.read, clips, h.send);
     WEFT_GO(copy_step(x, a, true, to, (double)(made.clips.count * made.units.count) * unit,
                       &x->last[from], 1, h.step));
     WEFT_GO(send_all(x, &h, to, unit));
@@ -144,7 +146,7 @@ static weft_status hand_off(tracer *x, int32_t from, int32_t to, const weft_plan
         copy_step(x, b, false, to, (double)(clips / shares * most) * unit, h.step, h.steps, last));
 out:
     weft_free(h.read);
-    weft_free(h.move);
+    weft_free(h.send);
     weft_free(h.step);
     return status;
 }
@@ -174,20 +176,20 @@ static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_
 static weft_status cascade(tracer *x, int32_t index, int32_t first)
 {
     const weft_assigned *c = &x->item[index];
-    int32_t group, at,
-        *after = weft_arena_alloc(x->arena, (c->after_count + 1) * (int64_t)sizeof *after);
+    int32_t group, at, *after = weft_arena_calloc(x->arena, c->after_count + 1, sizeof *after);
     int64_t waits = 0;
-    if (!after)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    WEFT_TRY(WEFT_ALLOCATED(after, "the trace"));
     after[waits++] = first;
     WEFT_TRY(weft_trace_add_group(x->t, c->device, c->degree, &group));
     int sample = -1;
     char module[16] = "";
     if (x->costs && (sscanf(c->id, "s%d.%15s", &sample, module) != 2 || sample < 0 ||
                      sample >= x->samples->count))
-        return weft_fail(WEFT_E_FORMAT,
-                         "cascade \"%s\" is of no sample of the plan's workload (%lld samples)",
-                         c->id, (long long)x->samples->count);
+        return weft_error(
+            WEFT_MSG_PLAN_INVALID, WEFT_AT(.key = c->id),
+            "the cascade belongs to no sample of the plan's workload, which has %" PRId64
+            " samples",
+            x->samples->count);
     const weft_plan_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
     weft_dit_cost d = {0};
     if (b && !strcmp(module, "dit"))
@@ -195,7 +197,7 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
     for (int32_t i = 0; i < c->after_count; i++) {
         int32_t last = x->last[c->after[i]];
         if (b)
-            WEFT_TRY(hand_off(x, c->after[i], index, b, d.method, &last));
+            WEFT_TRY(transfer_latents(x, c->after[i], index, b, d.method, &last));
         after[waits++] = last;
     }
     if (!b)
@@ -262,13 +264,12 @@ weft_status weft_assign_trace(const weft_assigned *item, int64_t count, int64_t 
     tracer x = {.t = &t, .costs = costs, .samples = samples, .item = item};
     x.folds = folds > 0 ? folds : devices <= 128 ? 10 : devices <= 1024 ? 5 : 3;
     x.arena = weft_arena_create();
-    begin *order = x.arena ? weft_arena_alloc(x.arena, count * (int64_t)sizeof *order) : NULL;
-    int32_t *everyone =
-        x.arena ? weft_arena_alloc(x.arena, devices * (int64_t)sizeof *everyone) : NULL;
-    x.last = x.arena ? weft_arena_alloc(x.arena, count * (int64_t)sizeof *x.last) : NULL;
+    begin *order = x.arena ? weft_arena_calloc(x.arena, count, sizeof *order) : NULL;
+    int32_t *everyone = x.arena ? weft_arena_calloc(x.arena, devices, sizeof *everyone) : NULL;
+    x.last = x.arena ? weft_arena_calloc(x.arena, count, sizeof *x.last) : NULL;
     weft_status_code status = order && everyone && x.last
                                   ? build(&x, count, devices, order, everyone)
-                                  : weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+                                  : weft_no_memory("the trace");
     weft_arena_free(x.arena);
     if (status != WEFT_OK) {
         weft_trace_free(&t);

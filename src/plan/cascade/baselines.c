@@ -1,14 +1,11 @@
-/* The systems that Arachne compares with, as schedules with the same costs. */
+/* Baselines that Arachne is compared with, as schedules with the same costs. */
+#include "plan/cascade/baselines.h"
+
 #include "plan/cascade/policy.h"
 #include "plan/cascade/workload.h"
 
 #include <math.h>
 #include <string.h>
-
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
-}
 
 weft_status weft_workload_request(const weft_cascade_costs *c, const weft_workload *w,
                                   const weft_cascade_list *list, weft_arena *arena,
@@ -19,10 +16,9 @@ weft_status weft_workload_request(const weft_cascade_costs *c, const weft_worklo
                              .devices = weft_cluster_devices(c->cluster),
                              .heads = c->model->heads,
                              .memory = (double)c->cluster->device.memory};
-    int32_t *sample = weft_arena_alloc(arena, list->count * (int64_t)sizeof *sample);
-    double *work = weft_arena_alloc(arena, w->count * (int64_t)sizeof *work);
-    if (!sample || !work)
-        return no_memory();
+    int32_t *sample = weft_arena_calloc(arena, list->count, sizeof *sample);
+    double *work = weft_arena_calloc(arena, w->count, sizeof *work);
+    WEFT_TRY(WEFT_ALLOCATED(sample && work, "the baseline"));
     for (int64_t i = 0; i < list->count; i++)
         sample[i] = (int32_t)(i / (list->count / w->count));
     for (int64_t i = 0; i < w->count; i++) {
@@ -36,15 +32,14 @@ weft_status weft_workload_request(const weft_cascade_costs *c, const weft_worklo
     return WEFT_OK;
 }
 
-/* Useful FLOPs of the DiT on every device, sigma / mean. */
+/* Sets *out to sigma / mean of the useful DiT FLOPs over devices. */
 static weft_status variation_of(const weft_cascade_costs *c, const weft_workload *w,
                                 const weft_policy_request *r, const weft_placement *p,
                                 weft_arena *arena, double *out)
 {
     double mean = 0, square = 0;
-    double *flops = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *flops);
-    if (!flops)
-        return no_memory();
+    double *flops;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, flops, r->devices, "the baseline"));
     for (int64_t i = 0; i < p->count; i++) {
         if (!strstr(r->list->item[i].id, ".dit"))
             continue;
@@ -67,7 +62,7 @@ static const char *const names[WEFT_POLICY_COUNT] = {[WEFT_POLICY_STATIC] = "DP 
                                                      [WEFT_POLICY_FLEXSP] = "FlexSP-like",
                                                      [WEFT_POLICY_KNAPFORMER] = "KnapFormer-like"};
 
-/* As a schedule, or that there is none. */
+/* Evaluates a policy. out->feasible is false if no placement exists. */
 static weft_status place(const weft_cascade_costs *costs, const weft_workload *w,
                          weft_policy policy, int64_t degree, weft_arena *arena, weft_baseline *out)
 {
@@ -113,9 +108,9 @@ weft_status weft_baseline_knapformer(const weft_cascade_costs *c, const weft_wor
     return place(c, w, WEFT_POLICY_KNAPFORMER, degree, arena, out);
 }
 
-/* One sample on one group: text, then VAE over its devices, then the DiT. */
+/* Cost of one sample on one group: text, then the VAE over its devices, then the DiT. */
 typedef struct unit {
-    double seconds, bytes, flops; /* flops per device */
+    double seconds, bytes, flops; /* flops: per device */
 } unit;
 
 static weft_status unit_cost(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
@@ -131,7 +126,7 @@ static weft_status unit_cost(const weft_cascade_costs *c, const weft_plan_bucket
     return WEFT_OK;
 }
 
-/* Fills idle and variation from the groups' loads. */
+/* Sets the makespan, idle and variation from the loads of the groups. */
 static void summarise(const double *load, const double *flops, const int64_t *width, int64_t groups,
                       int64_t devices, weft_baseline *out)
 {
@@ -149,8 +144,8 @@ static void summarise(const double *load, const double *flops, const int64_t *wi
     out->variation = mean > 0 ? sqrt(square / (double)devices) / mean : 0;
 }
 
-/* Takes equal groups, one for each sample, where they are shorter: their width need not be a power
- * of two. */
+/* Replaces *out by equal groups, one per sample, if they are shorter. Their width need not be a
+ * power of two. */
 static weft_status equal_at_once(const weft_cascade_costs *c, const weft_workload *w, double *load,
                                  double *flops, int64_t *width, weft_baseline *out)
 {
@@ -184,12 +179,11 @@ weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_worklo
     const int64_t devices = weft_cluster_devices(c->cluster);
     const double memory = (double)c->cluster->device.memory;
     weft_baseline r = {.name = "FlexSP-like, all at once"};
-    /* one entry per sample, and one for the devices that are left */
-    int64_t *width = weft_arena_alloc(arena, (w->count + 1) * (int64_t)sizeof *width);
-    double *load = weft_arena_alloc(arena, (w->count + 1) * (int64_t)sizeof *load);
-    double *flops = weft_arena_alloc(arena, (w->count + 1) * (int64_t)sizeof *flops);
-    if (!width || !load || !flops)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
+    /* one entry per sample, and one for unused devices */
+    int64_t *width = weft_arena_calloc(arena, w->count + 1, sizeof *width);
+    double *load = weft_arena_calloc(arena, w->count + 1, sizeof *load);
+    double *flops = weft_arena_calloc(arena, w->count + 1, sizeof *flops);
+    WEFT_TRY(WEFT_ALLOCATED(width && load && flops, "the baseline"));
     int64_t rest = devices;
     for (int64_t i = 0; i < w->count; i++) { /* as narrow as the memory allows */
         unit u = {.bytes = INFINITY};
@@ -204,7 +198,7 @@ weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_worklo
     }
     r.feasible = rest >= 0;
     for (bool wider = r.feasible;
-         wider;) { /* only the slowest one's next width can make all of it shorter */
+         wider;) { /* only a wider slowest group can shorten the makespan */
         int64_t slow = 0;
         for (int64_t i = 1; i < w->count; i++)
             slow = load[i] > load[slow] ? i : slow;

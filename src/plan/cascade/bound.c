@@ -1,7 +1,9 @@
-/* Lower bounds. A value T is refuted when no schedule of length T can exist; the bound is the
- * largest refuted T, found by bisection. Under T, only degrees that leave time for the way to and
- * from a cascade can be chosen, which is what makes the area bound sharp: a long cascade cannot be
- * as narrow, and as cheap, as it likes. */
+/* Lower bounds. A value T is refuted if no schedule of length T can exist. The bound is the largest
+ * refuted T, found by bisection. Under T, a cascade can only have degrees that leave enough time
+ * for the paths to and from the cascade. This makes the area bound sharp, because a long cascade
+ * cannot use its narrowest and cheapest degrees. */
+#include "plan/cascade/bound.h"
+
 #include "plan/cascade/cascade.h"
 
 #include "base/compare.h"
@@ -13,16 +15,17 @@ enum { MAX_WINDOWS = 24, MAX_FUNCTIONS = 40 };
 
 typedef struct bounder {
     const weft_cascade_problem *p;
-    double *head, *tail; /* shortest way to a cascade's start, and from its end */
+    double *head, *tail; /* shortest path to a cascade's start, and from its end */
     double *sorted;
-    /* dual feasible functions: widths become width[f][degree], devices become whole[f]; a set of
-     * degrees whose sum is at most `devices` maps to a sum of at most whole[f] */
+    /* Dual feasible functions: width[f][degree] replaces the degree, whole[f] the number of
+     * devices. If the sum of a set of degrees is at most `devices`, the sum of its widths is at
+     * most whole[f]. */
     int32_t functions;
     double *width[MAX_FUNCTIONS];
     double whole[MAX_FUNCTIONS];
 } bounder;
 
-static void ways(bounder *b)
+static void compute_paths(bounder *b)
 {
     const weft_cascade_problem *p = b->p;
     for (int64_t i = 0; i < p->count; i++) {
@@ -41,9 +44,8 @@ static void ways(bounder *b)
     }
 }
 
-/* Some widths in use, spread evenly, decide which functions can help. Fekete and Schepers, "New
- * classes of fast lower bounds for bin packing problems" (2001): the rounding u^(s) and the
- * threshold U^(t). */
+/* Fills the functions, with parameters spread evenly. Fekete and Schepers, "New classes of fast
+ * lower bounds for bin packing problems" (2001): the rounding u^(s) and the threshold U^(t). */
 static weft_status functions(bounder *b, weft_arena *arena)
 {
     const int64_t n = b->p->devices;
@@ -53,9 +55,8 @@ static weft_status functions(bounder *b, weft_arena *arena)
         const int64_t t = 1 + (int64_t)(kind - 13) * (n / 2) / (MAX_FUNCTIONS - 13);
         if (rounding ? s >= n : kind > 12 && (t > n / 2 || (kind > 13 && n < 4)))
             continue;
-        double *width = weft_arena_alloc(arena, (n + 1) * (int64_t)sizeof *width);
-        if (!width)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the lower bound");
+        double *width;
+        WEFT_TRY(WEFT_ARENA_NEW(arena, width, n + 1, "the lower bound"));
         for (int64_t d = 1; d <= n; d++) {
             if (kind == 0)
                 width[d] = (double)d;
@@ -76,7 +77,7 @@ static bool allowed(const bounder *b, int32_t c, int32_t option, double limit)
     return b->head[c] + b->p->seconds[option] + b->tail[c] <= limit;
 }
 
-/* The least energy that all cascades must spend inside [from, to]. */
+/* True: the least energy of all cascades inside [from, to] exceeds the energy of the devices. */
 static bool window_full(const bounder *b, double limit, double from, double to)
 {
     const weft_cascade_problem *p = b->p;
@@ -117,7 +118,7 @@ static bool refuted(const bounder *b, double limit)
     for (int32_t f = 0; f < b->functions; f++)
         if (sum[f] > b->whole[f] * limit)
             return true;
-    /* windows between heads (and 0) and the limit less tails (and the limit), fewer for many
+    /* windows from a head (or 0) to `limit` minus a tail (or to `limit`); fewer windows for many
      * options */
     int64_t windows = (int64_t)sqrt(1.3e6 / (double)p->first_option[p->count]);
     windows = windows < MAX_WINDOWS ? windows : MAX_WINDOWS;
@@ -136,7 +137,7 @@ static bool refuted(const bounder *b, double limit)
     return false;
 }
 
-static void sort_ways(bounder *b)
+static void sort_paths(bounder *b)
 {
     const int64_t n = b->p->count;
     for (int64_t c = 0; c < n; c++) {
@@ -153,17 +154,16 @@ weft_status weft_cascade_lower_bound(const weft_cascade_problem *p, double upper
     weft_arena *arena = weft_arena_create();
     bounder b = {.p = p};
     weft_status_code status = WEFT_OK;
-    b.head = arena ? weft_arena_alloc(arena, p->count * (int64_t)sizeof(double)) : NULL;
-    b.tail = arena ? weft_arena_alloc(arena, p->count * (int64_t)sizeof(double)) : NULL;
-    b.sorted = arena ? weft_arena_alloc(arena, 2 * p->count * (int64_t)sizeof(double)) : NULL;
+    b.head = arena ? weft_arena_calloc(arena, p->count, sizeof(double)) : NULL;
+    b.tail = arena ? weft_arena_calloc(arena, p->count, sizeof(double)) : NULL;
+    b.sorted = arena ? weft_arena_calloc(arena, 2 * p->count, sizeof(double)) : NULL;
     if (!b.head || !b.tail || !b.sorted) {
         weft_arena_free(arena);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the lower bound of %lld cascades",
-                         (long long)p->count);
+        return weft_no_memory("the lower bound of %" PRId64 " cascades", p->count);
     }
     WEFT_GO(functions(&b, arena));
-    ways(&b);
-    sort_ways(&b);
+    compute_paths(&b);
+    sort_paths(&b);
     weft_cascade_bound bound = {0};
     for (int32_t c = 0; c < p->count; c++) {
         double least = INFINITY;
@@ -174,7 +174,8 @@ weft_status weft_cascade_lower_bound(const weft_cascade_problem *p, double upper
                                    b.head[c] + p->seconds[p->first_option[c + 1] - 1] + b.tail[c]);
     }
     bound.area /= (double)p->devices;
-    /* sums of doubles err by at most count * 2^-53 of themselves: take that off to stay below */
+    /* a sum of doubles has a relative error of at most count * 2^-53; subtract it to stay a lower
+     * bound */
     const double safe = 1 - 1e-12 - (double)p->count * 4e-16;
     double low = fmax(bound.critical_path, bound.area) * safe;
     double high = fmax(upper, low);

@@ -1,4 +1,4 @@
-/* Problems: checking, flattening, schedules. */
+/* Cascade problems: checks, flat form, schedules. */
 #include "plan/cascade/cascade.h"
 
 #include <math.h>
@@ -12,35 +12,34 @@ static weft_status check_cascade(const weft_cascade *c, int64_t count)
 {
     for (int32_t i = 0; i < c->after_count; i++)
         if (c->after[i] < 0 || c->after[i] >= count)
-            return weft_fail(WEFT_E_ARG, "cascade %s: predecessor %d is outside 0..%lld", c->id,
-                             c->after[i], (long long)count - 1);
+            return weft_error(
+                WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = c->id, WEFT_NUMBER(c->after[i])),
+                "predecessor %d is not a cascade from 0 to %" PRId64, c->after[i], count - 1);
     if (c->option_count == 0)
-        return weft_fail(WEFT_E_ARG, "cascade %s has no degree to choose from", c->id);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = c->id),
+                          "the cascade has no degree to choose from");
     for (int32_t i = 0; i < c->option_count; i++) {
         const weft_cascade_option *o = &c->option[i];
         if (o->degree < 1 || o->degree > MAX_DEVICES)
-            return weft_fail(WEFT_E_ARG, "cascade %s: degree %lld is outside 1..%d", c->id,
-                             (long long)o->degree, MAX_DEVICES);
+            return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = c->id, WEFT_NUMBER(o->degree)),
+                              "degree %" PRId64 " is not from 1 to %d", o->degree, MAX_DEVICES);
         if (i && o->degree <= c->option[i - 1].degree)
-            return weft_fail(WEFT_E_ARG, "cascade %s: degree %lld stands twice or out of order",
-                             c->id, (long long)o->degree);
+            return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = c->id, WEFT_NUMBER(o->degree)),
+                              "degree %" PRId64 " occurs twice or out of order", o->degree);
         if (!isfinite(o->seconds) || o->seconds < 0 || o->seconds > 1e12)
-            return weft_fail(
-                WEFT_E_ARG,
-                "cascade %s, degree %lld: seconds is %g; a cost must be a number from 0 "
-                "to 1e12",
-                c->id, (long long)o->degree, o->seconds);
+            return weft_error(WEFT_MSG_COSTS_INVALID,
+                              WEFT_AT(.key = c->id, WEFT_NUMBER(o->seconds)),
+                              "degree %" PRId64 " has %g seconds; a cost must be from 0 to 1e12",
+                              o->degree, o->seconds);
         if (!isfinite(o->bytes) || o->bytes < 0)
-            return weft_fail(
-                WEFT_E_ARG,
-                "cascade %s, degree %lld: bytes is %g; it must be a finite number that is "
-                "not negative",
-                c->id, (long long)o->degree, o->bytes);
+            return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = c->id, WEFT_NUMBER(o->bytes)),
+                              "degree %" PRId64 " has %g bytes, not a finite number of at least 0",
+                              o->degree, o->bytes);
     }
     return WEFT_OK;
 }
 
-/* Says why none of the options fits. */
+/* Returns an error with the reason why no option fits. */
 static weft_status does_not_fit(const weft_cascade *c, int64_t devices, double memory)
 {
     const weft_cascade_option *widest = NULL, *enough = NULL;
@@ -52,23 +51,25 @@ static weft_status does_not_fit(const weft_cascade *c, int64_t devices, double m
             enough = o;
     }
     if (!widest)
-        return weft_fail(WEFT_E_INFEASIBLE,
-                         "cascade %s: its smallest degree is %lld, there are only %lld devices",
-                         c->id, (long long)c->option[0].degree, (long long)devices);
+        return weft_error(
+            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = c->id, WEFT_NUMBER(c->option[0].degree)),
+            "the smallest degree of the cascade is %" PRId64 ", more than the %" PRId64 " devices",
+            c->option[0].degree, devices);
     char rest[96];
     if (enough)
-        snprintf(rest, sizeof rest, "smallest feasible degree %lld, devices %lld",
-                 (long long)enough->degree, (long long)devices);
+        snprintf(rest, sizeof rest, "smallest feasible degree %" PRId64 ", devices %" PRId64,
+                 enough->degree, devices);
     else
-        snprintf(rest, sizeof rest, "no degree in its table fits (largest: %lld)",
-                 (long long)c->option[c->option_count - 1].degree);
+        snprintf(rest, sizeof rest, "no degree in its table fits (largest: %" PRId64 ")",
+                 c->option[c->option_count - 1].degree);
     const double gib = 1024.0 * 1024 * 1024;
-    return weft_fail(WEFT_E_INFEASIBLE,
-                     "cascade %s: needs %.4g GiB per device at degree %lld, limit %.4g GiB; %s",
-                     c->id, widest->bytes / gib, (long long)widest->degree, memory / gib, rest);
+    return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = c->id, WEFT_NUMBER(widest->bytes)),
+                      "the cascade needs %.4g GiB per device at degree %" PRId64
+                      ", limit %.4g GiB; %s",
+                      widest->bytes / gib, widest->degree, memory / gib, rest);
 }
 
-/* Copies the options that can be of use. An option with a larger degree must be faster. */
+/* Copies the useful options: an option with a larger degree must be faster. */
 static weft_status fill_options(const weft_cascade_list *list, double memory,
                                 weft_cascade_problem *p)
 {
@@ -109,7 +110,7 @@ static void fill_edges(const weft_cascade_list *list, weft_cascade_problem *p)
     p->first_after[list->count] = edges;
     for (int64_t c = 0; c < list->count; c++)
         p->first_before[c + 1] += p->first_before[c];
-    /* fill from behind with the first_ entries as cursors, then shift back */
+    /* fill with the first_ entries as cursors, then shift the entries back */
     for (int64_t c = 0; c < list->count; c++)
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             p->before[p->first_before[p->after[e]]++] = (int32_t)c;
@@ -118,7 +119,7 @@ static void fill_edges(const weft_cascade_list *list, weft_cascade_problem *p)
     p->first_before[0] = 0;
 }
 
-/* Follows unfinished predecessors until one comes again, and names the ring. */
+/* Follows unfinished predecessors until one repeats, and names the cycle. */
 static weft_status name_cycle(const weft_cascade_list *list, const weft_cascade_problem *p,
                               const int32_t *waiting)
 {
@@ -131,7 +132,7 @@ static weft_status name_cycle(const weft_cascade_list *list, const weft_cascade_
         for (int32_t e = p->first_after[at]; e < p->first_after[at + 1] && next < 0; e++)
             if (waiting[p->after[e]])
                 next = p->after[e];
-        if (step >= p->count) { /* surely on the ring now */
+        if (step >= p->count) { /* `at` is on the cycle now */
             const int32_t first = at;
             int shown = 0;
             do {
@@ -150,16 +151,16 @@ static weft_status name_cycle(const weft_cascade_list *list, const weft_cascade_
         at = next;
     }
     const weft_status_code code =
-        weft_fail(WEFT_E_ARG, "\"after\" runs in a ring: %s", text.data ? text.data : "?");
+        weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "after"), "the cascades form a cycle: %s",
+                   text.data ? text.data : "?");
     weft_buf_free(&text);
     return code;
 }
 
 static weft_status topological_order(const weft_cascade_list *list, weft_cascade_problem *p)
 {
-    int32_t *waiting = weft_arena_alloc(p->arena, p->count * (int64_t)sizeof *waiting);
-    if (!waiting)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)p->count);
+    int32_t *waiting;
+    WEFT_TRY(WEFT_ARENA_NEW(p->arena, waiting, p->count, "%" PRId64 " cascades", p->count));
     int64_t n = 0;
     for (int32_t c = 0; c < p->count; c++) {
         waiting[c] = p->first_after[c + 1] - p->first_after[c];
@@ -177,15 +178,18 @@ weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t d
                                         double memory, weft_cascade_problem *problem)
 {
     if (devices < 1 || devices > MAX_DEVICES)
-        return weft_fail(WEFT_E_ARG, "there are %lld devices; 1..%d are needed", (long long)devices,
-                         MAX_DEVICES);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "devices", WEFT_NUMBER(devices)),
+                          "%" PRId64 " devices are not from 1 to %d", devices, MAX_DEVICES);
     if (isnan(memory))
-        return weft_fail(WEFT_E_ARG, "the memory limit is not a number");
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "memory"),
+                          "the memory limit is not a number");
     if (list->count < 1)
-        return weft_fail(WEFT_E_ARG, "the workload is empty: there is no cascade to plan");
+        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE,
+                          "the workload is empty: it has no cascade to plan");
     if (list->count > 10 * 1000 * 1000)
-        return weft_fail(WEFT_E_ARG, "%lld cascades; at most 10 million are supported",
-                         (long long)list->count);
+        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_AT(WEFT_NUMBER(list->count)),
+                          "the workload has %" PRId64 " cascades; at most 10 million are supported",
+                          list->count);
     int64_t options = 0, edges = 0;
     for (int64_t c = 0; c < list->count; c++) {
         WEFT_TRY(check_cascade(&list->item[c], list->count));
@@ -194,13 +198,12 @@ weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t d
     }
     weft_cascade_problem p = {.count = list->count, .devices = devices, .memory = memory};
     p.arena = weft_arena_create();
-    weft_status_code status =
-        p.arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the planner's problem");
+    weft_status_code status = WEFT_ALLOCATED(p.arena, "the planner's problem");
     if (status == WEFT_OK) {
         const int64_t i32 = sizeof(int32_t);
         p.first_option = weft_arena_alloc(p.arena, (p.count + 1) * i32);
         p.degree = weft_arena_alloc(p.arena, options * i32);
-        p.seconds = weft_arena_alloc(p.arena, options * (int64_t)sizeof(double));
+        p.seconds = weft_arena_calloc(p.arena, options, sizeof(double));
         p.source = weft_arena_alloc(p.arena, options * i32);
         p.first_after = weft_arena_alloc(p.arena, (p.count + 1) * i32);
         p.after = weft_arena_alloc(p.arena, (edges + 1) * i32);
@@ -209,8 +212,8 @@ weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t d
         p.order = weft_arena_alloc(p.arena, p.count * i32);
         if (!p.first_option || !p.degree || !p.seconds || !p.source || !p.first_after || !p.after ||
             !p.first_before || !p.before || !p.order)
-            status = weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades with %lld options",
-                               (long long)p.count, (long long)options);
+            status =
+                weft_no_memory("%" PRId64 " cascades with %" PRId64 " options", p.count, options);
     }
     if (status == WEFT_OK)
         status = fill_options(list, memory, &p);
@@ -236,13 +239,12 @@ weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count,
                                          weft_cascade_schedule *out)
 {
     weft_cascade_schedule s = {.makespan = INFINITY};
-    s.option = weft_arena_alloc(arena, count * (int64_t)sizeof *s.option);
-    s.start = weft_arena_alloc(arena, count * (int64_t)sizeof *s.start);
-    s.end = weft_arena_alloc(arena, count * (int64_t)sizeof *s.end);
-    s.turn = weft_arena_alloc(arena, count * (int64_t)sizeof *s.turn);
-    if (!s.option || !s.start || !s.end || !s.turn)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a schedule of %lld cascades",
-                         (long long)count);
+    s.option = weft_arena_calloc(arena, count, sizeof *s.option);
+    s.start = weft_arena_calloc(arena, count, sizeof *s.start);
+    s.end = weft_arena_calloc(arena, count, sizeof *s.end);
+    s.start_order = weft_arena_calloc(arena, count, sizeof *s.start_order);
+    if (!s.option || !s.start || !s.end || !s.start_order)
+        return weft_no_memory("a schedule of %" PRId64 " cascades", count);
     *out = s;
     return WEFT_OK;
 }
@@ -253,7 +255,7 @@ void weft_cascade_schedule_copy(int64_t count, const weft_cascade_schedule *from
     memcpy(to->option, from->option, (size_t)count * sizeof *to->option);
     memcpy(to->start, from->start, (size_t)count * sizeof *to->start);
     memcpy(to->end, from->end, (size_t)count * sizeof *to->end);
-    memcpy(to->turn, from->turn, (size_t)count * sizeof *to->turn);
+    memcpy(to->start_order, from->start_order, (size_t)count * sizeof *to->start_order);
     to->makespan = from->makespan;
 }
 
@@ -276,14 +278,14 @@ static int by_time(const void *a, const void *b)
 weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *p,
                                           const weft_cascade_schedule *s)
 {
-    weft_cascade_moment *list = weft_alloc(2 * p->count * (int64_t)sizeof *list);
+    weft_cascade_moment *list = weft_calloc(2 * p->count, sizeof *list);
     if (!list)
         return NULL;
     for (int32_t i = 0; i < p->count; i++) {
         const int32_t c = p->order[i];
         const bool instant = s->end[c] == s->start[c];
-        list[2 * i] = (weft_cascade_moment){s->start[c], c, true,
-                                            instant ? 1 + i : (int32_t)p->count + 1 + s->turn[c]};
+        list[2 * i] = (weft_cascade_moment){
+            s->start[c], c, true, instant ? 1 + i : (int32_t)p->count + 1 + s->start_order[c]};
         list[2 * i + 1] = (weft_cascade_moment){s->end[c], c, false, instant ? 1 + i : 0};
     }
     qsort(list, (size_t)(2 * p->count), sizeof *list, by_time);
@@ -297,29 +299,34 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
     for (int32_t c = 0; c < p->count; c++) {
         const int32_t o = s->option[c];
         if (o < p->first_option[c] || o >= p->first_option[c + 1])
-            return weft_fail(WEFT_E_INTERNAL, "cascade %d has an option of another", c);
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                              "cascade %d has an option of another cascade", c);
         if (!(s->start[c] >= 0) || s->end[c] != s->start[c] + p->seconds[o])
-            return weft_fail(WEFT_E_INTERNAL, "cascade %d does not end when it should", c);
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                              "cascade %d does not start at 0 or later, or does not end its "
+                              "seconds after its start",
+                              c);
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             if (s->start[c] < s->end[p->after[e]])
-                return weft_fail(WEFT_E_INTERNAL, "cascade %d starts before %d ends", c,
-                                 p->after[e]);
+                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                                  "cascade %d starts before its predecessor %d ends", c,
+                                  p->after[e]);
         makespan = fmax(makespan, s->end[c]);
     }
     if (makespan != s->makespan)
-        return weft_fail(WEFT_E_INTERNAL, "the makespan is %.17g, not %.17g", makespan,
-                         s->makespan);
+        return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE, "the makespan is %.17g, not %.17g",
+                          makespan, s->makespan);
     weft_cascade_moment *events = weft_cascade_moments(p, s);
-    if (!events)
-        return weft_fail(WEFT_E_MEMORY, "out of memory checking a schedule");
+    WEFT_TRY(WEFT_ALLOCATED(events, "checking a schedule"));
     int64_t used = 0;
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < 2 * p->count && status == WEFT_OK; i++) {
         const int64_t degree = p->degree[s->option[events[i].cascade]];
         used += events[i].start ? degree : -degree;
         if (used > p->devices)
-            status = weft_fail(WEFT_E_INTERNAL, "%lld devices of %lld are in use at %g s",
-                               (long long)used, (long long)p->devices, events[i].time);
+            status = weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                                "%" PRId64 " devices of %" PRId64 " are in use at %g s", used,
+                                p->devices, events[i].time);
     }
     weft_free(events);
     return status;
@@ -328,19 +335,16 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
 weft_status weft_cascade_devices(const weft_cascade_problem *p, const weft_cascade_schedule *s,
                                  weft_arena *arena, int32_t **first_out, int32_t **devices_out)
 {
-    int32_t *first = weft_arena_alloc(arena, (p->count + 1) * (int64_t)sizeof *first);
+    int32_t *first = weft_arena_calloc(arena, p->count + 1, sizeof *first);
     weft_cascade_moment *events = weft_cascade_moments(p, s);
     bool *busy = weft_alloc(p->devices);
     int64_t total = 0;
     for (int64_t c = 0; c < p->count; c++)
         total += p->degree[s->option[c]];
-    int32_t *devices = weft_arena_alloc(arena, total * (int64_t)sizeof *devices);
+    int32_t *devices = weft_arena_calloc(arena, total, sizeof *devices);
     weft_status_code status = WEFT_OK;
-    if (!first || !events || !busy || !devices) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for the devices of %lld cascades",
-                           (long long)p->count);
-        goto out;
-    }
+    WEFT_GO(WEFT_ALLOCATED(first && events && busy && devices,
+                           "the devices of %" PRId64 " cascades", p->count));
     for (int64_t c = 0; c < p->count; c++)
         first[c + 1] = first[c] + p->degree[s->option[c]];
     for (int64_t i = 0; i < 2 * p->count; i++) {
@@ -364,11 +368,10 @@ weft_status weft_cascade_devices(const weft_cascade_problem *p, const weft_casca
                 busy[d] = true;
                 mine[got++] = d;
             }
-        if (got < wanted) {
-            status = weft_fail(WEFT_E_INTERNAL, "no free device for cascade %d", c);
-            goto out;
-        }
-        for (int32_t a = 1; a < wanted; a++) /* rising */
+        if (got < wanted)
+            WEFT_GO(
+                weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE, "cascade %d has no free device", c));
+        for (int32_t a = 1; a < wanted; a++) /* rising order */
             for (int32_t b = a; b > 0 && mine[b - 1] > mine[b]; b--) {
                 const int32_t swap = mine[b];
                 mine[b] = mine[b - 1];

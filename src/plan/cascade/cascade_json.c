@@ -9,7 +9,7 @@
 
 static weft_status no_memory(const char *name)
 {
-    return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    return weft_no_memory("%s", name);
 }
 
 static int by_degree(const void *a, const void *b)
@@ -22,14 +22,10 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
                                 weft_cascade *out)
 {
     if (!json_is_object(degrees) || json_object_size(degrees) == 0)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"degrees\" must be an object with at least one degree, such as "
-                         "{\"1\": {\"seconds\": 4.0, \"bytes\": 2e9}}",
-                         where);
-    out->option =
-        weft_arena_alloc(arena, (int64_t)json_object_size(degrees) * (int64_t)sizeof *out->option);
-    if (!out->option)
-        return no_memory(where);
+        return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = "degrees"),
+                          "expected an object with at least one degree, such as {\"1\": "
+                          "{\"seconds\": 4.0, \"bytes\": 2e9}}");
+    WEFT_TRY(WEFT_ARENA_NEW(arena, out->option, (int64_t)json_object_size(degrees), "%s", where));
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)degrees, key, value)
@@ -38,12 +34,14 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
         errno = 0;
         const long long degree = strtoll(key, &end, 10);
         if (*end || end == key || errno || degree < 1 || degree > 1 << 20)
-            return weft_fail(WEFT_E_FORMAT, "%s: degree \"%.40s\" is not an integer from 1 to %d",
-                             where, key, 1 << 20);
+            return weft_error(WEFT_MSG_JSON_VALUE,
+                              WEFT_AT(.file = where, .key = "degrees", .value = key),
+                              "the degree \"%.40s\" is not an integer from 1 to %d", key, 1 << 20);
         char here[256];
         snprintf(here, sizeof here, "%.180s, degree %lld", where, degree);
         if (!json_is_object(value))
-            return weft_fail(WEFT_E_FORMAT, "%s: must be an object with \"seconds\"", here);
+            return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = here),
+                              "expected an object, such as {\"seconds\": 4.0}");
         weft_cascade_option *o = &out->option[out->option_count++];
         o->degree = degree;
         WEFT_TRY(weft_json_get_f64(value, "seconds", here, &o->seconds));
@@ -51,17 +49,19 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
         static const char *const known[] = {"seconds", "bytes"};
         WEFT_TRY(weft_json_only(value, here, known, WEFT_COUNT(known)));
         if (!(o->seconds >= 0))
-            return weft_fail(WEFT_E_ARG, "%s: \"seconds\" is %g; it must not be negative", here,
-                             o->seconds);
+            return weft_error(WEFT_MSG_COSTS_INVALID,
+                              WEFT_AT(.file = here, .key = "seconds", WEFT_NUMBER(o->seconds)),
+                              "%g is below 0", o->seconds);
         if (!(o->bytes >= 0))
-            return weft_fail(WEFT_E_ARG, "%s: \"bytes\" is %g; it must not be negative", here,
-                             o->bytes);
+            return weft_error(WEFT_MSG_COSTS_INVALID,
+                              WEFT_AT(.file = here, .key = "bytes", WEFT_NUMBER(o->bytes)),
+                              "%g is below 0", o->bytes);
     }
     qsort(out->option, (size_t)out->option_count, sizeof *out->option, by_degree);
     return WEFT_OK;
 }
 
-/* id -> index, kept as a jansson object for its hashing. */
+/* `index` maps id to index; a jansson object, for its hash table. */
 static weft_status read_after(const json_t *entry, const json_t *index, const char *where,
                               weft_arena *arena, weft_cascade *out)
 {
@@ -69,17 +69,17 @@ static weft_status read_after(const json_t *entry, const json_t *index, const ch
     if (!after || json_is_null(after))
         return WEFT_OK;
     if (!json_is_array(after))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"after\" must be a list of ids", where);
+        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where, .key = "after"),
+                          "expected a list of ids");
     const int64_t count = (int64_t)json_array_size(after);
-    out->after = weft_arena_alloc(arena, count * (int64_t)sizeof *out->after);
-    if (!out->after)
-        return no_memory(where);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, out->after, count, "%s", where));
     for (int64_t i = 0; i < count; i++) {
         const char *id = json_string_value(json_array_get(after, (size_t)i));
         const json_t *at = id ? json_object_get(index, id) : NULL;
         if (!at)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"after\" names %.80s, which no cascade has as id",
-                             where, id ? id : "something that is not a string");
+            return weft_error(
+                WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = "after", .value = id),
+                "%.80s is not the id of a cascade", id ? id : "an entry that is not a string");
         const int32_t number = (int32_t)json_integer_value(at);
         bool twice = false;
         for (int32_t k = 0; k < out->after_count; k++)
@@ -96,21 +96,22 @@ static weft_status read_cascades(const json_t *list, const char *name, json_t *i
     static const char *const known[] = {"id", "after", "degrees"};
     for (int64_t i = 0; i < out->count; i++) {
         char where[256];
-        snprintf(where, sizeof where, "%.160s: cascade %lld", name, (long long)i);
+        snprintf(where, sizeof where, "%.160s: cascade %" PRId64, name, i);
         const json_t *entry = json_array_get(list, (size_t)i);
         const char *id;
         if (!json_is_object(entry))
-            return weft_fail(WEFT_E_FORMAT, "%s is not an object", where);
+            return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+                              "expected an object with \"id\" and \"degrees\"");
         WEFT_TRY(weft_json_get_string(entry, "id", where, &id));
         if (json_object_get(index, id))
-            return weft_fail(WEFT_E_FORMAT, "%s: the id \"%.80s\" stands twice", where, id);
+            return weft_error(WEFT_MSG_JSON_VALUE, WEFT_AT(.file = where, .key = "id", .value = id),
+                              "\"%.80s\" is the id of two cascades; give each its own", id);
         if (json_object_set_new(index, id, json_integer(i)))
             return no_memory(where);
         snprintf(where, sizeof where, "%.120s: cascade \"%.80s\"", name, id);
         weft_cascade *c = &out->item[i];
         c->id = weft_arena_strdup(arena, id);
-        if (!c->id)
-            return no_memory(where);
+        WEFT_TRY(WEFT_ALLOCATED(c->id, "%s", where));
         WEFT_TRY(read_degrees(json_object_get(entry, "degrees"), where, arena, c));
         WEFT_TRY(weft_json_only(entry, where, known, WEFT_COUNT(known)));
     }
@@ -127,13 +128,15 @@ weft_status weft_cascade_list_from_json(const json_t *root, const char *name, we
 {
     const json_t *list = json_object_get(root, "cascades");
     if (!json_is_array(list))
-        return weft_fail(WEFT_E_FORMAT, "%s: a list \"cascades\" is needed at the top", name);
+        return weft_error(WEFT_MSG_JSON_MISSING_KEY, WEFT_AT(.file = name, .key = "cascades"),
+                          "a list of cascades is needed");
     static const char *const top[] = {"cascades"};
     WEFT_TRY(weft_json_only(root, name, top, WEFT_COUNT(top)));
     weft_cascade_list result = {.count = (int64_t)json_array_size(list)};
     if (result.count == 0)
-        return weft_fail(WEFT_E_ARG, "%s: the workload is empty: \"cascades\" has no entry", name);
-    result.item = weft_arena_alloc(arena, result.count * (int64_t)sizeof *result.item);
+        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_AT(.file = name, .key = "cascades"),
+                          "the workload is empty: the list has no entry");
+    result.item = weft_arena_calloc(arena, result.count, sizeof *result.item);
     json_t *index = json_object();
     const weft_status_code status =
         result.item && index ? read_cascades(list, name, index, arena, &result) : no_memory(name);
@@ -176,7 +179,7 @@ weft_status weft_cascade_plan_to_json(const weft_cascade_list *list, const weft_
                   r->proved, "cut", r->cut, "devices", (json_int_t)p->devices, "cascades", array);
     if (!ok || !root) {
         json_decref(root);
-        return weft_fail(WEFT_E_MEMORY, "out of memory writing the plan");
+        return weft_no_memory("writing the plan");
     }
     *out = root;
     return WEFT_OK;
@@ -192,21 +195,23 @@ static weft_status read_plan_item(const json_t *entry, const char *where, int64_
     WEFT_TRY(weft_json_get_f64(entry, "start", where, &out->start));
     WEFT_TRY(weft_json_get_f64(entry, "end", where, &out->end));
     if (!(out->start >= 0) || !(out->end >= out->start))
-        return weft_fail(WEFT_E_FORMAT, "%s: runs from %g to %g s", where, out->start, out->end);
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where),
+                          "the cascade starts at %g s and ends at %g s", out->start, out->end);
     const json_t *used = json_object_get(entry, "devices");
     if (out->degree < 1 || !json_is_array(used) || (int64_t)json_array_size(used) != out->degree)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"devices\" must list as many devices as \"degree\" says (%lld)",
-                         where, (long long)out->degree);
-    out->device = weft_arena_alloc(arena, out->degree * (int64_t)sizeof *out->device);
-    if (!out->device || !out->id)
-        return no_memory(where);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = where, .key = "devices", WEFT_NUMBER(out->degree)),
+                          "the list must have one device for each of the degree, %" PRId64,
+                          out->degree);
+    out->device = weft_arena_calloc(arena, out->degree, sizeof *out->device);
+    WEFT_TRY(WEFT_ALLOCATED(out->device && out->id, "%s", where));
     for (int64_t i = 0; i < out->degree; i++) {
         const json_t *d = json_array_get(used, (size_t)i);
         if (!json_is_integer(d) || json_integer_value(d) < 0 || json_integer_value(d) >= devices)
-            return weft_fail(WEFT_E_FORMAT, "%s: device %lld is outside 0..%lld", where,
-                             json_is_integer(d) ? (long long)json_integer_value(d) : -1,
-                             (long long)devices - 1);
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where, .key = "devices"),
+                              "device %lld is not from 0 to %" PRId64,
+                              json_is_integer(d) ? (long long)json_integer_value(d) : -1,
+                              devices - 1);
         out->device[i] = (int32_t)json_integer_value(d);
     }
     return WEFT_OK;
@@ -229,15 +234,14 @@ static int by_device(const void *a, const void *b)
     return (x->item > y->item) - (x->item < y->item);
 }
 
-/* No device runs two cascades at once (nor one twice). */
+/* Checks that no device runs two cascades at once, or one cascade twice. */
 static weft_status check_overlap(const weft_cascade_plan *plan, const char *name)
 {
     int64_t total = 0, n = 0;
     for (int64_t i = 0; i < plan->count; i++)
         total += plan->item[i].degree;
-    span *list = weft_alloc(total * (int64_t)sizeof *list);
-    if (!list)
-        return no_memory(name);
+    span *list;
+    WEFT_TRY(WEFT_NEW(list, total, "%s", name));
     for (int64_t i = 0; i < plan->count; i++)
         for (int64_t j = 0; j < plan->item[i].degree; j++)
             list[n++] =
@@ -248,9 +252,10 @@ static weft_status check_overlap(const weft_cascade_plan *plan, const char *name
         if (list[i].device == list[i - 1].device &&
             (list[i].item == list[i - 1].item ||
              list[i].start < list[i - 1].end - 1e-9 * (1 + list[i - 1].end)))
-            status = weft_fail(WEFT_E_FORMAT, "%s: device %d runs \"%s\" and \"%s\" at %g s", name,
-                               list[i].device, plan->item[list[i - 1].item].id,
-                               plan->item[list[i].item].id, list[i].start);
+            status = weft_error(
+                WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, WEFT_NUMBER(list[i].device)),
+                "device %d executes \"%s\" and \"%s\" at %g s", list[i].device,
+                plan->item[list[i - 1].item].id, plan->item[list[i].item].id, list[i].start);
     weft_free(list);
     return status;
 }
@@ -266,14 +271,17 @@ static weft_status check_after(const json_t *list, const json_t *index,
             const json_t *at =
                 json_is_string(id) ? json_object_get(index, json_string_value(id)) : NULL;
             if (!at)
-                return weft_fail(WEFT_E_FORMAT,
-                                 "%s: \"%s\" is after something that the plan has not", name,
-                                 plan->item[i].id);
+                return weft_error(WEFT_MSG_PLAN_INVALID,
+                                  WEFT_AT(.file = name, .key = plan->item[i].id),
+                                  "a predecessor of the cascade is not in the plan");
             const weft_cascade_plan_item *before = &plan->item[json_integer_value(at)];
             if (plan->item[i].start < before->end - 1e-9 * (1 + before->end))
-                return weft_fail(WEFT_E_FORMAT,
-                                 "%s: \"%s\" starts at %g s, before \"%s\" ends at %g s", name,
-                                 plan->item[i].id, plan->item[i].start, before->id, before->end);
+                return weft_error(
+                    WEFT_MSG_PLAN_INVALID,
+                    WEFT_AT(.file = name, .key = plan->item[i].id,
+                            WEFT_NUMBER(plan->item[i].start)),
+                    "the cascade starts at %g s, before its predecessor \"%s\" ends at %g s",
+                    plan->item[i].start, before->id, before->end);
         }
     }
     return WEFT_OK;
@@ -285,16 +293,19 @@ static weft_status read_plan(const json_t *root, json_t *index, const char *name
     const char *text;
     WEFT_TRY(weft_json_get_string_or(root, "format", name, "", &text));
     if (strcmp(text, WEFT_CASCADE_FORMAT))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"format\" is \"%.40s\", not \"" WEFT_CASCADE_FORMAT
-                         "\"; plan again with this weft",
-                         name, text);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = name, .key = "format", .value = text),
+                          "the format is \"%.40s\", not \"" WEFT_CASCADE_FORMAT
+                          "\"; plan again with this version (%s)",
+                          text, WEFT_VERSION);
     WEFT_TRY(weft_json_get_f64(root, "makespan", name, &p->makespan));
     WEFT_TRY(weft_json_get_f64(root, "lower_bound", name, &p->lower_bound));
     WEFT_TRY(weft_json_get_bool(root, "proved", name, &p->proved));
     WEFT_TRY(weft_json_get_i64(root, "devices", name, &p->devices));
     if (p->devices < 1 || p->devices > 1 << 20)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"devices\" is %lld", name, (long long)p->devices);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = name, .key = "devices", WEFT_NUMBER(p->devices)),
+                          "%" PRId64 " is not from 1 to %d", p->devices, 1 << 20);
     const json_t *cluster = json_object_get(root, "cluster");
     if (cluster) {
         WEFT_TRY(weft_json_get_string(cluster, "spec", name, &text));
@@ -305,26 +316,27 @@ static weft_status read_plan(const json_t *root, json_t *index, const char *name
     const json_t *list = json_object_get(root, "cascades");
     p->count = (int64_t)json_array_size(list);
     if (p->count < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: the plan has no cascades", name);
-    p->item = weft_arena_alloc(arena, p->count * (int64_t)sizeof *p->item);
-    if (!p->item)
-        return no_memory(name);
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, .key = "cascades"),
+                          "the plan has no cascades");
+    WEFT_TRY(WEFT_ARENA_NEW(arena, p->item, p->count, "%s", name));
     double makespan = 0;
     for (int64_t i = 0; i < p->count; i++) {
         char where[256];
-        snprintf(where, sizeof where, "%.200s: cascade %lld", name, (long long)i);
+        snprintf(where, sizeof where, "%.200s: cascade %" PRId64, name, i);
         WEFT_TRY(
             read_plan_item(json_array_get(list, (size_t)i), where, p->devices, arena, &p->item[i]));
         if (json_object_get(index, p->item[i].id))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" stands twice", name, p->item[i].id);
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, .key = p->item[i].id),
+                              "the plan has two cascades of this id");
         if (json_object_set_new(index, p->item[i].id, json_integer(i)))
             return no_memory(name);
         makespan = fmax(makespan, p->item[i].end);
     }
     if (fabs(makespan - p->makespan) > 1e-6 * makespan || p->lower_bound > p->makespan * (1 + 1e-9))
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: the last cascade ends at %g s, \"makespan\" is %g, \"lower_bound\" %g", name,
+        return weft_error(
+            WEFT_MSG_PLAN_INVALID,
+            WEFT_AT(.file = name, .key = "makespan", WEFT_NUMBER(p->makespan)),
+            "the last cascade ends at %g s, but the makespan is %g s and its lower bound %g s",
             makespan, p->makespan, p->lower_bound);
     WEFT_TRY(check_after(list, index, p, name));
     return check_overlap(p, name);

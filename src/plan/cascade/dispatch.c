@@ -8,24 +8,24 @@ struct weft_dispatch {
     weft_arena *arena;
     int64_t nodes, per_node;
     int32_t *planned;               /* cascades by planned start */
-    int32_t *order;                 /* those that were not started, [left] */
-    int32_t *waiting;               /* by cascade: producers that have not ended */
-    int32_t *parts;                 /* by cascade: devices that have not finished it */
+    int32_t *order;                 /* [left] cascades that have not started */
+    int32_t *waiting;               /* per cascade: producers that have not ended */
+    int32_t *parts;                 /* per cascade: devices that have not finished the cascade */
     int32_t *first_before, *before; /* CSR of successors */
-    int32_t *on;                    /* by device: its cascade; -1: idle */
-    double *until;                  /* by device: predicted end of its cascade */
-    bool *retired;                  /* by device */
-    bool *wanted;                   /* by device: producer's, while a cascade is placed */
-    bool *taken;                    /* by node, while a cascade is placed */
-    int64_t *held, *room;           /* by node: producers' and usable devices */
-    int32_t *device;                /* by cascade: those given to it, [devices] each */
-    double *start, *end;            /* by cascade, of a play */
-    double *free_at;                /* by device, of a play */
+    int32_t *on;                    /* per device: its cascade; -1: idle */
+    double *until;                  /* per device: predicted end of its cascade */
+    bool *retired;                  /* per device: gets no further gradients */
+    bool *wanted;                   /* per device: used by a producer; set while placing */
+    bool *taken;                    /* per node: used by the cascade; set while placing */
+    int64_t *held, *free_devices;   /* per node: producers' and usable devices */
+    int32_t *device;                /* per cascade: its devices, [devices] each */
+    double *start, *end;            /* per cascade, simulated */
+    double *free_at;                /* per device, simulated */
     int32_t *pick, *chosen;         /* [devices] */
     double *key;                    /* [devices] */
     int64_t left;
-    bool sorted;          /* `planned` is of s.item */
-    weft_dispatch *ahead; /* predicts the rest of an iteration; NULL: not created yet */
+    bool sorted;              /* `planned` is sorted for s.item */
+    weft_dispatch *predictor; /* predicts the rest of an iteration; NULL: not created yet */
 };
 
 static double slow_of(const weft_dispatch *d, int64_t device)
@@ -33,8 +33,8 @@ static double slow_of(const weft_dispatch *d, int64_t device)
     return d->s.slow ? d->s.slow[device] : 1;
 }
 
-/* Devices that a cascade was given. */
-static int32_t *given(const weft_dispatch *d, int32_t c)
+/* Returns the devices that cascade c was given. */
+static int32_t *devices_of(const weft_dispatch *d, int32_t c)
 {
     return d->device + (int64_t)c * d->s.devices;
 }
@@ -84,8 +84,8 @@ static bool make_arrays(weft_dispatch *d)
     d->retired = weft_arena_alloc(d->arena, m);
     d->wanted = weft_arena_alloc(d->arena, m);
     d->taken = weft_arena_alloc(d->arena, d->nodes);
-    d->held = weft_arena_alloc(d->arena, d->nodes * (int64_t)sizeof *d->held);
-    d->room = weft_arena_alloc(d->arena, d->nodes * (int64_t)sizeof *d->room);
+    d->held = weft_arena_calloc(d->arena, d->nodes, sizeof *d->held);
+    d->free_devices = weft_arena_calloc(d->arena, d->nodes, sizeof *d->free_devices);
     d->device = weft_arena_alloc(d->arena, n * m * i32);
     d->start = weft_arena_alloc(d->arena, n * f64);
     d->end = weft_arena_alloc(d->arena, n * f64);
@@ -94,23 +94,21 @@ static bool make_arrays(weft_dispatch *d)
     d->chosen = weft_arena_alloc(d->arena, m * i32);
     d->key = weft_arena_alloc(d->arena, m * f64);
     return d->planned && d->order && d->waiting && d->parts && d->first_before && d->before &&
-           d->on && d->until && d->retired && d->wanted && d->taken && d->held && d->room &&
+           d->on && d->until && d->retired && d->wanted && d->taken && d->held && d->free_devices &&
            d->device && d->start && d->end && d->free_at && d->pick && d->chosen && d->key;
 }
 
 weft_status weft_dispatch_create(const weft_dispatch_setup *setup, weft_dispatch **out)
 {
-    weft_dispatch *d = weft_alloc(sizeof *d);
-    if (!d)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a dispatcher");
+    weft_dispatch *d;
+    WEFT_TRY(WEFT_NEW(d, 1, "a dispatcher"));
     *d = (weft_dispatch){.s = *setup, .arena = weft_arena_create()};
     const bool split = setup->per_node > 0 && setup->per_node < setup->devices;
     d->per_node = split ? setup->per_node : setup->devices;
     d->nodes = (setup->devices + d->per_node - 1) / d->per_node;
     if (!d->arena || !make_arrays(d)) {
         weft_dispatch_free(d);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a dispatcher of %lld cascades",
-                         (long long)setup->count);
+        return weft_no_memory("a dispatcher of %" PRId64 " cascades", setup->count);
     }
     fill_successors(d);
     weft_dispatch_reset(d, NULL);
@@ -122,7 +120,7 @@ void weft_dispatch_free(weft_dispatch *d)
 {
     if (!d)
         return;
-    weft_dispatch_free(d->ahead);
+    weft_dispatch_free(d->predictor);
     weft_arena_free(d->arena);
     weft_free(d);
 }
@@ -160,10 +158,10 @@ static void mark_producers(weft_dispatch *d, int32_t c, bool as)
     const weft_assigned *item = &d->s.item[c];
     for (int32_t a = 0; a < item->after_count; a++)
         for (int32_t i = 0; i < d->s.item[item->after[a]].degree; i++)
-            d->wanted[given(d, item->after[a])[i]] = as;
+            d->wanted[devices_of(d, item->after[a])[i]] = as;
 }
 
-/* Planned devices that are idle and not slow. */
+/* Sets `device` to the planned devices if all are idle and not slow. */
 static bool take_planned(const weft_dispatch *d, int32_t c, int32_t *device)
 {
     const weft_assigned *item = &d->s.item[c];
@@ -177,7 +175,7 @@ static bool take_planned(const weft_dispatch *d, int32_t c, int32_t *device)
     return true;
 }
 
-/* The first `count` usable devices of a node: not slow ones first, then producers. */
+/* Takes `count` usable devices of a node: the fastest first, producers' devices on ties. */
 static void take_of(weft_dispatch *d, int64_t node, int64_t count, bool adds, bool backwards,
                     int32_t *device)
 {
@@ -199,7 +197,7 @@ static void take_of(weft_dispatch *d, int64_t node, int64_t count, bool adds, bo
             d->pick[at] = (int32_t)i;
         }
     }
-    for (int64_t i = 0; i < count; i++) { /* rising, or falling */
+    for (int64_t i = 0; i < count; i++) { /* rising or falling order */
         int64_t at = i;
         for (; at > 0 && (device[at - 1] > d->pick[i]) != backwards; at--)
             device[at] = device[at - 1];
@@ -207,29 +205,29 @@ static void take_of(weft_dispatch *d, int64_t node, int64_t count, bool adds, bo
     }
 }
 
-static void count_rooms(weft_dispatch *d, bool adds)
+static void count_free_devices(weft_dispatch *d, bool adds)
 {
     for (int64_t n = 0; n < d->nodes; n++) {
-        d->room[n] = d->held[n] = 0;
+        d->free_devices[n] = d->held[n] = 0;
         d->taken[n] = false;
     }
     for (int64_t i = 0; i < d->s.devices; i++) {
-        d->room[i / d->per_node] += usable(d, i, adds);
+        d->free_devices[i / d->per_node] += usable(d, i, adds);
         d->held[i / d->per_node] += d->wanted[i];
     }
 }
 
-/* The node with least room that is enough, or of several parts with most; of equal ones that with
- * most of the producers; -1: none. */
+/* Returns the node with the fewest usable devices that are enough (`fullest`), or with the most.
+ * Ties go to the node with most producer devices. -1: no node has enough. */
 static int64_t find_node(const weft_dispatch *d, int64_t part, bool fullest)
 {
     int64_t best = -1;
     for (int64_t n = 0; n < d->nodes; n++) {
-        if (d->taken[n] || d->room[n] < part)
+        if (d->taken[n] || d->free_devices[n] < part)
             continue;
         const int64_t more = best < 0  ? 1
-                             : fullest ? d->room[best] - d->room[n]
-                                       : d->room[n] - d->room[best];
+                             : fullest ? d->free_devices[best] - d->free_devices[n]
+                                       : d->free_devices[n] - d->free_devices[best];
         if (more > 0 || (more == 0 && d->held[n] > d->held[best]))
             best = n;
     }
@@ -242,7 +240,7 @@ static bool take_idle(weft_dispatch *d, int32_t c, int32_t *device)
     const bool adds = trains(d, c);
     bool found = true;
     mark_producers(d, c, true);
-    count_rooms(d, adds);
+    count_free_devices(d, adds);
     int64_t at = 0;
     for (int64_t i = 0; i < m && found; i++) {
         const int64_t part = degree / m + (i < degree % m), node = find_node(d, part, m == 1);
@@ -257,7 +255,7 @@ static bool take_idle(weft_dispatch *d, int32_t c, int32_t *device)
     return found;
 }
 
-/* The largest factor of devices. */
+/* Returns the largest slowdown factor of the devices. */
 static double slowest(const weft_dispatch *d, const int32_t *device, int64_t count)
 {
     double most = 0;
@@ -266,7 +264,7 @@ static double slowest(const weft_dispatch *d, const int32_t *device, int64_t cou
     return most;
 }
 
-/* True where the cascade ends earlier on devices that are busy now and faster than `slow`. */
+/* True: the cascade would end earlier if it waited for devices that are faster than `slow`. */
 static bool better_later(weft_dispatch *d, int32_t c, double now, double slow)
 {
     const int64_t degree = d->s.item[c].degree;
@@ -311,7 +309,7 @@ static void give(weft_dispatch *d, int64_t at, double now, const int32_t *device
     memmove(d->order + at, d->order + at + 1, (size_t)(--d->left - at) * sizeof *d->order);
     d->parts[c] = (int32_t)degree;
     for (int64_t i = 0; i < degree; i++) {
-        given(d, c)[i] = device[i];
+        devices_of(d, c)[i] = device[i];
         d->on[device[i]] = c;
         d->until[device[i]] = until;
     }
@@ -319,10 +317,10 @@ static void give(weft_dispatch *d, int64_t at, double now, const int32_t *device
 
 static weft_dispatch *clone(weft_dispatch *d)
 {
-    weft_dispatch *a = d->ahead;
+    weft_dispatch *a = d->predictor;
     if (!a && weft_dispatch_create(&d->s, &a) != WEFT_OK)
         return NULL;
-    d->ahead = a;
+    d->predictor = a;
     const size_t n = (size_t)d->s.count, m = (size_t)d->s.devices;
     memcpy(a->planned, d->planned, n * sizeof *a->planned);
     memcpy(a->order, d->order, n * sizeof *a->order);
@@ -339,42 +337,42 @@ static weft_dispatch *clone(weft_dispatch *d)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* Seconds until results of all producers are on the devices of c. */
-static double hand_of(const weft_dispatch *d, int32_t c)
+/* Returns the seconds until the results of all producers are on the devices of c. */
+static double transfer_seconds(const weft_dispatch *d, int32_t c)
 {
     const weft_assigned *item = &d->s.item[c];
     double most = 0;
-    if (!d->s.hand || !item->after_count)
+    if (!d->s.transfer || !item->after_count)
         return 0;
     for (int32_t i = 0; i < d->s.item[c].degree; i++) {
-        const int32_t to = given(d, c)[i];
+        const int32_t to = devices_of(d, c)[i];
         bool own = false, near = false;
         for (int32_t a = 0; a < item->after_count; a++)
             for (int32_t k = 0; k < d->s.item[item->after[a]].degree; k++) {
-                const int32_t from = given(d, item->after[a])[k];
+                const int32_t from = devices_of(d, item->after[a])[k];
                 own = own || from == to;
                 near = near || from / d->per_node == to / d->per_node;
             }
-        most = fmax(most, own ? 0 : near ? d->s.hand[c].inside : d->s.hand[c].between);
+        most = fmax(most, own ? 0 : near ? d->s.transfer[c].inside : d->s.transfer[c].between);
     }
     return most;
 }
 
-/* A cascade that was given its devices begins at `now` and keeps them until its end. */
+/* Starts cascade c at `now` on its given devices, which stay occupied until its end. */
 static void begin(weft_dispatch *d, int32_t c, double now, const double *factor,
                   weft_dispatch_times *t)
 {
     const double seconds = d->s.item[c].seconds * (factor ? factor[c] : 1);
-    d->start[c] = now + hand_of(d, c);
-    d->end[c] = d->start[c] + seconds * slowest(d, given(d, c), d->s.item[c].degree);
+    d->start[c] = now + transfer_seconds(d, c);
+    d->end[c] = d->start[c] + seconds * slowest(d, devices_of(d, c), d->s.item[c].degree);
     for (int32_t i = 0; i < d->s.item[c].degree; i++)
-        d->free_at[given(d, c)[i]] = d->end[c];
+        d->free_at[devices_of(d, c)[i]] = d->end[c];
     t->makespan = fmax(t->makespan, d->end[c]);
-    if (trains(d, c)) /* the backward is the last two thirds */
+    if (trains(d, c)) /* the backward is the last two thirds of a cascade */
         t->summing = fmax(t->summing, d->start[c] + (d->end[c] - d->start[c]) / 3);
 }
 
-/* The earliest time at which a device becomes idle, which is then released. INFINITY: none runs. */
+/* Releases the devices that become idle first, and returns that time. INFINITY: no cascade runs. */
 static double release_next(weft_dispatch *d)
 {
     double next = INFINITY;
@@ -397,7 +395,7 @@ static void play_rest(weft_dispatch *d, double now, const double *factor, weft_d
     }
 }
 
-/* The rest on planned devices, in the planned order. */
+/* Runs the remaining cascades on their planned devices, in the planned order. */
 static void play_planned(weft_dispatch *d, double now, const double *factor, weft_dispatch_times *t)
 {
     for (int64_t k = 0; k < d->left; k++) {
@@ -405,7 +403,7 @@ static void play_planned(weft_dispatch *d, double now, const double *factor, wef
         const weft_assigned *item = &d->s.item[c];
         double from = now;
         for (int64_t i = 0; i < item->degree; i++) {
-            given(d, c)[i] = item->device[i];
+            devices_of(d, c)[i] = item->device[i];
             from = fmax(from, d->free_at[item->device[i]]);
         }
         for (int32_t a = 0; a < item->after_count; a++)
@@ -424,7 +422,7 @@ static int64_t count_idle(const weft_dispatch *d)
     return idle;
 }
 
-/* The first in the plan's order that idle devices have room for. */
+/* Chooses the first cascade in the plan's order that fits on idle devices. */
 bool weft_dispatch_next(weft_dispatch *d, double now, int32_t *index, int32_t *device)
 {
     const int64_t idle = count_idle(d);
@@ -454,7 +452,7 @@ int64_t weft_dispatch_left(const weft_dispatch *d)
     return d->left;
 }
 
-/* ---- whole iterations ------------------------------------------------------------------------ */
+/* ---- complete iterations --------------------------------------------------------------------- */
 
 static void copy_out(const weft_dispatch *d, const weft_dispatch_played *to)
 {
@@ -464,7 +462,7 @@ static void copy_out(const weft_dispatch *d, const weft_dispatch_played *to)
     memcpy(to->end, d->end, (size_t)d->s.count * sizeof *to->end);
     int32_t *device = to->device;
     for (int32_t c = 0; device && c < d->s.count; c++) {
-        memcpy(device, given(d, c), (size_t)d->s.item[c].degree * sizeof *device);
+        memcpy(device, devices_of(d, c), (size_t)d->s.item[c].degree * sizeof *device);
         device += d->s.item[c].degree;
     }
 }
@@ -476,22 +474,15 @@ static void restart(weft_dispatch *d)
         d->free_at[i] = 0;
 }
 
-weft_dispatch_times weft_dispatch_play(weft_dispatch *d, const double *factor,
+weft_dispatch_times weft_dispatch_play(weft_dispatch *d, bool late, const double *factor,
                                        const weft_dispatch_played *played)
 {
     weft_dispatch_times t = {0};
     restart(d);
-    play_rest(d, 0, factor, &t);
-    copy_out(d, played);
-    return t;
-}
-
-weft_dispatch_times weft_dispatch_play_planned(weft_dispatch *d, const double *factor,
-                                               const weft_dispatch_played *played)
-{
-    weft_dispatch_times t = {0};
-    restart(d);
-    play_planned(d, 0, factor, &t);
+    if (late)
+        play_rest(d, 0, factor, &t);
+    else
+        play_planned(d, 0, factor, &t);
     copy_out(d, played);
     return t;
 }
@@ -504,7 +495,7 @@ void weft_dispatch_retire(weft_dispatch *d, double now, bool *device)
     double last = now;
     memcpy(device, d->retired, (size_t)d->s.devices);
     if (!a)
-        return; /* nothing is retired: sums begin later */
+        return; /* no device retires; the all-reduce begins later */
     memcpy(a->free_at, d->until, (size_t)d->s.devices * sizeof *a->free_at);
     play_rest(a, now, NULL, &t);
     for (int64_t k = 0; k < left; k++)
@@ -514,6 +505,6 @@ void weft_dispatch_retire(weft_dispatch *d, double now, bool *device)
         device[i] = device[i] || (d->on[i] >= 0 ? d->until[i] : now) >= last;
     for (int64_t k = 0; k < left; k++)
         for (int32_t i = 0; trains(d, d->order[k]) && i < a->s.item[d->order[k]].degree; i++)
-            device[given(a, d->order[k])[i]] = false;
+            device[devices_of(a, d->order[k])[i]] = false;
     memcpy(d->retired, device, (size_t)d->s.devices);
 }

@@ -1,11 +1,13 @@
-/* Branch and bound over (next cascade, degree), starts never falling.
+/* Branch and bound over (next cascade, degree), with starts that never fall.
  *
- * Any schedule, read by its starts, is such a sequence, and starting each as early as the ones
- * before allow is never later; so the tree holds an optimum. Cut off are: what the bounds say is
- not
- * shorter than the best; a start that leaves a hole in which another waiting cascade could have run
- by a stored one (same cascades done, every device free no later, every waiting cascade
- * ready no later). */
+ * Any schedule, read by its starts, is such a sequence. Starting each cascade as early as the
+ * cascades before allow is never later, so the tree contains an optimum. A branch is pruned in
+ * three cases: its bound is not below the best makespan; its start leaves a hole in which another
+ * waiting cascade could have run; or a stored state dominates its state. A state dominates another
+ * if the same cascades are done, every device is free no later, and every waiting cascade is ready
+ * no later. */
+#include "plan/cascade/exact.h"
+
 #include "base/log.h"
 #include "plan/cascade/cascade.h"
 
@@ -17,32 +19,32 @@ enum { MAX_CASCADES = 60, MAX_EXACT_DEVICES = 64, TABLE_BITS = 16, PER_SLOT = 4 
 typedef struct state {
     uint64_t done;
     int32_t depth;
-    double now;                        /* no start before this */
-    double free_at[MAX_EXACT_DEVICES]; /* rising */
-    double ready_at[MAX_CASCADES];     /* latest end of the predecessors that are done */
+    double now;                        /* earliest start of the next cascade */
+    double free_at[MAX_EXACT_DEVICES]; /* rising times */
+    double ready_at[MAX_CASCADES];     /* latest end of the finished predecessors */
 } state;
 
 typedef struct exact {
     const weft_cascade_problem *p;
     int32_t n, devices;
     uint64_t need[MAX_CASCADES];   /* predecessors */
-    uint64_t sooner[MAX_CASCADES]; /* copies that must start before */
-    double tail[MAX_CASCADES];     /* shortest way from the end */
+    uint64_t sooner[MAX_CASCADES]; /* copies that must start earlier */
+    double tail[MAX_CASCADES];     /* shortest path from the cascade's end */
     double fastest[MAX_CASCADES];
     state *stack;             /* one per depth */
-    weft_cascade_schedule at; /* of the path */
+    weft_cascade_schedule at; /* schedule of the current path */
     weft_cascade_schedule *best;
     const weft_cascade_limits *limits;
     int64_t nodes;
     bool cut;
-    /* stored states: keys and vectors of devices + n doubles */
+    /* stored states: keys, and vectors of devices + n doubles */
     uint64_t *key;
     double *vector;
-    uint8_t *used; /* per slot, ring index of the next to replace, plus fill */
+    uint8_t *used; /* per slot: ring index of the next entry to replace */
     int32_t stride;
 } exact;
 
-/* The tables of two cascades hold the same numbers. */
+/* True: two cascades have equal options. */
 static bool same_options(const weft_cascade_problem *p, int32_t a, int32_t b)
 {
     const int32_t n = p->first_option[a + 1] - p->first_option[a];
@@ -56,8 +58,8 @@ static bool same_options(const weft_cascade_problem *p, int32_t a, int32_t b)
     return true;
 }
 
-/* Connected parts that are copies of each other in list order: the first cascade of a later copy
- * starts no earlier than that of the copy before, since names can be swapped. */
+/* Finds connected parts that are copies of each other in list order. Copies are interchangeable, so
+ * the first cascade of a later copy need not start before the first of an earlier copy. */
 static void find_copies(exact *x)
 {
     const weft_cascade_problem *p = x->p;
@@ -73,9 +75,9 @@ static void find_copies(exact *x)
                 part[c] = part[p->after[e]] = low;
             }
     }
-    int32_t member[MAX_CASCADES][MAX_CASCADES], count[MAX_CASCADES] = {0}, place[MAX_CASCADES];
+    int32_t member[MAX_CASCADES][MAX_CASCADES], count[MAX_CASCADES] = {0}, position[MAX_CASCADES];
     for (int32_t c = 0; c < x->n; c++) {
-        place[c] = count[part[c]];
+        position[c] = count[part[c]];
         member[part[c]][count[part[c]]++] = c;
     }
     for (int32_t a = 0; a < x->n; a++)
@@ -86,19 +88,21 @@ static void find_copies(exact *x)
                 same = same_options(p, u, v) && p->first_after[u + 1] - p->first_after[u] ==
                                                     p->first_after[v + 1] - p->first_after[v];
                 for (int32_t e = 0; same && e < p->first_after[u + 1] - p->first_after[u]; e++)
-                    same = place[p->after[p->first_after[u] + e]] ==
-                           place[p->after[p->first_after[v] + e]];
+                    same = position[p->after[p->first_after[u] + e]] ==
+                           position[p->after[p->first_after[v] + e]];
             }
             if (same)
                 x->sooner[member[b][0]] |= (uint64_t)1 << member[a][0];
         }
 }
 
-/* Waiting cascades' cheapest area with degrees that still can beat the best; INFINITY: none can. */
+/* Returns a lower bound on the makespan from state s: the maximum of the longest path and the area
+ * bound. The area bound uses, per waiting cascade, the least area of degrees that can still beat
+ * `best`. INFINITY: a cascade has no such degree. */
 static double bound(const exact *x, const state *s, double best)
 {
     const weft_cascade_problem *p = x->p;
-    double busy = 0, way = 0, area = 0;
+    double busy = 0, longest = 0, area = 0;
     for (int32_t i = 0; i < x->devices; i++)
         busy += fmax(s->free_at[i], s->now);
     double ready[MAX_CASCADES];
@@ -121,13 +125,13 @@ static double bound(const exact *x, const state *s, double best)
         if (isinf(least))
             return INFINITY;
         area += least;
-        way = fmax(way, ready[c] + x->fastest[c] + x->tail[c]);
+        longest = fmax(longest, ready[c] + x->fastest[c] + x->tail[c]);
     }
-    /* the sum of up to 64 + 60 terms errs by less than 1e-13 of itself */
-    return fmax(way, (busy + area) / x->devices * (1 - 1e-13));
+    /* a sum of up to 64 + 60 terms has a relative error below 1e-13 */
+    return fmax(longest, (busy + area) / x->devices * (1 - 1e-13));
 }
 
-/* True when a stored state is at least as good; else stores this one. */
+/* True: a stored state is at least as good. Otherwise stores this state. */
 static bool dominated(exact *x, const state *s)
 {
     const uint64_t slot = (s->done * 0x9e3779b97f4a7c15u) >> (64 - TABLE_BITS);
@@ -155,8 +159,8 @@ static bool dominated(exact *x, const state *s)
     return false;
 }
 
-/* A waiting cascade other than the chosen one could run whole before `start`; of two that take no
- * time at one moment the first in the list goes first. */
+/* True: another waiting cascade could complete before `start`. Of two cascades with zero seconds at
+ * one moment, the first in the list must come first. */
 static bool leaves_hole(const exact *x, const state *s, int32_t chosen, bool instant, double start)
 {
     const weft_cascade_problem *p = x->p;
@@ -174,7 +178,7 @@ static bool leaves_hole(const exact *x, const state *s, int32_t chosen, bool ins
     return false;
 }
 
-/* The state after c was started with option o. */
+/* Sets *next to the state after cascade c starts with option o. */
 static void advance(exact *x, const state *s, int32_t c, int32_t o, double start, state *next)
 {
     const weft_cascade_problem *p = x->p;
@@ -183,7 +187,7 @@ static void advance(exact *x, const state *s, int32_t c, int32_t o, double start
     next->done = s->done | (uint64_t)1 << c;
     next->depth = s->depth + 1;
     next->now = start;
-    /* the `degree` devices that are free first: all are free at `start` */
+    /* uses the `degree` devices that are free first, all free at `start` */
     int32_t i = degree, k = 0;
     for (; i < x->devices && s->free_at[i] < end; i++)
         next->free_at[k++] = s->free_at[i];
@@ -204,7 +208,7 @@ typedef struct branch {
     int32_t cascade, option;
 } branch;
 
-/* Another node is one too many. */
+/* True: a limit is reached. */
 static bool is_over(const exact *x)
 {
     const weft_cascade_limits *l = x->limits;
@@ -238,14 +242,14 @@ static void visit(exact *x, const state *s)
             if (start + p->seconds[o] + x->tail[c] >= x->best->makespan)
                 continue;
             if (count == 512) {
-                x->cut = true; /* more branches than the list holds: no proof then */
+                x->cut = true; /* the list is full: no proof */
                 break;
             }
-            /* early starts first, then long ways */
+            /* early starts first, then long paths */
             list[count++] = (branch){start - 1e-3 * (x->tail[c] + p->seconds[o]), start, c, o};
         }
     }
-    for (int32_t i = 1; i < count; i++) { /* by key, stable */
+    for (int32_t i = 1; i < count; i++) { /* stable sort by key */
         const branch b = list[i];
         int32_t j = i;
         for (; j > 0 && b.key < list[j - 1].key; j--)
@@ -302,14 +306,14 @@ weft_status weft_cascade_exact(const weft_cascade_problem *p, const weft_cascade
         x->best = best;
         x->limits = limits;
         x->stride = x->n + x->devices;
-        x->stack = weft_arena_alloc(arena, (x->n + 1) * (int64_t)sizeof *x->stack);
-        x->key = weft_arena_alloc(arena, slots * (int64_t)sizeof *x->key);
+        x->stack = weft_arena_calloc(arena, x->n + 1, sizeof *x->stack);
+        x->key = weft_arena_calloc(arena, slots, sizeof *x->key);
         x->used = weft_arena_alloc(arena, 1 << TABLE_BITS);
-        x->vector = weft_arena_alloc(arena, slots * x->stride * (int64_t)sizeof *x->vector);
+        x->vector = weft_arena_calloc(arena, slots * x->stride, sizeof *x->vector);
     }
     if (!x || !x->stack || !x->key || !x->used || !x->vector) {
         weft_arena_free(arena);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the exact search");
+        return weft_no_memory("the exact search");
     }
     WEFT_GO(weft_cascade_schedule_create(arena, p->count, &x->at));
     prepare(x);

@@ -1,12 +1,14 @@
 #include "plan/cascade/expect.h"
 
 #include "base/rng.h"
+#include "plan/cascade/genome.h"
+#include "plan/cascade/list_scheduler.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* ---- errors of the estimates ----------------------------------------------------------------- */
 
 void weft_price_errors_add(weft_price_errors *e, double ratio)
 {
@@ -28,7 +30,7 @@ static int64_t sorted(const weft_price_errors *e, double *to)
     return n;
 }
 
-/* Between two values of the record in proportion. */
+/* Returns a quantile of sorted values, with linear interpolation. */
 static double at_share(const double *value, int64_t n, double share)
 {
     const double at = share * (double)n - 0.5;
@@ -49,22 +51,22 @@ double weft_price_errors_quantile(const weft_price_errors *e, double share)
 weft_status weft_price_errors_draw(const weft_price_errors *const *of, int64_t count,
                                    int64_t scenarios, uint64_t seed, double *factor)
 {
-    int32_t *turn = weft_alloc((scenarios + 1) * (int64_t)sizeof *turn);
-    if (!turn)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld scenarios", (long long)scenarios);
+    int32_t *order;
+    WEFT_TRY(WEFT_NEW(order, scenarios + 1, "%" PRId64 " scenarios", scenarios));
     for (int64_t c = 0; c < count; c++) {
         double value[WEFT_PRICE_ERRORS];
         const int64_t n = sorted(of[c], value);
         weft_rng rng = weft_rng_make(weft_seed_mix(seed, (uint64_t)c), WEFT_RNG_PLAN);
         for (int32_t s = 0; s < scenarios; s++) {
             const int32_t other = (int32_t)weft_rng_below(&rng, (uint64_t)s + 1);
-            turn[s] = turn[other];
-            turn[other] = s;
+            order[s] = order[other];
+            order[other] = s;
         }
         for (int64_t s = 0; s < scenarios; s++)
-            factor[s * count + c] = at_share(value, n, ((double)turn[s] + 0.5) / (double)scenarios);
+            factor[s * count + c] =
+                at_share(value, n, ((double)order[s] + 0.5) / (double)scenarios);
     }
-    weft_free(turn);
+    weft_free(order);
     return WEFT_OK;
 }
 
@@ -72,10 +74,8 @@ weft_status weft_price_errors_draw(const weft_price_errors *const *of, int64_t c
 
 weft_status weft_rank_speeds_create(int64_t ranks, weft_rank_speeds *out)
 {
-    double *both = weft_alloc(2 * ranks * (int64_t)sizeof *both);
-    if (!both)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the speeds of %lld ranks",
-                         (long long)ranks);
+    double *both;
+    WEFT_TRY(WEFT_NEW(both, 2 * ranks, "the speeds of %" PRId64 " ranks", ranks));
     *out = (weft_rank_speeds){ranks, both, both + ranks};
     return WEFT_OK;
 }
@@ -86,10 +86,10 @@ void weft_rank_speeds_free(weft_rank_speeds *speeds)
     *speeds = (weft_rank_speeds){0};
 }
 
-/* The lower median: one slow rank of two does not become the measure. */
+/* Returns the lower median, so that of two ranks the faster one is the reference. */
 static double median(const double *of, int64_t count)
 {
-    double *value = weft_alloc((count + 1) * (int64_t)sizeof *value), found = 0;
+    double *value = weft_calloc(count + 1, sizeof *value), found = 0;
     if (!value)
         return 0;
     memcpy(value, of, (size_t)count * sizeof *value);
@@ -102,13 +102,13 @@ static double median(const double *of, int64_t count)
 void weft_rank_speeds_add(weft_rank_speeds *speeds, const int32_t *device, const double *busy,
                           int64_t degree, double predicted)
 {
-    const double usual = degree > 1 ? median(busy, degree) : predicted, kept = 0.8;
+    const double usual = degree > 1 ? median(busy, degree) : predicted, decay = 0.8;
     for (int64_t i = 0; i < degree; i++) {
         if (!(busy[i] > 0 && usual > 0))
             continue;
         const int32_t r = device[i];
-        speeds->sum[r] = kept * speeds->sum[r] + log(busy[i] / usual);
-        speeds->weight[r] = kept * speeds->weight[r] + 1;
+        speeds->sum[r] = decay * speeds->sum[r] + log(busy[i] / usual);
+        speeds->weight[r] = decay * speeds->weight[r] + 1;
     }
 }
 
@@ -125,51 +125,53 @@ void weft_rank_speeds_get(const weft_rank_speeds *speeds, double *slow)
 
 /* ---- the objective --------------------------------------------------------------------------- */
 
-/* A plan as the search has it. */
-typedef struct genome {
-    int32_t *option; /* of the problem */
-    double *bias;
-    double value;
-} genome;
-
 typedef struct searcher {
     const weft_expect_setup *s;
     weft_arena *arena;
-    weft_lister *lister;
+    weft_list_scheduler *scheduler;
     weft_dispatch *dispatch;
     weft_cascade_schedule schedule;
     weft_assigned *item; /* [count] */
-    genome now, next, best;
+    weft_genome now, next, best;
     int64_t spent;
 } searcher;
 
 static double total(const weft_expect_setup *s, weft_dispatch_times t)
 {
-    return fmax(t.makespan + s->last, t.summing + s->sums);
+    return fmax(t.makespan + s->last, t.summing + s->reduce);
 }
 
-static double mean_of(const weft_expect_setup *s, weft_dispatch *d, bool late, double limit)
+/* [count][cascades] factors. */
+typedef struct scenarios {
+    const double *factor;
+    int64_t count;
+} scenarios;
+
+static double mean_of(const weft_expect_setup *s, weft_dispatch *d, scenarios in, double limit)
 {
-    const int64_t n = s->problem->count;
     double sum = 0;
-    for (int64_t i = 0; i < s->scenarios; i++) {
-        const double *factor = s->factor + i * n;
-        sum += total(s, late ? weft_dispatch_play(d, factor, NULL)
-                             : weft_dispatch_play_planned(d, factor, NULL));
-        if (sum > limit * (double)s->scenarios)
-            break; /* worse than what is known, however the rest ends */
+    for (int64_t i = 0; i < in.count; i++) {
+        const double *factor = in.factor + i * s->problem->count;
+        sum += total(s, weft_dispatch_play(d, s->late, factor, NULL));
+        if (sum > limit * (double)in.count)
+            break; /* worse than `limit` whatever the other scenarios give */
     }
-    return sum / (double)s->scenarios;
+    return sum / (double)in.count;
 }
 
-/* The devices of a schedule in x->item; with late dispatch devices are chosen in a play. */
+static scenarios of_search(const weft_expect_setup *s)
+{
+    return (scenarios){s->factor, s->scenarios};
+}
+
+/* Sets x->item to the schedule with its devices. With `late` the simulation chooses the devices. */
 static weft_status place(searcher *x, weft_arena *arena, bool late, int32_t **first,
                          int32_t **devices)
 {
     const weft_expect_setup *s = x->s;
     const weft_cascade_problem *p = s->problem;
     if (!late)
-        WEFT_TRY(weft_assign(p, &x->schedule, s->cluster, s->place, arena, first, devices));
+        WEFT_TRY(weft_assign(p, &x->schedule, s->cluster, s->assign, arena, first, devices));
     for (int64_t c = 0; c < p->count; c++) {
         const int32_t o = x->schedule.option[c];
         const weft_cascade *item = &s->list->item[c];
@@ -185,25 +187,22 @@ static weft_status place(searcher *x, weft_arena *arena, bool late, int32_t **fi
     return WEFT_OK;
 }
 
-static weft_status evaluate(searcher *x, genome *g, double limit)
+static weft_status evaluate(searcher *x, weft_genome *g, double limit)
 {
     const int64_t n = x->s->problem->count;
     int32_t *first = NULL, *devices = NULL;
     weft_arena *arena = x->s->late ? NULL : weft_arena_create();
     if (!x->s->late && !arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+        return weft_no_memory("the cascade search");
     memcpy(x->schedule.option, g->option, (size_t)n * sizeof *g->option);
-    weft_list_plain(x->lister, g->bias, &x->schedule);
+    weft_list_plain(x->scheduler, g->bias, &x->schedule);
     const weft_status_code status = place(x, arena, x->s->late, &first, &devices);
     if (status == WEFT_OK)
-        g->value = mean_of(x->s, x->dispatch, x->s->late, limit);
+        g->value = mean_of(x->s, x->dispatch, of_search(x->s), limit);
     weft_arena_free(arena);
     x->spent++;
-    if (status == WEFT_OK && g->value < x->best.value) {
-        memcpy(x->best.option, g->option, (size_t)n * sizeof *g->option);
-        memcpy(x->best.bias, g->bias, (size_t)n * sizeof *g->bias);
-        x->best.value = g->value;
-    }
+    if (status == WEFT_OK && g->value < x->best.value)
+        weft_genome_copy(n, g, &x->best);
     return status;
 }
 
@@ -215,23 +214,7 @@ static bool over(const searcher *x)
     return x->spent >= most || (x->s->stop && x->s->stop(x->s->user));
 }
 
-/* Every cascade on the degree that takes least of all devices' seconds among those that take at
- * most `tau`, or on its fastest. */
-static void by_threshold(const weft_cascade_problem *p, double tau, genome *g)
-{
-    for (int32_t c = 0; c < p->count; c++) {
-        double least = INFINITY;
-        g->option[c] = p->first_option[c + 1] - 1;
-        g->bias[c] = 1;
-        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            if (p->seconds[o] <= tau && p->seconds[o] * p->degree[o] < least) {
-                least = p->seconds[o] * p->degree[o];
-                g->option[c] = o;
-            }
-    }
-}
-
-static void change(const searcher *x, weft_rng *rng, genome *g)
+static void change(const searcher *x, weft_rng *rng, weft_genome *g)
 {
     const weft_cascade_problem *p = x->s->problem;
     const int moves = 1 + (weft_rng_u32(rng) % 3 == 0) + (weft_rng_u32(rng) % 6 == 0);
@@ -250,28 +233,21 @@ static void change(const searcher *x, weft_rng *rng, genome *g)
     }
 }
 
-static void copy_genome(int64_t n, const genome *from, genome *to)
-{
-    memcpy(to->option, from->option, (size_t)n * sizeof *to->option);
-    memcpy(to->bias, from->bias, (size_t)n * sizeof *to->bias);
-    to->value = from->value;
-}
-
 static weft_status begin(searcher *x, const weft_cascade_schedule *from)
 {
     const weft_cascade_problem *p = x->s->problem;
     enum { FAMILY = 32 };
     double scale = from->makespan;
-    for (int64_t c = 0; c < p->count; c++) { /* later starts have lower priorities */
+    for (int64_t c = 0; c < p->count; c++) { /* options of `from`, neutral priorities */
         x->now.option[c] = from->option[c];
         x->now.bias[c] = 1;
     }
     WEFT_TRY(evaluate(x, &x->now, INFINITY));
     for (int i = 0; i < FAMILY && !over(x); i++) {
-        by_threshold(p, scale * pow(1.0 / 24, (double)i / FAMILY), &x->next);
+        weft_genome_by_threshold(p, scale * pow(1.0 / 24, (double)i / FAMILY), &x->next);
         WEFT_TRY(evaluate(x, &x->next, INFINITY));
     }
-    copy_genome(p->count, &x->best, &x->now);
+    weft_genome_copy(p->count, &x->best, &x->now);
     return WEFT_OK;
 }
 
@@ -284,39 +260,37 @@ static weft_status improve(searcher *x)
         const double part = 1 - (double)x->spent / (double)most,
                      heat = 0.01 * x->best.value * part * part,
                      limit = x->now.value - heat * log(1 - weft_rng_f64(&rng));
-        copy_genome(n, &x->now, &x->next);
+        weft_genome_copy(n, &x->now, &x->next);
         change(x, &rng, &x->next);
         WEFT_TRY(evaluate(x, &x->next, limit));
         if (x->next.value <= limit) {
             stale = x->next.value < x->now.value ? 0 : stale + 1;
-            copy_genome(n, &x->next, &x->now);
+            weft_genome_copy(n, &x->next, &x->now);
         } else if (++stale > 60 + 2 * n) {
-            copy_genome(n, &x->best, &x->now);
+            weft_genome_copy(n, &x->best, &x->now);
             stale = 0;
         }
     }
     return WEFT_OK;
 }
 
-/* ---- from a plan to a placement -------------------------------------------------------------- */
+/* ---- placement of the best plan -------------------------------------------------------------- */
 
-/* As it would be executed without errors. */
+/* Places the best plan with the times of an iteration without errors. */
 static weft_status place_best(searcher *x, weft_arena *arena, weft_placement *out)
 {
     const weft_cascade_problem *p = x->s->problem;
     int32_t *first = NULL, *devices = NULL;
-    int64_t places = 0;
+    int64_t device_count = 0;
     double busy = 0;
     memcpy(x->schedule.option, x->best.option, (size_t)p->count * sizeof *x->best.option);
-    weft_list_plain(x->lister, x->best.bias, &x->schedule);
+    weft_list_plain(x->scheduler, x->best.bias, &x->schedule);
     WEFT_TRY(place(x, arena, x->s->late, &first, &devices));
     for (int64_t c = 0; c < p->count; c++)
-        places += x->item[c].degree;
-    WEFT_TRY(weft_placement_create(arena, p->count, places, out));
+        device_count += x->item[c].degree;
+    WEFT_TRY(weft_placement_create(arena, p->count, device_count, out));
     const weft_dispatch_played played = {out->start, out->end, out->devices};
-    const weft_dispatch_times t = x->s->late
-                                      ? weft_dispatch_play(x->dispatch, NULL, &played)
-                                      : weft_dispatch_play_planned(x->dispatch, NULL, &played);
+    const weft_dispatch_times t = weft_dispatch_play(x->dispatch, x->s->late, NULL, &played);
     out->makespan = t.makespan;
     for (int64_t c = 0; c < p->count; c++) {
         out->option[c] = p->source[x->best.option[c]];
@@ -331,20 +305,14 @@ static weft_status searcher_create(const weft_expect_setup *s, searcher *out)
 {
     const int64_t n = s->problem->count;
     searcher x = {.s = s, .arena = weft_arena_create()};
-    weft_status_code status =
-        x.arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
-    genome *all[] = {&x.now, &x.next, &x.best};
+    weft_status_code status = WEFT_ALLOCATED(x.arena, "the cascade search");
+    weft_genome *all[] = {&x.now, &x.next, &x.best};
     WEFT_GO(status);
-    WEFT_GO(weft_lister_create(s->problem, &x.lister));
+    WEFT_GO(weft_list_scheduler_create(s->problem, &x.scheduler));
     WEFT_GO(weft_cascade_schedule_create(x.arena, n, &x.schedule));
-    x.item = weft_arena_alloc(x.arena, n * (int64_t)sizeof *x.item);
-    for (int i = 0; i < 3; i++) {
-        all[i]->option = weft_arena_alloc(x.arena, n * (int64_t)sizeof(int32_t));
-        all[i]->bias = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
-        all[i]->value = INFINITY;
-        if (!all[i]->option || !all[i]->bias || !x.item)
-            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search"));
-    }
+    WEFT_GO(WEFT_ARENA_NEW(x.arena, x.item, n, "the cascade search"));
+    for (int i = 0; i < 3; i++)
+        WEFT_GO(weft_genome_create(x.arena, n, all[i]));
     for (int64_t c = 0; c < n; c++)
         x.item[c] = (weft_assigned){.degree = 1,
                                     .after = s->list->item[c].after,
@@ -355,12 +323,12 @@ static weft_status searcher_create(const weft_expect_setup *s, searcher *out)
                                    .per_node = s->problem->per_node,
                                    .slow = s->slow,
                                    .trains = s->trains,
-                                   .hand = s->hand};
+                                   .transfer = s->transfer};
     WEFT_GO(weft_dispatch_create(&d, &x.dispatch));
     *out = x;
     return WEFT_OK;
 out:
-    weft_lister_free(x.lister);
+    weft_list_scheduler_free(x.scheduler);
     weft_arena_free(x.arena);
     return status;
 }
@@ -368,7 +336,7 @@ out:
 static void searcher_free(searcher *x)
 {
     weft_dispatch_free(x->dispatch);
-    weft_lister_free(x->lister);
+    weft_list_scheduler_free(x->scheduler);
     weft_arena_free(x->arena);
 }
 
@@ -387,12 +355,18 @@ static void set_items(searcher *x, const weft_placement *p)
     weft_dispatch_reset(x->dispatch, x->item);
 }
 
+/* Returns the mean objective of a placement in the scenarios. */
+static double mean_objective(searcher *x, const weft_placement *p, scenarios in)
+{
+    set_items(x, p);
+    return mean_of(x->s, x->dispatch, in, INFINITY);
+}
+
 weft_status weft_expect_value(const weft_expect_setup *s, const weft_placement *p, double *value)
 {
     searcher x;
     WEFT_TRY(searcher_create(s, &x));
-    set_items(&x, p);
-    *value = mean_of(s, x.dispatch, s->late, INFINITY);
+    *value = mean_objective(&x, p, of_search(s));
     searcher_free(&x);
     return WEFT_OK;
 }
@@ -401,6 +375,8 @@ weft_status weft_expect_search(const weft_expect_setup *s, const weft_cascade_sc
                                const weft_placement *also, int also_count, weft_arena *arena,
                                weft_placement *out, double *value)
 {
+    const scenarios in =
+        s->validations > 0 ? (scenarios){s->validation, s->validations} : of_search(s);
     searcher x;
     WEFT_TRY(searcher_create(s, &x));
     weft_status_code status = begin(&x, from);
@@ -408,10 +384,9 @@ weft_status weft_expect_search(const weft_expect_setup *s, const weft_cascade_sc
         status = improve(&x);
     if (status == WEFT_OK)
         status = place_best(&x, arena, out);
-    *value = x.best.value;
+    *value = status == WEFT_OK ? mean_objective(&x, out, in) : (double)INFINITY;
     for (int i = 0; i < also_count && status == WEFT_OK; i++) {
-        set_items(&x, &also[i]);
-        const double own = mean_of(s, x.dispatch, s->late, INFINITY);
+        const double own = mean_objective(&x, &also[i], in);
         if (own < *value) {
             *value = own;
             *out = also[i];

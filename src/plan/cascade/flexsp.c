@@ -1,7 +1,7 @@
 /* The FlexSP-like policy: groups of powers of two, chosen for each iteration.
  *
- * A target T decides how many groups of each width there are. Samples are sorted by falling work,
- * and wider groups take longer samples, so that a dynamic program over widths finds the counts with
+ * A target T determines the number of groups of each width. Samples are sorted by falling work,
+ * and wider groups take longer samples. A dynamic program over widths then finds the counts with
  * the fewest devices:
  *
  *     sample    0   1   2 | 3   4   5   6 | 7   8   9          falling work
@@ -10,16 +10,18 @@
  *
  *     devices(p, i) = min over j of 2^p need(2^p, i, j) + devices(p - 1, j)
  *
- * where need(w, i, j) bins hold samples i to j - 1 on groups of width w, each put where it fits
- * tightest. Targets grow by 1 % from the lower bound. The counts of each target and width limit are
- * dealt again over all groups, the longest sample first, each to the group that ends it first, and
- * are improved by splitting, joining and adding groups. The shortest result that fits on
- * the devices counts, equal groups of any width included.
+ * need(w, i, j) bins hold samples i to j - 1 on groups of width w, each sample in the bin where it
+ * fits tightest. Targets grow by 1 % from the lower bound. For the counts of each target and width
+ * limit, samples are then assigned to all groups: the longest sample first, to the group that
+ * finishes it first. Splitting, joining and adding groups improves the counts. The shortest result
+ * that fits on the devices is used, or equal groups of any width if they are shorter.
  *
- * On up to 64 devices all counts are tried as well.
+ * All counts of up to 64 devices are tried as well.
  *
- * The candidates do not depend on the number of devices, which only decides which of them fit. So
- * more devices never make the plan longer. */
+ * The candidates do not depend on the number of devices, which only limits the candidates that
+ * fit. More devices therefore never make the plan longer. */
+#include "plan/cascade/flexsp.h"
+
 #include "plan/cascade/grouping.h"
 
 #include <math.h>
@@ -37,20 +39,21 @@ typedef struct flex {
     int64_t powers;
     const double *unit;   /* [powers][samples], samples by falling work */
     const int32_t *order; /* [samples] */
-    /* of a target: */
-    double *devices;     /* [powers][samples + 1] fewest for samples from i on, widths to 2^p */
-    int32_t *until;      /* [powers][samples + 1] where the samples of width 2^p end */
-    int32_t *need;       /* [powers][samples + 1] groups of 2^p for those */
-    double *bin;         /* [samples] seconds of a bin */
-    double *load;        /* [samples] of a group, by width */
-    counts last[POWERS]; /* of the last target, by widest group */
+    /* tables of a target: */
+    /* [powers][samples + 1] fewest devices for samples from i on, widths to 2^p */
+    double *devices;
+    int32_t *until;      /* [powers][samples + 1] end of the samples of width 2^p */
+    int32_t *need;       /* [powers][samples + 1] groups of 2^p for these samples */
+    double *bin;         /* [samples] seconds in each bin */
+    double *load;        /* [powers * samples] seconds of each group, by width */
+    counts last[POWERS]; /* counts of the last target, by widest group */
     double best;
     counts best_counts;
 } flex;
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the plan of an iteration");
+    return weft_no_memory("the plan of an iteration");
 }
 
 static double unit_of(const flex *f, int64_t power, int64_t i)
@@ -66,9 +69,9 @@ static int64_t devices_of(const flex *f, const counts *c)
     return devices;
 }
 
-/* ---- dealing -------------------------------------------------------------------------------- */
+/* ---- assignment of samples ------------------------------------------------------------------ */
 
-/* Loads of the groups of a width are a heap, the least one in front. */
+/* Restores the heap of a width's group loads (smallest first) after heap[0] has changed. */
 static void sink(double *heap, int64_t count)
 {
     const double load = heap[0];
@@ -83,32 +86,32 @@ static void sink(double *heap, int64_t count)
     heap[at] = load;
 }
 
-/* The longest sample first, each to the group that ends it first; wider groups win ties. Groups
- * beyond the samples of a width never get one. */
+/* Returns the makespan of assigning the longest sample first, each to the group that finishes it
+ * first; wider groups win ties. More groups of a width than samples stay empty. */
 static double deal(const flex *f, const counts *c)
 {
     const int64_t n = f->r->samples;
     double makespan = 0, *heap[POWERS] = {0}, *at = f->load;
-    int64_t room[POWERS];
+    int64_t capacity[POWERS];
     for (int64_t p = 0; p < f->powers; p++) {
-        room[p] = c->of[p] < n ? c->of[p] : n;
+        capacity[p] = c->of[p] < n ? c->of[p] : n;
         heap[p] = at;
-        at += room[p];
-        for (int64_t g = 0; g < room[p]; g++)
+        at += capacity[p];
+        for (int64_t g = 0; g < capacity[p]; g++)
             heap[p][g] = 0;
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t best = -1;
         double end = INFINITY;
         for (int64_t p = f->powers - 1; p >= 0; p--)
-            if (room[p] && heap[p][0] + unit_of(f, p, i) < end) {
+            if (capacity[p] && heap[p][0] + unit_of(f, p, i) < end) {
                 end = heap[p][0] + unit_of(f, p, i);
                 best = p;
             }
         if (best < 0)
             return INFINITY;
         heap[best][0] = end;
-        sink(heap[best], room[best]);
+        sink(heap[best], capacity[best]);
         makespan = fmax(makespan, end);
     }
     return makespan;
@@ -116,7 +119,7 @@ static double deal(const flex *f, const counts *c)
 
 /* ---- counts for a target -------------------------------------------------------------------- */
 
-/* Puts one more sample into bins of `target` seconds; false: it is longer than a bin. */
+/* Adds one sample to the bins of `target` seconds. False: the sample is longer than a bin. */
 static bool put(double *bin, int64_t *bins, double seconds, double target)
 {
     int64_t tightest = -1;
@@ -133,7 +136,7 @@ static bool put(double *bin, int64_t *bins, double seconds, double target)
     return true;
 }
 
-/* Fills the tables of width 2^p, those of narrower ones being there. */
+/* Fills the tables of width 2^p from the tables of the narrower widths. */
 static void add_width(flex *f, int64_t p, double target)
 {
     const int64_t n = f->r->samples, row = p * (n + 1);
@@ -149,7 +152,7 @@ static void add_width(flex *f, int64_t p, double target)
                                             : 0,
                          all = ldexp((double)bins, (int)p) + rest;
             if (ldexp((double)bins, (int)p) >= f->devices[row + i])
-                break; /* more samples need no fewer */
+                break; /* more samples need at least as many bins */
             if (all < f->devices[row + i]) {
                 f->devices[row + i] = all;
                 f->until[row + i] = (int32_t)(j + 1);
@@ -181,8 +184,8 @@ static void take(flex *f, const counts *c, double makespan)
     }
 }
 
-/* Move a * powers + b: a < b joins 2^(b - a) groups of 2^a to one of 2^b, a > b splits one of 2^a.
- * False: there are no such groups. */
+/* Applies move a * powers + b. a < b joins 2^(b - a) groups of 2^a to one of 2^b; a > b splits one
+ * of 2^a. False: c lacks these groups. */
 static bool split_or_join(const flex *f, counts *c, int64_t move)
 {
     const int64_t a = move / f->powers, b = move % f->powers;
@@ -194,7 +197,7 @@ static bool split_or_join(const flex *f, counts *c, int64_t move)
     return true;
 }
 
-/* One more group than the target needs. */
+/* Tries one group more than the target needs, of each width. */
 static void try_wider(flex *f, counts c)
 {
     for (int64_t p = 0; p < f->powers; p++) {
@@ -205,8 +208,8 @@ static void try_wider(flex *f, counts c)
     }
 }
 
-/* The best of all single moves, else of all pairs of moves where samples are few, as long as there
- * is a better one. The number of devices stays. */
+/* Applies the best single move until no move shortens the makespan. If samples are few, also tries
+ * pairs of moves. The number of devices stays the same. */
 static void climb(flex *f, counts c)
 {
     const int64_t moves = f->powers * f->powers, rounds = f->r->samples > MOST_PAIRED ? 1 : 2;
@@ -238,7 +241,7 @@ static void climb(flex *f, counts c)
 
 /* ---- few devices ---------------------------------------------------------------------------- */
 
-/* All counts of groups of at most 2^power on `rest` devices or fewer: 27,338 on 64 devices. */
+/* Tries all counts of groups of at most 2^power on up to `rest` devices: 27,338 on 64 devices. */
 static void try_counts(flex *f, counts *c, int64_t power, int64_t rest)
 {
     for (int64_t n = rest >> power; n >= 0; n--) {
@@ -252,7 +255,7 @@ static void try_counts(flex *f, counts *c, int64_t power, int64_t rest)
 
 /* ---- all targets ---------------------------------------------------------------------------- */
 
-/* No plan is shorter: neither than its longest sample nor than the area of all. */
+/* Returns a lower bound on the makespan: the longest sample, or the total area. */
 static double lower_bound(const flex *f)
 {
     double longest = 0, area = 0;
@@ -276,7 +279,7 @@ static void try_targets(flex *f)
         take(f, &one, deal(f, &one));
         return;
     }
-    /* powers of `step`, whatever the devices */
+    /* targets are powers of `step`, independent of the number of devices */
     for (double t = floor(log(least) / log(step));; t++) {
         const double target = pow(step, t);
         if (target > patience * f->best)
@@ -292,7 +295,7 @@ static void try_targets(flex *f)
     }
 }
 
-/* The groups of the best counts, and who is on them: as deal() has it. */
+/* Sets *out to the groups of the best counts, with the samples assigned as in deal(). */
 static void lay(const flex *f, weft_grouping *out)
 {
     int64_t *width = out->width, groups = 0;
@@ -319,16 +322,16 @@ static void lay(const flex *f, weft_grouping *out)
     out->makespan = f->best;
 }
 
-static weft_status make_room(flex *f, weft_arena *arena)
+static weft_status allocate(flex *f, weft_arena *arena)
 {
     const int64_t n = f->r->samples, rows = f->powers * (n + 1);
-    double *unit = weft_arena_alloc(arena, (f->powers * n + 1) * (int64_t)sizeof *unit);
-    double *one = weft_arena_alloc(arena, (n + 1) * (int64_t)sizeof *one);
-    f->devices = weft_arena_alloc(arena, rows * (int64_t)sizeof *f->devices);
-    f->until = weft_arena_alloc(arena, rows * (int64_t)sizeof *f->until);
-    f->need = weft_arena_alloc(arena, rows * (int64_t)sizeof *f->need);
-    f->bin = weft_arena_alloc(arena, (n + 1) * (int64_t)sizeof *f->bin);
-    f->load = weft_arena_alloc(arena, (f->powers * n + 1) * (int64_t)sizeof *f->load);
+    double *unit = weft_arena_calloc(arena, f->powers * n + 1, sizeof *unit);
+    double *one = weft_arena_calloc(arena, n + 1, sizeof *one);
+    f->devices = weft_arena_calloc(arena, rows, sizeof *f->devices);
+    f->until = weft_arena_calloc(arena, rows, sizeof *f->until);
+    f->need = weft_arena_calloc(arena, rows, sizeof *f->need);
+    f->bin = weft_arena_calloc(arena, n + 1, sizeof *f->bin);
+    f->load = weft_arena_calloc(arena, f->powers * n + 1, sizeof *f->load);
     if (!unit || !one || !f->devices || !f->until || !f->need || !f->bin || !f->load)
         return no_memory();
     for (int64_t p = 0; p < f->powers; p++) {
@@ -346,14 +349,13 @@ static weft_status powers_of_two(const weft_policy_request *r, weft_arena *arena
     flex f = {.r = r, .best = INFINITY};
     while (f.powers < POWERS && (int64_t)1 << f.powers <= r->devices)
         f.powers++;
-    double *work = weft_arena_alloc(arena, (r->samples + 1) * (int64_t)sizeof *work);
-    if (!work)
-        return no_memory();
+    double *work;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, work, r->samples + 1, "the plan of an iteration"));
     WEFT_TRY(weft_grouping_create(r, f.powers * r->samples, arena, out));
     weft_grouping_work(r, work);
     weft_grouping_sort(work, r->samples, out->order);
     f.order = out->order;
-    WEFT_TRY(make_room(&f, arena));
+    WEFT_TRY(allocate(&f, arena));
     const int64_t few = r->devices < FEW_DEVICES ? r->devices : FEW_DEVICES;
     try_counts(&f, &(counts){0}, (f.powers < FEW_POWERS ? f.powers : FEW_POWERS) - 1, few);
     try_targets(&f);

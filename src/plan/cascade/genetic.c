@@ -1,49 +1,49 @@
 /* The search for degrees: Arachne's Algorithm 1 with additions.
  *
- * A chromosome is a degree and a bias of the priority per cascade; its fitness is the makespan of
- * the list schedulers. The first population holds, besides random ones, the schedules of a family
- * with one parameter: "every cascade the narrowest degree that takes at most tau seconds", for taus
- * between the lower bound's part and the whole. Where a path has many cascades, the population also
- * holds "every cascade the cheapest degree that its part of the longest path through it allows",
- * for paths of 1 to 1.5 times the lower bound. After the genetic algorithm each island improves
- * its best by local moves under simulated annealing. Islands are independent and fixed in number,
- * each with a seed and an amount of work of its own: threads only share them out, so the plan does
- * not depend on them. Where one of them finds what cannot be beaten, or is enough, those behind it
- * in their order do not count, whether a thread has begun them or not. */
+ * A chromosome has a degree and a priority bias per cascade. Its fitness is the makespan of the
+ * list schedulers. In addition to random chromosomes, the first population has a family with one
+ * parameter: "every cascade uses the cheapest degree of at most tau seconds", for tau from 1/40 to
+ * 1.2 times the lower bound. If a path has many cascades, the population also has plans for paths
+ * of 1 to 1.5 times the lower bound. In these plans every cascade uses the cheapest degree that its
+ * share of the longest path allows.
+ *
+ * After the genetic search each island improves its best plan by local moves with simulated
+ * annealing. Islands are independent. Without a deadline their number is fixed, and each has a
+ * separate seed and amount of work. Threads only share the islands, so the plan does not depend on
+ * the number of threads. If an island finds an optimal or sufficient plan, islands after it in
+ * their order are ignored, started or not. */
+#include "plan/cascade/genetic.h"
+
 #include "base/log.h"
 #include "base/rng.h"
-#include "plan/cascade/cascade.h"
+#include "plan/cascade/bound.h"
+#include "plan/cascade/exact.h"
+#include "plan/cascade/genome.h"
+#include "plan/cascade/list_scheduler.h"
 
-#include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <stdatomic.h>
 #include <string.h>
 
 enum { ISLANDS = 4, POPULATION = 24, ELITE = 3, FAMILY = 64, PATHS = 12, LONG_PATH = 8 };
-/* Work of one island, counted in scheduled cascades so that it means about the same everywhere. */
+/* Work of one island, in scheduled cascades, so that the amount is comparable across problems. */
 static const int64_t ISLAND_WORK = 900 * 1000;
-
-typedef struct genome {
-    int32_t *option;
-    double *bias;
-    double makespan;
-} genome;
 
 typedef struct island {
     const weft_cascade_problem *p;
     weft_rng rng;
-    weft_lister *lister;
+    weft_list_scheduler *scheduler;
     weft_cascade_schedule trial, best;
     double *best_bias;
-    double *cheap; /* per option: area over the cascade's least area */
-    double *path;  /* per cascade: seconds of the longest path through it, at the fastest degrees */
+    /* per cascade: seconds of the longest path through the cascade, at the fastest degrees */
+    double *path;
     bool long_paths;
-    genome pool[2][POPULATION];
+    weft_genome pool[2][POPULATION];
     const weft_cascade_search *search;
     int index;
-    atomic_int *settled; /* the first island that reached its floor */
-    double floor;        /* a makespan this short cannot be beaten, or is enough */
+    atomic_int *settled; /* lowest island that reached its floor */
+    double floor;        /* optimal or sufficient makespan */
     double deadline;     /* 0: none */
     int64_t work, spent, evaluations;
     bool small, cut;
@@ -56,14 +56,13 @@ static double fastest(const weft_cascade_problem *p, int32_t c)
     return p->seconds[p->first_option[c + 1] - 1];
 }
 
-/* The longest path through each cascade, and whether one has many cascades. */
+/* Computes the longest path through each cascade, and whether a path has many cascades. */
 static weft_status find_paths(island *x)
 {
     const weft_cascade_problem *p = x->p;
-    double *until = weft_arena_alloc(x->arena, p->count * (int64_t)sizeof *until);
-    int32_t *depth = weft_arena_alloc(x->arena, p->count * (int64_t)sizeof *depth);
-    if (!until || !depth)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+    double *until = weft_arena_calloc(x->arena, p->count, sizeof *until);
+    int32_t *depth = weft_arena_calloc(x->arena, p->count, sizeof *depth);
+    WEFT_TRY(WEFT_ALLOCATED(until && depth, "the cascade search"));
     for (int64_t i = 0; i < p->count; i++) {
         const int32_t c = p->order[i];
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++) {
@@ -78,7 +77,7 @@ static weft_status find_paths(island *x)
         double rest = 0;
         for (int32_t e = p->first_before[c]; e < p->first_before[c + 1]; e++)
             rest = fmax(rest, x->path[p->before[e]]);
-        x->path[c] = rest + fastest(p, c); /* from its start to the end */
+        x->path[c] = rest + fastest(p, c); /* seconds from its start to the end */
     }
     for (int32_t c = 0; c < p->count; c++)
         x->path[c] += until[c] - fastest(p, c);
@@ -94,46 +93,30 @@ static weft_status island_create(const weft_cascade_problem *p, const weft_casca
                 .small = p->count <= 96 && !p->per_node && !p->instant};
     x.rng = weft_rng_make(weft_seed_mix(search->seed, (uint64_t)seed), WEFT_RNG_PLAN);
     x.arena = weft_arena_create();
-    if (!x.arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+    WEFT_TRY(WEFT_ALLOCATED(x.arena, "the cascade search"));
     weft_status_code status = WEFT_OK;
     const int64_t n = p->count;
-    WEFT_GO(weft_lister_create(p, &x.lister));
+    WEFT_GO(weft_list_scheduler_create(p, &x.scheduler));
     WEFT_GO(weft_cascade_schedule_create(x.arena, n, &x.trial));
     WEFT_GO(weft_cascade_schedule_create(x.arena, n, &x.best));
-    x.best_bias = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
-    x.cheap = weft_arena_alloc(x.arena, p->first_option[n] * (int64_t)sizeof(double));
-    x.path = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
-    bool complete = x.best_bias && x.cheap && x.path;
+    x.best_bias = weft_arena_calloc(x.arena, n, sizeof(double));
+    x.path = weft_arena_calloc(x.arena, n, sizeof(double));
+    WEFT_GO(WEFT_ALLOCATED(x.best_bias && x.path, "the cascade search"));
     for (int k = 0; k < 2; k++)
-        for (int i = 0; i < POPULATION; i++) {
-            x.pool[k][i].option = weft_arena_alloc(x.arena, n * (int64_t)sizeof(int32_t));
-            x.pool[k][i].bias = weft_arena_alloc(x.arena, n * (int64_t)sizeof(double));
-            complete = complete && x.pool[k][i].option && x.pool[k][i].bias;
-        }
-    if (!complete)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search"));
-    for (int32_t c = 0; c < n; c++) {
-        double least = INFINITY;
-        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            least = fmin(least, p->seconds[o] * p->degree[o]);
-        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            x.cheap[o] = least > 0           ? p->seconds[o] * p->degree[o] / least
-                         : p->seconds[o] > 0 ? DBL_MAX
-                                             : 1;
-    }
+        for (int i = 0; i < POPULATION; i++)
+            WEFT_GO(weft_genome_create(x.arena, n, &x.pool[k][i]));
     WEFT_GO(find_paths(&x));
     *out = x;
     return WEFT_OK;
 out:
-    weft_lister_free(x.lister);
+    weft_list_scheduler_free(x.scheduler);
     weft_arena_free(x.arena);
     return status;
 }
 
 static void island_free(island *x)
 {
-    weft_lister_free(x->lister);
+    weft_list_scheduler_free(x->scheduler);
     weft_arena_free(x->arena);
 }
 
@@ -148,13 +131,13 @@ static bool over(island *x)
     return x->cut;
 }
 
-/* Schedules `option` with `bias` into x->trial; keeps the best seen. */
+/* Schedules `option` with `bias` into x->trial and returns the makespan. Updates x->best. */
 static double evaluate(island *x, const int32_t *option, const double *bias)
 {
     const int64_t n = x->p->count;
     if (x->trial.option != option)
         memcpy(x->trial.option, option, (size_t)n * sizeof *option);
-    double makespan = weft_list_plain(x->lister, bias, &x->trial);
+    double makespan = weft_list_plain(x->scheduler, bias, &x->trial);
     if (makespan < x->best.makespan) {
         weft_cascade_schedule_copy(n, &x->trial, &x->best);
         memcpy(x->best_bias, bias, (size_t)n * sizeof *bias);
@@ -162,7 +145,7 @@ static double evaluate(island *x, const int32_t *option, const double *bias)
     x->spent += n + 16;
     x->evaluations++;
     if (x->small) {
-        const double other = weft_list_insert(x->lister, bias, &x->trial);
+        const double other = weft_list_insert(x->scheduler, bias, &x->trial);
         x->spent += n + n * n / 32;
         if (other < x->best.makespan) {
             weft_cascade_schedule_copy(n, &x->trial, &x->best);
@@ -173,70 +156,46 @@ static double evaluate(island *x, const int32_t *option, const double *bias)
     return makespan;
 }
 
-/* The cheapest degree of cascade c that takes at most `seconds`, or the fastest. */
-static int32_t cheapest_within(const island *x, int32_t c, double seconds)
-{
-    const weft_cascade_problem *p = x->p;
-    int32_t pick = p->first_option[c + 1] - 1;
-    double cheapest = INFINITY;
-    for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-        if (p->seconds[o] <= seconds && x->cheap[o] < cheapest) {
-            cheapest = x->cheap[o];
-            pick = o;
-        }
-    return pick;
-}
-
-/* Every cascade takes at most `tau` seconds. */
-static void by_threshold(const island *x, double tau, genome *g)
-{
-    for (int32_t c = 0; c < x->p->count; c++) {
-        g->option[c] = cheapest_within(x, c, tau);
-        g->bias[c] = 1;
-    }
-}
-
-/* No path takes more than `limit` seconds, or than with the fastest degrees. */
-static void by_path(const island *x, double limit, genome *g)
+/* Sets the cheapest options with which no path takes more than `limit` seconds, or the fastest
+ * options. */
+static void by_path(const island *x, double limit, weft_genome *g)
 {
     for (int32_t c = 0; c < x->p->count; c++) {
         const double stretch = x->path[c] > 0 ? fmax(limit / x->path[c], 1) : 1;
-        g->option[c] = cheapest_within(x, c, stretch * fastest(x->p, c));
+        g->option[c] = weft_genome_cheapest(x->p, c, stretch * fastest(x->p, c));
         g->bias[c] = 1;
     }
 }
 
 static void initialise(island *x, double scale)
 {
-    genome *pool = x->pool[0];
+    weft_genome *pool = x->pool[0];
     int32_t kept = 0;
-    genome *spare = &x->pool[1][0];
+    weft_genome *spare = &x->pool[1][0];
     const int paths = x->long_paths ? PATHS : 0;
     for (int i = -paths; i < FAMILY && !over(x); i++) {
         if (i < 0)
             by_path(x, scale * (1 + 0.5 * (i + paths) / paths), spare);
-        else /* from 1.2 of the bound down to 1/40 of it, denser where it is long */
-            by_threshold(x, scale * 1.2 * pow(1.0 / 48, (i + weft_rng_f64(&x->rng)) / FAMILY),
-                         spare);
-        spare->makespan = evaluate(x, spare->option, spare->bias);
+        else /* tau from 1.2 to 1/40 of the bound, denser at small values */
+            weft_genome_by_threshold(
+                x->p, scale * 1.2 * pow(1.0 / 48, (i + weft_rng_f64(&x->rng)) / FAMILY), spare);
+        spare->value = evaluate(x, spare->option, spare->bias);
         int32_t at = kept < POPULATION * 2 / 3 ? kept++ : -1;
         if (at < 0) {
             at = 0;
             for (int32_t j = 1; j < kept; j++)
-                if (pool[j].makespan > pool[at].makespan)
+                if (pool[j].value > pool[at].value)
                     at = j;
-            if (pool[at].makespan <= spare->makespan)
+            if (pool[at].value <= spare->value)
                 continue;
         }
-        const genome swap = pool[at];
+        const weft_genome swap = pool[at];
         pool[at] = *spare;
         *spare = swap;
     }
     for (int32_t i = kept; i < POPULATION; i++) {
-        if (kept > 1 && over(x)) { /* no time: copies of what there is */
-            memcpy(pool[i].option, pool[0].option, (size_t)x->p->count * sizeof(int32_t));
-            memcpy(pool[i].bias, pool[0].bias, (size_t)x->p->count * sizeof(double));
-            pool[i].makespan = pool[0].makespan;
+        if (kept > 1 && over(x)) { /* no time left: copy the first genome */
+            weft_genome_copy(x->p->count, &pool[0], &pool[i]);
             continue;
         }
         for (int32_t c = 0; c < x->p->count; c++) {
@@ -244,15 +203,15 @@ static void initialise(island *x, double scale)
             pool[i].option[c] = first + (int32_t)weft_rng_below(&x->rng, (uint64_t)(last - first));
             pool[i].bias[c] = 1;
         }
-        pool[i].makespan = evaluate(x, pool[i].option, pool[i].bias);
+        pool[i].value = evaluate(x, pool[i].option, pool[i].bias);
     }
 }
 
-static const genome *tournament(island *x, const genome *pool)
+static const weft_genome *tournament(island *x, const weft_genome *pool)
 {
-    const genome *a = &pool[weft_rng_below(&x->rng, POPULATION)];
-    const genome *b = &pool[weft_rng_below(&x->rng, POPULATION)];
-    return b->makespan < a->makespan ? b : a;
+    const weft_genome *a = &pool[weft_rng_below(&x->rng, POPULATION)];
+    const weft_genome *b = &pool[weft_rng_below(&x->rng, POPULATION)];
+    return b->value < a->value ? b : a;
 }
 
 static void evolve(island *x, int64_t until)
@@ -260,24 +219,22 @@ static void evolve(island *x, int64_t until)
     const weft_cascade_problem *p = x->p;
     int from = 0;
     while (!over(x) && x->spent < until) {
-        genome *old = x->pool[from], *young = x->pool[1 - from];
-        for (int e = 0; e < ELITE; e++) { /* the best to the front, by selection */
+        weft_genome *old = x->pool[from], *young = x->pool[1 - from];
+        for (int e = 0; e < ELITE; e++) { /* move the best to the front, by selection */
             for (int i = e + 1; i < POPULATION; i++)
-                if (old[i].makespan < old[e].makespan) {
-                    const genome swap = old[e];
+                if (old[i].value < old[e].value) {
+                    const weft_genome swap = old[e];
                     old[e] = old[i];
                     old[i] = swap;
                 }
-            memcpy(young[e].option, old[e].option, (size_t)p->count * sizeof(int32_t));
-            memcpy(young[e].bias, old[e].bias, (size_t)p->count * sizeof(double));
-            young[e].makespan = old[e].makespan;
+            weft_genome_copy(p->count, &old[e], &young[e]);
         }
         const double rate = fmax(0.03, 1.5 / (double)p->count);
         for (int i = ELITE; i < POPULATION; i++) {
-            const genome *a = tournament(x, old), *b = tournament(x, old);
+            const weft_genome *a = tournament(x, old), *b = tournament(x, old);
             for (int32_t c = 0; c < p->count; c++) {
                 const uint32_t coin = weft_rng_u32(&x->rng);
-                const genome *g = coin & 1 ? a : b;
+                const weft_genome *g = coin & 1 ? a : b;
                 young[i].option[c] = g->option[c];
                 young[i].bias[c] = g->bias[c];
                 if ((double)(coin >> 1) < rate * 2147483648.0) {
@@ -288,7 +245,7 @@ static void evolve(island *x, int64_t until)
                 if ((double)((coin >> 1 ^ 0x5bd1e995u) & 0x7fffffff) < rate * 2147483648.0)
                     young[i].bias[c] = exp(0.4 * weft_rng_normal(&x->rng));
             }
-            young[i].makespan = evaluate(x, young[i].option, young[i].bias);
+            young[i].value = evaluate(x, young[i].option, young[i].bias);
             if (over(x))
                 return;
         }
@@ -297,7 +254,8 @@ static void evolve(island *x, int64_t until)
     x->genetic = x->best.makespan;
 }
 
-/* A cascade that matters for the end: a random one of the last to end, or anything before it. */
+/* Returns a cascade that affects the makespan: a random one of the last to end, or one before
+ * it. */
 static int32_t pick_critical(island *x, const weft_cascade_schedule *s)
 {
     const weft_cascade_problem *p = x->p;
@@ -307,7 +265,7 @@ static int32_t pick_critical(island *x, const weft_cascade_schedule *s)
         if (s->end[i] >= s->makespan * 0.999 && weft_rng_below(&x->rng, (uint64_t)++seen) == 0)
             c = i;
     while (weft_rng_u32(&x->rng) % 3 == 0 && s->start[c] > 0) {
-        /* what ended when c began */
+        /* a cascade that ended when c began */
         int32_t before = -1;
         seen = 0;
         for (int32_t i = 0; i < p->count; i++)
@@ -320,7 +278,7 @@ static int32_t pick_critical(island *x, const weft_cascade_schedule *s)
     return c;
 }
 
-/* The smallest makespan is what counts, and among equals the least area leaves room. */
+/* Returns the makespan plus a small share of the area: at equal makespans less area is better. */
 static double score(const island *x, double makespan, const int32_t *option)
 {
     double area = 0;
@@ -333,22 +291,21 @@ static void anneal(island *x)
 {
     const weft_cascade_problem *p = x->p;
     const int64_t n = p->count, begun = x->spent;
-    genome now = x->pool[0][0], next = x->pool[0][1];
+    weft_genome now = x->pool[0][0], next = x->pool[0][1];
     weft_cascade_schedule *s = &x->trial;
     int64_t rounds = 0, stale = 0;
     memcpy(now.option, x->best.option, (size_t)n * sizeof *now.option);
     memcpy(now.bias, x->best_bias, (size_t)n * sizeof *now.bias);
-    now.makespan = evaluate(x, now.option, now.bias);
-    double now_score = score(x, now.makespan, now.option);
+    now.value = evaluate(x, now.option, now.bias);
+    double now_score = score(x, now.value, now.option);
     while (!over(x)) {
-        /* with a deadline the share of work is unknown: cool in rounds of the standard length */
+        /* The total work is unknown with a deadline: cool in rounds of the standard length. */
         const double part =
             fmod((double)(x->spent - begun) /
                      (double)(x->work == INT64_MAX ? ISLAND_WORK : x->work - begun + 1),
                  1.0);
         const double heat = 0.012 * x->best.makespan * (1 - part) * (1 - part);
-        memcpy(next.option, now.option, (size_t)n * sizeof *now.option);
-        memcpy(next.bias, now.bias, (size_t)n * sizeof *now.bias);
+        weft_genome_copy(n, &now, &next);
         const int moves = 1 + (weft_rng_u32(&x->rng) % 4 == 0) + (weft_rng_u32(&x->rng) % 8 == 0);
         for (int m = 0; m < moves; m++) {
             const uint32_t dice = weft_rng_u32(&x->rng) % 100;
@@ -371,24 +328,24 @@ static void anneal(island *x)
                 next.bias[d] = swap;
             }
         }
-        next.makespan = evaluate(x, next.option, next.bias);
-        const double next_score = score(x, next.makespan, next.option);
+        next.value = evaluate(x, next.option, next.bias);
+        const double next_score = score(x, next.value, next.option);
         rounds++;
         if (next_score <= now_score ||
             weft_rng_f64(&x->rng) < exp((now_score - next_score) / (heat + 1e-300))) {
             stale = next_score < now_score ? 0 : stale + 1;
-            const genome swap = now;
+            const weft_genome swap = now;
             now = next;
             next = swap;
             now_score = next_score;
         } else {
             stale++;
         }
-        if (stale > 600 + 20 * n) { /* back to the best */
+        if (stale > 600 + 20 * n) { /* return to the best */
             memcpy(now.option, x->best.option, (size_t)n * sizeof *now.option);
             memcpy(now.bias, x->best_bias, (size_t)n * sizeof *now.bias);
-            now.makespan = x->best.makespan;
-            now_score = score(x, now.makespan, now.option);
+            now.value = x->best.makespan;
+            now_score = score(x, now.value, now.option);
             stale = 0;
         }
     }
@@ -410,36 +367,35 @@ static void run_island(island *x, double scale)
         ;
 }
 
-/* Nothing shorter is looked for. */
+/* Returns the makespan at which the search ends. */
 static double floor_of(const weft_cascade_search *search, const weft_cascade_result *r)
 {
     return r->bound.value * (1 + fmax(search->enough, 1e-9));
 }
 
-/* The heuristic part: all islands, the best of them and of what `result` has. A deadline of 0 is
- * the fixed amount of work. With a deadline every thread has an island of its own until then, so
- * that none of them waits behind another that never ends. */
+/* Runs all islands and updates `result` with the best plan. Deadline 0: a fixed amount of work.
+ * Otherwise every thread runs a separate island until the deadline, so that no island waits for a
+ * thread. */
 static weft_status search_islands(const weft_cascade_problem *p, const weft_cascade_search *search,
                                   double deadline, weft_cascade_result *result)
 {
     const int threads = search->threads > 0 ? search->threads : omp_get_max_threads();
     const int islands = deadline > 0 ? threads : ISLANDS;
-    island *list = weft_alloc(islands * (int64_t)sizeof *list);
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
+    island *list;
+    WEFT_TRY(WEFT_NEW(list, islands, "the cascade search"));
     int made = 0;
     weft_status_code status = WEFT_OK;
     const double floor = floor_of(search, result);
     atomic_int settled = islands;
     for (; made < islands && status == WEFT_OK; made++) {
-        /* other seeds than those of the fixed work */
+        /* seeds other than in the fixed work */
         status = island_create(p, search, made + (deadline > 0 ? ISLANDS : 0), floor, &list[made]);
         if (status != WEFT_OK)
             break;
         list[made].index = made;
         list[made].settled = &settled;
         list[made].deadline = deadline;
-        /* large problems need some evaluations however long they are */
+        /* large problems need a minimum number of evaluations */
         const double effort = search->effort > 0 ? search->effort : 1;
         const int64_t work = ISLAND_WORK > 400 * p->count ? ISLAND_WORK : 400 * p->count;
         list[made].work = deadline > 0 ? INT64_MAX : (int64_t)(effort * (double)work);
@@ -465,7 +421,7 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
     return status;
 }
 
-/* Nodes of branch and bound without a time limit: about a tenth of a second. */
+/* Returns the nodes of branch and bound without a time limit: about 0.1 s. */
 static int64_t exact_share(const weft_cascade_problem *p)
 {
     const int64_t nodes = 3000000 / (p->first_option[p->count] + p->count * p->count / 8);
@@ -498,7 +454,7 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     const bool timed = search->seconds > 0;
     weft_cascade_result r = {0};
     WEFT_TRY(weft_cascade_schedule_create(arena, p->count, &r.schedule));
-    /* the fastest degrees one after the other are a schedule: an upper limit for the bound */
+    /* the fastest degrees in sequence are a schedule, and so an upper limit for the bound */
     double upper = 0;
     for (int32_t c = 0; c < p->count; c++)
         upper += p->seconds[p->first_option[c + 1] - 1];
@@ -506,7 +462,7 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
         r.bound = *search->bound;
     else
         WEFT_TRY(weft_cascade_lower_bound(p, upper * (1 + 1e-9), &r.bound));
-    /* the fixed work first, whatever the limit: with one the plan is never worse than without */
+    /* the fixed work first: a time limit then never makes the plan worse */
     const bool exact = !search->no_exact && !p->per_node && p->count <= 40 && p->devices <= 64;
     const double effort = search->effort > 0 ? search->effort : 1;
     WEFT_TRY(search_islands(p, search, 0, &r));
@@ -516,7 +472,7 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
                                     ? search->exact_nodes
                                     : (int64_t)(effort * (double)exact_share(p)),
                                 0, &r));
-    /* then the time that is left: the exact search for half of it, where there is one */
+    /* then the remaining time: half for the exact search, if possible */
     const double until = begun + search->seconds;
     if (timed && exact && !is_over_now(search, &r) && weft_now() < until) {
         const double now = weft_now();

@@ -1,5 +1,8 @@
 #include "plan/cascade/iteration.h"
 
+#include "plan/cascade/assign_trace.h"
+#include "plan/cascade/genetic.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -8,10 +11,8 @@ weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_
                                     const weft_cascade_schedule *s, const int32_t *first,
                                     const int32_t *devices, weft_simulation *out)
 {
-    weft_assigned *placed = weft_alloc(p->count * (int64_t)sizeof *placed);
-    if (!placed)
-        return weft_fail(WEFT_E_MEMORY, "out of memory simulating %lld cascades",
-                         (long long)p->count);
+    weft_assigned *placed;
+    WEFT_TRY(WEFT_NEW(placed, p->count, "simulating %" PRId64 " cascades", p->count));
     for (int64_t c = 0; c < p->count; c++)
         placed[c] = (weft_assigned){
             list->item[c].id,        devices + first[c],  first[c + 1] - first[c],  s->start[c],
@@ -35,8 +36,9 @@ static double idle_of(const weft_simulation *run)
     return 1 - used;
 }
 
-/* 0: every degree, devices as one pool; 1: every degree, started where nodes have room; 2: the same
- * with the powers of two within a node, or whole nodes; 3: the same within a node only. */
+/* True: `degree` is in a set. 0: every degree, devices as one pool. 1: every degree, started where
+ * nodes have enough free devices. 2: as 1, with powers of two within a node, or whole nodes. 3: as
+ * 1, within a node only. */
 static bool in_set(int set, int64_t degree, int64_t per_node)
 {
     if (set == 3)
@@ -48,23 +50,20 @@ static const char *const set_name[WEFT_ITERATION_CANDIDATES] = {
     "every degree, one pool", "every degree, by nodes", "powers of two or whole nodes",
     "within a node"};
 
-/* The list with the options of a set only; a cascade that would lose all keeps all. */
+/* Copies the list with the options of a set only. A cascade that would lose all options keeps
+ * all. */
 static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t per_node,
                                  double memory, weft_arena *arena, weft_cascade_list *out)
 {
     weft_cascade_list list = {.count = from->count};
-    list.item = weft_arena_alloc(arena, from->count * (int64_t)sizeof *list.item);
-    if (!list.item)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)from->count);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, list.item, from->count, "%" PRId64 " cascades", from->count));
     for (int64_t c = 0; c < from->count; c++) {
         const weft_cascade *old = &from->item[c];
         weft_cascade *new = &list.item[c];
         *new = *old;
         new->option_count = 0;
-        new->option = weft_arena_alloc(arena, old->option_count * (int64_t)sizeof *new->option);
-        if (!new->option)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades",
-                             (long long)from->count);
+        WEFT_TRY(WEFT_ARENA_NEW(arena, new->option, old->option_count, "%" PRId64 " cascades",
+                                from->count));
         for (int32_t i = 0; i < old->option_count; i++)
             if (in_set(set, old->option[i].degree, per_node) && old->option[i].bytes <= memory)
                 new->option[new->option_count++] = old->option[i];
@@ -77,7 +76,7 @@ static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t
     return WEFT_OK;
 }
 
-/* One set: its schedule, and then its devices and what the simulator says. */
+/* Plan of one set of degrees. */
 typedef struct attempt {
     weft_cascade_list list;
     weft_cascade_problem problem;
@@ -105,14 +104,14 @@ static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_
     return status;
 }
 
-/* Places and simulates a set; takes it over when it is the best so far. */
+/* Places and simulates the plan of a set, and stores it in *it if it is the best so far. */
 static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples,
-                           weft_assign_options place, int set, weft_arena *arena, attempt *a,
+                           weft_assign_options assign, int set, weft_arena *arena, attempt *a,
                            weft_iteration *it)
 {
     int32_t *first, *devices;
     weft_simulation run;
-    WEFT_TRY(weft_assign(&a->problem, &a->result.schedule, costs->cluster, place, arena, &first,
+    WEFT_TRY(weft_assign(&a->problem, &a->result.schedule, costs->cluster, assign, arena, &first,
                          &devices));
     WEFT_TRY(weft_iteration_simulate(costs, samples, &a->list, &a->problem, &a->result.schedule,
                                      first, devices, &run));
@@ -123,7 +122,7 @@ static weft_status try_set(const weft_cascade_costs *costs, const weft_workload 
         it->problem = a->problem;
         a->problem = (weft_cascade_problem){0};
         it->result = a->result;
-        it->kept = a->list;
+        it->best_list = a->list;
         it->first = first;
         it->devices = devices;
         it->simulated = run.seconds;
@@ -139,10 +138,10 @@ static weft_status try_set(const weft_cascade_costs *costs, const weft_workload 
     return WEFT_OK;
 }
 
-/* Sets in the order of their planned times: contention only adds, so once a plan is simulated,
- * those that are longer before it need not be. */
+/* Simulates the plans in the order of their planned times. Contention only adds time, so a plan
+ * whose planned time exceeds the best simulated time is skipped. */
 static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload *samples,
-                            weft_assign_options place, int sets, weft_arena *arena, attempt *list,
+                            weft_assign_options assign, int sets, weft_arena *arena, attempt *list,
                             weft_iteration *it)
 {
     it->simulated = INFINITY;
@@ -154,19 +153,19 @@ static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload
                 set = i;
         it->candidate[set].tried = true;
         if (it->candidate[set].planned < it->simulated)
-            WEFT_TRY(try_set(costs, samples, place, set, arena, &list[set], it));
+            WEFT_TRY(try_set(costs, samples, assign, set, arena, &list[set], it));
     }
     return WEFT_OK;
 }
 
 weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_workload *samples,
-                                const weft_cascade_search *search, weft_assign_options place,
+                                const weft_cascade_search *search, weft_assign_options assign,
                                 weft_arena *arena, weft_iteration *out)
 {
     weft_iteration it = {0};
     attempt list[WEFT_ITERATION_CANDIDATES] = {0};
     WEFT_TRY(weft_workload_cascades(costs, samples, arena, &it.list));
-    /* one node has nothing to tear apart */
+    /* no groups can spread over nodes on one node */
     it.candidates = costs->cluster->nodes > 1 ? WEFT_ITERATION_CANDIDATES : 1;
     weft_cascade_search part = *search;
     part.seconds /= (double)it.candidates;
@@ -174,8 +173,8 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
     weft_cascade_bound bound = {0};
     weft_status_code status = WEFT_OK;
     for (int set = 0; set < it.candidates; set++) {
-        part.bound = set ? &bound : NULL; /* what holds for every degree holds for fewer */
-        WEFT_GO(plan_set(costs, &part, set, place.inter, arena, &it, &list[set]));
+        part.bound = set ? &bound : NULL; /* a bound for every degree holds for fewer degrees */
+        WEFT_GO(plan_set(costs, &part, set, assign.inter, arena, &it, &list[set]));
         if (set == 0)
             bound = list[0].result.bound;
         it.candidate[set] =
@@ -183,8 +182,8 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
                                        .planned = list[set].result.schedule.makespan,
                                        .simulated = INFINITY};
     }
-    WEFT_GO(try_sets(costs, samples, place, (int)it.candidates, arena, list, &it));
-    if (it.chosen > 0) { /* the bound and the proof are for every degree */
+    WEFT_GO(try_sets(costs, samples, assign, (int)it.candidates, arena, list, &it));
+    if (it.chosen > 0) { /* bound and proof cover every degree */
         it.result.bound = bound;
         it.result.proved = bound.value >= it.result.schedule.makespan * (1 - 1e-9);
     }

@@ -1,10 +1,11 @@
-/* One iteration, planned on a cluster: degrees and starts, devices, and the simulator's verdict.
+/* Plans one iteration on a cluster: degrees, starts, devices, and the simulated time.
  *
- * Arachne's search treats devices as alike (§IV-B); on more than one node that tears groups over
- * nodes, and exchanges that were priced inside a node then cross the network. So on several nodes
- * four plans are made, placed and simulated, and the one with the shortest simulated iteration is
- * kept: devices as one pool, starts only where nodes have room, and that with two smaller sets of
- * degrees. */
+ * Arachne's search treats devices as equal (§IV-B). On several nodes this spreads groups over
+ * nodes, and exchanges that were estimated inside a node cross the network. On several nodes four
+ * plans are therefore made, and the plan with the shortest simulated iteration is used. One plan
+ * treats the devices as one pool, one starts cascades only where nodes have enough free devices,
+ * and two do the same with smaller sets of degrees. A plan whose planned time exceeds the best
+ * simulated time is not simulated. */
 #ifndef WEFT_PLAN_ITERATION_H
 #define WEFT_PLAN_ITERATION_H
 
@@ -14,17 +15,17 @@
 enum { WEFT_ITERATION_CANDIDATES = 4 };
 
 typedef struct weft_iteration_candidate {
-    const char *name; /* of the set of degrees */
+    const char *name; /* name of the set of degrees */
     bool tried;
     double planned, simulated,
-        idle; /* simulated: INFINITY where the planned time was too long already */
+        idle; /* simulated: INFINITY if the planned time was already too long */
 } weft_iteration_candidate;
 
 typedef struct weft_iteration {
-    weft_cascade_list list;       /* with every degree */
-    weft_cascade_problem problem; /* of the kept set; free with weft_iteration_free */
-    weft_cascade_list kept;       /* the list that `problem` is of */
-    weft_cascade_result result;   /* bound: for every degree, so it holds for all sets */
+    weft_cascade_list list;       /* list with every degree */
+    weft_cascade_problem problem; /* problem of the chosen set; freed with weft_iteration_free */
+    weft_cascade_list best_list;  /* list of `problem` */
+    weft_cascade_result result;   /* bound: valid for all sets, as it covers every degree */
     int32_t *first, *devices;
     double simulated, idle, exposed, peak;
     weft_iteration_candidate candidate[WEFT_ITERATION_CANDIDATES];
@@ -32,11 +33,11 @@ typedef struct weft_iteration {
 } weft_iteration;
 
 weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_workload *samples,
-                                const weft_cascade_search *search, weft_assign_options place,
+                                const weft_cascade_search *search, weft_assign_options assign,
                                 weft_arena *arena, weft_iteration *out);
 void weft_iteration_free(weft_iteration *iteration);
 
-/* Simulates a placement of a schedule. */
+/* Simulates a placed schedule. */
 weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_workload *samples,
                                     const weft_cascade_list *list,
                                     const weft_cascade_problem *problem,

@@ -1,38 +1,40 @@
-/* The two list schedulers. Fitness of every search step, so nothing here allocates. */
+/* The two list schedulers. They compute the fitness of every search step, so they do not
+ * allocate. */
+#include "plan/cascade/list_scheduler.h"
+
 #include "plan/cascade/cascade.h"
 
 #include <math.h>
 #include <string.h>
 
-struct weft_lister {
+struct weft_list_scheduler {
     const weft_cascade_problem *problem;
     double *priority;               /* per cascade */
     int32_t *left, *right, *height; /* leftist heaps over cascades, one per degree */
     int32_t *waiting;               /* unfinished predecessors */
-    int32_t *bucket_degree, *root;  /* distinct degrees, rising, and the heap of each */
+    int32_t *bucket_degree, *root;  /* distinct degrees, rising, and their heaps */
     int32_t *bucket_of;             /* per option */
     int32_t bucket_count;
     int32_t *running; /* binary heap of cascades by end */
-    double *time;     /* profile: from time[i] on, room[i] devices are free */
-    int32_t *room;
-    /* with nodes: free devices of each; where each running cascade is (parts[c * nodes + i]
-     * devices) */
+    double *time;     /* profile: free_devices[i] devices are free from time[i] on */
+    int32_t *free_devices;
+    /* Node state: free devices of each node; home node of each cascade, or -1: parts[c * nodes + i]
+     * devices. */
     int64_t nodes;
-    int32_t *node_room, *home;
-    int64_t *held;      /* by node: producers' devices of the cascade that settles */
-    int32_t *with_room; /* [per_node + 1]: nodes that have exactly so many free */
-    uint64_t *room_set; /* and which, [per_node + 1][words] */
+    int32_t *node_free, *home;
+    int64_t *held;          /* per node: producers' devices of the cascade being placed */
+    int32_t *nodes_by_free; /* [per_node + 1] number of nodes with exactly i free devices */
+    uint64_t *free_set;     /* [per_node + 1][words] bit set of the nodes */
     int64_t words;
-    int16_t *parts; /* only of cascades wider than a node */
+    int16_t *parts; /* set for cascades wider than a node only */
     weft_arena *arena;
 };
 
-static weft_status fill_buckets(const weft_cascade_problem *p, weft_lister *l)
+static weft_status fill_buckets(const weft_cascade_problem *p, weft_list_scheduler *l)
 {
     const int32_t options = p->first_option[p->count];
-    int32_t *seen = weft_arena_alloc(l->arena, (p->devices + 1) * (int64_t)sizeof *seen);
-    if (!seen)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
+    int32_t *seen;
+    WEFT_TRY(WEFT_ARENA_NEW(l->arena, seen, p->devices + 1, "the list scheduler"));
     for (int32_t o = 0; o < options; o++)
         seen[p->degree[o]] = 1;
     for (int64_t d = 1; d <= p->devices; d++)
@@ -45,18 +47,18 @@ static weft_status fill_buckets(const weft_cascade_problem *p, weft_lister *l)
     return WEFT_OK;
 }
 
-weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
+weft_status weft_list_scheduler_create(const weft_cascade_problem *p, weft_list_scheduler **out)
 {
     weft_arena *arena = weft_arena_create();
-    weft_lister *l = arena ? weft_arena_alloc(arena, sizeof *l) : NULL;
+    weft_list_scheduler *l = arena ? weft_arena_alloc(arena, sizeof *l) : NULL;
     if (!l) {
         weft_arena_free(arena);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
+        return weft_no_memory("the list scheduler");
     }
     const int64_t i32 = sizeof(int32_t), f64 = sizeof(double), n = p->count;
     const int64_t options = p->first_option[n];
     const int64_t buckets = options < p->devices ? options : p->devices;
-    *l = (weft_lister){.problem = p, .arena = arena};
+    *l = (weft_list_scheduler){.problem = p, .arena = arena};
     l->nodes = p->per_node > 0 && p->per_node < p->devices ? p->devices / p->per_node : 0;
     l->priority = weft_arena_alloc(arena, n * f64);
     l->left = weft_arena_alloc(arena, n * i32);
@@ -68,24 +70,24 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
     l->bucket_of = weft_arena_alloc(arena, options * i32);
     l->running = weft_arena_alloc(arena, (n + 1) * i32);
     l->time = weft_arena_alloc(arena, (2 * n + 4) * f64);
-    l->room = weft_arena_alloc(arena, (2 * n + 4) * i32);
+    l->free_devices = weft_arena_alloc(arena, (2 * n + 4) * i32);
     if (l->nodes) {
-        l->node_room = weft_arena_alloc(arena, l->nodes * i32);
+        l->node_free = weft_arena_alloc(arena, l->nodes * i32);
         l->home = weft_arena_alloc(arena, n * i32);
-        l->held = weft_arena_alloc(arena, l->nodes * (int64_t)sizeof *l->held);
-        l->with_room = weft_arena_alloc(arena, (p->per_node + 1) * i32);
+        l->held = weft_arena_calloc(arena, l->nodes, sizeof *l->held);
+        l->nodes_by_free = weft_arena_alloc(arena, (p->per_node + 1) * i32);
         l->words = (l->nodes + 63) / 64;
-        l->room_set =
-            weft_arena_alloc(arena, (p->per_node + 1) * l->words * (int64_t)sizeof *l->room_set);
-        l->parts = weft_arena_alloc(arena, n * l->nodes * (int64_t)sizeof *l->parts);
+        l->free_set = weft_arena_calloc(arena, (p->per_node + 1) * l->words, sizeof *l->free_set);
+        l->parts = weft_arena_calloc(arena, n * l->nodes, sizeof *l->parts);
     }
     weft_status_code status = WEFT_OK;
     if (l->nodes &&
-        (!l->node_room || !l->home || !l->held || !l->parts || !l->with_room || !l->room_set))
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
+        (!l->node_free || !l->home || !l->held || !l->parts || !l->nodes_by_free || !l->free_set))
+        status = weft_no_memory("the list scheduler");
     else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting ||
-             !l->bucket_degree || !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
+             !l->bucket_degree || !l->root || !l->bucket_of || !l->running || !l->time ||
+             !l->free_devices)
+        status = weft_no_memory("the list scheduler");
     else
         status = fill_buckets(p, l);
     if (status != WEFT_OK) {
@@ -96,19 +98,19 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
     return WEFT_OK;
 }
 
-void weft_lister_free(weft_lister *lister)
+void weft_list_scheduler_free(weft_list_scheduler *scheduler)
 {
-    if (lister)
-        weft_arena_free(lister->arena);
+    if (scheduler)
+        weft_arena_free(scheduler->arena);
 }
 
-/* Higher priority first; ties by list order. */
-static bool before(const weft_lister *l, int32_t a, int32_t b)
+/* True: a has the higher priority; ties by list order. */
+static bool before(const weft_list_scheduler *l, int32_t a, int32_t b)
 {
     return l->priority[a] != l->priority[b] ? l->priority[a] > l->priority[b] : a < b;
 }
 
-static int32_t merge(weft_lister *l, int32_t a, int32_t b)
+static int32_t merge(weft_list_scheduler *l, int32_t a, int32_t b)
 {
     if (a < 0)
         return b;
@@ -119,7 +121,7 @@ static int32_t merge(weft_lister *l, int32_t a, int32_t b)
         a = b;
         b = swap;
     }
-    l->right[a] = merge(l, l->right[a], b); /* as deep as the right spines: log n */
+    l->right[a] = merge(l, l->right[a], b); /* recursion depth log n */
     const int32_t left = l->left[a], right = l->right[a];
     if (left < 0 || l->height[left] < l->height[right]) {
         l->left[a] = right;
@@ -129,22 +131,23 @@ static int32_t merge(weft_lister *l, int32_t a, int32_t b)
     return a;
 }
 
-static void push(weft_lister *l, int32_t *root, int32_t c)
+static void push(weft_list_scheduler *l, int32_t *root, int32_t c)
 {
     l->left[c] = l->right[c] = -1;
     l->height[c] = 1;
     *root = merge(l, *root, c);
 }
 
-static int32_t pop(weft_lister *l, int32_t *root)
+static int32_t pop(weft_list_scheduler *l, int32_t *root)
 {
     const int32_t top = *root;
     *root = merge(l, l->left[top], l->right[top]);
     return top;
 }
 
-/* Longest way to the end with the chosen degrees, and the counts of predecessors. */
-static void rank(weft_lister *l, const double *bias, const weft_cascade_schedule *s)
+/* Computes the priorities, from the longest path to the end with the chosen degrees, and the counts
+ * of predecessors. */
+static void rank(weft_list_scheduler *l, const double *bias, const weft_cascade_schedule *s)
 {
     const weft_cascade_problem *p = l->problem;
     for (int64_t i = p->count - 1; i >= 0; i--) {
@@ -161,7 +164,7 @@ static void rank(weft_lister *l, const double *bias, const weft_cascade_schedule
     }
 }
 
-static void running_push(weft_lister *l, const double *end, int32_t count, int32_t c)
+static void running_push(weft_list_scheduler *l, const double *end, int32_t count, int32_t c)
 {
     int32_t *heap = l->running, i = count;
     for (; i > 0 && end[c] < end[heap[(i - 1) / 2]]; i = (i - 1) / 2)
@@ -169,7 +172,7 @@ static void running_push(weft_lister *l, const double *end, int32_t count, int32
     heap[i] = c;
 }
 
-static int32_t running_pop(weft_lister *l, const double *end, int32_t count)
+static int32_t running_pop(weft_list_scheduler *l, const double *end, int32_t count)
 {
     int32_t *heap = l->running;
     const int32_t top = heap[0], c = heap[count - 1];
@@ -189,10 +192,10 @@ static int32_t running_pop(weft_lister *l, const double *end, int32_t count)
     return top;
 }
 
-/* The first node with exactly `room` free from `from` on, or -1. */
-static int64_t next_with(const weft_lister *l, int64_t room, int64_t from)
+/* Returns the first node from `from` on with exactly `free_devices` free devices; -1: none. */
+static int64_t next_with(const weft_list_scheduler *l, int64_t free_devices, int64_t from)
 {
-    const uint64_t *set = l->room_set + room * l->words;
+    const uint64_t *set = l->free_set + free_devices * l->words;
     for (int64_t w = from / 64; w < l->words; w++) {
         const uint64_t bits = w == from / 64 ? set[w] & (~(uint64_t)0 << (from % 64)) : set[w];
         if (bits)
@@ -201,53 +204,55 @@ static int64_t next_with(const weft_lister *l, int64_t room, int64_t from)
     return -1;
 }
 
-/* Of the nodes with exactly `room` free that are not taken the one that holds most of the
- * producers, ties by number; there is one. */
-static int64_t nearest_with(const weft_lister *l, int64_t room, const int16_t *taken)
+/* Returns the node with most producer devices, of the nodes with exactly `free_devices` free
+ * devices that are not taken. Ties go to the lowest index; -1: none. */
+static int64_t nearest_with(const weft_list_scheduler *l, int64_t free_devices,
+                            const int16_t *taken)
 {
     int64_t best = -1;
-    for (int64_t n = next_with(l, room, 0); n >= 0; n = next_with(l, room, n + 1))
+    for (int64_t n = next_with(l, free_devices, 0); n >= 0; n = next_with(l, free_devices, n + 1))
         if (!(taken && taken[n]) && (best < 0 || l->held[n] > l->held[best]))
             best = n;
     return best;
 }
 
-/* The fullest node with room for `degree`; there is one. */
-static int64_t tightest_node(const weft_lister *l, int64_t degree)
+/* Returns the fullest node with at least `degree` free devices. Such a node must exist. */
+static int64_t tightest_node(const weft_list_scheduler *l, int64_t degree)
 {
-    while (!l->with_room[degree])
+    while (!l->nodes_by_free[degree])
         degree++;
     return nearest_with(l, degree, NULL);
 }
 
-static int64_t nodes_with(const weft_lister *l, int64_t least)
+static int64_t nodes_with(const weft_list_scheduler *l, int64_t least)
 {
     int64_t nodes = 0;
     for (int64_t r = least; r <= l->problem->per_node; r++)
-        nodes += l->with_room[r];
+        nodes += l->nodes_by_free[r];
     return nodes;
 }
 
-/* One node has room, or, for a cascade wider than a node, the fewest nodes for equal parts. */
-static bool fits(const weft_lister *l, int64_t degree)
+/* True: one node has enough free devices. For a cascade wider than a node: the fewest nodes have
+ * enough for equal parts. */
+static bool fits(const weft_list_scheduler *l, int64_t degree)
 {
     const int64_t per_node = l->problem->per_node, m = (degree + per_node - 1) / per_node;
     const int64_t least = degree / m, more = degree % m;
     return nodes_with(l, least) >= m && (more == 0 || nodes_with(l, least + 1) >= more);
 }
 
-static void change_room(weft_lister *l, int64_t node, int64_t by)
+static void change_free(weft_list_scheduler *l, int64_t node, int64_t by)
 {
     const uint64_t bit = (uint64_t)1 << (node % 64);
-    l->with_room[l->node_room[node]]--;
-    l->room_set[l->node_room[node] * l->words + node / 64] ^= bit;
-    l->node_room[node] += (int32_t)by;
-    l->with_room[l->node_room[node]]++;
-    l->room_set[l->node_room[node] * l->words + node / 64] ^= bit;
+    l->nodes_by_free[l->node_free[node]]--;
+    l->free_set[l->node_free[node] * l->words + node / 64] ^= bit;
+    l->node_free[node] += (int32_t)by;
+    l->nodes_by_free[l->node_free[node]]++;
+    l->free_set[l->node_free[node] * l->words + node / 64] ^= bit;
 }
 
-/* Where the producers of c are. */
-static void find_producers(weft_lister *l, const weft_cascade_schedule *s, int32_t c)
+/* Counts the devices of the producers of c by node. */
+static void find_producers(weft_list_scheduler *l, const weft_cascade_schedule *s, int32_t c)
 {
     const weft_cascade_problem *p = l->problem;
     memset(l->held, 0, (size_t)l->nodes * sizeof *l->held);
@@ -260,42 +265,43 @@ static void find_producers(weft_lister *l, const weft_cascade_schedule *s, int32
     }
 }
 
-/* Takes or gives back the devices of c, as weft_assign will. */
-static void settle(weft_lister *l, const weft_cascade_schedule *s, int32_t c, int64_t degree)
+/* Takes the devices of c on the nodes that weft_assign will choose. */
+static void occupy(weft_list_scheduler *l, const weft_cascade_schedule *s, int32_t c,
+                   int64_t degree)
 {
     find_producers(l, s, c);
     if (degree <= l->problem->per_node) {
         l->home[c] = (int32_t)tightest_node(l, degree);
-        change_room(l, l->home[c], -degree);
+        change_free(l, l->home[c], -degree);
         return;
     }
     l->home[c] = -1;
     const int64_t m = (degree + l->problem->per_node - 1) / l->problem->per_node;
     int16_t *parts = l->parts + (int64_t)c * l->nodes;
     memset(parts, 0, (size_t)l->nodes * sizeof *parts);
-    int64_t room = l->problem->per_node, node;
-    for (int64_t i = 0; i < m; i++) { /* the emptiest first */
-        while ((node = nearest_with(l, room, parts)) < 0)
-            room--;
+    int64_t free_devices = l->problem->per_node, node;
+    for (int64_t i = 0; i < m; i++) { /* the emptiest nodes first */
+        while ((node = nearest_with(l, free_devices, parts)) < 0)
+            free_devices--;
         parts[node] = (int16_t)(degree / m + (i < degree % m));
     }
     for (int64_t i = 0; i < l->nodes; i++)
         if (parts[i])
-            change_room(l, i, -parts[i]);
+            change_free(l, i, -parts[i]);
 }
 
-static void leave(weft_lister *l, int32_t c, int64_t degree)
+static void leave(weft_list_scheduler *l, int32_t c, int64_t degree)
 {
     if (l->home[c] >= 0) {
-        change_room(l, l->home[c], degree);
+        change_free(l, l->home[c], degree);
         return;
     }
     for (int64_t i = 0; i < l->nodes; i++)
         if (l->parts[(int64_t)c * l->nodes + i])
-            change_room(l, i, l->parts[(int64_t)c * l->nodes + i]);
+            change_free(l, i, l->parts[(int64_t)c * l->nodes + i]);
 }
 
-double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule *s)
+double weft_list_plain(weft_list_scheduler *l, const double *bias, weft_cascade_schedule *s)
 {
     const weft_cascade_problem *p = l->problem;
     rank(l, bias, s);
@@ -305,22 +311,22 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
         if (!l->waiting[c])
             push(l, &l->root[l->bucket_of[s->option[c]]], c);
     int32_t running = 0;
-    int64_t room = p->devices;
+    int64_t free_devices = p->devices;
     double now = 0, makespan = 0;
-    int32_t turn = 0;
+    int32_t start_order = 0;
     for (int64_t i = 0; i < l->nodes; i++)
-        l->node_room[i] = (int32_t)p->per_node;
+        l->node_free[i] = (int32_t)p->per_node;
     if (l->nodes) {
-        memset(l->with_room, 0, (size_t)(p->per_node + 1) * sizeof *l->with_room);
-        l->with_room[p->per_node] = (int32_t)l->nodes;
-        memset(l->room_set, 0, (size_t)((p->per_node + 1) * l->words) * sizeof *l->room_set);
+        memset(l->nodes_by_free, 0, (size_t)(p->per_node + 1) * sizeof *l->nodes_by_free);
+        l->nodes_by_free[p->per_node] = (int32_t)l->nodes;
+        memset(l->free_set, 0, (size_t)((p->per_node + 1) * l->words) * sizeof *l->free_set);
         for (int64_t i = 0; i < l->nodes; i++)
-            l->room_set[p->per_node * l->words + i / 64] |= (uint64_t)1 << (i % 64);
+            l->free_set[p->per_node * l->words + i / 64] |= (uint64_t)1 << (i % 64);
     }
     for (;;) {
         for (;;) {
             int32_t best = -1;
-            for (int32_t b = 0; b < l->bucket_count && l->bucket_degree[b] <= room; b++)
+            for (int32_t b = 0; b < l->bucket_count && l->bucket_degree[b] <= free_devices; b++)
                 if (l->root[b] >= 0 && (best < 0 || before(l, l->root[b], l->root[best])) &&
                     (!l->nodes || fits(l, l->bucket_degree[b])))
                     best = b;
@@ -329,11 +335,11 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
             const int32_t c = pop(l, &l->root[best]);
             s->start[c] = now;
             s->end[c] = now + p->seconds[s->option[c]];
-            s->turn[c] = l->nodes ? turn++ : 0;
+            s->start_order[c] = l->nodes ? start_order++ : 0;
             makespan = fmax(makespan, s->end[c]);
-            room -= l->bucket_degree[best];
+            free_devices -= l->bucket_degree[best];
             if (l->nodes)
-                settle(l, s, c, l->bucket_degree[best]);
+                occupy(l, s, c, l->bucket_degree[best]);
             running_push(l, s->end, running++, c);
         }
         if (!running)
@@ -341,7 +347,7 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
         now = s->end[l->running[0]];
         while (running && s->end[l->running[0]] <= now) {
             const int32_t c = running_pop(l, s->end, running--);
-            room += p->degree[s->option[c]];
+            free_devices += p->degree[s->option[c]];
             if (l->nodes)
                 leave(l, c, p->degree[s->option[c]]);
             for (int32_t e = p->first_before[c]; e < p->first_before[c + 1]; e++) {
@@ -355,8 +361,8 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
     return makespan;
 }
 
-/* Breaks the profile at `t`; returns the index whose time is t. */
-static int32_t split(weft_lister *l, int32_t *count, int32_t from, double t)
+/* Splits the profile at time t and returns the index of t. */
+static int32_t split(weft_list_scheduler *l, int32_t *count, int32_t from, double t)
 {
     int32_t i = from;
     while (i < *count && l->time[i] < t)
@@ -364,20 +370,21 @@ static int32_t split(weft_lister *l, int32_t *count, int32_t from, double t)
     if (i < *count && l->time[i] == t)
         return i;
     memmove(l->time + i + 1, l->time + i, (size_t)(*count - i) * sizeof *l->time);
-    memmove(l->room + i + 1, l->room + i, (size_t)(*count - i) * sizeof *l->room);
+    memmove(l->free_devices + i + 1, l->free_devices + i,
+            (size_t)(*count - i) * sizeof *l->free_devices);
     l->time[i] = t;
-    l->room[i] = l->room[i - 1];
+    l->free_devices[i] = l->free_devices[i - 1];
     (*count)++;
     return i;
 }
 
-double weft_list_insert(weft_lister *l, const double *bias, weft_cascade_schedule *s)
+double weft_list_insert(weft_list_scheduler *l, const double *bias, weft_cascade_schedule *s)
 {
     const weft_cascade_problem *p = l->problem;
     rank(l, bias, s);
     int32_t ready = -1, steps = 1;
     l->time[0] = 0;
-    l->room[0] = (int32_t)p->devices;
+    l->free_devices[0] = (int32_t)p->devices;
     for (int32_t c = 0; c < p->count; c++)
         if (!l->waiting[c])
             push(l, &ready, c);
@@ -392,22 +399,22 @@ double weft_list_insert(weft_lister *l, const double *bias, weft_cascade_schedul
         while (i + 1 < steps && l->time[i + 1] <= start)
             i++;
         int32_t first = i;
-        for (;; i++) { /* [start, ...) is free up to step i */
-            if (l->room[i] < degree) {
+        for (;; i++) { /* [start, ...) has enough devices up to step i */
+            if (l->free_devices[i] < degree) {
                 first = i + 1;
-                start = l->time[first]; /* the last step is all free, so there is one */
+                start = l->time[first]; /* exists: in the last step all devices are free */
             } else if (i + 1 == steps || l->time[i + 1] >= start + seconds) {
                 break;
             }
         }
         s->start[c] = start;
         s->end[c] = start + seconds;
-        s->turn[c] = 0;
+        s->start_order[c] = 0;
         makespan = fmax(makespan, s->end[c]);
         const int32_t a = split(l, &steps, first, start);
         const int32_t b = split(l, &steps, a, s->end[c]);
         for (int32_t j = a; j < b; j++)
-            l->room[j] -= degree;
+            l->free_devices[j] -= degree;
         for (int32_t e = p->first_before[c]; e < p->first_before[c + 1]; e++)
             if (--l->waiting[p->before[e]] == 0)
                 push(l, &ready, p->before[e]);

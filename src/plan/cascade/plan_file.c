@@ -1,6 +1,6 @@
 #include "plan/cascade/plan_file.h"
 
-#include "plan/seal_file.h"
+#include "plan/plan_checksum.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,22 +29,20 @@ weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec,
                                     json_pack("{s:s,s:s,s:s}", "name", costs->model->name, "id",
                                               model, "costs", costs->model->source));
     json_decref(list);
-    if (!ok)
-        return weft_fail(WEFT_E_MEMORY, "out of memory describing the plan");
+    WEFT_TRY(WEFT_ALLOCATED(ok, "describing the plan"));
     return WEFT_OK;
 }
 
-enum { MOST_OF_A_SIZE = 1000000 }; /* as a config's buckets */
+enum { MOST_OF_A_SIZE = 1000000 }; /* same limit as a config's buckets */
 
 static weft_status read_samples(const json_t *list, const char *name, weft_arena *arena,
                                 weft_workload *out)
 {
     out->count = (int64_t)json_array_size(list);
     if (out->count < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"workload\" has no samples", name);
-    out->bucket = weft_arena_alloc(arena, out->count * (int64_t)sizeof *out->bucket);
-    if (!out->bucket)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, .key = "workload"),
+                          "the workload has no samples");
+    WEFT_TRY(WEFT_ARENA_NEW(arena, out->bucket, out->count, "%s", name));
     for (int64_t i = 0; i < out->count; i++) {
         const json_t *s = json_array_get(list, (size_t)i);
         weft_plan_bucket *b = &out->bucket[i];
@@ -53,12 +51,12 @@ static weft_status read_samples(const json_t *list, const char *name, weft_arena
         WEFT_TRY(weft_json_get_i64(s, "height", name, &b->height));
         WEFT_TRY(weft_json_get_i64(s, "width", name, &b->width));
         if (b->batch < 1 || b->frames < 1 || b->height < 1 || b->width < 1)
-            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size under 1", name,
-                             (long long)i);
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, .key = "workload"),
+                              "sample %" PRId64 " has a size below 1", i);
         if (b->batch > MOST_OF_A_SIZE || b->frames > MOST_OF_A_SIZE || b->height > MOST_OF_A_SIZE ||
             b->width > MOST_OF_A_SIZE)
-            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size over %d", name,
-                             (long long)i, MOST_OF_A_SIZE);
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = name, .key = "workload"),
+                              "sample %" PRId64 " has a size above %d", i, MOST_OF_A_SIZE);
     }
     return WEFT_OK;
 }
@@ -66,19 +64,19 @@ static weft_status read_samples(const json_t *list, const char *name, weft_arena
 static weft_status read_after(const json_t *list, weft_arena *arena, weft_plan_file *f)
 {
     json_t *index = json_object();
-    weft_status_code status = index ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(index, "the plan file");
     for (int64_t i = 0; index && i < f->plan.count; i++)
         json_object_set_new(index, f->plan.item[i].id, json_integer(i));
     for (int64_t i = 0; i < f->plan.count && status == WEFT_OK; i++) {
         const weft_cascade_plan_item *item = &f->plan.item[i];
         const json_t *after = json_object_get(json_array_get(list, (size_t)i), "after");
         const int64_t count = (int64_t)json_array_size(after);
-        int32_t *before = weft_arena_alloc(arena, count * (int64_t)sizeof *before);
+        int32_t *before = weft_arena_calloc(arena, count, sizeof *before);
         if (!before) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+            status = weft_no_memory("the plan file");
             break;
         }
-        for (int64_t k = 0; k < count; k++) /* the plan's reader has checked the names */
+        for (int64_t k = 0; k < count; k++) /* the plan's parser has checked the names */
             before[k] = (int32_t)json_integer_value(
                 json_object_get(index, json_string_value(json_array_get(after, (size_t)k))));
         f->placed[i] = (weft_assigned){
@@ -89,7 +87,7 @@ static weft_status read_after(const json_t *list, weft_arena *arena, weft_plan_f
     return status;
 }
 
-/* A bare plan runs on one node of devices that nothing is known of: only its seconds count. */
+/* Sets the cluster of a bare plan: one node of unknown devices. Only the plan's seconds matter. */
 static void bare_cluster(weft_plan_file *f)
 {
     f->cluster = (weft_cluster){.name = "bare", .nodes = 1, .devices = f->plan.devices};
@@ -97,7 +95,7 @@ static void bare_cluster(weft_plan_file *f)
     f->cluster.device = (weft_device_type){"device", 1, 1, 1, 1, 1, 1, 1};
 }
 
-/* Every sample has each of its modules, once, and there is nothing else. */
+/* Checks that the plan has every module of every sample once, and no other cascade. */
 static weft_status check_modules(const char *path, const weft_plan_file *f)
 {
     static const char *const modules[] = {"vae", "dit", "text"};
@@ -106,17 +104,19 @@ static weft_status check_modules(const char *path, const weft_plan_file *f)
         for (int k = 0; k < count; k++) {
             char id[48];
             bool found = false;
-            snprintf(id, sizeof id, "s%lld.%s", (long long)s, modules[k]);
+            snprintf(id, sizeof id, "s%" PRId64 ".%s", s, modules[k]);
             for (int64_t i = 0; i < f->plan.count && !found; i++)
                 found = !strcmp(f->plan.item[i].id, id);
             if (!found)
-                return weft_fail(WEFT_E_FORMAT,
-                                 "%s: the cascade \"%s\" of the workload is not in the plan", path,
-                                 id);
+                return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path, .key = id),
+                                  "this cascade of the workload is not in the plan");
         }
     if (f->plan.count != count * f->samples.count)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld cascades for %lld samples of %d modules", path,
-                         (long long)f->plan.count, (long long)f->samples.count, count);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = path, .key = "cascades", WEFT_NUMBER(f->plan.count)),
+                          "the plan has %" PRId64 " cascades; %" PRId64
+                          " samples of %d modules have %" PRId64,
+                          f->plan.count, f->samples.count, count, count * f->samples.count);
     return WEFT_OK;
 }
 
@@ -128,10 +128,11 @@ static weft_status read_description(const json_t *root, const char *path, const 
         if (cluster_spec) {
             WEFT_TRY(weft_cluster_load(arena, cluster_spec, &f->cluster));
             if (weft_cluster_devices(&f->cluster) < f->plan.devices)
-                return weft_fail(WEFT_E_ARG,
-                                 "%s: the plan is for %lld devices, the cluster %s has %lld", path,
-                                 (long long)f->plan.devices, cluster_spec,
-                                 (long long)weft_cluster_devices(&f->cluster));
+                return weft_error(
+                    WEFT_MSG_PLAN_OUTDATED,
+                    WEFT_AT(.file = path, .key = "devices", WEFT_NUMBER(f->plan.devices)),
+                    "the plan is for %" PRId64 " devices; the cluster %s has %" PRId64,
+                    f->plan.devices, cluster_spec, weft_cluster_devices(&f->cluster));
         } else {
             bare_cluster(f);
         }
@@ -142,12 +143,13 @@ static weft_status read_description(const json_t *root, const char *path, const 
     char id[20];
     weft_cluster_id(&f->cluster, id);
     if (strcmp(id, f->plan.cluster_id) || weft_cluster_devices(&f->cluster) != f->plan.devices)
-        return weft_fail(WEFT_E_ARG,
-                         "%s: the plan was made for another cluster: %s with %lld devices (%s), "
-                         "not %s with %lld (%s); "
-                         "plan again for this one",
-                         path, f->plan.cluster, (long long)f->plan.devices, f->plan.cluster_id,
-                         f->cluster_spec, (long long)weft_cluster_devices(&f->cluster), id);
+        return weft_error(WEFT_MSG_PLAN_OUTDATED,
+                          WEFT_AT(.file = path, .key = "cluster", .value = f->cluster_spec),
+                          "the plan is for another cluster, %s with %" PRId64
+                          " devices (%s), not %s with "
+                          "%" PRId64 " (%s); plan again for this one",
+                          f->plan.cluster, f->plan.devices, f->plan.cluster_id, f->cluster_spec,
+                          weft_cluster_devices(&f->cluster), id);
     const json_t *model = json_object_get(root, "model");
     const char *text;
     WEFT_TRY(weft_json_get_string(model, "name", path, &text));
@@ -156,8 +158,9 @@ static weft_status read_description(const json_t *root, const char *path, const 
     f->model_id = weft_arena_strdup(arena, text);
     WEFT_TRY(weft_json_get_i64(workload, "zero", path, &f->costs.zero));
     if (f->costs.zero < 0 || f->costs.zero > 3)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"zero\" is %lld; ZeRO has stages 0 to 3", path,
-                         (long long)f->costs.zero);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = path, .key = "zero", WEFT_NUMBER(f->costs.zero)),
+                          "%" PRId64 " is not a ZeRO stage from 0 to 3", f->costs.zero);
     WEFT_TRY(weft_json_get_bool(workload, "text", path, &f->costs.text));
     WEFT_TRY(read_samples(json_object_get(workload, "samples"), path, arena, &f->samples));
     f->described = true;
@@ -170,16 +173,14 @@ weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft
     json_t *root;
     WEFT_TRY(weft_json_load(path, &root));
     *out = (weft_plan_file){0};
-    weft_status_code status = weft_cascade_plan_from_json(root, path, arena, &out->plan);
-    if (status == WEFT_OK) {
-        out->placed = weft_arena_alloc(arena, out->plan.count * (int64_t)sizeof *out->placed);
-        status = out->placed ? read_after(json_object_get(root, "cascades"), arena, out)
-                             : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    }
-    if (status == WEFT_OK)
-        status = read_description(root, path, cluster_spec, arena, out);
-    if (status == WEFT_OK)
-        status = weft_plan_seal_check(root, WEFT_CASCADE_FORMAT, path);
+    weft_status_code status;
+    WEFT_GO(weft_cascade_plan_from_json(root, path, arena, &out->plan));
+    out->placed = weft_arena_calloc(arena, out->plan.count, sizeof *out->placed);
+    WEFT_GO(out->placed ? read_after(json_object_get(root, "cascades"), arena, out)
+                        : weft_no_memory("%s", path));
+    WEFT_GO(read_description(root, path, cluster_spec, arena, out));
+    WEFT_GO(weft_plan_verify_checksum(root, WEFT_CASCADE_FORMAT, path));
+out:
     json_decref(root);
     out->costs.cluster = &out->cluster;
     return status;
@@ -191,11 +192,11 @@ weft_status weft_plan_file_attach(weft_plan_file *file, const char *path,
     char id[20];
     weft_model_work_id(model, id);
     if (strcmp(id, file->model_id))
-        return weft_fail(
-            WEFT_E_ARG,
-            "%s: the plan was made for another %s: its costs were %s, they are %s now; "
-            "plan again",
-            path, file->model_name, file->model_id, id);
+        return weft_error(
+            WEFT_MSG_PLAN_OUTDATED,
+            WEFT_AT(.file = path, .key = "model", .value = file->model_name),
+            "the plan is for other costs of %s: their id was %s and is %s now; plan again",
+            file->model_name, file->model_id, id);
     file->costs.model = model;
     return WEFT_OK;
 }

@@ -1,5 +1,5 @@
-/* Cascade plans of a model on a cluster: the plan's JSON plus "cluster" and "workload", so that
- * `weft simulate` and the executor need nothing else. */
+/* Cascade plans of a model on a cluster: the plan's JSON plus "cluster", "model" and "workload".
+ * `weft simulate` and the executor need no other input. */
 #ifndef WEFT_PLAN_PLAN_FILE_H
 #define WEFT_PLAN_PLAN_FILE_H
 
@@ -17,16 +17,17 @@ typedef struct weft_plan_file {
     bool described;        /* has a cluster and a workload */
     const char *cluster_spec;
     weft_cluster cluster;
-    weft_cascade_costs costs; /* points into this struct; model: see weft_plan_file_attach */
+    weft_cascade_costs costs; /* points into this struct; model: weft_plan_file_attach */
     const char *model_name, *model_id;
     weft_workload samples;
 } weft_plan_file;
-/* Everything in `arena`. `cluster_spec` (NULL: the plan's own) is where it shall run: WEFT_E_ARG
- * when the plan was made for another one. A bare plan needs none: it gets a cluster of one node. */
+/* Loads a plan into `arena`. `cluster_spec`: cluster to run on; NULL: the plan's cluster.
+ * WEFT_E_ARG: the plan is for another cluster. A bare plan, without a cluster, gets a cluster of
+ * one node. */
 weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft_arena *arena,
                                 weft_plan_file *out);
-/* Counts of the plan's model for its samples, borrowed. WEFT_E_ARG when they are not those that the
- * plan was made with. */
+/* Sets the work counts of the plan's model for its samples; `model` is borrowed. WEFT_E_ARG: the
+ * plan was made with other counts. */
 weft_status weft_plan_file_attach(weft_plan_file *file, const char *path,
                                   const weft_model_work *model);
 

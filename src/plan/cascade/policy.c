@@ -1,3 +1,6 @@
+#include "plan/cascade/policy.h"
+
+#include "plan/cascade/flexsp.h"
 #include "plan/cascade/grouping.h"
 
 #include <math.h>
@@ -6,14 +9,9 @@
 const char *const weft_policy_names[] = {"arachne", "static-dp-cp", "ulysses",
                                          "flexsp",  "knapformer",   NULL};
 
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the plan of an iteration");
-}
+/* ---- cost of a sample on a group ------------------------------------------------------------ */
 
-/* ---- what a sample costs on a group --------------------------------------------------------- */
-
-/* The widest option of a cascade that a group of `width` has room for; -1: none fits. */
+/* Returns the widest option of a cascade that fits on a group of `width`; -1: none fits. */
 static int32_t option_in(const weft_policy_request *r, int64_t cascade, int64_t width)
 {
     const weft_cascade *c = &r->list->item[cascade];
@@ -24,7 +22,6 @@ static int32_t option_in(const weft_policy_request *r, int64_t cascade, int64_t 
     return best;
 }
 
-/* Seconds of every sample on a group of `width`; INFINITY: it does not fit there. */
 void weft_grouping_seconds(const weft_policy_request *r, int64_t width, double *seconds)
 {
     for (int64_t s = 0; s < r->samples; s++)
@@ -35,7 +32,6 @@ void weft_grouping_seconds(const weft_policy_request *r, int64_t width, double *
     }
 }
 
-/* Samples by falling key; equal ones as they come. */
 void weft_grouping_sort(const double *key, int64_t count, int32_t *order)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -46,7 +42,6 @@ void weft_grouping_sort(const double *key, int64_t count, int32_t *order)
     }
 }
 
-/* Of every sample on its narrowest options, whether they fit or not. */
 void weft_grouping_work(const weft_policy_request *r, double *out)
 {
     for (int64_t s = 0; s < r->samples; s++)
@@ -57,17 +52,17 @@ void weft_grouping_work(const weft_policy_request *r, double *out)
     }
 }
 
-/* ---- groups and who is on them -------------------------------------------------------------- */
+/* ---- groups and their samples --------------------------------------------------------------- */
 
 weft_status weft_grouping_create(const weft_policy_request *r, int64_t groups, weft_arena *arena,
                                  weft_grouping *out)
 {
     weft_grouping g = {.makespan = INFINITY};
-    g.width = weft_arena_alloc(arena, (groups + 1) * (int64_t)sizeof *g.width);
-    g.of = weft_arena_alloc(arena, (r->samples + 1) * (int64_t)sizeof *g.of);
-    g.order = weft_arena_alloc(arena, (r->samples + 1) * (int64_t)sizeof *g.order);
+    g.width = weft_arena_calloc(arena, groups + 1, sizeof *g.width);
+    g.of = weft_arena_calloc(arena, r->samples + 1, sizeof *g.of);
+    g.order = weft_arena_calloc(arena, r->samples + 1, sizeof *g.order);
     *out = g;
-    return g.width && g.of && g.order ? WEFT_OK : no_memory();
+    return WEFT_ALLOCATED(g.width && g.of && g.order, "the plan of an iteration");
 }
 
 static bool method_takes(weft_policy policy, const weft_policy_request *r, int64_t width)
@@ -76,18 +71,19 @@ static bool method_takes(weft_policy policy, const weft_policy_request *r, int64
     return !heads || r->heads <= 0 || r->heads % width == 0;
 }
 
-/* The search for equal groups. */
+/* Search state for equal groups. */
 typedef struct equal {
     weft_policy policy;
     const weft_policy_request *r;
-    double *seconds;       /* [samples] on a group of the width that is tried */
+    double *seconds;       /* [samples] on a group of the current width */
     double *work;          /* [samples] */
-    double *load, *filled; /* [samples] seconds and work of a group */
+    double *load, *filled; /* [groups] seconds and work */
     int64_t best_width, best_groups;
     double best;
 } equal;
 
-/* Deals samples in turn, or by work. Returns the makespan; `of` may be NULL. */
+/* Assigns samples round robin, or by work (KnapFormer). Returns the makespan. `of` receives the
+ * group of each sample; NULL: not set. */
 static double deal_equal(const equal *e, const int32_t *order, int64_t groups, int32_t *of)
 {
     const int64_t samples = e->r->samples;
@@ -108,8 +104,9 @@ static double deal_equal(const equal *e, const int32_t *order, int64_t groups, i
     return makespan;
 }
 
-/* With a degree that is asked for, all devices are in groups. Else some may stay idle, so that more
- * devices never make the plan longer. More groups than samples stay empty. */
+/* Tries groups of `width`. With a given degree the groups cover all devices. Otherwise devices may
+ * stay idle, so that more devices never make the plan longer. Never makes more groups than
+ * samples. */
 static void try_width(equal *e, const int32_t *order, int64_t width)
 {
     const weft_policy_request *r = e->r;
@@ -141,8 +138,7 @@ weft_status weft_grouping_equal(weft_policy policy, const weft_policy_request *r
     e.load = weft_arena_alloc(arena, bytes);
     e.filled = weft_arena_alloc(arena, bytes);
     WEFT_TRY(weft_grouping_create(r, r->samples, arena, &g));
-    if (!e.seconds || !e.work || !e.load || !e.filled)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(e.seconds && e.work && e.load && e.filled, "the plan of an iteration"));
     if (r->work)
         memcpy(e.work, r->work, (size_t)r->samples * sizeof *e.work);
     else
@@ -171,17 +167,17 @@ static weft_status best_equal(weft_policy policy, const weft_policy_request *r, 
     WEFT_TRY(weft_grouping_equal(policy, r, arena, out));
     if (out->width)
         return WEFT_OK;
-    return weft_fail(
-        WEFT_E_INFEASIBLE, "%s: %lld devices cannot be cut into equal groups of %lld%s",
-        weft_policy_names[policy], (long long)r->devices, (long long)(r->degree ? r->degree : 1),
-        method_takes(policy, r, r->degree ? r->degree : 1)
-            ? ""
-            : ", which do not divide the attention's heads");
+    return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.value = weft_policy_names[policy]),
+                      "%s cannot split %" PRId64 " devices into equal groups of %" PRId64 "%s",
+                      weft_policy_names[policy], r->devices, r->degree ? r->degree : 1,
+                      method_takes(policy, r, r->degree ? r->degree : 1)
+                          ? ""
+                          : ", which do not divide the attention's heads");
 }
 
 /* ---- from groups to a plan ------------------------------------------------------------------ */
 
-/* The largest sample does not fit on the widest group that there may be. */
+/* Returns an error for the cascade that needs the most memory on its best degree. */
 static weft_status does_not_fit(weft_policy policy, const weft_policy_request *r)
 {
     const weft_cascade *worst = NULL;
@@ -197,24 +193,25 @@ static weft_status does_not_fit(weft_policy policy, const weft_policy_request *r
         }
     }
     char text[2][32];
-    return weft_fail(WEFT_E_INFEASIBLE,
-                     "%s: a sample fits on no group: %s takes at least %s on a device that has %s",
-                     weft_policy_names[policy], worst ? worst->id : "?",
-                     weft_format_bytes((int64_t)fmin(least, 9e18), text[0]),
-                     weft_format_bytes((int64_t)r->memory, text[1]));
+    return weft_error(
+        WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = worst ? worst->id : NULL, WEFT_NUMBER(least)),
+        "%s: the cascade fits no group of devices: it needs at least %s per device, limit %s",
+        weft_policy_names[policy], weft_format_bytes((int64_t)fmin(least, 9e18), text[0]),
+        weft_format_bytes((int64_t)r->memory, text[1]));
 }
 
-weft_status weft_placement_create(weft_arena *arena, int64_t count, int64_t places,
+weft_status weft_placement_create(weft_arena *arena, int64_t count, int64_t device_count,
                                   weft_placement *out)
 {
     weft_placement p = {.count = count};
-    p.option = weft_arena_alloc(arena, count * (int64_t)sizeof *p.option);
-    p.start = weft_arena_alloc(arena, count * (int64_t)sizeof *p.start);
-    p.end = weft_arena_alloc(arena, count * (int64_t)sizeof *p.end);
-    p.first = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *p.first);
-    p.devices = weft_arena_alloc(arena, (places + 1) * (int64_t)sizeof *p.devices);
+    p.option = weft_arena_calloc(arena, count, sizeof *p.option);
+    p.start = weft_arena_calloc(arena, count, sizeof *p.start);
+    p.end = weft_arena_calloc(arena, count, sizeof *p.end);
+    p.first = weft_arena_calloc(arena, count + 1, sizeof *p.first);
+    p.devices = weft_arena_calloc(arena, device_count + 1, sizeof *p.devices);
     *out = p;
-    return p.option && p.start && p.end && p.first && p.devices ? WEFT_OK : no_memory();
+    return WEFT_ALLOCATED(p.option && p.start && p.end && p.first && p.devices,
+                          "the plan of an iteration");
 }
 
 static void sum_up(weft_placement *p, int64_t devices)
@@ -231,16 +228,15 @@ static void sum_up(weft_placement *p, int64_t devices)
 static weft_status lay_out(const weft_policy_request *r, const weft_grouping *g, weft_arena *arena,
                            weft_placement *out)
 {
-    int64_t places = 0;
-    double *free_at = weft_arena_alloc(arena, (g->groups + 1) * (int64_t)sizeof *free_at);
-    int32_t *begins = weft_arena_alloc(arena, (g->groups + 1) * (int64_t)sizeof *begins);
-    if (!free_at || !begins)
-        return no_memory();
+    int64_t device_count = 0;
+    double *free_at = weft_arena_calloc(arena, g->groups + 1, sizeof *free_at);
+    int32_t *begins = weft_arena_calloc(arena, g->groups + 1, sizeof *begins);
+    WEFT_TRY(WEFT_ALLOCATED(free_at && begins, "the plan of an iteration"));
     for (int64_t i = 0; i < g->groups; i++)
         begins[i + 1] = begins[i] + (int32_t)g->width[i];
     for (int64_t c = 0; c < r->list->count; c++)
-        places += g->width[g->of[r->sample[c]]];
-    WEFT_TRY(weft_placement_create(arena, r->list->count, places, out));
+        device_count += g->width[g->of[r->sample[c]]];
+    WEFT_TRY(weft_placement_create(arena, r->list->count, device_count, out));
     for (int64_t c = 0; c < r->list->count; c++) {
         const int32_t group = g->of[r->sample[c]];
         out->option[c] = option_in(r, c, g->width[group]);
@@ -278,7 +274,7 @@ weft_status weft_policy_place(weft_policy policy, const weft_policy_request *req
     return lay_out(request, &g, arena, out);
 }
 
-/* ---- of any plan ---------------------------------------------------------------------------- */
+/* ---- placements of any plan ----------------------------------------------------------------- */
 
 weft_status weft_placement_of(const weft_cascade_problem *p, const weft_cascade_schedule *s,
                               int32_t *first, int32_t *devices, weft_arena *arena,
@@ -313,24 +309,28 @@ weft_status weft_placement_check(const weft_placement *p, const weft_cascade_lis
         const weft_cascade *item = &list->item[c];
         const weft_cascade_option *o = &item->option[p->option[c]];
         if (p->first[c + 1] - p->first[c] != o->degree)
-            return weft_fail(WEFT_E_INTERNAL, "%s: degree %lld on %d devices", item->id,
-                             (long long)o->degree, p->first[c + 1] - p->first[c]);
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                              "the cascade has degree %" PRId64 " on %d devices", o->degree,
+                              p->first[c + 1] - p->first[c]);
         if (memory > 0 && o->bytes > memory)
-            return weft_fail(WEFT_E_INTERNAL, "%s: %.0f bytes on a device of %.0f", item->id,
-                             o->bytes, memory);
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                              "the cascade needs %.0f bytes of a device with %.0f", o->bytes,
+                              memory);
         for (int32_t i = p->first[c]; i < p->first[c + 1]; i++)
             if (p->devices[i] < 0 || p->devices[i] >= devices)
-                return weft_fail(WEFT_E_INTERNAL, "%s: device %d of %lld", item->id, p->devices[i],
-                                 (long long)devices);
+                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                                  "device %d is not one of the %" PRId64, p->devices[i], devices);
         for (int32_t a = 0; a < item->after_count; a++)
             if (p->end[item->after[a]] > p->start[c] + slack)
-                return weft_fail(WEFT_E_INTERNAL, "%s starts before %s ends", item->id,
-                                 list->item[item->after[a]].id);
+                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                                  "the cascade starts before %s ends",
+                                  list->item[item->after[a]].id);
         for (int64_t b = 0; b < c; b++)
             if (p->start[b] < p->end[c] - slack && p->start[c] < p->end[b] - slack &&
                 share_a_device(p, b, c))
-                return weft_fail(WEFT_E_INTERNAL, "%s and %s are on a device at the same time",
-                                 list->item[b].id, item->id);
+                return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.key = item->id),
+                                  "the cascade and %s use a device at the same time",
+                                  list->item[b].id);
     }
     return WEFT_OK;
 }

@@ -1,4 +1,4 @@
-#include "plan/cascade/hand_off.h"
+#include "plan/cascade/transfer_plan.h"
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -15,7 +15,7 @@ static int64_t pieces_of(const weft_cascade_row *row)
     return row->piece && row->units > row->piece ? row->units / row->piece : 1;
 }
 
-/* Units before piece `index`. */
+/* Returns the units before piece `index`. */
 static int64_t units_before(const weft_cascade_row *row, int64_t index)
 {
     return index ? row->units - (pieces_of(row) - index) * row->piece : 0;
@@ -28,7 +28,7 @@ weft_cascade_share weft_cascade_share_of(const weft_cascade_row *row, int64_t cl
     int64_t groups = 1, parts = 1, least = INT64_MAX, first, count;
     for (int64_t t = 1; t <= smaller(pieces, degree); t++) {
         const int64_t g = smaller(degree / t, clips), work = ceiling(clips, g) * ceiling(pieces, t);
-        if (work < least) { /* with fewer parts it was more: none of them is empty */
+        if (work < least) { /* fewer parts needed more work, so no part is empty */
             least = work;
             groups = g;
             parts = t;
@@ -71,7 +71,7 @@ weft_item_range weft_hand_read(int64_t units, int64_t tokens, int64_t parts, int
                      : (weft_item_range){0, 1};
 }
 
-/* What member `index` of a consumer works on. */
+/* Returns the clips of member `index` of a consumer. */
 static weft_item_range needs(weft_sp_method method, int64_t clips, int64_t degree, int64_t index)
 {
     const int shares = weft_cascade_shares(method, clips, degree);
@@ -87,7 +87,7 @@ static weft_item_range common(weft_item_range a, weft_item_range b)
 
 int64_t weft_hand_moves(const weft_assigned *producer, const weft_assigned *consumer,
                         weft_sp_method method, const weft_cascade_row *row,
-                        const weft_item_range *read, int64_t clips, weft_hand_move *moves)
+                        const weft_item_range *read, int64_t clips, weft_latent_send *sends)
 {
     const weft_item_range all = {0, row->units};
     int64_t count = 0;
@@ -96,9 +96,9 @@ int64_t weft_hand_moves(const weft_assigned *producer, const weft_assigned *cons
         for (int64_t k = 0; k < consumer->degree; k++) {
             weft_item_range rest = common(s.clips, needs(method, clips, consumer->degree, k));
             const weft_item_range units = common(s.units, read ? read[k] : all);
-            while (units.count && rest.count) { /* whole rows lie together */
+            while (units.count && rest.count) { /* complete rows are contiguous */
                 const int64_t now = units.count == row->units ? rest.count : 1;
-                moves[count++] = (weft_hand_move){
+                sends[count++] = (weft_latent_send){
                     producer->device[i], consumer->device[k], {rest.first, now}, units};
                 rest.first += now;
                 rest.count -= now;

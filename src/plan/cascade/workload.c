@@ -1,12 +1,13 @@
 #include "plan/cascade/workload.h"
 
 #include "base/rng.h"
+#include "plan/cluster/cluster_path.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { FAR_DEGREE = 4096 }; /* how far beyond the cluster a degree is looked for that would fit */
+enum { FAR_DEGREE = 4096 }; /* largest degree to try beyond the cluster */
 
 static const weft_key bucket_keys[] = {
     {"batch", WEFT_KEY_I64, offsetof(weft_plan_bucket, batch), "1", "", "clips per sample",
@@ -18,28 +19,29 @@ static const weft_key bucket_keys[] = {
     {"width", WEFT_KEY_I64, offsetof(weft_plan_bucket, width), NULL, "pixels", "", .min = 1,
      .max = 65536},
     {"weight", WEFT_KEY_F64, offsetof(weft_plan_bucket, weight), "1", "",
-     "of the distribution that samples are drawn from", .min = 0, .max = 1e9},
+     "weight of this shape when samples are drawn", .min = 0, .max = 1e9},
     {"count", WEFT_KEY_I64, offsetof(weft_plan_bucket, count), "0", "",
-     "this many samples in every iteration instead of drawing", .min = 0, .max = 1e6},
+     "samples of this shape in every iteration; 0: drawn by weight", .min = 0, .max = 1e6},
 };
 const weft_section weft_plan_bucket_section = {"buckets", "clips of one shape",
                                                sizeof(weft_plan_bucket), bucket_keys,
                                                WEFT_COUNT(bucket_keys)};
 
-typedef struct stage {
+typedef struct train_stage {
     const char *name;
     int64_t height, width, budget,
-        cap; /* batch: budget tokens of 16 x 16 x 4 pixels, at most cap */
+        cap; /* batch: clips of up to `budget` tokens of 16 x 16 x 4 pixels, at most `cap` */
     struct {
         int64_t frames;
         double weight;
     } length[16];
-} stage;
+} train_stage;
 
 /* Lengths are discrete, shifted right and concentrated (Arachne §III). At 720p the shares up to 53,
  * 81 and 105 frames are those of §V-C: 10.8, 46.9 and 70.4 %. At 1080p memory caps clips at 57
- * frames and skews towards short ones (§V-B). The rest is our reading of the text and figures. */
-static const stage stages[] = {
+ * frames and skews towards short ones (§V-B). The other values are estimated from the text and
+ * figures. */
+static const train_stage train_stages[] = {
     {"360p",
      360,
      640,
@@ -78,13 +80,12 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 weft_status weft_workload_stage(weft_arena *arena, const char *name, weft_workload *out)
 {
-    for (int i = 0; i < WEFT_COUNT(stages); i++) {
-        const stage *s = &stages[i];
+    for (int i = 0; i < WEFT_COUNT(train_stages); i++) {
+        const train_stage *s = &train_stages[i];
         if (strcmp(s->name, name))
             continue;
-        weft_workload w = {.bucket = weft_arena_alloc(arena, 16 * (int64_t)sizeof *w.bucket)};
-        if (!w.bucket)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the buckets");
+        weft_workload w = {.bucket = weft_arena_calloc(arena, 16, sizeof *w.bucket)};
+        WEFT_TRY(WEFT_ALLOCATED(w.bucket, "the buckets"));
         for (int k = 0; k < 16 && s->length[k].frames; k++) {
             const int64_t tokens = (1 + divide_up(s->length[k].frames - 1, 4)) *
                                    divide_up(s->height, 16) * divide_up(s->width, 16);
@@ -96,8 +97,8 @@ weft_status weft_workload_stage(weft_arena *arena, const char *name, weft_worklo
         *out = w;
         return WEFT_OK;
     }
-    return weft_fail(WEFT_E_NOT_FOUND, "workload stage \"%s\" is not one of 360p, 720p, 1080p",
-                     name);
+    return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_AT(.key = "stage", .value = name),
+                      "\"%s\" is not one of 360p, 720p, 1080p", name);
 }
 
 weft_status weft_workload_draw(weft_arena *arena, const weft_workload *from, int64_t samples,
@@ -111,11 +112,12 @@ weft_status weft_workload_draw(weft_arena *arena, const weft_workload *from, int
     }
     const int64_t total = fixed ? fixed : samples;
     if (total < 1 || from->count < 1 || (!fixed && !(weights > 0)))
-        return weft_fail(WEFT_E_ARG, "the workload is empty: %lld buckets, %lld samples",
-                         (long long)from->count, (long long)total);
-    weft_workload w = {.bucket = weft_arena_alloc(arena, total * (int64_t)sizeof *w.bucket)};
-    if (!w.bucket)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)total);
+        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE,
+                          "the workload is empty: it has %" PRId64 " buckets and %" PRId64
+                          " samples",
+                          from->count, total);
+    weft_workload w = {.bucket = weft_arena_calloc(arena, total, sizeof *w.bucket)};
+    WEFT_TRY(WEFT_ALLOCATED(w.bucket, "%" PRId64 " samples", total));
     weft_rng rng = weft_rng_make(seed, WEFT_RNG_PLAN);
     for (int64_t i = 0; fixed && i < from->count; i++)
         for (int64_t k = 0; k < from->bucket[i].count; k++)
@@ -151,19 +153,20 @@ double weft_sync_seconds(const weft_cascade_costs *c)
                                                c->cluster->devices, bytes);
 }
 
-/* What one clip's operator list sums to, on one device. */
-typedef struct sums {
+/* Cost of one clip's operators on one device. */
+typedef struct clip_cost {
     double dense, attention, attention_forward; /* seconds: forward + recompute + backward */
-    double flops, kept, block; /* bytes kept with block recompute, and inside one block */
+    /* saved, block: bytes of activations with block recompute, and inside one block */
+    double flops, saved, block;
     double tokens;
-} sums;
+} clip_cost;
 
-static weft_status sum_up(const weft_cascade_costs *c, const weft_plan_bucket *b, sums *out)
+static weft_status sum_up(const weft_cascade_costs *c, const weft_plan_bucket *b, clip_cost *out)
 {
     const weft_clip_work *clip;
     WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));
     const weft_op_list *list = &clip->denoiser;
-    sums s = {.tokens = (double)list->tokens};
+    clip_cost s = {.tokens = (double)list->tokens};
     const weft_device_type *d = &c->cluster->device;
     for (int64_t i = 0; i < list->count; i++) {
         const weft_op_cost *op = &list->op[i];
@@ -179,32 +182,32 @@ static weft_status sum_up(const weft_cascade_costs *c, const weft_plan_bucket *b
         s.block += op->activation_bytes;
     }
     s.block /= (double)list->layers;
-    s.kept = (double)list->layers * s.tokens * (double)list->hidden * dtype_bytes(c);
+    s.saved = (double)list->layers * s.tokens * (double)list->hidden * dtype_bytes(c);
     *out = s;
     return WEFT_OK;
 }
 
-/* Eq. 9 with the exchange of one method spelled out. */
+/* Eq. 9 with the communication of one method. */
 static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_plan_bucket *b,
-                                const sums *s, int64_t degree, weft_sp_method method,
+                                const clip_cost *s, int64_t degree, weft_sp_method method,
                                 int64_t per_node)
 {
     const double k = (double)degree, batch = (double)b->batch, layers = (double)c->model->layers;
     const double heads = (double)c->model->heads;
     const double share = batch * s->tokens / k * (double)c->model->hidden *
-                         dtype_bytes(c); /* bytes of one tensor's part */
+                         dtype_bytes(c); /* bytes of one tensor shard */
     weft_dit_cost r = {.method = method, .flops = batch * s->flops / k};
     const double split = degree == 1                 ? 1
                          : method == WEFT_SP_ULYSSES ? ceil(heads / k) * k / heads
                                                      : 1;
     r.compute = batch * (s->dense + s->attention * split) / k;
     if (degree > 1 && method == WEFT_SP_ULYSSES) {
-        /* q, k, v there, o back: forward, again for recompute, and their gradients */
-        r.exchange = 3 * layers *
-                     (weft_cluster_collective_seconds(c->cluster, WEFT_COLL_ALL_TO_ALL, degree,
-                                                      per_node, 3 * share) +
-                      weft_cluster_collective_seconds(c->cluster, WEFT_COLL_ALL_TO_ALL, degree,
-                                                      per_node, share));
+        /* q, k, v to heads, o back; for the forward, the recompute and the gradients */
+        r.exposed_comm = 3 * layers *
+                         (weft_cluster_collective_seconds(c->cluster, WEFT_COLL_ALL_TO_ALL, degree,
+                                                          per_node, 3 * share) +
+                          weft_cluster_collective_seconds(c->cluster, WEFT_COLL_ALL_TO_ALL, degree,
+                                                          per_node, share));
         r.wire_bytes = 3 * layers * 4 * share * (k - 1) / k;
     } else if (degree > 1) {
         const double step = batch * s->attention_forward / (k * k * layers);
@@ -213,20 +216,21 @@ static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_plan_buc
             weft_cluster_collective_seconds(c->cluster, WEFT_COLL_SEND, ranks, near, 2 * share);
         const double send_back =
             weft_cluster_collective_seconds(c->cluster, WEFT_COLL_SEND, ranks, near, 4 * share);
-        r.exchange =
+        r.exposed_comm =
             layers * (k - 1) * (2 * fmax(0, send - step) + fmax(0, send_back - 2.5 * step));
         r.wire_bytes = layers * (k - 1) * 8 * share;
     }
-    r.seconds = r.compute + r.exchange;
-    r.bytes = weft_model_state_bytes(c) + batch * (s->kept + s->block) / k +
+    r.seconds = r.compute + r.exposed_comm;
+    r.bytes = weft_model_state_bytes(c) + batch * (s->saved + s->block) / k +
               2e9; /* 2 GB: library and buffers */
     return r;
 }
 
-static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_plan_bucket *b, const sums *s,
-                              int64_t degree, weft_sp_method method, int64_t per_node)
+static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_plan_bucket *b,
+                              const clip_cost *s, int64_t degree, weft_sp_method method,
+                              int64_t per_node)
 {
-    if (per_node <= 0) { /* as few nodes as will do, the same number in each */
+    if (per_node <= 0) { /* the fewest nodes, in equal parts */
         const int64_t nodes = divide_up(degree, c->cluster->devices);
         per_node = divide_up(degree, nodes);
     }
@@ -240,7 +244,7 @@ static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_plan_bucke
 weft_status weft_dit_cost_of(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
                              weft_sp_method method, int64_t per_node, weft_dit_cost *out)
 {
-    sums s;
+    clip_cost s;
     WEFT_TRY(sum_up(c, b, &s));
     *out = dit_cost(c, b, &s, degree, method, per_node);
     return WEFT_OK;
@@ -249,7 +253,7 @@ weft_status weft_dit_cost_of(const weft_cascade_costs *c, const weft_plan_bucket
 weft_status weft_dit_parts(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
                            weft_sp_method method, double *dense, double *attention)
 {
-    sums s;
+    clip_cost s;
     WEFT_TRY(sum_up(c, b, &s));
     const double k = (double)degree, batch = (double)b->batch, heads = (double)c->model->heads;
     const double split = degree > 1 && method == WEFT_SP_ULYSSES ? ceil(heads / k) * k / heads : 1;
@@ -272,7 +276,7 @@ weft_status weft_text_seconds(const weft_cascade_costs *c, const weft_plan_bucke
 {
     const weft_clip_work *clip;
     WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));
-    /* reading the weights is what takes the time of one short prompt */
+    /* reading the weights dominates the time of one short prompt */
     *out = weft_device_seconds(&c->cluster->device, WEFT_WORK_GEMM,
                                (double)b->batch * clip->text_flops, c->model->text_weight_bytes);
     return WEFT_OK;
@@ -285,7 +289,8 @@ static bool degree_wanted(const weft_cascade_costs *c, int64_t degree)
             return true;
     if (c->degrees.count)
         return false;
-    /* every integer to 64, whole nodes to 256, then doubling: more would only cost planning time */
+    /* every integer to 64, whole nodes to 256, then powers of two; more degrees only cost planning
+     * time */
     const int64_t per_node = c->cluster->devices;
     return degree <= 64 || (degree <= 256 && degree % per_node == 0) ||
            (degree & (degree - 1)) == 0;
@@ -294,16 +299,16 @@ static bool degree_wanted(const weft_cascade_costs *c, int64_t degree)
 static weft_status add_cascade(weft_arena *arena, weft_cascade *out, int64_t sample,
                                const char *module, int64_t options)
 {
-    out->id = weft_arena_printf(arena, "s%lld.%s", (long long)sample, module);
-    out->option = weft_arena_alloc(arena, options * (int64_t)sizeof *out->option);
-    out->after = weft_arena_alloc(arena, 2 * (int64_t)sizeof *out->after);
-    if (!out->id || !out->option || !out->after)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the cascades");
+    out->id = weft_arena_printf(arena, "s%" PRId64 ".%s", sample, module);
+    out->option = weft_arena_calloc(arena, options, sizeof *out->option);
+    out->after = weft_arena_calloc(arena, 2, sizeof *out->after);
+    WEFT_TRY(WEFT_ALLOCATED(out->id && out->option && out->after, "the cascades"));
     return WEFT_OK;
 }
 
-/* No degree in the cluster fits: one beyond it that would, so that the refusal can name it. */
-static void add_feasible(const weft_cascade_costs *c, const weft_plan_bucket *b, const sums *s,
+/* If no degree in the cluster fits, adds the smallest larger degree that would, for the error
+ * message. */
+static void add_feasible(const weft_cascade_costs *c, const weft_plan_bucket *b, const clip_cost *s,
                          int64_t widest, weft_cascade *dit)
 {
     const double memory = (double)c->cluster->device.memory;
@@ -313,7 +318,7 @@ static void add_feasible(const weft_cascade_costs *c, const weft_plan_bucket *b,
         const weft_dit_cost d = dit_cost(c, b, s, k, c->method, 0);
         if (d.bytes > memory)
             continue;
-        /* only named, never planned: nodes without a NIC would take forever */
+        /* for messages only; nodes without a NIC have huge times */
         dit->option[dit->option_count++] = (weft_cascade_option){k, fmin(d.seconds, 1e12), d.bytes};
         return;
     }
@@ -323,10 +328,11 @@ static weft_status no_degree(const weft_cascade_costs *c, int64_t widest)
 {
     weft_buf text = {0};
     for (int64_t i = 0; i < c->degrees.count; i++)
-        weft_buf_printf(&text, "%s%lld", i ? ", " : "", (long long)c->degrees.item[i]);
+        weft_buf_printf(&text, "%s%" PRId64, i ? ", " : "", c->degrees.item[i]);
     const weft_status_code code =
-        weft_fail(WEFT_E_INFEASIBLE, "none of the degrees %s is within the %lld devices of %s",
-                  text.data ? text.data : "?", (long long)widest, c->cluster->name);
+        weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "degrees"),
+                   "none of the degrees %s is within the %" PRId64 " devices of %s",
+                   text.data ? text.data : "?", widest, c->cluster->name);
     weft_buf_free(&text);
     return code;
 }
@@ -337,16 +343,16 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
     const int64_t devices = weft_cluster_devices(c->cluster);
     const int64_t widest = c->max_degree > 0 && c->max_degree < devices ? c->max_degree : devices;
     const int64_t modules = c->text ? 3 : 2;
-    weft_cascade_list list = {
-        .item = weft_arena_alloc(arena, modules * w->count * (int64_t)sizeof *list.item)};
-    if (!list.item)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)w->count);
+    weft_cascade_list list = {.item =
+                                  weft_arena_calloc(arena, modules * w->count, sizeof *list.item)};
+    WEFT_TRY(WEFT_ALLOCATED(list.item, "%" PRId64 " samples", w->count));
     if (w->count < 1)
-        return weft_fail(WEFT_E_ARG, "the workload is empty");
+        return weft_error(WEFT_MSG_WORKLOAD_INVALID, WEFT_NOWHERE,
+                          "the workload is empty: it has no samples");
     const double states = weft_model_state_bytes(c);
     for (int64_t i = 0; i < w->count; i++) {
         const weft_plan_bucket *b = &w->bucket[i];
-        sums s;
+        clip_cost s;
         const weft_clip_work *clip;
         WEFT_TRY(sum_up(c, b, &s));
         WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));

@@ -1,4 +1,4 @@
-/* Reading, checking and presets of clusters; paths are in cluster_path.c. */
+/* Loads and checks clusters, and defines the presets; paths are in cluster_path.c. */
 #include "plan/cluster/cluster.h"
 #include "plan/cluster/profile_file.h"
 
@@ -39,14 +39,15 @@ static const weft_section device_section = {"device", "one device", sizeof(weft_
 static const weft_key link_keys[] = {
     KEY(weft_link, WEFT_KEY_F64, bandwidth, "64e9", "bytes/s", "each direction, per device",
         .min = 1, .max = 1e15),
-    KEY(weft_link, WEFT_KEY_F64, latency, "5e-6", "s", "of one message", .min = 0, .max = 10),
+    KEY(weft_link, WEFT_KEY_F64, latency, "5e-6", "s", "latency of one message", .min = 0,
+        .max = 10),
 };
 static const weft_section link_section = {"link", "a link of each device", sizeof(weft_link),
                                           link_keys, WEFT_COUNT(link_keys)};
 
 static const weft_key nic_keys[] = {
     {"switch", WEFT_KEY_STRING, offsetof(weft_nic, switch_name), NULL, "",
-     "name of the leaf switch that this NIC of every node hangs on: its rail"},
+     "name of the leaf switch that connects this NIC of every node (rail)"},
     KEY(weft_nic, WEFT_KEY_F64, bandwidth, NULL, "bytes/s", "each direction", .min = 1,
         .max = 1e15),
     KEY(weft_nic, WEFT_KEY_F64, latency, "2e-6", "s", "from NIC to leaf", .min = 0, .max = 10),
@@ -57,11 +58,12 @@ static const weft_section nic_section = {"nics", "a NIC of every node", sizeof(w
                                          WEFT_COUNT(nic_keys)};
 
 static const weft_key switch_keys[] = {
-    KEY(weft_switch, WEFT_KEY_STRING, name, NULL, "", "its name"),
+    KEY(weft_switch, WEFT_KEY_STRING, name, NULL, "", "name of the switch"),
     KEY(weft_switch, WEFT_KEY_STRING, up, "", "", "name of the switch above; empty at the top"),
     KEY(weft_switch, WEFT_KEY_F64, bandwidth, "0", "bytes/s",
-        "of all uplinks together, each direction; needed with `up`", .min = 0, .max = 1e18),
-    KEY(weft_switch, WEFT_KEY_F64, latency, "1e-6", "s", "of the way up", .min = 0, .max = 10),
+        "all uplinks together, each direction; required with `up`", .min = 0, .max = 1e18),
+    KEY(weft_switch, WEFT_KEY_F64, latency, "1e-6", "s", "from this switch to the one above",
+        .min = 0, .max = 10),
 };
 static const weft_section switch_section = {"switches", "a switch between nodes",
                                             sizeof(weft_switch), switch_keys,
@@ -69,7 +71,7 @@ static const weft_section switch_section = {"switches", "a switch between nodes"
 
 static const weft_key cluster_keys[] = {
     KEY(weft_cluster, WEFT_KEY_STRING, name, "cluster", "", "shown in plans and drawings"),
-    KEY(weft_cluster, WEFT_KEY_I64, nodes, NULL, "", "how many equal nodes", .min = 0,
+    KEY(weft_cluster, WEFT_KEY_I64, nodes, NULL, "", "number of equal nodes", .min = 0,
         .max = 1 << 20),
     KEY(weft_cluster, WEFT_KEY_I64, devices, NULL, "", "devices per node", .min = 0, .max = 4096),
     KEY(weft_cluster, WEFT_KEY_SECTION, device, NULL, "", "the device type",
@@ -79,18 +81,18 @@ static const weft_key cluster_keys[] = {
     KEY(weft_cluster, WEFT_KEY_SECTION, host, NULL, "", "device to host memory (PCIe)",
         .section = &link_section),
     KEY(weft_cluster, WEFT_KEY_I64, host_memory, "1TiB", "bytes",
-        "of a node, for what its devices offload", .min = 0, .max = 9e18),
+        "host memory of a node, for offloading", .min = 0, .max = 9e18),
     KEY(weft_cluster, WEFT_KEY_F64, hop_latency, "1e-6", "s",
         "added per hop between a device and its NIC", .min = 0, .max = 1),
     KEY(weft_cluster, WEFT_KEY_F64, hop_bandwidth, "0", "bytes/s",
-        "of the way between a device and a NIC that is not at distance 0; 0: not a limit", .min = 0,
+        "path between a device and a NIC that is not at distance 0; 0: no limit", .min = 0,
         .max = 1e15),
     KEY(weft_cluster, WEFT_KEY_SECTION_LIST, nics, "[]", "",
         "the NICs of each node; none for a single node", .section = &nic_section),
     KEY(weft_cluster, WEFT_KEY_SECTION_LIST, switches, "[]", "", "the switches between nodes",
         .section = &switch_section),
 };
-const weft_section weft_cluster_section = {"cluster", "the machine that is planned for",
+const weft_section weft_cluster_section = {"cluster", "the machine of the plan",
                                            sizeof(weft_cluster), cluster_keys,
                                            WEFT_COUNT(cluster_keys)};
 
@@ -98,7 +100,7 @@ const weft_section weft_cluster_section = {"cluster", "the machine that is plann
     "  - {switch: leaf" #n ", bandwidth: " bandwidth ", latency: 2e-6, distance: " distance "}\n"
 #define LEAF(n, bandwidth)                                                                         \
     "  - {name: leaf" #n ", up: spine, bandwidth: " bandwidth ", latency: 1e-6}\n"
-/* Pairs of devices and NICs sit on one PCIe switch, two such pairs on one socket's half. */
+/* Pairs of devices and NICs share one PCIe switch; two such pairs share one half of a socket. */
 #define EIGHT_RAILS(bandwidth, uplink)                                                             \
     "nics:\n" RAIL(0, bandwidth, "[0, 1, 2, 2, 3, 3, 3, 3]") RAIL(                                 \
         1, bandwidth, "[1, 0, 2, 2, 3, 3, 3, 3]") RAIL(2, bandwidth, "[2, 2, 0, 1, 3, 3, 3, 3]")   \
@@ -157,16 +159,17 @@ const weft_cluster_preset *weft_cluster_presets(int *count)
     return presets;
 }
 
-/* The machine as one node. What hwloc cannot tell (FLOP/s, bandwidths) is a plain estimate from the
- * core count; `weft profile` measures them. */
+/* Makes a cluster of this machine as one node. FLOP/s and bandwidths, which hwloc does not report,
+ * are estimated from the core count; `weft profile` measures them. */
 static weft_status read_local(weft_arena *arena, weft_cluster *out)
 {
     hwloc_topology_t topology;
     if (hwloc_topology_init(&topology))
-        return weft_fail(WEFT_E_INTERNAL, "hwloc does not start");
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "hwloc cannot be initialized");
     if (hwloc_topology_load(topology)) {
         hwloc_topology_destroy(topology);
-        return weft_fail(WEFT_E_INTERNAL, "hwloc cannot read this machine");
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "hwloc cannot read the topology of this machine");
     }
     const int numa = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
     const int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
@@ -186,14 +189,13 @@ static weft_status read_local(weft_arena *arena, weft_cluster *out)
                                   .memory_fraction = 0.7};
     c.link = c.host = (weft_link){.bandwidth = 10e9, .latency = 1e-6};
     c.host_memory = c.device.memory * devices;
-    if (!c.device.type)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(WEFT_ALLOCATED(c.device.type, "the cluster"));
     *out = c;
     return WEFT_OK;
 }
 
-/* A preset's switches are those of up to eight nodes; a larger network is built with at least half
- * of the bandwidth upwards that its NICs bring from below. */
+/* Widens the uplinks of a preset, whose switches are for up to eight nodes. A larger network has
+ * uplinks with at least half of the bandwidth of the NICs below. */
 static void widen_uplinks(weft_cluster *c)
 {
     weft_switch *leaf = c->switches.item;
@@ -217,8 +219,10 @@ static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *pre
         char *end;
         const long long n = strtoll(nodes, &end, 10);
         if (*end || end == nodes || n < 1 || n > 1 << 20)
-            return weft_fail(WEFT_E_CONFIG, "cluster %s:%.40s: the number of nodes must be 1..%d",
-                             preset->name, nodes, 1 << 20);
+            return weft_error(WEFT_MSG_CLUSTER_INVALID, WEFT_AT(.value = nodes),
+                              "the preset %s cannot have '%.40s' nodes; use an integer from 1 to "
+                              "%d after the colon",
+                              preset->name, nodes, 1 << 20);
         snprintf(set, sizeof set, "nodes=%lld", n);
     }
     if (preset->yaml) {
@@ -229,8 +233,8 @@ static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *pre
         return WEFT_OK;
     }
     if (nodes)
-        return weft_fail(WEFT_E_CONFIG,
-                         "cluster local: it is this machine; a number of nodes has no meaning");
+        return weft_error(WEFT_MSG_CLUSTER_INVALID, WEFT_AT(.value = nodes),
+                          "the preset local is one node, this machine; remove ':%.40s'", nodes);
     return read_local(arena, out);
 }
 
@@ -253,10 +257,10 @@ weft_status weft_cluster_load(weft_arena *arena, const char *spec, weft_cluster 
         char word[64];
         snprintf(word, sizeof word, "%.*s", (int)(len < 60 ? len : 60), spec);
         const char *near = weft_nearest_name(word, names, WEFT_COUNT(names));
-        return weft_fail(WEFT_E_NOT_FOUND,
-                         "cluster \"%s\" is neither a file nor a preset (h100, h200, a100, v100, "
-                         "ascend910a, local; \"h100:4\" has 4 nodes)%s%s%s",
-                         spec, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = spec),
+                          "neither a cluster file nor a preset (h100, h200, a100, v100, "
+                          "ascend910a, local; h100:4 has 4 nodes)%s%s%s",
+                          near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
     const size_t length = strlen(spec);
     if (length > 5 && !strcmp(spec + length - 5, ".json"))
@@ -280,30 +284,41 @@ static int64_t find_switch(const weft_cluster *c, const char *name)
 static weft_status resolve_switches(weft_cluster *c, const char *where)
 {
     weft_switch *s = c->switches.item;
+    char key[64];
     for (int64_t i = 0; i < c->switches.count; i++) {
+        snprintf(key, sizeof key, "switches.%" PRId64, i);
         if (find_switch(c, s[i].name) != i)
-            return weft_fail(WEFT_E_CONFIG, "%s: switch %s stands twice", where, s[i].name);
+            return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                              WEFT_AT(.file = where, .key = key, .value = s[i].name),
+                              "two switches have the name %s; give each its own", s[i].name);
         s[i].parent = s[i].up[0] ? find_switch(c, s[i].up) : -1;
         if (s[i].up[0] && s[i].parent < 0)
-            return weft_fail(
-                WEFT_E_CONFIG,
-                "%s: switch %s has its uplink to \"%s\", which is not among the switches", where,
+            return weft_error(
+                WEFT_MSG_CLUSTER_INVALID, WEFT_AT(.file = where, .key = key, .value = s[i].up),
+                "the uplink of switch %s leads to \"%s\", which is not the name of a switch",
                 s[i].name, s[i].up);
         if (s[i].up[0] && !(s[i].bandwidth > 0))
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: switch %s: the uplink to %s needs a bandwidth over 0", where,
-                             s[i].name, s[i].up);
+            return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                              WEFT_AT(.file = where, .key = key, WEFT_NUMBER(s[i].bandwidth)),
+                              "the uplink from %s to %s has bandwidth %g; set it above 0",
+                              s[i].name, s[i].up, s[i].bandwidth);
     }
     for (int64_t i = 0; i < c->switches.count; i++) {
         s[i].depth = 0;
+        snprintf(key, sizeof key, "switches.%" PRId64, i);
         for (int64_t at = s[i].parent; at >= 0; at = s[at].parent)
             if (++s[i].depth > c->switches.count)
-                return weft_fail(WEFT_E_CONFIG,
-                                 "%s: the uplinks from switch %s run in a cycle (%s -> %s ...)",
-                                 where, s[i].name, s[i].name, s[i].up);
+                return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                                  WEFT_AT(.file = where, .key = key, .value = s[i].up),
+                                  "the uplinks from switch %s form a cycle (%s -> %s ...); the top "
+                                  "switch has no uplink",
+                                  s[i].name, s[i].name, s[i].up);
         if (s[i].depth > 12)
-            return weft_fail(WEFT_E_CONFIG, "%s: switch %s is more than 12 levels deep", where,
-                             s[i].name);
+            return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                              WEFT_AT(.file = where, .key = key, WEFT_NUMBER(s[i].depth)),
+                              "switch %s is %" PRId64
+                              " levels below the top; at most 12 are supported",
+                              s[i].name, s[i].depth);
     }
     return WEFT_OK;
 }
@@ -319,20 +334,26 @@ static int64_t top_of(const weft_cluster *c, int64_t at)
 static weft_status check_positive(double value, bool zero_ok, const char *where, const char *what)
 {
     if (!isfinite(value) || value < 0 || (!zero_ok && value == 0))
-        return weft_fail(WEFT_E_CONFIG, "%s: %s is %g; it must be a finite number%s", where, what,
-                         value, zero_ok ? " that is not negative" : " over 0");
+        return weft_error(
+            WEFT_MSG_CLUSTER_INVALID, WEFT_AT(.file = where, .key = what, WEFT_NUMBER(value)),
+            "%g is not a finite number %s", value, zero_ok ? "of at least 0" : "above 0");
     return WEFT_OK;
 }
 
 weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
 {
     if (c->nodes < 1 || c->devices < 1)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: %lld nodes with %lld devices each: there are no devices to plan for",
-                         where, (long long)c->nodes, (long long)c->devices);
+        return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                          WEFT_AT(.file = where, .key = c->nodes < 1 ? "nodes" : "devices",
+                                  WEFT_NUMBER(c->nodes < 1 ? c->nodes : c->devices)),
+                          "a cluster needs at least one node and one device per node; this one has "
+                          "%" PRId64 " nodes of %" PRId64 " devices",
+                          c->nodes, c->devices);
     if (c->nodes * c->devices > 1 << 20)
-        return weft_fail(WEFT_E_CONFIG, "%s: %lld devices; at most %d are supported", where,
-                         (long long)(c->nodes * c->devices), 1 << 20);
+        return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                          WEFT_AT(.file = where, WEFT_NUMBER(c->nodes * c->devices)),
+                          "the cluster has %" PRId64 " devices; at most %d are supported",
+                          c->nodes * c->devices, 1 << 20);
     const struct {
         double value;
         bool zero_ok;
@@ -355,28 +376,33 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
     WEFT_TRY(resolve_switches(c, where));
     weft_nic *nic = c->nics.item;
     for (int64_t i = 0; i < c->nics.count; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "nics.%lld.bandwidth", (long long)i);
+        char key[64], what[80];
+        snprintf(key, sizeof key, "nics.%" PRId64, i);
+        snprintf(what, sizeof what, "%s.bandwidth", key);
         WEFT_TRY(check_positive(nic[i].bandwidth, false, where, what));
         nic[i].leaf = find_switch(c, nic[i].switch_name);
         if (nic[i].leaf < 0)
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: missing link: nic %lld hangs on switch \"%s\", which is not "
-                             "among the switches",
-                             where, (long long)i, nic[i].switch_name);
+            return weft_error(WEFT_MSG_CLUSTER_INVALID,
+                              WEFT_AT(.file = where, .key = key, .value = nic[i].switch_name),
+                              "the NIC is connected to \"%s\", which is not the name of a switch",
+                              nic[i].switch_name);
         if (nic[i].distance.count != 0 && nic[i].distance.count != c->devices)
-            return weft_fail(WEFT_E_CONFIG, "%s: nic %lld gives %lld distances for %lld devices",
-                             where, (long long)i, (long long)nic[i].distance.count,
-                             (long long)c->devices);
+            return weft_error(
+                WEFT_MSG_CLUSTER_INVALID,
+                WEFT_AT(.file = where, .key = key, WEFT_NUMBER(nic[i].distance.count)),
+                "the NIC has %" PRId64 " distances; a node has %" PRId64
+                " devices, and each needs one",
+                nic[i].distance.count, c->devices);
         if (top_of(c, nic[i].leaf) != top_of(c, nic[0].leaf))
-            return weft_fail(
-                WEFT_E_CONFIG,
-                "%s: missing link: no way joins switch %s (nic %lld) and switch %s (nic 0)", where,
-                nic[i].switch_name, (long long)i, nic[0].switch_name);
+            return weft_error(
+                WEFT_MSG_CLUSTER_INVALID,
+                WEFT_AT(.file = where, .key = key, .value = nic[i].switch_name),
+                "no uplinks connect switch %s of this NIC with switch %s of NIC 0; add an uplink",
+                nic[i].switch_name, nic[0].switch_name);
     }
     if (c->nodes > 1 && c->nics.count == 0)
-        return weft_fail(WEFT_E_CONFIG, "%s: missing link: %lld nodes, but no NIC joins them",
-                         where, (long long)c->nodes);
+        return weft_error(WEFT_MSG_CLUSTER_INVALID, WEFT_AT(.file = where, .key = "nics"),
+                          "%" PRId64 " nodes are not connected; add a NIC", c->nodes);
     return WEFT_OK;
 }
 

@@ -1,5 +1,7 @@
 /* Links, paths, rates. Link numbers: 4 per device (out, in, host out, host in), 2 per NIC of each
- * node, 2 per device for the way to a far NIC, 2 per switch. */
+ * node, 2 per device for PCIe to a distant NIC, 2 per switch. */
+#include "plan/cluster/cluster_path.h"
+
 #include "plan/cluster/cluster.h"
 
 #include <math.h>
@@ -47,15 +49,16 @@ double weft_cluster_link_bandwidth(const weft_cluster *c, int64_t link)
 
 void weft_cluster_link_name(const weft_cluster *c, int64_t link, char text[64])
 {
-    static const char *const way[] = {"out", "in", "to host", "from host", "to nic", "from nic"};
+    static const char *const direction[] = {"out",       "in",     "to host",
+                                            "from host", "to nic", "from nic"};
     if (link < first_nic_link(c)) {
         const int64_t device = link / DEVICE_LINKS;
-        snprintf(text, 64, "node %lld device %lld %s", (long long)(device / c->devices),
-                 (long long)(device % c->devices), way[link % DEVICE_LINKS]);
+        snprintf(text, 64, "node %" PRId64 " device %" PRId64 " %s", device / c->devices,
+                 device % c->devices, direction[link % DEVICE_LINKS]);
     } else if (link < first_switch_link(c)) {
         const int64_t nic = (link - first_nic_link(c)) / 2;
-        snprintf(text, 64, "node %lld nic %lld %s", (long long)(nic / c->nics.count),
-                 (long long)(nic % c->nics.count), link % 2 ? "in" : "out");
+        snprintf(text, 64, "node %" PRId64 " nic %" PRId64 " %s", nic / c->nics.count,
+                 nic % c->nics.count, link % 2 ? "in" : "out");
     } else {
         const int64_t i = (link - first_switch_link(c)) / 2;
         snprintf(text, 64, "switch %.40s %s", switches(c)[i].name, link % 2 ? "down" : "up");
@@ -93,7 +96,7 @@ static void add(weft_path *path, int64_t link, double latency)
     path->latency += latency;
 }
 
-/* Device to NIC (out) or back, with the PCIe way where they are apart. */
+/* Adds the path from a device to a NIC (out) or back, including PCIe if they are apart. */
 static void through_nic(const weft_cluster *c, int64_t device, int64_t nic, bool out,
                         weft_path *path)
 {
@@ -119,7 +122,7 @@ void weft_cluster_path(const weft_cluster *c, int64_t from, int64_t to, weft_pat
     const int64_t b = weft_cluster_device_nic(c, to % c->devices);
     through_nic(c, from, a, true, path);
     int64_t up = nics(c)[a].leaf, down = nics(c)[b].leaf, falls[16], fall = 0;
-    while (up != down) { /* to the lowest common switch */
+    while (up != down) { /* up to the lowest common switch */
         if (switches(c)[up].depth >= switches(c)[down].depth) {
             add(path, first_switch_link(c) + up * 2, switches(c)[up].latency);
             up = switches(c)[up].parent;
@@ -182,7 +185,7 @@ double weft_cluster_collective_seconds(const weft_cluster *c, weft_collective ki
     const double n = (double)ranks;
     const int64_t here = per_node < ranks ? per_node : ranks;
     const bool inside = here == ranks;
-    /* in a ring one device per node sends out, in an all-to-all all of them do */
+    /* a ring sends from one device per node, an all-to-all from every device */
     const weft_link ring =
         inside ? c->link : between_nodes(c, c->nics.count > 1 ? c->nics.count : 1);
     const double ring_bandwidth =

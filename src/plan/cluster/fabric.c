@@ -33,14 +33,14 @@ double weft_fabric_gather(const weft_fabric *f, int64_t ranks, int64_t together,
     if (ranks <= 1)
         return 0;
     together = together < 1 ? 1 : together > ranks ? ranks : together;
-    const double nodes = (double)((ranks + together - 1) / together), local = (double)together;
-    double seconds = 0, latency = 0;
-    if (together > 1) {
-        seconds = bytes * ((double)ranks - 1) / (double)ranks / f->intra;
-        latency = (local - 1) * f->intra_latency;
-    }
+    const double nodes = (double)((ranks + together - 1) / together);
+    /* a ring sends all parts but one over each link; the ranks of a node share the links between
+     * nodes */
+    const double passed = bytes * ((double)ranks - 1) / (double)ranks;
+    double seconds = together > 1 ? passed / f->intra : 0;
+    double latency = ((double)ranks - nodes) * f->intra_latency;
     if (nodes > 1) {
-        const double between = bytes * (nodes - 1) / nodes / (local * f->inter);
+        const double between = passed / ((double)together * f->inter);
         seconds = between > seconds ? between : seconds;
         latency += (nodes - 1) * f->inter_latency;
     }

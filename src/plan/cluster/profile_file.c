@@ -41,7 +41,7 @@ weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *ra
     json_t *head = json_pack(
         "{s:s,s:s,s:s,s:I,s:I,s:f,s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "format", WEFT_PROFILE_FORMAT,
         "weft", WEFT_VERSION, "machine", d->type, "threads", (json_int_t)rates->threads, "ranks",
-        (json_int_t)rates->ranks, "drag", rates->drag, "touch", rates->touch, "memory",
+        (json_int_t)rates->ranks, "drag", rates->slowdown, "touch", rates->touch, "memory",
         (json_int_t)d->memory, "flops", d->flops, "gemm", d->gemm, "attention", d->attention,
         "conv", d->conv, "memory_bandwidth", d->memory_bandwidth);
     ok = ok && head && !json_object_update(json, head) && !json_object_set(json, "rates", list) &&
@@ -50,7 +50,7 @@ weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *ra
     json_decref(head);
     json_decref(wires);
     json_decref(list);
-    return ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the profile");
+    return WEFT_ALLOCATED(ok, "the profile");
 }
 
 static weft_status read_rates(const json_t *list, const char *path, weft_arena *arena,
@@ -58,92 +58,87 @@ static weft_status read_rates(const json_t *list, const char *path, weft_arena *
 {
     weft_rates r = {.count = (int64_t)json_array_size(list)};
     if (r.count < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"rates\", what was measured, is missing", path);
-    r.item = weft_arena_alloc(arena, r.count * (int64_t)sizeof *r.item);
-    if (!r.item)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = path, .key = "rates"),
+                          "the list of measured rates is missing or empty");
+    WEFT_TRY(WEFT_ARENA_NEW(arena, r.item, r.count, "%s", path));
     for (int64_t i = 0; i < r.count; i++) {
         char where[256];
         const char *key;
-        snprintf(where, sizeof where, "%.200s: rates[%lld]", path, (long long)i);
+        snprintf(where, sizeof where, "%.200s: rates[%" PRId64 "]", path, i);
         const json_t *one = json_array_get(list, (size_t)i);
         WEFT_TRY(weft_json_get_string(one, "node", where, &key));
         WEFT_TRY(weft_json_get_f64(one, "flops", where, &r.item[i].flops));
         WEFT_TRY(weft_json_get_f64(one, "bytes", where, &r.item[i].bytes));
         WEFT_TRY(weft_json_get_f64(one, "seconds", where, &r.item[i].seconds));
         if (strlen(key) >= WEFT_RATE_KEY)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"node\" is longer than any node's", where);
+            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = "node"),
+                              "the text has %zu bytes; at most %d are allowed", strlen(key),
+                              WEFT_RATE_KEY - 1);
         r.item[i].key = weft_arena_strdup(arena, key);
-        if (!r.item[i].key)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        WEFT_TRY(WEFT_ALLOCATED(r.item[i].key, "%s", path));
     }
     *out = r;
     return WEFT_OK;
 }
 
-/* A list, or left out. */
+/* Reads an optional list. */
 static weft_status get_list(const json_t *json, const char *key, const char *path,
                             const json_t **list)
 {
     *list = json_object_get(json, key);
     return *list && !json_is_array(*list)
-               ? weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is no list; `weft profile --out` writes one",
-                           path, key)
+               ? weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = path, .key = key),
+                            "this is not a list; write the profile again with `weft profile --out`")
                : WEFT_OK;
 }
 
-/* Profiles of one process have none. */
+/* Reads "exchanges". Profiles of one process have none. */
 static weft_status read_wires(const json_t *list, const char *path, weft_arena *arena,
                               weft_rates *r)
 {
     const int64_t count = (int64_t)json_array_size(list);
-    r->wire = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *r->wire);
-    if (!r->wire)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, r->wire, count + 1, "%s", path));
     for (; r->wires < count; r->wires++) {
         char where[256];
         const char *op;
         weft_wire_rate *w = &r->wire[r->wires];
-        snprintf(where, sizeof where, "%.200s: exchanges[%lld]", path, (long long)r->wires);
+        snprintf(where, sizeof where, "%.200s: exchanges[%" PRId64 "]", path, r->wires);
         const json_t *one = json_array_get(list, (size_t)r->wires);
         WEFT_TRY(weft_json_get_string(one, "op", where, &op));
         WEFT_TRY(weft_json_get_i64(one, "ranks", where, &w->ranks));
         WEFT_TRY(weft_json_get_i64(one, "bytes", where, &w->bytes));
         WEFT_TRY(weft_json_get_f64(one, "seconds", where, &w->seconds));
-        if (!(w->op = weft_arena_strdup(arena, op)))
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        WEFT_TRY(WEFT_ALLOCATED((w->op = weft_arena_strdup(arena, op)), "%s", path));
     }
     return WEFT_OK;
 }
 
-/* Profiles of other things than videos have none. */
+/* Reads "programs". Only profiles of video models have programs. */
 static weft_status read_programs(const json_t *list, const char *path, weft_arena *arena,
                                  weft_rates *r)
 {
     const int64_t count = (int64_t)json_array_size(list);
-    r->program = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *r->program);
-    if (!r->program)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, r->program, count + 1, "%s", path));
     for (; r->programs < count; r->programs++) {
         char where[256], *end;
         const char *id, *what;
         weft_program_rate *x = &r->program[r->programs];
-        snprintf(where, sizeof where, "%.200s: programs[%lld]", path, (long long)r->programs);
+        snprintf(where, sizeof where, "%.200s: programs[%" PRId64 "]", path, r->programs);
         const json_t *one = json_array_get(list, (size_t)r->programs);
         WEFT_TRY(weft_json_get_string(one, "program", where, &id));
         WEFT_TRY(weft_json_get_string(one, "what", where, &what));
         WEFT_TRY(weft_json_get_f64(one, "seconds", where, &x->seconds));
         x->id = strtoull(id, &end, 16);
         if (end == id || *end)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: \"program\" is \"%.40s\", not 16 hexadecimal digits", where, id);
-        if (!(x->what = weft_arena_strdup(arena, what)))
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+            return weft_error(WEFT_MSG_PROFILE_INVALID,
+                              WEFT_AT(.file = where, .key = "program", .value = id),
+                              "\"%.40s\" is not a hexadecimal number of 16 digits", id);
+        WEFT_TRY(WEFT_ALLOCATED((x->what = weft_arena_strdup(arena, what)), "%s", path));
     }
     return WEFT_OK;
 }
 
-enum { MOST = 1 << 20 }; /* threads, and ranks */
+enum { MOST = 1 << 20 }; /* largest number of threads or ranks */
 
 static weft_status read_profile(const json_t *json, const char *path, weft_arena *arena,
                                 weft_cluster *out)
@@ -152,15 +147,15 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     const json_t *list;
     weft_cluster c = {.name = "profile", .nodes = 1, .devices = 1};
     weft_device_type *d = &c.device;
-    weft_rates *rates = weft_arena_alloc(arena, sizeof *rates);
-    if (!rates)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    weft_rates *rates;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, rates, 1, "%s", path));
     WEFT_TRY(weft_json_get_string_or(json, "format", path, "", &text));
     if (strcmp(text, WEFT_PROFILE_FORMAT))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"format\" is \"%.40s\", not \"" WEFT_PROFILE_FORMAT
-                         "\"; `weft profile --out` writes one",
-                         path, text);
+        return weft_error(WEFT_MSG_PROFILE_INVALID,
+                          WEFT_AT(.file = path, .key = "format", .value = text),
+                          "the format is \"%.40s\", not \"" WEFT_PROFILE_FORMAT
+                          "\"; write a profile with `weft profile --out`",
+                          text);
     WEFT_TRY(weft_json_get_string(json, "machine", path, &text));
     d->type = weft_arena_strdup(arena, text);
     WEFT_TRY(weft_json_get_i64(json, "memory", path, &d->memory));
@@ -172,11 +167,15 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(read_rates(json_object_get(json, "rates"), path, arena, rates));
     WEFT_TRY(weft_json_get_i64(json, "threads", path, &rates->threads));
     WEFT_TRY(weft_json_get_i64_or(json, "ranks", path, 1, &rates->ranks));
-    WEFT_TRY(weft_json_get_f64_or(json, "drag", path, 0, &rates->drag));
+    WEFT_TRY(weft_json_get_f64_or(json, "drag", path, 0, &rates->slowdown));
     WEFT_TRY(weft_json_get_f64_or(json, "touch", path, 0, &rates->touch));
-    if (rates->threads < 1 || rates->threads > MOST || rates->ranks < 1 || rates->ranks > MOST)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld threads, %lld ranks; from 1 to %d each", path,
-                         (long long)rates->threads, (long long)rates->ranks, MOST);
+    const bool threads_ok = rates->threads >= 1 && rates->threads <= MOST;
+    if (!threads_ok || rates->ranks < 1 || rates->ranks > MOST)
+        return weft_error(WEFT_MSG_PROFILE_INVALID,
+                          WEFT_AT(.file = path, .key = threads_ok ? "ranks" : "threads",
+                                  WEFT_NUMBER(threads_ok ? rates->ranks : rates->threads)),
+                          "%" PRId64 " is not from 1 to %d",
+                          threads_ok ? rates->ranks : rates->threads, MOST);
     WEFT_TRY(get_list(json, "exchanges", path, &list));
     WEFT_TRY(read_wires(list, path, arena, rates));
     WEFT_TRY(get_list(json, "programs", path, &list));
@@ -184,7 +183,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_rates_check(rates, path));
     d->memory_fraction = 1;
     d->rates = rates;
-    /* within one device nothing is sent; between processes it is memory that is copied */
+    /* one device sends nothing; processes of one machine copy memory */
     c.link = c.host = (weft_link){.bandwidth = d->memory_bandwidth / 2, .latency = 1e-6};
     *out = c;
     return WEFT_OK;

@@ -1,5 +1,5 @@
-/* A profile: one machine's figures and the measured seconds of weft's own kernels, in one file that
- * plan, simulate and inspect read wherever they read a cluster.
+/* Profile: one machine's figures and the measured seconds of weft's own kernels, in one file. plan,
+ * simulate and inspect accept it in place of a cluster.
  *
  *   {"format": "weft.profile/1", "weft": VERSION, "machine": "CPU x 2", "threads": 1, "ranks": 2,
  *    "drag": 0..1, "memory": B,
@@ -8,20 +8,20 @@
  *    "exchanges": [{"op": "all_reduce", "ranks": 2, "bytes": B, "seconds": s}, ...],
  *    "touch": s, "programs": [{"program": id, "what": "cfg=2, denoiser", "seconds": s}, ...], ...}
  *
- * Measured by one process, or by several at the same time, as those of a run. */
+ * Measured by one process, or by several at the same time, like the ranks of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H
 #define WEFT_PLAN_PROFILE_FILE_H
 
 #include "base/json.h"
 #include "plan/cluster/cluster.h"
-#include "plan/cost/rates.h"
+#include "plan/ops/rates.h"
 
 #define WEFT_PROFILE_FORMAT "weft.profile/1"
 
 /* Adds the keys above to `json`. */
 weft_status weft_profile_to_json(const weft_device_type *device, const weft_rates *rates,
                                  json_t *json);
-/* One node with one device. `arena` owns all of it. */
+/* Loads a profile as a cluster of one node with one device, allocated in `arena`. */
 weft_status weft_profile_load(weft_arena *arena, const char *path, weft_cluster *out);
 
 #endif

@@ -1,5 +1,7 @@
 #include "plan/cost/graph_list.h"
 
+#include "plan/cluster/cluster_path.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,7 @@
 
 enum { LABEL = 160, BUCKETS = 4096 };
 
-/* ---- seconds of nodes, each different one looked up once ------------------------------------ */
+/* ---- seconds of nodes, one lookup per distinct node ------------------------------------------ */
 
 typedef struct known {
     char *key;
@@ -23,7 +25,7 @@ typedef struct timer {
     known *bucket[BUCKETS];
 } timer;
 
-static const known *look_up(timer *t, const char *key, weft_cost cost)
+static const known *find_known(timer *t, const char *key, weft_cost cost)
 {
     uint32_t hash = 2166136261u;
     for (const char *p = key; *p; p++)
@@ -41,7 +43,8 @@ static const known *look_up(timer *t, const char *key, weft_cost cost)
     return *list = made;
 }
 
-/* *exact: measured at these shapes. Nodes that only rename a value take no time. */
+/* Sets the seconds of a node. *exact: measured at these shapes. Nodes that only rename a value take
+ * no time. */
 static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
 {
     const weft_cost cost = weft_node_cost(t->g, n);
@@ -53,9 +56,8 @@ static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
     if (t->device->rates) {
         char key[WEFT_RATE_KEY];
         weft_rate_key(t->g, n, key);
-        const known *k = look_up(t, key, cost);
-        if (!k)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the costs of a graph");
+        const known *k = find_known(t, key, cost);
+        WEFT_TRY(WEFT_ALLOCATED(k, "the costs of a graph"));
         if (!isnan(k->seconds)) {
             *out = k->seconds;
             *exact = k->exact;
@@ -67,7 +69,7 @@ static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
     return WEFT_OK;
 }
 
-/* ---- what belongs to what ------------------------------------------------------------------- */
+/* ---- parts of the graph ---------------------------------------------------------------------- */
 
 static void divide(const weft_graph *g, weft_graph_part *of)
 {
@@ -90,7 +92,7 @@ static void divide(const weft_graph *g, weft_graph_part *of)
 }
 
 /* "transformer.blocks.3.attn1.to_q" -> block "transformer.blocks.3", label "blocks.attn1": the
- * part behind the last number; a scope without one is all block. */
+ * component after the last number. A scope without a number is all block. */
 static void name_part(const char *scope, char block[LABEL], char label[LABEL])
 {
     const char *number = NULL;
@@ -126,11 +128,11 @@ typedef struct maker {
     const weft_graph *g;
     timer t;
     weft_graph_part *part; /* by node */
-    int32_t *of;           /* by node: run, forward nodes only; -1 */
-    int32_t *root;         /* by value: the value whose bytes it shares */
+    int32_t *of;           /* by node: run of a forward node; -1: none */
+    int32_t *root;         /* by value: value whose storage it shares */
     run *run;
-    int64_t runs, room;
-    double scale; /* bytes where the plan runs over bytes in the graph */
+    int64_t runs, capacity;
+    double scale; /* bytes in the planned run divided by bytes in the graph */
 } maker;
 
 static double value_bytes(const maker *m, int32_t v)
@@ -142,15 +144,14 @@ static double value_bytes(const maker *m, int32_t v)
 
 static weft_status new_run(maker *m, const char *block, const char *label, weft_work kind)
 {
-    if (m->runs == m->room) {
-        const int64_t room = m->room ? 2 * m->room : 64;
-        run *larger = weft_arena_alloc(m->t.arena, room * (int64_t)sizeof *larger);
-        if (!larger)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the operators of a graph");
+    if (m->runs == m->capacity) {
+        const int64_t capacity = m->capacity ? 2 * m->capacity : 64;
+        run *larger;
+        WEFT_TRY(WEFT_ARENA_NEW(m->t.arena, larger, capacity, "the operators of a graph"));
         if (m->runs)
             memcpy(larger, m->run, (size_t)m->runs * sizeof *larger);
         m->run = larger;
-        m->room = room;
+        m->capacity = capacity;
     }
     run *r = &m->run[m->runs++];
     *r = (run){.kind = kind};
@@ -191,7 +192,7 @@ static weft_status forward_runs(maker *m)
         r->forward += seconds;
         r->cost.forward_flops += (double)cost.flops;
         r->cost.forward_bytes += m->scale * (double)cost.bytes;
-        for (int i = 0; i < node->in_count; i++) { /* a parameter belongs to its first reader */
+        for (int i = 0; i < node->in_count; i++) { /* a parameter belongs to its first consumer */
             if (!weft_value_ok(node->in[i]))
                 continue;
             const int32_t v = m->root[node->in[i].id],
@@ -202,16 +203,19 @@ static weft_status forward_runs(maker *m)
             }
         }
     }
-    return m->runs ? WEFT_OK : weft_fail(WEFT_E_ARG, "the graph computes nothing");
+    return m->runs ? WEFT_OK
+                   : weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                                "the graph has no operations to price");
 }
 
-/* The run that a backward node was made of: of its block, part and kind, or nearly so. */
+/* Returns the run from which autodiff made a backward node: the best match of block, label and
+ * kind. */
 static int64_t run_of(const maker *m, const char *block, const char *label, weft_work kind,
                       int64_t guess)
 {
     int64_t best = m->runs - 1, most = -1;
     for (int64_t k = 0; k < m->runs;
-         k++) { /* gradients come in falling order: begin where we are */
+         k++) { /* gradients come in descending order: start at the guess */
         const int64_t i = (guess - k + m->runs) % m->runs;
         const run *r = &m->run[i];
         const bool here = !strcmp(r->block, block);
@@ -255,15 +259,14 @@ static weft_status backward_nodes(maker *m, double *update)
     return WEFT_OK;
 }
 
-/* Values that a later run reads, and values that the backward reads. */
-static weft_status kept_values(maker *m)
+/* Finds the values read by a later run, and the values read by the backward. */
+static weft_status mark_saved(maker *m)
 {
     const int32_t values = weft_graph_value_count(m->g);
-    int32_t *last = weft_arena_alloc(m->t.arena, values * (int64_t)sizeof *last);
-    bool *kept = weft_arena_alloc(m->t.arena, values);
-    double *change = weft_arena_alloc(m->t.arena, (m->runs + 1) * (int64_t)sizeof *change);
-    if (!last || !kept || !change)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the operators of a graph");
+    int32_t *last = weft_arena_calloc(m->t.arena, values, sizeof *last);
+    bool *saved = weft_arena_alloc(m->t.arena, values);
+    double *change = weft_arena_calloc(m->t.arena, m->runs + 1, sizeof *change);
+    WEFT_TRY(WEFT_ALLOCATED(last && saved && change, "the operators of a graph"));
     for (int32_t v = 0; v < values; v++)
         last[v] = -1;
     for (int32_t n = 0; n < weft_graph_node_count(m->g); n++) {
@@ -274,7 +277,7 @@ static weft_status kept_values(maker *m)
             const int32_t v = m->root[node->in[i].id];
             if (m->part[n] == WEFT_GRAPH_FORWARD && m->of[n] > last[v])
                 last[v] = m->of[n];
-            kept[v] |= m->part[n] == WEFT_GRAPH_BACKWARD && !renames(node);
+            saved[v] |= m->part[n] == WEFT_GRAPH_BACKWARD && !renames(node);
         }
     }
     for (int32_t v = 0; v < values; v++) {
@@ -282,7 +285,7 @@ static weft_status kept_values(maker *m)
         if (m->root[v] != v || m->part[from] != WEFT_GRAPH_FORWARD)
             continue;
         const int32_t made = m->of[from];
-        if (kept[v])
+        if (saved[v])
             m->run[made].cost.activation_bytes += value_bytes(m, v);
         if (last[v] > made) {
             change[made] += value_bytes(m, v);
@@ -295,7 +298,8 @@ static weft_status kept_values(maker *m)
     return WEFT_OK;
 }
 
-/* Layers are the largest self-attentions: (B,S,H,D) of queries and keys alike. */
+/* Sets layers, heads, width and tokens from the largest self-attentions: (B,S,H,D), equal for
+ * queries and keys. */
 static void read_facts(const maker *m, weft_op_list *list)
 {
     int64_t most = 0;
@@ -314,8 +318,8 @@ static void read_facts(const maker *m, weft_op_list *list)
     }
 }
 
-/* What recomputing a layer begins from stays: one stream of width x tokens at each block's begin,
- * which otherwise counts in the run before it. */
+/* Fills the list. The input of a recomputed layer remains saved: one stream of width x tokens at
+ * each block's begin, which otherwise counts in the previous run. */
 static weft_status fill(maker *m, weft_arena *arena, weft_op_list *list)
 {
     static const char *const kinds[] = {"product", "attention", "convolution", "pointwise"};
@@ -334,8 +338,7 @@ static weft_status fill(maker *m, weft_arena *arena, weft_op_list *list)
             }
         }
         x->cost.name = weft_arena_printf(arena, "%s %s", x->label, kinds[x->kind]);
-        if (!x->cost.name)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the operators of a graph");
+        WEFT_TRY(WEFT_ALLOCATED(x->cost.name, "the operators of a graph"));
         x->cost.kind = x->kind;
         x->cost.recompute_flops = x->cost.forward_flops;
         if (m->t.device->rates) {
@@ -351,18 +354,17 @@ static weft_status maker_init(const weft_graph *g, const weft_device_type *devic
 {
     *m = (maker){.g = g, .scale = 1, .t = {.g = g, .device = device}};
     weft_arena *arena = m->t.arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the costs of a graph");
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the costs of a graph"));
     const int64_t nodes = weft_graph_node_count(g), values = weft_graph_value_count(g);
-    m->part = weft_arena_alloc(arena, (nodes + 1) * (int64_t)sizeof *m->part);
-    m->of = weft_arena_alloc(arena, (nodes + 1) * (int64_t)sizeof *m->of);
-    m->root = weft_arena_alloc(arena, (values + 1) * (int64_t)sizeof *m->root);
+    m->part = weft_arena_calloc(arena, nodes + 1, sizeof *m->part);
+    m->of = weft_arena_calloc(arena, nodes + 1, sizeof *m->of);
+    m->root = weft_arena_calloc(arena, values + 1, sizeof *m->root);
     if (m->part && m->of && m->root) {
         divide(g, m->part);
         return WEFT_OK;
     }
     weft_arena_free(arena);
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the costs of a graph");
+    return weft_no_memory("the costs of a graph");
 }
 
 weft_status weft_op_list_from_graph(weft_arena *arena, const weft_graph *g,
@@ -378,7 +380,7 @@ weft_status weft_op_list_from_graph(weft_arena *arena, const weft_graph *g,
     double update;
     WEFT_GO(forward_runs(&m));
     WEFT_GO(backward_nodes(&m, &update));
-    WEFT_GO(kept_values(&m));
+    WEFT_GO(mark_saved(&m));
     WEFT_GO(fill(&m, arena, &list));
     list.update_seconds = device->rates ? update : 0;
     *out = list;

@@ -1,4 +1,4 @@
-#include "plan/cost/model_work.h"
+#include "plan/ops/model_work.h"
 
 #include "plan/id_hash.h"
 
@@ -14,9 +14,9 @@ weft_status weft_model_work_clip(const weft_model_work *m, int64_t frames, int64
             *out = &m->clip[i];
             return WEFT_OK;
         }
-    return weft_fail(WEFT_E_INTERNAL,
-                     "%s: the costs of a clip of %lld x %lld x %lld were not counted", m->name,
-                     (long long)frames, (long long)height, (long long)width);
+    return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                      "%s: no costs were counted for a clip of %" PRId64 "x%" PRId64 "x%" PRId64,
+                      m->name, frames, height, width);
 }
 
 void weft_model_work_id(const weft_model_work *m, char text[20])

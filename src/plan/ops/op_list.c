@@ -1,19 +1,17 @@
-#include "plan/cost/op_list.h"
+#include "plan/ops/op_list.h"
 
 #include "plan/id_hash.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Lists double their room whenever the count is a power of two; the old room stays in the arena. */
-static weft_status make_room(weft_arena *arena, void **array, int64_t count, int64_t element_bytes)
+/* Doubles the capacity when the count is a power of two. The old array remains in the arena. */
+static weft_status grow_array(weft_arena *arena, void **array, int64_t count, int64_t element_bytes)
 {
     if (count && (count & (count - 1)))
         return WEFT_OK;
     void *larger = weft_arena_alloc(arena, (count ? 2 * count : 1) * element_bytes);
-    if (!larger)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a list of %lld operators",
-                         (long long)count);
+    WEFT_TRY(WEFT_ALLOCATED(larger, "a list of %" PRId64 " operators", count));
     if (count)
         memcpy(larger, *array, (size_t)(count * element_bytes));
     *array = larger;
@@ -23,7 +21,7 @@ static weft_status make_room(weft_arena *arena, void **array, int64_t count, int
 weft_status weft_op_list_add(weft_arena *arena, weft_op_list *list, weft_op_cost op)
 {
     void *array = list->op;
-    WEFT_TRY(make_room(arena, &array, list->count, sizeof op));
+    WEFT_TRY(grow_array(arena, &array, list->count, sizeof op));
     list->op = array;
     list->op[list->count++] = op;
     return WEFT_OK;
@@ -32,7 +30,7 @@ weft_status weft_op_list_add(weft_arena *arena, weft_op_list *list, weft_op_cost
 weft_status weft_op_list_skip(weft_arena *arena, weft_op_list *list, weft_skip skip)
 {
     void *array = list->skip;
-    WEFT_TRY(make_room(arena, &array, list->skip_count, sizeof skip));
+    WEFT_TRY(grow_array(arena, &array, list->skip_count, sizeof skip));
     list->skip = array;
     list->skip[list->skip_count++] = skip;
     return WEFT_OK;

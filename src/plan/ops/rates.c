@@ -1,5 +1,6 @@
-#include "plan/cost/rates.h"
+#include "plan/ops/rates.h"
 
+#include "graph/dump.h"
 #include "plan/id_hash.h"
 
 #include <math.h>
@@ -7,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many timed nodes share in the estimate of one that was not. */
+/* Number of timed nodes that estimate an untimed one. */
 enum { NEIGHBOURS = 4 };
 
-static int put_value(const weft_graph *g, weft_value v, char *text, int room)
+static int put_value(const weft_graph *g, weft_value v, char *text, int size)
 {
     if (!weft_value_ok(v))
-        return snprintf(text, (size_t)room, " -");
+        return snprintf(text, (size_t)size, " -");
     const weft_value_info *info = weft_value_get(g, v);
-    int at = snprintf(text, (size_t)room, " %s[", weft_dtype_name(info->dtype));
-    for (int d = 0; d < info->shape.rank && at < room; d++)
-        at += snprintf(text + at, (size_t)(room - at), d ? ",%lld" : "%lld",
+    int at = snprintf(text, (size_t)size, " %s[", weft_dtype_name(info->dtype));
+    for (int d = 0; d < info->shape.rank && at < size; d++)
+        at += snprintf(text + at, (size_t)(size - at), d ? ",%lld" : "%lld",
                        (long long)info->shape.dim[d]);
-    return at < room ? at + snprintf(text + at, (size_t)(room - at), "]") : at;
+    return at < size ? at + snprintf(text + at, (size_t)(size - at), "]") : at;
 }
 
 void weft_rate_key(const weft_graph *g, int32_t index, char text[WEFT_RATE_KEY])
@@ -41,16 +42,7 @@ void weft_rate_key(const weft_graph *g, int32_t index, char text[WEFT_RATE_KEY])
 
 weft_work weft_node_work(const weft_node *node)
 {
-    switch (node->op) {
-    case WEFT_OP_MATMUL:
-    case WEFT_OP_LINEAR: return WEFT_WORK_GEMM;
-    case WEFT_OP_ATTENTION:
-    case WEFT_OP_ATTENTION_GRAD: return WEFT_WORK_ATTENTION;
-    case WEFT_OP_CONV3D:
-    case WEFT_OP_CONV3D_DX:
-    case WEFT_OP_CONV3D_DW: return WEFT_WORK_CONV;
-    default: return WEFT_WORK_MEMORY;
-    }
+    return weft_op_get(node->op)->work;
 }
 
 static int by_key(const void *a, const void *b)
@@ -58,40 +50,59 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const weft_rate *)a)->key, ((const weft_rate *)b)->key);
 }
 
+static weft_status range_error(const weft_rates *r, const char *where)
+{
+    const bool slowdown = !isfinite(r->slowdown) || r->slowdown < 0,
+               ranks = !slowdown && r->ranks < 0;
+    const double value = slowdown ? r->slowdown : ranks ? (double)r->ranks : r->touch;
+    return weft_error(WEFT_MSG_PROFILE_INVALID,
+                      WEFT_AT(.file = where,
+                              .key = slowdown ? "drag"
+                                     : ranks  ? "ranks"
+                                              : "touch",
+                              WEFT_NUMBER(value)),
+                      "%g is not %s", value,
+                      slowdown || ranks ? "a finite number of at least 0" : "from 0 to 1 s");
+}
+
 weft_status weft_rates_check(weft_rates *r, const char *where)
 {
+    char key[64];
     qsort(r->item, (size_t)r->count, sizeof *r->item, by_key);
     for (int64_t i = 0; i < r->count; i++) {
         const weft_rate *x = &r->item[i];
         if (!isfinite(x->seconds) || !(x->seconds > 0) || !isfinite(x->flops) || x->flops < 0 ||
             !isfinite(x->bytes) || x->bytes < 0)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: the rate of \"%s\" is %g s, %g FLOPs, %g bytes; seconds must be "
-                             "over 0, the others not negative",
-                             where, x->key, x->seconds, x->flops, x->bytes);
+            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = x->key),
+                              "the rate is %g s, %g FLOPs, %g bytes; seconds must be above 0, the "
+                              "others at least 0",
+                              x->seconds, x->flops, x->bytes);
         if (i && !strcmp(x->key, x[-1].key))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" was measured twice", where, x->key);
+            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = x->key),
+                              "the profile has two rates of this name");
     }
     for (int64_t i = 0; i < r->wires; i++) {
         const weft_wire_rate *x = &r->wire[i];
+        snprintf(key, sizeof key, "exchanges[%" PRId64 "]", i);
         if (!isfinite(x->seconds) || !(x->seconds > 0) || x->bytes < 1 || x->ranks < 2)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: %s of %lld bytes among %lld ranks in %g s; seconds must be over "
-                             "0, ranks two or more",
-                             where, x->op, (long long)x->bytes, (long long)x->ranks, x->seconds);
+            return weft_error(WEFT_MSG_PROFILE_INVALID, WEFT_AT(.file = where, .key = key),
+                              "%s of %" PRId64 " bytes on %" PRId64
+                              " ranks in %g s: seconds must be above 0, "
+                              "bytes at least 1, ranks at least 2",
+                              x->op, x->bytes, x->ranks, x->seconds);
     }
     for (int64_t i = 0; i < r->programs; i++) {
         const weft_program_rate *x = &r->program[i];
+        snprintf(key, sizeof key, "programs[%" PRId64 "]", i);
         if (!isfinite(x->seconds) || !(x->seconds > 0))
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: the program \"%s\" in %g s; seconds must be over 0", where,
-                             x->what, x->seconds);
+            return weft_error(WEFT_MSG_PROFILE_INVALID,
+                              WEFT_AT(.file = where, .key = key, WEFT_NUMBER(x->seconds)),
+                              "the program \"%s\" has %g s; seconds must be above 0", x->what,
+                              x->seconds);
     }
-    if (!isfinite(r->drag) || r->drag < 0 || r->ranks < 0 || !(r->touch >= 0 && r->touch <= 1))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: a drag of %g, %lld ranks, %g s for a byte's first use, which cannot "
-                         "be",
-                         where, r->drag, (long long)r->ranks, r->touch);
+    if (!isfinite(r->slowdown) || r->slowdown < 0 || r->ranks < 0 ||
+        !(r->touch >= 0 && r->touch <= 1))
+        return range_error(r, where);
     return WEFT_OK;
 }
 
@@ -117,9 +128,9 @@ const weft_program_rate *weft_rates_program(const weft_rates *r, const weft_grap
     return NULL;
 }
 
-/* The letters of a key up to its shapes, and all its dims in order. */
+/* Parsed key: the text without numbers, and all dims in order. */
 typedef struct shape_key {
-    char form[WEFT_RATE_KEY]; /* the key with "#" for every number: op, types, ranks */
+    char form[WEFT_RATE_KEY]; /* key with "#" for every number: op, types, ranks */
     double log_dim[WEFT_RATE_DIMS];
     int count;
 } shape_key;
@@ -146,10 +157,10 @@ static void parse(const char *key, shape_key *out)
 }
 
 typedef struct neighbour {
-    double distance, ratio; /* seconds per unit of work, here over there */
+    double distance, ratio; /* ratio: estimated seconds of the untimed node */
 } neighbour;
 
-/* Seconds grow with the work, but never below what starting a kernel takes. */
+/* Work of a node divided by the work of the timed node `x`. */
 static double work_ratio(const weft_rate *x, double flops, double bytes, bool by_flops)
 {
     const double here = by_flops ? flops : bytes, there = by_flops ? x->flops : x->bytes;
@@ -175,7 +186,7 @@ double weft_rates_seconds(const weft_rates *r, const char *key, double flops, do
     const bool by_flops = flops > 4 * bytes;
     neighbour near[NEIGHBOURS];
     int count = 0;
-    double least = INFINITY; /* of the op: what a call takes at least */
+    double least = INFINITY; /* fewest seconds of the op: lower bound of a call */
     for (int64_t i = 0; i < r->count; i++) {
         const weft_rate *x = &r->item[i];
         if (!same_op(x->key, key))
@@ -183,7 +194,7 @@ double weft_rates_seconds(const weft_rates *r, const char *key, double flops, do
         least = fmin(least, x->seconds);
         parse(x->key, &other);
         double distance = strcmp(own.form, other.form) ? 8 : 0;
-        if (distance > 0) /* other ranks or types: only the work can be compared */
+        if (distance > 0) /* other ranks or types: only the work is comparable */
             distance += fabs(log2((bytes + 1) / (x->bytes + 1)));
         for (int d = 0; distance < 8 && d < own.count && d < other.count; d++)
             distance += fabs(own.log_dim[d] - other.log_dim[d]);
@@ -222,7 +233,7 @@ double weft_rates_wire_seconds(const weft_rates *r, const char *op, int64_t rank
         return NAN;
     if (!below)
         return above->seconds;
-    if (!above) /* by its bytes: what a message takes is long lost in it */
+    if (!above) /* scaled by bytes: latency is negligible */
         return below->seconds * bytes / (double)below->bytes;
     const double at = (bytes - (double)below->bytes) / (double)(above->bytes - below->bytes);
     return below->seconds + at * (above->seconds - below->seconds);
@@ -236,6 +247,6 @@ void weft_rates_tell_basis(const weft_rates *rates, double exact, const char *me
     else if (exact < 0.5)
         weft_buf_printf(out,
                         "; the profile has %.0f %% of the best one's kernel time at its shapes, "
-                        "and tells the rest by other shapes: %s is nearer",
+                        "and estimates the rest by other shapes: %s is nearer",
                         100 * exact, measure);
 }

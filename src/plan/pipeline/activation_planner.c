@@ -1,66 +1,74 @@
-#include "plan/pipeline/keep.h"
+#include "plan/pipeline/activation_planner.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-void weft_keep_choice_free(weft_keep_choice *choice)
+void weft_activation_choice_free(weft_activation_choice *choice)
 {
     if (!choice)
         return;
     weft_free(choice->recomputed);
     weft_free(choice->offloaded);
-    *choice = (weft_keep_choice){0};
+    *choice = (weft_activation_choice){0};
 }
 
-static weft_status choice_init(int64_t items, weft_keep_choice *c)
+static weft_status choice_init(int64_t items, weft_activation_choice *c)
 {
-    *c = (weft_keep_choice){0};
-    c->recomputed = weft_alloc((items + 1) * (int64_t)sizeof *c->recomputed);
-    c->offloaded = weft_alloc((items + 1) * (int64_t)sizeof *c->offloaded);
+    *c = (weft_activation_choice){0};
+    c->recomputed = weft_calloc(items + 1, sizeof *c->recomputed);
+    c->offloaded = weft_calloc(items + 1, sizeof *c->offloaded);
     if (c->recomputed && c->offloaded)
         return WEFT_OK;
-    weft_keep_choice_free(c);
-    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld items", (long long)items);
+    weft_activation_choice_free(c);
+    return weft_no_memory("%" PRId64 " items", items);
 }
 
-weft_status weft_keep_items_check(const weft_keep_item *item, int64_t items,
-                                  weft_keep_copies copies)
+weft_status weft_keep_items_check(const weft_activation_item *item, int64_t items,
+                                  weft_offload_rates copies)
 {
     if (items < 1)
-        return weft_fail(WEFT_E_ARG, "no items: there is nothing to decide");
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "items"),
+                          "no activations are given; at least one is needed");
     if (!isfinite(copies.window) || copies.window < 0)
-        return weft_fail(WEFT_E_ARG,
-                         "the offload window is %g s; it must be finite and not negative",
-                         copies.window);
-    if (!isfinite(copies.drag) || copies.drag < 0)
-        return weft_fail(WEFT_E_ARG, "the drag of copies is %g; it must be finite and not negative",
-                         copies.drag);
+        return weft_error(
+            WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "window", WEFT_NUMBER(copies.window)),
+            "the offload window is %g s, not a finite time of at least 0", copies.window);
+    if (!isfinite(copies.slowdown) || copies.slowdown < 0)
+        return weft_error(
+            WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "drag", WEFT_NUMBER(copies.slowdown)),
+            "the slowdown of compute by copies is %g, not a finite number of at least 0",
+            copies.slowdown);
     for (int64_t i = 0; i < items; i++) {
         const char *name = item[i].name ? item[i].name : "";
+        char key[64];
+        snprintf(key, sizeof key, "items[%" PRId64 "]", i);
         if (!isfinite(item[i].bytes) || item[i].bytes < 0)
-            return weft_fail(WEFT_E_ARG, "item %lld %s: bytes are %g", (long long)i, name,
-                             item[i].bytes);
+            return weft_error(WEFT_MSG_COSTS_INVALID,
+                              WEFT_AT(.key = key, WEFT_NUMBER(item[i].bytes)),
+                              "activation \"%s\" has %g bytes, not a finite number of at least 0",
+                              name, item[i].bytes);
         if (isnan(item[i].recompute) || item[i].recompute < 0 || isnan(item[i].offload) ||
             item[i].offload < 0)
-            return weft_fail(WEFT_E_ARG,
-                             "item %lld %s: recompute %g s, offload %g s; neither may be "
-                             "negative or no number",
-                             (long long)i, name, item[i].recompute, item[i].offload);
+            return weft_error(
+                WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key),
+                "activation \"%s\" has recompute %g s and offload %g s; both must be at least 0",
+                name, item[i].recompute, item[i].offload);
         if (item[i].count < 0 || item[i].count > 1000000)
-            return weft_fail(WEFT_E_ARG, "item %lld %s: count %lld", (long long)i, name,
-                             (long long)item[i].count);
+            return weft_error(
+                WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key, WEFT_NUMBER(item[i].count)),
+                "activation \"%s\" has count %" PRId64 "; use 0 to 1000000", name, item[i].count);
     }
     return WEFT_OK;
 }
 
-static bool droppable(const weft_keep_item *x)
+static bool droppable(const weft_activation_item *x)
 {
     return isfinite(x->recompute) || isfinite(x->offload);
 }
 
-static weft_status check_limit(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                               double limit)
+static weft_status check_limit(const weft_activation_item *item, int64_t items,
+                               weft_offload_rates copies, double limit)
 {
     WEFT_TRY(weft_keep_items_check(item, items, copies));
     double all = 0, least = 0;
@@ -69,43 +77,44 @@ static weft_status check_limit(const weft_keep_item *item, int64_t items, weft_k
         least += droppable(&item[i]) ? 0 : item[i].bytes * (double)item[i].count;
     }
     if (!isfinite(all))
-        return weft_fail(WEFT_E_ARG, "the items' bytes add up to more than a double holds");
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "items"),
+                          "the bytes of all activations add up to more than a double holds");
     if (isnan(limit) || limit < least) {
         char need[32], have[32], total[32];
-        return weft_fail(WEFT_E_INFEASIBLE,
-                         "needs %s per device even when everything that can be is "
-                         "recomputed or offloaded (%s when nothing is), limit %s",
-                         weft_format_bytes((int64_t)fmin(least, 9e18), need),
-                         weft_format_bytes((int64_t)fmin(all, 9e18), total),
-                         weft_format_bytes((int64_t)fmax(fmin(limit, 9e18), -9e18), have));
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(WEFT_NUMBER(limit)),
+                          "activations need %s per device even with full recompute and offload (%s "
+                          "without), limit %s",
+                          weft_format_bytes((int64_t)fmin(least, 9e18), need),
+                          weft_format_bytes((int64_t)fmin(all, 9e18), total),
+                          weft_format_bytes((int64_t)fmax(fmin(limit, 9e18), -9e18), have));
     }
     return WEFT_OK;
 }
 
-/* What so many seconds of transfers add. */
-static double exposed(weft_keep_copies copies, double transfer)
+/* Exposed seconds of `transfer` seconds of copies. */
+static double exposed(weft_offload_rates copies, double transfer)
 {
-    return fmax(copies.drag > 0 ? copies.drag * transfer : 0, transfer - copies.window);
+    return fmax(copies.slowdown > 0 ? copies.slowdown * transfer : 0, transfer - copies.window);
 }
 
-/* Fills kept and seconds from the counts. */
-static void account(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                    weft_keep_choice *c)
+/* Sets the kept bytes and the seconds from the counts. */
+static void count_totals(const weft_activation_item *item, int64_t items, weft_offload_rates copies,
+                         weft_activation_choice *c)
 {
-    double kept = 0, recompute = 0, offload = 0;
+    double saved = 0, recompute = 0, offload = 0;
     for (int64_t i = 0; i < items; i++) {
-        kept += item[i].bytes * (double)(item[i].count - c->recomputed[i] - c->offloaded[i]);
+        saved += item[i].bytes * (double)(item[i].count - c->recomputed[i] - c->offloaded[i]);
         recompute += c->recomputed[i] > 0 ? item[i].recompute * (double)c->recomputed[i] : 0;
         offload += c->offloaded[i] > 0 ? item[i].offload * (double)c->offloaded[i] : 0;
     }
-    c->kept = kept;
+    c->saved = saved;
     c->seconds = recompute + exposed(copies, offload);
 }
 
-/* One step of the greedy: the most bytes per second, all equal ones of a layer at once would
- * overshoot. */
-static bool greedy_step(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                        double *transfer, weft_keep_choice *c)
+/* One greedy step: drops the item with the highest bytes per second, for one layer. All layers at
+ * once would overshoot. */
+static bool greedy_step(const weft_activation_item *item, int64_t items, weft_offload_rates copies,
+                        double *transfer, weft_activation_choice *c)
 {
     double best = -1;
     int64_t chosen = -1;
@@ -119,7 +128,7 @@ static bool greedy_step(const weft_keep_item *item, int64_t items, weft_keep_cop
         const double seconds = offload ? more : item[i].recompute;
         if (isinf(seconds))
             continue;
-        /* an offload that hides completely is free: spend the window where recompute is dearest */
+        /* a completely hidden offload is free: use the window where recompute is most expensive */
         const double ratio =
             seconds > 0 ? item[i].bytes / seconds : 1e30 * (1 + fmin(item[i].recompute, 1e6));
         if (ratio > best) {
@@ -139,79 +148,81 @@ static bool greedy_step(const weft_keep_item *item, int64_t items, weft_keep_cop
     return true;
 }
 
-weft_status weft_keep_greedy(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                             double limit, weft_keep_choice *out)
+weft_status weft_keep_greedy(const weft_activation_item *item, int64_t items,
+                             weft_offload_rates copies, double limit, weft_activation_choice *out)
 {
     WEFT_TRY(check_limit(item, items, copies, limit));
-    weft_keep_choice c;
+    weft_activation_choice c;
     WEFT_TRY(choice_init(items, &c));
     double transfer = 0;
-    account(item, items, copies, &c);
-    while (c.kept > limit && greedy_step(item, items, copies, &transfer, &c))
-        account(item, items, copies, &c);
-    if (c.kept > limit) { /* the sums round differently from the check's: everything is dropped */
-        weft_keep_choice_free(&c);
-        return weft_fail(WEFT_E_INFEASIBLE,
-                         "the limit is missed by less than rounding; raise it by a byte");
+    count_totals(item, items, copies, &c);
+    while (c.saved > limit && greedy_step(item, items, copies, &transfer, &c))
+        count_totals(item, items, copies, &c);
+    if (c.saved > limit) { /* the sums round differently from the check's: all items are dropped */
+        weft_activation_choice_free(&c);
+        return weft_error(
+            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(WEFT_NUMBER(limit)),
+            "the limit is exceeded by less than a rounding error; raise it by a byte");
     }
-    for (bool moved = true; moved;) { /* take back what is not needed, most seconds first */
-        moved = false;
+    for (bool changed = true; changed;) { /* undo unnecessary choices, most seconds first */
+        changed = false;
         int64_t best = -1;
         bool best_offload = false;
         double saves = 0;
         for (int64_t i = 0; i < items; i++)
             for (int offload = 0; offload < 2; offload++) {
                 int64_t *n = offload ? &c.offloaded[i] : &c.recomputed[i];
-                if (*n == 0 || c.kept + item[i].bytes > limit)
+                if (*n == 0 || c.saved + item[i].bytes > limit)
                     continue;
                 const double before = c.seconds;
                 --*n;
-                account(item, items, copies, &c);
-                if (c.kept <= limit && before - c.seconds > saves) {
+                count_totals(item, items, copies, &c);
+                if (c.saved <= limit && before - c.seconds > saves) {
                     saves = before - c.seconds;
                     best = i;
                     best_offload = offload;
                 }
                 ++*n;
-                account(item, items, copies, &c);
+                count_totals(item, items, copies, &c);
             }
         if (best >= 0) {
             --*(best_offload ? &c.offloaded[best] : &c.recomputed[best]);
-            account(item, items, copies, &c);
-            moved = true;
+            count_totals(item, items, copies, &c);
+            changed = true;
         }
     }
     *out = c;
     return WEFT_OK;
 }
 
-/* ---- exact --------------------------------------------------------------------------------- */
+/* ---- exact ----------------------------------------------------------------------------------- */
 
-/* For any mu in [0, 1], -mu * window + the cheapest fractional cover at prices min(recompute,
- * slope * offload), slope = mu + (1 - mu) drag, bounds the remaining cost from below:
- * max(drag z, z - window) >= (1 - mu) drag z + mu (z - window). The best mu is where an item
- * changes from one to the other, slope = recompute / offload: those are tried, and 0 and 1. */
+/* For any mu in [0, 1], the remaining cost is at least -mu * window + the cheapest fractional cover
+ * at prices min(recompute, slope * offload), with slope = mu + (1 - mu) slowdown. The reason is
+ * max(slowdown z, z - window) >= (1 - mu) slowdown z + mu (z - window). The best mu is 0, 1, or a
+ * value at which an item changes between the two, slope = recompute / offload. All of these values
+ * are tried. */
 enum { PRICES = 18 };
 
 typedef struct bound {
-    const weft_keep_item *item;
+    const weft_activation_item *item;
     int64_t items;
-    weft_keep_copies copies;
+    weft_offload_rates copies;
     double limit;
-    int64_t *depth_item;       /* [items] the order of branching */
+    int64_t *depth_item;       /* [items] order of branching */
     int64_t *by_ratio[PRICES]; /* [items] positions in depth order, best bytes per price first */
     double *price[PRICES];     /* [items] by position */
     double mu[PRICES];
     int prices;
-    double prefer;                   /* the multiplier whose choices are tried first */
-    weft_keep_choice best;           /* counts by item */
-    int64_t *recomputed, *offloaded; /* the path, by item */
+    double prefer;                   /* multiplier whose choices are tried first */
+    weft_activation_choice best;     /* counts by item */
+    int64_t *recomputed, *offloaded; /* current path, by item */
     int64_t nodes, node_limit;
 } bound;
 
 static double slope(const bound *b, double mu)
 {
-    return mu + (1 - mu) * b->copies.drag;
+    return mu + (1 - mu) * b->copies.slowdown;
 }
 
 static double lower_bound(const bound *b, int64_t depth, double need, double transfer)
@@ -224,7 +235,7 @@ static double lower_bound(const bound *b, int64_t depth, double need, double tra
             const int64_t at = b->by_ratio[k][r];
             if (at < depth || isinf(b->price[k][at]))
                 continue;
-            const weft_keep_item *x = &b->item[b->depth_item[at]];
+            const weft_activation_item *x = &b->item[b->depth_item[at]];
             const double bytes = x->bytes * (double)x->count, take = left < bytes ? left : bytes;
             cost += bytes > 0 ? b->price[k][at] * take / x->bytes : 0;
             left -= bytes;
@@ -236,18 +247,18 @@ static double lower_bound(const bound *b, int64_t depth, double need, double tra
     return best;
 }
 
-/* `need`: bytes that are still to be dropped; a remainder within rounding counts as met only if the
- * recount agrees. */
+/* `need`: bytes still to drop. A remainder within rounding counts as met only if the recount
+ * agrees. */
 static void branch(bound *b, int64_t depth, double need, double seconds, double transfer)
 {
     if (++b->nodes > b->node_limit)
         return;
     if (depth == b->items) {
-        weft_keep_choice now = {.recomputed = b->recomputed, .offloaded = b->offloaded};
-        account(b->item, b->items, b->copies, &now);
-        if (now.kept > b->limit || !(now.seconds < b->best.seconds))
+        weft_activation_choice now = {.recomputed = b->recomputed, .offloaded = b->offloaded};
+        count_totals(b->item, b->items, b->copies, &now);
+        if (now.saved > b->limit || !(now.seconds < b->best.seconds))
             return;
-        b->best.kept = now.kept;
+        b->best.saved = now.saved;
         b->best.seconds = now.seconds;
         memcpy(b->best.recomputed, b->recomputed, (size_t)b->items * sizeof *b->recomputed);
         memcpy(b->best.offloaded, b->offloaded, (size_t)b->items * sizeof *b->offloaded);
@@ -258,8 +269,8 @@ static void branch(bound *b, int64_t depth, double need, double seconds, double 
         b->best.seconds - slack)
         return;
     const int64_t i = b->depth_item[depth];
-    const weft_keep_item *x = &b->item[i];
-    /* never drop more of an item than is needed at this point */
+    const weft_activation_item *x = &b->item[i];
+    /* never drop more of an item than needed */
     int64_t most = x->count;
     if (x->bytes > 0 && need / x->bytes < (double)most)
         most = need > 0 ? (int64_t)ceil(need / x->bytes) : 0;
@@ -288,11 +299,11 @@ static double ratio_at(const bound *b, int k, int64_t at)
     return b->price[k][at] > 0 ? bytes / b->price[k][at] : bytes > 0 ? INFINITY : 0;
 }
 
-/* Positions by bytes per price under multiplier k, best first. */
+/* Sorts positions by bytes per price under multiplier k, best first. */
 static void sort_by_ratio(bound *b, int k)
 {
     for (int64_t at = 0; at < b->items; at++) {
-        const weft_keep_item *x = &b->item[b->depth_item[at]];
+        const weft_activation_item *x = &b->item[b->depth_item[at]];
         b->price[k][at] =
             fmin(x->recompute, isinf(x->offload) ? INFINITY : slope(b, b->mu[k]) * x->offload);
         int64_t to = at;
@@ -302,17 +313,19 @@ static void sort_by_ratio(bound *b, int k)
     }
 }
 
-/* Branches on the best items first, as the multiplier with the highest bound ranks them. */
+/* Orders the branching: best items first, as ranked by the multiplier with the highest bound. */
 static void order_prices(bound *b, double need)
 {
     b->mu[b->prices++] = 0;
     b->mu[b->prices++] = 1;
     for (int64_t i = 0; i < b->items; i++) {
-        const weft_keep_item *x = &b->item[i];
+        const weft_activation_item *x = &b->item[i];
         b->depth_item[i] = i;
-        if (!(x->offload > 0) || isinf(x->offload) || !(b->copies.drag < 1) || b->prices == PRICES)
+        if (!(x->offload > 0) || isinf(x->offload) || !(b->copies.slowdown < 1) ||
+            b->prices == PRICES)
             continue;
-        const double mu = (x->recompute / x->offload - b->copies.drag) / (1 - b->copies.drag);
+        const double mu =
+            (x->recompute / x->offload - b->copies.slowdown) / (1 - b->copies.slowdown);
         if (mu > 0 && mu < 1)
             b->mu[b->prices++] = mu;
     }
@@ -321,7 +334,7 @@ static void order_prices(bound *b, double need)
     double highest = -1;
     for (int k = 0; k < prices; k++)
         sort_by_ratio(b, k);
-    for (int k = 0; k < prices; k++) { /* each alone, in slot 0 */
+    for (int k = 0; k < prices; k++) { /* one at a time, in slot 0 */
         bound one = *b;
         one.prices = 1;
         one.mu[0] = b->mu[k];
@@ -341,8 +354,9 @@ static void order_prices(bound *b, double need)
         sort_by_ratio(b, k);
 }
 
-weft_status weft_keep_exact(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                            double limit, int64_t node_limit, weft_keep_choice *out)
+weft_status weft_keep_exact(const weft_activation_item *item, int64_t items,
+                            weft_offload_rates copies, double limit, int64_t node_limit,
+                            weft_activation_choice *out)
 {
     bound b = {.item = item,
                .items = items,
@@ -357,7 +371,7 @@ weft_status weft_keep_exact(const weft_keep_item *item, int64_t items, weft_keep
     for (int k = 0; k < PRICES; k++)
         ready = (b.by_ratio[k] = weft_alloc(bytes)) && (b.price[k] = weft_alloc(bytes)) && ready;
     if (!ready) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for %lld items", (long long)items);
+        status = weft_no_memory("%" PRId64 " items", items);
     } else {
         double need = -limit;
         for (int64_t i = 0; i < items; i++)
@@ -378,7 +392,7 @@ weft_status weft_keep_exact(const weft_keep_item *item, int64_t items, weft_keep
         weft_free(b.price[k]);
     }
     if (status != WEFT_OK) {
-        weft_keep_choice_free(&b.best);
+        weft_activation_choice_free(&b.best);
         return status;
     }
     *out = b.best;

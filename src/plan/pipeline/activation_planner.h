@@ -1,51 +1,53 @@
-/* Which activations to keep, recompute or offload (Aquarius §5.2).
+/* Chooses which activations to keep, recompute or offload (Aquarius §5.2).
  *
- * An item is something that one layer keeps from forward to backward; `count` layers have the same.
- * Recomputing costs its forward time again; offloading costs transfer time, which hides behind
- * compute as long as the sum of all transfers fits into a window, but for what compute loses to
- * them: nothing where an engine copies, all of it where every core computes. To be minimised is
- *     sum of recompute seconds + max(drag x transfers, transfers - window)
- * with transfers the sum of offload seconds, and the kept bytes within a limit. */
-#ifndef WEFT_PLAN_KEEP_H
-#define WEFT_PLAN_KEEP_H
+ * An item is a saved activation of one layer; `count` layers have the same item. Recompute costs
+ * its forward time. Offload costs transfer time, which is hidden behind compute while the sum of
+ * all transfers fits a window. Transfers also slow compute down by the share `slowdown`: 0 with a
+ * copy engine, 1 if every core computes. The planner minimises
+ *     sum of recompute seconds + max(slowdown x transfers, transfers - window)
+ * where transfers is the sum of offload seconds, and the kept bytes stay within a limit. */
+#ifndef WEFT_PLAN_PIPELINE_ACTIVATION_PLANNER_H
+#define WEFT_PLAN_PIPELINE_ACTIVATION_PLANNER_H
 
 #include "base/memory.h"
 
-typedef struct weft_keep_item {
+typedef struct weft_activation_item {
     const char *name; /* borrowed */
-    double bytes;     /* kept, per layer */
+    double bytes;     /* bytes per layer if kept */
     double recompute; /* seconds per layer; INFINITY: impossible */
-    double offload;   /* seconds of transfer out and back, per layer; INFINITY: impossible */
+    double offload;   /* seconds per layer to the host and back; INFINITY: impossible */
     int64_t count;    /* layers */
-} weft_keep_item;
+} weft_activation_item;
 
-typedef struct weft_keep_copies {
-    double window; /* seconds of compute that transfers hide behind */
-    double drag;   /* of a transfer's seconds, the share that compute beside it takes longer */
-} weft_keep_copies;
+typedef struct weft_offload_rates {
+    double window;   /* seconds of compute that can hide transfers */
+    double slowdown; /* slowdown of compute during a transfer, as a share of its seconds */
+} weft_offload_rates;
 
-typedef struct weft_keep_choice {
-    int64_t *recomputed, *offloaded; /* [items]: how many of `count`; owned */
-    double kept;                     /* bytes, <= limit */
-    double seconds;                  /* extra time */
-    double lower_bound;              /* no choice is faster (exact search only) */
+typedef struct weft_activation_choice {
+    int64_t *recomputed, *offloaded; /* [items]: number of layers of `count`; owned */
+    double saved;                    /* kept bytes, <= limit */
+    double seconds;                  /* extra seconds */
+    double lower_bound;              /* no choice takes fewer seconds (exact search only) */
     bool proved;                     /* seconds is the optimum (exact search only) */
-    int64_t nodes;                   /* searched */
-} weft_keep_choice;
-void weft_keep_choice_free(weft_keep_choice *choice);
+    int64_t nodes;                   /* searched nodes */
+} weft_activation_choice;
+void weft_activation_choice_free(weft_activation_choice *choice);
 
-/* Greedy by memory-latency ratio: the item that frees most bytes per added second goes first,
- * offload before recompute while the window lasts; at the end, choices that turn out to be
- * unnecessary are taken back, dearest first. WEFT_E_INFEASIBLE says how much is needed at least. */
-weft_status weft_keep_greedy(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                             double limit, weft_keep_choice *out);
-/* Exact: branch and bound over the items with a Lagrangian bound; node_limit 0: 2 million, then
- * `proved` is false, the best found stands and the lower bound gives its gap. */
-weft_status weft_keep_exact(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
-                            double limit, int64_t node_limit, weft_keep_choice *out);
+/* Greedy by memory-latency ratio: always drops the item with the highest bytes freed per added
+ * second. Offload precedes recompute while the window lasts. At the end, unnecessary choices are
+ * undone, most expensive first. WEFT_E_INFEASIBLE reports the minimum bytes. */
+weft_status weft_keep_greedy(const weft_activation_item *item, int64_t items,
+                             weft_offload_rates copies, double limit, weft_activation_choice *out);
+/* Exact: branch and bound over the items with a Lagrangian bound. node_limit 0: 2 million. At the
+ * limit, `proved` is false, the result is the best choice found, and lower_bound gives its gap. */
+weft_status weft_keep_exact(const weft_activation_item *item, int64_t items,
+                            weft_offload_rates copies, double limit, int64_t node_limit,
+                            weft_activation_choice *out);
 
-/* Finite, not negative, counts in range; a message that names the item. */
-weft_status weft_keep_items_check(const weft_keep_item *item, int64_t items,
-                                  weft_keep_copies copies);
+/* Checks that values are finite and not negative, and that counts are in range. An error names the
+ * item. */
+weft_status weft_keep_items_check(const weft_activation_item *item, int64_t items,
+                                  weft_offload_rates copies);
 
 #endif

@@ -1,5 +1,5 @@
-/* Degrees as text and JSON. */
-#include "plan/pipeline/degrees_report.h"
+/* Layouts as text and JSON. */
+#include "plan/pipeline/degree_report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -37,15 +37,23 @@ json_t *weft_degrees_plan_json(const weft_degrees_plan *plan, int64_t others)
                      "candidates", list);
 }
 
+static void print_row(const weft_layout_candidate *candidate, weft_buf *out)
+{
+    const weft_degrees_candidate *c = candidate->estimate;
+    char a[32], b[32];
+    weft_buf_printf(out, "%10s %5.1f %% %10s", weft_format_seconds(c->terms.seconds, a),
+                    100 * c->terms.mfu, weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), b));
+}
+
 void weft_degrees_plan_print(const weft_degrees_plan *plan, int64_t others, weft_buf *out)
 {
-    char text[96], a[32], b[32];
+    char text[96], head[128], a[32], b[32];
     const weft_degrees_candidate *best = &plan->candidate[0];
     weft_degrees_text(&best->layout, text);
-    weft_buf_printf(out,
-                    "%s: %s per iteration, %.1f %% of peak, %s per device (%lld layouts tried)\n\n",
-                    text, weft_format_seconds(best->terms.seconds, a), 100 * best->terms.mfu,
-                    weft_format_bytes((int64_t)best->terms.memory, b), (long long)plan->tried);
+    weft_buf_printf(
+        out, "%s: %s per iteration, %.1f %% of peak, %s per device (%" PRId64 " layouts tried)\n\n",
+        text, weft_format_seconds(best->terms.seconds, a), 100 * best->terms.mfu,
+        weft_format_bytes((int64_t)best->terms.memory, b), plan->tried);
     for (int k = 0; k < CAUSES; k++) {
         const char *name;
         const double seconds = weft_degrees_cause(&best->terms, k, &name);
@@ -56,13 +64,10 @@ void weft_degrees_plan_print(const weft_degrees_plan *plan, int64_t others, weft
     if (best->terms.dropped > 0)
         weft_buf_printf(out, "  %.0f %% of the activations are recomputed or offloaded\n",
                         100 * best->terms.dropped);
-    weft_buf_printf(out, "\n  %-52s %10s %7s %10s  why it lost\n", "next best", "iteration", "MFU",
-                    "memory");
-    for (int64_t i = 1; i < plan->count && i <= others; i++) {
-        const weft_degrees_candidate *c = &plan->candidate[i];
-        weft_degrees_text(&c->layout, text);
-        weft_buf_printf(out, "  %-52s %10s %5.1f %% %10s  %s\n", text,
-                        weft_format_seconds(c->terms.seconds, a), 100 * c->terms.mfu,
-                        weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), b), c->why);
-    }
+    snprintf(head, sizeof head, "%-52s %10s %7s %10s  why it lost", "next best", "iteration", "MFU",
+             "memory");
+    const weft_layout_table table = {
+        .head = head, .width = 52, .row = print_row, .inline_why = true};
+    weft_buf_printf(out, "\n");
+    weft_layout_list_print(&plan->list, &table, 1, others + 1, true, out);
 }

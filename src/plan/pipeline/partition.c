@@ -1,9 +1,9 @@
-/* Skip-aware partition. The paper's dynamic programme over (i, j, k) takes the min over all (i',
- * j') of a max of three terms. For a *given* bound T the two new stages are independent of each
- * other: (i', j') -> (i, j) is allowed when cost[i', i) <= T and cost[j, j') <= T. So a row of
- * states is a bit set, one level is "spread along j, then OR over a window of rows", and the
- * optimum is found by bisection over the O(n^2) possible stage costs. That is exact, and n = 1,000
- * takes milliseconds. */
+/* Skip-aware partition. The paper's dynamic programme over (i, j, k) takes the minimum over all
+ * (i', j') of a maximum of three terms. For a *given* bound T the two new stages are independent:
+ * (i', j') -> (i, j) is allowed when cost[i', i) <= T and cost[j, j') <= T. A row of states is
+ * therefore a bit set, and one level is "spread along j, then OR over a window of rows". Bisection
+ * over the O(n^2) possible stage costs finds the optimum. The search is exact; n = 1,000 takes
+ * milliseconds. */
 #include "plan/pipeline/partition.h"
 
 #include <float.h>
@@ -12,82 +12,90 @@
 #include <string.h>
 
 enum { WORD = 64 };
-/* Above this many transitions the exact search with priced skips gives way to the greedy one. */
-static const double price_work_limit = 3e9;
-/* and the choice among partitions of equal bottleneck is left to chance */
+/* transitions above which the greedy search replaces the exact search with priced skips */
+static const double skip_work_limit = 3e9;
+/* transitions above which ties of the bottleneck are not balanced */
 static const double balance_work_limit = 1e9;
 
-static const double MOST_SECONDS = 1e15; /* beyond it nothing is a duration */
+static const double MOST_SECONDS = 1e15; /* largest accepted duration */
 
-static weft_status check_number(double value, const char *what, const char *kind, int64_t index)
+/* Checks one number. `kind` NULL: `member` is a member of the costs. */
+static weft_status check_number(double value, const char *kind, int64_t index, const char *member)
 {
-    char where[64];
-    snprintf(where, sizeof where, index < 0 ? "%s" : "%s %lld", kind, (long long)index);
-    if (!isfinite(value))
-        return weft_fail(WEFT_E_ARG, "%s: %s is %g; a finite number is needed", where, what, value);
-    if (value < 0)
-        return weft_fail(WEFT_E_ARG, "%s: %s is %g; it must not be negative", where, what, value);
-    return WEFT_OK;
+    if (isfinite(value) && value >= 0)
+        return WEFT_OK;
+    char key[64];
+    if (kind)
+        snprintf(key, sizeof key, "%s[%" PRId64 "].%s", kind, index, member);
+    else
+        snprintf(key, sizeof key, "%s", member);
+    return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key, WEFT_NUMBER(value)),
+                      "%g is not a finite number of at least 0", value);
 }
 
-weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
+weft_status weft_pp_costs_check(const weft_pp_costs *costs)
 {
     if (costs->op_count < 1)
-        return weft_fail(WEFT_E_ARG, "no operators: \"ops\" is empty");
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "ops"),
+                          "no operators are given; at least one is needed");
     double total = 0, seconds = 0;
     for (int64_t i = 0; i < costs->op_count; i++) {
-        const weft_pipe_op *op = &costs->op[i];
-        WEFT_TRY(check_number(op->forward, "\"forward\"", "operator", i));
-        WEFT_TRY(check_number(op->backward, "\"backward\"", "operator", i));
-        WEFT_TRY(check_number(op->output_bytes, "\"output_bytes\"", "operator", i));
-        WEFT_TRY(check_number(op->parameter_bytes, "\"parameter_bytes\"", "operator", i));
-        WEFT_TRY(check_number(op->activation_bytes, "\"activation_bytes\"", "operator", i));
+        const weft_pp_op *op = &costs->op[i];
+        WEFT_TRY(check_number(op->forward, "ops", i, "forward"));
+        WEFT_TRY(check_number(op->backward, "ops", i, "backward"));
+        WEFT_TRY(check_number(op->output_bytes, "ops", i, "output_bytes"));
+        WEFT_TRY(check_number(op->parameter_bytes, "ops", i, "parameter_bytes"));
+        WEFT_TRY(check_number(op->activation_bytes, "ops", i, "activation_bytes"));
         seconds += op->forward + op->backward;
         total += op->forward + op->backward + op->output_bytes + op->parameter_bytes +
                  op->activation_bytes;
     }
     if (!isfinite(total))
-        return weft_fail(WEFT_E_ARG,
-                         "the costs of all operators add up to more than a double holds");
-    WEFT_TRY(check_number(costs->lambda, "\"lambda\"", "costs", -1));
-    WEFT_TRY(check_number(costs->latency, "\"latency\"", "costs", -1));
-    WEFT_TRY(check_number(costs->bandwidth, "\"bandwidth\"", "costs", -1));
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "ops"),
+                          "the costs of all operators add up to more than a double holds");
+    WEFT_TRY(check_number(costs->lambda, NULL, 0, "lambda"));
+    WEFT_TRY(check_number(costs->latency, NULL, 0, "latency"));
+    WEFT_TRY(check_number(costs->bandwidth, NULL, 0, "bandwidth"));
     if (costs->lambda > 0 && !(costs->bandwidth > 0))
-        return weft_fail(WEFT_E_ARG,
-                         "costs: \"bandwidth\" is %g, but \"lambda\" is %g: give the "
-                         "bytes per second between two devices, or lambda 0",
-                         costs->bandwidth, costs->lambda);
-    double sent = 0; /* seconds to send everything: no stage takes longer */
+        return weft_error(WEFT_MSG_COSTS_INVALID,
+                          WEFT_AT(.key = "bandwidth", WEFT_NUMBER(costs->bandwidth)),
+                          "the bandwidth is %g, but lambda is %g; give the bytes per second "
+                          "between two devices, or lambda 0",
+                          costs->bandwidth, costs->lambda);
+    double sent = 0; /* seconds of all sends, an upper bound for one stage */
     for (int64_t i = 0; i < costs->op_count && costs->lambda > 0; i++)
         sent += costs->lambda * (costs->latency + costs->op[i].output_bytes / costs->bandwidth);
     for (int64_t s = 0; s < costs->skip_count && costs->lambda > 0; s++)
         sent += costs->lambda * costs->skip[s].bytes / costs->bandwidth;
     if (!(seconds + sent <= MOST_SECONDS))
-        return weft_fail(WEFT_E_ARG,
-                         "the operators take %g s and their sends %g s (lambda (latency + bytes / "
-                         "bandwidth)); at most %g s can be planned: are the units right?",
-                         seconds, sent, MOST_SECONDS);
+        return weft_error(WEFT_MSG_COSTS_INVALID,
+                          WEFT_AT(.key = "ops", WEFT_NUMBER(seconds + sent)),
+                          "the operators need %g s and their sends %g s (lambda (latency + bytes / "
+                          "bandwidth)), more than the limit of %g s; check the units",
+                          seconds, sent, MOST_SECONDS);
     for (int64_t s = 0; s < costs->skip_count; s++) {
         const weft_skip *skip = &costs->skip[s];
+        char key[64];
+        snprintf(key, sizeof key, "skips[%" PRId64 "]", s);
         if (skip->from < 0 || skip->to < 0 || skip->from >= costs->op_count ||
             skip->to >= costs->op_count)
-            return weft_fail(WEFT_E_ARG, "skip %lld: [%lld, %lld] is outside the operators 0..%lld",
-                             (long long)s, (long long)skip->from, (long long)skip->to,
-                             (long long)costs->op_count - 1);
+            return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key),
+                              "[%d, %d] is outside the operators 0 to %lld", skip->from, skip->to,
+                              (long long)costs->op_count - 1);
         if (skip->from >= skip->to)
-            return weft_fail(WEFT_E_ARG,
-                             "skip %lld: [%lld, %lld] does not go forward; the producer "
-                             "comes first",
-                             (long long)s, (long long)skip->from, (long long)skip->to);
-        WEFT_TRY(check_number(skip->bytes, "its size in bytes", "skip", s));
+            return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = key),
+                              "[%d, %d] does not point forward; write the producer first",
+                              skip->from, skip->to);
+        WEFT_TRY(check_number(skip->bytes, "skips", s, "bytes"));
     }
     return WEFT_OK;
 }
 
-/* What the searches share. Positions run from 0 to n; cost(x, y) is that of the stage [x, y). */
+/* Data shared by the searches. Positions run from 0 to n; cost(x, y) is the cost of the stage [x,
+ * y). */
 typedef struct problem {
-    const weft_pipe_costs *costs;
-    int64_t n, stages;
+    const weft_pp_costs *costs;
+    int64_t n, pp_stages;
     long double *prefix; /* [n + 1] forward seconds */
     double *send;    /* [n + 1] lambda * (latency + output / bandwidth) of a stage ending here */
     double per_byte; /* lambda / bandwidth */
@@ -98,17 +106,16 @@ static double cost(const problem *p, int64_t x, int64_t y)
     return (double)(p->prefix[y] - p->prefix[x]) + p->send[y];
 }
 
-static weft_status problem_init(const weft_pipe_costs *costs, int64_t stages, problem *p)
+static weft_status problem_init(const weft_pp_costs *costs, int64_t stages, problem *p)
 {
     const int64_t n = costs->op_count;
-    *p = (problem){.costs = costs, .n = n, .stages = stages};
-    p->prefix = weft_alloc((n + 1) * (int64_t)sizeof *p->prefix);
-    p->send = weft_alloc((n + 1) * (int64_t)sizeof *p->send);
+    *p = (problem){.costs = costs, .n = n, .pp_stages = stages};
+    p->prefix = weft_calloc(n + 1, sizeof *p->prefix);
+    p->send = weft_calloc(n + 1, sizeof *p->send);
     if (!p->prefix || !p->send) {
         weft_free(p->prefix);
         weft_free(p->send);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a partition of %lld operators",
-                         (long long)n);
+        return weft_no_memory("a partition of %" PRId64 " operators", n);
     }
     p->per_byte = costs->lambda > 0 ? costs->lambda / costs->bandwidth : 0;
     for (int64_t i = 0; i < n; i++) {
@@ -135,7 +142,7 @@ void weft_partition_free(weft_partition *partition)
 
 int64_t weft_partition_stage_of(const weft_partition *partition, int64_t op)
 {
-    int64_t low = 0, high = partition->stages - 1;
+    int64_t low = 0, high = partition->pp_stages - 1;
     while (low < high) {
         const int64_t middle = (low + high + 1) / 2;
         if (partition->cut[middle] <= op)
@@ -146,25 +153,24 @@ int64_t weft_partition_stage_of(const weft_partition *partition, int64_t op)
     return low;
 }
 
-/* An ordinary edge between neighbours is no skip (PULSE §IV-B: |i - j| > 1). */
+/* An edge between neighbours is not a skip (PULSE §IV-B: |i - j| > 1). */
 static bool is_constraint(const weft_skip *skip)
 {
     return skip->to > skip->from + 1;
 }
 
-weft_status weft_partition_from_cuts(const weft_pipe_costs *costs, int64_t stages,
-                                     const int64_t *cut, weft_collocation mode, weft_partition *out)
+weft_status weft_partition_from_cuts(const weft_pp_costs *costs, int64_t stages, const int64_t *cut,
+                                     weft_collocation mode, weft_partition *out)
 {
-    weft_partition made = {.stages = stages, .mode = mode};
-    made.cut = weft_alloc((stages + 1) * (int64_t)sizeof *made.cut);
+    weft_partition made = {.pp_stages = stages, .mode = mode};
+    made.cut = weft_calloc(stages + 1, sizeof *made.cut);
     if (costs->skip_count > 0)
-        made.collocated = weft_alloc(costs->skip_count * (int64_t)sizeof *made.collocated);
-    double *seconds = weft_alloc(stages * (int64_t)sizeof *seconds);
+        made.collocated = weft_calloc(costs->skip_count, sizeof *made.collocated);
+    double *seconds = weft_calloc(stages, sizeof *seconds);
     if (!made.cut || !seconds || (costs->skip_count > 0 && !made.collocated)) {
         weft_free(seconds);
         weft_partition_free(&made);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a partition of %lld stages",
-                         (long long)stages);
+        return weft_no_memory("a partition of %" PRId64 " stages", stages);
     }
     memcpy(made.cut, cut, (size_t)(stages + 1) * sizeof *cut);
     const double per_byte = costs->lambda > 0 ? costs->lambda / costs->bandwidth : 0;
@@ -188,17 +194,17 @@ weft_status weft_partition_from_cuts(const weft_pipe_costs *costs, int64_t stage
     return WEFT_OK;
 }
 
-/* ---- plain linear partition: O(p n^2) ------------------------------------------------------ */
+/* ---- plain linear partition: O(p n^2) -------------------------------------------------------- */
 
 static weft_status solve_linear(const problem *p, int64_t *cut)
 {
-    const int64_t n = p->n, stages = p->stages, width = n + 1;
-    double *best = weft_alloc(2 * width * (int64_t)sizeof *best);
-    int32_t *from = weft_alloc((stages + 1) * width * (int64_t)sizeof *from);
+    const int64_t n = p->n, stages = p->pp_stages, width = n + 1;
+    double *best = weft_calloc(2 * width, sizeof *best);
+    int32_t *from = weft_calloc((stages + 1) * width, sizeof *from);
     if (!best || !from) {
         weft_free(best);
         weft_free(from);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
+        return weft_no_memory("%" PRId64 " stages", stages);
     }
     double *old = best, *now = best + width;
     for (int64_t i = 0; i <= n; i++)
@@ -207,7 +213,7 @@ static weft_status solve_linear(const problem *p, int64_t *cut)
         for (int64_t i = 0; i < width; i++)
             now[i] = INFINITY;
         for (int64_t i = k; i <= n - (stages - k); i++) {
-            /* a longer last stage only costs more: stop once it alone is worse */
+            /* a longer last stage only costs more: stop when it alone is worse */
             for (int64_t x = i - 1; x >= k - 1; x--) {
                 const double last = cost(p, x, i);
                 const double value = last > old[x] ? last : old[x];
@@ -233,18 +239,17 @@ static weft_status solve_linear(const problem *p, int64_t *cut)
     return WEFT_OK;
 }
 
-/* ---- every skip collocated: bit sets under a bound ----------------------------------------- */
+/* ---- every skip collocated: bit sets under a bound ------------------------------------------- */
 
-/* reach[k] has a row per prefix length i with a bit per suffix start j: the operators [0, i) and
- * [j, n) can be k stages each, with every skip that starts in [0, i) ending in [j, n) and none
- * other. */
+/* reach[k] has a row per prefix length i and a bit per suffix start j. A set bit: the operators [0,
+ * i) and [j, n) can be k stages each, and exactly the skips that start in [0, i) end in [j, n). */
 typedef struct fold {
     const problem *p;
     int64_t n, words, levels; /* levels = stages / 2 */
     uint64_t *reach;          /* [levels + 1][n + 1][words] */
     uint64_t *table;          /* [log][n + 1][words]: ORs of 2^l spread rows */
     int64_t log;
-    int64_t *low;           /* [n + 1]: first x with cost[x, y) <= T; y when there is none */
+    int64_t *low;           /* [n + 1]: first x with cost[x, y) <= T; y if none */
     int64_t *from_j, *to_j; /* [n + 1]: legal suffix starts of a row, from_j <= j <= to_j */
 } fold;
 
@@ -270,18 +275,19 @@ static void fold_free(fold *f)
     weft_free(f->to_j);
 }
 
-/* `active` (NULL: all) tells which skips bind. */
+/* `active` marks the skips to collocate; NULL: all. */
 static weft_status fold_init(const problem *p, const bool *active, fold *f)
 {
     const int64_t n = p->n;
-    *f = (fold){.p = p, .n = n, .words = (n + WORD) / WORD, .levels = p->stages / 2, .log = 1};
+    *f = (fold){.p = p, .n = n, .words = (n + WORD) / WORD, .levels = p->pp_stages / 2, .log = 1};
     while ((int64_t)1 << f->log <= n)
         f->log++;
     if ((double)(f->levels + 1 + f->log) * (double)(n + 1) * (double)f->words * 8 > 4e9)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%lld operators in %lld stages with skips are too many "
-                         "for the exact search; merge neighbouring operators first",
-                         (long long)n, (long long)p->stages);
+        return weft_error(WEFT_MSG_PLAN_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(n)),
+                          "%" PRId64 " operators in %" PRId64
+                          " stages with skips are too many for the exact "
+                          "search; merge adjacent operators",
+                          n, p->pp_stages);
     const int64_t row = f->words * (int64_t)sizeof(uint64_t),
                   index = (n + 1) * (int64_t)sizeof(int64_t);
     f->reach = weft_alloc((f->levels + 1) * (n + 1) * row);
@@ -291,8 +297,7 @@ static weft_status fold_init(const problem *p, const bool *active, fold *f)
     f->to_j = weft_alloc(index);
     if (!f->reach || !f->table || !f->low || !f->from_j || !f->to_j) {
         fold_free(f);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators in %lld stages",
-                         (long long)n, (long long)p->stages);
+        return weft_no_memory("%" PRId64 " operators in %" PRId64 " stages", n, p->pp_stages);
     }
     for (int64_t i = 0; i <= n; i++) {
         f->from_j[i] = i;
@@ -313,13 +318,13 @@ static weft_status fold_init(const problem *p, const bool *active, fold *f)
     return WEFT_OK;
 }
 
-/* Fills low[] for the bound; returns the smallest stage cost above it. */
+/* Fills low[] for the bound. Returns the smallest stage cost above the bound. */
 static double set_bound(fold *f, double bound)
 {
     double next = INFINITY;
     int64_t x = 0;
     for (int64_t y = 1; y <= f->n; y++) {
-        /* send[y] varies, so the window may also grow at its left */
+        /* send[y] varies, so the window may also grow to the left */
         while (x > 0 && cost(f->p, x - 1, y) <= bound)
             x--;
         while (x < y && cost(f->p, x, y) > bound)
@@ -337,7 +342,7 @@ static double set_bound(fold *f, double bound)
 static void spread(const fold *f, const uint64_t *row, uint64_t *to)
 {
     memset(to, 0, (size_t)f->words * sizeof *to);
-    int64_t lowest = f->n + 1; /* of the set bits above j */
+    int64_t lowest = f->n + 1; /* smallest low[] of the set bits above j */
     for (int64_t w = f->words - 1; w >= 0; w--) {
         if (row[w] == 0 && lowest > w * WORD + WORD - 1)
             continue;
@@ -353,8 +358,8 @@ static void spread(const fold *f, const uint64_t *row, uint64_t *to)
     }
 }
 
-/* Keeps the bits from..to of a row. */
-static void keep_range(uint64_t *row, int64_t words, int64_t from, int64_t to)
+/* Clears all bits of a row except from..to. */
+static void mask_range(uint64_t *row, int64_t words, int64_t from, int64_t to)
 {
     for (int64_t w = 0; w < words; w++) {
         const int64_t base = w * WORD;
@@ -369,8 +374,9 @@ static void keep_range(uint64_t *row, int64_t words, int64_t from, int64_t to)
     }
 }
 
-/* Is there a partition with every stage within the bound of set_bound()? Then (*end_i, *end_j) is
- * the state before the middle stage (odd) or the meeting point (even, end_i == end_j). */
+/* Returns true if a partition has every stage within the bound of set_bound(). Then (*end_i,
+ * *end_j) is the state before the middle stage (odd) or the meeting point (even, end_i ==
+ * end_j). */
 static bool fold_reaches(fold *f, int64_t *end_i, int64_t *end_j)
 {
     const int64_t n = f->n, words = f->words;
@@ -399,12 +405,12 @@ static bool fold_reaches(fold *f, int64_t *end_i, int64_t *end_j)
             const uint64_t *b = table_row(f, l, i - ((int64_t)1 << l));
             for (int64_t w = 0; w < words; w++)
                 row[w] = a[w] | b[w];
-            keep_range(row, words, f->from_j[i], f->to_j[i]);
+            mask_range(row, words, f->from_j[i], f->to_j[i]);
         }
     }
     for (int64_t i = 0; i <= n; i++) {
         const uint64_t *row = reach_row(f, f->levels, i);
-        if (f->p->stages % 2 == 0) {
+        if (f->p->pp_stages % 2 == 0) {
             if (bit(row, i)) {
                 *end_i = *end_j = i;
                 return true;
@@ -423,7 +429,7 @@ static bool fold_reaches(fold *f, int64_t *end_i, int64_t *end_j)
 
 static void fold_backtrack(const fold *f, int64_t i, int64_t j, int64_t *cut)
 {
-    const int64_t stages = f->p->stages;
+    const int64_t stages = f->p->pp_stages;
     for (int64_t level = f->levels; level > 0; level--) {
         cut[level] = i;
         cut[stages - level] = j;
@@ -443,17 +449,18 @@ static void fold_backtrack(const fold *f, int64_t i, int64_t j, int64_t *cut)
     cut[stages] = f->n;
 }
 
-static double worst_stage(const problem *p, const int64_t *cut)
+static double worst_pp_stage(const problem *p, const int64_t *cut)
 {
     double worst = 0;
-    for (int64_t q = 0; q < p->stages; q++) {
+    for (int64_t q = 0; q < p->pp_stages; q++) {
         const double seconds = cost(p, cut[q], cut[q + 1]);
         worst = seconds > worst ? seconds : worst;
     }
     return worst;
 }
 
-/* Is there any partition that collocates the active skips (NULL: all), whatever its bottleneck? */
+/* Sets *feasible if any partition collocates the active skips (NULL: all), whatever its
+ * bottleneck. */
 static weft_status can_collocate(const problem *p, const bool *active, bool *feasible)
 {
     fold f;
@@ -465,7 +472,7 @@ static weft_status can_collocate(const problem *p, const bool *active, bool *fea
     return WEFT_OK;
 }
 
-/* *feasible false: no partition collocates the active skips. */
+/* Finds the best partition that collocates the active skips. *feasible false: no such partition. */
 static weft_status solve_collocated(const problem *p, const bool *active, int64_t *cut,
                                     bool *feasible)
 {
@@ -479,9 +486,9 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
         return WEFT_OK;
     }
     fold_backtrack(&f, i, j, cut);
-    /* `low` cannot be reached, `high` was: bisect until no stage cost lies between them. */
-    double high = worst_stage(p, cut);
-    double low = (double)p->prefix[p->n] / (double)p->stages * (1 - 1e-12);
+    /* `low` is infeasible, `high` is feasible: bisect until no stage cost is between them */
+    double high = worst_pp_stage(p, cut);
+    double low = (double)p->prefix[p->n] / (double)p->pp_stages * (1 - 1e-12);
     while (low < high) {
         double bound = low + (high - low) / 2;
         if (bound >= high)
@@ -489,7 +496,7 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
         const double next = set_bound(&f, bound);
         if (fold_reaches(&f, &i, &j)) {
             fold_backtrack(&f, i, j, cut);
-            high = worst_stage(p, cut);
+            high = worst_pp_stage(p, cut);
         } else if (next >= high) {
             break;
         } else {
@@ -500,21 +507,22 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
     return WEFT_OK;
 }
 
-/* ---- skips may be sent: O(p n^4) at worst, pruned by a known plan -------------------------- */
+/* ---- skips may be sent: O(p n^4) at worst, pruned by a known plan ---------------------------- */
 
-typedef struct priced {
+typedef struct skip_search {
     const problem *p;
-    /* when the skips are all collocated: stages stay within `bound`, states within the legal suffix
-     * starts of fold_init, and a pair counts as the sum of its stages, the work of its device */
+    /* Set if all skips are collocated: stages stay within `bound`, and states within the legal
+     * suffix starts of fold_init. A pair then costs the sum of its stages, the work of its
+     * device. */
     const fold *legal; /* NULL: skips may be sent */
     double bound;
     double *between; /* [n + 1][n + 1]: bytes of skips with from < x and to < y */
-    double *best[2]; /* [n + 1][n + 1] of the last two levels */
-    int32_t *step;   /* [levels + 1][n + 1][n + 1][2]: where a state came from */
-} priced;
+    double *best[2]; /* [n + 1][n + 1], for the last two levels */
+    int32_t *step;   /* [levels + 1][n + 1][n + 1][2]: predecessor of a state */
+} skip_search;
 
 /* Bytes of the skips that start in [a, b) and end in [c, d). */
-static double skip_bytes(const priced *s, int64_t a, int64_t b, int64_t c, int64_t d)
+static double skip_bytes(const skip_search *s, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     const int64_t w = s->p->n + 1;
     const double *t = s->between;
@@ -522,8 +530,9 @@ static double skip_bytes(const priced *s, int64_t a, int64_t b, int64_t c, int64
     return bytes > 0 ? bytes : 0;
 }
 
-/* Costs of the stage pair [x, i) and [j, y): the left one sends what does not end in either. */
-static double pair_cost(const priced *s, int64_t x, int64_t i, int64_t j, int64_t y)
+/* Returns the cost of the stage pair [x, i) and [j, y). The left stage sends the skips that end
+ * outside both stages. */
+static double pair_cost(const skip_search *s, int64_t x, int64_t i, int64_t j, int64_t y)
 {
     const int64_t n = s->p->n;
     if (s->legal) {
@@ -538,7 +547,7 @@ static double pair_cost(const priced *s, int64_t x, int64_t i, int64_t j, int64_
     return left > right ? left : right;
 }
 
-static double middle_cost(const priced *s, int64_t i, int64_t j)
+static double middle_cost(const skip_search *s, int64_t i, int64_t j)
 {
     const double seconds = cost(s->p, i, j);
     if (s->legal)
@@ -546,7 +555,7 @@ static double middle_cost(const priced *s, int64_t i, int64_t j)
     return seconds + s->p->per_byte * skip_bytes(s, i, j, j, s->p->n);
 }
 
-static void priced_free(priced *s)
+static void skip_search_free(skip_search *s)
 {
     weft_free(s->between);
     weft_free(s->best[0]);
@@ -554,17 +563,17 @@ static void priced_free(priced *s)
     weft_free(s->step);
 }
 
-static weft_status priced_init(const problem *p, priced *s)
+static weft_status skip_search_init(const problem *p, skip_search *s)
 {
-    const int64_t w = p->n + 1, levels = p->stages / 2;
-    *s = (priced){.p = p};
-    s->between = weft_alloc(w * w * (int64_t)sizeof(double));
-    s->best[0] = weft_alloc(w * w * (int64_t)sizeof(double));
-    s->best[1] = weft_alloc(w * w * (int64_t)sizeof(double));
-    s->step = weft_alloc((levels + 1) * w * w * 2 * (int64_t)sizeof *s->step);
+    const int64_t w = p->n + 1, levels = p->pp_stages / 2;
+    *s = (skip_search){.p = p};
+    s->between = weft_calloc(w * w, sizeof(double));
+    s->best[0] = weft_calloc(w * w, sizeof(double));
+    s->best[1] = weft_calloc(w * w, sizeof(double));
+    s->step = weft_calloc((levels + 1) * w * w * 2, sizeof *s->step);
     if (!s->between || !s->best[0] || !s->best[1] || !s->step) {
-        priced_free(s);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators", (long long)p->n);
+        skip_search_free(s);
+        return weft_no_memory("%" PRId64 " operators", p->n);
     }
     for (int64_t k = 0; k < p->costs->skip_count; k++)
         if (is_constraint(&p->costs->skip[k]))
@@ -577,9 +586,9 @@ static weft_status priced_init(const problem *p, priced *s)
     return WEFT_OK;
 }
 
-/* Extends every state of level k - 1 by one pair of stages, as long as the plan can still beat
- * `limit`; both loops end where the operators alone are too slow. */
-static void priced_level(priced *s, int64_t k, double limit)
+/* Extends every state of level k - 1 by one pair of stages, while the plan can still beat `limit`.
+ * Both loops end where the operators alone are too slow. */
+static void skip_search_level(skip_search *s, int64_t k, double limit)
 {
     const int64_t n = s->p->n, w = n + 1;
     const double *old = s->best[(k - 1) % 2];
@@ -611,29 +620,30 @@ static void priced_level(priced *s, int64_t k, double limit)
         }
 }
 
-/* Looks for a plan better than `limit`; *found false: none. `legal` and `bound` as above. */
-static weft_status solve_priced(const problem *p, const fold *legal, double bound, double limit,
-                                int64_t *cut, bool *found)
+/* Searches a plan better than `limit`; *found false: none. `legal` and `bound` as in
+ * skip_search. */
+static weft_status solve_skip_search(const problem *p, const fold *legal, double bound,
+                                     double limit, int64_t *cut, bool *found)
 {
-    const int64_t n = p->n, w = n + 1, levels = p->stages / 2;
-    priced s;
-    WEFT_TRY(priced_init(p, &s));
+    const int64_t n = p->n, w = n + 1, levels = p->pp_stages / 2;
+    skip_search s;
+    WEFT_TRY(skip_search_init(p, &s));
     s.legal = legal;
     s.bound = bound;
     for (int64_t c = 0; c < w * w; c++)
         s.best[0][c] = INFINITY;
     s.best[0][n] = 0; /* state (0, n) */
     for (int64_t k = 1; k <= levels; k++)
-        priced_level(&s, k, limit);
+        skip_search_level(&s, k, limit);
     const double *last = s.best[levels % 2];
     double best = limit;
     int64_t i = -1, j = -1;
     for (int64_t x = 0; x <= n; x++)
         for (int64_t y = x; y <= n; y++) {
             double value = last[x * w + y];
-            if (p->stages % 2 == 0 ? x != y : x == y)
+            if (p->pp_stages % 2 == 0 ? x != y : x == y)
                 continue;
-            if (p->stages % 2 && value < best) {
+            if (p->pp_stages % 2 && value < best) {
                 const double middle = middle_cost(&s, x, y);
                 value = value > middle ? value : middle;
             }
@@ -647,20 +657,21 @@ static weft_status solve_priced(const problem *p, const fold *legal, double boun
     if (*found) {
         for (int64_t k = levels; k > 0; k--) {
             cut[k] = i;
-            cut[p->stages - k] = j;
+            cut[p->pp_stages - k] = j;
             const int32_t *step = s.step + (k * w * w + i * w + j) * 2;
             i = step[0];
             j = step[1];
         }
         cut[0] = 0;
-        cut[p->stages] = n;
+        cut[p->pp_stages] = n;
     }
-    priced_free(&s);
+    skip_search_free(&s);
     return WEFT_OK;
 }
 
-/* Transitions of the exact search when stages below `limit` are at most so many operators long. */
-static double priced_work(const problem *p, double limit)
+/* Returns the transitions of the exact search, from the longest stage whose seconds stay below
+ * `limit`. */
+static double skip_search_work(const problem *p, double limit)
 {
     int64_t longest = 1;
     for (int64_t x = 0, y = 0; y <= p->n; y++) {
@@ -669,33 +680,34 @@ static double priced_work(const problem *p, double limit)
         longest = y - x > longest ? y - x : longest;
     }
     const double states = 0.5 * (double)p->n * (double)p->n;
-    return states * (double)(longest * longest) * (double)(p->stages / 2);
+    return states * (double)(longest * longest) * (double)(p->pp_stages / 2);
 }
 
-/* Among the partitions of the optimal bottleneck, the one whose busiest device (a pair of mirrored
- * stages) has least to do: Eq. 1 does not ask for it, but the wave's iteration time does. Skipped
- * where it would take long. */
+/* Chooses among the partitions of the optimal bottleneck the one whose busiest device (a pair of
+ * mirrored stages) has the least work. Eq. 1 does not require this, but it shortens the wave's
+ * iteration. Skipped above a work limit. */
 static weft_status balance_pairs(const problem *p, int64_t *cut)
 {
-    const double bound = worst_stage(p, cut) * (1 + 1e-12);
+    const double bound = worst_pp_stage(p, cut) * (1 + 1e-12);
     double heaviest = 0;
-    for (int64_t q = 0; q < (p->stages + 1) / 2; q++) {
-        const int64_t r = p->stages - 1 - q;
+    for (int64_t q = 0; q < (p->pp_stages + 1) / 2; q++) {
+        const int64_t r = p->pp_stages - 1 - q;
         const double pair = cost(p, cut[q], cut[q + 1]) + (r > q ? cost(p, cut[r], cut[r + 1]) : 0);
         heaviest = pair > heaviest ? pair : heaviest;
     }
     const double w = (double)p->n + 1;
-    if (priced_work(p, bound) > balance_work_limit || (double)(p->stages / 2 + 3) * w * w * 8 > 4e8)
+    if (skip_search_work(p, bound) > balance_work_limit ||
+        (double)(p->pp_stages / 2 + 3) * w * w * 8 > 4e8)
         return WEFT_OK;
     fold legal;
     WEFT_TRY(fold_init(p, NULL, &legal));
-    int64_t *other = weft_alloc((p->stages + 1) * (int64_t)sizeof *other);
+    int64_t *other = weft_calloc(p->pp_stages + 1, sizeof *other);
     bool found = false;
     weft_status_code status =
-        other ? solve_priced(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
-              : weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)p->stages);
+        other ? solve_skip_search(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
+              : weft_no_memory("%" PRId64 " stages", p->pp_stages);
     if (status == WEFT_OK && found)
-        memcpy(cut, other, (size_t)(p->stages + 1) * sizeof *cut);
+        memcpy(cut, other, (size_t)(p->pp_stages + 1) * sizeof *cut);
     weft_free(other);
     fold_free(&legal);
     return status;
@@ -705,14 +717,14 @@ static weft_status evaluate(const problem *p, const int64_t *cut, weft_collocati
                             double *seconds)
 {
     weft_partition made;
-    WEFT_TRY(weft_partition_from_cuts(p->costs, p->stages, cut, mode, &made));
+    WEFT_TRY(weft_partition_from_cuts(p->costs, p->pp_stages, cut, mode, &made));
     *seconds = made.bottleneck;
     weft_partition_free(&made);
     return WEFT_OK;
 }
 
-/* Activates as many of order[first .. end) as can be collocated with those that are active already,
- * in that order of preference; halves what does not fit as a whole. */
+/* Activates the skips order[first .. end) that can be collocated together with the active skips, in
+ * this order of preference. Halves a range that does not fit. */
 static weft_status activate(const problem *p, const int64_t *order, int64_t first, int64_t end,
                             bool *active)
 {
@@ -731,16 +743,15 @@ static weft_status activate(const problem *p, const int64_t *order, int64_t firs
     return activate(p, order, middle, end, active);
 }
 
-/* Collocates the heaviest skips, as many as fit, then fewer and fewer of them; keeps what is
- * cheapest with the rest priced. `active` has skip_count entries. */
+/* Collocates the heaviest skips that fit, then repeatedly half of them. Keeps the cheapest result,
+ * with the cost of sending the other skips. `active` has skip_count entries. */
 static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
 {
     const int64_t count = p->costs->skip_count;
-    int64_t *order = weft_alloc(count * (int64_t)sizeof *order);
-    int64_t *trial = weft_alloc((p->stages + 1) * (int64_t)sizeof *trial);
+    int64_t *order = weft_calloc(count, sizeof *order);
+    int64_t *trial = weft_calloc(p->pp_stages + 1, sizeof *trial);
     weft_status_code status = WEFT_OK;
-    if (!order || !trial)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld skips", (long long)count));
+    WEFT_GO(WEFT_ALLOCATED(order && trial, "%" PRId64 " skips", count));
     for (int64_t s = 0; s < count; s++) { /* heaviest first; ties by index */
         int64_t at = s;
         for (; at > 0 && p->costs->skip[order[at - 1]].bytes < p->costs->skip[s].bytes; at--)
@@ -750,8 +761,8 @@ static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
     }
     WEFT_GO(activate(p, order, 0, count, active));
     double best = INFINITY, value;
-    for (int64_t keep = count;; keep /= 2) {
-        int64_t left = keep;
+    for (int64_t most = count;; most /= 2) {
+        int64_t left = most;
         for (int64_t k = 0; k < count; k++)
             if (active[order[k]] && left-- <= 0)
                 active[order[k]] = false;
@@ -761,10 +772,10 @@ static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
             WEFT_GO(evaluate(p, trial, WEFT_COLLOCATE_PRICE, &value));
             if (value < best) {
                 best = value;
-                memcpy(cut, trial, (size_t)(p->stages + 1) * sizeof *cut);
+                memcpy(cut, trial, (size_t)(p->pp_stages + 1) * sizeof *cut);
             }
         }
-        if (keep == 0)
+        if (most == 0)
             break;
     }
 out:
@@ -773,28 +784,27 @@ out:
     return status;
 }
 
-static weft_status solve_price(const problem *p, int64_t *cut, bool *proved)
+static weft_status solve_with_skips(const problem *p, int64_t *cut, bool *proved)
 {
-    int64_t *other = weft_alloc((p->stages + 1) * (int64_t)sizeof *other);
+    int64_t *other = weft_calloc(p->pp_stages + 1, sizeof *other);
     bool *active = weft_alloc(p->costs->skip_count + 1);
     weft_status_code status = WEFT_OK;
-    if (!other || !active)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)p->stages));
+    WEFT_GO(WEFT_ALLOCATED(other && active, "%" PRId64 " stages", p->pp_stages));
     double best, value;
-    WEFT_GO(solve_linear(p, cut)); /* nothing collocated but by chance */
+    WEFT_GO(solve_linear(p, cut)); /* collocates skips only by chance */
     WEFT_GO(evaluate(p, cut, WEFT_COLLOCATE_PRICE, &best));
     WEFT_GO(solve_subset(p, active, other));
     WEFT_GO(evaluate(p, other, WEFT_COLLOCATE_PRICE, &value));
     if (value < best) {
         best = value;
-        memcpy(cut, other, (size_t)(p->stages + 1) * sizeof *cut);
+        memcpy(cut, other, (size_t)(p->pp_stages + 1) * sizeof *cut);
     }
-    *proved = priced_work(p, best) <= price_work_limit;
+    *proved = skip_search_work(p, best) <= skip_work_limit;
     if (*proved) {
         bool found;
-        WEFT_GO(solve_priced(p, NULL, INFINITY, best, other, &found));
+        WEFT_GO(solve_skip_search(p, NULL, INFINITY, best, other, &found));
         if (found)
-            memcpy(cut, other, (size_t)(p->stages + 1) * sizeof *cut);
+            memcpy(cut, other, (size_t)(p->pp_stages + 1) * sizeof *cut);
     }
 out:
     weft_free(other);
@@ -802,13 +812,12 @@ out:
     return status;
 }
 
-/* ---- the front ----------------------------------------------------------------------------- */
+/* ---- public functions ------------------------------------------------------------------------ */
 
-/* Says why the skips do not fit: the most stages that can be had, and a skip that stands in the
- * way. */
-static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stages, bool *active)
+/* Returns an error with the largest number of stages that fits, and a skip that prevents more. */
+static weft_status explain_infeasible(const weft_pp_costs *costs, int64_t stages, bool *active)
 {
-    enum { TRIES = 100 }; /* of skips, when there are many */
+    enum { TRIES = 100 }; /* skips tried, if there are many */
     int64_t most = stages - 1;
     bool feasible = false;
     for (; most > 0; most--) {
@@ -838,17 +847,16 @@ static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stag
     }
     char which[96] = "";
     if (culprit >= 0)
-        snprintf(which, sizeof which, "; without the skip [%lld, %lld] it is possible",
-                 (long long)costs->skip[culprit].from, (long long)costs->skip[culprit].to);
-    return weft_fail(
-        WEFT_E_INFEASIBLE,
-        "the skips cannot all be collocated in %lld stages of at least "
-        "one operator; the most stages that can be had is %lld%s. Use fewer stages, or "
-        "--skips price to send some of them",
-        (long long)stages, (long long)most, which);
+        snprintf(which, sizeof which, "; without the skip [%d, %d] it is possible",
+                 costs->skip[culprit].from, costs->skip[culprit].to);
+    return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
+                      "the skips cannot all be collocated in %" PRId64
+                      " stages of at least one operator; at most %" PRId64 " "
+                      "stages are possible%s. Use fewer stages, or send some skips (--skips price)",
+                      stages, most, which);
 }
 
-static bool has_constraint(const weft_pipe_costs *costs)
+static bool has_constraint(const weft_pp_costs *costs)
 {
     for (int64_t s = 0; s < costs->skip_count; s++)
         if (is_constraint(&costs->skip[s]))
@@ -856,35 +864,36 @@ static bool has_constraint(const weft_pipe_costs *costs)
     return false;
 }
 
-static weft_status check_stages(const weft_pipe_costs *costs, int64_t stages)
+static weft_status check_pp_stages(const weft_pp_costs *costs, int64_t stages)
 {
     if (stages < 1)
-        return weft_fail(WEFT_E_ARG, "%lld stages: at least one is needed", (long long)stages);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
+                          "%" PRId64 " is below 1", stages);
     if (stages > costs->op_count)
-        return weft_fail(WEFT_E_INFEASIBLE,
-                         "%lld stages need at least %lld operators; there are %lld",
-                         (long long)stages, (long long)stages, (long long)costs->op_count);
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
+                          "%" PRId64 " stages need at least %" PRId64
+                          " operators; the model has %" PRId64,
+                          stages, stages, costs->op_count);
     return WEFT_OK;
 }
 
-weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages,
-                                 weft_collocation mode, weft_partition *out)
+weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t stages, weft_collocation mode,
+                                 weft_partition *out)
 {
-    WEFT_TRY(weft_pipe_costs_check(costs));
-    WEFT_TRY(check_stages(costs, stages));
+    WEFT_TRY(weft_pp_costs_check(costs));
+    WEFT_TRY(check_pp_stages(costs, stages));
     problem p;
     WEFT_TRY(problem_init(costs, stages, &p));
     weft_status_code status = WEFT_OK;
     bool proved = true, feasible = false;
-    int64_t *cut = weft_alloc((stages + 1) * (int64_t)sizeof *cut);
+    int64_t *cut = weft_calloc(stages + 1, sizeof *cut);
     bool *active = weft_alloc(costs->skip_count + 1);
-    if (!cut || !active)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages));
+    WEFT_GO(WEFT_ALLOCATED(cut && active, "%" PRId64 " stages", stages));
     if (mode == WEFT_COLLOCATE_NONE || !has_constraint(costs)) {
         WEFT_GO(solve_linear(&p, cut));
         mode = mode == WEFT_COLLOCATE_AUTO ? WEFT_COLLOCATE_ALL : mode;
     } else if (mode == WEFT_COLLOCATE_PRICE) {
-        WEFT_GO(solve_price(&p, cut, &proved));
+        WEFT_GO(solve_with_skips(&p, cut, &proved));
     } else {
         WEFT_GO(solve_collocated(&p, NULL, cut, &feasible));
         if (feasible)
@@ -892,7 +901,7 @@ weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages,
         if (!feasible && mode == WEFT_COLLOCATE_ALL)
             WEFT_GO(explain_infeasible(costs, stages, active));
         if (!feasible)
-            WEFT_GO(solve_price(&p, cut, &proved));
+            WEFT_GO(solve_with_skips(&p, cut, &proved));
         mode = feasible ? WEFT_COLLOCATE_ALL : WEFT_COLLOCATE_PRICE;
     }
     WEFT_GO(weft_partition_from_cuts(costs, stages, cut, mode, out));
@@ -904,24 +913,25 @@ out:
     return status;
 }
 
-weft_status weft_partition_blockwise(const weft_pipe_costs *costs, int64_t stages,
+weft_status weft_partition_blockwise(const weft_pp_costs *costs, int64_t stages,
                                      const int64_t *block, weft_partition *out)
 {
-    WEFT_TRY(weft_pipe_costs_check(costs));
-    WEFT_TRY(check_stages(costs, stages));
+    WEFT_TRY(weft_pp_costs_check(costs));
+    WEFT_TRY(check_pp_stages(costs, stages));
     const int64_t n = costs->op_count;
     int64_t blocks = 1;
     for (int64_t i = 1; i < n; i++)
         blocks += block ? block[i] != block[i - 1] : 1;
     if (stages > blocks)
-        return weft_fail(WEFT_E_INFEASIBLE, "%lld stages need at least %lld blocks; there are %lld",
-                         (long long)stages, (long long)stages, (long long)blocks);
-    int64_t *cut = weft_alloc((stages + 1) * (int64_t)sizeof *cut);
-    if (!cut)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
+                          "%" PRId64 " stages need at least %" PRId64
+                          " blocks; the model has %" PRId64,
+                          stages, stages, blocks);
+    int64_t *cut;
+    WEFT_TRY(WEFT_NEW(cut, stages + 1, "%" PRId64 " stages", stages));
     for (int64_t i = 1, seen = 0, stage = 1; i < n; i++) {
         const bool starts = block ? block[i] != block[i - 1] : true;
-        seen += starts; /* q blocks lie before the cut of stage q n / stages, rounded */
+        seen += starts; /* the cut of stage q is after q n / stages blocks, rounded */
         if (starts && stage < stages && seen == (2 * stage * blocks + stages) / (2 * stages))
             cut[stage++] = i;
     }

@@ -1,26 +1,27 @@
 /* Costs and pipeline plans as JSON. */
+#include "plan/pipeline/pipeline_json.h"
+
 #include "plan/pipeline/pipeline_report.h"
 
 #include "base/config.h"
-#include "plan/seal_file.h"
+#include "plan/plan_checksum.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static weft_status no_room(void)
+static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for a pipeline plan");
+    return weft_no_memory("a pipeline plan");
 }
 
-/* ---- costs from JSON ----------------------------------------------------------------------- */
+/* ---- costs from JSON ------------------------------------------------------------------------- */
 
-static weft_status read_op(weft_arena *arena, const json_t *json, const char *where,
-                           weft_pipe_op *op)
+static weft_status read_op(weft_arena *arena, const json_t *json, const char *where, weft_pp_op *op)
 {
     if (!json_is_object(json))
-        return weft_fail(WEFT_E_FORMAT, "%s: an operator is an object with \"forward\" and so on",
-                         where);
+        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+                          "an operator is an object, such as {\"forward\": 0.1}");
     WEFT_TRY(weft_json_get_f64(json, "forward", where, &op->forward));
     WEFT_TRY(weft_json_get_f64_or(json, "backward", where, 2 * op->forward, &op->backward));
     WEFT_TRY(weft_json_get_f64_or(json, "output_bytes", where, 0, &op->output_bytes));
@@ -29,27 +30,28 @@ static weft_status read_op(weft_arena *arena, const json_t *json, const char *wh
     const char *name;
     WEFT_TRY(weft_json_get_string_or(json, "name", where, "", &name));
     op->name = weft_arena_strdup(arena, name);
-    return op->name ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    return WEFT_ALLOCATED(op->name, "%s", where);
 }
 
-static weft_status read_skip(const json_t *json, const char *where, const weft_pipe_costs *costs,
+static weft_status read_skip(const json_t *json, const char *where, const weft_pp_costs *costs,
                              weft_skip *skip)
 {
     const json_t *from = json_array_get(json, 0), *to = json_array_get(json, 1),
                  *bytes = json_array_get(json, 2);
     if (json_array_size(json) < 2 || json_array_size(json) > 3 || !json_is_integer(from) ||
         !json_is_integer(to) || (bytes && !json_is_number(bytes)))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: a skip is [producer, consumer], two operator numbers, or "
-                         "[producer, consumer, bytes]",
-                         where);
+        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = where),
+                          "a skip is [producer, consumer] or [producer, consumer, bytes], with the "
+                          "indices of two operators");
     int64_t a = json_integer_value(from), b = json_integer_value(to);
     if (a < 0 || b < 0 || a >= costs->op_count || b >= costs->op_count)
-        return weft_fail(WEFT_E_ARG, "%s: [%lld, %lld] is outside the operators 0..%lld", where,
-                         (long long)a, (long long)b, (long long)costs->op_count - 1);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.file = where),
+                          "[%" PRId64 ", %" PRId64 "] is outside the operators 0 to %lld", a, b,
+                          (long long)costs->op_count - 1);
     if (a == b)
-        return weft_fail(WEFT_E_ARG, "%s: [%lld, %lld] joins an operator with itself", where,
-                         (long long)a, (long long)b);
+        return weft_error(
+            WEFT_MSG_COSTS_INVALID, WEFT_AT(.file = where, WEFT_NUMBER(a)),
+            "[%" PRId64 ", %" PRId64 "] joins an operator with itself; name two operators", a, b);
     if (a > b) {
         const int64_t swap = a;
         a = b;
@@ -60,54 +62,54 @@ static weft_status read_skip(const json_t *json, const char *where, const weft_p
     return WEFT_OK;
 }
 
-weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, const char *name,
-                                      weft_pipe_costs *out)
+weft_status weft_pp_costs_from_json(weft_arena *arena, const json_t *json, const char *name,
+                                    weft_pp_costs *out)
 {
     char where[512];
-    weft_pipe_costs c = {0};
+    weft_pp_costs c = {0};
     const json_t *ops = json_object_get(json, "ops"), *skips = json_object_get(json, "skips");
     if (!json_is_array(ops))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"ops\", a list of operators, is missing", name);
+        return weft_error(ops && !json_is_null(ops) ? WEFT_MSG_JSON_TYPE
+                                                    : WEFT_MSG_JSON_MISSING_KEY,
+                          WEFT_AT(.file = name, .key = "ops"), "a list of operators is needed");
     if (skips && !json_is_null(skips) && !json_is_array(skips))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"skips\" is not a list of [producer, consumer]",
-                         name);
+        return weft_error(WEFT_MSG_JSON_TYPE, WEFT_AT(.file = name, .key = "skips"),
+                          "this is not a list of [producer, consumer]");
     c.op_count = (int64_t)json_array_size(ops);
     c.skip_count = (int64_t)json_array_size(skips);
-    c.op = weft_arena_alloc(arena, (c.op_count + 1) * (int64_t)sizeof *c.op);
-    c.skip = weft_arena_alloc(arena, (c.skip_count + 1) * (int64_t)sizeof *c.skip);
-    if (!c.op || !c.skip)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld operators", name,
-                         (long long)c.op_count);
+    c.op = weft_arena_calloc(arena, c.op_count + 1, sizeof *c.op);
+    c.skip = weft_arena_calloc(arena, c.skip_count + 1, sizeof *c.skip);
+    WEFT_TRY(WEFT_ALLOCATED(c.op && c.skip, "%s: %" PRId64 " operators", name, c.op_count));
     static const char *const top[] = {"ops", "skips", "lambda", "bandwidth", "latency"},
                              *const of_op[] = {"forward",          "backward",
                                                "output_bytes",     "parameter_bytes",
                                                "activation_bytes", "name"};
     WEFT_TRY(weft_json_only(json, name, top, WEFT_COUNT(top)));
     for (int64_t i = 0; i < c.op_count; i++) {
-        snprintf(where, sizeof where, "%s: ops[%lld]", name, (long long)i);
+        snprintf(where, sizeof where, "%s: ops[%" PRId64 "]", name, i);
         const json_t *op = json_array_get(ops, (size_t)i);
         WEFT_TRY(read_op(arena, op, where, &c.op[i]));
         WEFT_TRY(weft_json_only(op, where, of_op, WEFT_COUNT(of_op)));
     }
     for (int64_t s = 0; s < c.skip_count; s++) {
-        snprintf(where, sizeof where, "%s: skips[%lld]", name, (long long)s);
+        snprintf(where, sizeof where, "%s: skips[%" PRId64 "]", name, s);
         WEFT_TRY(read_skip(json_array_get(skips, (size_t)s), where, &c, &c.skip[s]));
     }
     WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", name, 0, &c.bandwidth));
     WEFT_TRY(weft_json_get_f64_or(json, "latency", name, 0, &c.latency));
     WEFT_TRY(weft_json_get_f64_or(json, "lambda", name, c.bandwidth > 0, &c.lambda));
-    const weft_status_code status = weft_pipe_costs_check(&c);
+    const weft_status_code status = weft_pp_costs_check(&c);
     if (status != WEFT_OK)
-        return weft_fail_context(status, "%s", name);
+        return weft_error_at(status, WEFT_AT(.file = name));
     *out = c;
     return WEFT_OK;
 }
 
-weft_status weft_pipe_costs_load(weft_arena *arena, const char *path, weft_pipe_costs *out)
+weft_status weft_pp_costs_load(weft_arena *arena, const char *path, weft_pp_costs *out)
 {
     json_t *json;
     WEFT_TRY(weft_json_load(path, &json));
-    const weft_status_code status = weft_pipe_costs_from_json(arena, json, path, out);
+    const weft_status_code status = weft_pp_costs_from_json(arena, json, path, out);
     json_decref(json);
     return status;
 }
@@ -122,8 +124,8 @@ static json_t *numbers(const double *value, int64_t count)
     return list;
 }
 
-/* An edge between neighbours is none of them. */
-static json_t *skip_list(const weft_pipe_costs *costs, const weft_partition *p, bool collocated)
+/* Lists the skips with the given `collocated`. An edge between neighbours is not a skip. */
+static json_t *skip_list(const weft_pp_costs *costs, const weft_partition *p, bool collocated)
 {
     json_t *list = json_array();
     for (int64_t k = 0; k < costs->skip_count; k++)
@@ -150,13 +152,13 @@ static json_t *candidates_json(const weft_pipeline_plan *plan)
     return list;
 }
 
-json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipeline_plan *plan)
+json_t *weft_pipeline_plan_json(const weft_pp_costs *costs, const weft_pipeline_plan *plan)
 {
     const weft_partition *p = &plan->partition;
-    const weft_schedule *s = &plan->schedule;
+    const weft_pp_schedule *s = &plan->schedule;
     json_t *stages = json_array(), *table = json_array(), *map = json_array(),
            *memory = json_array();
-    for (int64_t q = 0; q < p->stages; q++) {
+    for (int64_t q = 0; q < p->pp_stages; q++) {
         json_array_append_new(
             stages, json_pack("[I,I]", (json_int_t)p->cut[q], (json_int_t)p->cut[q + 1] - 1));
         json_array_append_new(map, json_integer(s->device_of[q]));
@@ -165,7 +167,7 @@ json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipelin
         const weft_task *t = &s->task[i];
         const char kind[2] = {"FBW"[t->kind], 0};
         json_array_append_new(table, json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f}", "device",
-                                               t->device, "step", t->step, "stage", t->stage,
+                                               t->device, "step", t->step, "stage", t->pp_stage,
                                                "microbatch", t->microbatch, "kind", kind, "start",
                                                t->start, "end", t->end));
     }
@@ -184,13 +186,14 @@ json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipelin
         (json_int_t)s->devices, "microbatches", (json_int_t)s->microbatches, "device_of_stage", map,
         "schedule_kind", s->name, "steps", (json_int_t)s->steps, "steps_lower_bound",
         (json_int_t)plan->lower_bound_steps, "seconds", plan->timing.seconds, "idle",
-        plan->timing.idle, "stage_seconds", numbers(plan->stage_seconds, p->stages), "skips",
+        plan->timing.idle, "stage_seconds", numbers(plan->pp_stage_seconds, p->pp_stages), "skips",
         modes[p->mode], "proved", p->proved, "collocated", skip_list(costs, p, true), "sent",
         skip_list(costs, p, false), "memory", memory, "candidates", candidates_json(plan));
     if (json) {
-        json_object_set_new(json, "boundary_bytes", numbers(plan->boundary_bytes, p->stages - 1));
+        json_object_set_new(json, "boundary_bytes",
+                            numbers(plan->boundary_bytes, p->pp_stages - 1));
         json_object_set_new(json, "stage_activation_bytes",
-                            numbers(plan->stage_activation, p->stages));
+                            numbers(plan->pp_stage_activation, p->pp_stages));
         json_object_set_new(json, "bandwidth", json_real(plan->bandwidth));
         json_object_set_new(json, "latency", json_real(plan->latency));
     }
@@ -209,13 +212,18 @@ static weft_status read_task(const json_t *json, const char *where, weft_task *t
     WEFT_TRY(weft_json_get_i64(json, "microbatch", where, &microbatch));
     WEFT_TRY(weft_json_get_string(json, "kind", where, &kind));
     if (strlen(kind) != 1 || !strchr("FBW", kind[0]))
-        return weft_fail(WEFT_E_FORMAT, "%s: kind \"%s\" is not F, B or W", where, kind);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = where, .key = "kind", .value = kind),
+                          "\"%s\" is not F, B or W", kind);
     if (device < 0 || device > INT32_MAX || step < 0 || step > INT32_MAX || stage < 0 ||
         stage > INT32_MAX || microbatch < 0 || microbatch > INT32_MAX)
-        return weft_fail(WEFT_E_FORMAT, "%s: a number is negative or too large", where);
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where),
+                          "device %" PRId64 ", step %" PRId64 ", stage %" PRId64
+                          " and microbatch %" PRId64 " must be from 0 to %d",
+                          device, step, stage, microbatch, INT32_MAX);
     *t = (weft_task){.device = (int32_t)device,
                      .step = (int32_t)step,
-                     .stage = (int32_t)stage,
+                     .pp_stage = (int32_t)stage,
                      .microbatch = (int32_t)microbatch,
                      .kind = kind[0] == 'F'   ? WEFT_TASK_F
                              : kind[0] == 'B' ? WEFT_TASK_B
@@ -224,42 +232,43 @@ static weft_status read_task(const json_t *json, const char *where, weft_task *t
     return weft_json_get_f64_or(json, "end", where, step + 1, &t->end);
 }
 
-static weft_status read_stages(const json_t *stages, const char *path, weft_partition *p)
+static weft_status read_pp_stages(const json_t *stages, const char *path, weft_partition *p)
 {
-    p->stages = (int64_t)json_array_size(stages);
-    if (p->stages < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"stages\", a list of [first, last], is missing",
-                         path);
-    p->cut = weft_alloc((p->stages + 1) * (int64_t)sizeof *p->cut);
-    if (!p->cut)
-        return no_room();
-    for (int64_t q = 0; q < p->stages; q++) {
+    p->pp_stages = (int64_t)json_array_size(stages);
+    if (p->pp_stages < 1)
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path, .key = "stages"),
+                          "the list of [first, last] operators is missing or empty");
+    WEFT_TRY(WEFT_NEW(p->cut, p->pp_stages + 1, "a pipeline plan"));
+    for (int64_t q = 0; q < p->pp_stages; q++) {
         const json_t *pair = json_array_get(stages, (size_t)q);
         const int64_t first = json_integer_value(json_array_get(pair, 0)),
                       last = json_integer_value(json_array_get(pair, 1));
         if (json_array_size(pair) != 2 || first != p->cut[q] || last < first)
-            return weft_fail(WEFT_E_FORMAT, "%s: stages[%lld] does not go on from operator %lld",
-                             path, (long long)q, (long long)p->cut[q]);
+            return weft_error(
+                WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path, .key = "stages", WEFT_NUMBER(q)),
+                "stage %" PRId64 " is not [first, last] with first = %" PRId64, q, p->cut[q]);
         p->cut[q + 1] = last + 1;
     }
     return WEFT_OK;
 }
 
-/* Optional lists of `count` numbers: missing is zeros. */
+/* Reads an optional list of `count` numbers; missing: zeros. */
 static weft_status read_numbers(weft_arena *arena, const json_t *json, const char *key,
                                 const char *path, int64_t count, double **out)
 {
     const json_t *list = json_object_get(json, key);
-    double *value = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *value);
-    if (!value)
-        return no_room();
+    double *value;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, value, count + 1, "a pipeline plan"));
     if (list && (int64_t)json_array_size(list) != count)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" has %lld entries, not %lld", path, key,
-                         (long long)json_array_size(list), (long long)count);
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = path, .key = key, WEFT_NUMBER(json_array_size(list))),
+                          "the list has %zu entries, not %" PRId64, json_array_size(list), count);
     for (int64_t i = 0; i < count && list; i++) {
         value[i] = json_number_value(json_array_get(list, (size_t)i));
         if (!(value[i] >= 0))
-            return weft_fail(WEFT_E_FORMAT, "%s: %s[%lld] is negative", path, key, (long long)i);
+            return weft_error(WEFT_MSG_PLAN_INVALID,
+                              WEFT_AT(.file = path, .key = key, WEFT_NUMBER(value[i])),
+                              "entry %" PRId64 " is %g; it must be at least 0", i, value[i]);
     }
     *out = value;
     return WEFT_OK;
@@ -267,24 +276,27 @@ static weft_status read_numbers(weft_arena *arena, const json_t *json, const cha
 
 static weft_status read_costs(const json_t *json, const char *path, weft_pipeline_plan *plan)
 {
-    const int64_t stages = plan->partition.stages, devices = plan->schedule.devices;
+    const int64_t stages = plan->partition.pp_stages, devices = plan->schedule.devices;
     plan->arena = weft_arena_create();
     if (!plan->arena || devices < 1 || devices > 1000000)
-        return plan->arena ? weft_fail(WEFT_E_FORMAT, "%s: %lld devices", path, (long long)devices)
-                           : no_room();
+        return plan->arena
+                   ? weft_error(WEFT_MSG_PLAN_INVALID,
+                                WEFT_AT(.file = path, .key = "devices", WEFT_NUMBER(devices)),
+                                "%" PRId64 " is not from 1 to 1000000", devices)
+                   : no_memory();
     WEFT_TRY(
         read_numbers(plan->arena, json, "boundary_bytes", path, stages - 1, &plan->boundary_bytes));
     WEFT_TRY(read_numbers(plan->arena, json, "stage_activation_bytes", path, stages,
-                          &plan->stage_activation));
+                          &plan->pp_stage_activation));
     WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", path, 0, &plan->bandwidth));
     WEFT_TRY(weft_json_get_f64_or(json, "latency", path, 0, &plan->latency));
     if (plan->bandwidth < 0 || plan->latency < 0)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"bandwidth\" is %g and \"latency\" %g; neither may be negative",
-                         path, plan->bandwidth, plan->latency);
-    plan->parameter_bytes = weft_arena_alloc(plan->arena, devices * (int64_t)sizeof(double));
-    if (!plan->parameter_bytes)
-        return no_room();
+        return weft_error(
+            WEFT_MSG_PLAN_INVALID,
+            WEFT_AT(.file = path, .key = plan->bandwidth < 0 ? "bandwidth" : "latency",
+                    WEFT_NUMBER(plan->bandwidth < 0 ? plan->bandwidth : plan->latency)),
+            "%g is below 0", plan->bandwidth < 0 ? plan->bandwidth : plan->latency);
+    WEFT_TRY(WEFT_ARENA_NEW(plan->arena, plan->parameter_bytes, devices, "a pipeline plan"));
     const json_t *memory = json_object_get(json, "memory");
     for (size_t d = 0; d < json_array_size(memory) && (int64_t)d < devices; d++)
         WEFT_TRY(weft_json_get_f64_or(json_array_get(memory, d), "parameter_bytes", path, 0,
@@ -297,12 +309,15 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
     const char *format;
     WEFT_TRY(weft_json_get_string(json, "format", path, &format));
     if (strcmp(format, WEFT_PIPELINE_FORMAT) != 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: format \"%s\" is not " WEFT_PIPELINE_FORMAT, path,
-                         format);
-    WEFT_TRY(read_stages(json_object_get(json, "stages"), path, &plan->partition));
+        return weft_error(WEFT_MSG_PLAN_INVALID,
+                          WEFT_AT(.file = path, .key = "format", .value = format),
+                          "the format is \"%.40s\", not \"" WEFT_PIPELINE_FORMAT
+                          "\"; plan again with this version (" WEFT_VERSION ")",
+                          format);
+    WEFT_TRY(read_pp_stages(json_object_get(json, "stages"), path, &plan->partition));
     WEFT_TRY(weft_json_get_f64(json, "bottleneck", path, &plan->partition.bottleneck));
-    weft_schedule *s = &plan->schedule;
-    s->stages = plan->partition.stages;
+    weft_pp_schedule *s = &plan->schedule;
+    s->pp_stages = plan->partition.pp_stages;
     WEFT_TRY(weft_json_get_i64(json, "devices", path, &s->devices));
     WEFT_TRY(weft_json_get_i64(json, "microbatches", path, &s->microbatches));
     WEFT_TRY(weft_json_get_f64_or(json, "seconds", path, 0, &plan->timing.seconds));
@@ -313,28 +328,29 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
     const json_t *table = json_object_get(json, "schedule"),
                  *map = json_object_get(json, "device_of_stage");
     s->task_count = (int64_t)json_array_size(table);
-    s->task = weft_alloc((s->task_count + 1) * (int64_t)sizeof *s->task);
-    s->device_of = weft_alloc(s->stages * (int64_t)sizeof *s->device_of);
+    s->task = weft_calloc(s->task_count + 1, sizeof *s->task);
+    s->device_of = weft_calloc(s->pp_stages, sizeof *s->device_of);
     s->name = "loaded";
-    if (!s->task || !s->device_of)
-        return no_room();
-    if ((int64_t)json_array_size(map) != s->stages)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"device_of_stage\" has %lld entries for %lld stages",
-                         path, (long long)json_array_size(map), (long long)s->stages);
-    for (int64_t q = 0; q < s->stages; q++) {
+    WEFT_TRY(WEFT_ALLOCATED(s->task && s->device_of, "a pipeline plan"));
+    if ((int64_t)json_array_size(map) != s->pp_stages)
+        return weft_error(
+            WEFT_MSG_PLAN_INVALID,
+            WEFT_AT(.file = path, .key = "device_of_stage", WEFT_NUMBER(json_array_size(map))),
+            "the list has %zu entries for %" PRId64 " stages", json_array_size(map), s->pp_stages);
+    for (int64_t q = 0; q < s->pp_stages; q++) {
         const json_int_t device = json_integer_value(json_array_get(map, (size_t)q));
         s->device_of[q] = device < 0 || device > INT32_MAX ? -1 : (int32_t)device;
     }
     for (int64_t i = 0; i < s->task_count; i++) {
         char where[256];
-        snprintf(where, sizeof where, "%.180s: schedule[%lld]", path, (long long)i);
+        snprintf(where, sizeof where, "%.180s: schedule[%" PRId64 "]", path, i);
         WEFT_TRY(read_task(json_array_get(table, (size_t)i), where, &s->task[i]));
         s->split = s->split || s->task[i].kind == WEFT_TASK_W;
         s->steps = s->task[i].step >= s->steps ? s->task[i].step + 1 : s->steps;
     }
-    const weft_status_code status = weft_schedule_check(s);
+    const weft_status_code status = weft_pp_schedule_check(s);
     return status == WEFT_OK ? status
-                             : weft_fail_context(status, "%s: the schedule is not legal", path);
+                             : weft_error_at(status, WEFT_AT(.file = path, .key = "schedule"));
 }
 
 weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
@@ -344,7 +360,7 @@ weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
     WEFT_TRY(weft_json_load(path, &json));
     weft_status_code status = read_plan(json, path, &plan);
     if (status == WEFT_OK)
-        status = weft_plan_seal_check(json, WEFT_PIPELINE_FORMAT, path);
+        status = weft_plan_verify_checksum(json, WEFT_PIPELINE_FORMAT, path);
     json_decref(json);
     if (status != WEFT_OK) {
         weft_pipeline_plan_free(&plan);

@@ -1,3 +1,5 @@
+#include "plan/pipeline/pipeline_svg.h"
+
 #include "plan/pipeline/pipeline_report.h"
 
 #include <math.h>
@@ -16,19 +18,19 @@ static void bar(const weft_task *t, double scale, double y, double waves, weft_b
                     "fill-opacity=\"%.2f\" "
                     "stroke=\"#fff\" stroke-width=\"0.5\"><title>%s, stage %d, microbatch %d: %.6g "
                     "to %.6g s</title></rect>\n",
-                    x, y, w, ROW - HELD, fills[t->kind], 1 - 0.45 * waves, kinds[t->kind], t->stage,
-                    t->microbatch, t->start, t->end);
+                    x, y, w, ROW - HELD, fills[t->kind], 1 - 0.45 * waves, kinds[t->kind],
+                    t->pp_stage, t->microbatch, t->start, t->end);
     if (w > 11)
         weft_buf_printf(
             out, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#fff\">%d</text>\n",
             x + w / 2, y + (ROW - HELD) / 2.0 + 4, t->microbatch);
 }
 
-/* What device d holds, as a step line scaled to `most` bytes. */
+/* Draws the bytes that device d holds as a step line scaled to `most` bytes. */
 static void held_line(const weft_pipeline_plan *p, int64_t d, const weft_task *task, int64_t count,
                       double scale, double y, double most, weft_buf *out)
 {
-    const weft_schedule *s = &p->schedule;
+    const weft_pp_schedule *s = &p->schedule;
     const double *bytes = p->activation_steps + d * s->steps, base = y + ROW - 2;
     weft_buf_printf(out, "<path d=\"M%d %.1f", LEFT, base);
     for (int64_t i = 0; i < count; i++) {
@@ -39,7 +41,7 @@ static void held_line(const weft_pipeline_plan *p, int64_t d, const weft_task *t
                     LEFT + p->timing.seconds * scale);
 }
 
-/* Round steps of seconds below the rows, at most ten. */
+/* Draws at most ten round steps of seconds below the rows. */
 static void time_axis(double seconds, double scale, double y, double top, weft_buf *out)
 {
     if (!(seconds > 0))
@@ -65,7 +67,7 @@ static void time_axis(double seconds, double scale, double y, double top, weft_b
 
 void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out)
 {
-    const weft_schedule *s = &plan->schedule;
+    const weft_pp_schedule *s = &plan->schedule;
     const double scale = plan->timing.seconds > 0 ? WIDE / plan->timing.seconds : 0;
     const double height = (double)(TOP + s->devices * (ROW + GAP) + 60);
     char time[32], bytes[32];
@@ -79,19 +81,20 @@ void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out)
                     "height=\"100%%\" fill=\"#fff\"/>\n",
                     LEFT + WIDE + 20, height, LEFT + WIDE + 20, height);
     weft_buf_printf(out,
-                    "<text x=\"%d\" y=\"20\" font-size=\"13\">%s: %lld stages on %lld devices, "
-                    "%lld microbatches, %s, "
+                    "<text x=\"%d\" y=\"20\" font-size=\"13\">%s: %" PRId64 " stages on %" PRId64
+                    " devices, "
+                    "%" PRId64 " microbatches, %s, "
                     "idle %.1f %%</text>\n",
-                    LEFT, s->name, (long long)s->stages, (long long)s->devices,
-                    (long long)s->microbatches, weft_format_seconds(plan->timing.seconds, time),
-                    100 * plan->timing.idle);
+                    LEFT, s->name, s->pp_stages, s->devices, s->microbatches,
+                    weft_format_seconds(plan->timing.seconds, time), 100 * plan->timing.idle);
     for (int64_t d = 0, i = 0; d < s->devices; d++) {
         const double y = (double)(TOP + d * (ROW + GAP));
         const int64_t first = i;
-        weft_buf_printf(out, "<text x=\"8\" y=\"%.1f\">device %lld</text>\n", y + 14, (long long)d);
+        weft_buf_printf(out, "<text x=\"8\" y=\"%.1f\">device %" PRId64 "</text>\n", y + 14, d);
         for (; i < s->task_count && s->task[i].device == d; i++)
             bar(&s->task[i], scale, y,
-                s->stages > 1 ? (double)s->task[i].stage / (double)(s->stages - 1) : 0, out);
+                s->pp_stages > 1 ? (double)s->task[i].pp_stage / (double)(s->pp_stages - 1) : 0,
+                out);
         if (plan->activation_steps)
             held_line(plan, d, s->task + first, i - first, scale, y, most, out);
     }

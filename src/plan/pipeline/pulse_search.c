@@ -1,21 +1,27 @@
-#include "plan/pipeline/pulse.h"
+#include "plan/pipeline/pulse_search.h"
 
-#include "plan/cost/model_work.h"
+#include "plan/layout/layout_list.h"
+#include "plan/ops/model_work.h"
 
 #include <stdlib.h>
+
+static weft_layout_score score_of(const weft_pulse_choice *c)
+{
+    return (weft_layout_score){true, c->fits, c->seconds_per_sample, c->fits ? 0 : c->memory};
+}
 
 static int by_pulse(const void *left, const void *right)
 {
     const weft_pulse_choice *a = left, *b = right;
-    if (a->fits != b->fits)
-        return a->fits ? -1 : 1;
-    if (a->seconds_per_sample != b->seconds_per_sample)
-        return a->seconds_per_sample < b->seconds_per_sample ? -1 : 1;
+    const weft_layout_score x = score_of(a), y = score_of(b);
+    const int order = weft_layout_compare(&x, &y);
+    if (order)
+        return order;
     return a->p != b->p ? (a->p < b->p ? -1 : 1) : a->b < b->b ? -1 : a->b > b->b;
 }
 
-/* Stage sums of a partition. */
-static double stage_sum(const weft_pipe_costs *c, const weft_partition *p, int64_t stage, int what)
+/* Sum over the operators of a stage. */
+static double pp_stage_sum(const weft_pp_costs *c, const weft_partition *p, int64_t stage, int what)
 {
     double sum = 0;
     for (int64_t i = p->cut[stage]; i < p->cut[stage + 1]; i++)
@@ -25,28 +31,29 @@ static double stage_sum(const weft_pipe_costs *c, const weft_partition *p, int64
     return sum;
 }
 
-/* Eq. 14-17 for one (P, G, b) and its partition into 2P stages (P = 1: two, both on the one
+/* Evaluates Eq. 14-17 for one (P, G, b) and its partition into 2P stages (P = 1: two stages on one
  * device). */
-static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric *f,
-                                     const weft_partition *part, int64_t p, int64_t g, int64_t b)
+static weft_pulse_choice estimate_pulse(const weft_pp_costs *c, const weft_fabric *f,
+                                        const weft_partition *part, int64_t p, int64_t g, int64_t b)
 {
     const double P = (double)p, G = (double)g, B = (double)b;
     weft_pulse_choice x = {.p = p, .g = g, .b = b};
-    const double states = weft_state_bytes_on(weft_state_bytes_of(2), 0, 1) / 2; /* of 16 bits */
+    /* state bytes per byte of a 16-bit weight */
+    const double states = weft_state_bytes_on(weft_state_bytes_of(2), 0, 1) / 2;
     double most_output = 0, most_weights = 0;
     for (int64_t s = 0; s < 2 * p; s++) {
-        const double seconds = stage_sum(c, part, s, 2),
+        const double seconds = pp_stage_sum(c, part, s, 2),
                      output = c->op[part->cut[s + 1] - 1].output_bytes;
         x.bottleneck = seconds > x.bottleneck ? seconds : x.bottleneck;
         if (s + 1 < 2 * p && output > most_output)
             most_output = output;
-        /* Eq. 14; the paper takes the middle pair for the fullest, here every pair is looked at.
-         * Costs are per microbatch, so that outputs grow with b as well. */
+        /* Eq. 14 for every pair; the paper assumes that the middle pair is the fullest. Costs are
+         * per microbatch, so outputs grow with b too. */
         const int64_t mirror = 2 * p - 1 - s;
-        const double weights = stage_sum(c, part, s, 0) + stage_sum(c, part, mirror, 0);
-        const double kept = stage_sum(c, part, s, 1) + stage_sum(c, part, mirror, 1);
+        const double weights = pp_stage_sum(c, part, s, 0) + pp_stage_sum(c, part, mirror, 0);
+        const double saved = pp_stage_sum(c, part, s, 1) + pp_stage_sum(c, part, mirror, 1);
         const double before = p > 1 && s > 0 ? c->op[part->cut[s] - 1].output_bytes : 0;
-        const double memory = states * weights + P * kept + P * before;
+        const double memory = states * weights + P * saved + P * before;
         if (s < p && memory > x.memory)
             x.memory = memory;
         most_weights = weights > most_weights ? weights : most_weights;
@@ -63,23 +70,23 @@ static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric
     return x;
 }
 
-weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fabric,
-                            int64_t devices, int64_t most_b, double overhead,
-                            weft_pulse_choice *out, int64_t room, int64_t *count)
+weft_status weft_pulse_search(const weft_pp_costs *costs, const weft_fabric *fabric,
+                              int64_t devices, int64_t most_b, double overhead,
+                              weft_pulse_choice *out, int64_t capacity, int64_t *count)
 {
-    WEFT_TRY(weft_pipe_costs_check(costs));
+    WEFT_TRY(weft_pp_costs_check(costs));
     if (devices < 1 || most_b < 1 || !(overhead >= 0 && overhead <= 1))
-        return weft_fail(WEFT_E_ARG,
-                         "%lld devices, microbatches to %lld, overhead %g: out of range",
-                         (long long)devices, (long long)most_b, overhead);
-    weft_pipe_costs scaled = *costs;
-    scaled.op = weft_alloc(costs->op_count * (int64_t)sizeof *scaled.op);
-    scaled.skip = weft_alloc((costs->skip_count + 1) * (int64_t)sizeof *scaled.skip);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE,
+                          "%" PRId64 " devices and up to %" PRId64
+                          " samples per microbatch must be at least 1, "
+                          "the overhead %g from 0 to 1",
+                          devices, most_b, overhead);
+    weft_pp_costs scaled = *costs;
+    scaled.op = weft_calloc(costs->op_count, sizeof *scaled.op);
+    scaled.skip = weft_calloc(costs->skip_count + 1, sizeof *scaled.skip);
     weft_status_code status = WEFT_OK;
     int64_t found = 0;
-    if (!scaled.op || !scaled.skip)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators",
-                          (long long)costs->op_count));
+    WEFT_GO(WEFT_ALLOCATED(scaled.op && scaled.skip, "%" PRId64 " operators", costs->op_count));
     for (int64_t p = 1; p <= devices; p++) {
         if (devices % p != 0 || 2 * p > costs->op_count)
             continue;
@@ -102,15 +109,17 @@ weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fab
             if (solved == WEFT_E_INFEASIBLE)
                 break; /* too many stages for the skips */
             WEFT_GO(solved);
-            if (found < room)
-                out[found++] = price_pulse(&scaled, fabric, &part, p, devices / p, b);
+            if (found < capacity)
+                out[found++] = estimate_pulse(&scaled, fabric, &part, p, devices / p, b);
             weft_partition_free(&part);
         }
     }
     if (found == 0)
-        WEFT_GO(weft_fail(WEFT_E_INFEASIBLE,
-                          "%lld operators cannot be cut for any pipeline on %lld devices",
-                          (long long)costs->op_count, (long long)devices));
+        WEFT_GO(weft_error(
+            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "devices", WEFT_NUMBER(devices)),
+            "%" PRId64 " operators cannot be split into stages of any pipeline on %" PRId64
+            " devices",
+            costs->op_count, devices));
     qsort(out, (size_t)found, sizeof *out, by_pulse);
     *count = found;
 out:

@@ -4,23 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *weft_schedule_kind_name(weft_schedule_kind kind)
+const char *weft_pp_schedule_kind_name(weft_pp_schedule_kind kind)
 {
     static const char *const names[] = {"gpipe", "1f1b",        "interleaved",
                                         "wave",  "zero-bubble", "greedy"};
-    return kind >= 0 && kind < WEFT_SCHEDULE_KIND_COUNT ? names[kind] : "?";
+    return kind >= 0 && kind < WEFT_PP_SCHEDULE_KIND_COUNT ? names[kind] : "?";
 }
 
-void weft_schedule_free(weft_schedule *schedule)
+void weft_pp_schedule_free(weft_pp_schedule *schedule)
 {
     if (!schedule)
         return;
     weft_free(schedule->device_of);
     weft_free(schedule->task);
-    *schedule = (weft_schedule){0};
+    *schedule = (weft_pp_schedule){0};
 }
 
-void weft_stage_map_fill(weft_stage_map map, int64_t stages, int64_t devices, int32_t *device_of)
+void weft_pp_stage_map_fill(weft_pp_stage_map map, int64_t stages, int64_t devices,
+                            int32_t *device_of)
 {
     for (int64_t s = 0; s < stages; s++) {
         if (map == WEFT_MAP_ROUND) {
@@ -28,39 +29,39 @@ void weft_stage_map_fill(weft_stage_map map, int64_t stages, int64_t devices, in
             continue;
         }
         const int64_t mirrored = s < stages - 1 - s ? s : stages - 1 - s;
-        const int64_t place = mirrored % (2 * devices);
-        device_of[s] = (int32_t)(place < devices ? place : 2 * devices - 1 - place);
+        const int64_t position = mirrored % (2 * devices);
+        device_of[s] = (int32_t)(position < devices ? position : 2 * devices - 1 - position);
     }
 }
 
 static weft_status out_of_memory(int64_t stages, int64_t microbatches)
 {
-    return weft_fail(WEFT_E_MEMORY,
-                     "out of memory for a schedule of %lld stages and %lld microbatches",
-                     (long long)stages, (long long)microbatches);
+    return weft_no_memory("a schedule of %" PRId64 " stages and %" PRId64 " microbatches", stages,
+                          microbatches);
 }
 
 /* Index of (kind, stage, microbatch) in tables of 3 * S * M. */
-static int64_t slot(const weft_schedule *s, weft_task_kind kind, int64_t stage, int64_t microbatch)
+static int64_t slot(const weft_pp_schedule *s, weft_task_kind kind, int64_t stage,
+                    int64_t microbatch)
 {
-    return ((int64_t)kind * s->stages + stage) * s->microbatches + microbatch;
+    return ((int64_t)kind * s->pp_stages + stage) * s->microbatches + microbatch;
 }
 
-/* The tasks that must end before this one starts: at most two. */
-static int prerequisites(const weft_schedule *s, const weft_task *t, int64_t need[2])
+/* Returns the tasks that must end before this one starts, at most two. */
+static int prerequisites(const weft_pp_schedule *s, const weft_task *t, int64_t need[2])
 {
     int count = 0;
     switch (t->kind) {
     case WEFT_TASK_F:
-        if (t->stage > 0)
-            need[count++] = slot(s, WEFT_TASK_F, t->stage - 1, t->microbatch);
+        if (t->pp_stage > 0)
+            need[count++] = slot(s, WEFT_TASK_F, t->pp_stage - 1, t->microbatch);
         break;
     case WEFT_TASK_B:
-        need[count++] = slot(s, WEFT_TASK_F, t->stage, t->microbatch);
-        if (t->stage + 1 < s->stages)
-            need[count++] = slot(s, WEFT_TASK_B, t->stage + 1, t->microbatch);
+        need[count++] = slot(s, WEFT_TASK_F, t->pp_stage, t->microbatch);
+        if (t->pp_stage + 1 < s->pp_stages)
+            need[count++] = slot(s, WEFT_TASK_B, t->pp_stage + 1, t->microbatch);
         break;
-    case WEFT_TASK_W: need[count++] = slot(s, WEFT_TASK_B, t->stage, t->microbatch); break;
+    case WEFT_TASK_W: need[count++] = slot(s, WEFT_TASK_B, t->pp_stage, t->microbatch); break;
     }
     return count;
 }
@@ -73,8 +74,8 @@ static int by_device_then_step(const void *left, const void *right)
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
-/* first[d] .. first[d + 1] are the tasks of device d in `schedule->task`. */
-static void device_ranges(const weft_schedule *s, int64_t *first)
+/* Sets first[d] .. first[d + 1] to the range of device d in `schedule->task`. */
+static void device_ranges(const weft_pp_schedule *s, int64_t *first)
 {
     for (int64_t d = 0; d <= s->devices; d++)
         first[d] = 0;
@@ -84,21 +85,21 @@ static void device_ranges(const weft_schedule *s, int64_t *first)
         first[d + 1] += first[d];
 }
 
-weft_status weft_schedule_from_order(const char *name, const int32_t *device_of, int64_t stages,
-                                     int64_t devices, int64_t microbatches, bool split,
-                                     weft_task *tasks, int64_t count, weft_schedule *out)
+weft_status weft_pp_schedule_from_order(const char *name, const int32_t *device_of, int64_t stages,
+                                        int64_t devices, int64_t microbatches, bool split,
+                                        weft_task *tasks, int64_t count, weft_pp_schedule *out)
 {
-    weft_schedule s = {.name = name,
-                       .devices = devices,
-                       .stages = stages,
-                       .microbatches = microbatches,
-                       .split = split,
-                       .task_count = count};
-    int64_t *first = weft_alloc((devices + 1) * (int64_t)sizeof *first);
-    int64_t *next = weft_alloc((devices + 1) * (int64_t)sizeof *next);
-    int32_t *done = weft_alloc(3 * stages * microbatches * (int64_t)sizeof *done);
-    s.device_of = weft_alloc(stages * (int64_t)sizeof *s.device_of);
-    s.task = weft_alloc(count * (int64_t)sizeof *s.task);
+    weft_pp_schedule s = {.name = name,
+                          .devices = devices,
+                          .pp_stages = stages,
+                          .microbatches = microbatches,
+                          .split = split,
+                          .task_count = count};
+    int64_t *first = weft_calloc(devices + 1, sizeof *first);
+    int64_t *next = weft_calloc(devices + 1, sizeof *next);
+    int32_t *done = weft_calloc(3 * stages * microbatches, sizeof *done);
+    s.device_of = weft_calloc(stages, sizeof *s.device_of);
+    s.task = weft_calloc(count, sizeof *s.task);
     weft_status_code status = WEFT_OK;
     if (!first || !next || !done || !s.device_of || !s.task)
         WEFT_GO(out_of_memory(stages, microbatches));
@@ -126,14 +127,15 @@ weft_status weft_schedule_from_order(const char *name, const int32_t *device_of,
             if (!ready)
                 continue;
             t->step = (int32_t)step;
-            done[slot(&s, t->kind, t->stage, t->microbatch)] = (int32_t)step + 1;
+            done[slot(&s, t->kind, t->pp_stage, t->microbatch)] = (int32_t)step + 1;
             next[d]++;
             left--;
         }
         if (left == before)
-            WEFT_GO(weft_fail(WEFT_E_INTERNAL,
-                              "schedule %s deadlocks at step %lld with %lld tasks left", name,
-                              (long long)step, (long long)left));
+            WEFT_GO(weft_error(WEFT_MSG_PLAN_CHECK, WEFT_AT(.value = name),
+                               "schedule %s deadlocks at step %" PRId64 " with %" PRId64
+                               " tasks left",
+                               name, step, left));
         s.steps = step + 1;
     }
     *out = s;
@@ -142,11 +144,11 @@ out:
     weft_free(next);
     weft_free(done);
     if (status != WEFT_OK)
-        weft_schedule_free(&s);
+        weft_pp_schedule_free(&s);
     return status;
 }
 
-/* ---- orders that are known in closed form -------------------------------------------------- */
+/* ---- orders in closed form ------------------------------------------------------------------- */
 
 typedef struct order {
     weft_task *task;
@@ -156,7 +158,7 @@ typedef struct order {
 static void put(order *o, int64_t device, weft_task_kind kind, int64_t stage, int64_t microbatch)
 {
     o->task[o->count++] = (weft_task){.device = (int32_t)device,
-                                      .stage = (int32_t)stage,
+                                      .pp_stage = (int32_t)stage,
                                       .microbatch = (int32_t)microbatch,
                                       .kind = kind};
 }
@@ -186,8 +188,8 @@ static void order_1f1b(order *o, int64_t stages, int64_t microbatches)
     }
 }
 
-/* Megatron's interleaved 1F1B: the k-th forward of a device is chunk (k / D) mod v of microbatch
- * (k / Dv) D + k mod D; backwards run the chunks the other way round. */
+/* Megatron's interleaved 1F1B: the k-th forward of a device is model chunk (k / D) mod v of
+ * microbatch (k / Dv) D + k mod D; backwards take the model chunks in reverse order. */
 static void order_interleaved(order *o, int64_t stages, int64_t devices, int64_t microbatches)
 {
     const int64_t chunks = stages / devices, total = microbatches * chunks;
@@ -209,35 +211,35 @@ static void order_interleaved(order *o, int64_t stages, int64_t devices, int64_t
     }
 }
 
-/* ---- list scheduler ------------------------------------------------------------------------ */
+/* ---- list scheduler -------------------------------------------------------------------------- */
 
 enum { NO_LIMIT = INT32_MAX };
 
-/* What a device prefers among the tasks that are ready, and how many microbatches a stage may hold.
- * In steady state a stage needs ceil(D (S - s) / S) of them to keep its device busy: that is the
- * D - d of 1F1B for S = D. `slack` adds to it. */
+/* Preference of a device among ready tasks, and limit of the microbatches that a stage may hold. In
+ * steady state a stage needs ceil(D (S - s) / S) microbatches to keep its device busy: the D - d of
+ * 1F1B for S = D. `slack` adds to this number. */
 typedef struct rule {
     bool forward_first, young_first; /* young: the stage nearest to the input */
-    int64_t slack;                   /* NO_LIMIT: as many as there are */
+    int64_t slack;                   /* NO_LIMIT: all microbatches */
 } rule;
 
 typedef struct machine {
-    weft_schedule *s;
-    const weft_stage_times *times;
+    weft_pp_schedule *s;
+    const weft_pp_stage_times *times;
     rule rule;
-    int64_t *next;      /* [3][S] next microbatch of each kind */
-    int64_t *cap;       /* [S] */
-    double *end;        /* [3][S][M]; NAN: not yet */
+    int64_t *next;      /* [3][S] next microbatch by kind */
+    int64_t *cap;       /* [S] limit of held microbatches */
+    double *end;        /* [3][S][M]; NAN: has not run */
     double *free_at;    /* [D] */
-    weft_task *planned; /* [D] what a device does next */
-    /* [2 * leaves] and when, as a tree of minima over the devices; INFINITY: unknown */
+    weft_task *planned; /* [D] next task of a device */
+    /* [2 * leaves] start of `planned`, as a tree of minima over the devices; INFINITY: unknown */
     double *start;
     int64_t leaves; /* power of two, >= D */
     int64_t *first; /* [D + 1] into `local` */
     int64_t *local; /* [S] stages by device */
 } machine;
 
-static double duration(const weft_schedule *s, const weft_stage_times *t, weft_task_kind kind,
+static double duration(const weft_pp_schedule *s, const weft_pp_stage_times *t, weft_task_kind kind,
                        int64_t stage)
 {
     const double forward = t && t->forward ? t->forward[stage] : 1;
@@ -251,33 +253,35 @@ static double duration(const weft_schedule *s, const weft_stage_times *t, weft_t
     return kind == WEFT_TASK_W ? weight : backward - weight;
 }
 
-/* Seconds from the end of a task until its result is at the device of its consumer. */
-static double send_seconds(const weft_schedule *s, const weft_stage_times *t, weft_task_kind kind,
-                           int64_t stage)
+/* Seconds from the end of a task until its result is on the device of its consumer. */
+static double send_seconds(const weft_pp_schedule *s, const weft_pp_stage_times *t,
+                           weft_task_kind kind, int64_t stage)
 {
     if (!t || kind == WEFT_TASK_W)
         return 0;
     const int64_t edge = kind == WEFT_TASK_F ? stage : stage - 1;
     const double *send = kind == WEFT_TASK_F ? t->send : t->send_back;
-    if (!send || edge < 0 || edge + 1 >= s->stages || s->device_of[edge] == s->device_of[edge + 1])
+    if (!send || edge < 0 || edge + 1 >= s->pp_stages ||
+        s->device_of[edge] == s->device_of[edge + 1])
         return 0;
     return send[edge];
 }
 
-/* When the next microbatch of (kind, stage) may start; INFINITY: something it needs has not run. */
+/* Returns the earliest start of the next microbatch of (kind, stage). INFINITY: a prerequisite has
+ * not run. */
 static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
 {
-    const weft_schedule *s = x->s;
-    const int64_t m = x->next[(int64_t)kind * s->stages + stage];
+    const weft_pp_schedule *s = x->s;
+    const int64_t m = x->next[(int64_t)kind * s->pp_stages + stage];
     if (m >= s->microbatches)
         return INFINITY;
     if (kind == WEFT_TASK_F && x->rule.slack != NO_LIMIT) {
         const weft_task_kind last = s->split ? WEFT_TASK_W : WEFT_TASK_B;
-        const int64_t held = m - x->next[(int64_t)last * s->stages + stage];
+        const int64_t held = m - x->next[(int64_t)last * s->pp_stages + stage];
         if (held >= x->cap[stage])
             return INFINITY;
     }
-    const weft_task t = {.stage = (int32_t)stage, .microbatch = (int32_t)m, .kind = kind};
+    const weft_task t = {.pp_stage = (int32_t)stage, .microbatch = (int32_t)m, .kind = kind};
     int64_t need[2];
     double at = 0;
     const int needs = prerequisites(s, &t, need);
@@ -285,7 +289,7 @@ static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
         double end = x->end[need[k]];
         if (isnan(end))
             return INFINITY;
-        const int64_t of = need[k] / s->microbatches % s->stages;
+        const int64_t of = need[k] / s->microbatches % s->pp_stages;
         if (of != stage)
             end += send_seconds(s, x->times, kind, of);
         at = end > at ? end : at;
@@ -293,10 +297,10 @@ static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
     return at;
 }
 
-/* Smaller is preferred: W only when nothing else is ready, then direction, then the stage. */
+/* Smaller is preferred: W only if nothing else is ready, then direction, then the stage. */
 static int64_t preference(const machine *x, weft_task_kind kind, int64_t stage)
 {
-    const int64_t stages = x->s->stages;
+    const int64_t stages = x->s->pp_stages;
     if (kind == WEFT_TASK_W)
         return 4 * stages + stage;
     const bool second = (kind == WEFT_TASK_F) != x->rule.forward_first;
@@ -306,11 +310,11 @@ static int64_t preference(const machine *x, weft_task_kind kind, int64_t stage)
     return (second ? stages : 0) + depth;
 }
 
-/* The task that device d starts next, and when; false: none can be known yet. Among those ready at
- * the earliest possible moment the preferred one is taken. */
+/* Returns the task that device d starts next, and its start; false: none is known yet. Takes the
+ * preferred task among those ready at the earliest possible time. */
 static bool choose(const machine *x, int64_t d, weft_task *task, double *start)
 {
-    const weft_schedule *s = x->s;
+    const weft_pp_schedule *s = x->s;
     double earliest = INFINITY;
     const int kinds = s->split ? 3 : 2;
     for (int64_t l = x->first[d]; l < x->first[d + 1]; l++)
@@ -330,8 +334,8 @@ static bool choose(const machine *x, int64_t d, weft_task *task, double *start)
                 continue;
             best = value;
             *task = (weft_task){.device = (int32_t)d,
-                                .stage = (int32_t)stage,
-                                .microbatch = (int32_t)x->next[kind * s->stages + stage],
+                                .pp_stage = (int32_t)stage,
+                                .microbatch = (int32_t)x->next[kind * s->pp_stages + stage],
                                 .kind = (weft_task_kind)kind};
         }
     *start = now;
@@ -348,7 +352,7 @@ static void plan_device(machine *x, int64_t d)
             x->start[2 * at] < x->start[2 * at + 1] ? x->start[2 * at] : x->start[2 * at + 1];
 }
 
-/* The device that starts first; ties: the lowest. -1: none can. */
+/* Returns the device that starts first; ties: the lowest. -1: none can start. */
 static int64_t first_device(const machine *x)
 {
     if (isinf(x->start[1]))
@@ -361,49 +365,52 @@ static int64_t first_device(const machine *x)
 
 static weft_status machine_run(machine *x, order *o)
 {
-    const weft_schedule *s = x->s;
-    const int64_t total = (s->split ? 3 : 2) * s->stages * s->microbatches;
+    const weft_pp_schedule *s = x->s;
+    const int64_t total = (s->split ? 3 : 2) * s->pp_stages * s->microbatches;
     for (int64_t d = 0; d < s->devices; d++)
         plan_device(x, d);
     while (o->count < total) {
         const int64_t d = first_device(x);
         if (d < 0)
-            return weft_fail(WEFT_E_INTERNAL,
-                             "the list scheduler is stuck with %lld of %lld tasks left",
-                             (long long)(total - o->count), (long long)total);
+            return weft_error(WEFT_MSG_PLAN_CHECK, WEFT_NOWHERE,
+                              "the list scheduler has no ready task, with %" PRId64 " of %" PRId64
+                              " tasks left",
+                              total - o->count, total);
         const weft_task best = x->planned[d];
-        const double end = x->start[x->leaves + d] + duration(s, x->times, best.kind, best.stage);
-        x->end[slot(s, best.kind, best.stage, best.microbatch)] = end;
-        x->next[(int64_t)best.kind * s->stages + best.stage]++;
+        const double end =
+            x->start[x->leaves + d] + duration(s, x->times, best.kind, best.pp_stage);
+        x->end[slot(s, best.kind, best.pp_stage, best.microbatch)] = end;
+        x->next[(int64_t)best.kind * s->pp_stages + best.pp_stage]++;
         x->free_at[d] = end;
         if (x->times && x->times->blocking)
-            x->free_at[d] += send_seconds(s, x->times, best.kind, best.stage);
-        /* only the device itself and those that wait for this result may decide otherwise now */
+            x->free_at[d] += send_seconds(s, x->times, best.kind, best.pp_stage);
+        /* only this device and the consumers of this result may now choose another task */
         plan_device(x, d);
-        if (best.stage > 0)
-            plan_device(x, s->device_of[best.stage - 1]);
-        if (best.stage + 1 < s->stages)
-            plan_device(x, s->device_of[best.stage + 1]);
+        if (best.pp_stage > 0)
+            plan_device(x, s->device_of[best.pp_stage - 1]);
+        if (best.pp_stage + 1 < s->pp_stages)
+            plan_device(x, s->device_of[best.pp_stage + 1]);
         o->task[o->count++] = best;
     }
     return WEFT_OK;
 }
 
 /* Fills `o` by the rule; `s` has the sizes and the map. */
-static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times, rule r, order *o)
+static weft_status order_by_rule(weft_pp_schedule *s, const weft_pp_stage_times *times, rule r,
+                                 order *o)
 {
-    const int64_t stages = s->stages, devices = s->devices, i64 = (int64_t)sizeof(int64_t);
+    const int64_t stages = s->pp_stages, devices = s->devices, i64 = (int64_t)sizeof(int64_t);
     machine x = {.s = s, .times = times, .rule = r};
     x.next = weft_alloc(3 * stages * i64);
     x.cap = weft_alloc(stages * i64);
     x.local = weft_alloc(stages * i64);
     x.first = weft_alloc((devices + 2) * i64);
-    x.end = weft_alloc(3 * stages * s->microbatches * (int64_t)sizeof(double));
-    x.free_at = weft_alloc(devices * (int64_t)sizeof(double));
+    x.end = weft_calloc(3 * stages * s->microbatches, sizeof(double));
+    x.free_at = weft_calloc(devices, sizeof(double));
     for (x.leaves = 1; x.leaves < devices;)
         x.leaves *= 2;
-    x.start = weft_alloc(2 * x.leaves * (int64_t)sizeof(double));
-    x.planned = weft_alloc(devices * (int64_t)sizeof(weft_task));
+    x.start = weft_calloc(2 * x.leaves, sizeof(double));
+    x.planned = weft_calloc(devices, sizeof(weft_task));
     weft_status_code status = WEFT_OK;
     if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at || !x.start || !x.planned)
         WEFT_GO(out_of_memory(stages, s->microbatches));
@@ -443,52 +450,52 @@ static double highest(const double *values, int64_t count)
     return most;
 }
 
-/* Whether every device has room for what its stages hold at most; `peak` is scratch. */
-static weft_status within_memory(const weft_schedule *s, const weft_stage_times *t, double *peak,
-                                 bool *fits)
+/* Checks that every device has memory for the peak of its stages; `peak` is scratch. */
+static weft_status within_memory(const weft_pp_schedule *s, const weft_pp_stage_times *t,
+                                 double *peak, bool *fits)
 {
     *fits = true;
     if (!t || !(t->memory > 0) || !t->activation)
         return WEFT_OK;
-    WEFT_TRY(weft_schedule_memory(s, t->activation, NULL, peak));
-    for (int64_t stage = 0; t->fixed && stage < s->stages; stage++)
+    WEFT_TRY(weft_pp_schedule_memory(s, t->activation, NULL, peak));
+    for (int64_t stage = 0; t->fixed && stage < s->pp_stages; stage++)
         peak[s->device_of[stage]] += t->fixed[stage];
     *fits = highest(peak, s->devices) <= t->memory;
     return WEFT_OK;
 }
 
-/* Tries every rule, guided by the real times, by those without sends, and by unit steps (a list
- * scheduler may be led astray by small differences); keeps the shortest by the clock, then the one
- * that holds least. */
-static weft_status best_rule(const char *name, weft_schedule *shape, const weft_stage_times *times,
-                             order *o, weft_schedule *out)
+/* Tries every rule, guided by the real times, by the times without sends, and by unit steps,
+ * because small differences can mislead a list scheduler. Keeps the schedule of fewest seconds, and
+ * among equals the smallest peak. */
+static weft_status best_rule(const char *name, weft_pp_schedule *shape,
+                             const weft_pp_stage_times *times, order *o, weft_pp_schedule *out)
 {
-    double *peak = weft_alloc(shape->devices * (int64_t)sizeof *peak);
+    double *peak = weft_calloc(shape->devices, sizeof *peak);
     if (!peak)
-        return out_of_memory(shape->stages, shape->microbatches);
+        return out_of_memory(shape->pp_stages, shape->microbatches);
     weft_status_code status = WEFT_OK;
-    weft_schedule best = {0}, trial = {0};
+    weft_pp_schedule best = {0}, trial = {0};
     double best_seconds = INFINITY, best_peak = INFINITY;
     bool best_fits = false;
-    /* those that hold less than keeps every device busy are for where memory is short */
+    /* negative slacks do not keep every device busy: only if memory is limited */
     const int64_t slacks[] = {0, 1, 2, 3, shape->devices - 1, NO_LIMIT, -1, -2, -3};
     const int rules = 4 * (times && times->memory > 0 ? 9 : 6);
-    weft_stage_times without = times ? *times : (weft_stage_times){0};
+    weft_pp_stage_times without = times ? *times : (weft_pp_stage_times){0};
     without.send = without.send_back = NULL;
-    const weft_stage_times *guides[] = {times, times ? &without : NULL, NULL};
-    /* tables of many tasks are tried with fewer rules, the plain ones first */
-    const double tasks = 3.0 * (double)shape->stages * (double)shape->microbatches;
+    const weft_pp_stage_times *guides[] = {times, times ? &without : NULL, NULL};
+    /* tables of many tasks try fewer rules, the plain ones first */
+    const double tasks = 3.0 * (double)shape->pp_stages * (double)shape->microbatches;
     int left = tasks < 4e5 ? 3 * rules : tasks < 4e6 ? (int)(3e7 / tasks) : 4;
-    for (int guide = 0; guide < (times ? 3 : 1); guide++)
+    for (int index = 0; index < (times ? 3 : 1); index++)
         for (int k = 0; k < rules && left > 0; k++, left--) {
             const rule r = {k & 1, k >> 1 & 1, slacks[k / 4]};
-            WEFT_GO(order_by_rule(shape, guides[guide], r, o));
-            WEFT_GO(weft_schedule_from_order(name, shape->device_of, shape->stages, shape->devices,
-                                             shape->microbatches, shape->split, o->task, o->count,
-                                             &trial));
-            weft_schedule_timing timing;
-            WEFT_GO(weft_schedule_time(&trial, times, &timing));
-            WEFT_GO(weft_schedule_memory(&trial, NULL, NULL, peak));
+            WEFT_GO(order_by_rule(shape, guides[index], r, o));
+            WEFT_GO(weft_pp_schedule_from_order(name, shape->device_of, shape->pp_stages,
+                                                shape->devices, shape->microbatches, shape->split,
+                                                o->task, o->count, &trial));
+            weft_pp_schedule_timing timing;
+            WEFT_GO(weft_pp_schedule_time(&trial, times, &timing));
+            WEFT_GO(weft_pp_schedule_memory(&trial, NULL, NULL, peak));
             const double held = highest(peak, shape->devices);
             const double tie = best_seconds * 1e-9;
             bool fits;
@@ -498,160 +505,173 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
                     : timing.seconds < best_seconds - (isinf(tie) ? 0 : tie) ||
                           (timing.seconds <= best_seconds + tie && held < best_peak)) {
                 best_fits = fits;
-                weft_schedule_free(&best);
+                weft_pp_schedule_free(&best);
                 best = trial;
-                trial = (weft_schedule){0};
+                trial = (weft_pp_schedule){0};
                 best_seconds = timing.seconds;
                 best_peak = held;
             }
-            weft_schedule_free(&trial);
+            weft_pp_schedule_free(&trial);
         }
     *out = best;
-    best = (weft_schedule){0};
+    best = (weft_pp_schedule){0};
 out:
-    weft_schedule_free(&best);
-    weft_schedule_free(&trial);
+    weft_pp_schedule_free(&best);
+    weft_pp_schedule_free(&trial);
     weft_free(peak);
     return status;
 }
 
-/* ---- the front ----------------------------------------------------------------------------- */
+/* ---- public functions ------------------------------------------------------------------------ */
 
 static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t devices,
                                int64_t microbatches)
 {
     if (stages < 1 || devices < 1 || microbatches < 1)
-        return weft_fail(WEFT_E_ARG,
-                         "a schedule needs at least one stage, device and microbatch; got "
-                         "%lld, %lld, %lld",
-                         (long long)stages, (long long)devices, (long long)microbatches);
+        return weft_error(WEFT_MSG_SCHEDULE_INVALID,
+                          WEFT_AT(.key = stages < 1    ? "stages"
+                                         : devices < 1 ? "devices"
+                                                       : "microbatches"),
+                          "a schedule needs at least one stage, device and microbatch; got %" PRId64
+                          ", %" PRId64 ", %" PRId64,
+                          stages, devices, microbatches);
     if ((double)stages * (double)microbatches > 2e7)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%lld stages x %lld microbatches are more than a schedule "
-                         "table holds (20 million); use fewer microbatches, the pattern repeats",
-                         (long long)stages, (long long)microbatches);
+        return weft_error(
+            WEFT_MSG_PLAN_UNSUPPORTED, WEFT_AT(.key = "microbatches", WEFT_NUMBER(microbatches)),
+            "%" PRId64 " stages x %" PRId64 " microbatches are more than a schedule table holds "
+            "(20 million); use fewer microbatches, the pattern repeats",
+            stages, microbatches);
     for (int64_t s = 0; s < stages; s++)
         if (device_of[s] < 0 || device_of[s] >= devices)
-            return weft_fail(WEFT_E_ARG, "stage %lld is on device %d of %lld", (long long)s,
-                             (int)device_of[s], (long long)devices);
+            return weft_error(WEFT_MSG_SCHEDULE_INVALID,
+                              WEFT_AT(.key = "device_of_stage", WEFT_NUMBER(device_of[s])),
+                              "stage %" PRId64 " is on device %d, which is not from 0 to %" PRId64,
+                              s, (int)device_of[s], devices - 1);
     return WEFT_OK;
 }
 
-static weft_status check_kind(weft_schedule_kind kind, const int32_t *device_of, int64_t stages,
+static weft_status check_kind(weft_pp_schedule_kind kind, const int32_t *device_of, int64_t stages,
                               int64_t devices, int64_t microbatches)
 {
-    if (kind == WEFT_SCHEDULE_1F1B)
+    if (kind == WEFT_PP_SCHEDULE_1F1B)
         for (int64_t s = 0; s < stages; s++)
             if (stages != devices || device_of[s] != s)
-                return weft_fail(WEFT_E_INFEASIBLE,
-                                 "1f1b needs as many stages as devices, in order; "
-                                 "there are %lld and %lld",
-                                 (long long)stages, (long long)devices);
-    if (kind == WEFT_SCHEDULE_INTERLEAVED) {
+                return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
+                                  WEFT_AT(.key = "schedule", .value = "1f1b"),
+                                  "1f1b needs as many stages as devices, in order; the pipeline "
+                                  "has %" PRId64 " stages on %" PRId64 " devices",
+                                  stages, devices);
+    if (kind == WEFT_PP_SCHEDULE_INTERLEAVED) {
         if (stages % devices != 0 || stages == devices || microbatches % devices != 0)
-            return weft_fail(WEFT_E_INFEASIBLE,
-                             "interleaved needs stages (%lld), twice or more, and "
-                             "microbatches (%lld) in multiples of the devices (%lld)",
-                             (long long)stages, (long long)microbatches, (long long)devices);
+            return weft_error(
+                WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "schedule", .value = "interleaved"),
+                "interleaved needs %" PRId64 " stages to be a multiple of %" PRId64 " devices, at "
+                "least twice, and %" PRId64 " microbatches to be a multiple",
+                stages, devices, microbatches);
         for (int64_t s = 0; s < stages; s++)
             if (device_of[s] != s % devices)
-                return weft_fail(WEFT_E_INFEASIBLE,
-                                 "interleaved needs stage s on device s mod %lld",
-                                 (long long)devices);
+                return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
+                                  WEFT_AT(.key = "schedule", .value = "interleaved"),
+                                  "interleaved needs stage s on device s mod %" PRId64, devices);
     }
-    if (kind == WEFT_SCHEDULE_WAVE)
+    if (kind == WEFT_PP_SCHEDULE_WAVE)
         for (int64_t s = 0; s < stages; s++)
             if (device_of[s] != device_of[stages - 1 - s])
-                return weft_fail(WEFT_E_INFEASIBLE,
-                                 "wave needs stage %lld and its mirror image on one "
-                                 "device",
-                                 (long long)s);
+                return weft_error(
+                    WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "schedule", .value = "wave"),
+                    "wave needs stages %" PRId64 " and %" PRId64 " on the same device", s,
+                    stages - 1 - s);
     return WEFT_OK;
 }
 
-weft_status weft_schedule_make(weft_schedule_kind kind, const int32_t *device_of, int64_t stages,
-                               int64_t devices, int64_t microbatches, const weft_stage_times *times,
-                               weft_schedule *out)
+weft_status weft_pp_schedule_make(weft_pp_schedule_kind kind, const int32_t *device_of,
+                                  int64_t stages, int64_t devices, int64_t microbatches,
+                                  const weft_pp_stage_times *times, weft_pp_schedule *out)
 {
     WEFT_TRY(check_shape(device_of, stages, devices, microbatches));
     WEFT_TRY(check_kind(kind, device_of, stages, devices, microbatches));
-    const char *name = weft_schedule_kind_name(kind);
-    weft_schedule shape = {.name = name,
-                           .devices = devices,
-                           .stages = stages,
-                           .microbatches = microbatches,
-                           .split = kind == WEFT_SCHEDULE_ZERO_BUBBLE};
-    order o = {.task = weft_alloc(3 * stages * microbatches * (int64_t)sizeof(weft_task))};
-    shape.device_of = weft_alloc(stages * (int64_t)sizeof *device_of);
+    const char *name = weft_pp_schedule_kind_name(kind);
+    weft_pp_schedule shape = {.name = name,
+                              .devices = devices,
+                              .pp_stages = stages,
+                              .microbatches = microbatches,
+                              .split = kind == WEFT_PP_SCHEDULE_ZERO_BUBBLE};
+    order o = {.task = weft_calloc(3 * stages * microbatches, sizeof(weft_task))};
+    shape.device_of = weft_calloc(stages, sizeof *device_of);
     weft_status_code status = WEFT_OK;
     if (!o.task || !shape.device_of)
         WEFT_GO(out_of_memory(stages, microbatches));
     memcpy(shape.device_of, device_of, (size_t)stages * sizeof *device_of);
     switch (kind) {
-    case WEFT_SCHEDULE_GPIPE: order_gpipe(&o, device_of, stages, microbatches); break;
-    case WEFT_SCHEDULE_1F1B: order_1f1b(&o, stages, microbatches); break;
-    case WEFT_SCHEDULE_INTERLEAVED: order_interleaved(&o, stages, devices, microbatches); break;
+    case WEFT_PP_SCHEDULE_GPIPE: order_gpipe(&o, device_of, stages, microbatches); break;
+    case WEFT_PP_SCHEDULE_1F1B: order_1f1b(&o, stages, microbatches); break;
+    case WEFT_PP_SCHEDULE_INTERLEAVED: order_interleaved(&o, stages, devices, microbatches); break;
     default: WEFT_GO(best_rule(name, &shape, times, &o, out)); goto out;
     }
-    WEFT_GO(weft_schedule_from_order(name, device_of, stages, devices, microbatches, false, o.task,
-                                     o.count, out));
+    WEFT_GO(weft_pp_schedule_from_order(name, device_of, stages, devices, microbatches, false,
+                                        o.task, o.count, out));
 out:
     weft_free(o.task);
     weft_free(shape.device_of);
     return status;
 }
 
-weft_status weft_schedule_check(const weft_schedule *s)
+weft_status weft_pp_schedule_check(const weft_pp_schedule *s)
 {
-    WEFT_TRY(check_shape(s->device_of, s->stages, s->devices, s->microbatches));
-    const int64_t cells = 3 * s->stages * s->microbatches;
-    int32_t *at = weft_alloc(cells * (int64_t)sizeof *at); /* step + 1 */
-    weft_task *sorted = weft_alloc((s->task_count + 1) * (int64_t)sizeof *sorted);
+    WEFT_TRY(check_shape(s->device_of, s->pp_stages, s->devices, s->microbatches));
+    const int64_t cells = 3 * s->pp_stages * s->microbatches;
+    int32_t *at = weft_calloc(cells, sizeof *at); /* step + 1 */
+    weft_task *sorted = weft_calloc(s->task_count + 1, sizeof *sorted);
     weft_status_code status = WEFT_OK;
     if (!at || !sorted)
-        WEFT_GO(out_of_memory(s->stages, s->microbatches));
+        WEFT_GO(out_of_memory(s->pp_stages, s->microbatches));
     for (int64_t i = 0; i < s->task_count; i++) {
         const weft_task *t = &s->task[i];
-        if (t->stage < 0 || t->stage >= s->stages || t->microbatch < 0 ||
+        if (t->pp_stage < 0 || t->pp_stage >= s->pp_stages || t->microbatch < 0 ||
             t->microbatch >= s->microbatches || t->step < 0 || t->kind < 0 ||
             t->kind > (s->split ? WEFT_TASK_W : WEFT_TASK_B))
-            WEFT_GO(weft_fail(WEFT_E_ARG,
-                              "task %lld: stage %d, microbatch %d, step %d or its kind is "
-                              "out of range",
-                              (long long)i, t->stage, t->microbatch, t->step));
-        if (t->device != s->device_of[t->stage])
-            WEFT_GO(weft_fail(WEFT_E_ARG, "task %lld: stage %d is on device %d, not %d",
-                              (long long)i, t->stage, s->device_of[t->stage], t->device));
-        int32_t *cell = &at[slot(s, t->kind, t->stage, t->microbatch)];
+            WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
+                               "task %" PRId64
+                               ": stage %d, microbatch %d, step %d or its kind is out of range",
+                               i, t->pp_stage, t->microbatch, t->step));
+        if (t->device != s->device_of[t->pp_stage])
+            WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
+                               "task %" PRId64 ": stage %d is on device %d, not %d", i, t->pp_stage,
+                               s->device_of[t->pp_stage], t->device));
+        int32_t *cell = &at[slot(s, t->kind, t->pp_stage, t->microbatch)];
         if (*cell != 0)
-            WEFT_GO(weft_fail(WEFT_E_ARG, "%c of stage %d, microbatch %d is there twice",
-                              "FBW"[t->kind], t -> stage, t -> microbatch));
+            WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(i)),
+                               "task %lld repeats %c of stage %d, microbatch %d", (long long)i,
+                               "FBW"[t->kind], t -> pp_stage, t -> microbatch));
         *cell = t->step + 1;
     }
-    if (s->task_count != (s->split ? 3 : 2) * s->stages * s->microbatches)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "%lld tasks; %lld stages x %lld microbatches need %lld",
-                          (long long)s->task_count, (long long)s->stages,
-                          (long long)s->microbatches,
-                          (long long)((s->split ? 3 : 2) * s->stages * s->microbatches)));
+    if (s->task_count != (s->split ? 3 : 2) * s->pp_stages * s->microbatches)
+        WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(s->task_count)),
+                           "%" PRId64 " stages x %" PRId64 " microbatches need %" PRId64
+                           " tasks; the schedule has %" PRId64,
+                           s->pp_stages, s->microbatches,
+                           (s->split ? 3 : 2) * s->pp_stages * s->microbatches, s->task_count));
     memcpy(sorted, s->task, (size_t)s->task_count * sizeof *sorted);
     qsort(sorted, (size_t)s->task_count, sizeof *sorted, by_device_then_step);
     for (int64_t i = 0; i < s->task_count; i++) {
         const weft_task *t = &sorted[i];
         if (i > 0 && t->device == t[-1].device && t->step == t[-1].step)
-            WEFT_GO(
-                weft_fail(WEFT_E_ARG, "device %d has two tasks at step %d", t->device, t->step));
+            WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->device)),
+                               "device %d has two tasks at step %d", t->device, t->step));
         int64_t need[2];
         const int needs = prerequisites(s, t, need);
         for (int k = 0; k < needs; k++)
             if (at[need[k]] > t->step)
-                WEFT_GO(weft_fail(WEFT_E_ARG,
-                                  "%c of stage %d, microbatch %d at step %d comes before "
-                                  "what it needs (step %d)",
-                                  "FBW"[t->kind], t -> stage, t -> microbatch, t -> step,
-                                  at[need[k]] - 1));
-        if (t->microbatch > 0 && at[slot(s, t->kind, t->stage, t->microbatch - 1)] > t->step)
-            WEFT_GO(weft_fail(WEFT_E_ARG, "%c of stage %d takes microbatch %d before %d",
-                              "FBW"[t->kind], t -> stage, t -> microbatch, t -> microbatch - 1));
+                WEFT_GO(weft_error(
+                    WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->step)),
+                    "%c of stage %d, microbatch %d is at step %d, and a task that it needs at step "
+                    "%d; write each task after the tasks that it needs",
+                    "FBW"[t->kind], t -> pp_stage, t -> microbatch, t -> step, at[need[k]] - 1));
+        if (t->microbatch > 0 && at[slot(s, t->kind, t->pp_stage, t->microbatch - 1)] > t->step)
+            WEFT_GO(weft_error(
+                WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(t->microbatch)),
+                "%c of stage %d has microbatch %d before %d; keep the order of the microbatches",
+                "FBW"[t->kind], t -> pp_stage, t -> microbatch, t -> microbatch - 1));
     }
 out:
     weft_free(at);
@@ -659,23 +679,23 @@ out:
     return status;
 }
 
-weft_status weft_schedule_time(weft_schedule *s, const weft_stage_times *times,
-                               weft_schedule_timing *out)
+weft_status weft_pp_schedule_time(weft_pp_schedule *s, const weft_pp_stage_times *times,
+                                  weft_pp_schedule_timing *out)
 {
-    int64_t *first = weft_alloc((s->devices + 1) * (int64_t)sizeof *first);
-    int64_t *next = weft_alloc((s->devices + 1) * (int64_t)sizeof *next);
-    double *end = weft_alloc(3 * s->stages * s->microbatches * (int64_t)sizeof *end);
-    double *free_at = weft_alloc(s->devices * (int64_t)sizeof *free_at);
+    int64_t *first = weft_calloc(s->devices + 1, sizeof *first);
+    int64_t *next = weft_calloc(s->devices + 1, sizeof *next);
+    double *end = weft_calloc(3 * s->pp_stages * s->microbatches, sizeof *end);
+    double *free_at = weft_calloc(s->devices, sizeof *free_at);
     weft_status_code status = WEFT_OK;
-    weft_schedule_timing timing = {0};
+    weft_pp_schedule_timing timing = {0};
     if (!first || !next || !end || !free_at)
-        WEFT_GO(out_of_memory(s->stages, s->microbatches));
-    for (int64_t i = 0; i < 3 * s->stages * s->microbatches; i++)
+        WEFT_GO(out_of_memory(s->pp_stages, s->microbatches));
+    for (int64_t i = 0; i < 3 * s->pp_stages * s->microbatches; i++)
         end[i] = NAN;
     device_ranges(s, first);
     memcpy(next, first, (size_t)(s->devices + 1) * sizeof *next);
-    for (bool moved = true; moved;) {
-        moved = false;
+    for (bool changed = true; changed;) {
+        changed = false;
         for (int64_t d = 0; d < s->devices; d++)
             for (; next[d] < first[d + 1]; next[d]++) {
                 weft_task *t = &s->task[next[d]];
@@ -683,28 +703,28 @@ weft_status weft_schedule_time(weft_schedule *s, const weft_stage_times *times,
                 const int needs = prerequisites(s, t, need);
                 double start = free_at[d];
                 for (int k = 0; k < needs; k++) {
-                    const int64_t of = need[k] / s->microbatches % s->stages;
-                    const double at =
-                        end[need[k]] + (of == t->stage ? 0 : send_seconds(s, times, t->kind, of));
+                    const int64_t of = need[k] / s->microbatches % s->pp_stages;
+                    const double at = end[need[k]] +
+                                      (of == t->pp_stage ? 0 : send_seconds(s, times, t->kind, of));
                     start = !(at <= start) ? at : start; /* NAN wins: not known yet */
                 }
                 if (isnan(start))
                     break;
                 t->start = start;
-                t->end = start + duration(s, times, t->kind, t->stage);
-                end[slot(s, t->kind, t->stage, t->microbatch)] = t->end;
+                t->end = start + duration(s, times, t->kind, t->pp_stage);
+                end[slot(s, t->kind, t->pp_stage, t->microbatch)] = t->end;
                 free_at[d] = t->end;
                 if (times && times->blocking)
-                    free_at[d] += send_seconds(s, times, t->kind, t->stage);
+                    free_at[d] += send_seconds(s, times, t->kind, t->pp_stage);
                 timing.busy += t->end - t->start;
                 timing.seconds = t->end > timing.seconds ? t->end : timing.seconds;
-                moved = true;
+                changed = true;
             }
     }
     for (int64_t d = 0; d < s->devices; d++)
         if (next[d] != first[d + 1])
-            WEFT_GO(
-                weft_fail(WEFT_E_ARG, "the order of device %lld waits for itself", (long long)d));
+            WEFT_GO(weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(d)),
+                               "the tasks of device %" PRId64 " wait for each other", d));
     if (timing.seconds > 0)
         timing.idle = 1 - timing.busy / (timing.seconds * (double)s->devices);
     *out = timing;
@@ -716,19 +736,19 @@ out:
     return status;
 }
 
-weft_status weft_schedule_memory(const weft_schedule *s, const double *activation, double *timeline,
-                                 double *peak)
+weft_status weft_pp_schedule_memory(const weft_pp_schedule *s, const double *activation,
+                                    double *timeline, double *peak)
 {
-    /* change[step]: what appears at a step; what a step frees is gone at the next */
-    double *change = weft_alloc((s->steps + 1) * (int64_t)sizeof *change);
+    /* change[step]: bytes added at a step; bytes freed at a step count in the next */
+    double *change = weft_calloc(s->steps + 1, sizeof *change);
     if (!change)
-        return out_of_memory(s->stages, s->microbatches);
+        return out_of_memory(s->pp_stages, s->microbatches);
     const weft_task_kind last = s->split ? WEFT_TASK_W : WEFT_TASK_B;
     int64_t i = 0;
     for (int64_t d = 0; d < s->devices; d++) {
         memset(change, 0, (size_t)(s->steps + 1) * sizeof *change);
         for (; i < s->task_count && s->task[i].device == d; i++) {
-            const double bytes = activation ? activation[s->task[i].stage] : 1;
+            const double bytes = activation ? activation[s->task[i].pp_stage] : 1;
             if (s->task[i].kind == WEFT_TASK_F)
                 change[s->task[i].step] += bytes;
             if (s->task[i].kind == last)
@@ -747,10 +767,10 @@ weft_status weft_schedule_memory(const weft_schedule *s, const double *activatio
     return WEFT_OK;
 }
 
-int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int64_t devices,
-                                  int64_t microbatches)
+int64_t weft_pp_schedule_lower_bound(const int32_t *device_of, int64_t stages, int64_t devices,
+                                     int64_t microbatches)
 {
-    /* a microbatch alone; the first one's way, then a device step per following microbatch */
+    /* a single microbatch; then the first one's path plus the device's steps for the others */
     int64_t bound = 2 * stages;
     for (int64_t d = 0; d < devices; d++) {
         int64_t first = stages, count = 0;
@@ -759,18 +779,19 @@ int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int6
                 first = s;
                 count++;
             }
-        /* the device waits for its first stage; after its last B the gradient has as far to go */
+        /* the device waits for its first stage; the gradient of its last B has the same path
+         * back */
         if (count > 0 && 2 * count * microbatches + 2 * first > bound)
             bound = 2 * count * microbatches + 2 * first;
     }
     return bound;
 }
 
-double weft_pipeline_bytes(const weft_pipe_costs *costs, const weft_partition *partition,
-                           const int32_t *device_of, bool relay_all, double *per_boundary)
+double weft_pipeline_bytes(const weft_pp_costs *costs, const weft_partition *partition,
+                           const int32_t *device_of, bool send_all, double *per_boundary)
 {
     double total = 0;
-    for (int64_t s = 0; s + 1 < partition->stages; s++) {
+    for (int64_t s = 0; s + 1 < partition->pp_stages; s++) {
         double bytes = 0;
         if (device_of[s] != device_of[s + 1]) {
             bytes = costs->op[partition->cut[s + 1] - 1].output_bytes;
@@ -778,7 +799,7 @@ double weft_pipeline_bytes(const weft_pipe_costs *costs, const weft_partition *p
                 const int64_t from = weft_partition_stage_of(partition, costs->skip[k].from);
                 const int64_t to = weft_partition_stage_of(partition, costs->skip[k].to);
                 if (costs->skip[k].to > costs->skip[k].from + 1 && from <= s && to > s &&
-                    (relay_all || device_of[from] != device_of[to]))
+                    (send_all || device_of[from] != device_of[to]))
                     bytes += costs->skip[k].bytes;
             }
         }

@@ -1,27 +1,27 @@
-#include "plan/pipeline/synthesise.h"
+#include "plan/pipeline/schedule_synthesis.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    MOST_STAGES = 32,
+    MAX_PP_STAGES = 32,
     MOST_MICROBATCHES = 10,
     BITS = 6, /* progress 0..63 per microbatch in a packed state */
     DEFAULT_STATES = 1000000,
-    WAYS_PER_STATE = 12,
+    TRANSITIONS_PER_STATE = 12,
     MOST_MAPS = 5000,
 };
 
-typedef uint64_t state; /* microbatch m in bits 6m .. 6m + 5: tasks of its chain that are done */
+typedef uint64_t state; /* microbatch m in bits 6m .. 6m + 5: finished tasks of its chain */
 
 /* The chain of one microbatch is F 0..S-1, then B S-1..0. */
 typedef struct shape {
-    int64_t stages, devices, microbatches, chain;
-    int32_t device_of[MOST_STAGES]; /* of a stage */
-    int32_t at[2 * MOST_STAGES];    /* device of a chain position */
-    int32_t count[MOST_STAGES];     /* chain positions per device */
-    int32_t first[MOST_STAGES];     /* its first stage */
-    int64_t *ways; /* from state to state that may still be tried; below 0: the search gave up */
+    int64_t pp_stages, devices, microbatches, chain;
+    int32_t device_of[MAX_PP_STAGES]; /* by stage */
+    int32_t at[2 * MAX_PP_STAGES];    /* by chain position */
+    int32_t count[MAX_PP_STAGES];     /* chain positions by device */
+    int32_t first[MAX_PP_STAGES];     /* first stage by device */
+    int64_t *transitions;             /* remaining transitions; below 0: the search has given up */
 } shape;
 
 static int64_t progress(state p, int64_t m)
@@ -32,7 +32,7 @@ static int64_t progress(state p, int64_t m)
 static void set_map(shape *x, const int32_t *device_of)
 {
     memset(x->count, 0, sizeof x->count);
-    for (int64_t s = x->stages - 1; s >= 0; s--) {
+    for (int64_t s = x->pp_stages - 1; s >= 0; s--) {
         x->device_of[s] = device_of[s];
         x->at[s] = x->at[x->chain - 1 - s] = device_of[s];
         x->count[device_of[s]] += 2;
@@ -40,11 +40,11 @@ static void set_map(shape *x, const int32_t *device_of)
     }
 }
 
-/* Steps that are still needed from p at least: a microbatch's own chain; a device's remaining work
- * with the way to its first task and from its last. */
+/* Lower bound of the remaining steps from p: a microbatch's own chain, or a device's remaining work
+ * plus the steps before its first and after its last task. */
 static int64_t remaining(const shape *x, state p)
 {
-    int64_t bound = 0, work[MOST_STAGES] = {0}, wait[MOST_STAGES];
+    int64_t bound = 0, work[MAX_PP_STAGES] = {0}, wait[MAX_PP_STAGES];
     for (int64_t d = 0; d < x->devices; d++)
         wait[d] = INT64_MAX;
     for (int64_t m = 0; m < x->microbatches; m++) {
@@ -63,23 +63,23 @@ static int64_t remaining(const shape *x, state p)
     return bound;
 }
 
-/* (stage, microbatch) pairs of a device whose F is done and whose B is not. */
+/* Number of (stage, microbatch) pairs of a device whose F has run and whose B has not. */
 static int64_t held(const shape *x, state p, int64_t device)
 {
     int64_t count = 0;
     for (int64_t m = 0; m < x->microbatches; m++) {
         const int64_t done = progress(p, m);
-        for (int64_t s = 0; s < x->stages; s++)
+        for (int64_t s = 0; s < x->pp_stages; s++)
             count += x->device_of[s] == device && s < done && done < x->chain - s;
     }
     return count;
 }
 
-/* ---- layers of states with a hash index ---------------------------------------------------- */
+/* ---- layers of states with a hash index ------------------------------------------------------ */
 
 typedef struct node {
     state p;
-    int32_t before; /* index in the layer before */
+    int32_t before; /* index in the previous layer */
     int64_t cost;   /* sum of held activations so far */
 } node;
 
@@ -105,9 +105,8 @@ static weft_status table_fit(index_table *t, const layer *l)
     if (t->cell && (uint64_t)l->count * 2 < t->mask)
         return WEFT_OK;
     const uint64_t size = t->cell ? (t->mask + 1) * 2 : 1024;
-    int64_t *cell = weft_alloc((int64_t)size * (int64_t)sizeof *cell);
-    if (!cell)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld states", (long long)l->count);
+    int64_t *cell;
+    WEFT_TRY(WEFT_NEW(cell, (int64_t)size, "%" PRId64 " states", l->count));
     for (int64_t i = 0; i < l->count; i++) {
         uint64_t h = hash(l->item[i].p) & (size - 1);
         while (cell[h] != 0)
@@ -125,7 +124,7 @@ static void table_clear(index_table *t)
         memset(t->cell, 0, (size_t)(t->mask + 1) * sizeof *t->cell);
 }
 
-/* Adds the state, or lowers the cost of the one that is there. */
+/* Adds the state, or lowers the cost of an equal state. */
 static weft_status layer_add(layer *l, index_table *t, node made)
 {
     WEFT_TRY(table_fit(t, l));
@@ -144,30 +143,30 @@ static weft_status layer_add(layer *l, index_table *t, node made)
     return WEFT_OK;
 }
 
-/* ---- one step ------------------------------------------------------------------------------ */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 typedef struct step_search {
     const shape *x;
     bool may_idle;    /* devices may wait although a task is ready */
-    int64_t cap;      /* most held activations per device; INT64_MAX: any */
-    int64_t deadline; /* steps that are left after this one */
+    int64_t cap;      /* limit of held activations per device; INT64_MAX: none */
+    int64_t deadline; /* steps left after this one */
     node from;
     int32_t from_index;
-    int64_t base[MOST_STAGES]; /* held per device before the step */
-    int64_t total;             /* their sum */
+    int64_t base[MAX_PP_STAGES]; /* held per device before the step */
+    int64_t total;               /* sum of `base` */
     layer *to;
     index_table *table;
 } step_search;
 
-/* Chooses for device d and all behind it. `p` has what the devices before d did; readiness looks at
- * the state before the step. */
+/* Chooses tasks for device d and all later devices. `p` includes the tasks of the devices before d;
+ * tasks are ready by the state before the step. */
 static weft_status choose_from(step_search *s, int64_t d, state p, int64_t added)
 {
     const shape *x = s->x;
-    if (*x->ways < 0)
+    if (*x->transitions < 0)
         return WEFT_OK;
     if (d == x->devices) {
-        --*x->ways;
+        --*x->transitions;
         if (p == s->from.p || remaining(x, p) > s->deadline)
             return WEFT_OK;
         return layer_add(s->to, s->table,
@@ -178,7 +177,7 @@ static weft_status choose_from(step_search *s, int64_t d, state p, int64_t added
         const int64_t c = progress(s->from.p, m);
         if (c == x->chain || x->at[c] != d || (m > 0 && progress(s->from.p, m - 1) <= c))
             continue;
-        const bool forward = c < x->stages;
+        const bool forward = c < x->pp_stages;
         if (forward && s->base[d] + 1 > s->cap)
             continue;
         any = true;
@@ -191,7 +190,7 @@ static weft_status choose_from(step_search *s, int64_t d, state p, int64_t added
 
 static weft_status expand(step_search *s, const layer *from)
 {
-    for (int64_t i = 0; i < from->count && *s->x->ways >= 0; i++) {
+    for (int64_t i = 0; i < from->count && *s->x->transitions >= 0; i++) {
         s->from = from->item[i];
         s->from_index = (int32_t)i;
         s->total = 0;
@@ -217,20 +216,19 @@ static void layers_free(layer *l, int64_t count)
     weft_free(l);
 }
 
-/* Is there a schedule of at most `steps` steps under the cap? When `keep`, *layers has all of them
- * (steps + 1, with the goal in the last), else nothing is kept. */
+/* Searches a schedule of at most `steps` steps under the cap. With `layers`, *layers gets all
+ * layers (steps + 1, with the goal in the last). */
 static weft_status search(const shape *x, int64_t steps, int64_t cap, bool may_idle, bool *found,
-                          layer **keep, int64_t *states)
+                          layer **layers, int64_t *states)
 {
-    layer *l = weft_alloc((steps + 1) * (int64_t)sizeof *l);
+    layer *l = weft_calloc(steps + 1, sizeof *l);
     index_table table = {0};
     weft_status_code status = WEFT_OK;
     *found = false;
-    if (!l)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld layers", (long long)steps));
+    WEFT_GO(WEFT_ALLOCATED(l, "%" PRId64 " layers", steps));
     WEFT_GO(layer_add(&l[0], &table, (node){0, -1, 0}));
     const state goal = goal_of(x);
-    for (int64_t t = 0; t < steps && *x->ways >= 0; t++) {
+    for (int64_t t = 0; t < steps && *x->transitions >= 0; t++) {
         table_clear(&table);
         step_search s = {.x = x,
                          .may_idle = may_idle,
@@ -241,9 +239,9 @@ static weft_status search(const shape *x, int64_t steps, int64_t cap, bool may_i
         WEFT_GO(expand(&s, &l[t]));
         *states += l[t + 1].count;
     }
-    *found = *x->ways >= 0 && l[steps].count == 1 && l[steps].item[0].p == goal;
-    if (*found && keep) {
-        *keep = l;
+    *found = *x->transitions >= 0 && l[steps].count == 1 && l[steps].item[0].p == goal;
+    if (*found && layers) {
+        *layers = l;
         l = NULL;
     }
 out:
@@ -252,12 +250,11 @@ out:
     return status;
 }
 
-static weft_status build(const shape *x, const layer *l, int64_t steps, weft_schedule *out)
+static weft_status build(const shape *x, const layer *l, int64_t steps, weft_pp_schedule *out)
 {
     const int64_t count = x->chain * x->microbatches;
-    weft_task *task = weft_alloc(count * (int64_t)sizeof *task);
-    if (!task)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld tasks", (long long)count);
+    weft_task *task;
+    WEFT_TRY(WEFT_NEW(task, count, "%" PRId64 " tasks", count));
     int64_t at = count, i = 0;
     for (int64_t t = steps; t > 0; t--) {
         const state now = l[t].item[i].p;
@@ -267,38 +264,38 @@ static weft_status build(const shape *x, const layer *l, int64_t steps, weft_sch
             const int64_t c = progress(before, m);
             if (progress(now, m) == c)
                 continue;
-            const int64_t s = c < x->stages ? c : x->chain - 1 - c;
+            const int64_t s = c < x->pp_stages ? c : x->chain - 1 - c;
             task[--at] = (weft_task){.device = x->at[c],
-                                     .stage = (int32_t)s,
+                                     .pp_stage = (int32_t)s,
                                      .microbatch = (int32_t)m,
-                                     .kind = c < x->stages ? WEFT_TASK_F : WEFT_TASK_B};
+                                     .kind = c < x->pp_stages ? WEFT_TASK_F : WEFT_TASK_B};
         }
     }
     const weft_status_code status =
-        weft_schedule_from_order("synthesised", x->device_of, x->stages, x->devices,
-                                 x->microbatches, false, task, count, out);
+        weft_pp_schedule_from_order("synthesised", x->device_of, x->pp_stages, x->devices,
+                                    x->microbatches, false, task, count, out);
     weft_free(task);
     return status;
 }
 
-/* ---- devices of the stages ----------------------------------------------------------------- */
+/* ---- devices of the stages ------------------------------------------------------------------- */
 
 typedef struct map_search {
     shape *x;
-    int32_t group[MOST_STAGES]; /* smallest stage that shares its device */
-    int32_t device_of[MOST_STAGES];
-    int32_t (*map)[MOST_STAGES]; /* those worth a search */
-    int64_t count, bound, best;  /* bound: of their number */
+    int32_t group[MAX_PP_STAGES]; /* smallest stage on the same device */
+    int32_t device_of[MAX_PP_STAGES];
+    int32_t (*map)[MAX_PP_STAGES]; /* maps to search */
+    int64_t count, bound, best;    /* bound: largest `count` */
     bool complete;
 } map_search;
 
-/* Devices are numbered as they first appear: others are the same map with other names. */
+/* Numbers devices in the order of first use, so that renamed maps occur once. */
 static void enumerate(map_search *s, int64_t stage, int32_t used)
 {
     shape *x = s->x;
-    if (stage == x->stages) {
+    if (stage == x->pp_stages) {
         const int64_t steps =
-            weft_schedule_lower_bound(s->device_of, x->stages, x->devices, x->microbatches);
+            weft_pp_schedule_lower_bound(s->device_of, x->pp_stages, x->devices, x->microbatches);
         if (steps > s->best)
             return;
         if (s->count == s->bound) {
@@ -329,30 +326,34 @@ static int64_t locality(const shape *x)
 }
 
 static weft_status check(int64_t stages, int64_t devices, int64_t microbatches,
-                         const weft_stage_pair *pair, int64_t pair_count)
+                         const weft_pp_stage_pair *pair, int64_t pair_count)
 {
     if (stages < 1 || devices < 1 || microbatches < 1)
-        return weft_fail(WEFT_E_ARG,
-                         "a schedule needs at least one stage, device and microbatch; got "
-                         "%lld, %lld, %lld",
-                         (long long)stages, (long long)devices, (long long)microbatches);
+        return weft_error(WEFT_MSG_SCHEDULE_INVALID,
+                          WEFT_AT(.key = stages < 1    ? "stages"
+                                         : devices < 1 ? "devices"
+                                                       : "microbatches"),
+                          "a schedule needs at least one stage, device and microbatch; got %" PRId64
+                          ", %" PRId64 ", %" PRId64,
+                          stages, devices, microbatches);
     for (int64_t k = 0; k < pair_count; k++)
         if (pair[k].a < 0 || pair[k].b < 0 || pair[k].a >= stages || pair[k].b >= stages)
-            return weft_fail(WEFT_E_ARG, "pair %lld: (%d, %d) is outside the stages 0..%lld",
-                             (long long)k, pair[k].a, pair[k].b, (long long)stages - 1);
+            return weft_error(WEFT_MSG_SCHEDULE_INVALID, WEFT_AT(WEFT_NUMBER(k)),
+                              "pair %" PRId64 ": (%d, %d) is outside the stages 0 to %" PRId64, k,
+                              pair[k].a, pair[k].b, stages - 1);
     return WEFT_OK;
 }
 
-static void group_stages(const weft_stage_pair *pair, int64_t pair_count, int64_t stages,
-                         int32_t *group)
+static void group_pp_stages(const weft_pp_stage_pair *pair, int64_t pair_count, int64_t stages,
+                            int32_t *group)
 {
     for (int64_t s = 0; s < stages; s++)
         group[s] = (int32_t)s;
-    for (bool moved = true; moved;) {
-        moved = false;
+    for (bool changed = true; changed;) {
+        changed = false;
         for (int64_t k = 0; k < pair_count; k++) {
             const int32_t a = group[pair[k].a], b = group[pair[k].b], low = a < b ? a : b;
-            moved = moved || a != b;
+            changed = changed || a != b;
             for (int64_t s = 0; s < stages; s++)
                 if (group[s] == a || group[s] == b)
                     group[s] = low;
@@ -360,19 +361,18 @@ static void group_stages(const weft_stage_pair *pair, int64_t pair_count, int64_
     }
 }
 
-/* Large instances: mirrored pairs make a fold, otherwise stages go round; other collocations share
- * the devices of their groups round robin. */
+/* Schedules large instances without a search. Mirrored pairs use FOLD, otherwise stages use ROUND;
+ * groups of other collocations get devices round robin. */
 static weft_status extend(int64_t stages, int64_t devices, int64_t microbatches,
                           const int32_t *group, weft_synthesis *out)
 {
-    int32_t *device_of = weft_alloc(stages * (int64_t)sizeof *device_of);
-    if (!device_of)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
+    int32_t *device_of;
+    WEFT_TRY(WEFT_NEW(device_of, stages, "%" PRId64 " stages", stages));
     weft_status_code status = WEFT_OK;
-    const weft_stage_map maps[] = {WEFT_MAP_ROUND, WEFT_MAP_FOLD};
+    const weft_pp_stage_map maps[] = {WEFT_MAP_ROUND, WEFT_MAP_FOLD};
     for (int k = 0; k < 2; k++) {
-        weft_stage_map_fill(maps[k], stages, devices, device_of);
-        if (k == 0) /* groups follow their first stage, which go round among themselves */
+        weft_pp_stage_map_fill(maps[k], stages, devices, device_of);
+        if (k == 0) /* round robin over the groups, by their first stage */
             for (int64_t s = 0, next = 0; s < stages; s++)
                 device_of[s] = group[s] == s ? (int32_t)(next++ % devices) : device_of[group[s]];
         bool legal = true;
@@ -380,16 +380,17 @@ static weft_status extend(int64_t stages, int64_t devices, int64_t microbatches,
             legal = legal && device_of[s] == device_of[group[s]];
         if (!legal)
             continue;
-        weft_schedule made;
-        WEFT_GO(weft_schedule_make(WEFT_SCHEDULE_GREEDY, device_of, stages, devices, microbatches,
-                                   NULL, &made));
+        weft_pp_schedule made;
+        WEFT_GO(weft_pp_schedule_make(WEFT_PP_SCHEDULE_GREEDY, device_of, stages, devices,
+                                      microbatches, NULL, &made));
         if (!out->schedule.task || made.steps < out->schedule.steps) {
-            weft_schedule_free(&out->schedule);
+            weft_pp_schedule_free(&out->schedule);
             out->schedule = made;
             out->schedule.name = "extended";
-            out->lower_bound = weft_schedule_lower_bound(device_of, stages, devices, microbatches);
+            out->lower_bound =
+                weft_pp_schedule_lower_bound(device_of, stages, devices, microbatches);
         } else {
-            weft_schedule_free(&made);
+            weft_pp_schedule_free(&made);
         }
     }
 out:
@@ -397,19 +398,20 @@ out:
     return status;
 }
 
-/* The best of the maps: steps, then peak, then the sum of what is held, then Eq. 13. */
+/* Finds the best of the maps: by steps, then peak, then the sum of held activations, then Eq.
+ * 13. */
 static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
 {
     weft_status_code status = WEFT_OK;
     int64_t best_steps = maps->best, best_peak = INT64_MAX, best_cost = INT64_MAX,
             best_order = INT64_MAX;
     shape chosen = *x;
-    for (int64_t i = 0; i < maps->count && *x->ways >= 0; i++) {
+    for (int64_t i = 0; i < maps->count && *x->transitions >= 0; i++) {
         set_map(x, maps->map[i]);
         bool found = false;
         int64_t steps =
-            weft_schedule_lower_bound(x->device_of, x->stages, x->devices, x->microbatches);
-        for (; !found && steps <= best_steps && *x->ways >= 0; steps += !found)
+            weft_pp_schedule_lower_bound(x->device_of, x->pp_stages, x->devices, x->microbatches);
+        for (; !found && steps <= best_steps && *x->transitions >= 0; steps += !found)
             WEFT_GO(search(x, steps, INT64_MAX, false, &found, NULL, &out->states));
         if (!found)
             continue;
@@ -417,16 +419,16 @@ static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
             best_peak = best_cost = best_order = INT64_MAX;
         best_steps = steps;
         const int64_t most =
-            x->stages * x->microbatches < best_peak ? x->stages * x->microbatches : best_peak;
+            x->pp_stages * x->microbatches < best_peak ? x->pp_stages * x->microbatches : best_peak;
         layer *l = NULL;
         int64_t peak = 1;
-        for (found = false; !found && peak <= most && *x->ways >= 0; peak += !found)
+        for (found = false; !found && peak <= most && *x->transitions >= 0; peak += !found)
             WEFT_GO(search(x, steps, peak, true, &found, &l, &out->states));
         if (!found)
             continue;
         const int64_t cost = l[steps].item[0].cost, order = locality(x);
         if (peak < best_peak || cost < best_cost || (cost == best_cost && order < best_order)) {
-            weft_schedule_free(&out->schedule);
+            weft_pp_schedule_free(&out->schedule);
             best_peak = peak;
             best_cost = cost;
             best_order = order;
@@ -436,38 +438,35 @@ static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
         layers_free(l, steps + 1);
         WEFT_GO(status);
     }
-    out->lower_bound = best_steps; /* searched: nothing is shorter */
+    out->lower_bound = best_steps; /* exact search: no schedule is shorter */
     *x = chosen;
 out:
     return status;
 }
 
 weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatches,
-                            const weft_stage_pair *pair, int64_t pair_count, int64_t state_limit,
+                            const weft_pp_stage_pair *pair, int64_t pair_count, int64_t state_limit,
                             weft_synthesis *out)
 {
     WEFT_TRY(check(stages, devices, microbatches, pair, pair_count));
     const double limit = state_limit > 0 ? (double)state_limit : DEFAULT_STATES;
-    int32_t *group = weft_alloc(stages * (int64_t)sizeof *group);
-    if (!group)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
-    group_stages(pair, pair_count, stages, group);
+    int32_t *group;
+    WEFT_TRY(WEFT_NEW(group, stages, "%" PRId64 " stages", stages));
+    group_pp_stages(pair, pair_count, stages, group);
     weft_synthesis made = {0};
     weft_status_code status = WEFT_OK;
-    int32_t(*map)[MOST_STAGES] = NULL;
-    /* an upper bound, and the answer when the search would be too large */
+    int32_t(*map)[MAX_PP_STAGES] = NULL;
+    /* an upper bound, and the result if the search is too large */
     WEFT_GO(extend(stages, devices, microbatches, group, &made));
     double states = 1;
     for (int64_t m = 1; m <= microbatches; m++)
         states *= (double)(2 * stages + m) / (double)m;
-    if (states <= limit && 2 * stages <= 63 && stages < MOST_STAGES &&
-        microbatches <= MOST_MICROBATCHES && devices <= MOST_STAGES) {
-        map = weft_alloc(MOST_MAPS * (int64_t)sizeof *map);
-        if (!map)
-            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for stage maps"));
-        int64_t ways = (int64_t)(limit * WAYS_PER_STATE);
-        shape x = {.ways = &ways,
-                   .stages = stages,
+    if (states <= limit && 2 * stages <= 63 && stages < MAX_PP_STAGES &&
+        microbatches <= MOST_MICROBATCHES && devices <= MAX_PP_STAGES) {
+        WEFT_GO(WEFT_NEW(map, MOST_MAPS, "stage maps"));
+        int64_t transitions = (int64_t)(limit * TRANSITIONS_PER_STATE);
+        shape x = {.transitions = &transitions,
+                   .pp_stages = stages,
                    .devices = devices,
                    .microbatches = microbatches,
                    .chain = 2 * stages};
@@ -482,8 +481,8 @@ weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatche
         const int64_t extended = made.schedule.task ? made.schedule.steps : INT64_MAX;
         WEFT_GO(search_maps(&x, &maps, &made));
         made.proved = maps.complete && made.schedule.steps <= extended;
-        if (ways < 0) { /* what it has by then is no choice: the extended pattern, as above */
-            weft_schedule_free(&made.schedule);
+        if (transitions < 0) { /* the search gave up: extend the pattern instead */
+            weft_pp_schedule_free(&made.schedule);
             made = (weft_synthesis){0};
             WEFT_GO(extend(stages, devices, microbatches, group, &made));
         }
@@ -491,12 +490,14 @@ weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatche
     if (made.states == 0)
         made.proved = made.schedule.task && made.schedule.steps == made.lower_bound;
     if (!made.schedule.task)
-        WEFT_GO(weft_fail(WEFT_E_INFEASIBLE, "no schedule for %lld stages on %lld devices",
-                          (long long)stages, (long long)devices));
+        WEFT_GO(weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "stages", WEFT_NUMBER(stages)),
+                           "the search found no schedule for %" PRId64 " stages on %" PRId64
+                           " devices",
+                           stages, devices));
     *out = made;
     made = (weft_synthesis){0};
 out:
-    weft_schedule_free(&made.schedule);
+    weft_pp_schedule_free(&made.schedule);
     weft_free(group);
     weft_free(map);
     return status;

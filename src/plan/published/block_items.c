@@ -1,17 +1,17 @@
-#include "cli/published/block_items.h"
+#include "plan/published/block_items.h"
 
 #include <math.h>
 
 typedef struct piece {
     const char *name;
-    double bsh, bas;       /* bytes kept: (bsh B S H + bas B A S) / TP */
+    double bsh, bas;       /* saved bytes: (bsh B S H + bas B A S) / TP */
     double gemm_bshh;      /* FLOPs: gemm_bshh B S H^2 / TP */
     double attention_bssh; /* FLOPs: attention_bssh B S^2 H / TP */
-    double moved_bsh;      /* bytes through device memory, in B S H / TP */
+    double traffic_bsh;    /* bytes through device memory, in B S H / TP */
     double wire_bsh;       /* bytes over the links: wire_bsh B S H (TP-1)/TP */
 } piece;
 
-/* Aquarius Table 2; the MLP is 4 H wide. Gathered or scattered tensors are 2 B S H bytes. */
+/* Aquarius Table 2; the MLP is 4 H wide. Gathered or scattered tensors have 2 B S H bytes. */
 static const piece pieces[WEFT_BLOCK_PIECES] = {
     {"flash attention", 2, 64, 0, 4, 8, 0},
     {"out linear + reduce-scatter", 2, 0, 2, 0, 4, 2},
@@ -24,7 +24,8 @@ static const piece pieces[WEFT_BLOCK_PIECES] = {
     {"gelu", 8, 0, 0, 0, 16, 0},
 };
 
-void weft_block_items(const weft_block_shape *s, const weft_block_rates *r, weft_keep_item *item)
+void weft_block_items(const weft_block_shape *s, const weft_block_rates *r,
+                      weft_activation_item *item)
 {
     const double bsh = s->batch * s->tokens * s->hidden, bas = s->batch * s->heads * s->tokens;
     for (int i = 0; i < WEFT_BLOCK_PIECES; i++) {
@@ -32,12 +33,12 @@ void weft_block_items(const weft_block_shape *s, const weft_block_rates *r, weft
         const double bytes = (p->bsh * bsh + p->bas * bas) / s->tp;
         const double compute = p->gemm_bshh * bsh * s->hidden / s->tp / r->gemm +
                                p->attention_bssh * bsh * s->tokens / s->tp / r->attention;
-        const double moved = p->moved_bsh * bsh / s->tp / r->memory;
+        const double traffic = p->traffic_bsh * bsh / s->tp / r->memory;
         const double wire = s->tp > 1 ? p->wire_bsh * bsh * (s->tp - 1) / s->tp / r->link : 0;
-        item[i] = (weft_keep_item){.name = p->name,
-                                   .bytes = bytes,
-                                   .recompute = fmax(compute, moved) + wire,
-                                   .offload = r->host > 0 ? 2 * bytes / r->host : INFINITY,
-                                   .count = (int64_t)s->layers};
+        item[i] = (weft_activation_item){.name = p->name,
+                                         .bytes = bytes,
+                                         .recompute = fmax(compute, traffic) + wire,
+                                         .offload = r->host > 0 ? 2 * bytes / r->host : INFINITY,
+                                         .count = (int64_t)s->layers};
     }
 }

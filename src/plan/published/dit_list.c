@@ -1,4 +1,4 @@
-#include "cli/published/dit_list.h"
+#include "plan/published/dit_list.h"
 
 #include "base/config.h"
 
@@ -30,9 +30,9 @@ typedef struct maker {
     double n, h; /* tokens, width */
 } maker;
 
-/* `weights` parameters, `multiplies` multiply-adds, `kept` bytes for backward. */
+/* `weights` parameters, `multiplies` multiply-adds, `saved` bytes for the backward. */
 static weft_status add(const maker *m, const char *name, weft_work kind, double weights,
-                       double multiplies, double kept, double moved)
+                       double multiplies, double saved, double traffic)
 {
     return weft_op_list_add(
         m->arena, m->list,
@@ -40,10 +40,10 @@ static weft_status add(const maker *m, const char *name, weft_work kind, double 
                        .kind = kind,
                        .forward_flops = 2 * multiplies,
                        .backward_flops = (kind == WEFT_WORK_ATTENTION ? 5 : 4) * multiplies,
-                       .forward_bytes = moved + 2 * weights,
-                       .backward_bytes = 2 * moved + 4 * weights,
+                       .forward_bytes = traffic + 2 * weights,
+                       .backward_bytes = 2 * traffic + 4 * weights,
                        .param_bytes = 2 * weights,
-                       .activation_bytes = kept,
+                       .activation_bytes = saved,
                        .recompute_flops = 2 * multiplies,
                        .output_bytes = 2 * m->n * m->h});
 }
@@ -85,13 +85,14 @@ static weft_status add_layer(const maker *m, const weft_dit_shape *s)
 weft_status weft_dit_costs(weft_arena *arena, const weft_dit_shape *s, weft_op_list *out)
 {
     if (s->layers < 1 || s->hidden < 1 || s->heads < 1 || s->tokens < 1)
-        return weft_fail(
-            WEFT_E_ARG, "%s: layers %lld, hidden %lld, heads %lld and tokens %lld must be positive",
-            s->name, (long long)s->layers, (long long)s->hidden, (long long)s->heads,
-            (long long)s->tokens);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE,
+                          "%s: layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64
+                          " and tokens %" PRId64 " must be positive",
+                          s->name, s->layers, s->hidden, s->heads, s->tokens);
     if (s->experts > 1 && (s->top_k < 1 || s->top_k > s->experts))
-        return weft_fail(WEFT_E_ARG, "%s: top_k %lld of %lld experts", s->name, (long long)s->top_k,
-                         (long long)s->experts);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = "top_k", WEFT_NUMBER(s->top_k)),
+                          "%s: %" PRId64 " is not from 1 to %" PRId64 ", the number of experts",
+                          s->name, s->top_k, s->experts);
     *out = (weft_op_list){.name = s->name,
                           .layers = s->layers,
                           .heads = s->heads,

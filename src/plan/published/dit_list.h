@@ -1,10 +1,10 @@
 /* Operator list of a diffusion transformer with self-attention, cross-attention to text, MLP (dense
- * or a mixture of experts) and AdaLN, in the pieces of Aquarius' Table 2. One sample, 2-byte
- * numbers. Every layer has the same operator names, so that a planner can decide per name. */
-#ifndef WEFT_CLI_PUBLISHED_DIT_LIST_H
-#define WEFT_CLI_PUBLISHED_DIT_LIST_H
+ * or mixture of experts) and AdaLN, in the pieces of Aquarius' Table 2. One sample, 2-byte values.
+ * Every layer has the same operator names, so that a planner can decide by name. */
+#ifndef WEFT_PLAN_PUBLISHED_DIT_LIST_H
+#define WEFT_PLAN_PUBLISHED_DIT_LIST_H
 
-#include "plan/cost/op_list.h"
+#include "plan/ops/op_list.h"
 
 typedef struct weft_dit_shape {
     const char *name;
@@ -14,10 +14,10 @@ typedef struct weft_dit_shape {
     int64_t experts, top_k;          /* 0 or 1: a dense MLP */
 } weft_dit_shape;
 
-/* The four workloads of NeMo §4.5.2, Table 1: "dit-7b-8k", "dit-7b-74k", "dit-28b-8k",
- * "dit-28b-74k". By number from 0; NULL after the last. */
+/* Returns the workload number `index` from 0; NULL after the last. The workloads are NeMo §4.5.2,
+ * Table 1: "dit-7b-8k", "dit-7b-74k", "dit-28b-8k", "dit-28b-74k". */
 const weft_dit_shape *weft_dit_preset_at(int index);
-const weft_dit_shape *weft_dit_preset(const char *name); /* NULL: none of that name */
+const weft_dit_shape *weft_dit_preset(const char *name); /* NULL: unknown name */
 
 weft_status weft_dit_costs(weft_arena *arena, const weft_dit_shape *shape, weft_op_list *out);
 

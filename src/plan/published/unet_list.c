@@ -1,4 +1,4 @@
-#include "cli/published/unet_list.h"
+#include "plan/published/unet_list.h"
 
 #include "base/config.h"
 
@@ -17,10 +17,11 @@ typedef struct size {
     int64_t width, depth;
 } size;
 
-/* The paper names parameters, not shapes. Widths follow from the bytes of Table III and Fig. 14 (a
- * boundary of UViT 2.7B is 258 x 2048, of Hunyuan-DiT 1024 x 1408 with its text, of SDv2 a multiple
- * of 4 x 4 x 1280 with its text); depths from the parameters. */
+/* The paper gives parameters, not shapes. Widths follow from the bytes of Table III and Fig. 14: a
+ * boundary of UViT 2.7B is 258 x 2048, of Hunyuan-DiT 1024 x 1408 plus text, of SDv2 a multiple of
+ * 4 x 4 x 1280 plus text. Depths follow from the parameters. */
 static const size sizes[] = {
+    {{"uvit-0.5b", "U-ViT-H/2 as published: width 1152, 29 blocks"}, UVIT, 1152, 29},
     {{"uvit-1b", "UViT 1B: width 1280, 49 blocks, 32x32x3"}, UVIT, 1280, 49},
     {{"uvit-2.7b", "UViT 2.7B: width 2048, 49 blocks"}, UVIT, 2048, 49},
     {{"uvit-6b", "UViT 6.0B: width 3072, 49 blocks"}, UVIT, 3072, 49},
@@ -39,26 +40,24 @@ const weft_unet_preset *weft_unet_preset_at(int index)
     return index >= 0 && index < WEFT_COUNT(sizes) ? &sizes[index].preset : NULL;
 }
 
-/* ---- assembling ---------------------------------------------------------------------------- */
+/* ---- construction ---------------------------------------------------------------------------- */
 
 typedef struct maker {
     weft_arena *arena;
     weft_unet_list *out;
     int64_t block, block_capacity;
-    double context; /* bytes that go along with every output */
+    double context; /* bytes added to every output */
 } maker;
 
-/* `weights` parameters, `multiplies` multiply-adds, `output` and `kept` in elements. */
+/* `weights` parameters, `multiplies` multiply-adds, `output` and `saved` in elements. */
 static weft_status add(maker *m, const char *name, weft_work kind, double weights,
-                       double multiplies, double output, double kept)
+                       double multiplies, double output, double saved)
 {
     weft_op_list *l = &m->out->list;
-    if (l->count ==
-        m->block_capacity) { /* arenas do not give back; doubling wastes at most as much */
+    if (l->count == m->block_capacity) { /* doubling wastes at most half: arenas do not free */
         const int64_t capacity = m->block_capacity ? 2 * m->block_capacity : 64;
-        int64_t *block = weft_arena_alloc(m->arena, capacity * (int64_t)sizeof *block);
-        if (!block)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for the operators of %s", l->name);
+        int64_t *block;
+        WEFT_TRY(WEFT_ARENA_NEW(m->arena, block, capacity, "the operators of %s", l->name));
         if (l->count > 0)
             memcpy(block, m->out->block, (size_t)l->count * sizeof *block);
         m->out->block = block;
@@ -66,16 +65,16 @@ static weft_status add(maker *m, const char *name, weft_work kind, double weight
     }
     m->out->block[l->count] = m->block;
     m->out->parameters += weights;
-    const double moved = WIDTH * (weights + kept + output);
+    const double traffic = WIDTH * (weights + saved + output);
     return weft_op_list_add(m->arena, l,
                             (weft_op_cost){.name = name,
                                            .kind = kind,
                                            .forward_flops = 2 * multiplies,
                                            .backward_flops = 4 * multiplies,
-                                           .forward_bytes = moved,
-                                           .backward_bytes = 2 * moved,
+                                           .forward_bytes = traffic,
+                                           .backward_bytes = 2 * traffic,
                                            .param_bytes = WIDTH * weights,
-                                           .activation_bytes = WIDTH * kept,
+                                           .activation_bytes = WIDTH * saved,
                                            .recompute_flops = 2 * multiplies,
                                            .output_bytes = WIDTH * output + m->context});
 }
@@ -95,12 +94,12 @@ static maker begin(weft_arena *arena, const char *name, weft_unet_list *out)
 static weft_status check_size(const char *what, int64_t value, int64_t low, int64_t high)
 {
     if (value < low || value > high)
-        return weft_fail(WEFT_E_ARG, "%s %lld is not between %lld and %lld", what, (long long)value,
-                         (long long)low, (long long)high);
+        return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_AT(.key = what, WEFT_NUMBER(value)),
+                          "%" PRId64 " is not from %" PRId64 " to %" PRId64, value, low, high);
     return WEFT_OK;
 }
 
-/* ---- UViT: patches of 2, tokens + class + time, every second half block joins a skip ------- */
+/* ---- UViT: patches of 2, tokens + class + time, every second half block joins a skip --------- */
 
 weft_status weft_uvit_costs(weft_arena *arena, int64_t hidden, int64_t depth, weft_unet_list *out)
 {
@@ -114,12 +113,12 @@ weft_status weft_uvit_costs(weft_arena *arena, int64_t hidden, int64_t depth, we
     out->list.heads = hidden / 64;
     out->list.tokens = 16 * 16 + 2;
     WEFT_TRY(add(&m, "embed", WEFT_WORK_GEMM, 12 * h + n * h, 256 * 12 * h, x, x));
-    int64_t *end = weft_arena_alloc(arena, (half + 1) * (int64_t)sizeof *end);
-    if (!end)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld blocks", (long long)depth);
+    int64_t *end;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, end, half + 1, "%" PRId64 " blocks", depth));
     for (int64_t b = 0; b < depth; b++) {
-        m.block = b;                        /* embedding and head belong to the first and last */
-        const int64_t from = depth - 1 - b; /* the block whose output this one joins */
+        /* embedding and head belong to the first and last block */
+        m.block = b;
+        const int64_t from = depth - 1 - b; /* block whose output this one joins */
         if (b > from) {
             WEFT_TRY(
                 add(&m, "skip_linear", WEFT_WORK_GEMM, 2 * h * h + h, n * 2 * h * h, x, 2 * x));
@@ -135,12 +134,12 @@ weft_status weft_uvit_costs(weft_arena *arena, int64_t hidden, int64_t depth, we
                x);
 }
 
-/* ---- SD v2 UNet ---------------------------------------------------------------------------- */
+/* ---- SD v2 UNet ------------------------------------------------------------------------------ */
 
 enum { LEVELS = 4, TIME = 1280, TEXT = 77, TEXT_WIDTH = 1024 };
 static const double channels[LEVELS] = {320, 640, 1280, 1280};
 
-/* Two 3x3 convolutions, the time embedding, a 1x1 shortcut where widths differ. */
+/* Two 3x3 convolutions, the time embedding, and a 1x1 shortcut if widths differ. */
 static weft_status resnet(maker *m, const char *name, double in, double out, double pixels)
 {
     const double shortcut = in != out ? in * out : 0;
@@ -168,7 +167,7 @@ static weft_status sd_encoder(maker *m, int64_t per_level, double latent, int64_
     WEFT_TRY(add(m, "conv_in", WEFT_WORK_CONV, 9 * 4 * c + c + (c + 1) * TIME + (TIME + 1.0) * TIME,
                  side * side * 36 * c + (c + TIME) * TIME, side * side * c, side * side * 4));
     for (int64_t level = 0; level < LEVELS; level++) {
-        from[*count] = l->count - 1; /* the convolution before the level's blocks */
+        from[*count] = l->count - 1; /* the convolution before the blocks of the level */
         wide[(*count)++] = c;
         for (int64_t i = 0; i < per_level; i++) {
             m->block++;
@@ -197,10 +196,9 @@ weft_status weft_sdv2_costs(weft_arena *arena, int64_t per_level, int64_t latent
     maker m = begin(arena, "sdv2", out);
     weft_op_list *l = &out->list;
     const int64_t most = LEVELS * (per_level + 1);
-    int64_t *from = weft_arena_alloc(arena, most * (int64_t)sizeof *from), count = 0;
-    double *wide = weft_arena_alloc(arena, most * (int64_t)sizeof *wide);
-    if (!from || !wide)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld skips", (long long)most);
+    int64_t *from = weft_arena_calloc(arena, most, sizeof *from), count = 0;
+    double *wide = weft_arena_calloc(arena, most, sizeof *wide);
+    WEFT_TRY(WEFT_ALLOCATED(from && wide, "%" PRId64 " skips", most));
     m.context = out->context_bytes = (double)WIDTH * TEXT * TEXT_WIDTH;
     l->layers = 8 * per_level;
     l->hidden = 1280;
@@ -232,7 +230,7 @@ weft_status weft_sdv2_costs(weft_arena *arena, int64_t per_level, int64_t latent
                side * side * 4, 2 * side * side * c);
 }
 
-/* ---- Hunyuan-DiT: self- and cross-attention; text of 77 CLIP and 256 T5 tokens goes along -- */
+/* ---- Hunyuan-DiT: self- and cross-attention; text of 77 CLIP and 256 T5 tokens --------------- */
 
 weft_status weft_hunyuan_dit_costs(weft_arena *arena, int64_t hidden, int64_t depth,
                                    weft_unet_list *out)
@@ -242,23 +240,22 @@ weft_status weft_hunyuan_dit_costs(weft_arena *arena, int64_t hidden, int64_t de
     enum { TOKENS = 32 * 32, TEXT_TOKENS = 77 + 256 };
     maker m = begin(arena, "hunyuan-dit", out);
     const double h = (double)hidden, n = TOKENS, t = TEXT_TOKENS, x = n * h;
-    const double wide = (double)(int64_t)(h * 4.3637); /* of the MLP */
+    const double wide = (double)(int64_t)(h * 4.3637); /* width of the MLP */
     const int64_t half = depth / 2 - 1;                /* blocks 0 .. half - 1 have a skip */
-    /* the text went through a trained projection and the time vector modulates every block: both
-     * travel with x, and so do their gradients */
+    /* a trained projection processes the text, and the time vector modulates every block: both are
+     * sent with x, and so are their gradients */
     m.context = WIDTH * (t * TEXT_WIDTH + h);
     out->list.layers = depth;
     out->list.hidden = hidden;
     out->list.heads = 16;
     out->list.tokens = TOKENS;
-    int64_t *end = weft_arena_alloc(arena, (depth + 1) * (int64_t)sizeof *end);
-    if (!end)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld blocks", (long long)depth);
+    int64_t *end;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, end, depth + 1, "%" PRId64 " blocks", depth));
     WEFT_TRY(add(&m, "embed", WEFT_WORK_GEMM,
                  16 * h + 2048 * 8192.0 + 8192 * 1024.0 + 1280 * h + h * h,
                  n * 16 * h + 256 * (2048 * 8192.0 + 8192 * 1024.0), x, 16 * n + 256 * 8192));
     for (int64_t b = 0; b < depth; b++) {
-        m.block = b; /* embedding and head belong to the first and last */
+        m.block = b; /* embedding and head belong to the first and last block */
         const int64_t from = depth - 1 - b;
         if (b > depth / 2 && from < half) {
             WEFT_TRY(
@@ -293,9 +290,9 @@ weft_status weft_unet_costs(weft_arena *arena, const char *preset, weft_unet_lis
     weft_buf names = {0};
     for (int i = 0; i < WEFT_COUNT(sizes); i++)
         weft_buf_printf(&names, "%s%s", i ? ", " : "", sizes[i].preset.name);
-    const weft_status_code status =
-        weft_fail(WEFT_E_NOT_FOUND, "no model \"%s\" with long skips; there are %s", preset,
-                  names.data ? names.data : "others");
+    const weft_status_code status = weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.value = preset),
+                                               "no model '%.80s' with long skips; use one of %s",
+                                               preset, names.data ? names.data : "others");
     weft_buf_free(&names);
     return status;
 }

@@ -1,18 +1,18 @@
-#include "cli/published/video_list.h"
+#include "plan/published/video_list.h"
 
 #include "base/config.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Encoders of video: causal 3D networks of 3x3x3 convolutions. At full resolution two residual
- * blocks of C channels are 4 * 27 * 2 C^2 FLOPs a pixel; each level below has 1/4 to 1/8 of the
- * positions and up to twice the channels, together about as much again. A tile's widest activations
- * are C channels, in and out, bf16. */
+/* Video encoders: causal 3D networks of 3x3x3 convolutions. At full resolution two residual blocks
+ * of C channels are 4 * 27 * 2 C^2 FLOPs per pixel. Each resolution level below has 1/4 to 1/8 of
+ * the positions and up to twice the channels; all levels below together need about the same FLOPs
+ * again. The largest activations of a tile are C channels, in and out, bf16. */
 #define VAE(CHANNELS, FRAMES)                                                                      \
     .vae_time = 4, .vae_space = 8, .latent_channels = 16, .tile_side = 256, .tile_overlap = 0.25,  \
     .tile_frames = (FRAMES), .vae_channels = (CHANNELS)
-/* Prompts: a T5-XXL encoder, or umT5 or Llama of their sizes. */
+/* T5-XXL encoder, or umT5 or Llama of equal size */
 #define TEXT(TOKENS, PARAMETERS)                                                                   \
     .text_tokens = (TOKENS), .text_parameters = (PARAMETERS), .text_hidden = 4096
 
@@ -29,7 +29,7 @@ static const weft_video_preset presets[] = {
      .patch = 2,
      TEXT(512, 5700000000),
      VAE(96, 81)},
-    /* Arachne Table II calls these sizes 5B; published, they are the 2B */
+    /* Arachne Table II calls this model 5B; these sizes are the published 2B */
     {.name = "cogvideox-2b",
      .help = "CogVideoX 2B: 30 layers, 30 heads, hidden 1920 (Arachne Table II calls it 5B)",
      .kind = WEFT_DIT_JOINT,
@@ -152,7 +152,7 @@ typedef struct maker {
     double tokens, hidden;
 } maker;
 
-/* A dense product of `tokens` rows with `weights` weights. Activations kept: its input. */
+/* Dense product of `tokens` rows with `weights` weights. Saves its input. */
 static weft_status gemm(const maker *m, const char *name, double tokens, double weights, double in,
                         double out)
 {
@@ -170,7 +170,7 @@ static weft_status gemm(const maker *m, const char *name, double tokens, double 
                                            .output_bytes = 2 * m->tokens * m->hidden});
 }
 
-/* Flash attention: backward makes the scores again, 2.5 times the forward products. */
+/* Flash attention: the backward recomputes the scores, 2.5 times the forward products. */
 static weft_status attention(const maker *m, const char *name, double queries, double keys,
                              double batch)
 {
@@ -189,10 +189,10 @@ static weft_status attention(const maker *m, const char *name, double queries, d
                        .output_bytes = 2 * m->tokens * m->hidden});
 }
 
-/* Norms, modulation, residuals: `passes` readings or writings of the stream; few weights. `kept` of
- * them stay for the backward: a norm keeps its input and what it modulates, a gate what it gates,
- * norms of queries and keys these before and after. */
-static weft_status memory_op(const maker *m, const char *name, double passes, double kept,
+/* Norms, modulation, residuals: `passes` reads or writes of the stream, and few weights. `saved`
+ * streams are saved for the backward. A norm saves its input and the modulated tensor, a gate the
+ * gated tensor, a query-key norm queries and keys before and after. */
+static weft_status memory_op(const maker *m, const char *name, double passes, double saved,
                              double weights)
 {
     const double io = 2 * passes * m->tokens * m->hidden;
@@ -202,7 +202,7 @@ static weft_status memory_op(const maker *m, const char *name, double passes, do
                                            .forward_bytes = io,
                                            .backward_bytes = 1.5 * io,
                                            .param_bytes = 2 * weights,
-                                           .activation_bytes = 2 * kept * m->tokens * m->hidden,
+                                           .activation_bytes = 2 * saved * m->tokens * m->hidden,
                                            .output_bytes = 2 * m->tokens * m->hidden});
 }
 
@@ -220,7 +220,7 @@ static weft_status block_dual(const maker *m, const weft_video_preset *p, bool t
 {
     const double h = m->hidden, t = (double)p->text_tokens, s = m->tokens + t, f = (double)p->ffn;
     WEFT_TRY(memory_op(m, "modulate", 8, two_streams ? 10 : 7, (two_streams ? 12 : 3) * h * h));
-    if (!two_streams) { /* one matrix for qkv and the MLP's first half, one for the way back */
+    if (!two_streams) { /* one matrix for qkv and the MLP's first half, one for both outputs */
         WEFT_TRY(gemm(m, "linear1", s, h * (3 * h + f), h, 3 * h + f));
         WEFT_TRY(attention(m, "attention", s, s, 1));
         return gemm(m, "linear2", s, (h + f) * h, h + 2 * f, h);
@@ -268,7 +268,8 @@ static weft_status build(weft_arena *arena, const weft_video_preset *p, double f
                   m.hidden));
     for (int64_t i = 0; i < p->layers; i++)
         switch (p->kind) {
-        case WEFT_DIT_GRAPH: return weft_fail(WEFT_E_INTERNAL, "%s has a graph", p->name);
+        case WEFT_DIT_GRAPH:
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "%s has a graph", p->name);
         case WEFT_DIT_JOINT: WEFT_TRY(block_joint(&m, p)); break;
         case WEFT_DIT_DUAL: WEFT_TRY(block_dual(&m, p, i < p->double_layers)); break;
         case WEFT_DIT_STDIT: WEFT_TRY(block_stdit(&m, p, frames, per_frame)); break;

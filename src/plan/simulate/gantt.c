@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "format/svg.h"
+#include "draw/svg.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@ int weft_gantt_colour(const char *id, int index)
     return sscanf(id, "s%d.", &sample) == 1 ? sample + 1 : index + 1;
 }
 
-/* 1, 2 or 5 times a power of ten, about ten of them in `span`. */
+/* Returns 1, 2 or 5 times a power of ten, about a tenth of `span`. */
 static double tick_of(double span)
 {
     const double raw = span / 10, base = pow(10, floor(log10(raw > 0 ? raw : 1)));
@@ -65,9 +65,10 @@ weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t
                         "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\" fill=\"#f4f4f4\"/>\n",
                         left, y + 0.5, width, row - 1);
         if (row >= 10 || r % 16 == 0)
-            weft_buf_printf(
-                out, "<text x=\"%g\" y=\"%g\" text-anchor=\"end\" font-size=\"9\">%lld</text>\n",
-                left - 6, y + row * 0.75, (long long)r);
+            weft_buf_printf(out,
+                            "<text x=\"%g\" y=\"%g\" text-anchor=\"end\" font-size=\"9\">%" PRId64
+                            "</text>\n",
+                            left - 6, y + row * 0.75, r);
         if (rows_per_node > 0 && r && r % rows_per_node == 0)
             weft_buf_printf(out,
                             "<line x1=\"%g\" x2=\"%g\" y1=\"%g\" y2=\"%g\" stroke=\"#888\"/>\n",

@@ -1,11 +1,13 @@
-#include "plan/simulate/traffic.h"
+#include "plan/simulate/link_sharing.h"
+
+#include "plan/cluster/cluster_path.h"
 
 #include <math.h>
 
 typedef struct flow {
-    const weft_way *way;
-    double left, rate, since; /* bytes of one message still to go */
-    double most;              /* the rate that its own messages leave it where nobody else is */
+    const weft_route *route;
+    double left, rate, since; /* left: remaining bytes of one message */
+    double most;              /* rate without any other flow */
     double ends;
     int64_t mark;
     bool fixed;
@@ -14,21 +16,21 @@ typedef struct flow {
 struct weft_traffic {
     weft_arena *arena;
     flow *flows;
-    int64_t flow_count, flow_room;
-    weft_index_list idle;     /* flows to use again */
-    weft_index_list *on_link; /* those that run */
-    weft_index_list fresh;    /* that have begun and have no rate yet */
+    int64_t flow_count, flow_capacity;
+    weft_index_list idle;     /* closed flows, for reuse */
+    weft_index_list *on_link; /* running flows by link */
+    weft_index_list fresh;    /* begun flows without a rate */
     weft_index_list dirty, part_links, part_flows, changed;
     int64_t links, *link_mark, link_round, mark;
-    double *capacity, *wanted; /* per link; wanted: by its flows if each ran at its most */
-    double *spare, *share;     /* per link, while filling */
+    double *capacity, *wanted; /* by link; wanted: demand if each flow ran at `most` */
+    double *spare, *share;     /* by link, during fill() */
     int32_t *tight;            /* heap of links by share */
     int64_t *weight;
 };
 
 weft_status weft_index_push(weft_index_list *list, int32_t value)
 {
-    WEFT_TRY(weft_grow((void **)&list->item, list->count, &list->room, sizeof *list->item));
+    WEFT_TRY(weft_grow((void **)&list->item, list->count, &list->capacity, sizeof *list->item));
     list->item[list->count++] = value;
     return WEFT_OK;
 }
@@ -42,14 +44,14 @@ weft_traffic *weft_traffic_create(const weft_cluster *c)
         return NULL;
     }
     s->links = links;
-    s->on_link = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->on_link);
-    s->link_mark = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->link_mark);
-    s->weight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->weight);
+    s->on_link = weft_arena_calloc(s->arena, links, sizeof *s->on_link);
+    s->link_mark = weft_arena_calloc(s->arena, links, sizeof *s->link_mark);
+    s->weight = weft_arena_calloc(s->arena, links, sizeof *s->weight);
     s->capacity = weft_arena_alloc(s->arena, f64);
     s->wanted = weft_arena_alloc(s->arena, f64);
     s->spare = weft_arena_alloc(s->arena, f64);
     s->share = weft_arena_alloc(s->arena, f64);
-    s->tight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->tight);
+    s->tight = weft_arena_calloc(s->arena, links, sizeof *s->tight);
     if (!s->on_link || !s->link_mark || !s->weight || !s->capacity || !s->wanted || !s->spare ||
         !s->share || !s->tight) {
         weft_traffic_free(s);
@@ -83,7 +85,7 @@ weft_status weft_traffic_open(weft_traffic *s, int32_t *out)
         *out = s->idle.item[--s->idle.count];
         return WEFT_OK;
     }
-    WEFT_TRY(weft_grow((void **)&s->flows, s->flow_count, &s->flow_room, sizeof *s->flows));
+    WEFT_TRY(weft_grow((void **)&s->flows, s->flow_count, &s->flow_capacity, sizeof *s->flows));
     s->flows[s->flow_count] = (flow){0};
     *out = (int32_t)s->flow_count++;
     return WEFT_OK;
@@ -101,8 +103,8 @@ double weft_traffic_ends(const weft_traffic *s, int32_t index)
 
 /* ---- beginning and ending -------------------------------------------------------------------- */
 
-/* A link that has room for the most of all its flows holds up nobody, so what changes on one side
- * of it is not felt on the other. */
+/* Returns true if the flows of a link demand more than its capacity. Other links delay no flow, so
+ * that changes do not propagate across them. */
 static bool is_tight(const weft_traffic *s, int32_t link)
 {
     return s->wanted[link] > s->capacity[link] * (1 + 1e-9);
@@ -113,19 +115,19 @@ static weft_status note_tight(weft_traffic *s, int32_t link, bool before)
     return before || is_tight(s, link) ? weft_index_push(&s->dirty, link) : WEFT_OK;
 }
 
-weft_status weft_traffic_begin(weft_traffic *s, int32_t index, const weft_way *way, double bytes,
-                               double now)
+weft_status weft_traffic_begin(weft_traffic *s, int32_t index, const weft_route *route,
+                               double bytes, double now)
 {
     flow *f = &s->flows[index];
-    *f = (flow){.way = way, .left = bytes, .since = now, .most = INFINITY, .mark = f->mark};
-    for (int32_t i = 0; i < way->links; i++)
-        f->most = fmin(f->most, s->capacity[way->link[i]] / way->count[i]);
+    *f = (flow){.route = route, .left = bytes, .since = now, .most = INFINITY, .mark = f->mark};
+    for (int32_t i = 0; i < route->links; i++)
+        f->most = fmin(f->most, s->capacity[route->link[i]] / route->count[i]);
     WEFT_TRY(weft_index_push(&s->fresh, index));
-    for (int32_t i = 0; i < way->links; i++) {
-        const int32_t link = way->link[i];
+    for (int32_t i = 0; i < route->links; i++) {
+        const int32_t link = route->link[i];
         const bool before = is_tight(s, link);
         WEFT_TRY(weft_index_push(&s->on_link[link], index));
-        s->wanted[link] += f->most * way->count[i];
+        s->wanted[link] += f->most * route->count[i];
         WEFT_TRY(note_tight(s, link, before));
     }
     return WEFT_OK;
@@ -134,15 +136,15 @@ weft_status weft_traffic_begin(weft_traffic *s, int32_t index, const weft_way *w
 weft_status weft_traffic_end(weft_traffic *s, int32_t index)
 {
     const flow *f = &s->flows[index];
-    for (int32_t i = 0; i < f->way->links; i++) {
-        const int32_t link = f->way->link[i];
+    for (int32_t i = 0; i < f->route->links; i++) {
+        const int32_t link = f->route->link[i];
         weft_index_list *list = &s->on_link[link];
         const bool before = is_tight(s, link);
         int64_t k = 0;
         while (list->item[k] != index)
             k++;
         list->item[k] = list->item[--list->count];
-        s->wanted[link] = list->count ? s->wanted[link] - f->most * f->way->count[i] : 0;
+        s->wanted[link] = list->count ? s->wanted[link] - f->most * f->route->count[i] : 0;
         WEFT_TRY(note_tight(s, link, before));
     }
     return WEFT_OK;
@@ -165,15 +167,15 @@ static weft_status take_flows(weft_traffic *s, int32_t link)
     return WEFT_OK;
 }
 
-/* The flows that hang together with those in part_flows over tight links, and all their links. */
+/* Collects the flows connected with part_flows over tight links, and all their links. */
 static weft_status collect(weft_traffic *s)
 {
     s->link_round++;
     s->part_links.count = 0;
     for (int64_t i = 0; i < s->part_flows.count; i++) {
-        const weft_way *way = s->flows[s->part_flows.item[i]].way;
-        for (int32_t j = 0; j < way->links; j++) {
-            const int32_t link = way->link[j];
+        const weft_route *route = s->flows[s->part_flows.item[i]].route;
+        for (int32_t j = 0; j < route->links; j++) {
+            const int32_t link = route->link[j];
             if (s->link_mark[link] == s->link_round)
                 continue;
             s->link_mark[link] = s->link_round;
@@ -193,7 +195,7 @@ static void sift_up(weft_traffic *s, int64_t at, int32_t link)
     s->tight[at] = link;
 }
 
-/* Puts `link` at the top of a heap of n and down to where it belongs. */
+/* Sifts `link` down from the top of a heap of n links. */
 static void sift_down(weft_traffic *s, int64_t n, int32_t link)
 {
     int64_t at = 0;
@@ -207,7 +209,8 @@ static void sift_down(weft_traffic *s, int64_t n, int32_t link)
     s->tight[at] = link;
 }
 
-/* Max-min by filling: the link with the smallest share per message fixes its flows, and so on. */
+/* Max-min fair rates by filling: the link with the smallest share per message fixes its flows, then
+ * the next link. */
 static weft_status fill(weft_traffic *s, double now)
 {
     for (int64_t i = 0; i < s->part_links.count; i++) {
@@ -220,13 +223,14 @@ static weft_status fill(weft_traffic *s, double now)
         f->left = fmax(0, f->left - f->rate * (now - f->since));
         f->since = now;
         f->fixed = false;
-        for (int32_t k = 0; k < f->way->links; k++) {
-            s->weight[f->way->link[k]] += f->way->count[k];
-            if (!is_tight(s, f->way->link[k])) /* the others on it are left what they want */
-                s->spare[f->way->link[k]] += f->most * f->way->count[k];
+        for (int32_t k = 0; k < f->route->links; k++) {
+            s->weight[f->route->link[k]] += f->route->count[k];
+            if (!is_tight(s, f->route->link[k])) /* the link's other flows get their demand */
+                s->spare[f->route->link[k]] += f->most * f->route->count[k];
         }
     }
-    /* a heap of links by share; shares only grow while flows are fixed: a stale one goes back */
+    /* a heap of links by share; shares only grow while flows are fixed, so an outdated link is put
+     * back */
     int64_t n = 0;
     for (int64_t i = 0; i < s->part_links.count; i++)
         if (s->weight[s->part_links.item[i]] > 0)
@@ -235,11 +239,11 @@ static weft_status fill(weft_traffic *s, double now)
         const int32_t tight = s->tight[0];
         const double share = fmax(0, s->spare[tight]) / (double)s->weight[tight];
         if (s->weight[tight] == 0 || share > s->share[tight]) {
-            const int32_t again = s->weight[tight] == 0 ? s->tight[--n] : tight;
-            if (again == tight && s->weight[tight] > 0)
+            const int32_t lowered = s->weight[tight] == 0 ? s->tight[--n] : tight;
+            if (lowered == tight && s->weight[tight] > 0)
                 s->share[tight] = share;
             if (n > 0)
-                sift_down(s, n, again);
+                sift_down(s, n, lowered);
             continue;
         }
         const weft_index_list *here = &s->on_link[tight];
@@ -249,9 +253,9 @@ static weft_status fill(weft_traffic *s, double now)
                 continue;
             f->fixed = true;
             f->rate = isinf(share) ? 1e30 : fmax(share, 1e-3);
-            for (int32_t k = 0; k < f->way->links; k++) {
-                s->spare[f->way->link[k]] -= f->rate * f->way->count[k];
-                s->weight[f->way->link[k]] -= f->way->count[k];
+            for (int32_t k = 0; k < f->route->links; k++) {
+                s->spare[f->route->link[k]] -= f->rate * f->route->count[k];
+                s->weight[f->route->link[k]] -= f->route->count[k];
             }
         }
     }

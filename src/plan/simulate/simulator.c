@@ -1,27 +1,28 @@
 #include "plan/simulate/simulator.h"
 
-#include "plan/simulate/traffic.h"
+#include "plan/cluster/cluster_path.h"
+#include "plan/simulate/link_sharing.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRWISE_MAX = 64 }; /* above, the messages of an all-to-all go together */
+enum { PAIRWISE_MAX = 64 }; /* above, all messages of an all-to-all are one round */
 
-/* One round (or several equal ones) of a collective over a group. */
+/* One round, or several equal rounds, of a collective over a group. */
 typedef struct round {
-    weft_way way;
-    double latency; /* of all its repetitions together */
-    double times;   /* how many equal rounds this stands for */
+    weft_route route;
+    double latency; /* seconds of all repetitions together */
+    double times;   /* number of equal rounds */
 } round_t;
 
 typedef struct rounds {
     round_t *item;
     int32_t count;
-    int32_t rings; /* a message is split over so many */
-    /* A tree instead of rounds: item k is one message; after it go its sender's next one and its
-     * receiver's first one (-1: none). NULL otherwise. */
+    int32_t rings; /* rings over which a message is split */
+    /* Tree instead of rounds: item k is one message. It is followed by the next message of its
+     * sender and the first message of its receiver (-1: none). NULL: rounds. */
     int32_t *next, *child;
 } rounds;
 
@@ -37,17 +38,17 @@ enum {
     CLASS_COUNT
 };
 
-/* What a flow carries; its number is that of the traffic. */
+/* Content of a flow. The index is the flow number of weft_traffic. */
 typedef struct cargo {
     int32_t step, round;
     double bytes;    /* of one message */
-    int64_t version; /* of it or of its rate: events of others are none any more */
+    int64_t version; /* of the flow and its rate; events of older versions are ignored */
 } cargo;
 
 typedef struct event {
     double time;
     int64_t order, version;
-    int32_t kind, index; /* step or flow */
+    int32_t kind, index; /* index: step or flow */
 } event;
 enum { EVENT_STEP_ENDS, EVENT_FLOW_STARTS, EVENT_FLOW_ENDS };
 
@@ -59,23 +60,23 @@ typedef struct simulator {
     rounds *cache;                           /* [groups][CLASS_COUNT] */
     int32_t *queue, *queue_first, *queue_at; /* per device and stream */
     int32_t *first_to, *next_to;             /* sends to a device: list of steps; -1: end */
-    int32_t *pending;                        /* per step */
+    int32_t *pending;                        /* unfinished prerequisites by step */
     int32_t *waiter, *waiter_first;
     weft_traffic *traffic;
     cargo *cargo; /* by flow */
-    int64_t cargo_count, cargo_room;
-    int32_t *lanes; /* per step: messages of a tree still to come */
+    int64_t cargo_count, cargo_capacity;
+    int32_t *tree_messages; /* by step: remaining messages of a tree */
     event *heap;
-    int64_t heap_count, heap_room, orders;
-    weft_index_list way, ready; /* way: links of the round that is made */
-    int32_t *on_way;            /* per link: messages of that round */
+    int64_t heap_count, heap_capacity, orders;
+    weft_index_list round_links, ready; /* round_links: links of the round under construction */
+    int32_t *link_messages;             /* by link: messages of that round */
     double now;
     int64_t done;
 } simulator;
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory in the simulator");
+    return weft_no_memory("the simulator");
 }
 
 static bool earlier(const event *a, const event *b)
@@ -86,7 +87,7 @@ static bool earlier(const event *a, const event *b)
 static weft_status push_event(simulator *s, double time, int32_t kind, int32_t index,
                               int64_t version)
 {
-    WEFT_TRY(weft_grow((void **)&s->heap, s->heap_count, &s->heap_room, sizeof *s->heap));
+    WEFT_TRY(weft_grow((void **)&s->heap, s->heap_count, &s->heap_capacity, sizeof *s->heap));
     const event e = {time, s->orders++, version, kind, index};
     int64_t i = s->heap_count++;
     for (; i > 0 && earlier(&e, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -115,12 +116,12 @@ static event pop_event(simulator *s)
     return top;
 }
 
-/* Adds the messages i -> to[i] of one round; those with to[i] < 0 do not send. */
+/* Adds the messages from[i] -> to[i] of one round; members with to[i] < 0 do not send. */
 static weft_status add_round(simulator *s, const int32_t *from, const int32_t *to, int64_t messages,
                              double times, bool host, rounds *out)
 {
     double latency = 0;
-    s->way.count = 0;
+    s->round_links.count = 0;
     for (int64_t i = 0; i < messages; i++) {
         weft_path path;
         if (host)
@@ -129,25 +130,24 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
             weft_cluster_path(s->c, from[i], to[i], &path);
         latency = fmax(latency, path.latency);
         for (int32_t k = 0; k < path.count; k++)
-            if (s->on_way[path.link[k]]++ == 0)
-                WEFT_TRY(weft_index_push(&s->way, path.link[k]));
+            if (s->link_messages[path.link[k]]++ == 0)
+                WEFT_TRY(weft_index_push(&s->round_links, path.link[k]));
     }
-    const int64_t links = s->way.count;
-    round_t r = {.way = {.links = (int32_t)links}, .latency = latency * times, .times = times};
-    r.way.link = weft_arena_alloc(s->arena, (links + 1) * (int64_t)sizeof *r.way.link);
-    r.way.count = weft_arena_alloc(s->arena, (links + 1) * (int64_t)sizeof *r.way.count);
-    if (!r.way.link || !r.way.count)
-        return no_memory();
+    const int64_t links = s->round_links.count;
+    round_t r = {.route = {.links = (int32_t)links}, .latency = latency * times, .times = times};
+    r.route.link = weft_arena_calloc(s->arena, links + 1, sizeof *r.route.link);
+    r.route.count = weft_arena_calloc(s->arena, links + 1, sizeof *r.route.count);
+    WEFT_TRY(WEFT_ALLOCATED(r.route.link && r.route.count, "the simulator"));
     for (int64_t i = 0; i < links; i++) {
-        r.way.link[i] = s->way.item[i];
-        r.way.count[i] = s->on_way[r.way.link[i]];
-        s->on_way[r.way.link[i]] = 0;
+        r.route.link[i] = s->round_links.item[i];
+        r.route.count[i] = s->link_messages[r.route.link[i]];
+        s->link_messages[r.route.link[i]] = 0;
     }
     round_t *last = out->count && !out->next ? &out->item[out->count - 1] : NULL;
-    if (last && last->way.links == links &&
-        !memcmp(last->way.link, r.way.link, (size_t)links * sizeof *r.way.link) &&
-        !memcmp(last->way.count, r.way.count, (size_t)links * sizeof *r.way.count)) {
-        last->times += times; /* a round like the one before */
+    if (last && last->route.links == links &&
+        !memcmp(last->route.link, r.route.link, (size_t)links * sizeof *r.route.link) &&
+        !memcmp(last->route.count, r.route.count, (size_t)links * sizeof *r.route.count)) {
+        last->times += times; /* equal to the previous round */
         last->latency += r.latency;
     } else {
         out->item[out->count++] = r;
@@ -170,9 +170,9 @@ static int class_of(const weft_trace *t, const weft_trace_step *step)
     }
 }
 
-/* One ring per device of a node, each turned by one inside the nodes, so that every one crosses
- * between nodes over another rail; a message is split over them. Members of a node stand
- * together. */
+/* Makes one ring per device of a node, each rotated by one inside the nodes, so that each ring
+ * crosses between nodes over another rail. A message is split over the rings. Members of a node
+ * must be consecutive. */
 static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, int32_t *from,
                             int32_t *to)
 {
@@ -199,21 +199,22 @@ static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, 
     return rings;
 }
 
-/* Binomial broadcast: who has the data sends it on, to the member 1, 2, 4, ... places further. */
+/* Binomial broadcast: each member with the data sends it to the member 1, 2, 4, ... positions
+ * further. */
 static weft_status build_tree(simulator *s, const int32_t *m, int64_t n, int32_t *last, rounds *r)
 {
-    r->next = weft_arena_alloc(s->arena, n * (int64_t)sizeof *r->next);
-    r->child = weft_arena_alloc(s->arena, n * (int64_t)sizeof *r->child);
-    if (!r->next || !r->child)
-        return no_memory();
-    /* last[i]: the latest message that member i sent, or else the one that it received */
+    r->next = weft_arena_calloc(s->arena, n, sizeof *r->next);
+    r->child = weft_arena_calloc(s->arena, n, sizeof *r->child);
+    WEFT_TRY(WEFT_ALLOCATED(r->next && r->child, "the simulator"));
+    /* last[i]: latest message that member i sent, otherwise the one that it received */
     last[0] = -1;
     for (int64_t have = 1, k = 0; have < n; have *= 2)
         for (int64_t i = 0; i < have && i + have < n; i++, k++) {
             WEFT_TRY(add_round(s, &m[i], &m[i + have], 1, 1, false, r));
             r->next[k] = r->child[k] = -1;
             if (last[i] >= 0 && i + have != k + 1)
-                return weft_fail(WEFT_E_INTERNAL, "broadcast tree out of order");
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                                  "a broadcast tree is out of order");
             if (last[i] >=
                 0) { /* message k has receiver k + 1, so member i received message i - 1 */
                 const bool first = i > 0 && last[i] == (int32_t)(i - 1);
@@ -234,13 +235,11 @@ static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *
     const int64_t messages = class == CLASS_TOGETHER ? n * (n - 1)
                              : class == CLASS_RINGS  ? n * s->c->devices
                                                      : n;
-    int32_t *from = weft_alloc(messages * (int64_t)sizeof *from);
-    int32_t *to = weft_alloc(messages * (int64_t)sizeof *to);
-    rounds r = {.rings = 1,
-                .item = weft_arena_alloc(s->arena, (most + 1) * (int64_t)sizeof *r.item)};
-    weft_status_code status = from && to && r.item ? WEFT_OK : no_memory();
-    if (status != WEFT_OK)
-        goto out;
+    int32_t *from = weft_calloc(messages, sizeof *from);
+    int32_t *to = weft_calloc(messages, sizeof *to);
+    rounds r = {.rings = 1, .item = weft_arena_calloc(s->arena, most + 1, sizeof *r.item)};
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(from && to && r.item, "the simulator"));
     if (class == CLASS_SEND) {
         from[0] = m[0];
         to[0] = m[1];
@@ -287,7 +286,7 @@ out:
     return status;
 }
 
-/* Bytes of one message, and how often all rounds are gone through. */
+/* Returns the bytes of one message. *loops: repetitions of all rounds. */
 static double message_bytes(const weft_trace_step *step, int64_t n, double *loops)
 {
     const double ranks = (double)n;
@@ -313,8 +312,8 @@ static weft_status launch_round(simulator *s, int32_t index)
     const round_t *round = &r->item[f->round];
     f->bytes = message_bytes(step, g->count, &loops) * loops * step->repeat / r->rings;
     f->bytes *= round->times;
-    for (int32_t i = 0; i < round->way.links; i++)
-        s->out->link_bytes[round->way.link[i]] += f->bytes * round->way.count[i];
+    for (int32_t i = 0; i < round->route.links; i++)
+        s->out->link_bytes[round->route.link[i]] += f->bytes * round->route.count[i];
     f->version++;
     const double first = f->round == 0 ? step->seconds : 0;
     return push_event(s, s->now + (round->latency * loops + first) * step->repeat,
@@ -326,7 +325,8 @@ static weft_status launch(simulator *s, int32_t step, int32_t round)
     int32_t f;
     WEFT_TRY(weft_traffic_open(s->traffic, &f));
     if (f == s->cargo_count) {
-        WEFT_TRY(weft_grow((void **)&s->cargo, s->cargo_count, &s->cargo_room, sizeof *s->cargo));
+        WEFT_TRY(
+            weft_grow((void **)&s->cargo, s->cargo_count, &s->cargo_capacity, sizeof *s->cargo));
         s->cargo[s->cargo_count++] = (cargo){0};
     }
     s->cargo[f].step = step;
@@ -346,11 +346,11 @@ static weft_status start_step(simulator *s, int32_t index)
     rounds *r = &s->cache[step->group * CLASS_COUNT + class];
     if (!r->item)
         WEFT_TRY(build_rounds(s, step->group, class, r));
-    s->lanes[index] = (int32_t)g->count - 1;
+    s->tree_messages[index] = (int32_t)g->count - 1;
     return launch(s, index, 0);
 }
 
-/* Members whose stream a step occupies. */
+/* Number of members whose stream a step occupies. */
 static int32_t holders(const weft_trace *t, int64_t step)
 {
     return t->step[step].kind == WEFT_TRACE_SEND ? 1 : t->group[t->step[step].group].count;
@@ -369,7 +369,7 @@ static weft_status end_step(simulator *s, int32_t index)
     for (int32_t w = s->waiter_first[index]; w < s->waiter_first[index + 1]; w++)
         WEFT_TRY(make_ready(s, s->waiter[w]));
     const weft_trace_group *g = &s->t->group[step->group];
-    for (int32_t i = 0; i < holders(s->t, index); i++) { /* the next one comes to the front */
+    for (int32_t i = 0; i < holders(s->t, index); i++) { /* the next step of the queue */
         const int64_t q = (int64_t)s->t->member[g->first + i] * WEFT_STREAM_COUNT + step->stream;
         const int32_t at = ++s->queue_at[q];
         if (at < s->queue_first[q + 1])
@@ -397,7 +397,7 @@ static weft_status end_flow(simulator *s, int32_t index)
         WEFT_TRY(launch(s, step, r->next[round]));
     if (r->child[round] >= 0)
         WEFT_TRY(launch(s, step, r->child[round]));
-    return --s->lanes[step] == 0 ? end_step(s, step) : WEFT_OK;
+    return --s->tree_messages[step] == 0 ? end_step(s, step) : WEFT_OK;
 }
 
 static weft_status share_links(simulator *s)
@@ -418,12 +418,12 @@ static weft_status handle(simulator *s, const event *e)
         return end_step(s, e->index);
     const cargo *f = &s->cargo[e->index];
     if (f->version != e->version)
-        return WEFT_OK; /* its rate has changed since */
+        return WEFT_OK; /* outdated: the rate has changed */
     if (e->kind == EVENT_FLOW_ENDS)
         return end_flow(s, e->index);
     const rounds *r =
         &s->cache[s->t->step[f->step].group * CLASS_COUNT + class_of(s->t, &s->t->step[f->step])];
-    return weft_traffic_begin(s->traffic, e->index, &r->item[f->round].way, f->bytes, s->now);
+    return weft_traffic_begin(s->traffic, e->index, &r->item[f->round].route, f->bytes, s->now);
 }
 
 static weft_status start_ready(simulator *s)
@@ -452,12 +452,13 @@ static weft_status run(simulator *s)
     int64_t stuck = 0;
     while (s->pending[stuck] == 0)
         stuck++;
-    return weft_fail(WEFT_E_FORMAT, "trace: %lld steps never start; the first is %lld (%s)",
-                     (long long)(s->t->step_count - s->done), (long long)stuck,
-                     s->t->name[s->t->step[stuck].name]);
+    return weft_error(WEFT_MSG_TRACE_INVALID, WEFT_NOWHERE,
+                      "%" PRId64 " steps of the trace never start; the first is step %" PRId64
+                      " (%s)",
+                      s->t->step_count - s->done, stuck, s->t->name[s->t->step[stuck].name]);
 }
 
-/* Queues, waiters and counts of what each step waits for. */
+/* Fills the queues, the waiters, and the number of prerequisites of each step. */
 static weft_status prepare(simulator *s)
 {
     const weft_trace *t = s->t;
@@ -470,12 +471,12 @@ static weft_status prepare(simulator *s)
     s->queue_first = weft_arena_alloc(s->arena, (queues + 2) * i32);
     s->queue_at = weft_arena_alloc(s->arena, (queues + 1) * i32);
     s->pending = weft_arena_alloc(s->arena, (n + 1) * i32);
-    s->lanes = weft_arena_alloc(s->arena, (n + 1) * i32);
+    s->tree_messages = weft_arena_alloc(s->arena, (n + 1) * i32);
     s->waiter = weft_arena_alloc(s->arena, (t->after_count + 1) * i32);
     s->waiter_first = weft_arena_alloc(s->arena, (n + 2) * i32);
-    if (!s->queue || !s->queue_first || !s->queue_at || !s->pending || !s->lanes || !s->waiter ||
-        !s->waiter_first)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(s->queue && s->queue_first && s->queue_at && s->pending &&
+                                s->tree_messages && s->waiter && s->waiter_first,
+                            "the simulator"));
     for (int64_t i = 0; i < n; i++) {
         const weft_trace_group *g = &t->group[t->step[i].group];
         for (int32_t k = 0; k < holders(t, i); k++)
@@ -524,7 +525,7 @@ static int by_start(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-/* Busy, exposed and peak of one device from its steps. */
+/* Computes busy, exposed and peak of one device from its steps. */
 static void device_figures(const weft_trace *t, span *list, int64_t n, double *busy,
                            double *exposed, double *peak)
 {
@@ -544,7 +545,7 @@ static void device_figures(const weft_trace *t, span *list, int64_t n, double *b
     *peak = highest;
 }
 
-/* What comes to a device is in no queue of its own. */
+/* Adds the sends to a device, which are not in its own queues. */
 static int64_t add_received(const simulator *s, int64_t device, span *list, int64_t n)
 {
     for (int32_t i = s->first_to[device]; i >= 0; n++, i = s->next_to[i])
@@ -555,11 +556,10 @@ static int64_t add_received(const simulator *s, int64_t device, span *list, int6
 static weft_status list_received(simulator *s, int64_t *most)
 {
     const weft_trace *t = s->t;
-    int64_t *count = weft_arena_alloc(s->arena, (t->devices + 1) * (int64_t)sizeof *count);
-    s->first_to = weft_arena_alloc(s->arena, (t->devices + 1) * (int64_t)sizeof *s->first_to);
-    s->next_to = weft_arena_alloc(s->arena, (t->step_count + 1) * (int64_t)sizeof *s->next_to);
-    if (!count || !s->first_to || !s->next_to)
-        return no_memory();
+    int64_t *count = weft_arena_calloc(s->arena, t->devices + 1, sizeof *count);
+    s->first_to = weft_arena_calloc(s->arena, t->devices + 1, sizeof *s->first_to);
+    s->next_to = weft_arena_calloc(s->arena, t->step_count + 1, sizeof *s->next_to);
+    WEFT_TRY(WEFT_ALLOCATED(count && s->first_to && s->next_to, "the simulator"));
     memset(s->first_to, -1, (size_t)t->devices * sizeof *s->first_to);
     for (int64_t i = 0; i < t->step_count; i++) {
         if (t->step[i].kind != WEFT_TRACE_SEND)
@@ -585,9 +585,8 @@ static weft_status figures(simulator *s)
             s->queue_first[(d + 1) * WEFT_STREAM_COUNT] - s->queue_first[d * WEFT_STREAM_COUNT];
         most = count > most ? count : most;
     }
-    span *list = weft_alloc((most + received + 1) * (int64_t)sizeof *list);
-    if (!list)
-        return no_memory();
+    span *list;
+    WEFT_TRY(WEFT_NEW(list, most + received + 1, "the simulator"));
     for (int64_t d = 0; d < t->devices; d++) {
         int64_t n = 0;
         for (int stream = 0; stream < WEFT_STREAM_COUNT; stream++)
@@ -615,36 +614,34 @@ static weft_status allocate(simulator *s, weft_simulation *out)
     out->exposed = weft_alloc(devices * f64);
     out->peak = weft_alloc(devices * f64);
     out->link_bytes = weft_alloc(links * f64);
-    s->cache =
-        weft_arena_alloc(s->arena, s->t->group_count * CLASS_COUNT * (int64_t)sizeof *s->cache);
-    s->on_way = weft_arena_alloc(s->arena, (links + 1) * (int64_t)sizeof *s->on_way);
+    s->cache = weft_arena_calloc(s->arena, s->t->group_count * CLASS_COUNT, sizeof *s->cache);
+    s->link_messages = weft_arena_calloc(s->arena, links + 1, sizeof *s->link_messages);
     s->traffic = weft_traffic_create(s->c);
-    return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes &&
-                   s->cache && s->on_way && s->traffic
-               ? WEFT_OK
-               : no_memory();
+    return WEFT_ALLOCATED(out->start && out->end && out->busy && out->exposed && out->peak &&
+                              out->link_bytes && s->cache && s->link_messages && s->traffic,
+                          "the simulator");
 }
 
 weft_status weft_simulate(const weft_trace *t, const weft_cluster *c, weft_simulation *out)
 {
     if (t->devices > weft_cluster_devices(c))
-        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld",
-                         (long long)t->devices, c->name, (long long)weft_cluster_devices(c));
+        return weft_error(WEFT_MSG_PLAN_OUTDATED, WEFT_AT(WEFT_NUMBER(t->devices)),
+                          "the plan is for %" PRId64 " devices; the cluster %s has %" PRId64,
+                          t->devices, c->name, weft_cluster_devices(c));
     WEFT_TRY(weft_trace_check(t));
     weft_simulation result = {0};
     simulator s = {.t = t, .c = c, .out = &result};
     s.arena = weft_arena_create();
-    weft_status_code status = s.arena ? allocate(&s, &result) : no_memory();
-    if (status == WEFT_OK)
-        status = prepare(&s);
-    if (status == WEFT_OK)
-        status = run(&s);
-    if (status == WEFT_OK)
-        status = figures(&s);
+    weft_status_code status;
+    WEFT_GO(s.arena ? allocate(&s, &result) : no_memory());
+    WEFT_GO(prepare(&s));
+    WEFT_GO(run(&s));
+    WEFT_GO(figures(&s));
+out:
     weft_traffic_free(s.traffic);
     weft_free(s.cargo);
     weft_free(s.heap);
-    weft_free(s.way.item);
+    weft_free(s.round_links.item);
     weft_free(s.ready.item);
     weft_arena_free(s.arena);
     if (status != WEFT_OK) {

@@ -1,51 +1,40 @@
-#include "train/cascade_dry.h"
+#include "train/cascade/cascade_dry_run.h"
 
+#include "comm/comm_fake.h"
+#include "estimate/training/layout_estimate.h"
 #include "kernel/virtual/virtual.h"
-#include "train/cascade_train.h"
-#include "train/layout_price.h"
-#include "train/run_memory.h"
+#include "train/cascade/cascade_trainer.h"
+#include "train/estimate/memory_estimate.h"
 
 typedef struct dry {
     const weft_run *run;
     const char *path;
     weft_run_models models;
-    weft_place_of_run place;
-    weft_store *store; /* of tensors without values */
-    weft_spelling spelling;
+    weft_exec_config exec;
+    weft_store *store; /* tensors without values */
+    weft_tokenizer_set tokenizers;
+    weft_arena *arena;
+    weft_cluster cluster;
+    char cluster_name[512];
     int iterations;
-    int64_t process;
+    int64_t process_bytes;
+    weft_progress progress; /* counts iterations */
     weft_buf *svg, *out;
 } dry;
 
-static weft_status ranks_of(const weft_run *run, int *ranks)
-{
-    weft_cluster cluster;
-    char name[512];
-    weft_arena *arena = weft_arena_create();
-    if (*ranks || !arena) {
-        weft_arena_free(arena);
-        return *ranks ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
-    }
-    const weft_status_code status = weft_cascade_cluster(arena, run, &cluster, name);
-    if (status == WEFT_OK)
-        *ranks = (int)weft_cluster_devices(&cluster);
-    weft_arena_free(arena);
-    return status;
-}
-
-/* The stage's batches by their sizes in pixels, in the order of a run from pixels. */
-static weft_status open_loader(const dry *d, const weft_stage *stage, int64_t index,
+/* Opens a loader of the stage's batches by pixel size, in the order of a run with samples_from:
+ * pixels. */
+static weft_status open_loader(const dry *d, const weft_train_stage *stage, int64_t index,
                                weft_loader **loader)
 {
     const weft_run_data *data = &d->run->data;
-    const int buckets = weft_stage_bucket_count(stage);
-    weft_bucket *size = weft_alloc((buckets + 1) * (int64_t)sizeof *size);
-    weft_item_range *own = weft_alloc((buckets + 1) * (int64_t)sizeof *own);
+    const int buckets = weft_train_stage_bucket_count(stage);
+    weft_bucket *size = weft_calloc(buckets + 1, sizeof *size);
+    weft_item_range *own = weft_calloc(buckets + 1, sizeof *own);
     bool *image = weft_alloc(buckets + 1);
-    weft_status_code status =
-        size && own && image ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(size && own && image, "the dry run");
     for (int i = 0; i < buckets && status == WEFT_OK; i++) {
-        size[i] = *weft_stage_bucket(stage, i);
+        size[i] = *weft_train_stage_bucket(stage, i);
         image[i] = size[i].frames == 1;
     }
     const weft_loader_config config = {
@@ -69,26 +58,28 @@ static weft_status open_loader(const dry *d, const weft_stage *stage, int64_t in
     return status;
 }
 
-static weft_status plan_stage(dry *d, int64_t index)
+static weft_status plan_train_stage(dry *d, int64_t index)
 {
-    const weft_stage *stage = (const weft_stage *)d->run->stages.item + index;
+    const weft_train_stage *stage = (const weft_train_stage *)d->run->train_stages.item + index;
     weft_cascade_train *train = NULL;
     weft_loader *loader = NULL;
     const weft_cascade_train_setup setup = {.run = d->run,
                                             .path = d->path,
                                             .models = &d->models,
-                                            .place = &d->place,
+                                            .exec = &d->exec,
                                             .store = d->store,
-                                            .spelling = &d->spelling,
-                                            .stage = index};
+                                            .tokenizers = &d->tokenizers,
+                                            .train_stage_index = index,
+                                            .cluster = &d->cluster,
+                                            .cluster_name = d->cluster_name};
     weft_status_code status = weft_cascade_train_open(&setup, &train);
     if (status == WEFT_OK)
         status = open_loader(d, stage, index, &loader);
     if (status == WEFT_OK)
-        status = weft_cascade_train_foresee(train, loader,
-                                            d->process + weft_store_bytes(d->store) +
-                                                weft_run_first_use(d->run, NULL),
-                                            d->iterations, index ? NULL : d->svg, d->out);
+        status = weft_cascade_train_foresee(
+            train, loader,
+            d->process_bytes + weft_store_bytes(d->store) + weft_run_first_use(d->run, NULL),
+            d->iterations, &d->progress, index ? NULL : d->svg, d->out);
     weft_loader_close(loader);
     weft_cascade_train_free(train);
     return status;
@@ -99,23 +90,29 @@ static weft_status plan_all(dry *d, int ranks)
     const weft_run *run = d->run;
     WEFT_TRY(weft_run_check(run, d->path));
     if (!weft_run_cascades(run))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: --dry-run prints plans of parallel.cascades, and the run has none; "
-                         "`weft inspect graph %s` tells what it takes, `weft plan layout --for %s` "
-                         "how it may be laid out",
-                         d->path, d->path, d->path);
-    WEFT_TRY(ranks_of(run, &ranks));
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
+                          WEFT_AT(.file = d->path, .key = "parallel.cascades"),
+                          "--dry-run prints plans of parallel.cascades, which this run does not "
+                          "have; `weft inspect graph %s` prints the memory and operations of the "
+                          "model, `weft plan layout --run-config %s` plans a layout",
+                          d->path, d->path);
+    d->arena = weft_arena_create();
+    WEFT_TRY(WEFT_ALLOCATED(d->arena, "the dry run"));
+    WEFT_TRY(weft_cascade_cluster(d->arena, run, &d->cluster, d->cluster_name));
+    ranks = ranks ? ranks : (int)weft_cluster_devices(&d->cluster);
     WEFT_TRY(weft_cascades_check(&run->cascades, &run->parallel, ranks, d->path));
     WEFT_TRY(weft_run_models_read(run, d->path, &d->models));
-    d->process = weft_memory_resident();
-    d->place = weft_place_by(run, &d->models);
-    WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, d->path, &d->place.mesh));
-    WEFT_TRY(weft_comm_open_fake_alone(ranks, 0, &d->place.comm));
+    d->process_bytes = weft_memory_resident();
+    d->exec = weft_exec_config_of(run, &d->models);
+    WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, d->path, &d->exec.mesh));
+    WEFT_TRY(weft_comm_open_single(ranks, 0, &d->exec.comm));
     d->store = weft_store_create_on(&weft_device_virtual);
-    if (!d->store)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    for (int64_t i = 0; i < run->stages.count; i++)
-        WEFT_TRY(plan_stage(d, i));
+    WEFT_TRY(WEFT_ALLOCATED(d->store, "the dry run"));
+    const int64_t iterations = run->train_stages.count * d->iterations;
+    weft_progress_begin_late(&d->progress, "dry run", iterations);
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        WEFT_TRY(plan_train_stage(d, i));
+    weft_progress_end(&d->progress, iterations, "iterations");
     return weft_buf_check(d->out);
 }
 
@@ -125,6 +122,7 @@ weft_status weft_cascade_dry_run(const weft_run *run, const char *path, int rank
     dry d = {.run = run, .path = path, .iterations = iterations, .svg = svg, .out = out};
     const weft_status_code status = plan_all(&d, ranks);
     weft_store_free(d.store);
-    weft_comm_free(d.place.comm);
+    weft_comm_free(d.exec.comm);
+    weft_arena_free(d.arena);
     return status;
 }

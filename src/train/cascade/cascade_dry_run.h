@@ -1,12 +1,14 @@
-/* `weft train --dry-run`: the first iterations of a run of cascades, planned and not begun. */
-#ifndef WEFT_TRAIN_CASCADE_DRY_H
-#define WEFT_TRAIN_CASCADE_DRY_H
+/* `weft train --dry-run`: plans the first iterations of a run with cascades and executes
+ * nothing. */
+#ifndef WEFT_TRAIN_CASCADE_CASCADE_DRY_RUN_H
+#define WEFT_TRAIN_CASCADE_CASCADE_DRY_RUN_H
 
-#include "train/run.h"
+#include "train/config/train_config.h"
 
-/* Tables of the first `iterations` of every stage for `ranks` ranks (0: as many as the cluster has
- * devices). Reads the samples' sizes and no pictures; starts and writes nothing. `svg` (or NULL)
- * gets the chart of the first one. */
+/* Appends tables of the first `iterations` iterations of every training stage to `out`. `ranks` is
+ * the number of ranks to plan for; 0: all devices of the cluster. `svg` receives the chart of the
+ * first iteration; NULL: no chart. Reads the sizes of samples, decodes no pixels and writes no
+ * files. */
 weft_status weft_cascade_dry_run(const weft_run *run, const char *path, int ranks, int iterations,
                                  weft_buf *svg, weft_buf *out);
 

@@ -1,4 +1,4 @@
-#include "train/cascade_encode.h"
+#include "train/cascade/cascade_encoders.h"
 
 #include <string.h>
 
@@ -29,17 +29,17 @@ weft_graph *weft_encoder_part(const weft_model *autoencoder, const weft_bucket *
     return g;
 }
 
-void weft_encoder_part_place(weft_place_of_run *place, int part, int parts)
+void weft_encoder_part_place(weft_exec_config *exec, int part, int parts)
 {
     static const weft_recipe_list list = {axis, "frames of a clip", NULL, 0};
     static const weft_recipe_list *const lists[] = {&list};
-    place->kind = WEFT_STEP_WHOLE;
+    exec->kind = WEFT_STEP_WHOLE;
     if (parts == 1)
         return;
-    place->kind = WEFT_STEP_SHARE;
-    place->mesh = (weft_mesh){.axis_count = 1, .axis = {{.size = parts}}};
-    memcpy(place->mesh.axis[0].name, axis, sizeof axis);
-    place->rank = part;
-    place->recipes = lists;
-    place->recipe_count = 1;
+    exec->kind = WEFT_STEP_SHARE;
+    exec->mesh = (weft_mesh){.axis_count = 1, .axis = {{.size = parts}}};
+    memcpy(exec->mesh.axis[0].name, axis, sizeof axis);
+    exec->rank = part;
+    exec->recipes = lists;
+    exec->recipe_count = 1;
 }

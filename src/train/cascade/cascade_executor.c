@@ -1,19 +1,22 @@
-#include "train/cascade_run.h"
+#include "train/cascade/cascade_executor.h"
 
 #include "base/log.h"
-#include "runtime/program_cache.h"
-#include "train/cascade_late.h"
-#include "train/cascade_sums.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/program_cache.h"
+#include "train/cascade/cascade_late.h"
+#include "train/cascade/grad_reduce.h"
+#include "transform/sharding/input_footprint.h"
 
 #include <string.h>
 
 static const int64_t usual_cache = (int64_t)1 << 30;
 
-/* A program of a cascade, or the update, as the cache keeps it. */
+/* Cached program of a cascade or of the update. */
 typedef struct entry {
     weft_step step;
     weft_cascade_run *run;
-    struct entry *next; /* of those that are bound */
+    struct entry *next; /* next bound program */
     bool bound, ran;
 } entry;
 
@@ -29,36 +32,36 @@ typedef struct unit_reads {
 
 struct weft_cascade_run {
     weft_cascade_setup setup;
-    weft_place_of_run place; /* of contributions; mesh and rank are set for each */
+    weft_exec_config exec; /* exec config of DiT cascades; mesh and rank are set for each */
     weft_program_cache *cache;
     entry *bound, *update;
-    entry *forward; /* that was asked for last, held */
-    entry **alone;  /* [buckets] on one rank, held; NULL: not yet */
+    entry *forward; /* latest program of weft_cascade_run_forward, held */
+    entry **alone;  /* [buckets] one-rank programs, held; NULL: not planned yet */
     weft_group *world;
-    weft_hands_place hands;
-    weft_device_stream *stream; /* of what is handed on */
-    double *modelled;           /* seconds of a modelled device; NULL: `clock` counts */
+    weft_latent_transfer_setup transfer_setup;
+    weft_device_stream *stream; /* device stream of transfers */
+    double *simulated_time;     /* clock of a simulated device; NULL: use `clock` */
     weft_common_clock clock;
     double compiling;
-    weft_sums *sums;  /* beside the cascades; NULL: otherwise */
-    int32_t last;     /* of the plan that runs: this rank's last DiT cascade; -1: it has none */
-    weft_cover cover; /* of the plan that runs; with representatives */
-    int64_t reduced;  /* bytes that this rank sent for sums in it, */
-    double running, taking;       /* and as weft_iteration_done has them */
-    int32_t *order;               /* of the plan that runs: its cascades, */
-    weft_cascade_row *row;        /* and what each sample and module hands on of a clip, */
-    const weft_item_range **read; /* of which members of the DiT's group read so much; NULL: all */
-    unit_reads *reads;            /* that were asked for so far */
-    double exposed;               /* of the encoders' programs of the cascade that runs: waits, */
-    bool first;                   /* and one of them had not run before */
-    int64_t room;
-    int per_node;                          /* for late dispatch */
-    const double *slow;                    /* for it, on rank 0 */
-    weft_placed_iteration decided;         /* by late dispatch */
-    const weft_placed_iteration *executed; /* of the last iteration */
+    weft_grad_reduce *reduce;     /* overlapped all-reduce; NULL: none */
+    int32_t last;                 /* this rank's last DiT cascade of the running plan; -1: none */
+    weft_rank_cover cover;        /* representatives of the running plan */
+    int64_t reduced;              /* bytes that this rank sent to reduce gradients */
+    double running, taking;       /* CPU seconds, as in weft_iteration_done */
+    int32_t *order;               /* execution order of the running plan */
+    weft_cascade_row *row;        /* rows by sample and module */
+    const weft_item_range **read; /* units that each member of the DiT's group reads; NULL: all */
+    unit_reads *reads;            /* unit reads computed so far */
+    double exposed;               /* communication wait of the running encoder cascade, seconds */
+    bool first;                   /* one of its programs ran for the first time */
+    int64_t capacity;
+    int per_node;                          /* ranks per node, for late dispatch */
+    const double *slow;                    /* slowdown factors for late dispatch, on rank 0 */
+    weft_placed_iteration decided;         /* plan of late dispatch */
+    const weft_placed_iteration *executed; /* plan of the last iteration */
 };
 
-/* Keys of programs behind those of the buckets. */
+/* Program keys, added to the number of buckets. */
 enum { KEY_UPDATE, KEY_SUM, KEY_GIVE };
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -108,19 +111,19 @@ weft_mesh weft_cascade_mesh(weft_sp_method method, weft_sp_method context, int64
     return mesh;
 }
 
-/* What is planned and in the cache from now on, held once; takes `whole`. */
+/* Plans a program and puts it into the cache, held once. Takes ownership of `whole`. */
 static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, weft_graph *whole,
-                              const weft_optimizer_config *optimizer,
-                              const weft_place_of_run *place, entry **out)
+                              const weft_optimizer_config *optimizer, const weft_exec_config *exec,
+                              entry **out)
 {
     const double began = weft_now();
     entry *e = weft_alloc(sizeof *e);
     if (!e) {
         weft_graph_free(whole);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a program");
+        return weft_no_memory("a program");
     }
     e->run = r;
-    const weft_status_code status = weft_step_plan(whole, optimizer, place, &e->step);
+    const weft_status_code status = weft_step_plan(whole, optimizer, exec, &e->step);
     if (status != WEFT_OK) {
         weft_free(e);
         return status;
@@ -131,28 +134,28 @@ static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, 
     return WEFT_OK;
 }
 
-/* Of a DiT cascade: held until it is dropped. */
+/* Finds or plans the program of a DiT cascade. The entry is held until weft_program_cache_drop. */
 static weft_status take_entry(weft_cascade_run *r, int bucket, weft_sp_method method, int64_t clips,
                               int degree, int index, entry **out)
 {
-    weft_place_of_run place = r->place;
+    weft_exec_config exec = r->exec;
     weft_graph *whole;
-    place.mesh = weft_cascade_mesh(method, r->setup.context, clips, degree);
-    place.rank = index;
-    const weft_program_key key = {.graph = (uint64_t)bucket, .mesh = place.mesh, .index = index};
+    exec.mesh = weft_cascade_mesh(method, r->setup.context, clips, degree);
+    exec.rank = index;
+    const weft_program_key key = {.graph = (uint64_t)bucket, .mesh = exec.mesh, .index = index};
     *out = weft_program_cache_take(r->cache, &key);
     if (*out)
         return WEFT_OK;
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &whole));
-    return plan_entry(r, &key, whole, r->setup.optimizer, &place, out);
+    return plan_entry(r, &key, whole, r->setup.optimizer, &exec, out);
 }
 
-/* All pass through the memory of the first that was bound, which is the largest: a larger one takes
- * its place, and the others come back to it when they run again. */
+/* Binds a program. All bound programs share the memory of the first, which is the largest. A larger
+ * program replaces them; the others are bound again when they run. */
 static weft_status bind(weft_cascade_run *r, entry *e, weft_store *store, weft_group *group)
 {
     if (e->bound)
-        return group ? weft_program_move(e->step.program, group) : WEFT_OK;
+        return group ? weft_program_rebind(e->step.program, group) : WEFT_OK;
     while (r->bound && !weft_program_fits(e->step.program, r->bound->step.program))
         unbind(r->bound);
     WEFT_TRY(r->bound
@@ -178,19 +181,19 @@ weft_status weft_cascade_run_alone(weft_cascade_run *r, int bucket, const weft_s
 weft_status weft_cascade_run_forward(weft_cascade_run *r, const weft_cascade_forward *f,
                                      const weft_step **step)
 {
-    weft_place_of_run place = r->place;
+    weft_exec_config exec = r->exec;
     weft_graph *whole;
-    place.fates = NULL; /* nothing is kept for a backward */
-    place.recompute_count = 0;
-    weft_encoder_part_place(&place, f->part, f->parts > 1 ? f->parts : 1);
+    exec.activations = NULL; /* no saved activations */
+    exec.recompute_count = 0;
+    weft_encoder_part_place(&exec, f->part, f->parts > 1 ? f->parts : 1);
     const weft_program_key key = {
-        .graph = f->key, .options = 1, .mesh = place.mesh, .index = place.rank};
+        .graph = f->key, .options = 1, .mesh = exec.mesh, .index = exec.rank};
     if (r->forward)
         weft_program_cache_drop(r->cache, r->forward);
     r->forward = weft_program_cache_take(r->cache, &key);
     if (!r->forward) {
         WEFT_TRY(f->make(f->user, &whole));
-        WEFT_TRY(plan_entry(r, &key, whole, NULL, &place, &r->forward));
+        WEFT_TRY(plan_entry(r, &key, whole, NULL, &exec, &r->forward));
         WEFT_TRY(weft_store_init(f->store, r->forward->step.graph, 0));
     }
     WEFT_TRY(bind(r, r->forward, f->store, f->group));
@@ -209,33 +212,31 @@ weft_status weft_cascade_run_encoder(weft_cascade_run *r, const weft_step *step)
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
-/* The optimizer as contributions add to its states: nothing is shared out yet. */
+/* Returns the optimizer config for adding gradients to unsharded states. */
 static weft_optimizer_config adding(const weft_cascade_run *r)
 {
-    weft_optimizer_config own = weft_step_optimizer(r->setup.optimizer, &r->place);
+    weft_optimizer_config own = weft_step_optimizer(r->setup.optimizer, &r->exec);
     own.zero = (weft_zero){0};
     return own;
 }
 
-/* A state beside sums of gradients is one that contributions themselves change, each rank its own
- * way. */
+/* Rejects states other than "grad.*". Cascades change such a state, differently on each rank. */
 static weft_status check_states(const weft_graph *g)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
         const char *name = weft_value_get(g, node->out[0])->name;
         if (node->op == WEFT_OP_STATE && strncmp(name, "grad.", 5))
-            return weft_fail(
-                WEFT_E_UNSUPPORTED,
-                "parallel.cascades: the model changes \"%s\" in every step by what all "
-                "ranks saw of it, and cascades of different groups would each change "
-                "it their way",
-                name);
+            return weft_error(WEFT_MSG_PASS_UNSUPPORTED,
+                              WEFT_AT(.key = "parallel.cascades", .value = name),
+                              "each step changes \"%s\" of the model by values of all ranks, and "
+                              "cascades of different groups would change it differently",
+                              name);
     }
     return WEFT_OK;
 }
 
-/* What every bucket adds to, over whole shapes: only its sources count. */
+/* Creates a bucket's unsharded graph that adds to the gradients. Only its sources are used. */
 static weft_status adds(weft_cascade_run *r, int bucket, weft_graph **out)
 {
     const weft_optimizer_config own = adding(r);
@@ -253,41 +254,41 @@ static weft_status adds(weft_cascade_run *r, int bucket, weft_graph **out)
     return status;
 }
 
-/* Zero's are scattered by the update, and representatives have a way of their own. */
-static bool sums_beside(const weft_cascade_setup *s)
+/* True: the all-reduce overlaps with cascades. With zero the update reduce-scatters instead, and
+ * representatives reduce after the cascades. */
+static bool overlaps_reduce(const weft_cascade_setup *s)
 {
-    return !s->representative && !s->place->zero && weft_comm_ranks(s->comm) > 1;
+    return !s->representative && !s->exec->zero && weft_comm_ranks(s->comm) > 1;
 }
 
 static weft_status plan_update(weft_cascade_run *r)
 {
     const weft_cascade_setup *s = &r->setup;
-    weft_place_of_run place = *s->place;
-    weft_graph **add = weft_alloc((s->buckets + 1) * (int64_t)sizeof *add), *whole = NULL;
-    weft_status_code status =
-        add ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", s->buckets);
+    weft_exec_config exec = *s->exec;
+    weft_graph **add = weft_calloc(s->buckets + 1, sizeof *add), *whole = NULL;
+    weft_status_code status = WEFT_ALLOCATED(add, "%d graphs", s->buckets);
     for (int b = 0; b < s->buckets && status == WEFT_OK; b++)
         status = adds(r, b, &add[b]);
-    place.kind = WEFT_STEP_UPDATE;
-    place.told = 0;
-    weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &place);
-    optimizer.own = !s->representative && !sums_beside(s);
+    exec.kind = WEFT_STEP_UPDATE;
+    exec.reduced_axes = 0;
+    weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &exec);
+    optimizer.own = !s->representative && !overlaps_reduce(s);
     const weft_program_key key = {.graph = (uint64_t)s->buckets + KEY_UPDATE};
     if (status == WEFT_OK)
-        whole = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &place.mesh,
-                                          weft_place_rank(&place), &optimizer);
+        whole = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &exec.mesh,
+                                          weft_allocation_rank(&exec), &optimizer);
     for (int b = 0; add && b < s->buckets; b++)
         weft_graph_free(add[b]);
     weft_free(add);
     if (status == WEFT_OK && !whole)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+        status = weft_no_memory("a graph");
     if (status == WEFT_OK)
-        status = plan_entry(r, &key, whole, s->optimizer, &place, &r->update);
+        status = plan_entry(r, &key, whole, s->optimizer, &exec, &r->update);
     if (status == WEFT_OK)
         status = weft_store_init(s->store, r->update->step.graph, s->seed);
-    return status == WEFT_OK && sums_beside(s)
-               ? weft_sums_create(r->world, s->place->backend, s->store, r->update->step.graph,
-                                  &r->sums)
+    return status == WEFT_OK && overlaps_reduce(s)
+               ? weft_grad_reduce_create(r->world, s->exec->backend, s->store,
+                                         r->update->step.graph, &r->reduce)
                : status;
 }
 
@@ -303,27 +304,28 @@ weft_status weft_cascade_run_bind_update(weft_cascade_run *r, weft_step **update
     return WEFT_OK;
 }
 
-/* ---- sums by representatives ---------------------------------------------------------------- */
+/* ---- reduction by representatives ----------------------------------------------------------- */
 
-/* Gradient states are summed over `list`; this rank keeps the sum, or begins anew. */
-static weft_status sum_over(weft_cascade_run *r, const int *list, int count, bool keeps)
+/* Reduces the gradient states over `list`. This rank keeps the sum if `retain`, else resets its
+ * states. */
+static weft_status sum_over(weft_cascade_run *r, const int *list, int count, bool retain)
 {
-    weft_place_of_run place = r->place;
+    weft_exec_config exec = r->exec;
     weft_group *group;
     entry *e;
     WEFT_TRY(weft_comm_group(r->setup.comm, list, count, &group));
-    place.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", count}}};
-    place.rank = weft_group_index(group);
-    place.kind = WEFT_STEP_SHARE;
+    exec.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", count}}};
+    exec.rank = weft_group_index(group);
+    exec.kind = WEFT_STEP_SHARE;
     const weft_program_key key = {.graph =
-                                      (uint64_t)r->setup.buckets + (keeps ? KEY_SUM : KEY_GIVE),
-                                  .mesh = place.mesh,
-                                  .index = place.rank};
+                                      (uint64_t)r->setup.buckets + (retain ? KEY_SUM : KEY_GIVE),
+                                  .mesh = exec.mesh,
+                                  .index = exec.rank};
     e = weft_program_cache_take(r->cache, &key);
     if (!e)
         WEFT_TRY(plan_entry(
-            r, &key, weft_optimizer_sum(r->update->step.graph, &place.mesh, place.rank, keeps),
-            r->setup.optimizer, &place, &e));
+            r, &key, weft_optimizer_sum(r->update->step.graph, &exec.mesh, exec.rank, retain),
+            r->setup.optimizer, &exec, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
     if (status == WEFT_OK)
         status = weft_program_run(e->step.program);
@@ -333,22 +335,23 @@ static weft_status sum_over(weft_cascade_run *r, const int *list, int count, boo
     return status;
 }
 
-/* What ranks that were not chosen have added of a cascade goes to one that was. */
-static weft_status hand_terms(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index)
+/* Sends the gradients of cascade `index` from the other ranks of its group to the
+ * representative. */
+static weft_status send_contributions(weft_cascade_run *r, const weft_placed_iteration *plan,
+                                      int32_t index)
 {
     const int own = weft_comm_rank(r->setup.comm);
-    int *list = weft_alloc(plan->cascade[index].at.degree * (int64_t)sizeof *list);
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a group");
-    const int count = weft_cover_group(&r->cover, plan, index, list);
+    int *list;
+    WEFT_TRY(WEFT_NEW(list, plan->cascade[index].at.degree, "a group"));
+    const int count = weft_rank_cover_group(&r->cover, plan, index, list);
     weft_status_code status = WEFT_OK;
-    if (count > 1 && (list[0] == own || !r->cover.chosen[own]))
+    if (count > 1 && (list[0] == own || !r->cover.representative[own]))
         status = sum_over(r, list, count, list[0] == own);
     weft_free(list);
     return status;
 }
 
-/* The whole sums from a chosen rank, list[0], to the others. */
+/* Broadcasts the reduced gradients from the representative list[0] to the other ranks of `list`. */
 static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
 {
     weft_group *group;
@@ -359,24 +362,23 @@ static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
             continue;
         const int64_t bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
         WEFT_TRY(weft_group_broadcast(group, t->data, bytes, 0));
-        r->reduced += weft_group_index(group) < count - 1 ? bytes : 0; /* down a line, or a tree */
+        r->reduced += weft_group_index(group) < count - 1 ? bytes : 0; /* a line or a tree */
     }
     return WEFT_OK;
 }
 
-/* Among the chosen ones, and from each to those whose peer it is. */
-static weft_status finish_sums(weft_cascade_run *r)
+/* Reduces among the representatives, and broadcasts from each to the ranks that have it as peer. */
+static weft_status finish_reduce(weft_cascade_run *r)
 {
-    const weft_cover *c = &r->cover;
+    const weft_rank_cover *c = &r->cover;
     const int own = weft_comm_rank(r->setup.comm), peer = c->peer[own];
-    int *list = weft_alloc(c->ranks * (int64_t)sizeof *list), count = 0;
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks", c->ranks);
+    int *list, count = 0;
+    WEFT_TRY(WEFT_NEW(list, c->ranks, "%d ranks", c->ranks));
     weft_status_code status = WEFT_OK;
     for (int k = 0; k < c->ranks; k++)
-        if (c->chosen[k])
+        if (c->representative[k])
             list[count++] = k;
-    if (c->chosen[own] && count > 1)
+    if (c->representative[own] && count > 1)
         status = sum_over(r, list, count, true);
     count = 0;
     list[count++] = peer;
@@ -389,10 +391,10 @@ static weft_status finish_sums(weft_cascade_run *r)
     return status;
 }
 
-/* ---- what is read of what is handed on ------------------------------------------------------- */
+/* ---- units that a cascade reads -------------------------------------------------------------- */
 
-/* The units in which elements of some clip are read: from the first to the last of them. At least
- * one: it tells whose they are. */
+/* Returns the range of units in which elements of any clip are read. The range has at least one
+ * unit, which identifies the sample. */
 static weft_item_range units_read(const bool *read, const weft_shape *shape, int64_t units)
 {
     const int64_t clip = weft_shape_count(shape) / (shape->dim[0] ? shape->dim[0] : 1),
@@ -406,28 +408,30 @@ static weft_item_range units_read(const bool *read, const weft_shape *shape, int
     return end ? (weft_item_range){first, end - first} : (weft_item_range){0, 1};
 }
 
-/* By the forward of the group's first rank, whose parts are told by their place in the mesh. */
+/* Computes the units that each member reads, by the forward graph of the group's first rank. The
+ * index of a member in the mesh determines its local part. */
 static weft_status find_reads(weft_cascade_run *r, const weft_cascade_row *row, int64_t clips,
                               unit_reads *to)
 {
     const double began = weft_now();
-    weft_place_of_run place = r->place;
+    weft_exec_config exec = r->exec;
     weft_graph *g;
     bool *read = NULL;
-    place.rank = 0;
-    place.mesh = weft_cascade_mesh(to->method, r->setup.context, clips, (int)to->degree);
+    exec.rank = 0;
+    exec.mesh = weft_cascade_mesh(to->method, r->setup.context, clips, (int)to->degree);
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, to->bucket, &g));
-    weft_status_code status = weft_step_forward(&place, &g);
+    weft_status_code status = weft_step_forward(&exec, &g);
     const weft_value input = status == WEFT_OK ? weft_graph_find(g, row->input) : WEFT_NONE;
     const weft_shape shape = weft_value_ok(input) ? weft_value_get(g, input)->shape : WEFT_SCALAR;
     if (status == WEFT_OK)
         read = weft_alloc(weft_shape_count(&shape) + 1);
     if (status == WEFT_OK && (!read || !weft_value_ok(input)))
-        status = read ? weft_fail(WEFT_E_INTERNAL, "a cascade's program has no \"%s\"", row->input)
-                      : weft_fail(WEFT_E_MEMORY, "out of memory for what a cascade reads");
+        status = read ? weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = row->input),
+                                   "the program of a cascade has no such input")
+                      : weft_no_memory("the inputs of a cascade");
     for (int k = 0; k < to->degree && status == WEFT_OK; k++) {
         memset(read, 0, (size_t)weft_shape_count(&shape));
-        status = weft_graph_reads(g, input, k, read);
+        status = weft_input_footprint(g, input, k, read);
         to->member[k] = units_read(read, &shape, row->units);
     }
     weft_free(read);
@@ -436,7 +440,8 @@ static weft_status find_reads(weft_cascade_run *r, const weft_cascade_row *row, 
     return status;
 }
 
-/* What members of the DiT cascade `c` read of rows of `module`; NULL: all of their clips'. */
+/* Sets *out to the units that each member of DiT cascade `c` reads of the rows of `module`. NULL:
+ * all units of its clips. */
 static weft_status reads_of(weft_cascade_run *r, const weft_placed_iteration *plan,
                             const weft_placed_cascade *c, weft_cascade_module module,
                             const weft_item_range **out)
@@ -454,8 +459,7 @@ static weft_status reads_of(weft_cascade_run *r, const weft_placed_iteration *pl
             return WEFT_OK;
         }
     unit_reads *u = weft_alloc((int64_t)sizeof *u + c->at.degree * (int64_t)sizeof *u->member);
-    if (!u)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for what a cascade reads");
+    WEFT_TRY(WEFT_ALLOCATED(u, "the inputs of a cascade"));
     *u = (unit_reads){r->reads, s->bucket, module, c->method, c->at.degree};
     r->reads = u;
     *out = u->member;
@@ -492,13 +496,12 @@ static int member_of(const weft_placed_cascade *c, int rank)
     return -1;
 }
 
-/* `count` of its members from `first` on. */
+/* Creates the group of `count` members of the cascade, from member `first`. */
 static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, int64_t first,
                             int64_t count, weft_group **group)
 {
-    int *ranks = weft_alloc(count * (int64_t)sizeof *ranks);
-    if (!ranks)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a group");
+    int *ranks;
+    WEFT_TRY(WEFT_NEW(ranks, count, "a group"));
     for (int64_t i = 0; i < count; i++)
         ranks[i] = c->at.device[first + i];
     const weft_status_code status = weft_comm_group(r->setup.comm, ranks, (int)count, group);
@@ -508,7 +511,7 @@ static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, i
 
 static double now(const weft_cascade_run *r)
 {
-    return r->modelled ? *r->modelled : weft_common_now(&r->clock);
+    return r->simulated_time ? *r->simulated_time : weft_common_now(&r->clock);
 }
 
 double weft_cascade_run_now(const weft_cascade_run *r)
@@ -518,52 +521,53 @@ double weft_cascade_run_now(const weft_cascade_run *r)
 
 weft_status weft_cascade_run_measure_clock(weft_cascade_run *r)
 {
-    return r->modelled ? WEFT_OK : weft_common_clock_measure(r->setup.comm, &r->clock);
+    return r->simulated_time ? WEFT_OK : weft_common_clock_measure(r->setup.comm, &r->clock);
 }
 
 const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *r)
 {
-    return r->modelled ? NULL : &r->clock;
+    return r->simulated_time ? NULL : &r->clock;
 }
 
-/* ---- sums beside the cascades ---------------------------------------------------------------- */
+/* ---- all-reduce during the cascades ---------------------------------------------------------- */
 
 static void written(void *user, const weft_tensor *tensor)
 {
     weft_cascade_run *r = user;
-    weft_sums_final(r->sums, tensor);
+    weft_grad_reduce_mark_ready(r->reduce, tensor);
 }
 
-/* A cascade's program, from which on sums start if it is this rank's last. */
+/* Runs a cascade's program. If the cascade is this rank's last, the all-reduce starts during the
+ * run. */
 static weft_status run_program(weft_cascade_run *r, int32_t index, weft_program *program)
 {
-    if (!r->sums || r->setup.late_sums || index != r->last)
+    if (!r->reduce || r->setup.late_reduce || index != r->last)
         return weft_program_run(program);
-    WEFT_TRY(weft_program_watch(program, written, r));
-    weft_sums_rest(r->sums, program);
+    WEFT_TRY(weft_program_on_write(program, written, r));
+    weft_grad_reduce_mark_others(r->reduce, program);
     const weft_status_code status = weft_program_run(program),
-                           ended = weft_program_watch(program, NULL, NULL);
+                           ended = weft_program_on_write(program, NULL, NULL);
     return status == WEFT_OK ? ended : status;
 }
 
-/* After all that this rank does in the iteration. */
-static weft_status wait_sums(weft_cascade_run *r, weft_iteration_done *done)
+/* Waits for the all-reduce after all cascades of this rank. */
+static weft_status wait_reduce(weft_cascade_run *r, weft_iteration_done *done)
 {
-    if (!r->sums)
+    if (!r->reduce)
         return WEFT_OK;
-    weft_sums_rest(r->sums, NULL);
-    WEFT_TRY(weft_sums_wait(r->sums));
-    r->reduced += weft_sums_bytes(r->sums);
+    weft_grad_reduce_mark_others(r->reduce, NULL);
+    WEFT_TRY(weft_grad_reduce_wait(r->reduce));
+    r->reduced += weft_grad_reduce_bytes(r->reduce);
     done->summed = now(r) - done->begin;
     return WEFT_OK;
 }
 
 static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
-                           int member, weft_hands *hands, weft_cascade_done *done)
+                           int member, weft_latent_transfer *transfer, weft_cascade_timing *done)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_placed_sample *s = &plan->sample[c->sample];
-    weft_handed handed[WEFT_CASCADE_MODULES];
+    weft_received_latents received[WEFT_CASCADE_MODULES];
     weft_group *group;
     entry *e;
     const double asked = now(r), took = weft_thread_seconds(), compiled = r->compiling;
@@ -576,9 +580,9 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     const double waits = now(r);
     r->taking += weft_thread_seconds() - took;
     if (status == WEFT_OK)
-        status = weft_hands_take(hands, index, handed, done);
+        status = weft_latent_transfer_receive(transfer, index, received, done);
     if (status == WEFT_OK)
-        status = r->setup.calls.fill(r->setup.calls.user, plan, index, &e->step, handed);
+        status = r->setup.calls.fill(r->setup.calls.user, plan, index, &e->step, received);
     done->start = now(r);
     done->waited = done->start - waits;
     if (status == WEFT_OK) {
@@ -592,7 +596,7 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     done->busy = done->end - done->start - weft_program_comm_times(e->step.program).exposed;
     done->took_part = true;
     done->bound = waits - asked - done->compiled;
-    weft_hands_drop(hands, index);
+    weft_latent_transfer_release(transfer, index);
     weft_program_cache_drop(r->cache, e);
     return status;
 }
@@ -605,7 +609,7 @@ static weft_cascade_share share_of(const weft_cascade_run *r, const weft_placed_
                                  plan->sample[c->sample].clips, c->at.degree, member);
 }
 
-/* Clips of a cascade that are its member's. */
+/* Returns the clips of one member of a cascade. */
 static weft_item_range clips_of(const weft_cascade_run *r, const weft_placed_iteration *plan,
                                 int32_t index, int member)
 {
@@ -623,14 +627,14 @@ static weft_item_range clips_of(const weft_cascade_run *r, const weft_placed_ite
     return own;
 }
 
-/* Members to whom no clip falls go on at once. */
+/* Runs an encoder's cascade. Members without clips return at once. */
 static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
-                          int member, weft_hands *hands, weft_cascade_done *done)
+                          int member, weft_latent_transfer *transfer, weft_cascade_timing *done)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_cascade_share share = share_of(r, plan, index, member);
     weft_group *group = NULL;
-    float *rows;
+    weft_latent_rows rows;
     if (!share.clips.count)
         return WEFT_OK;
     const double compiled = r->compiling;
@@ -639,20 +643,20 @@ static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan
     if (share.parts > 1)
         WEFT_TRY(group_of(r, c, member / share.parts * share.parts, share.parts, &group));
     done->start = now(r);
-    WEFT_TRY(weft_hands_make(hands, index, &rows));
+    WEFT_TRY(weft_latent_transfer_buffer(transfer, index, &rows));
     const double began = weft_thread_seconds();
-    WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, &share, group, rows));
+    WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, &share, group, &rows));
     r->running += weft_thread_seconds() - began;
     done->end = now(r);
     done->took_part = true;
     done->compiled = r->compiling - compiled;
     done->first = r->first;
     done->busy = done->end - done->start - r->exposed;
-    return weft_hands_give(hands, index, done);
+    return weft_latent_transfer_send(transfer, index, done);
 }
 
-/* Seconds since the iteration began. */
-static void from_begin(const weft_iteration_done *all, weft_cascade_done *done)
+/* Converts the times to seconds since the iteration began. */
+static void from_begin(const weft_iteration_done *all, weft_cascade_timing *done)
 {
     if (!done->took_part)
         return;
@@ -660,57 +664,59 @@ static void from_begin(const weft_iteration_done *all, weft_cascade_done *done)
     done->end -= all->begin;
 }
 
-/* The first cascade of this rank from `from` on, in order; the plan's count: none is left. Told to
- * whoever reads clips, before the one in front of it runs. */
-static weft_status look_ahead(const weft_cascade_run *r, const weft_placed_iteration *plan,
-                              int64_t from, int64_t *next)
+/* Sets *next to this rank's first cascade from position `from` of the order, and prefetches its
+ * clips. The plan's count: no cascade is left. */
+static weft_status prefetch_next(const weft_cascade_run *r, const weft_placed_iteration *plan,
+                                 int64_t from, int64_t *next)
 {
     const int own = weft_comm_rank(r->setup.comm);
     int64_t i = from;
     while (i < plan->cascades && member_of(&plan->cascade[r->order[i]], own) < 0)
         i++;
     *next = i;
-    if (i == plan->cascades || !r->setup.calls.ahead)
+    if (i == plan->cascades || !r->setup.calls.prefetch)
         return WEFT_OK;
     const int32_t index = r->order[i];
     const int member = member_of(&plan->cascade[index], own);
-    return r->setup.calls.ahead(r->setup.calls.user, plan, index, clips_of(r, plan, index, member));
+    return r->setup.calls.prefetch(r->setup.calls.user, plan, index,
+                                   clips_of(r, plan, index, member));
 }
 
 static weft_status take_one(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
-                            weft_hands *hands, weft_iteration_done *done)
+                            weft_latent_transfer *transfer, weft_iteration_done *done)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     const int member = member_of(c, weft_comm_rank(r->setup.comm));
-    weft_cascade_done *d = &done->cascade[index];
+    weft_cascade_timing *d = &done->cascade[index];
     const weft_status_code status = c->module == WEFT_CASCADE_DIT
-                                        ? denoise(r, plan, index, member, hands, d)
-                                        : encode(r, plan, index, member, hands, d);
+                                        ? denoise(r, plan, index, member, transfer, d)
+                                        : encode(r, plan, index, member, transfer, d);
     if (status != WEFT_OK)
-        return weft_fail_context(status, "%s", c->at.id);
+        return weft_error_at(status, WEFT_AT(.key = c->at.id));
     from_begin(done, d);
     return WEFT_OK;
 }
 
 static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *plan,
-                            weft_hands *hands, weft_iteration_done *done)
+                            weft_latent_transfer *transfer, weft_iteration_done *done)
 {
     int64_t i, next;
-    WEFT_TRY(look_ahead(r, plan, 0, &i));
+    WEFT_TRY(prefetch_next(r, plan, 0, &i));
     for (; i < plan->cascades; i = next) {
         const int32_t index = r->order[i];
         const weft_placed_cascade *c = &plan->cascade[index];
-        WEFT_TRY(look_ahead(r, plan, i + 1, &next));
-        WEFT_TRY(take_one(r, plan, index, hands, done));
+        WEFT_TRY(prefetch_next(r, plan, i + 1, &next));
+        WEFT_TRY(take_one(r, plan, index, transfer, done));
         if (r->setup.representative && c->module == WEFT_CASCADE_DIT)
-            WEFT_TRY(hand_terms(r, plan, index));
+            WEFT_TRY(send_contributions(r, plan, index));
     }
     return WEFT_OK;
 }
 
-/* As rank 0 dispatches them. A rank that gets no further gradients starts its sums. */
-static weft_status take_dispatched(weft_cascade_run *r, weft_late *late, weft_hands *hands,
-                                   weft_iteration_done *done)
+/* Runs cascades as rank 0 dispatches them. A rank that gets no further gradients starts its
+ * all-reduce. */
+static weft_status take_dispatched(weft_cascade_run *r, weft_late *late,
+                                   weft_latent_transfer *transfer, weft_iteration_done *done)
 {
     const weft_placed_iteration *plan = &r->decided;
     const int own = weft_comm_rank(r->setup.comm);
@@ -718,60 +724,65 @@ static weft_status take_dispatched(weft_cascade_run *r, weft_late *late, weft_ha
     while (!task.over) {
         WEFT_TRY(weft_late_next(late, &task));
         if (task.index < 0) {
-            if (r->sums && task.last && !r->setup.late_sums)
-                weft_sums_rest(r->sums, NULL);
+            if (r->reduce && task.last && !r->setup.late_reduce)
+                weft_grad_reduce_mark_others(r->reduce, NULL);
             continue;
         }
         const int member = member_of(&plan->cascade[task.index], own);
         r->last = task.last ? task.index : -1;
-        if (r->setup.calls.ahead)
-            WEFT_TRY(r->setup.calls.ahead(r->setup.calls.user, plan, task.index,
-                                          clips_of(r, plan, task.index, member)));
-        WEFT_TRY(take_one(r, plan, task.index, hands, done));
+        if (r->setup.calls.prefetch)
+            WEFT_TRY(r->setup.calls.prefetch(r->setup.calls.user, plan, task.index,
+                                             clips_of(r, plan, task.index, member)));
+        WEFT_TRY(take_one(r, plan, task.index, transfer, done));
         WEFT_TRY(weft_late_ended(late, task.index));
     }
     return WEFT_OK;
 }
 
-/* All ranks end together: after an error none waits for a decision. */
-static weft_status run_dispatched(weft_cascade_run *r, weft_hands *hands, weft_iteration_done *done)
+/* Runs an iteration with late dispatch. All ranks end together: an error aborts the communicator,
+ * so no rank waits for a decision. */
+static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *transfer,
+                                  weft_iteration_done *done)
 {
     const weft_late_setup setup = {.comm = r->setup.comm,
-                                   .modelled = r->modelled,
+                                   .simulated_time = r->simulated_time,
                                    .common = &r->clock,
                                    .per_node = r->per_node,
                                    .slow = r->slow,
-                                   .retire = r->sums != NULL};
+                                   .retire = r->reduce != NULL};
     weft_late *late = NULL;
-    WEFT_TRY(weft_late_open(&setup, &r->decided, hands, done->begin, done->cascade, &late));
-    const weft_status_code status = take_dispatched(r, late, hands, done);
-    char first[1024] = "";
+    WEFT_TRY(weft_late_open(&setup, &r->decided, transfer, done->begin, done->cascade, &late));
+    const weft_status_code status = take_dispatched(r, late, transfer, done);
+    weft_error_copy *first = NULL;
     if (status != WEFT_OK) {
-        snprintf(first, sizeof first, "%s", weft_error_message());
-        weft_comm_give_up(r->setup.comm);
+        first = weft_error_save();
+        weft_comm_abort(r->setup.comm);
     }
     const weft_status_code closed = weft_late_close(late);
-    return status == WEFT_OK ? closed : weft_fail(status, "%s", first); /* not what followed */
+    if (status != WEFT_OK)
+        weft_error_restore(first); /* the first error, not its consequences */
+    weft_free(first);
+    return status == WEFT_OK ? closed : status;
 }
 
-static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *plan)
+static weft_status grow_buffers(weft_cascade_run *r, const weft_placed_iteration *plan)
 {
-    if (plan->cascades <= r->room && plan->samples <= r->room)
+    if (plan->cascades <= r->capacity && plan->samples <= r->capacity)
         return WEFT_OK;
     weft_free(r->order);
     weft_free(r->row);
     weft_free((void *)r->read);
-    r->room = 2 * (plan->cascades + plan->samples);
-    r->order = weft_alloc(r->room * (int64_t)sizeof *r->order);
-    r->row = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->row);
-    r->read = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->read);
+    r->capacity = 2 * (plan->cascades + plan->samples);
+    r->order = weft_calloc(r->capacity, sizeof *r->order);
+    r->row = weft_calloc(r->capacity * WEFT_CASCADE_MODULES, sizeof *r->row);
+    r->read = weft_calloc(r->capacity * WEFT_CASCADE_MODULES, sizeof *r->read);
     if (r->order && r->row && r->read)
         return WEFT_OK;
-    r->room = 0;
-    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)plan->cascades);
+    r->capacity = 0;
+    return weft_no_memory("%" PRId64 " cascades", plan->cascades);
 }
 
-/* The plan that is executed: a copy that receives decisions, or `plan` itself. */
+/* Sets the plan to execute: a copy that receives decisions, or `plan`. */
 static weft_status choose_plan(weft_cascade_run *r, const weft_placed_iteration *plan)
 {
     r->executed = plan;
@@ -808,100 +819,99 @@ static void find_last(weft_cascade_run *r, const weft_placed_iteration *plan)
 weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_iteration *plan,
                                        weft_iteration_done *done)
 {
-    weft_hands *hands = NULL;
+    weft_latent_transfer *transfer = NULL;
     const double began = weft_thread_seconds();
     if (!r->clock.measured)
         WEFT_TRY(weft_cascade_run_measure_clock(r));
     done->begin = now(r);
-    done->clock_age = r->modelled ? 0 : weft_common_clock_age(&r->clock);
+    done->clock_age = r->simulated_time ? 0 : weft_common_clock_age(&r->clock);
     done->summed = r->running = r->taking = 0;
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
-    WEFT_TRY(make_room(r, plan));
+    WEFT_TRY(grow_buffers(r, plan));
     WEFT_TRY(weft_placed_order(plan, r->order));
     WEFT_TRY(find_rows(r, plan));
     r->reduced = 0;
     find_last(r, plan);
-    if (r->sums)
-        weft_sums_begin(r->sums);
+    if (r->reduce)
+        weft_grad_reduce_begin(r->reduce);
     WEFT_TRY(choose_plan(r, plan));
     const bool late = r->executed == &r->decided;
-    if (r->sums && r->last < 0 && !r->setup.late_sums && !late)
-        weft_sums_rest(r->sums, NULL);
-    weft_cover_free(&r->cover);
+    if (r->reduce && r->last < 0 && !r->setup.late_reduce && !late)
+        weft_grad_reduce_mark_others(r->reduce, NULL);
+    weft_rank_cover_free(&r->cover);
     if (r->setup.representative)
-        WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
-    WEFT_TRY(
-        weft_hands_open(&r->hands, r->executed, late ? NULL : r->order, r->row, r->read, &hands));
+        WEFT_TRY(weft_rank_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
+    WEFT_TRY(weft_latent_transfer_open(&r->transfer_setup, r->executed, late ? NULL : r->order,
+                                       r->row, r->read, &transfer));
     weft_status_code status =
-        late ? run_dispatched(r, hands, done) : take_all(r, plan, hands, done);
+        late ? run_dispatched(r, transfer, done) : take_all(r, plan, transfer, done);
     if (status == WEFT_OK && r->setup.representative)
-        status = finish_sums(r);
+        status = finish_reduce(r);
     if (status == WEFT_OK)
-        status = wait_sums(r, done);
+        status = wait_reduce(r, done);
     done->reduced_bytes = r->reduced + weft_program_comm_times(r->update->step.program).wire_bytes;
     if (status != WEFT_OK)
-        weft_comm_give_up(r->setup.comm); /* others may wait for what this rank hands on */
-    weft_hands_close(hands);
+        weft_comm_abort(r->setup.comm); /* other ranks can wait for rows of this rank */
+    weft_latent_transfer_close(transfer);
     done->running = r->running;
     done->taking = r->taking;
     done->own = weft_thread_seconds() - began;
     return status;
 }
 
-/* ---- beginning and end ----------------------------------------------------------------------- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
-/* On a device with a clock that is what all times are of, and messages move it. */
+/* Uses the clock of a simulated device, which messages advance, for all times. */
 static weft_status find_clock(weft_cascade_run *r)
 {
-    const weft_backend *backend = r->place.backend;
+    const weft_backend *backend = r->exec.backend;
     const weft_device *device = backend->device;
     weft_device_clock clock;
-    r->hands.comm = r->setup.comm;
+    r->transfer_setup.comm = r->setup.comm;
     if (!device->clock)
         return WEFT_OK;
     WEFT_TRY(device->open(backend, &r->stream));
     if (!device->clock(r->stream, &clock))
         return WEFT_OK;
-    r->modelled = clock.now;
-    r->hands.device = device;
-    r->hands.stream = r->stream;
+    r->simulated_time = clock.now;
+    r->transfer_setup.device = device;
+    r->transfer_setup.stream = r->stream;
     return WEFT_OK;
 }
 
 weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **out)
 {
-    if (setup->representative && setup->place->zero)
-        return weft_fail(WEFT_E_CONFIG,
-                         "parallel.zero: %d shares out the sums that accumulation: representative "
-                         "hands to every rank; zero goes with accumulation: own",
-                         setup->place->zero);
+    if (setup->representative && setup->exec->zero)
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT,
+            WEFT_AT(.key = "parallel.zero", WEFT_NUMBER(setup->exec->zero)),
+            "%d divides the sums that gradient_reduction: representative sends to every "
+            "rank; use gradient_reduction: own with zero",
+            setup->exec->zero);
     if (setup->representative && setup->late_dispatch)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "parallel.cascades.dispatch: late cannot be combined with accumulation: "
-            "representative, which needs all groups in advance. Use accumulation: own.");
-    weft_cascade_run *r = weft_alloc(sizeof *r);
-    if (!r)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
-    *r = (weft_cascade_run){.setup = *setup, .place = *setup->place};
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.key = "parallel.cascades.dispatch"),
+            "late cannot be combined with gradient_reduction: representative, which needs "
+            "all groups in advance. Use gradient_reduction: own");
+    weft_cascade_run *r;
+    WEFT_TRY(WEFT_NEW(r, 1, "cascades"));
+    *r = (weft_cascade_run){.setup = *setup, .exec = *setup->exec};
     r->clock.own = setup->clock;
-    r->place.comm = NULL; /* a member of a group that is named when it is launched */
-    r->place.kind = WEFT_STEP_GRADIENTS;
-    r->place.own = true;
-    r->place.mesh = (weft_mesh){0};
-    r->place.zero = 0;
-    r->place.bulletin = 0;
-    r->alone = weft_alloc((setup->buckets + 1) * (int64_t)sizeof *r->alone);
+    r->exec.comm = NULL; /* the group is bound later, at each launch */
+    r->exec.kind = WEFT_STEP_GRADIENTS;
+    r->exec.own = true;
+    r->exec.mesh = (weft_mesh){0};
+    r->exec.zero = 0;
+    r->exec.telemetry_floats = 0;
+    r->alone = weft_calloc(setup->buckets + 1, sizeof *r->alone);
     r->cache =
         weft_program_cache_create(setup->cache_bytes ? setup->cache_bytes : usual_cache, release);
-    weft_status_code status =
-        r->cache && r->alone ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
-    if (status == WEFT_OK)
-        status = weft_comm_world(setup->comm, &r->world);
-    if (status == WEFT_OK)
-        status = find_clock(r);
-    if (status == WEFT_OK)
-        status = plan_update(r);
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(r->cache && r->alone, "cascades"));
+    WEFT_GO(weft_comm_world(setup->comm, &r->world));
+    WEFT_GO(find_clock(r));
+    WEFT_GO(plan_update(r));
+out:
     if (status == WEFT_OK)
         *out = r;
     else
@@ -913,13 +923,13 @@ void weft_cascade_run_free(weft_cascade_run *r)
 {
     if (!r)
         return;
-    weft_sums_free(r->sums);
+    weft_grad_reduce_free(r->reduce);
     weft_program_cache_free(r->cache);
-    weft_cover_free(&r->cover);
+    weft_rank_cover_free(&r->cover);
     weft_late_plan_free(&r->decided);
     weft_free(r->alone);
     if (r->stream)
-        r->place.backend->device->close(r->stream);
+        r->exec.backend->device->close(r->stream);
     weft_free(r->order);
     weft_free(r->row);
     weft_free((void *)r->read);

@@ -1,130 +1,136 @@
-/* Runs placed iterations of cascades (train/cascade_plan.h) on real ranks.
+/* Executes placed iterations of cascades (train/cascade/iteration_layout.h) on real ranks.
  *
- *     rank 0   [s0.vae ──]─┐ [s1.dit ────────────]            in the one order of all cascades;
- *     rank 1   [s0.vae ──]─┤ [s0.dit ──]                      a rank takes those that it is in
+ *     rank 0   [s0.vae ──]─┐ [s1.dit ────────────]     All cascades have one order;
+ *     rank 1   [s0.vae ──]─┤ [s0.dit ──]               a rank runs the cascades of its groups.
  *     rank 2               └>[s0.dit ──] [s2.dit ──]
- *                hand-off    grad.* += own terms, and when a rank's last cascade has added to one:
- *                            its sum over all ranks, beside what still runs; then the update
+ *                transfer    grad.* += local gradients. After a rank's last cascade has added to a
+ *                            gradient, its all-reduce overlaps with the running cascades. The
+ *                            optimizer update follows.
  *
- * A DiT cascade is a GRADIENTS program (train/step.h) of one sample's bucket, compiled for a mesh
- * of as many ranks as the cascade has and for this rank's number among them, and bound to whichever
- * ranks a plan names. Its gradient states hold this rank's own terms on every axis, so that after
- * any grouping one sum over all ranks is the gradient of all samples (Arachne, IV-D).
+ * A DiT cascade is a GRADIENTS program (train_step.h) of one sample's bucket. The program is
+ * compiled for a mesh of the cascade's degree and for the index of this rank in the group. It is
+ * bound to the ranks that the plan names. Its gradient states hold the local gradients of this
+ * rank on every axis. One all-reduce over all ranks therefore gives the gradient of all samples,
+ * for any grouping (Arachne, IV-D).
  *
- * Programs are made when they are first needed and kept, the least recently used go when there are
- * more bytes than allowed; all pass through one arena, of the largest. */
-#ifndef WEFT_TRAIN_CASCADE_RUN_H
-#define WEFT_TRAIN_CASCADE_RUN_H
+ * Programs are compiled on first use and cached. The least recently used programs are evicted when
+ * the cache exceeds its byte limit. All programs share one arena, of the size of the largest. */
+#ifndef WEFT_TRAIN_CASCADE_CASCADE_EXECUTOR_H
+#define WEFT_TRAIN_CASCADE_CASCADE_EXECUTOR_H
 
-#include "runtime/common_clock.h"
-#include "train/cascade_grads.h"
-#include "train/cascade_hand.h"
-#include "train/step.h"
+#include "comm/common_clock.h"
+#include "train/cascade/latent_transfer.h"
+#include "train/cascade/rank_cover.h"
+#include "train/step/train_step.h"
 
-/* What the executor asks of whoever knows models and data. */
+/* Callbacks of the executor into the run's models and data. */
 typedef struct weft_cascade_calls {
     void *user;
-    /* What a sample of this bucket trains, over whole shapes, with output "objective". */
+    /* Creates the unsharded training graph of a sample of this bucket, with output "objective". */
     weft_status (*graph)(void *user, int bucket, weft_graph **graph);
-    /* Inputs "batch.*" of this rank's part of cascade `index`, clips step->slice_first to
-     * slice_count behind it, from what was handed on where it was. */
+    /* Fills the inputs "batch.*" of this rank's clips of cascade `index` from the received rows.
+     * The clips are step->local_first to step->local_first + step->local_count - 1. */
     weft_status (*fill)(void *user, const weft_placed_iteration *plan, int32_t index,
-                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES]);
-    /* What a module hands on of a clip, */
+                        const weft_step *step,
+                        const weft_received_latents received[WEFT_CASCADE_MODULES]);
+    /* Returns the shape of the row that a module sends per clip. */
     weft_cascade_row (*row)(void *user, int bucket, weft_cascade_module module);
-    /* and that of this rank's share of the sample, to where it stands in the sample's rows:
-     * encoders run. `group`: of the ranks with the other parts of these clips; NULL: there are
-     * none. */
+    /* Runs the encoders on this rank's share of the sample and writes the result, and the sample
+     * of each unit, at its position in the sample's rows. `group`: the ranks that encode the
+     * other parts of the same clips; NULL: none. */
     weft_status (*encode)(void *user, const weft_placed_iteration *plan, int32_t index,
-                          const weft_cascade_share *share, weft_group *group, float *rows);
-    /* Cascade `index` is this rank's next, told before the one in front of it runs: its clips may
-     * be read ahead. NULL: nothing is. */
-    weft_status (*ahead)(void *user, const weft_placed_iteration *plan, int32_t index,
-                         weft_item_range clips);
+                          const weft_cascade_share *share, weft_group *group,
+                          const weft_latent_rows *rows);
+    /* Called with the next cascade `index` of this rank before the current cascade runs, to read
+     * its clips in advance. NULL: no prefetch. */
+    weft_status (*prefetch)(void *user, const weft_placed_iteration *plan, int32_t index,
+                            weft_item_range clips);
 } weft_cascade_calls;
 
 typedef struct weft_cascade_setup {
-    weft_comm *comm;   /* borrowed like all others */
-    weft_store *store; /* of what is trained */
-    /* How programs run; its mesh, kind and zero are those of the update: one axis "dp" of all
-     * ranks. */
-    const weft_place_of_run *place;
+    weft_comm *comm;   /* borrowed, as all pointers */
+    weft_store *store; /* trained tensors */
+    /* Exec config of the programs. Its mesh, kind and zero apply to the update: one axis "dp" of
+     * all ranks. */
+    const weft_exec_config *exec;
     const weft_optimizer_config *optimizer;
-    weft_sp_method context; /* of a DiT on several ranks where a plan names none */
-    /* Sums of gradients go by way of representatives (train/cascade_grads.h); zero does not go with
-     * it. False: each rank keeps its own terms, and one sum over all ranks is that of all samples
-     * (train/cascade_sums.h); with zero the update scatters it. Else gradients are whole before
-     * the update, which sums nothing and is the same on all ranks. */
+    weft_sp_method context; /* method of a DiT on several ranks if the plan sets none */
+    /* True: representatives reduce the gradients before the update (rank_cover.h), and all ranks
+     * run the same update. Cannot be combined with zero. False: each rank keeps its local
+     * gradients, and one all-reduce over all ranks adds the gradients of all samples
+     * (grad_reduce.h). With zero the update reduce-scatters instead. */
     bool representative;
-    /* Ranks' own sums begin when a rank's cascades are over, not when its last one has added to
-     * them (train/cascade_sums.h): to measure what that hides. */
-    bool late_sums;
-    /* Rank 0 dispatches cascades of plans with `late` to idle ranks (train/cascade_late.h). Cannot
+    /* The all-reduce starts after the last cascade of a rank, not while that cascade still runs
+     * (train/cascade/grad_reduce.h). Used to measure the gain of the overlap. */
+    bool late_reduce;
+    /* Rank 0 dispatches cascades of plans with `late` to idle ranks (cascade_late.h). Cannot
      * be combined with `representative`. */
     bool late_dispatch;
     uint64_t seed;
     int buckets;
-    const int64_t *clips; /* [buckets] of a sample */
-    int64_t cache_bytes;  /* of programs and graphs; 0: a GiB */
-    weft_own_clock clock; /* this rank's; not used with a modelled device, which has its own */
+    const int64_t *clips; /* [buckets] clips of a sample */
+    int64_t cache_bytes;  /* limit of programs and graphs; 0 (default): 1 GiB */
+    weft_own_clock clock; /* clock of this rank; a simulated device uses its own */
     weft_cascade_calls calls;
 } weft_cascade_setup;
 
 typedef struct weft_cascade_run weft_cascade_run;
-/* Plans the update and fills the store with what it and all buckets keep; nothing is bound. */
+/* Plans the update and initializes the store with the states of the update and of all buckets.
+ * Binds no program. */
 weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **run);
 void weft_cascade_run_free(weft_cascade_run *run); /* accepts NULL */
-/* The program of a bucket's samples on one rank, which stays as long as `run`: its whole graph,
- * what it takes and the weight of its loss. Not bound. */
+/* Sets *step to the one-rank program of a bucket's samples, with its unsharded graph, its inputs
+ * and the weight of its loss. The program is not bound and stays valid as long as `run`. */
 weft_status weft_cascade_run_alone(weft_cascade_run *run, int bucket, const weft_step **step);
-/* A program that trains nothing, an encoder's: `make` builds its graph where the cache has none of
- * this key (any number that the caller gives it) and part. Ready to run over `store`, which gets
- * what it lacks, until the next program is asked for. */
+/* A program without training, such as an encoder. The cache finds it by `key` (chosen by the
+ * caller) and `part`; on a miss `make` builds its graph. The program is bound to `store`, which
+ * receives the missing tensors, and stays ready until the next weft_cascade_run_forward. */
 typedef struct weft_cascade_forward {
     uint64_t key;
     weft_store *store;
-    int part, parts;   /* of several ranks' (train/cascade_encode.h); parts 0 or 1: of one */
-    weft_group *group; /* of those */
+    int part, parts;   /* part of a clip (cascade_encoders.h); parts 0 or 1: complete clip */
+    weft_group *group; /* ranks of the parts */
     weft_status (*make)(void *user, weft_graph **graph);
     void *user;
 } weft_cascade_forward;
 weft_status weft_cascade_run_forward(weft_cascade_run *run, const weft_cascade_forward *forward,
                                      const weft_step **step);
-/* Runs it. */
+/* Runs a program of weft_cascade_run_forward. */
 weft_status weft_cascade_run_encoder(weft_cascade_run *run, const weft_step *step);
-/* The program that updates, whether it is bound or not. */
+/* Returns the update program, bound or not. */
 weft_step *weft_cascade_run_update(weft_cascade_run *run);
-/* The cascades of this rank, one after the other. done->cascade has room for the plan's. The plan
- * is one that weft_placed_check accepts and the same on all ranks. */
+/* Runs the cascades of this rank in sequence. done->cascade has plan->cascades entries. The plan
+ * must pass weft_placed_check and be equal on all ranks. */
 weft_status weft_cascade_run_iteration(weft_cascade_run *run, const weft_placed_iteration *plan,
                                        weft_iteration_done *done);
-/* Seconds on the clock that all ranks share: rank 0's, or a modelled device's, which messages keep
- * in step. The first iteration measures offsets (runtime/common_clock.h). */
+/* Returns seconds on the common clock of all ranks: the clock of rank 0, or simulated time, which
+ * messages synchronize. The first iteration measures the offsets (comm/common_clock.h). */
 double weft_cascade_run_now(const weft_cascade_run *run);
-/* Collective: measures offsets again, as clocks of machines drift. */
+/* Collective. Measures the clock offsets again, because the clocks of machines drift. */
 weft_status weft_cascade_run_measure_clock(weft_cascade_run *run);
-/* NULL with a modelled device. */
+/* Returns the common clock; NULL with a simulated device. */
 const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *run);
-/* For late dispatch: ranks of a node (0: one node), and on rank 0 the factor of each rank's seconds
- * (borrowed, read at each iteration; NULL: 1). */
+/* Sets the ranks per node for late dispatch (0: one node) and, on rank 0, the slowdown factor of
+ * each rank. `slow` is borrowed and read at each iteration; NULL: 1. */
 void weft_cascade_run_nodes(weft_cascade_run *run, int per_node, const double *slow);
-/* The plan with the ranks and the order of the last iteration, until the next one. Its starts are
- * the times of the decisions. To execute it gives bitwise the same results. Without late dispatch:
- * the plan that was given. */
+/* Returns the executed plan of the last iteration, valid until the next one: its ranks, its order,
+ * and the times of the dispatch decisions as starts. Executing this plan gives bitwise the same
+ * results. Without late dispatch: the planned iteration. */
 const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *run);
-/* Then the update, ready to be given its scalars and run; until the next iteration. */
+/* Binds the update after an iteration, so that the caller can set its scalars and run it. Valid
+ * until the next iteration. */
 weft_status weft_cascade_run_bind_update(weft_cascade_run *run, weft_step **update);
 
-/* How `clips` clips are laid over the ranks of a cascade: see weft_cascade_shares; `context` is how
- * tokens are split where `method` does not say. */
+/* Returns the mesh of a cascade of `clips` clips on `degree` ranks (weft_cascade_shares). `context`
+ * splits the tokens if `method` is NONE. */
 weft_mesh weft_cascade_mesh(weft_sp_method method, weft_sp_method context, int64_t clips,
                             int degree);
 
 typedef struct weft_cascade_counts {
     int64_t made, found, evicted; /* programs */
-    int64_t bytes;                /* of those that are kept */
-    int64_t bound;                /* of those: in memory, ready to run */
-    double compiling;             /* seconds */
+    int64_t bytes;                /* size of cached programs and graphs */
+    int64_t bound;                /* programs in memory, ready to run */
+    double compiling;             /* seconds of compilation */
 } weft_cascade_counts;
 weft_cascade_counts weft_cascade_run_counts(const weft_cascade_run *run);
 

@@ -1,26 +1,28 @@
-#include "train/cascade_late.h"
+#include "train/cascade/cascade_late.h"
 
+#include "comm/comm.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
 #include "plan/cascade/dispatch.h"
-#include "runtime/comm.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Groups of this purpose carry decisions and reports only. */
+/* Purpose id of the group for decisions and reports. */
 static const uint64_t purpose = 0x646973706174;
 
-/* One decision. index -1: there is none left. */
+/* One decision. index -1: the last message, no cascade is left. */
 typedef struct decision {
     int32_t index, degree;
-    double start, now; /* since the begin of the iteration; modelled time */
-    int32_t device[];  /* [ranks], then a byte per rank: it gets no further gradients */
+    double start, now; /* start: since the begin of the iteration; now: simulated time */
+    int32_t device[];  /* [ranks], then a byte per rank: no further gradients */
 } decision;
 
 typedef struct report {
     int32_t index;
-    double end; /* modelled time */
+    double end; /* simulated time */
 } report;
 
 struct weft_late {
@@ -28,37 +30,37 @@ struct weft_late {
     int ranks, own;
     weft_group *group;
     weft_placed_iteration *plan;
-    weft_hands *hands;
-    weft_cascade_done *done;
-    double begin, decided; /* decided: modelled time of the decision that is carried out */
+    weft_latent_transfer *transfer;
+    weft_cascade_timing *done;
+    double begin, decided; /* decided: simulated time of the current decision */
     decision *message;
     pthread_t thread;
     bool running;
-    /* the dispatcher's: */
+    /* used by the dispatcher only: */
     weft_dispatch *dispatch;
     weft_assigned *item;
     bool *trains, *retired;
-    weft_exchange **report;  /* [ranks] */
-    report *arrived;         /* [ranks] */
-    bool *busy;              /* [ranks] a report is on its way, */
-    bool *known;             /* [ranks] or has come */
-    weft_exchange **waiting; /* [ranks] */
+    weft_comm_request **report;  /* [ranks] */
+    report *arrived;             /* [ranks] */
+    bool *busy;                  /* [ranks] a report is expected */
+    bool *known;                 /* [ranks] the report has arrived */
+    weft_comm_request **waiting; /* [ranks] */
     /* under the lock: */
     pthread_mutex_t lock;
     pthread_cond_t change;
-    weft_late_task *task; /* [cascades + 1] of this rank */
+    weft_late_task *task; /* [cascades + 1] tasks of this rank */
     int64_t tasks, taken;
-    bool over, quiet; /* quiet: this rank gets no further cascade with gradients */
-    bool told;        /* of `quiet`, its thread was */
-    double time;      /* modelled time since when it is */
-    bool own_report;  /* rank 0: its thread has reported */
+    bool over, quiet;     /* quiet: this rank gets no further cascade with gradients */
+    bool quiet_signalled; /* the rank's thread was informed of `quiet` */
+    double time;          /* simulated time at which `quiet` became true */
+    bool own_report;      /* rank 0: its own report has arrived */
     weft_status_code status;
-    char error[400];
+    weft_error_copy *error; /* error of `status` */
 };
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for late dispatch");
+    return weft_no_memory("late dispatch");
 }
 
 /* ---- the plan that receives decisions -------------------------------------------------------- */
@@ -70,8 +72,7 @@ weft_status weft_late_plan(const weft_placed_iteration *plan, int ranks, weft_pl
     p.late = false;
     p.cascade =
         weft_alloc((n + 1) * (int64_t)sizeof *p.cascade + n * ranks * (int64_t)sizeof(int32_t));
-    if (!p.cascade)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(p.cascade, "late dispatch"));
     int32_t *device = (int32_t *)(p.cascade + n + 1);
     for (int64_t c = 0; c < n; c++, device += ranks) {
         p.cascade[c] = plan->cascade[c];
@@ -101,8 +102,9 @@ static bool *retired_in(const weft_late *l, decision *d)
     return (bool *)(d->device + l->ranks);
 }
 
-/* A decision becomes part of the plan, rows travel, and this rank's thread is woken. */
-static weft_status carry_out(weft_late *l, decision *d)
+/* Applies a decision: stores it in the plan, sends this rank's rows, and wakes this rank's
+ * thread. */
+static weft_status apply_decision(weft_late *l, decision *d)
 {
     bool member = false;
     l->decided = d->now;
@@ -113,7 +115,7 @@ static weft_status carry_out(weft_late *l, decision *d)
             member = member || d->device[i] == l->own;
         }
         at->start = d->start;
-        WEFT_TRY(weft_hands_direct(l->hands, d->index, &l->decided, l->done));
+        WEFT_TRY(weft_latent_transfer_direct(l->transfer, d->index, &l->decided, l->done));
     }
     pthread_mutex_lock(&l->lock);
     if (!l->quiet && retired_in(l, d)[l->own])
@@ -123,18 +125,19 @@ static weft_status carry_out(weft_late *l, decision *d)
     if (member) {
         const bool trains = l->plan->cascade[d->index].module == WEFT_CASCADE_DIT;
         l->task[l->tasks++] = (weft_late_task){d->index, l->quiet && trains, false, d->now};
-        l->told = l->told || (l->quiet && trains);
+        l->quiet_signalled = l->quiet_signalled || (l->quiet && trains);
     }
     pthread_cond_broadcast(&l->change);
     pthread_mutex_unlock(&l->lock);
     return WEFT_OK;
 }
 
-static void keep_error(weft_late *l, weft_status_code status)
+static void set_error(weft_late *l, weft_status_code status)
 {
     pthread_mutex_lock(&l->lock);
     l->status = status;
-    snprintf(l->error, sizeof l->error, "%s", weft_error_message());
+    weft_free(l->error);
+    l->error = weft_error_save();
     pthread_cond_broadcast(&l->change);
     pthread_mutex_unlock(&l->lock);
 }
@@ -146,9 +149,9 @@ static void *courier(void *user)
         weft_status_code status =
             weft_group_recv(l->group, WEFT_CHANNEL_CONTROL, 0, l->message, decision_bytes(l));
         if (status == WEFT_OK)
-            status = carry_out(l, l->message);
+            status = apply_decision(l, l->message);
         if (status != WEFT_OK) {
-            keep_error(l, status);
+            set_error(l, status);
             return NULL;
         }
     } while (l->message->index >= 0);
@@ -157,11 +160,11 @@ static void *courier(void *user)
 
 /* ---- the dispatcher, on rank 0 --------------------------------------------------------------- */
 
-static weft_status tell_all(weft_late *l)
+static weft_status broadcast_decision(weft_late *l)
 {
     for (int r = 1; r < l->ranks; r++)
         WEFT_TRY(weft_group_send(l->group, WEFT_CHANNEL_CONTROL, r, l->message, decision_bytes(l)));
-    return carry_out(l, l->message);
+    return apply_decision(l, l->message);
 }
 
 static weft_status expect_report(weft_late *l, int rank)
@@ -171,16 +174,17 @@ static weft_status expect_report(weft_late *l, int rank)
     if (rank == 0)
         return WEFT_OK;
     if (!l->report[rank]) {
-        WEFT_TRY(weft_exchange_create_recv(l->ranks, 0, rank, sizeof(report), WEFT_U8,
-                                           "the end of a cascade", &l->report[rank]));
-        WEFT_TRY(weft_exchange_attach(l->report[rank], l->group, WEFT_CHANNEL_CONTROL));
-        weft_exchange_bind(l->report[rank], &l->arrived[rank], &l->arrived[rank], NULL);
+        WEFT_TRY(weft_comm_request_create_recv(l->ranks, 0, rank, sizeof(report), WEFT_U8,
+                                               "the end of a cascade", &l->report[rank]));
+        WEFT_TRY(weft_comm_request_attach(l->report[rank], l->group, WEFT_CHANNEL_CONTROL));
+        weft_comm_request_bind(l->report[rank], &l->arrived[rank], &l->arrived[rank], NULL);
     }
-    weft_exchange_start(l->report[rank]);
+    weft_comm_request_start(l->report[rank]);
     return WEFT_OK;
 }
 
-/* Starts what can start at `now`. Starts rise with every decision, so that they give its order. */
+/* Starts the cascades that can start at `now`. *start rises with every decision, so the starts give
+ * the order of the decisions. */
 static weft_status decide(weft_late *l, double now, double *start)
 {
     decision *d = l->message;
@@ -192,7 +196,7 @@ static weft_status decide(weft_late *l, double now, double *start)
             weft_dispatch_retire(l->dispatch, now - l->begin, retired_in(l, d));
         for (int32_t i = 0; i < d->degree; i++)
             WEFT_TRY(expect_report(l, d->device[i]));
-        WEFT_TRY(tell_all(l));
+        WEFT_TRY(broadcast_decision(l));
     }
     return WEFT_OK;
 }
@@ -213,15 +217,16 @@ static void clear_own_report(weft_late *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Takes the reports that are there; returns how many are still on their way. */
+/* Receives the reports that have arrived. *missing: reports still expected; *come: reports received
+ * and not processed. */
 static weft_status take_reports(weft_late *l, int *missing, int *come)
 {
     *missing = *come = 0;
     for (int r = 0; r < l->ranks; r++) {
         if (l->busy[r] && !l->known[r] &&
-            (r ? weft_exchange_done(l->report[r]) : own_reported(l))) {
+            (r ? weft_comm_request_done(l->report[r]) : own_reported(l))) {
             if (r)
-                WEFT_TRY(weft_exchange_wait(l->report[r]));
+                WEFT_TRY(weft_comm_request_wait(l->report[r]));
             else
                 clear_own_report(l);
             l->known[r] = true;
@@ -238,32 +243,34 @@ static weft_status wait_report(weft_late *l)
     for (int r = 1; r < l->ranks; r++)
         if (l->busy[r] && !l->known[r])
             l->waiting[count++] = l->report[r];
-    weft_exchange_wait_any(l->s.comm, l->waiting, count, own_reported, l);
-    for (int i = 0; i < count; i++) /* a failure */
-        if (weft_exchange_done(l->waiting[i]))
+    weft_comm_request_wait_any(l->s.comm, l->waiting, count, own_reported, l);
+    for (int i = 0; i < count; i++) /* the communicator failed */
+        if (weft_comm_request_done(l->waiting[i]))
             return WEFT_OK;
     if (own_reported(l))
         return WEFT_OK;
-    return count ? weft_exchange_wait(l->waiting[0])
-                 : weft_fail(WEFT_E_COMM, "the communicator failed during late dispatch");
+    return count ? weft_comm_request_wait(l->waiting[0])
+                 : weft_error(WEFT_MSG_COMM_FAILED, WEFT_NOWHERE,
+                              "the communicator failed during late dispatch");
 }
 
-/* The next time at which ranks become idle, and these. *any false: nothing runs. */
+/* Waits for the next time at which ranks become idle, and releases these ranks. *any false: no
+ * cascade runs. */
 static weft_status next_idle(weft_late *l, double *now, bool *any)
 {
     int missing, come;
     double next = INFINITY;
     WEFT_TRY(take_reports(l, &missing, &come));
-    while (missing && (l->s.modelled || !come)) {
+    while (missing && (l->s.simulated_time || !come)) {
         WEFT_TRY(wait_report(l));
         WEFT_TRY(take_reports(l, &missing, &come));
     }
-    for (int r = 0; r < l->ranks && l->s.modelled; r++)
+    for (int r = 0; r < l->ranks && l->s.simulated_time; r++)
         if (l->busy[r])
             next = fmin(next, l->arrived[r].end);
-    *now = l->s.modelled ? fmax(*now, next) : weft_common_now(l->s.common);
+    *now = l->s.simulated_time ? fmax(*now, next) : weft_common_now(l->s.common);
     for (int r = 0; r < l->ranks; r++)
-        if (l->busy[r] && l->known[r] && (!l->s.modelled || l->arrived[r].end <= next)) {
+        if (l->busy[r] && l->known[r] && (!l->s.simulated_time || l->arrived[r].end <= next)) {
             l->busy[r] = l->known[r] = false;
             weft_dispatch_release(l->dispatch, r);
         }
@@ -278,16 +285,17 @@ static weft_status dispatch_all(weft_late *l)
     while (any) {
         WEFT_TRY(decide(l, now, &start));
         if (!weft_dispatch_left(l->dispatch) && l->message->index >= 0) {
-            l->message->index = -1; /* nothing more is decided; reports are still awaited */
+            l->message->index = -1; /* no further decision; reports are still expected */
             l->message->now = now;
             memset(retired_in(l, l->message), true, (size_t)l->ranks);
-            WEFT_TRY(tell_all(l));
+            WEFT_TRY(broadcast_decision(l));
         }
         WEFT_TRY(next_idle(l, &now, &any));
     }
     if (weft_dispatch_left(l->dispatch))
-        return weft_fail(WEFT_E_INTERNAL, "%lld cascades could not be dispatched",
-                         (long long)weft_dispatch_left(l->dispatch));
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                          "%" PRId64 " cascades could not be dispatched",
+                          weft_dispatch_left(l->dispatch));
     return WEFT_OK;
 }
 
@@ -296,18 +304,18 @@ static void *dispatcher(void *user)
     weft_late *l = user;
     const weft_status_code status = dispatch_all(l);
     if (status != WEFT_OK)
-        keep_error(l, status);
+        set_error(l, status);
     return NULL;
 }
 
 static weft_status make_dispatcher(weft_late *l)
 {
     const int64_t n = l->plan->cascades;
-    l->item = weft_alloc((n + 1) * (int64_t)sizeof *l->item);
+    l->item = weft_calloc(n + 1, sizeof *l->item);
     l->trains = weft_alloc(n + 1);
-    l->report = weft_alloc(l->ranks * (int64_t)sizeof *l->report);
-    l->waiting = weft_alloc(l->ranks * (int64_t)sizeof *l->waiting);
-    l->arrived = weft_alloc(l->ranks * (int64_t)sizeof *l->arrived);
+    l->report = weft_calloc(l->ranks, sizeof *l->report);
+    l->waiting = weft_calloc(l->ranks, sizeof *l->waiting);
+    l->arrived = weft_calloc(l->ranks, sizeof *l->arrived);
     l->busy = weft_alloc(l->ranks);
     l->known = weft_alloc(l->ranks);
     if (!l->item || !l->trains || !l->report || !l->waiting || !l->arrived || !l->busy || !l->known)
@@ -328,10 +336,11 @@ static weft_status make_dispatcher(weft_late *l)
 static void late_free(weft_late *l)
 {
     for (int r = 0; l->report && r < l->ranks; r++)
-        weft_exchange_free(l->report[r]);
+        weft_comm_request_free(l->report[r]);
     weft_dispatch_free(l->dispatch);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->change);
+    weft_free(l->error);
     weft_free(l->message);
     weft_free(l->task);
     weft_free(l->item);
@@ -347,25 +356,24 @@ static void late_free(weft_late *l)
 /* ---- an iteration ---------------------------------------------------------------------------- */
 
 weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *plan,
-                           weft_hands *hands, double begin, weft_cascade_done *done,
+                           weft_latent_transfer *transfer, double begin, weft_cascade_timing *done,
                            weft_late **out)
 {
-    weft_late *l = weft_alloc(sizeof *l);
-    if (!l)
-        return no_memory();
+    weft_late *l;
+    WEFT_TRY(WEFT_NEW(l, 1, "late dispatch"));
     *l = (weft_late){.s = *setup,
                      .ranks = weft_comm_ranks(setup->comm),
                      .own = weft_comm_rank(setup->comm),
                      .plan = plan,
-                     .hands = hands,
+                     .transfer = transfer,
                      .begin = begin,
                      .done = done};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->change, NULL);
-    int *all = weft_alloc(l->ranks * (int64_t)sizeof *all);
+    int *all = weft_calloc(l->ranks, sizeof *all);
     l->message = weft_alloc(decision_bytes(l));
-    l->task = weft_alloc((plan->cascades + 1) * (int64_t)sizeof *l->task);
-    weft_status_code status = all && l->message && l->task ? WEFT_OK : no_memory();
+    l->task = weft_calloc(plan->cascades + 1, sizeof *l->task);
+    weft_status_code status = WEFT_ALLOCATED(all && l->message && l->task, "late dispatch");
     for (int r = 0; all && r < l->ranks; r++)
         all[r] = r;
     if (status == WEFT_OK)
@@ -375,8 +383,7 @@ weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *
     weft_free(all);
     if (status == WEFT_OK) {
         l->running = pthread_create(&l->thread, NULL, l->own ? courier : dispatcher, l) == 0;
-        status = l->running ? WEFT_OK
-                            : weft_fail(WEFT_E_MEMORY, "cannot start the thread of late dispatch");
+        status = WEFT_ALLOCATED(l->running, "the thread of late dispatch");
     }
     if (status == WEFT_OK)
         *out = l;
@@ -388,26 +395,27 @@ weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *
 weft_status weft_late_next(weft_late *l, weft_late_task *task)
 {
     pthread_mutex_lock(&l->lock);
-    while (l->status == WEFT_OK && l->taken == l->tasks && !l->over && !(l->quiet && !l->told))
+    while (l->status == WEFT_OK && l->taken == l->tasks && !l->over &&
+           !(l->quiet && !l->quiet_signalled))
         pthread_cond_wait(&l->change, &l->lock);
     const weft_status_code status = l->status;
     if (l->taken < l->tasks) {
         *task = l->task[l->taken++];
     } else {
         *task = (weft_late_task){-1, l->quiet, l->over, l->time};
-        l->told = true;
+        l->quiet_signalled = true;
     }
     pthread_mutex_unlock(&l->lock);
     if (status != WEFT_OK)
-        return weft_fail(status, "%s", l->error);
-    if (l->s.modelled && *l->s.modelled < task->time)
-        *l->s.modelled = task->time;
-    return task->index < 0 ? WEFT_OK : weft_hands_expect(l->hands, task->index);
+        return weft_error_restore(l->error);
+    if (l->s.simulated_time && *l->s.simulated_time < task->time)
+        *l->s.simulated_time = task->time;
+    return task->index < 0 ? WEFT_OK : weft_latent_transfer_expect(l->transfer, task->index);
 }
 
 weft_status weft_late_ended(weft_late *l, int32_t index)
 {
-    const report own = {index, l->s.modelled ? *l->s.modelled : 0};
+    const report own = {index, l->s.simulated_time ? *l->s.simulated_time : 0};
     if (l->own)
         return weft_group_send(l->group, WEFT_CHANNEL_CONTROL, 0, &own, sizeof own);
     pthread_mutex_lock(&l->lock);
@@ -426,7 +434,7 @@ weft_status weft_late_close(weft_late *l)
     if (l->running)
         pthread_join(l->thread, NULL);
     if (l->status != WEFT_OK)
-        status = weft_fail(l->status, "%s", l->error);
+        status = weft_error_restore(l->error);
     late_free(l);
     return status;
 }

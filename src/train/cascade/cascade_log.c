@@ -1,9 +1,11 @@
-#include "train/cascade_log.h"
+#include "train/cascade/cascade_log.h"
 
 #include "base/fs.h"
+#include "comm/comm_world.h"
 #include "plan/cascade/cascade.h"
 #include "plan/simulate/gantt.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,31 +13,31 @@
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the log of an iteration");
+    return weft_no_memory("the log of an iteration");
 }
 
-/* ---- all ranks' sides of an iteration ------------------------------------------------------- */
+/* ---- timing of an iteration on all ranks ---------------------------------------------------- */
 
-/* Figures of a rank in addition to its cascades. */
+/* Figures of a rank outside its cascades. */
 typedef struct figures {
-    double begin; /* of the iteration on this rank, on the common clock */
+    double begin; /* begin of the iteration, on the common clock */
     double clock_age;
     double all, reduce, summed;
     int64_t reduced;
 } figures;
 
-/* Moves the times of rank `r`, which count from its own begin, to those of all ranks: `late` is how
- * much later than the first rank it began. */
-static void shift_times(weft_executed *e, int r, double late)
+/* Converts the times of rank `r` from its own begin to the begin of the first rank. `late`: seconds
+ * between both begins. */
+static void shift_times(weft_iteration_timing *e, int r, double late)
 {
     for (int64_t c = 0; c < e->cascades; c++) {
-        weft_cascade_done *d = &e->of[r * e->cascades + c];
+        weft_cascade_timing *d = &e->of[r * e->cascades + c];
         d->start += d->took_part ? late : 0;
         d->end += d->took_part ? late : 0;
     }
 }
 
-static void sum_figures(const figures *all, weft_executed *e)
+static void sum_figures(const figures *all, weft_iteration_timing *e)
 {
     double first = INFINITY;
     e->clock_age = all[0].clock_age;
@@ -52,21 +54,21 @@ static void sum_figures(const figures *all, weft_executed *e)
     }
 }
 
-static const weft_cascade_done *side(const weft_executed *e, int rank, int64_t cascade)
+static const weft_cascade_timing *side(const weft_iteration_timing *e, int rank, int64_t cascade)
 {
     return &e->of[rank * e->cascades + cascade];
 }
 
-/* A cascade is under way once all its ranks are there. */
-static void sum_cascades(const weft_placed_iteration *plan, weft_executed *e)
+/* Combines the ranks' times by cascade. A cascade starts when its last rank has started. */
+static void sum_cascades(const weft_placed_iteration *plan, weft_iteration_timing *e)
 {
     for (int64_t c = 0; c < e->cascades; c++) {
         e->start[c] = e->end[c] = NAN;
         for (int r = 0; r < e->ranks; r++) {
-            const weft_cascade_done *d = side(e, r, c);
+            const weft_cascade_timing *d = side(e, r, c);
             if (!d->took_part)
                 continue;
-            e->start[c] = fmax(e->start[c], d->start); /* of a NAN and a number the number */
+            e->start[c] = fmax(e->start[c], d->start); /* fmax ignores NAN */
             e->end[c] = fmax(e->end[c], d->end);
             e->cold[c] |= d->first;
         }
@@ -78,21 +80,21 @@ static void sum_cascades(const weft_placed_iteration *plan, weft_executed *e)
     }
 }
 
-/* Of a rank: encoders by themselves, as members may have shares of different size or come at
- * different times, denoisers once all members are there. */
-static double own_seconds(const weft_placed_iteration *plan, const weft_executed *e, int64_t c,
-                          const weft_cascade_done *d)
+/* Returns the busy seconds of a rank in a cascade. DiT: from the start on all ranks. Encoders: the
+ * rank's own busy time, because shares differ and members start separately. */
+static double own_seconds(const weft_placed_iteration *plan, const weft_iteration_timing *e,
+                          int64_t c, const weft_cascade_timing *d)
 {
     const bool denoises = plan->cascade[c].module == WEFT_CASCADE_DIT;
     return denoises ? fmax(0, d->end - fmax(d->start, e->start[c])) : d->busy;
 }
 
-static void sum_ranks(const weft_placed_iteration *plan, weft_executed *e)
+static void sum_ranks(const weft_placed_iteration *plan, weft_iteration_timing *e)
 {
     for (int r = 0; r < e->ranks; r++) {
         double busy = 0, compiled = 0;
         for (int64_t c = 0; c < e->cascades; c++) {
-            const weft_cascade_done *d = side(e, r, c);
+            const weft_cascade_timing *d = side(e, r, c);
             if (!d->took_part)
                 continue;
             busy += own_seconds(plan, e, c, d);
@@ -108,19 +110,20 @@ static void sum_ranks(const weft_placed_iteration *plan, weft_executed *e)
 }
 
 weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *plan,
-                                const weft_iteration_done *done, weft_executed *out)
+                                const weft_iteration_done *done, weft_iteration_timing *out)
 {
     const int ranks = weft_comm_ranks(comm);
-    const int64_t n = plan->cascades, bytes = n * (int64_t)sizeof(weft_cascade_done);
+    const int64_t n = plan->cascades, bytes = n * (int64_t)sizeof(weft_cascade_timing);
     const int64_t f64 = (int64_t)sizeof(double);
-    weft_executed e = {.ranks = ranks, .cascades = n};
+    weft_iteration_timing e = {.ranks = ranks, .cascades = n};
     figures own = {done->begin,  done->clock_age, done->seconds,
                    done->reduce, done->summed,    done->reduced_bytes},
-            *all = weft_alloc(ranks * (int64_t)sizeof *all);
+            *all = weft_calloc(ranks, sizeof *all);
     e.of = weft_alloc(ranks * bytes + 1);
     e.start = weft_alloc((3 * n + ranks + WEFT_CASCADE_MODULES) * f64);
     e.cold = weft_alloc(n + 1);
-    weft_status_code status = all && e.of && e.start && e.cold ? WEFT_OK : no_memory();
+    weft_status_code status =
+        WEFT_ALLOCATED(all && e.of && e.start && e.cold, "the log of an iteration");
     WEFT_GO(status);
     e.end = e.start + n;
     e.seconds = e.end + n;
@@ -133,22 +136,22 @@ weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *pl
     sum_ranks(plan, &e);
     e.exposed = e.summed > 0 ? fmax(0, e.summed - e.makespan) : e.reduce;
     *out = e;
-    e = (weft_executed){0};
+    e = (weft_iteration_timing){0};
 out:
     weft_free(all);
-    weft_executed_free(&e);
+    weft_iteration_timing_free(&e);
     return status;
 }
 
-void weft_executed_free(weft_executed *e)
+void weft_iteration_timing_free(weft_iteration_timing *e)
 {
     weft_free(e->of);
     weft_free(e->start);
     weft_free(e->cold);
-    *e = (weft_executed){0};
+    *e = (weft_iteration_timing){0};
 }
 
-/* ---- one iteration for readers -------------------------------------------------------------- */
+/* ---- table and chart of an iteration -------------------------------------------------------- */
 
 static void put_ranks(const weft_assigned *at, weft_buf *out)
 {
@@ -168,8 +171,8 @@ void weft_placed_print(const weft_placed_iteration *p, weft_buf *out)
                     "end", "ranks");
     for (int64_t c = 0; c < p->cascades; c++) {
         const weft_assigned *at = &p->cascade[c].at;
-        weft_buf_printf(out, "%-12s %6d %6lld %12.6g %12.6g ", at->id,
-                        p->sample[p->cascade[c].sample].bucket, (long long)at->degree, at->start,
+        weft_buf_printf(out, "%-12s %6d %6" PRId64 " %12.6g %12.6g ", at->id,
+                        p->sample[p->cascade[c].sample].bucket, at->degree, at->start,
                         at->start + at->seconds);
         put_ranks(at, out);
         weft_buf_printf(out, "\n");
@@ -178,23 +181,22 @@ void weft_placed_print(const weft_placed_iteration *p, weft_buf *out)
                     p->lower_bound, 100 * weft_cascade_gap(p->makespan, p->lower_bound));
 }
 
-/* `e` NULL: as planned. */
+/* Appends the chart of an execution. `e` NULL: of the plan. */
 static weft_status draw(const char *title, const weft_placed_iteration *p, int ranks,
-                        const weft_executed *e, double seconds, weft_buf *svg)
+                        const weft_iteration_timing *e, double seconds, weft_buf *svg)
 {
-    int64_t places = 0, count = 0;
+    int64_t max_bars = 0, count = 0;
     for (int64_t c = 0; c < p->cascades; c++)
-        places += p->cascade[c].at.degree;
-    weft_gantt_bar *bar = weft_alloc((places + 1) * (int64_t)sizeof *bar);
-    if (!bar)
-        return no_memory();
+        max_bars += p->cascade[c].at.degree;
+    weft_gantt_bar *bar;
+    WEFT_TRY(WEFT_NEW(bar, max_bars + 1, "the log of an iteration"));
     for (int64_t c = 0; c < p->cascades; c++) {
         const weft_assigned *at = &p->cascade[c].at;
         const double start = e ? e->start[c] : at->start,
                      end = e ? e->end[c] : at->start + at->seconds;
         for (int64_t i = 0; i < (e ? e->ranks : at->degree) && isfinite(start); i++) {
             if (e && !side(e, (int)i, c)->took_part)
-                continue; /* late dispatch may have moved it */
+                continue; /* moved by late dispatch */
             bar[count++] = (weft_gantt_bar){e ? (int32_t)i : at->device[i],
                                             start,
                                             end,
@@ -209,7 +211,7 @@ static weft_status draw(const char *title, const weft_placed_iteration *p, int r
 }
 
 weft_status weft_placed_svg(const char *title, const weft_placed_iteration *p, int ranks,
-                            const weft_executed *e, weft_buf *svg)
+                            const weft_iteration_timing *e, weft_buf *svg)
 {
     weft_buf above = {0}, below = {0};
     double width = 0, height = 0;
@@ -242,32 +244,32 @@ struct weft_cascade_log {
     char *trace;
 };
 
-/* The lines of a file that are of steps before `step`, and those of none. */
+/* Keeps the lines of a file without a step or with a step before `step`, and removes the others. */
 static weft_status cut_lines(const char *path, int64_t step)
 {
     char *text;
     int64_t bytes;
-    weft_buf kept = {0};
+    weft_buf retained = {0};
     if (!weft_path_exists(path))
         return WEFT_OK;
     WEFT_TRY(weft_file_read(path, INT64_MAX - 1, &text, &bytes));
     for (char *at = text; at < text + bytes;) {
         char *stop = memchr(at, '\n', (size_t)(text + bytes - at));
         json_t *line = NULL;
-        if (!stop) /* a kill cut it */
+        if (!stop) /* cut by a kill */
             break;
         const bool whole = weft_json_parse(at, stop - at, path, &line) == WEFT_OK;
         const json_t *of = whole ? json_object_get(line, "step") : NULL;
         if (whole && (!of || json_integer_value(of) < step))
-            weft_buf_append(&kept, at, stop + 1 - at);
+            weft_buf_append(&retained, at, stop + 1 - at);
         json_decref(line);
         at = stop + 1;
     }
     weft_free(text);
-    weft_status_code status = weft_buf_check(&kept);
+    weft_status_code status = weft_buf_check(&retained);
     if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, kept.data ? kept.data : "", kept.len);
-    weft_buf_free(&kept);
+        status = weft_file_write_atomic(path, retained.data ? retained.data : "", retained.len);
+    weft_buf_free(&retained);
     return status;
 }
 
@@ -275,12 +277,11 @@ static weft_status open_lines(const weft_cascade_log *log, const char *name, int
                               FILE **out)
 {
     char *path = weft_path_join(log->folder, name);
-    if (!path)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(path, "the log of an iteration"));
     weft_status_code status = cut_lines(path, step);
     if (status == WEFT_OK) {
         *out = fopen(path, "a");
-        status = *out ? WEFT_OK : weft_fail_errno("cannot write %s", path);
+        status = *out ? WEFT_OK : weft_error_errno(WEFT_AT(.file = path), "cannot open the file");
     }
     weft_free(path);
     return status;
@@ -288,18 +289,22 @@ static weft_status open_lines(const weft_cascade_log *log, const char *name, int
 
 static weft_status put_text(const weft_cascade_log *log, FILE *to, const char *text)
 {
-    return fprintf(to, "%s\n", text) > 0 && fflush(to) == 0
-               ? WEFT_OK
-               : weft_fail_errno("cannot write %s/%s", log->folder,
-                                 to == log->plans ? plans_name : iterations_name);
+    if (fprintf(to, "%s\n", text) > 0 && fflush(to) == 0)
+        return WEFT_OK;
+    int cause = errno;
+    char *path = weft_path_join(log->folder, to == log->plans ? plans_name : iterations_name);
+    errno = cause;
+    weft_status_code status =
+        path ? weft_error_errno(WEFT_AT(.file = path), "cannot write the file") : no_memory();
+    weft_free(path);
+    return status;
 }
 
 static weft_status put_line(const weft_cascade_log *log, FILE *to, json_t *line)
 {
     char *text = line ? weft_json_line(line) : NULL;
     json_decref(line);
-    if (!text)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(text, "the log of an iteration"));
     const weft_status_code status = put_text(log, to, text);
     weft_free(text);
     return status;
@@ -319,7 +324,7 @@ void weft_cascade_log_drop(weft_cascade_log *log)
     weft_free(log);
 }
 
-static weft_status keep_head(void *user, json_t *line)
+static weft_status save_head(void *user, json_t *line)
 {
     json_t **head = user;
     if (json_object_get(line, "format")) {
@@ -329,12 +334,12 @@ static weft_status keep_head(void *user, json_t *line)
     return WEFT_OK;
 }
 
-/* Of the plans to come, unless those before them have the same. */
+/* Writes the head of the following plans, unless the last head in the file is equal. */
 static weft_status put_head(const weft_cascade_log *log, const weft_plans_stamp *stamp)
 {
     json_t *last = NULL, *own = weft_plans_head(stamp);
     char *path = weft_path_join(log->folder, plans_name);
-    weft_status_code status = path ? weft_json_lines(path, keep_head, &last) : no_memory();
+    weft_status_code status = path ? weft_json_lines(path, save_head, &last) : no_memory();
     if (status == WEFT_OK && !(last && json_equal(last, own)))
         status = put_line(log, log->plans, json_incref(own));
     json_decref(own);
@@ -347,7 +352,7 @@ weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp
                                   weft_cascade_log **out)
 {
     weft_cascade_log *log = weft_alloc(sizeof *log);
-    weft_status_code status = log ? WEFT_OK : no_memory();
+    weft_status_code status = WEFT_ALLOCATED(log, "the log of an iteration");
     if (log)
         log->folder = weft_path_join(run, "cascades");
     if (status == WEFT_OK)
@@ -367,20 +372,21 @@ weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp
 
 /* ---- a line --------------------------------------------------------------------------------- */
 
-/* NAN is no JSON. */
+/* Returns null for NAN, which JSON does not have. */
 static json_t *real(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-static json_t *cascade_line(const weft_placed_iteration *p, const weft_executed *e, int64_t c)
+static json_t *cascade_line(const weft_placed_iteration *p, const weft_iteration_timing *e,
+                            int64_t c)
 {
     const weft_placed_cascade *item = &p->cascade[c];
     json_t *ranks = json_array();
     double waited = 0, compiled = 0, peak = 0;
     int64_t received = 0, in_place = 0, sent = 0;
     for (int64_t i = 0; i < item->at.degree; i++) {
-        const weft_cascade_done *d = side(e, item->at.device[i], c);
+        const weft_cascade_timing *d = side(e, item->at.device[i], c);
         json_array_append_new(ranks, json_integer(item->at.device[i]));
         waited = fmax(waited, d->waited);
         compiled = fmax(compiled, d->compiled);
@@ -404,14 +410,14 @@ static json_t *fit_line(const weft_cascade_fit *fit)
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
         if (isfinite(fit->planned[m]))
             json_object_set_new(all, weft_cascade_module_name((weft_cascade_module)m),
-                                json_pack("{s:o, s:o}", "planned", real(fit->planned[m]), "told",
-                                          real(fit->told[m])));
+                                json_pack("{s:o, s:o}", "planned", real(fit->planned[m]),
+                                          "estimate", real(fit->estimated[m])));
     json_object_set_new(all, "factor", real(fit->factor));
     return all;
 }
 
-static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_news *news,
-                              const weft_cascade_fit *fit, const weft_executed *e)
+static json_t *iteration_line(const weft_placed_iteration *p, const weft_planning_stats *stats,
+                              const weft_cascade_fit *fit, const weft_iteration_timing *e)
 {
     json_t *cascades = json_array(), *idle = json_array(), *modules = json_object();
     double all_idle = 0;
@@ -424,27 +430,27 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_n
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
         json_object_set_new(modules, weft_cascade_module_name((weft_cascade_module)m),
                             real(e->module[m]));
-    return json_pack("{s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
-                     "s:I, s:I, s:I}, "
-                     "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
-                     "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
-                     "makespan", p->makespan, "idle", news->idle, "lower_bound", p->lower_bound,
-                     "gap", real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed",
-                     "makespan", e->makespan, "idle", all_idle, "sums", e->exposed, "reduce",
-                     e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes", "in_place",
-                     (json_int_t)e->in_place, "received", (json_int_t)e->received, "sent",
-                     (json_int_t)e->sent, "reduced", (json_int_t)e->reduced, "planner", "seconds",
-                     news->seconds, "busy", news->busy, "late", news->late, "rounds",
-                     (json_int_t)news->rounds, "proved", news->proved, "replayed", news->replayed,
-                     "left_out", (json_int_t)news->left_out, "fit", fit_line(fit), "modules",
-                     modules, "idle", idle, "peak", e->peak, "cascades", cascades);
+    return json_pack(
+        "{s:i, s:I, s:I, s:{s:f, s:f, s:f, s:o}, s:{s:f, s:f, s:f, s:f, s:f, s:f}, s:{s:I, "
+        "s:I, s:I, s:I}, "
+        "s:{s:f, s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
+        "version", 2, "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned",
+        "makespan", p->makespan, "idle", stats->idle, "lower_bound", p->lower_bound, "gap",
+        real(weft_cascade_gap(p->makespan, p->lower_bound)), "executed", "makespan", e->makespan,
+        "idle", all_idle, "sums", e->exposed, "reduce", e->reduce, "seconds", e->all, "compiled",
+        e->compiled, "bytes", "in_place", (json_int_t)e->in_place, "received",
+        (json_int_t)e->received, "sent", (json_int_t)e->sent, "reduced", (json_int_t)e->reduced,
+        "planner", "seconds", stats->seconds, "busy", stats->busy, "late", stats->late, "rounds",
+        (json_int_t)stats->rounds, "proved", stats->proved, "replayed", stats->replayed, "left_out",
+        (json_int_t)stats->left_out, "fit", fit_line(fit), "modules", modules, "idle", idle, "peak",
+        e->peak, "cascades", cascades);
 }
 
-/* ---- pictures ------------------------------------------------------------------------------- */
+/* ---- charts --------------------------------------------------------------------------------- */
 
-/* `d` (or NULL): what its inputs were made of, in place and from others, and what it gave away. */
+/* `d`: byte counts of the event; NULL: none. */
 static void add_event(json_t *events, const char *name, int process, int rank, double start,
-                      double end, const weft_cascade_done *d)
+                      double end, const weft_cascade_timing *d)
 {
     if (!isfinite(start))
         return;
@@ -458,7 +464,7 @@ static void add_event(json_t *events, const char *name, int process, int rank, d
     json_array_append_new(events, event);
 }
 
-static char *chrome(const weft_placed_iteration *p, const weft_executed *e)
+static char *chrome(const weft_placed_iteration *p, const weft_iteration_timing *e)
 {
     static const char *const names[] = {"planned", "executed"};
     json_t *events = json_array();
@@ -468,7 +474,7 @@ static char *chrome(const weft_placed_iteration *p, const weft_executed *e)
     for (int64_t c = 0; c < p->cascades; c++) {
         const weft_assigned *at = &p->cascade[c].at;
         for (int64_t i = 0; i < at->degree; i++) {
-            const weft_cascade_done *d = side(e, at->device[i], c);
+            const weft_cascade_timing *d = side(e, at->device[i], c);
             add_event(events, at->id, 0, at->device[i], at->start, at->start + at->seconds, NULL);
             if (d->took_part)
                 add_event(events, at->id, 1, at->device[i], d->start, d->end, d);
@@ -481,27 +487,28 @@ static char *chrome(const weft_placed_iteration *p, const weft_executed *e)
 }
 
 weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_iteration *plan,
-                                  const char *text, const weft_ahead_news *news,
-                                  const weft_cascade_fit *fit, const weft_executed *executed)
+                                  const char *text, const weft_planning_stats *stats,
+                                  const weft_cascade_fit *fit,
+                                  const weft_iteration_timing *executed)
 {
     char title[160];
     WEFT_TRY(put_text(log, log->plans, text));
-    WEFT_TRY(put_line(log, log->iterations, iteration_line(plan, news, fit, executed)));
-    snprintf(title, sizeof title, "iteration %lld as planned: %.4g s; below as executed: %.4g s",
-             (long long)plan->step, plan->makespan, executed->makespan);
+    WEFT_TRY(put_line(log, log->iterations, iteration_line(plan, stats, fit, executed)));
+    snprintf(title, sizeof title,
+             "iteration %" PRId64 " as planned: %.4g s; below as executed: %.4g s", plan->step,
+             plan->makespan, executed->makespan);
     log->svg.len = 0;
     WEFT_TRY(weft_placed_svg(title, plan, executed->ranks, executed, &log->svg));
     weft_free(log->trace);
     log->trace = chrome(plan, executed);
-    return log->trace ? WEFT_OK : no_memory();
+    return WEFT_ALLOCATED(log->trace, "the log of an iteration");
 }
 
 static weft_status write_file(const weft_cascade_log *log, const char *name, const char *text,
                               int64_t bytes)
 {
     char *path = weft_path_join(log->folder, name);
-    if (!path)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(path, "the log of an iteration"));
     const weft_status_code status = weft_file_write_atomic(path, text, bytes);
     weft_free(path);
     return status;
@@ -517,6 +524,6 @@ weft_status weft_cascade_log_close(weft_cascade_log *log)
         if (status == WEFT_OK)
             status = write_file(log, "trace.json", log->trace, (int64_t)strlen(log->trace));
     }
-    weft_cascade_log_drop(log); /* each line was flushed when it was written */
+    weft_cascade_log_drop(log); /* every line is already flushed */
     return status;
 }

@@ -1,7 +1,10 @@
-#include "train/cascade_ahead.h"
+#include "train/cascade/cascade_planner.h"
 
 #include "base/log.h"
+#include "comm/comm_world.h"
 #include "plan/cascade/assign.h"
+#include "plan/cascade/bound.h"
+#include "plan/cascade/genetic.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -13,43 +16,45 @@
 
 enum { MOST_ROUNDS = 12, NICE = 19 };
 
-/* One iteration on its way. */
+/* One iteration being planned. */
 typedef struct job {
-    int holders; /* under the lock: the caller twice at most, and the thread */
+    int holders; /* references, under the lock: up to two of the caller, one of the thread */
     weft_arena *arena;
     int64_t step, samples, left_out;
     weft_placed_sample *sample;
     weft_cascade_list list;
-    weft_placed_cascade *cascade; /* [list.count] but for ranks and times */
+    weft_placed_cascade *cascade; /* [list.count], without ranks and times */
     int32_t *sample_of;
     double *work;
-    bool replayed;             /* `plan` was found, nothing is searched */
-    weft_price_errors *errors; /* with objective: expected; the record when it was begun */
-    double *slow;              /* [ranks] likewise */
+    bool replayed; /* `plan` was found; no search */
+    /* copy of the record at the start; NULL: empty record, or another objective */
+    weft_price_errors *errors;
+    double *slow; /* [ranks] copy of the slowdown factors */
     weft_placed_iteration plan;
-    atomic_bool over;  /* no better plan of it will be asked for */
-    weft_arena *hasty; /* of a first plan that the caller made; NULL: it needed none */
-    /* the thread's; read under the lock: */
+    atomic_bool over;  /* no better plan is needed */
+    weft_arena *hasty; /* memory of a first plan by the caller's thread; NULL: none */
+    /* written by the search under the lock: */
     weft_placement best;
     double lower_bound, seconds, busy;
     int64_t rounds;
     bool there, proved, done;
-    bool expected; /* `best` is by expected seconds; no makespan replaces it */
-    bool late;     /* it may be dispatched late */
+    /* `best` minimises expected seconds, and a shorter makespan does not replace it */
+    bool expected;
+    bool late; /* late dispatch is allowed */
     weft_status_code status;
-    char error[600];
+    weft_error_copy *error; /* error of `status` */
 } job;
 
-struct weft_ahead {
-    weft_ahead_setup s;
-    bool leader;
-    int64_t degree;    /* of equal groups, once it is known */
-    weft_plans *known; /* plan: static */
-    job *job;          /* that was begun last */
-    job *given;        /* that was taken last */
-    weft_arena *arena; /* of what was taken last, on other ranks */
+struct weft_cascade_planner {
+    weft_cascade_planner_setup s;
+    bool is_rank0;
+    int64_t degree;    /* degree of equal groups; 0: not known */
+    weft_plans *known; /* reusable plans, for plan: static */
+    job *job;          /* latest started job */
+    job *delivered;    /* latest delivered job */
+    weft_arena *arena; /* memory of the latest delivered plan */
     char *text;
-    bool *told; /* [buckets] that a sample of it was left out */
+    bool *warned; /* [buckets] a skipped sample was reported */
     pthread_t thread;
     bool running, stop;
     pthread_mutex_t lock;
@@ -58,11 +63,11 @@ struct weft_ahead {
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the plan of an iteration");
+    return weft_no_memory("the plan of an iteration");
 }
 
-void weft_ahead_cluster(weft_cluster *c, const weft_cascade_config *config, int ranks,
-                        double *memory)
+void weft_cascade_planner_cluster(weft_cluster *c, const weft_cascade_config *config, int ranks,
+                                  double *memory)
 {
     const int64_t devices = weft_cluster_devices(c),
                   share = ranks > devices && devices > 0 ? (ranks + devices - 1) / devices : 1;
@@ -78,7 +83,7 @@ void weft_ahead_cluster(weft_cluster *c, const weft_cascade_config *config, int 
     *memory = (double)c->device.memory;
 }
 
-weft_sp_method weft_ahead_method(const weft_cascade_config *config, bool ring)
+weft_sp_method weft_cascade_planner_method(const weft_cascade_config *config, bool ring)
 {
     switch (config->policy) {
     case WEFT_POLICY_STATIC: return ring ? WEFT_SP_RING : WEFT_SP_ULYSSES;
@@ -88,32 +93,33 @@ weft_sp_method weft_ahead_method(const weft_cascade_config *config, bool ring)
     }
 }
 
-/* ---- a job: what is to be placed ------------------------------------------------------------ */
+/* ---- a job: the cascades to place ----------------------------------------------------------- */
 
 static void job_free(job *j)
 {
     if (j) {
         weft_arena_free(j->arena);
         weft_arena_free(j->hasty);
+        weft_free(j->error);
     }
     weft_free(j);
 }
 
-/* Under the lock. */
+/* Drops one reference. Call under the lock. */
 static void let_go(job *j)
 {
     if (j && --j->holders == 0)
         job_free(j);
 }
 
-/* Its search, soon. */
+/* Asks the job's search to stop soon. */
 static void end(job *j)
 {
     if (j)
         atomic_store(&j->over, true);
 }
 
-static bool wanted_degree(const weft_ahead *a, int64_t degree)
+static bool wanted_degree(const weft_cascade_planner *a, int64_t degree)
 {
     const weft_i64_list *list = &a->s.config->degrees;
     for (int64_t i = 0; i < list->count; i++)
@@ -121,45 +127,43 @@ static bool wanted_degree(const weft_ahead *a, int64_t degree)
             return true;
     if (list->count)
         return false;
-    /* every one to 8, then those that nodes or halves of the ranks make: the others cost time */
+    /* all degrees up to 8, then whole nodes, powers of two and all ranks; more degrees cost time */
     const int64_t per_node = a->s.cluster->devices;
     return degree <= 8 || degree % per_node == 0 || (degree & (degree - 1)) == 0 ||
            degree == a->s.ranks;
 }
 
-/* The degrees of one cascade. */
-static weft_status add_options(weft_ahead *a, job *j, weft_cascade_module module, int bucket,
-                               weft_cascade *c)
+/* Adds the options of one cascade: its degrees with seconds and bytes. */
+static weft_status add_options(weft_cascade_planner *a, job *j, weft_cascade_module module,
+                               int bucket, weft_cascade *c)
 {
     const int64_t widest = module == WEFT_CASCADE_TEXT ? 1 : a->s.ranks;
     const bool heads =
         a->s.config->policy == WEFT_POLICY_ULYSSES || a->s.config->policy == WEFT_POLICY_KNAPFORMER;
-    c->option = weft_arena_alloc(j->arena, widest * (int64_t)sizeof *c->option);
-    if (!c->option)
-        return no_memory();
+    WEFT_TRY(WEFT_ARENA_NEW(j->arena, c->option, widest, "the plan of an iteration"));
     for (int64_t k = 1; k <= widest; k++) {
         weft_cascade_option o = {.degree = k};
         if ((k > 1 || module == WEFT_CASCADE_DIT) && !wanted_degree(a, k))
             continue;
         if (heads && module == WEFT_CASCADE_DIT && a->s.heads % k)
             continue;
-        WEFT_TRY(
-            weft_cascade_prices_get(a->s.prices, module, bucket, (int)k, &o.seconds, &o.bytes));
+        WEFT_TRY(weft_cascade_cost_table_get(a->s.cost_table, module, bucket, (int)k, &o.seconds,
+                                             &o.bytes));
         if (isfinite(o.seconds))
             c->option[c->option_count++] = o;
     }
     return WEFT_OK;
 }
 
-static weft_status add_cascade(weft_ahead *a, job *j, int64_t sample, weft_cascade_module module)
+static weft_status add_cascade(weft_cascade_planner *a, job *j, int64_t sample,
+                               weft_cascade_module module)
 {
     const int64_t at = j->list.count++;
     weft_cascade *c = &j->list.item[at];
-    c->id = weft_arena_printf(j->arena, "s%lld.%s", (long long)sample,
-                              weft_cascade_module_name(module));
-    c->after = weft_arena_alloc(j->arena, 2 * (int64_t)sizeof *c->after);
-    if (!c->id || !c->after)
-        return no_memory();
+    c->id =
+        weft_arena_printf(j->arena, "s%" PRId64 ".%s", sample, weft_cascade_module_name(module));
+    c->after = weft_arena_calloc(j->arena, 2, sizeof *c->after);
+    WEFT_TRY(WEFT_ALLOCATED(c->id && c->after, "the plan of an iteration"));
     if (module == WEFT_CASCADE_DIT)
         for (int64_t b = at - a->s.text - a->s.vae; b < at; b++)
             c->after[c->after_count++] = (int32_t)b;
@@ -168,19 +172,19 @@ static weft_status add_cascade(weft_ahead *a, job *j, int64_t sample, weft_casca
         .at = {.id = c->id, .after = c->after, .after_count = c->after_count},
         .sample = (int32_t)sample,
         .module = module,
-        .method =
-            module == WEFT_CASCADE_DIT ? weft_ahead_method(a->s.config, a->s.ring) : WEFT_SP_NONE};
+        .method = module == WEFT_CASCADE_DIT ? weft_cascade_planner_method(a->s.config, a->s.ring)
+                                             : WEFT_SP_NONE};
     return add_options(a, j, module, j->sample[sample].bucket, c);
 }
 
-static weft_status make_list(weft_ahead *a, job *j)
+static weft_status make_list(weft_cascade_planner *a, job *j)
 {
     const int64_t most = WEFT_CASCADE_MODULES * j->samples;
-    j->list = (weft_cascade_list){
-        .item = weft_arena_alloc(j->arena, (most + 1) * (int64_t)sizeof *j->list.item)};
-    j->cascade = weft_arena_alloc(j->arena, (most + 1) * (int64_t)sizeof *j->cascade);
-    j->sample_of = weft_arena_alloc(j->arena, (most + 1) * (int64_t)sizeof *j->sample_of);
-    j->work = weft_arena_alloc(j->arena, (j->samples + 1) * (int64_t)sizeof *j->work);
+    j->list =
+        (weft_cascade_list){.item = weft_arena_calloc(j->arena, most + 1, sizeof *j->list.item)};
+    j->cascade = weft_arena_calloc(j->arena, most + 1, sizeof *j->cascade);
+    j->sample_of = weft_arena_calloc(j->arena, most + 1, sizeof *j->sample_of);
+    j->work = weft_arena_calloc(j->arena, j->samples + 1, sizeof *j->work);
     if (!j->list.item || !j->cascade || !j->sample_of || !j->work)
         return no_memory();
     for (int64_t s = 0; s < j->samples; s++) {
@@ -194,10 +198,12 @@ static weft_status make_list(weft_ahead *a, job *j)
     return WEFT_OK;
 }
 
-/* ---- samples that fit nowhere --------------------------------------------------------------- */
+/* ---- samples that fit on no degree ---------------------------------------------------------- */
 
-/* The most that any of a bucket's cascades takes on the degree where it takes least. */
-static weft_status least_bytes(weft_ahead *a, int bucket, double *bytes, weft_cascade_module *which)
+/* Sets *bytes to the memory that a bucket needs: the maximum over its cascades of the least bytes
+ * over degrees. */
+static weft_status least_bytes(weft_cascade_planner *a, int bucket, double *bytes,
+                               weft_cascade_module *which)
 {
     *bytes = 0;
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++) {
@@ -207,7 +213,7 @@ static weft_status least_bytes(weft_ahead *a, int bucket, double *bytes, weft_ca
             double seconds, own;
             if ((k > 1 || m == WEFT_CASCADE_DIT) && !wanted_degree(a, k))
                 continue;
-            WEFT_TRY(weft_cascade_prices_get(a->s.prices, m, bucket, k, &seconds, &own));
+            WEFT_TRY(weft_cascade_cost_table_get(a->s.cost_table, m, bucket, k, &seconds, &own));
             least = isfinite(seconds) ? fmin(least, own) : least;
         }
         if (there && least > *bytes) {
@@ -218,28 +224,31 @@ static weft_status least_bytes(weft_ahead *a, int bucket, double *bytes, weft_ca
     return WEFT_OK;
 }
 
-/* What would do is more than what it takes: a process has a few MiB more or less at each start. */
-static weft_status refuse(const weft_ahead *a, const weft_placed_sample *s, double least,
+/* Returns an error with a sufficient memory limit. The limit has a margin, because the resident
+ * memory of a process differs by a few MiB between starts. */
+static weft_status refuse(const weft_cascade_planner *a, const weft_placed_sample *s, double least,
                           weft_cascade_module module)
 {
     const double mib = 1 << 20, spread = 4;
     char size[64], text[2][32];
     weft_plans_size(&a->s.bucket[s->bucket], size);
-    return weft_fail(
-        WEFT_E_INFEASIBLE,
-        "%s: parallel.cascades: the %s of a sample of %s (clips x frames x height x "
-        "width; batch %lld of the stage) fits on no degree: it takes %s on a rank that "
-        "has %s. memory: %.0fMiB would do; %s",
-        a->s.path, weft_cascade_module_name(module), size, (long long)s->batch,
+    return weft_error(
+        WEFT_MSG_PLAN_INFEASIBLE,
+        WEFT_AT(.file = a->s.path, .key = "parallel.cascades", WEFT_NUMBER(least)),
+        "the %s of a sample of %s (clips x frames x height x width; batch %" PRId64
+        " of the stage) fits "
+        "on no degree: it needs %s on a rank, and a rank has %s. memory: %.0fMiB is enough; %s",
+        weft_cascade_module_name(module), size, s->batch,
         weft_format_bytes((int64_t)least, text[0]),
         weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least / mib + spread),
         a->s.config->unfit == WEFT_UNFIT_REFUSE
-            ? "unfit: skip leaves such samples out"
-            : "nothing is left of the step once samples that fit nowhere are out of it");
+            ? "oversized: skip leaves such samples out"
+            : "without the samples that do not fit, the step is empty");
 }
 
-/* The one that takes most of those that fit nowhere: its memory would do for all. */
-static weft_status refuse_unfit(weft_ahead *a, const job *j)
+/* Refuses the sample that needs the most memory, if it fits on no degree. Its memory is enough for
+ * all samples. */
+static weft_status refuse_unfit(weft_cascade_planner *a, const job *j)
 {
     const weft_placed_sample *worst = NULL;
     weft_cascade_module of = WEFT_CASCADE_DIT;
@@ -257,8 +266,8 @@ static weft_status refuse_unfit(weft_ahead *a, const job *j)
     return worst ? refuse(a, worst, most, of) : WEFT_OK;
 }
 
-/* Takes those out that fit nowhere, and makes up the weights. */
-static weft_status fit(weft_ahead *a, job *j)
+/* Removes the samples that fit on no degree and rescales the weights of the others. */
+static weft_status fit(weft_cascade_planner *a, job *j)
 {
     double rest = 0;
     int64_t kept = 0;
@@ -271,13 +280,15 @@ static weft_status fit(weft_ahead *a, job *j)
         if (a->s.memory > 0)
             WEFT_TRY(least_bytes(a, s.bucket, &least, &module));
         if (a->s.memory > 0 && least > a->s.memory) {
-            if (!a->told[s.bucket]) {
+            if (!a->warned[s.bucket]) {
                 char size[64], text[32];
                 weft_plans_size(&a->s.bucket[s.bucket], size);
-                weft_warn("samples of %s fit on no degree and are left out: %s on a rank would do",
-                          size, weft_format_bytes((int64_t)least, text));
+                weft_warning(
+                    WEFT_MSG_SAMPLE_SKIPPED, WEFT_NOWHERE,
+                    "samples of %s fit on no degree and are skipped; they need %s on a rank", size,
+                    weft_format_bytes((int64_t)least, text));
             }
-            a->told[s.bucket] = true;
+            a->warned[s.bucket] = true;
             j->left_out++;
             continue;
         }
@@ -298,45 +309,41 @@ static weft_status fit(weft_ahead *a, job *j)
 
 static weft_status copy_samples(job *j, const weft_placed_sample *sample, int64_t samples)
 {
-    j->sample = weft_arena_alloc(j->arena, (samples + 1) * (int64_t)sizeof *j->sample);
-    if (!j->sample)
-        return no_memory();
+    WEFT_TRY(WEFT_ARENA_NEW(j->arena, j->sample, samples + 1, "the plan of an iteration"));
     j->samples = samples;
     for (int64_t i = 0; i < samples; i++) {
         weft_item *item = NULL;
         j->sample[i] = sample[i];
         if (!sample[i].item)
             continue;
-        item = weft_arena_alloc(j->arena, (sample[i].clips + 1) * (int64_t)sizeof *item);
-        if (!item)
-            return no_memory();
+        WEFT_TRY(WEFT_ARENA_NEW(j->arena, item, sample[i].clips + 1, "the plan of an iteration"));
         memcpy(item, sample[i].item, (size_t)sample[i].clips * sizeof *item);
         j->sample[i].item = item;
     }
     return WEFT_OK;
 }
 
-/* The record as it is now: the planner's thread reads it while the next iteration adds to it. */
-static weft_status copy_record(const weft_ahead *a, job *j)
+/* Copies the current record: the planner thread reads the copy while the next iteration extends the
+ * record. */
+static weft_status copy_record(const weft_cascade_planner *a, job *j)
 {
     const int64_t bytes = WEFT_CASCADE_MODULES * (int64_t)sizeof *j->errors;
     if (a->s.config->objective != WEFT_OBJECTIVE_EXPECTED || !a->s.errors ||
         !a->s.errors[WEFT_CASCADE_DIT].count)
         return WEFT_OK;
     j->errors = weft_arena_alloc(j->arena, bytes);
-    j->slow = weft_arena_alloc(j->arena, a->s.ranks * (int64_t)sizeof *j->slow);
-    if (!j->errors || !j->slow)
-        return no_memory();
+    j->slow = weft_arena_calloc(j->arena, a->s.ranks, sizeof *j->slow);
+    WEFT_TRY(WEFT_ALLOCATED(j->errors && j->slow, "the plan of an iteration"));
     memcpy(j->errors, a->s.errors, (size_t)bytes);
     weft_rank_speeds_get(a->s.speeds, j->slow);
     return WEFT_OK;
 }
 
-static weft_status job_create(weft_ahead *a, int64_t step, const weft_placed_sample *sample,
-                              int64_t samples, job **out)
+static weft_status job_create(weft_cascade_planner *a, int64_t step,
+                              const weft_placed_sample *sample, int64_t samples, job **out)
 {
     job *j = weft_alloc(sizeof *j);
-    weft_status_code status = j ? WEFT_OK : no_memory();
+    weft_status_code status = WEFT_ALLOCATED(j, "the plan of an iteration");
     if (j) {
         j->arena = weft_arena_create();
         j->step = step;
@@ -357,7 +364,7 @@ static weft_status job_create(weft_ahead *a, int64_t step, const weft_placed_sam
 
 /* ---- placing -------------------------------------------------------------------------------- */
 
-static weft_policy_request request_of(const weft_ahead *a, const job *j)
+static weft_policy_request request_of(const weft_cascade_planner *a, const job *j)
 {
     return (weft_policy_request){.list = &j->list,
                                  .sample = j->sample_of,
@@ -369,23 +376,25 @@ static weft_policy_request request_of(const weft_ahead *a, const job *j)
                                  .degree = a->s.config->degree ? a->s.config->degree : a->degree};
 }
 
-/* What is left to gain is less than what costs are known by: searching on would take more from the
- * ranks that share the planner's processor. A search on its way goes on to half of it. */
+/* Gap to the bound, as a share, below which the search ends. The gap is then smaller than the error
+ * of the costs, and more search would take CPU time from the ranks. A running search continues to
+ * half of this gap. */
 static const double enough = 0.005;
 
-/* What all rounds of a search share. */
+/* State shared by all rounds of a search. */
 typedef struct searching {
-    weft_arena *arena;              /* for what is found */
-    weft_cascade_schedule schedule; /* of the last round */
+    weft_arena *arena;              /* memory of the plans found */
+    weft_cascade_schedule schedule; /* schedule of the last round */
     weft_cascade_problem problem;
     weft_cascade_bound bound;
 } searching;
 
-static weft_status search_begin(const weft_ahead *a, const job *j, weft_arena *arena, searching *s)
+static weft_status search_begin(const weft_cascade_planner *a, const job *j, weft_arena *arena,
+                                searching *s)
 {
     *s = (searching){.arena = arena};
     WEFT_TRY(weft_cascade_problem_create(&j->list, a->s.ranks, a->s.memory, &s->problem));
-    /* prices are those of groups that lie together */
+    /* costs assume groups on the fewest nodes */
     s->problem.per_node = a->s.cluster->nodes > 1 ? a->s.cluster->devices : 0;
     s->problem.by_producers = a->s.config->inter;
     return WEFT_OK;
@@ -397,8 +406,8 @@ static bool is_over(void *user)
     return atomic_load(&j->over);
 }
 
-/* Round 1 searches a little; each other one is a search of its own. */
-static weft_status search_round(const weft_ahead *a, job *j, searching *s, int64_t round,
+/* Runs one independent search. Round 1 has a smaller effort. */
+static weft_status search_round(const weft_cascade_planner *a, job *j, searching *s, int64_t round,
                                 weft_placement *out, bool *proved)
 {
     const weft_cascade_search search = {.seed = weft_seed_mix(a->s.seed, (uint64_t)j->step) +
@@ -410,11 +419,11 @@ static weft_status search_round(const weft_ahead *a, job *j, searching *s, int64
                                         .threads = 1,
                                         .no_exact = round == 1,
                                         .bound = s->bound.value > 0 ? &s->bound : NULL};
-    const weft_assign_options place = {a->s.config->inner, a->s.config->inter};
+    const weft_assign_options assign = {a->s.config->inner, a->s.config->inter};
     weft_cascade_result result;
     int32_t *first, *devices;
     WEFT_TRY(weft_cascade_solve(&s->problem, &search, s->arena, &result));
-    WEFT_TRY(weft_assign(&s->problem, &result.schedule, a->s.cluster, place, s->arena, &first,
+    WEFT_TRY(weft_assign(&s->problem, &result.schedule, a->s.cluster, assign, s->arena, &first,
                          &devices));
     if (result.bound.value > s->bound.value)
         s->bound = result.bound;
@@ -423,18 +432,19 @@ static weft_status search_round(const weft_ahead *a, job *j, searching *s, int64
     return weft_placement_of(&s->problem, &result.schedule, first, devices, s->arena, out);
 }
 
-static weft_status by_rule(const weft_ahead *a, const job *j, searching *s, weft_placement *out)
+static weft_status by_rule(const weft_cascade_planner *a, const job *j, searching *s,
+                           weft_placement *out)
 {
     const weft_policy_request request = request_of(a, j);
     WEFT_TRY(weft_policy_place((weft_policy)a->s.config->policy, &request, s->arena, out));
     return weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound);
 }
 
-/* The shortest plan of all rules: the first that there is, in little time, and none of theirs is
- * shorter than what a step gets. Their groups lie one behind the other, so on several nodes they
- * would lie across, where prices are others. *found false: no rule has one. */
-static weft_status best_rule(const weft_ahead *a, const job *j, searching *s, weft_placement *out,
-                             bool *found)
+/* Sets *out to the shortest plan of all policies. This first plan takes little time, and later
+ * plans are at least as short. Policies place groups contiguously, which on several nodes would
+ * cross nodes, where costs differ; they are then not used. *found false: no policy has a plan. */
+static weft_status best_rule(const weft_cascade_planner *a, const job *j, searching *s,
+                             weft_placement *out, bool *found)
 {
     static const weft_policy rules[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER,
                                         WEFT_POLICY_STATIC};
@@ -457,9 +467,10 @@ typedef struct clocks {
     double wall, busy;
 } clocks;
 
-/* True: no more is asked for, or little is left to gain. */
-static bool publish(weft_ahead *a, job *j, const searching *s, const weft_placement *p, bool proved,
-                    clocks began)
+/* Publishes a plan if it is the best so far. Returns true if the search can end: no further plan is
+ * needed, or the gap is small. */
+static bool publish(weft_cascade_planner *a, job *j, const searching *s, const weft_placement *p,
+                    bool proved, clocks began)
 {
     pthread_mutex_lock(&a->lock);
     if (!j->there || (!j->expected && p->makespan < j->best.makespan))
@@ -476,55 +487,62 @@ static bool publish(weft_ahead *a, job *j, const searching *s, const weft_placem
     return last;
 }
 
-/* The search for expected seconds begins with the first round's schedule. */
+/* True: the search for expected seconds must still run, from the schedule of round 1. */
 static bool needs_expected(const job *j, int64_t round, bool hasty)
 {
     return j->errors && round == 1 && !hasty;
 }
 
-/* What an iteration with the record's errors takes, by planned ranks and by late dispatch. */
+/* Inputs of the search for expected seconds: scenarios drawn from the record, transfers and
+ * reduction. */
 typedef struct prospects {
     bool *trains;
-    weft_dispatch_hand *hand;
-    double *factor;
+    weft_dispatch_hand *transfer;
+    double *factor, *validation;
     weft_expect_setup setup;
 } prospects;
 
-static weft_status make_prospects(const weft_ahead *a, job *j, searching *s, prospects *p)
+static weft_status make_prospects(const weft_cascade_planner *a, job *j, searching *s, prospects *p)
 {
-    enum { SCENARIOS = 16 };
+    enum { SCENARIOS = 16, JUDGES = 128 };
     const int64_t n = j->list.count;
-    const weft_price_errors **of = weft_arena_alloc(s->arena, n * (int64_t)sizeof(void *));
+    const weft_price_errors **of = weft_arena_calloc(s->arena, n, sizeof(void *));
     p->trains = weft_arena_alloc(s->arena, n);
-    p->hand = weft_arena_alloc(s->arena, n * (int64_t)sizeof *p->hand);
-    p->factor = weft_arena_alloc(s->arena, SCENARIOS * n * (int64_t)sizeof *p->factor);
-    if (!of || !p->trains || !p->hand || !p->factor)
+    p->transfer = weft_arena_calloc(s->arena, n, sizeof *p->transfer);
+    p->factor = weft_arena_calloc(s->arena, SCENARIOS * n, sizeof *p->factor);
+    p->validation = weft_arena_calloc(s->arena, JUDGES * n, sizeof *p->validation);
+    if (!of || !p->trains || !p->transfer || !p->factor || !p->validation)
         return no_memory();
     for (int64_t c = 0; c < n; c++) {
         p->trains[c] = j->cascade[c].module == WEFT_CASCADE_DIT;
-        p->hand[c] = p->trains[c] && a->s.hand ? a->s.hand[j->sample[j->sample_of[c]].bucket]
-                                               : (weft_dispatch_hand){0};
+        p->transfer[c] = p->trains[c] && a->s.transfer
+                             ? a->s.transfer[j->sample[j->sample_of[c]].bucket]
+                             : (weft_dispatch_hand){0};
         of[c] = &j->errors[j->cascade[c].module];
     }
     p->setup = (weft_expect_setup){.list = &j->list,
                                    .problem = &s->problem,
                                    .cluster = a->s.cluster,
-                                   .place = {a->s.config->inner, a->s.config->inter},
+                                   .assign = {a->s.config->inner, a->s.config->inter},
                                    .scenarios = SCENARIOS,
                                    .factor = p->factor,
+                                   .validations = JUDGES,
+                                   .validation = p->validation,
                                    .slow = j->slow,
                                    .trains = p->trains,
-                                   .hand = p->hand,
-                                   .sums = a->s.sums,
+                                   .transfer = p->transfer,
+                                   .reduce = a->s.reduce_seconds,
                                    .seed = weft_seed_mix(a->s.seed, (uint64_t)j->step),
                                    .stop = is_over,
                                    .user = j};
+    WEFT_TRY(
+        weft_price_errors_draw(of, n, JUDGES, weft_seed_mix(p->setup.seed, JUDGES), p->validation));
     return weft_price_errors_draw(of, n, SCENARIOS, p->setup.seed, p->factor);
 }
 
-/* Replaces the best plan by that of least expected seconds, after each of some searches: the step
- * may ask for it at any time. */
-static weft_status search_expected(weft_ahead *a, job *j, searching *s)
+/* Replaces the best plan by the plan of least expected seconds. Runs several short searches and
+ * publishes after each, because the step can request the plan at any time. */
+static weft_status search_expected(weft_cascade_planner *a, job *j, searching *s)
 {
     enum { SEARCHES = 6 };
     const bool may = a->s.config->dispatch == WEFT_DISPATCH_LATE;
@@ -539,8 +557,7 @@ static weft_status search_expected(weft_ahead *a, job *j, searching *s)
         p.setup.late = may && k % 2;
         p.setup.seed = weft_seed_mix(weft_seed_mix(a->s.seed, (uint64_t)j->step), (uint64_t)k);
         WEFT_TRY(weft_expect_search(&p.setup, &s->schedule, &also, 1, s->arena, &out, &value));
-        /* late dispatch gives up planned ranks: not for what the scenarios cannot tell */
-        value *= p.setup.late ? 1 + enough : 1;
+        value *= p.setup.late ? 1 + WEFT_EXPECT_LATE : 1;
         if (value >= least)
             continue;
         least = value;
@@ -554,8 +571,8 @@ static weft_status search_expected(weft_ahead *a, job *j, searching *s)
     return WEFT_OK;
 }
 
-/* `hasty`: for a first plan. */
-static weft_status search(weft_ahead *a, job *j, weft_arena *arena, bool hasty)
+/* Runs the rounds of a search. `hasty`: stops after the first plan. */
+static weft_status search(weft_cascade_planner *a, job *j, weft_arena *arena, bool hasty)
 {
     searching s;
     const bool own = a->s.config->policy == WEFT_POLICY_ARACHNE;
@@ -585,11 +602,12 @@ static weft_status search(weft_ahead *a, job *j, weft_arena *arena, bool hasty)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static void *plan_ahead(void *user)
+static void *planner_thread(void *user)
 {
-    weft_ahead *a = user;
-    /* Of this thread only: the step's own work comes first. Not SCHED_IDLE: on processors that
-     * others fill it would wait for seconds with the lock in its hands, and the step for it. */
+    weft_cascade_planner *a = user;
+    /* The priority of this thread only: the step's work comes first. Not SCHED_IDLE: on busy
+     * processors the thread could wait for seconds while it holds the lock, and the step would
+     * wait, too. */
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
@@ -604,7 +622,7 @@ static void *plan_ahead(void *user)
         pthread_mutex_lock(&a->lock);
         j->status = status;
         if (status != WEFT_OK)
-            snprintf(j->error, sizeof j->error, "%s", weft_error_message());
+            j->error = weft_error_save();
         j->done = true;
         let_go(j);
         pthread_cond_broadcast(&a->change);
@@ -613,32 +631,32 @@ static void *plan_ahead(void *user)
     return NULL;
 }
 
-weft_status weft_ahead_create(const weft_ahead_setup *setup, weft_ahead **out)
+weft_status weft_cascade_planner_create(const weft_cascade_planner_setup *setup,
+                                        weft_cascade_planner **out)
 {
-    weft_ahead *a = weft_alloc(sizeof *a);
-    if (!a)
-        return no_memory();
+    weft_cascade_planner *a;
+    WEFT_TRY(WEFT_NEW(a, 1, "the plan of an iteration"));
     a->s = *setup;
-    a->leader = !setup->comm || weft_comm_rank(setup->comm) == 0;
+    a->is_rank0 = !setup->comm || weft_comm_rank(setup->comm) == 0;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->change, NULL);
-    a->told = weft_alloc(setup->buckets + 1);
-    weft_status_code status = a->told ? WEFT_OK : no_memory();
+    a->warned = weft_alloc(setup->buckets + 1);
+    weft_status_code status = WEFT_ALLOCATED(a->warned, "the plan of an iteration");
     if (status == WEFT_OK && weft_cascades_planned(setup->config) == WEFT_CASCADES_STATIC)
         status = weft_plans_create(&a->known);
-    if (status == WEFT_OK && a->leader) {
-        a->running = pthread_create(&a->thread, NULL, plan_ahead, a) == 0;
+    if (status == WEFT_OK && a->is_rank0) {
+        a->running = pthread_create(&a->thread, NULL, planner_thread, a) == 0;
         if (!a->running)
-            status = weft_fail(WEFT_E_MEMORY, "cannot start the planner's thread");
+            status = weft_no_memory("the planner's thread");
     }
     if (status == WEFT_OK)
         *out = a;
     else
-        weft_ahead_free(a);
+        weft_cascade_planner_free(a);
     return status;
 }
 
-void weft_ahead_free(weft_ahead *a)
+void weft_cascade_planner_free(weft_cascade_planner *a)
 {
     if (!a)
         return;
@@ -651,11 +669,11 @@ void weft_ahead_free(weft_ahead *a)
         pthread_join(a->thread, NULL);
     }
     let_go(a->job);
-    let_go(a->given);
+    let_go(a->delivered);
     weft_arena_free(a->arena);
     weft_plans_close(a->known);
     weft_free(a->text);
-    weft_free(a->told);
+    weft_free(a->warned);
     pthread_cond_destroy(&a->change);
     pthread_mutex_destroy(&a->lock);
     weft_free(a);
@@ -663,12 +681,13 @@ void weft_ahead_free(weft_ahead *a)
 
 /* ---- the caller's side ---------------------------------------------------------------------- */
 
-weft_status weft_ahead_settle(weft_ahead *a, const weft_placed_sample *const *list,
-                              const int64_t *count, int iterations)
+weft_status weft_cascade_planner_fix_degree(weft_cascade_planner *a,
+                                            const weft_placed_sample *const *list,
+                                            const int64_t *count, int iterations)
 {
     const weft_policy policy = (weft_policy)a->s.config->policy;
     double best = INFINITY;
-    if (!a->leader || a->s.config->degree ||
+    if (!a->is_rank0 || a->s.config->degree ||
         (policy != WEFT_POLICY_STATIC && policy != WEFT_POLICY_ULYSSES &&
          policy != WEFT_POLICY_KNAPFORMER))
         return WEFT_OK;
@@ -698,14 +717,13 @@ weft_status weft_ahead_settle(weft_ahead *a, const weft_placed_sample *const *li
     if (a->degree)
         return WEFT_OK;
     const bool heads = policy != WEFT_POLICY_STATIC;
-    return weft_fail(WEFT_E_INFEASIBLE,
-                     "%s: parallel.cascades.degrees: %s has none that divides %s%d ranks and on "
-                     "which all samples fit",
-                     a->s.path, weft_policy_names[policy],
-                     heads ? "the attention's heads and " : "", a->s.ranks);
+    return weft_error(
+        WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.file = a->s.path, .key = "parallel.cascades.degrees"),
+        "%s has no degree that divides %s%d ranks and on which all samples fit",
+        weft_policy_names[policy], heads ? "the attention's heads and " : "", a->s.ranks);
 }
 
-static weft_status not_in_file(const weft_ahead *a, const job *j)
+static weft_status not_in_file(const weft_cascade_planner *a, const job *j)
 {
     weft_buf sizes = {0};
     for (int64_t i = 0; i < j->samples; i++) {
@@ -713,62 +731,69 @@ static weft_status not_in_file(const weft_ahead *a, const job *j)
         weft_plans_size(&a->s.bucket[j->sample[i].bucket], text);
         weft_buf_printf(&sizes, "%s%s", i ? ", " : "", text);
     }
-    const weft_status_code status =
-        weft_fail(WEFT_E_CONFIG,
-                  "%s: parallel.cascades.plan: %s has no plan for the samples of step %lld: %s; "
-                  "plan again (plan: every-iteration)",
-                  a->s.path, a->s.config->plan, (long long)j->step, sizes.data ? sizes.data : "?");
+    const weft_status_code status = weft_error(
+        WEFT_MSG_LAYOUT_INVALID,
+        WEFT_AT(.file = a->s.path, .key = "parallel.cascades.plan", .value = a->s.config->plan),
+        "%s has no plan for the samples of step %" PRId64
+        ": %s; plan again (plan: every-iteration)",
+        a->s.config->plan, j->step, sizes.data ? sizes.data : "?");
     weft_buf_free(&sizes);
     return status;
 }
 
-static weft_status other_modules(const weft_ahead *a, const weft_placed_cascade *c)
+static weft_status other_modules(const weft_cascade_planner *a, const weft_placed_cascade *c)
 {
-    return weft_fail(WEFT_E_CONFIG,
-                     "%s: parallel.cascades.plan: %s is of a run in which other modules are "
-                     "cascades: its %s %s, and here the text encoders %s and the autoencoder %s "
-                     "(data.samples_from); plan again (plan: every-iteration)",
-                     a->s.path, a->s.config->plan, c->at.id,
-                     c->module == WEFT_CASCADE_DIT ? "comes after other cascades" : "is there",
-                     a->s.text ? "are" : "are not", a->s.vae ? "is" : "is not");
+    return weft_error(
+        WEFT_MSG_LAYOUT_INVALID,
+        WEFT_AT(.file = a->s.path, .key = "parallel.cascades.plan", .value = a->s.config->plan),
+        "%s is of a run in which other modules are cascades: its %s %s. In this run the text "
+        "encoders %s cascades and the autoencoder %s one (data.input); plan again (plan: "
+        "every-iteration)",
+        a->s.config->plan, c->at.id,
+        c->module == WEFT_CASCADE_DIT ? "comes after other cascades" : "exists",
+        a->s.text ? "are" : "are not", a->s.vae ? "is" : "is not");
 }
 
-/* A plan from a file says what this run's cascades would, and passes its memory nowhere. */
-static weft_status check_replayed(weft_ahead *a, const weft_placed_iteration *p)
+/* Checks a plan from a file: its modules must be those of this run, and its cascades must fit the
+ * memory. */
+static weft_status check_replayed(weft_cascade_planner *a, const weft_placed_iteration *p)
 {
     const bool there[WEFT_CASCADE_MODULES] = {
         [WEFT_CASCADE_TEXT] = a->s.text, [WEFT_CASCADE_VAE] = a->s.vae, [WEFT_CASCADE_DIT] = true};
     for (int64_t i = 0; i < p->cascades; i++) {
         const weft_placed_cascade *c = &p->cascade[i];
-        bool handed[WEFT_CASCADE_MODULES] = {0};
+        bool inputs[WEFT_CASCADE_MODULES] = {0};
         double seconds, bytes;
         char text[2][32];
         for (int32_t k = 0; k < c->at.after_count; k++)
-            handed[p->cascade[c->at.after[k]].module] = true;
+            inputs[p->cascade[c->at.after[k]].module] = true;
         if (!there[c->module] ||
             (c->module == WEFT_CASCADE_DIT &&
-             (handed[WEFT_CASCADE_TEXT] != a->s.text || handed[WEFT_CASCADE_VAE] != a->s.vae)))
+             (inputs[WEFT_CASCADE_TEXT] != a->s.text || inputs[WEFT_CASCADE_VAE] != a->s.vae)))
             return other_modules(a, c);
-        WEFT_TRY(weft_cascade_prices_get(a->s.prices, c->module, p->sample[c->sample].bucket,
-                                         (int)c->at.degree, &seconds, &bytes));
+        WEFT_TRY(weft_cascade_cost_table_get(a->s.cost_table, c->module,
+                                             p->sample[c->sample].bucket, (int)c->at.degree,
+                                             &seconds, &bytes));
         if (a->s.memory > 0 && bytes > a->s.memory)
-            return weft_fail(WEFT_E_INFEASIBLE,
-                             "%s: parallel.cascades.plan: %s puts %s of step %lld on %lld ranks, "
-                             "where it takes %s of a rank that has %s; give memory: %.0f, or plan "
-                             "again (plan: every-iteration)",
-                             a->s.path, a->s.config->plan, c->at.id, (long long)p->step,
-                             (long long)c->at.degree, weft_format_bytes((int64_t)bytes, text[0]),
-                             weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(bytes));
+            return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
+                              WEFT_AT(.file = a->s.path, .key = "parallel.cascades.plan",
+                                      .value = a->s.config->plan, WEFT_NUMBER(bytes)),
+                              "%s puts %s of step %" PRId64 " on %" PRId64
+                              " ranks, where it needs %s of a rank that has %s; "
+                              "give memory: %.0f, or plan again (plan: every-iteration)",
+                              a->s.config->plan, c->at.id, p->step, c->at.degree,
+                              weft_format_bytes((int64_t)bytes, text[0]),
+                              weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(bytes));
     }
     return WEFT_OK;
 }
 
-weft_status weft_ahead_look(weft_ahead *a, int64_t step, const weft_placed_sample *sample,
-                            int64_t samples)
+weft_status weft_cascade_planner_start(weft_cascade_planner *a, int64_t step,
+                                       const weft_placed_sample *sample, int64_t samples)
 {
     job *j;
     const weft_plans *known = a->known ? a->known : a->s.replay;
-    if (!a->leader)
+    if (!a->is_rank0)
         return WEFT_OK;
     WEFT_TRY(job_create(a, step, sample, samples, &j));
     if (known) {
@@ -792,7 +817,7 @@ weft_status weft_ahead_look(weft_ahead *a, int64_t step, const weft_placed_sampl
     return WEFT_OK;
 }
 
-/* The best that the thread has, into cascades. */
+/* Converts a placement of the search to a placed iteration. */
 static void place_best(job *j, const weft_placement *p, double lower_bound, bool late,
                        weft_placed_iteration *out)
 {
@@ -821,9 +846,9 @@ static double idle_of(const weft_placed_iteration *p, int ranks)
     return p->makespan > 0 ? fmax(0, 1 - busy / (p->makespan * ranks)) : 0;
 }
 
-/* Where the thread has no plan yet this one makes the first: the thread's priority is low, and its
- * processor may be another's. */
-static weft_status make_haste(weft_ahead *a, job *j)
+/* Computes the first plan on the caller's thread if the planner thread has none yet. The planner
+ * thread has low priority and can lack a processor. */
+static weft_status make_haste(weft_cascade_planner *a, job *j)
 {
     pthread_mutex_lock(&a->lock);
     const bool ready = j->there || j->done;
@@ -831,18 +856,18 @@ static weft_status make_haste(weft_ahead *a, job *j)
     if (ready)
         return WEFT_OK;
     j->hasty = weft_arena_create();
-    if (!j->hasty)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(j->hasty, "the plan of an iteration"));
     const weft_status_code status = search(a, j, j->hasty, true);
-    return status == WEFT_OK ? status : weft_fail_context(status, "%s", a->s.path);
+    return status == WEFT_OK ? status : weft_error_at(status, WEFT_AT(.file = a->s.path));
 }
 
-/* On rank 0: the best that there is, the first plan at least. */
-static weft_status fetch(weft_ahead *a, weft_placed_iteration *plan, weft_ahead_news *news)
+/* Sets *plan on rank 0 to the best plan so far, at least the first one. */
+static weft_status fetch(weft_cascade_planner *a, weft_placed_iteration *plan,
+                         weft_planning_stats *stats)
 {
     const double began = weft_now();
-    if (!a->job || a->job == a->given)
-        return weft_fail(WEFT_E_INTERNAL, "no iteration is being planned");
+    if (!a->job || a->job == a->delivered)
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "no iteration is being planned");
     job *j = a->job;
     if (!a->s.patient)
         WEFT_TRY(make_haste(a, j));
@@ -851,86 +876,84 @@ static weft_status fetch(weft_ahead *a, weft_placed_iteration *plan, weft_ahead_
         pthread_cond_wait(&a->change, &a->lock);
     end(j);
     const weft_placement best = j->best;
-    *news = (weft_ahead_news){.seconds = j->seconds,
-                              .busy = j->busy,
-                              .rounds = j->rounds,
-                              .proved = j->proved,
-                              .replayed = j->replayed,
-                              .left_out = j->left_out};
+    *stats = (weft_planning_stats){.seconds = j->seconds,
+                                   .busy = j->busy,
+                                   .rounds = j->rounds,
+                                   .proved = j->proved,
+                                   .replayed = j->replayed,
+                                   .left_out = j->left_out};
     const double lower_bound = j->lower_bound;
     const bool late = a->s.config->dispatch == WEFT_DISPATCH_LATE && (!j->expected || j->late);
     const weft_status_code status =
-        j->there ? WEFT_OK : weft_fail(j->status, "%s: %s", a->s.path, j->error);
+        j->there ? WEFT_OK
+                 : weft_error_at(weft_error_restore(j->error), WEFT_AT(.file = a->s.path));
     pthread_mutex_unlock(&a->lock);
     WEFT_TRY(status);
-    news->late = weft_now() - began;
+    stats->late = weft_now() - began;
     if (j->replayed)
         *plan = j->plan;
     else
         place_best(j, &best, lower_bound, late, plan);
-    news->idle = idle_of(plan, a->s.ranks);
+    stats->idle = idle_of(plan, a->s.ranks);
     if (a->known && !j->replayed)
         WEFT_TRY(weft_plans_add(a->known, plan));
     WEFT_TRY(weft_placed_check(plan, a->s.ranks, a->s.path));
     pthread_mutex_lock(&a->lock);
-    let_go(a->given);
-    a->given = j;
+    let_go(a->delivered);
+    a->delivered = j;
     j->holders++;
     pthread_mutex_unlock(&a->lock);
     return WEFT_OK;
 }
 
-/* As text from rank 0; a failure there is one everywhere. */
-static weft_status share(weft_ahead *a, weft_ahead_news *news)
+/* Broadcasts the plan of rank 0 as text. */
+static weft_status share(weft_cascade_planner *a, weft_planning_stats *stats)
 {
     int64_t bytes = a->text ? (int64_t)strlen(a->text) + 1 : 0;
     WEFT_TRY(weft_comm_broadcast(a->s.comm, &bytes, sizeof bytes, 0));
-    if (!a->leader) {
+    if (!a->is_rank0) {
         weft_free(a->text);
         a->text = bytes ? weft_alloc(bytes) : NULL;
         if (bytes && !a->text)
             return no_memory();
     }
-    WEFT_TRY(weft_comm_broadcast(a->s.comm, news, sizeof *news, 0));
+    WEFT_TRY(weft_comm_broadcast(a->s.comm, stats, sizeof *stats, 0));
     return bytes ? weft_comm_broadcast(a->s.comm, a->text, bytes, 0) : WEFT_OK;
 }
 
-static weft_status parse(weft_ahead *a, weft_placed_iteration *plan)
+static weft_status parse(weft_cascade_planner *a, weft_placed_iteration *plan)
 {
     json_t *line;
     weft_arena_free(a->arena);
     a->arena = weft_arena_create();
-    if (!a->arena)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(a->arena, "the plan of an iteration"));
     WEFT_TRY(weft_json_parse(a->text, (int64_t)strlen(a->text), "the plan of rank 0", &line));
     const weft_status_code status = weft_plans_parse(line, "the plan of rank 0", a->arena, plan);
     json_decref(line);
     return status;
 }
 
-weft_status weft_ahead_take(weft_ahead *a, const weft_placed_iteration **out, weft_ahead_news *news,
-                            const char **text)
+weft_status weft_cascade_planner_get(weft_cascade_planner *a, const weft_placed_iteration **out,
+                                     weft_planning_stats *stats, const char **text)
 {
-    static const weft_ahead_news none = {0};
+    static const weft_planning_stats none = {0};
     weft_placed_iteration plan = {0};
-    *news = none;
-    if (a->leader) {
-        WEFT_TRY(fetch(a, &plan, news));
-        json_t *line = weft_plans_line(&plan, weft_policy_names[a->s.config->policy], news->idle);
+    *stats = none;
+    if (a->is_rank0) {
+        WEFT_TRY(fetch(a, &plan, stats));
+        json_t *line = weft_plans_line(&plan, weft_policy_names[a->s.config->policy], stats->idle);
         weft_free(a->text);
         a->text = line ? weft_json_line(line) : NULL;
         json_decref(line);
-        if (!a->text)
-            return no_memory();
+        WEFT_TRY(WEFT_ALLOCATED(a->text, "the plan of an iteration"));
     }
     if (a->s.comm && weft_comm_ranks(a->s.comm) > 1)
-        WEFT_TRY(share(a, news));
-    WEFT_TRY(parse(a, &plan)); /* what all ranks have, rank 0 has too */
-    weft_placed_iteration *kept = weft_arena_alloc(a->arena, sizeof *kept);
-    if (!kept)
-        return no_memory();
-    *kept = plan;
-    *out = kept;
+        WEFT_TRY(share(a, stats));
+    WEFT_TRY(parse(a, &plan)); /* rank 0 uses the same parsed plan as all ranks */
+    weft_placed_iteration *result;
+    WEFT_TRY(WEFT_ARENA_NEW(a->arena, result, 1, "the plan of an iteration"));
+    *result = plan;
+    *out = result;
     *text = a->text;
     return WEFT_OK;
 }

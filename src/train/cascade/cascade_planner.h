@@ -1,84 +1,88 @@
-/* The plan of an iteration, made while the one before runs.
+/* Plans the next iteration while the current one runs.
  *
- *     rank 0    look(i+1) ──> samples, prices ──> planner's thread: a first plan at once,
- *               run(i)  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    then better ones until it is asked
- *               take(i+1) <── the best so far ─────────────────┘
- *     others    take(i+1) <── the same, as text
+ *     rank 0    start(i+1) ──> samples, costs ──> planner thread: a first plan at once,
+ *               run(i)   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒     then better plans until get(i+1)
+ *               get(i+1) <── the best plan so far ─────────────┘
+ *     others    get(i+1) <── the same plan, as text
  *
- * Only rank 0 plans, so that all ranks have the same plan although the search ends when it is
- * needed. Its thread is of low priority; a step that finds no plan makes the first one itself,
- * which is told. */
-#ifndef WEFT_TRAIN_CASCADE_AHEAD_H
-#define WEFT_TRAIN_CASCADE_AHEAD_H
+ * Only rank 0 plans, so all ranks have the same plan although the time limits the search. The
+ * planner thread has low priority. A step that finds no plan computes the first plan itself; the
+ * waiting time is in weft_planning_stats.late. */
+#ifndef WEFT_TRAIN_CASCADE_CASCADE_PLANNER_H
+#define WEFT_TRAIN_CASCADE_CASCADE_PLANNER_H
 
+#include "comm/comm.h"
 #include "plan/cascade/expect.h"
-#include "runtime/runtime.h"
-#include "train/cascade_config.h"
-#include "train/cascade_cost.h"
-#include "train/cascade_plans.h"
+#include "train/cascade/cascade_cost_table.h"
+#include "train/cascade/plan_replay.h"
+#include "train/config/cascade_config.h"
 
-typedef struct weft_ahead_setup {
+typedef struct weft_cascade_planner_setup {
     const weft_cascade_config *config;
-    const char *path;            /* of the run's config, for messages */
-    const weft_cluster *cluster; /* of weft_ahead_cluster */
-    weft_comm *comm;             /* NULL: this process plans for `ranks` that do not run */
+    const char *path;            /* path of the run's config, for messages */
+    const weft_cluster *cluster; /* result of weft_cascade_planner_cluster */
+    weft_comm *comm;             /* NULL: plan for `ranks` that do not run (dry run) */
     int ranks;
-    double memory; /* bytes of a rank; 0: no limit */
-    weft_cascade_prices *prices;
+    double memory; /* bytes per rank; 0: no limit */
+    weft_cascade_cost_table *cost_table;
     int buckets;
-    const weft_bucket *bucket; /* in pixels, with a sample's clips */
-    const double *work;        /* FLOPs of a sample, by bucket */
+    const weft_bucket *bucket; /* pixel sizes; batch: clips of a sample */
+    const double *work;        /* [buckets] FLOPs of a sample */
     int64_t heads;
-    bool ring;      /* the model's tokens may go round in parts */
-    bool text, vae; /* modules beside the DiT */
+    bool ring;      /* the model supports ring attention */
+    bool text, vae; /* modules that are cascades in addition to the DiT */
     uint64_t seed;
-    bool patient;             /* a take waits for the best plan, not for the first */
-    const weft_plans *replay; /* plan: FILE */
-    /* For objective: expected, on rank 0; copied when an iteration is begun. */
+    bool patient;             /* weft_cascade_planner_get waits until the search ends */
+    const weft_plans *replay; /* plans of `plan: FILE`; NULL: none */
+    /* measured errors and speeds of the objective `expected`, on rank 0; copied by
+     * weft_cascade_planner_start */
     const weft_price_errors *errors; /* [WEFT_CASCADE_MODULES] */
     const weft_rank_speeds *speeds;
-    const weft_dispatch_hand *hand; /* [buckets] of the latents of a sample */
-    double sums;                    /* seconds of all sums of gradients */
-} weft_ahead_setup;
+    const weft_dispatch_hand *transfer; /* [buckets] seconds to transfer a sample's latents */
+    double reduce_seconds;              /* seconds of the complete gradient all-reduce */
+} weft_cascade_planner_setup;
 
-/* `cluster` with as many devices as there are ranks: nodes that are full or one; ranks that share a
- * device share its memory. *memory: bytes of a rank; the config's where it says some. */
-void weft_ahead_cluster(weft_cluster *cluster, const weft_cascade_config *config, int ranks,
-                        double *memory);
-/* How a policy splits the tokens of a DiT cascade; NONE: as the executor chooses. `ring`: the model
- * knows how to. */
-weft_sp_method weft_ahead_method(const weft_cascade_config *config, bool ring);
+/* Adapts `cluster` to the number of ranks: full nodes, or one node. Ranks that share a device share
+ * its memory. *memory: bytes per rank; the config's value if set. */
+void weft_cascade_planner_cluster(weft_cluster *cluster, const weft_cascade_config *config,
+                                  int ranks, double *memory);
+/* Returns how a policy splits the tokens of a DiT cascade. NONE: the executor chooses. `ring`: the
+ * model supports ring attention. */
+weft_sp_method weft_cascade_planner_method(const weft_cascade_config *config, bool ring);
 
-typedef struct weft_ahead weft_ahead;
-/* Borrows what the setup points to. */
-weft_status weft_ahead_create(const weft_ahead_setup *setup, weft_ahead **out);
-void weft_ahead_free(weft_ahead *ahead); /* accepts NULL */
+typedef struct weft_cascade_planner weft_cascade_planner;
+/* Borrows all pointers of the setup. */
+weft_status weft_cascade_planner_create(const weft_cascade_planner_setup *setup,
+                                        weft_cascade_planner **out);
+void weft_cascade_planner_free(weft_cascade_planner *planner); /* accepts NULL */
 
-/* Equal groups of the best degree for several iterations, list[i] with count[i] samples; nothing
- * for policies without them, or with a degree in the config. Before the first of them is
- * planned. */
-weft_status weft_ahead_settle(weft_ahead *ahead, const weft_placed_sample *const *list,
-                              const int64_t *count, int iterations);
-/* Begins to plan; the samples (copied) need batch, bucket, clips, item and weight. On rank 0, on
- * others nothing. A sample that fits on no degree is refused with the least memory that would do,
- * or left out as the config says. */
-weft_status weft_ahead_look(weft_ahead *ahead, int64_t step, const weft_placed_sample *sample,
-                            int64_t samples);
+/* Chooses the degree of equal groups that is best for several iterations: list[i] has count[i]
+ * samples. Does nothing for policies without equal groups, or if the config sets a degree. Call
+ * before the first weft_cascade_planner_start. */
+weft_status weft_cascade_planner_fix_degree(weft_cascade_planner *planner,
+                                            const weft_placed_sample *const *list,
+                                            const int64_t *count, int iterations);
+/* Starts to plan an iteration on rank 0; does nothing on other ranks. The samples are copied and
+ * need batch, bucket, clips, item and weight. A sample that fits on no degree is refused with the
+ * least memory that would be enough, or skipped, as the config sets. */
+weft_status weft_cascade_planner_start(weft_cascade_planner *planner, int64_t step,
+                                       const weft_placed_sample *sample, int64_t samples);
 
-/* How a plan came about. */
-typedef struct weft_ahead_news {
-    double late;      /* seconds that the step waited for it */
-    double seconds;   /* that the planner worked, */
-    double busy;      /* and that a processor did for it */
-    int64_t rounds;   /* of its search */
-    bool proved;      /* no plan is shorter */
-    bool replayed;    /* of a file, or of the same sizes before */
-    int64_t left_out; /* samples that fit on no degree */
-    double idle;      /* share, as planned */
-} weft_ahead_news;
-/* Collective. The plan that was begun last, valid until the next take; `text` (borrowed likewise)
- * is its line for a file. */
-weft_status weft_ahead_take(weft_ahead *ahead, const weft_placed_iteration **plan,
-                            weft_ahead_news *news, const char **text);
+/* How the planner found a plan. */
+typedef struct weft_planning_stats {
+    double late;      /* seconds that the step waited for the plan */
+    double seconds;   /* duration of the search */
+    double busy;      /* CPU seconds of the search */
+    int64_t rounds;   /* search rounds */
+    bool proved;      /* no shorter plan exists */
+    bool replayed;    /* read from a file, or reused from equal sizes */
+    int64_t left_out; /* skipped samples, which fit on no degree */
+    double idle;      /* planned idle share */
+} weft_planning_stats;
+/* Collective. Returns the plan of the last weft_cascade_planner_start, and its JSON line in *text.
+ * Both are borrowed and valid until the next call. */
+weft_status weft_cascade_planner_get(weft_cascade_planner *planner,
+                                     const weft_placed_iteration **plan, weft_planning_stats *stats,
+                                     const char **text);
 
 #endif

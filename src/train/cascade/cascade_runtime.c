@@ -1,47 +1,44 @@
-#include "train/cascade_stage.h"
+#include "train/cascade/cascade_runtime.h"
 
-#include "train/latents.h"
+#include "train/latents/latent_cache.h"
 
 #include <string.h>
 
 struct weft_cascade_stage {
     weft_cascade_stage_setup setup;
-    weft_run run; /* as it is in the stage */
+    weft_run run; /* config in this training stage */
     weft_cascade_run *executor;
     weft_loader *loader;
     weft_inputs inputs;
-    weft_store *frozen;     /* weights of encoders that are not trained */
-    weft_spelling spelling; /* of theirs */
-    float *no_text;         /* told by them of the empty caption */
+    weft_store *frozen;            /* weights of the frozen encoders */
+    weft_tokenizer_set tokenizers; /* tokenizers of the frozen text encoders */
+    float *no_text;                /* their text conditioning of the empty caption */
     int buckets;
     int64_t *clips; /* [buckets] */
-    /* of one cascade's clips: */
-    int64_t room, floats_room, extra_room;
-    weft_taken *taken;
+    /* clips of one cascade: */
+    int64_t capacity, floats_capacity, extra_capacity;
+    weft_loaded_item *taken;
     uint64_t *id;
     int64_t *epoch;
     bool *replaced;
     const char **caption;
     float *data, *extra;
-    float *video; /* of a clip of which some frames are encoded here */
-    int64_t video_room;
+    float *video; /* complete clip, of which this rank encodes some frames */
+    int64_t video_capacity;
 };
 
-/* Behind the floats of a unit that is handed on stands which sample they are of: one that does not
- * decode is replaced where that is found out. */
-enum { WITNESS = sizeof(int64_t) / sizeof(float) };
-
-static bool tells_text(const weft_cascade_stage *s)
+static bool encodes_text(const weft_cascade_stage *s)
 {
-    return s->setup.pixels && s->setup.models->text_given;
+    return s->setup.pixels && s->setup.models->text_precomputed;
 }
 
 static weft_model_size latents_of(const weft_cascade_stage *s, int bucket)
 {
-    return weft_run_latent_size(s->setup.models, weft_stage_bucket(s->setup.stage, bucket));
+    return weft_run_latent_size(s->setup.models,
+                                weft_train_stage_bucket(s->setup.train_stage, bucket));
 }
 
-/* Of a latent frame. */
+/* Returns the floats of a latent frame. */
 static int64_t frame_floats(const weft_cascade_stage *s, int bucket)
 {
     const weft_model_size size = latents_of(s, bucket);
@@ -57,10 +54,10 @@ weft_cascade_row weft_cascade_stage_row(const weft_cascade_stage *s, int bucket,
                                         weft_cascade_module module)
 {
     if (module == WEFT_CASCADE_VAE && s->setup.pixels)
-        return (weft_cascade_row){latents_of(s, bucket).frames, frame_floats(s, bucket) + WITNESS,
+        return (weft_cascade_row){latents_of(s, bucket).frames, frame_floats(s, bucket),
                                   s->setup.models->grid.piece, "batch.latents"};
-    if (module == WEFT_CASCADE_TEXT && tells_text(s))
-        return (weft_cascade_row){1, s->setup.models->captions.floats + WITNESS, 1, NULL};
+    if (module == WEFT_CASCADE_TEXT && encodes_text(s))
+        return (weft_cascade_row){1, s->setup.models->text.floats, 1, NULL};
     return (weft_cascade_row){.units = 1};
 }
 
@@ -69,26 +66,27 @@ weft_cascade_row weft_cascade_stage_row(const weft_cascade_stage *s, int bucket,
 enum { KEY_VAE = 1, KEY_TEXT = 2 };
 
 typedef struct encoder {
-    const weft_cascade_stage *stage;
+    const weft_cascade_stage *runtime;
     weft_cascade_module module;
-    int index; /* bucket, or reader */
+    int index; /* bucket, or text encoder */
     const weft_cascade_share *share;
 } encoder;
 
-/* Of one clip or some of its frames, or one caption. */
+/* Creates the graph of one clip, of some frames of a clip, or of one caption. */
 static weft_status make_encoder(void *user, weft_graph **graph)
 {
     const encoder *e = user;
-    const weft_run_models *m = e->stage->setup.models;
+    const weft_run_models *m = e->runtime->setup.models;
     weft_graph *g;
     if (e->module == WEFT_CASCADE_TEXT) {
-        g = weft_text_graph(e->stage->setup.run, &m->captions, e->index, 1);
+        g = weft_text_graph(e->runtime->setup.run, &m->text, e->index, 1);
     } else {
-        g = weft_encoder_part(&m->autoencoder, weft_stage_bucket(e->stage->setup.stage, e->index),
+        g = weft_encoder_part(&m->autoencoder,
+                              weft_train_stage_bucket(e->runtime->setup.train_stage, e->index),
                               e->share);
     }
     *graph = g;
-    return g ? weft_graph_check(g) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    return g ? weft_graph_check(g) : weft_no_memory("a graph");
 }
 
 static const weft_cascade_share alone = {.parts = 1};
@@ -121,72 +119,70 @@ static weft_status load(weft_cascade_stage *s, weft_cascade_module module, int i
 static weft_status load_encoders(weft_cascade_stage *s)
 {
     const weft_run_models *m = s->setup.models;
-    const weft_captions *c = &m->captions;
+    const weft_text_conditioning *c = &m->text;
     s->frozen = weft_store_create();
-    if (!s->frozen)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for encoders");
+    WEFT_TRY(WEFT_ALLOCATED(s->frozen, "encoders"));
     WEFT_TRY(load(s, WEFT_CASCADE_VAE, 0, m->autoencoder.family->scope, &m->autoencoder,
                   s->setup.run->autoencoder.weights));
-    for (int r = 0; r < c->readers && m->text_given; r++)
-        WEFT_TRY(load(s, WEFT_CASCADE_TEXT, r, c->reader[r].reading->encoder, &c->reader[r].model,
+    for (int r = 0; r < c->encoders && m->text_precomputed; r++)
+        WEFT_TRY(load(s, WEFT_CASCADE_TEXT, r, c->encoder[r].row->encoder, &c->encoder[r].model,
                       weft_run_text(s->setup.run, r)->weights));
-    return m->text_given ? weft_spelling_open(c, &s->spelling) : WEFT_OK;
+    return m->text_precomputed ? weft_tokenizer_set_open(c, &s->tokenizers) : WEFT_OK;
 }
 
-/* What is told of a caption, packed. */
-static weft_status tell(weft_cascade_stage *s, const char *caption, float *to)
+/* Writes the packed text conditioning of a caption to `to`. */
+static weft_status encode_caption(weft_cascade_stage *s, const char *caption, float *to)
 {
-    const weft_captions *c = &s->setup.models->captions;
-    for (int r = 0; r < c->readers; r++) {
+    const weft_text_conditioning *c = &s->setup.models->text;
+    for (int r = 0; r < c->encoders; r++) {
         const weft_step *step;
         WEFT_TRY(forward(s, WEFT_CASCADE_TEXT, r, &alone, NULL, &step));
-        WEFT_TRY(weft_captions_spell(c, &s->spelling, r, weft_captions_program_input, step->program,
-                                     0, caption));
+        WEFT_TRY(weft_text_conditioning_tokenize(
+            c, &s->tokenizers, r, weft_text_conditioning_program_input, step->program, 0, caption));
         WEFT_TRY(weft_cascade_run_encoder(s->executor, step));
-        weft_captions_take(c, r, step->program, 1, to);
+        weft_text_conditioning_get(c, r, step->program, 1, to);
     }
     return WEFT_OK;
 }
 
-static weft_status no_room(void)
+static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for a cascade's clips");
+    return weft_no_memory("a cascade's clips");
 }
 
-static weft_status make_floats(float **data, int64_t *room, int64_t floats)
+static weft_status make_floats(float **data, int64_t *capacity, int64_t floats)
 {
-    if (floats <= *room)
+    if (floats <= *capacity)
         return WEFT_OK;
     weft_free(*data);
-    *room = 0;
+    *capacity = 0;
     *data = weft_alloc_aligned(floats * (int64_t)sizeof **data);
-    if (!*data)
-        return no_room();
-    *room = floats;
+    WEFT_TRY(WEFT_ALLOCATED(*data, "a cascade's clips"));
+    *capacity = floats;
     return WEFT_OK;
 }
 
-/* The frames of its share, from a clip that is decoded whole. */
+/* Decodes a complete clip and copies the frames of this rank's share to `video`. */
 static weft_status take_frames(weft_cascade_stage *s, const weft_item *item,
                                const weft_cascade_share *share, weft_tensor *video,
-                               weft_taken *taken)
+                               weft_loaded_item *taken)
 {
-    const weft_bucket *b = weft_stage_bucket(s->setup.stage, item->bucket);
+    const weft_bucket *b = weft_train_stage_bucket(s->setup.train_stage, item->bucket);
     const weft_item_range frames = weft_encoder_frames(&s->setup.models->grid, share->units);
     const int64_t frame = weft_shape_count(&video->shape) / frames.count;
     if (share->parts == 1)
-        return weft_loader_take(s->loader, item, video->data, NULL, taken);
-    WEFT_TRY(make_floats(&s->video, &s->video_room, b->frames * frame));
-    WEFT_TRY(weft_loader_take(s->loader, item, s->video, NULL, taken));
+        return weft_loader_load_item(s->loader, item, video->data, NULL, taken);
+    WEFT_TRY(make_floats(&s->video, &s->video_capacity, b->frames * frame));
+    WEFT_TRY(weft_loader_load_item(s->loader, item, s->video, NULL, taken));
     memcpy(video->data, s->video + frames.first * frame,
            (size_t)(frames.count * frame) * sizeof(float));
     return WEFT_OK;
 }
 
-/* Its latents, unit by unit. */
+/* Encodes this rank's share of clip `clip` and writes its latents to `rows`, unit by unit. */
 static weft_status encode_clip(weft_cascade_stage *s, const weft_item *item,
                                const weft_cascade_share *share, weft_group *group,
-                               weft_taken *taken, int64_t floats, float *to)
+                               weft_loaded_item *taken, int64_t clip, const weft_latent_rows *rows)
 {
     const weft_step *step;
     WEFT_TRY(forward(s, WEFT_CASCADE_VAE, item->bucket, share, group, &step));
@@ -194,52 +190,51 @@ static weft_status encode_clip(weft_cascade_stage *s, const weft_item *item,
     WEFT_TRY(weft_cascade_run_encoder(s->executor, step));
     const float *latents = weft_program_output(step->program, "latents")->data;
     for (int64_t u = 0; u < share->units.count; u++)
-        memcpy(to + u * floats, latents + u * (floats - WITNESS),
-               (size_t)(floats - WITNESS) * sizeof *to);
+        memcpy(weft_latent_rows_unit(rows, clip, share->units.first + u),
+               latents + u * rows->floats, (size_t)rows->floats * sizeof *latents);
     return WEFT_OK;
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          const weft_cascade_share *share, weft_group *group, float *rows)
+                          const weft_cascade_share *share, weft_group *group,
+                          const weft_latent_rows *rows)
 {
     weft_cascade_stage *s = user;
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_placed_sample *sample = &plan->sample[c->sample];
-    const weft_cascade_row row = weft_cascade_stage_row(s, sample->bucket, c->module);
-    weft_taken taken = {0};
+    weft_loaded_item taken = {0};
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < share->clips.count && status == WEFT_OK; i++) {
         const int64_t clip = share->clips.first + i;
         const weft_item *item = &sample->item[clip];
-        float *to = rows + (clip * row.units + share->units.first) * row.floats;
         if (c->module == WEFT_CASCADE_VAE)
-            status = encode_clip(s, item, share, group, &taken, row.floats, to);
-        else if ((status = weft_loader_take(s->loader, item, NULL, NULL, &taken)) == WEFT_OK)
-            status = tell(s, taken.caption, to);
-        for (int64_t u = 1; u <= share->units.count; u++)
-            memcpy(to + u * row.floats - WITNESS, &taken.sample, sizeof taken.sample);
+            status = encode_clip(s, item, share, group, &taken, clip, rows);
+        else if ((status = weft_loader_load_item(s->loader, item, NULL, NULL, &taken)) == WEFT_OK)
+            status = encode_caption(s, taken.caption, weft_latent_rows_unit(rows, clip, 0));
+        for (int64_t u = 0; u < share->units.count; u++)
+            weft_latent_rows_set_sample(rows, clip, share->units.first + u, taken.sample);
     }
     weft_free(taken.text.data);
     return status;
 }
 
-/* Clips that this rank decodes, or reads from the cache. */
-static weft_status ahead(void *user, const weft_placed_iteration *plan, int32_t index,
-                         weft_item_range clips)
+/* Prefetches clips that this rank decodes or reads from the latent cache. */
+static weft_status prefetch(void *user, const weft_placed_iteration *plan, int32_t index,
+                            weft_item_range clips)
 {
     const weft_cascade_stage *s = user;
     const weft_placed_cascade *c = &plan->cascade[index];
     const bool reads = c->module == (s->setup.pixels ? WEFT_CASCADE_VAE : WEFT_CASCADE_DIT);
-    return reads ? weft_loader_want(s->loader, plan->sample[c->sample].item + clips.first,
-                                    clips.count)
+    return reads ? weft_loader_prefetch_items(s->loader, plan->sample[c->sample].item + clips.first,
+                                              clips.count)
                  : WEFT_OK;
 }
 
 /* ---- the denoiser's inputs ------------------------------------------------------------------- */
 
-static void free_room(weft_cascade_stage *s)
+static void free_clips(weft_cascade_stage *s)
 {
-    for (int64_t i = 0; i < s->room; i++)
+    for (int64_t i = 0; i < s->capacity; i++)
         weft_free(s->taken[i].text.data);
     weft_free(s->taken);
     weft_free(s->id);
@@ -248,112 +243,98 @@ static void free_room(weft_cascade_stage *s)
     weft_free(s->caption);
 }
 
-static weft_status make_room(weft_cascade_stage *s, int64_t count)
+static weft_status reserve_clips(weft_cascade_stage *s, int64_t count)
 {
-    if (count <= s->room)
+    if (count <= s->capacity)
         return WEFT_OK;
-    free_room(s);
-    s->room = 0;
-    s->taken = weft_alloc(count * (int64_t)sizeof *s->taken);
-    s->id = weft_alloc(count * (int64_t)sizeof *s->id);
-    s->epoch = weft_alloc(count * (int64_t)sizeof *s->epoch);
-    s->replaced = weft_alloc(count * (int64_t)sizeof *s->replaced);
-    s->caption = weft_alloc(count * (int64_t)sizeof *s->caption);
+    free_clips(s);
+    s->capacity = 0;
+    s->taken = weft_calloc(count, sizeof *s->taken);
+    s->id = weft_calloc(count, sizeof *s->id);
+    s->epoch = weft_calloc(count, sizeof *s->epoch);
+    s->replaced = weft_calloc(count, sizeof *s->replaced);
+    s->caption = weft_calloc(count, sizeof *s->caption);
     if (!s->taken || !s->id || !s->epoch || !s->replaced || !s->caption)
-        return no_room();
-    s->room = count;
+        return no_memory();
+    s->capacity = count;
     return WEFT_OK;
 }
 
-/* Of unit u of a row. */
-static int64_t witness(const weft_handed *handed, int64_t row, int64_t u)
+/* Copies the latents of a clip. Units that this rank's program does not read are zero. */
+static void copy_latents(const weft_received_latents *latents, int64_t clip, float *to)
 {
-    const int64_t floats = handed->floats / handed->units;
-    int64_t sample;
-    memcpy(&sample, handed->row + row * handed->floats + (u + 1) * floats - WITNESS, sizeof sample);
-    return sample;
-}
-
-/* The latents of a clip, which ranks made that all had the same one before them; zeros where this
- * rank's program does not read them. */
-static weft_status take_latents(const weft_handed *latents, int64_t row, float *to)
-{
-    const int64_t floats = latents->floats / latents->units, frame = floats - WITNESS,
-                  first = latents->read.first;
-    memset(to, 0, (size_t)(latents->units * frame) * sizeof *to);
-    for (int64_t u = first; u < first + latents->read.count; u++) {
-        if (witness(latents, row, u) != witness(latents, row, first))
-            return weft_fail(WEFT_E_IO,
-                             "of one clip ranks have encoded frames of samples %lld and %lld: it "
-                             "could be decoded on some and not on others; look at their disks",
-                             (long long)witness(latents, row, first),
-                             (long long)witness(latents, row, u));
-        memcpy(to + u * frame, latents->row + row * latents->floats + u * floats,
+    const int64_t frame = latents->rows.floats, first = latents->read.first;
+    memset(to, 0, (size_t)(latents->rows.units * frame) * sizeof *to);
+    for (int64_t u = first; u < first + latents->read.count; u++)
+        memcpy(to + u * frame, weft_latent_rows_unit(&latents->rows, clip, u),
                (size_t)frame * sizeof *to);
-    }
-    return WEFT_OK;
 }
 
-/* Clip `at` of a sample, the i-th of this rank. */
+/* Loads clip `at` of a sample as the i-th clip of this rank. */
 static weft_status take_clip(weft_cascade_stage *s, const weft_placed_sample *sample, int64_t at,
-                             int64_t i, const weft_handed handed[WEFT_CASCADE_MODULES])
+                             int64_t i, const weft_received_latents received[WEFT_CASCADE_MODULES])
 {
     const int64_t floats = latent_floats(s, sample->bucket),
-                  told = s->setup.models->captions.floats;
-    const weft_handed *latents = &handed[WEFT_CASCADE_VAE], *text = &handed[WEFT_CASCADE_TEXT];
-    weft_taken *taken = &s->taken[i];
+                  text_floats = s->setup.models->text.floats;
+    const weft_received_latents *latents = &received[WEFT_CASCADE_VAE],
+                                *text = &received[WEFT_CASCADE_TEXT];
+    const bool encoded = latents->rows.data != NULL, embedded = text->rows.data != NULL;
+    weft_loaded_item *taken = &s->taken[i];
     weft_item item = sample->item[at];
-    const bool asked = latents->row && item.sample != witness(latents, at, latents->read.first);
-    if (latents->row)
-        item.sample = witness(latents, at, latents->read.first);
-    WEFT_TRY(weft_loader_take(s->loader, &item, latents->row ? NULL : s->data + i * floats,
-                              s->inputs.no_text && !text->row ? s->extra + i * told : NULL, taken));
-    if (latents->row)
-        WEFT_TRY(take_latents(latents, at, s->data + i * floats));
+    if (encoded) /* the sample that the encoder's rank decoded */
+        WEFT_TRY(weft_received_latents_sample(latents, at, &item.sample));
+    const bool replaced = item.sample != sample->item[at].sample;
+    WEFT_TRY(weft_loader_load_item(
+        s->loader, &item, encoded ? NULL : s->data + i * floats,
+        s->inputs.no_text && !embedded ? s->extra + i * text_floats : NULL, taken));
+    if (encoded)
+        copy_latents(latents, at, s->data + i * floats);
     s->id[i] = taken->id;
     s->epoch[i] = item.epoch;
-    s->replaced[i] = asked || taken->replaced;
+    s->replaced[i] = replaced || taken->replaced;
     s->caption[i] = taken->caption;
-    if (!text->row)
+    if (!embedded)
         return WEFT_OK;
-    memcpy(s->extra + i * told, text->row + at * text->floats, (size_t)told * sizeof *s->extra);
-    if (item.sample != witness(text, at, 0)) /* of the one that it stands in for */
+    memcpy(s->extra + i * text_floats, weft_latent_rows_unit(&text->rows, at, 0),
+           (size_t)text_floats * sizeof *s->extra);
+    if (item.sample != weft_latent_rows_sample(&text->rows, at, 0)) /* text of another sample */
         s->caption[i] = "";
     return WEFT_OK;
 }
 
 static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t index,
-                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES])
+                        const weft_step *step,
+                        const weft_received_latents received[WEFT_CASCADE_MODULES])
 {
     weft_cascade_stage *s = user;
     const weft_placed_sample *sample = &plan->sample[plan->cascade[index].sample];
-    const int64_t count = step->slice_count;
-    WEFT_TRY(make_room(s, count));
-    WEFT_TRY(make_floats(&s->data, &s->floats_room, count * latent_floats(s, sample->bucket)));
-    WEFT_TRY(make_floats(&s->extra, &s->extra_room, count * s->setup.models->captions.floats));
+    const int64_t count = step->local_count;
+    WEFT_TRY(reserve_clips(s, count));
+    WEFT_TRY(make_floats(&s->data, &s->floats_capacity, count * latent_floats(s, sample->bucket)));
+    WEFT_TRY(make_floats(&s->extra, &s->extra_capacity, count * s->setup.models->text.floats));
     for (int64_t i = 0; i < count; i++)
-        WEFT_TRY(take_clip(s, sample, step->slice_first + i, i, handed));
+        WEFT_TRY(take_clip(s, sample, step->local_first + i, i, received));
     const weft_batch batch = {.step = sample->batch,
                               .bucket = sample->bucket,
                               .count = count,
-                              .first = step->slice_first,
+                              .first = step->local_first,
                               .id = s->id,
                               .epoch = s->epoch,
                               .replaced = s->replaced,
                               .caption = s->caption,
                               .part = s->data,
                               .extra = s->inputs.no_text ? s->extra : NULL};
-    return weft_inputs_fill(&s->inputs, plan->step, &batch, weft_captions_program_input,
+    return weft_inputs_fill(&s->inputs, plan->step, &batch, weft_text_conditioning_program_input,
                             step->program);
 }
 
-/* ---- beginning and end ----------------------------------------------------------------------- */
+/* ---- creation and destruction ---------------------------------------------------------------- */
 
 static weft_status make_graph(void *user, int bucket, weft_graph **graph)
 {
     const weft_cascade_stage *s = user;
-    return weft_objective_make(&s->run, s->setup.models, weft_stage_bucket(s->setup.stage, bucket),
-                               graph);
+    return weft_objective_make(&s->run, s->setup.models,
+                               weft_train_stage_bucket(s->setup.train_stage, bucket), graph);
 }
 
 static weft_cascade_row row_of(void *user, int bucket, weft_cascade_module module)
@@ -363,26 +344,24 @@ static weft_cascade_row row_of(void *user, int bucket, weft_cascade_module modul
 
 static weft_sp_method context_of(const weft_run *run)
 {
-    return run->parallel.context.kind == WEFT_CONTEXT_RING ? WEFT_SP_RING : WEFT_SP_ULYSSES;
+    return run->parallel.context.kind == WEFT_CP_RING ? WEFT_SP_RING : WEFT_SP_ULYSSES;
 }
 
 weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_cascade_stage **out)
 {
-    weft_cascade_stage *s = weft_alloc(sizeof *s);
-    if (!s)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a stage of cascades");
+    weft_cascade_stage *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "a stage of cascades"));
     *s = (weft_cascade_stage){.setup = *setup,
-                              .run = weft_stage_run(setup->run, setup->stage),
-                              .buckets = weft_stage_bucket_count(setup->stage)};
-    s->clips = weft_alloc(s->buckets * (int64_t)sizeof *s->clips);
-    weft_status_code status =
-        s->clips ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", s->buckets);
+                              .run = weft_train_stage_run(setup->run, setup->train_stage),
+                              .buckets = weft_train_stage_bucket_count(setup->train_stage)};
+    s->clips = weft_calloc(s->buckets, sizeof *s->clips);
+    weft_status_code status = WEFT_ALLOCATED(s->clips, "%d buckets", s->buckets);
     for (int b = 0; b < s->buckets && s->clips; b++)
-        s->clips[b] = weft_stage_bucket(setup->stage, b)->batch;
+        s->clips[b] = weft_train_stage_bucket(setup->train_stage, b)->batch;
     const weft_cascade_setup executor = {
-        .comm = setup->place->comm,
+        .comm = setup->exec->comm,
         .store = setup->store,
-        .place = setup->place,
+        .exec = setup->exec,
         .optimizer = &setup->run->optimizer,
         .context = context_of(setup->run),
         .representative = setup->run->cascades.accumulation == WEFT_ACCUMULATE_REPRESENTATIVE,
@@ -391,7 +370,7 @@ weft_status weft_cascade_stage_open(const weft_cascade_stage_setup *setup, weft_
         .buckets = s->buckets,
         .clips = s->clips,
         .cache_bytes = setup->cache_bytes,
-        .calls = {s, make_graph, fill, row_of, encode, ahead}};
+        .calls = {s, make_graph, fill, row_of, encode, prefetch}};
     if (status == WEFT_OK)
         status = weft_cascade_run_create(&executor, &s->executor);
     if (status == WEFT_OK)
@@ -407,8 +386,8 @@ void weft_cascade_stage_close(weft_cascade_stage *s)
         return;
     weft_cascade_run_free(s->executor);
     weft_store_free(s->frozen);
-    weft_spelling_close(&s->spelling);
-    free_room(s);
+    weft_tokenizer_set_close(&s->tokenizers);
+    free_clips(s);
     weft_free(s->data);
     weft_free(s->extra);
     weft_free(s->video);
@@ -426,15 +405,15 @@ weft_status weft_cascade_stage_begin(weft_cascade_stage *s, weft_loader *loader,
                                      const float *no_text)
 {
     s->loader = loader;
-    s->inputs = (weft_inputs){&s->run, s->setup.models, s->setup.spelling, no_text};
+    s->inputs = (weft_inputs){&s->run, s->setup.models, s->setup.tokenizers, no_text};
     if (!s->setup.pixels)
         return WEFT_OK;
     WEFT_TRY(load_encoders(s));
-    if (!tells_text(s))
+    if (!encodes_text(s))
         return WEFT_OK;
-    int64_t room = 0;
-    WEFT_TRY(make_floats(&s->no_text, &room, s->setup.models->captions.floats));
-    WEFT_TRY(tell(s, "", s->no_text));
+    int64_t capacity = 0;
+    WEFT_TRY(make_floats(&s->no_text, &capacity, s->setup.models->text.floats));
+    WEFT_TRY(encode_caption(s, "", s->no_text));
     s->inputs.no_text = s->no_text;
     return WEFT_OK;
 }
@@ -443,8 +422,8 @@ weft_status weft_cascade_stage_step(weft_cascade_stage *s, const weft_placed_ite
                                     weft_iteration_done *done)
 {
     WEFT_TRY(weft_cascade_run_iteration(s->executor, plan, done));
-    for (int64_t i = 0; i < s->setup.stage->accumulate; i++) {
-        weft_batch batch; /* of nothing: its items were taken one by one */
+    for (int64_t i = 0; i < s->setup.train_stage->accumulate; i++) {
+        weft_batch batch; /* empty: the items were loaded separately */
         WEFT_TRY(weft_loader_next(s->loader, &batch));
     }
     return WEFT_OK;

@@ -1,26 +1,29 @@
-/* Training by iterations of cascades: what the trainer asks for a step, and `weft train --dry-run`.
+/* Trains by iterations of cascades: the trainer's interface for a step, and `weft train --dry-run`.
  *
- *     loader ──peek──> samples of i+1 ──> train/cascade_ahead ──> placed iteration
- *        │                                                             │
- *        └─ clips, latents, captions ─> inputs, encoders <─ train/cascade_run ─> update
+ *     loader ──peek──> samples of i+1 ──> cascade_planner ──> placed iteration
+ *        │                                                          │
+ *        └─ clips, latents, captions ─> inputs, encoders <─ cascade_executor ─> update
  *                                                   │
- *     train/cascade_cost <── seconds of each cascade ┴──> train/cascade_log
- */
-#ifndef WEFT_TRAIN_CASCADE_TRAIN_H
-#define WEFT_TRAIN_CASCADE_TRAIN_H
+ *     cascade_cost_table <── seconds of each cascade┴──> cascade_log */
+#ifndef WEFT_TRAIN_CASCADE_CASCADE_TRAINER_H
+#define WEFT_TRAIN_CASCADE_CASCADE_TRAINER_H
 
-#include "train/meter.h"
-#include "train/objective.h"
-#include "train/stage_steps.h"
+#include "base/log.h"
+#include "plan/cluster/cluster.h"
+#include "train/graph/objective.h"
+#include "train/monitor/train_logger.h"
+#include "train/step/stage_programs.h"
 
 typedef struct weft_cascade_train_setup {
     const weft_run *run;
     const char *path;
     const weft_run_models *models;
-    const weft_place_of_run *place; /* of the update: one axis dp of all ranks */
+    const weft_exec_config *exec; /* exec config of the update: one axis "dp" of all ranks */
     weft_store *store;
-    weft_spelling *spelling; /* of captions that trained encoders read */
-    int64_t stage;           /* index */
+    weft_tokenizer_set *tokenizers; /* tokenizers of trained encoders */
+    int64_t train_stage_index;
+    const weft_cluster *cluster; /* cluster of parallel.cascades */
+    const char *cluster_name;    /* name of the loaded cluster, for messages */
 } weft_cascade_train_setup;
 
 static inline bool weft_run_cascades(const weft_run *run)
@@ -29,31 +32,34 @@ static inline bool weft_run_cascades(const weft_run *run)
 }
 
 typedef struct weft_cascade_train weft_cascade_train;
-/* The update and what its buckets keep, in the store; borrows the setup's pointers. Collective. */
+/* Collective. Plans the update and creates its states, and those of all buckets, in the store.
+ * Borrows the setup's pointers. */
 weft_status weft_cascade_train_open(const weft_cascade_train_setup *setup,
                                     weft_cascade_train **out);
 void weft_cascade_train_free(weft_cascade_train *train); /* accepts NULL */
-/* As a stage's steps without cascades are looked at: programs on one rank by bucket, and the
- * update. The list is the caller's, the steps are not. */
-weft_status weft_cascade_train_steps(weft_cascade_train *train, weft_stage_steps *steps);
-/* Encoders, prices and the first plan, once weights are there and the loader, of whose batches no
- * item is this rank's, stands where the next step begins, `step` of the run. `no_text`: as
- * weft_cascade_stage_begin has it. */
+/* Sets *steps to the one-rank programs by bucket and the update, for reports of a stage. The caller
+ * owns the list, not the programs. */
+weft_status weft_cascade_train_steps(weft_cascade_train *train, weft_stage_programs *steps);
+/* Loads frozen encoders, estimates costs and starts to plan the first iteration. Call after the
+ * weights are loaded. The loader is positioned at the first batch of `step` of the run, and no item
+ * of its batches belongs to this rank. `no_text` as in weft_cascade_stage_begin. */
 weft_status weft_cascade_train_begin(weft_cascade_train *train, weft_loader *loader,
                                      const float *no_text, int64_t step);
-/* Runs the iteration of a step and plans the next; then the update is ready to be run. */
+/* Starts to plan the next iteration and runs the current one. *update is then ready to run. */
 weft_status weft_cascade_train_run(weft_cascade_train *train, int64_t step, weft_step **update,
                                    weft_step_figures *figures);
-/* The update has run: what the iteration came to is gathered, told and noted for the next plans. */
+/* Gathers, logs and records the timing of the iteration, for the next plans. Call after the
+ * update. */
 weft_status weft_cascade_train_note(weft_cascade_train *train);
-/* A stage's end, or where the run is stopped in it: pictures, and a line on what its iterations
- * came to. */
+/* Ends a stage, finished or stopped: writes the charts and prints a summary of the iterations. */
 weft_status weft_cascade_train_end(weft_cascade_train *train);
 
-/* Instead of all that: plans the first iterations and adds their tables to `out`; nothing is run or
- * written, and the setup's communicator is not spoken with. `fixed`: bytes of a rank beside its
- * programs. `svg` (or NULL) gets the chart of the first. */
+/* Dry run, in place of begin, run and note: plans the first iterations and appends their tables to
+ * `out`. Runs and writes nothing, and does not communicate. `fixed`: bytes of a rank without its
+ * programs. `progress` counts iterations. `svg` receives the chart of the first iteration; NULL:
+ * none. */
 weft_status weft_cascade_train_foresee(weft_cascade_train *train, weft_loader *loader,
-                                       int64_t fixed, int iterations, weft_buf *svg, weft_buf *out);
+                                       int64_t fixed, int iterations, weft_progress *progress,
+                                       weft_buf *svg, weft_buf *out);
 
 #endif

@@ -1,41 +1,38 @@
-#include "train/cascade_sums.h"
+#include "train/cascade/grad_reduce.h"
 
-#include "runtime/comm.h"
+#include "comm/comm.h"
+#include "comm/comm_request.h"
+#include "graph/graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A state of so many bytes is a bucket of its own; smaller ones share one, of about as many, which
- * passes through scratch memory. */
+/* Bytes from which a state is a separate gradient bucket. Smaller states share buckets of about
+ * this size, which use scratch memory. */
 static const int64_t wide = 1 << 20;
 
 typedef struct member {
-    weft_tensor *tensor; /* of the store */
+    weft_tensor *tensor; /* tensor of the store */
     int bucket;
-    bool final, later; /* later: the program that runs writes it */
+    bool final, later; /* later: the running program writes the state */
 } member;
 
 typedef struct bucket {
-    weft_exchange *exchange;
-    int first, members, left; /* left: that are not final */
+    weft_comm_request *request;
+    int first, members, left; /* left: states that are not ready */
 } bucket;
 
-struct weft_sums {
+struct weft_grad_reduce {
     weft_group *group;
     const weft_backend *backend;
     weft_device_stream *stream;
     weft_arena *arena;
-    member *member, **by_tensor; /* [members] by bucket, and by where the tensor is */
+    member *member, **by_tensor; /* [members] sorted by bucket, and by tensor address */
     bucket *bucket;
     int members, buckets, started;
-    void *scratch; /* one after the other passes through it */
+    void *scratch; /* used by one bucket at a time */
 };
-
-static weft_status no_memory(void)
-{
-    return weft_fail(WEFT_E_MEMORY, "out of memory for sums of gradients");
-}
 
 static int64_t count_of(const weft_tensor *t)
 {
@@ -49,15 +46,15 @@ static int64_t bytes_of(const weft_tensor *t)
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-/* What was declared last is final first: states come in the order of the forward. */
-static weft_status find_states(weft_sums *s, weft_store *store, const weft_graph *update)
+/* Finds the states, last declared first: states are declared in forward order, so a backward
+ * finishes the last ones first. */
+static weft_status find_states(weft_grad_reduce *s, weft_store *store, const weft_graph *update)
 {
     const int32_t nodes = weft_graph_node_count(update);
-    s->member = weft_arena_alloc(s->arena, (nodes + 1) * (int64_t)sizeof *s->member);
-    s->by_tensor = weft_arena_alloc(s->arena, (nodes + 1) * (int64_t)sizeof *s->by_tensor);
-    s->bucket = weft_arena_alloc(s->arena, (nodes + 1) * (int64_t)sizeof *s->bucket);
-    if (!s->member || !s->by_tensor || !s->bucket)
-        return no_memory();
+    s->member = weft_arena_calloc(s->arena, nodes + 1, sizeof *s->member);
+    s->by_tensor = weft_arena_calloc(s->arena, nodes + 1, sizeof *s->by_tensor);
+    s->bucket = weft_arena_calloc(s->arena, nodes + 1, sizeof *s->bucket);
+    WEFT_TRY(WEFT_ALLOCATED(s->member && s->by_tensor && s->bucket, "sums of gradients"));
     for (int32_t n = nodes - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(update, n);
         const char *name = weft_value_get(update, node->out[0])->name;
@@ -65,14 +62,15 @@ static weft_status find_states(weft_sums *s, weft_store *store, const weft_graph
             continue;
         weft_tensor *tensor = weft_store_find(store, name);
         if (!tensor)
-            return weft_fail(WEFT_E_NOT_FOUND, "\"%s\" is summed and not in the store", name);
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
+                              "the store has no tensor of this name to sum");
         s->member[s->members++] = (member){.tensor = tensor};
     }
     return WEFT_OK;
 }
 
-/* What is in no bucket yet up to member `end` becomes one. */
-static void close_bundle(weft_sums *s, int end)
+/* Closes a bucket: states before member `end` without a bucket form the next one. */
+static void close_grad_bucket(weft_grad_reduce *s, int end)
 {
     bucket *b = &s->bucket[s->buckets];
     for (int i = 0; i < end; i++)
@@ -96,8 +94,8 @@ static int by_tensor(const void *a, const void *b)
     return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* A bucket has its place where its last state is final. */
-static void cut(weft_sums *s)
+/* Assigns the states to buckets. A bucket has the position of its last ready state. */
+static void cut(weft_grad_reduce *s)
 {
     int64_t bytes = 0;
     weft_dtype dtype = WEFT_F32;
@@ -111,17 +109,17 @@ static void cut(weft_sums *s)
             continue;
         }
         if (bytes && t->dtype != dtype) {
-            close_bundle(s, i);
+            close_grad_bucket(s, i);
             bytes = 0;
         }
         dtype = t->dtype;
         bytes += bytes_of(t);
         if (bytes >= wide) {
-            close_bundle(s, i + 1);
+            close_grad_bucket(s, i + 1);
             bytes = 0;
         }
     }
-    close_bundle(s, s->members);
+    close_grad_bucket(s, s->members);
     qsort(s->member, (size_t)s->members, sizeof *s->member, by_bucket);
     for (int i = 0, k = 0; k < s->buckets; i += s->bucket[k++].members)
         s->bucket[k].first = i;
@@ -130,7 +128,7 @@ static void cut(weft_sums *s)
     qsort(s->by_tensor, (size_t)s->members, sizeof *s->by_tensor, by_tensor);
 }
 
-static weft_status make_exchange(weft_sums *s, int index, int64_t *count)
+static weft_status make_request(weft_grad_reduce *s, int index, int64_t *count)
 {
     bucket *b = &s->bucket[index];
     const int ranks = weft_group_count(s->group), own = weft_group_index(s->group);
@@ -141,66 +139,64 @@ static weft_status make_exchange(weft_sums *s, int index, int64_t *count)
         count[i] = count_of(first[i].tensor);
     snprintf(what, sizeof what, "sums of gradients, part %d of %d", index + 1, s->buckets);
     if (b->members > 1) {
-        WEFT_TRY(
-            weft_exchange_create_bundle(ranks, own, dtype, count, b->members, what, &b->exchange));
+        WEFT_TRY(weft_comm_request_create_bundle(ranks, own, dtype, count, b->members, what,
+                                                 &b->request));
     } else {
         const weft_attr_comm attr = {0};
         const weft_shape flat = WEFT_SHAPE(count[0]);
-        WEFT_TRY(weft_exchange_create(ranks, own, WEFT_OP_ALL_REDUCE, &attr, &flat, &flat, dtype,
-                                      what, &b->exchange));
+        WEFT_TRY(weft_comm_request_create(ranks, own, WEFT_OP_ALL_REDUCE, &attr, &flat, &flat,
+                                          dtype, what, &b->request));
     }
-    if (s->backend->device->hollow)
-        WEFT_TRY(weft_exchange_cut(b->exchange, WEFT_COMM_WIDE));
-    weft_exchange_set_device(b->exchange, s->backend->device, s->stream);
-    return weft_exchange_attach(b->exchange, s->group, WEFT_CHANNEL_GRADIENTS);
+    if (s->backend->device->meta)
+        WEFT_TRY(weft_comm_request_cut(b->request, WEFT_COMM_WIDE));
+    weft_comm_request_set_device(b->request, s->backend->device, s->stream);
+    return weft_comm_request_attach(b->request, s->group, WEFT_CHANNEL_GRADIENTS);
 }
 
-static weft_status make_exchanges(weft_sums *s)
+static weft_status make_requests(weft_grad_reduce *s)
 {
-    int64_t *count = weft_alloc((s->members + 1) * (int64_t)sizeof *count), scratch = 0;
-    weft_status_code status = count ? WEFT_OK : no_memory();
+    int64_t *count = weft_calloc(s->members + 1, sizeof *count), scratch = 0;
+    weft_status_code status = WEFT_ALLOCATED(count, "sums of gradients");
     for (int k = 0; k < s->buckets && status == WEFT_OK; k++) {
-        status = make_exchange(s, k, count);
-        if (status == WEFT_OK && weft_exchange_scratch(s->bucket[k].exchange) > scratch)
-            scratch = weft_exchange_scratch(s->bucket[k].exchange);
+        status = make_request(s, k, count);
+        if (status == WEFT_OK && weft_comm_request_scratch(s->bucket[k].request) > scratch)
+            scratch = weft_comm_request_scratch(s->bucket[k].request);
     }
     weft_free(count);
     if (status == WEFT_OK && scratch) {
         s->scratch = s->backend->device->alloc(scratch);
-        status = s->scratch ? WEFT_OK : no_memory();
+        status = WEFT_ALLOCATED(s->scratch, "sums of gradients");
     }
     return status;
 }
 
-weft_status weft_sums_create(weft_group *group, const weft_backend *backend, weft_store *store,
-                             const weft_graph *update, weft_sums **out)
+weft_status weft_grad_reduce_create(weft_group *group, const weft_backend *backend,
+                                    weft_store *store, const weft_graph *update,
+                                    weft_grad_reduce **out)
 {
-    weft_sums *s = weft_alloc(sizeof *s);
-    if (!s)
-        return no_memory();
-    *s = (weft_sums){.group = group, .backend = backend, .arena = weft_arena_create()};
-    weft_status_code status = s->arena ? WEFT_OK : no_memory();
-    if (status == WEFT_OK)
-        status = backend->device->open(backend, &s->stream);
-    if (status == WEFT_OK)
-        status = find_states(s, store, update);
-    if (status == WEFT_OK) {
-        cut(s);
-        status = make_exchanges(s);
-    }
+    weft_grad_reduce *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "sums of gradients"));
+    *s = (weft_grad_reduce){.group = group, .backend = backend, .arena = weft_arena_create()};
+    weft_status_code status;
+    WEFT_GO(WEFT_ALLOCATED(s->arena, "sums of gradients"));
+    WEFT_GO(backend->device->open(backend, &s->stream));
+    WEFT_GO(find_states(s, store, update));
+    cut(s);
+    WEFT_GO(make_requests(s));
+out:
     if (status == WEFT_OK)
         *out = s;
     else
-        weft_sums_free(s);
+        weft_grad_reduce_free(s);
     return status;
 }
 
-void weft_sums_free(weft_sums *s)
+void weft_grad_reduce_free(weft_grad_reduce *s)
 {
     if (!s)
         return;
     for (int k = 0; k < s->buckets; k++)
-        weft_exchange_free(s->bucket[k].exchange);
+        weft_comm_request_free(s->bucket[k].request);
     if (s->scratch)
         s->backend->device->free(s->scratch);
     if (s->stream)
@@ -211,7 +207,7 @@ void weft_sums_free(weft_sums *s)
 
 /* ---- an iteration ---------------------------------------------------------------------------- */
 
-void weft_sums_begin(weft_sums *s)
+void weft_grad_reduce_begin(weft_grad_reduce *s)
 {
     s->started = 0;
     for (int k = 0; k < s->buckets; k++)
@@ -220,31 +216,31 @@ void weft_sums_begin(weft_sums *s)
         s->member[i].final = false;
 }
 
-static void bind(weft_sums *s, const bucket *b)
+static void bind(weft_grad_reduce *s, const bucket *b)
 {
     if (b->members > 1)
-        weft_exchange_bind_bundle(b->exchange, s->scratch);
+        weft_comm_request_bind_bundle(b->request, s->scratch);
     for (int i = 0; i < b->members; i++) {
         void *data = s->member[b->first + i].tensor->data;
         if (b->members > 1)
-            weft_exchange_bind_piece(b->exchange, i, data, data);
+            weft_comm_request_bind_piece(b->request, i, data, data);
         else
-            weft_exchange_bind(b->exchange, data, data, s->scratch);
+            weft_comm_request_bind(b->request, data, data, s->scratch);
     }
 }
 
-static void finish(weft_sums *s, member *m)
+static void finish(weft_grad_reduce *s, member *m)
 {
     if (!m->final)
         s->bucket[m->bucket].left--;
     m->final = true;
     while (s->started < s->buckets && s->bucket[s->started].left == 0) {
         bind(s, &s->bucket[s->started]);
-        weft_exchange_start(s->bucket[s->started++].exchange);
+        weft_comm_request_start(s->bucket[s->started++].request);
     }
 }
 
-static member *find(const weft_sums *s, const weft_tensor *state)
+static member *find(const weft_grad_reduce *s, const weft_tensor *state)
 {
     const member key = {.tensor = (weft_tensor *)(uintptr_t)state}, *at = &key;
     member **found =
@@ -252,14 +248,14 @@ static member *find(const weft_sums *s, const weft_tensor *state)
     return found ? *found : NULL;
 }
 
-void weft_sums_final(weft_sums *s, const weft_tensor *state)
+void weft_grad_reduce_mark_ready(weft_grad_reduce *s, const weft_tensor *state)
 {
     member *m = find(s, state);
     if (m)
         finish(s, m);
 }
 
-void weft_sums_rest(weft_sums *s, const weft_program *program)
+void weft_grad_reduce_mark_others(weft_grad_reduce *s, const weft_program *program)
 {
     const weft_tensor *t;
     for (int i = 0; i < s->members; i++)
@@ -274,18 +270,18 @@ void weft_sums_rest(weft_sums *s, const weft_program *program)
             finish(s, &s->member[i]);
 }
 
-/* They follow one another: when the last is over this rank need not sleep for the others. */
-weft_status weft_sums_wait(weft_sums *s)
+/* Waits for the last request first: requests complete in order, so one wait is usually enough. */
+weft_status weft_grad_reduce_wait(weft_grad_reduce *s)
 {
     for (int k = s->started - 1; k >= 0; k--)
-        WEFT_TRY(weft_exchange_wait(s->bucket[k].exchange));
+        WEFT_TRY(weft_comm_request_wait(s->bucket[k].request));
     return WEFT_OK;
 }
 
-int64_t weft_sums_bytes(const weft_sums *s)
+int64_t weft_grad_reduce_bytes(const weft_grad_reduce *s)
 {
     int64_t bytes = 0;
     for (int k = 0; k < s->buckets; k++)
-        bytes += weft_exchange_wire_bytes(s->bucket[k].exchange);
+        bytes += weft_comm_request_wire_bytes(s->bucket[k].request);
     return bytes;
 }

@@ -1,105 +1,107 @@
-/* One iteration of cascades, placed on ranks: what a planner gives (train/cascade_ahead.h) and the
- * executor runs (train/cascade_run.h).
+/* One iteration of cascades, placed on ranks: the output of the planner (cascade_planner.h) and
+ * the input of the executor (train/cascade/cascade_executor.h).
  *
  *     sample 0   bucket 2, 1 clip      s0.text [3] ─┐
  *                                      s0.vae  [0 1] ─> s0.dit [0 1 2]        lists of ranks
  *     sample 1   bucket 0, 4 clips     s1.text [2] ──┬> s1.dit [3]
  *                                      s1.vae  [3] ──┘
  *
- * A sample is a batch of the stage's loader: clips of one bucket, whose loss is one contribution to
- * the step, as those of `accumulate` are. Its cascades are at most one of each module; where
- * latents come from the cache there is the DiT's only. All ranks have the same plan. */
-#ifndef WEFT_TRAIN_CASCADE_PLAN_H
-#define WEFT_TRAIN_CASCADE_PLAN_H
+ * A sample is a batch of the training stage's loader: clips of one bucket. Its loss contributes to
+ * the step like one batch of `accumulate`. A sample has at most one cascade of each module, and
+ * only a DiT cascade where latents come from the cache. All ranks have the same plan. */
+#ifndef WEFT_TRAIN_CASCADE_ITERATION_LAYOUT_H
+#define WEFT_TRAIN_CASCADE_ITERATION_LAYOUT_H
 
 #include "data/loader.h"
 #include "plan/cascade/assign.h"
 
 typedef enum weft_cascade_module {
-    WEFT_CASCADE_TEXT, /* caption encoders that are not trained; on one rank */
+    WEFT_CASCADE_TEXT, /* frozen text encoders; on one rank */
     WEFT_CASCADE_VAE,  /* pixels to latents */
-    WEFT_CASCADE_DIT,  /* forward and backward; trained encoders belong to it */
+    WEFT_CASCADE_DIT,  /* forward and backward, with trained encoders */
     WEFT_CASCADE_MODULES
 } weft_cascade_module;
 
 typedef struct weft_placed_sample {
-    int64_t batch;         /* of the stage's loader, from 0: as weft_batch.step counts */
-    int bucket;            /* of the stage */
-    int64_t clips;         /* of the batch */
-    const weft_item *item; /* [clips], as weft_loader_peek gives them */
-    double weight;         /* share in the step's mean loss; those of all samples add up to 1 */
+    int64_t batch;         /* batch of the stage's loader, from 0 (weft_batch.step) */
+    int bucket;            /* index in the training stage */
+    int64_t clips;         /* clips of the batch */
+    const weft_item *item; /* [clips] from weft_loader_peek */
+    double weight;         /* share in the step's mean loss; all weights add up to 1 */
 } weft_placed_sample;
 
-/* Ranks, times and what comes before: `at`. Its id is "s<sample>.<module>", at.device lists ranks
- * of the job in the group's order, at.after holds indices of cascades. Starts decide the order in
- * which a rank takes its cascades (ties: the index), so one that comes after others must not start
- * before them. */
+/* One cascade. at.id is "s<sample>.<module>", at.device lists the ranks of the job in group order,
+ * and at.after lists the indices of its predecessors. Every rank runs its cascades by start, then
+ * by index. A cascade must therefore not start before its predecessors. */
 typedef struct weft_placed_cascade {
     weft_assigned at;
     int32_t sample;
     weft_cascade_module module;
-    weft_sp_method method; /* of a DiT on several ranks; NONE: weft_cascade_method chooses */
+    weft_sp_method method; /* method of a DiT on several ranks; NONE: the executor's default */
 } weft_placed_cascade;
 
 typedef struct weft_placed_iteration {
-    int64_t step; /* of the run, from 0 */
+    int64_t step; /* step of the run, from 0 */
     weft_placed_sample *sample;
     int64_t samples;
     weft_placed_cascade *cascade;
     int64_t cascades;
-    double makespan, lower_bound; /* seconds, as planned */
-    bool late; /* rank 0 may move cascades to idle ranks (train/cascade_late.h) */
+    double makespan, lower_bound; /* planned seconds */
+    bool late;                    /* rank 0 may move cascades to idle ranks (cascade_late.h) */
 } weft_placed_iteration;
 
-/* Of one cascade on one rank, as it went. Seconds from this rank's begin of the iteration; bytes of
- * results of producers that its inputs were made of. */
-typedef struct weft_cascade_done {
+/* Measurements of one cascade on one rank. Times are seconds since this rank began the iteration.
+ * in_place and received count the bytes of the cascade's inputs. */
+typedef struct weft_cascade_timing {
     bool took_part;
-    double start, end; /* from when its inputs were there to when its kernels were done */
-    double busy;       /* of that: not waiting for other ranks */
-    double waited;     /* before it: for inputs */
-    bool first;        /* its program had not run before */
-    double compiled;   /* seconds of making it now; 0: it was in the cache, */
-    double bound;      /* and of laying it over the group */
-    int64_t in_place;  /* bytes that this rank had as a producer */
-    int64_t received;  /* bytes that came from other ranks, */
-    int64_t sent;      /* and that went to other ranks when it was done */
-    double peak;       /* bytes of the program on this rank */
-} weft_cascade_done;
+    double start, end; /* inputs ready; last kernel finished */
+    double busy;       /* seconds of the cascade without waits for other ranks */
+    double waited;     /* seconds of waiting for inputs before `start` */
+    bool first;        /* first run of its program */
+    double compiled;   /* seconds of compilation; 0: found in the cache */
+    double bound;      /* seconds of binding to the group */
+    int64_t in_place;  /* input bytes that this rank produced */
+    int64_t received;  /* input bytes from other ranks */
+    int64_t sent;      /* result bytes sent to other ranks */
+    double peak;       /* program bytes on this rank */
+} weft_cascade_timing;
 
 typedef struct weft_iteration_done {
-    weft_cascade_done *cascade; /* [cascades], of this rank; the caller's */
-    double begin;               /* second 0, on the clock that all ranks share */
-    double clock_age;           /* seconds since that clock was measured; 0: it is modelled */
-    double reduce;              /* seconds from the last cascade's end here to the update's end */
-    double seconds;             /* of all of it */
-    int64_t reduced_bytes;      /* that this rank sent for sums of gradients */
-    /* From the begin to when gradients were summed over all ranks; 0: the update sums them. */
+    weft_cascade_timing *cascade; /* [cascades] of this rank; owned by the caller */
+    double begin;                 /* time of second 0 on the common clock */
+    double clock_age;             /* seconds since the common clock was measured; 0: simulated */
+    /* seconds from this rank's last cascade to the end of the update */
+    double reduce;
+    double seconds;        /* duration of the iteration */
+    int64_t reduced_bytes; /* bytes that this rank sent to reduce gradients */
+    /* Seconds from `begin` to the end of the gradient all-reduce; 0: the update reduces
+     * gradients. */
     double summed;
-    /* Seconds that a processor worked for this rank's thread in the iteration; of them in what
-     * cascades run, and in taking programs and laying them over groups. What is left is
-     * bookkeeping. */
+    /* CPU seconds of this rank's thread: in the iteration, in running cascades, and in getting and
+     * binding programs. The rest of `own` is bookkeeping. */
     double own, running, taking;
 } weft_iteration_done;
 
-/* Each sample's DiT is there once and other modules at most once, groups are of ranks of the job
- * and of each rank once, what comes before starts before, and weights add up to 1. WEFT_E_ARG with
- * the cascade's id; `where` begins the message. */
+/* Checks a plan. Each sample has one DiT cascade and at most one cascade of each other module.
+ * Ranks are of the job, without duplicates in a group; predecessors start first; weights add up to
+ * 1. Returns WEFT_E_ARG with the cascade's id; `where` begins the message. */
 weft_status weft_placed_check(const weft_placed_iteration *plan, int ranks, const char *where);
-/* The order in which cascades are taken by all ranks: by start, then index; order[cascades]. With
- * each rank's list a part of one order no two groups ever wait for each other in a circle. */
+/* Sets order[cascades] to the order in which all ranks run cascades: by start, then by index. Each
+ * rank runs a subsequence of this order, so groups never wait for each other in a cycle. */
 weft_status weft_placed_order(const weft_placed_iteration *plan, int32_t *order);
-/* Sums of gradients run beside the last backwards (train/cascade_sums.h), each part when all ranks
- * have it: seconds that they have before the makespan ends, from when the last DiT cascade is in
- * its backward, the last two thirds of it.
+/* The gradient all-reduce overlaps with the last backward passes (grad_reduce.h): each part starts
+ * when all ranks have it.
  *
  *     s0.dit  [ forward |  backward       ]          makespan
  *     s1.dit       [ forward   |  backward           ]
- *     sums                     [▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒|▒▒▒▒]
- *                              <------ beside ------>|<--> behind
+ *     reduce                   [▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒|▒▒▒▒]
+ *                              <----- hidden ------->|<--> exposed
  *
- * Parts become final evenly over a backward, so that sums of `seconds` in all, of which the part
- * that is final last takes `last`, end so many seconds behind the last cascade. */
+ * weft_placed_sums_beside returns the seconds from the start of the last backward to the makespan.
+ * The backward is the last two thirds of a DiT cascade.
+ *
+ * weft_placed_sums_behind returns the seconds of the all-reduce after the makespan. `seconds`: of
+ * the complete all-reduce; `last`: of its last part. Parts become ready evenly over a backward. */
 double weft_placed_sums_beside(const weft_placed_iteration *plan);
 double weft_placed_sums_behind(const weft_placed_iteration *plan, double seconds, double last);
 const char *weft_cascade_module_name(weft_cascade_module module); /* "text", "vae", "dit" */

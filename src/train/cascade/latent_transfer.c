@@ -1,134 +1,179 @@
-#include "train/cascade_hand.h"
+#include "train/cascade/latent_transfer.h"
 
-#include "runtime/comm.h"
+#include "comm/comm.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-static int64_t bytes_of(const weft_cascade_row *row, const weft_hand_move *m)
+static int64_t bytes_of(const weft_cascade_row *row, const weft_latent_send *m)
 {
-    return m->clips.count * m->units.count * row->floats * (int64_t)sizeof(float);
+    return m->clips.count * m->units.count * weft_latent_unit_bytes(row);
 }
 
-/* Where it is in the sample's rows. */
-static float *place_of(const weft_cascade_row *row, const weft_hand_move *m, float *data)
+/* Returns the address of the units in the sample's rows. */
+static unsigned char *rows_at(const weft_cascade_row *row, const weft_latent_send *m,
+                              unsigned char *data)
 {
-    return data + (m->clips.first * row->units + m->units.first) * row->floats;
+    return data + (m->clips.first * row->units + m->units.first) * weft_latent_unit_bytes(row);
 }
 
-/* ---- of an iteration ------------------------------------------------------------------------- */
+/* ---- units ----------------------------------------------------------------------------------- */
 
-/* Rows that come from another rank. */
+static unsigned char *header_of(const weft_latent_rows *rows, int64_t clip, int64_t unit)
+{
+    const weft_cascade_row row = {.units = rows->units, .floats = rows->floats};
+    return rows->data + (clip * rows->units + unit) * weft_latent_unit_bytes(&row);
+}
+
+float *weft_latent_rows_unit(const weft_latent_rows *rows, int64_t clip, int64_t unit)
+{
+    return (float *)(void *)(header_of(rows, clip, unit) + sizeof(int64_t));
+}
+
+/* Headers are aligned as floats, so they are copied. */
+int64_t weft_latent_rows_sample(const weft_latent_rows *rows, int64_t clip, int64_t unit)
+{
+    int64_t sample;
+    memcpy(&sample, header_of(rows, clip, unit), sizeof sample);
+    return sample;
+}
+
+void weft_latent_rows_set_sample(const weft_latent_rows *rows, int64_t clip, int64_t unit,
+                                 int64_t sample)
+{
+    memcpy(header_of(rows, clip, unit), &sample, sizeof sample);
+}
+
+weft_status weft_received_latents_sample(const weft_received_latents *r, int64_t clip,
+                                         int64_t *sample)
+{
+    *sample = weft_latent_rows_sample(&r->rows, clip, r->read.first);
+    for (int64_t u = r->read.first + 1; u < r->read.first + r->read.count; u++) {
+        const int64_t other = weft_latent_rows_sample(&r->rows, clip, u);
+        if (other != *sample)
+            return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(WEFT_NUMBER(other)),
+                              "of the same clip, ranks encoded frames of samples %" PRId64
+                              " and %" PRId64
+                              ": some ranks could decode it and others not; check their disks",
+                              *sample, other);
+    }
+    return WEFT_OK;
+}
+
+/* ---- transfers of an iteration --------------------------------------------------------------- */
+
+/* Receive of units from another rank. */
 typedef struct arrival {
-    weft_exchange *exchange;
-    struct arrival *next; /* of the same rows */
+    weft_comm_request *request;
+    struct arrival *next; /* next receive of the same rows */
     int64_t bytes;
 } arrival;
 
-/* Of a sample and module, where this rank makes or needs some. */
+/* Rows of a sample and module, on a rank that produces or needs some. */
 typedef struct rows {
-    weft_held *held; /* NULL: none yet */
-    float *data;     /* (clips, floats), in it */
+    weft_send_buffer *held; /* buffer of the rows; NULL: not created */
+    unsigned char *data;    /* (clips, units) of a header and floats, in `held` */
     arrival *arrivals;
-    int64_t in_place; /* bytes */
+    int64_t in_place; /* bytes that this rank produced and needs */
 } rows;
 
-struct weft_hands {
-    weft_hands_place place;
+struct weft_latent_transfer {
+    weft_latent_transfer_setup setup;
     weft_group *world;
     const weft_placed_iteration *plan;
     const weft_cascade_row *row;
     const weft_item_range *const *read;
     weft_arena *arena;
-    int32_t *consumer; /* by cascade: the one that comes after it; -1: none */
+    int32_t *consumer; /* [cascades] DiT that reads the rows; -1: none */
     rows *rows;        /* [samples * modules] */
-    weft_hand_move *moves;
-    bool late;            /* consumers' ranks are decided in the iteration, */
-    pthread_mutex_t lock; /* and rows are sent by another thread then */
+    weft_latent_send *sends;
+    bool late;            /* consumers' ranks are decided during the iteration */
+    pthread_mutex_t lock; /* lock of `rows` and `sends`: late dispatch sends on another thread */
 };
 
-static rows *rows_of(weft_hands *h, int32_t index)
+static rows *rows_of(weft_latent_transfer *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     return &h->rows[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
 }
 
-static const weft_cascade_row *row_of(const weft_hands *h, int32_t index)
+static const weft_cascade_row *row_of(const weft_latent_transfer *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     return &h->row[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
 }
 
-/* From cascade `index` to the one that comes after it, into h->moves. */
-static int64_t find_moves(weft_hands *h, int32_t index)
+/* Sets h->sends to the sends of cascade `index` to its consumer, and returns their number. */
+static int64_t find_sends(weft_latent_transfer *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     const weft_placed_cascade *to = &h->plan->cascade[h->consumer[index]];
     return weft_hand_moves(&c->at, &to->at, to->method, row_of(h, index),
                            h->read[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
-                           h->plan->sample[c->sample].clips, h->moves);
+                           h->plan->sample[c->sample].clips, h->sends);
 }
 
-static weft_status reserve(weft_hands *h, int32_t index)
+static weft_status reserve(weft_latent_transfer *h, int32_t index)
 {
     rows *r = rows_of(h, index);
     const int64_t clips = h->plan->sample[h->plan->cascade[index].sample].clips,
                   bytes =
-                      clips * weft_cascade_row_floats(row_of(h, index)) * (int64_t)sizeof(float);
+                      clips * row_of(h, index)->units * weft_latent_unit_bytes(row_of(h, index));
     if (r->held)
         return WEFT_OK;
-    const weft_status_code status = weft_held_create(bytes, &r->held);
+    const weft_status_code status = weft_send_buffer_create(bytes, &r->held);
     if (status != WEFT_OK)
-        return weft_fail_context(status, "what %s hands on", h->plan->cascade[index].at.id);
-    r->data = weft_held_data(r->held);
+        return weft_error_at(status, WEFT_AT(.key = h->plan->cascade[index].at.id));
+    r->data = weft_send_buffer_data(r->held);
     return WEFT_OK;
 }
 
 static void let_go(rows *r)
 {
-    weft_held_release(r->held);
+    weft_send_buffer_release(r->held);
     r->held = NULL;
     r->data = NULL;
 }
 
-static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
+static weft_status post(weft_latent_transfer *h, int32_t index, const weft_latent_send *m)
 {
     rows *r = rows_of(h, index);
     const int64_t bytes = bytes_of(row_of(h, index), m);
     char what[96];
     WEFT_TRY(reserve(h, index));
-    arrival *a = weft_arena_alloc(h->arena, sizeof *a);
-    if (!a)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a hand-off");
-    snprintf(what, sizeof what, "what %s hands on", h->plan->cascade[index].at.id);
-    WEFT_TRY(weft_exchange_create_recv(weft_group_count(h->world), weft_group_index(h->world),
-                                       m->from, bytes, WEFT_U8, what, &a->exchange));
+    arrival *a;
+    WEFT_TRY(WEFT_ARENA_NEW(h->arena, a, 1, "a hand-off"));
+    snprintf(what, sizeof what, "the results of %s", h->plan->cascade[index].at.id);
+    WEFT_TRY(weft_comm_request_create_recv(weft_group_count(h->world), weft_group_index(h->world),
+                                           m->from, bytes, WEFT_U8, what, &a->request));
     a->bytes = bytes;
     a->next = r->arrivals;
     r->arrivals = a;
-    float *to = place_of(row_of(h, index), m, r->data);
-    WEFT_TRY(weft_exchange_attach(a->exchange, h->world, WEFT_CHANNEL_HANDOFF));
-    if (h->place.stream)
-        weft_exchange_set_device(a->exchange, h->place.device, h->place.stream);
-    weft_exchange_bind(a->exchange, to, to, NULL);
-    weft_exchange_start(a->exchange);
+    unsigned char *to = rows_at(row_of(h, index), m, r->data);
+    WEFT_TRY(weft_comm_request_attach(a->request, h->world, WEFT_CHANNEL_HANDOFF));
+    if (h->setup.stream)
+        weft_comm_request_set_device(a->request, h->setup.device, h->setup.stream);
+    weft_comm_request_bind(a->request, to, to, NULL);
+    weft_comm_request_start(a->request);
     return WEFT_OK;
 }
 
-/* Rows of cascade `index` that come to this rank. */
-static weft_status post_from(weft_hands *h, int32_t index)
+/* Posts the receives of rows of cascade `index`. */
+static weft_status post_from(weft_latent_transfer *h, int32_t index)
 {
-    const int own = weft_comm_rank(h->place.comm);
-    const int64_t count = find_moves(h, index);
+    const int own = weft_comm_rank(h->setup.comm);
+    const int64_t count = find_sends(h, index);
     for (int64_t k = 0; k < count; k++)
-        if (h->moves[k].to == own && h->moves[k].from != own)
-            WEFT_TRY(post(h, index, &h->moves[k]));
+        if (h->sends[k].to == own && h->sends[k].from != own)
+            WEFT_TRY(post(h, index, &h->sends[k]));
     return WEFT_OK;
 }
 
-/* All that comes to this rank, in the order in which it is sent. */
-static weft_status post_all(weft_hands *h, const int32_t *order)
+/* Posts all receives of this rank, in the order of the sends. */
+static weft_status post_all(weft_latent_transfer *h, const int32_t *order)
 {
     for (int64_t i = 0; i < h->plan->cascades; i++)
         if (h->consumer[order[i]] >= 0)
@@ -136,15 +181,13 @@ static weft_status post_all(weft_hands *h, const int32_t *order)
     return WEFT_OK;
 }
 
-static weft_status find_consumers(weft_hands *h)
+static weft_status find_consumers(weft_latent_transfer *h)
 {
     const weft_placed_iteration *p = h->plan;
     int64_t most = 0;
-    h->consumer = weft_arena_alloc(h->arena, (p->cascades + 1) * (int64_t)sizeof *h->consumer);
-    h->rows = weft_arena_alloc(h->arena,
-                               (p->samples * WEFT_CASCADE_MODULES + 1) * (int64_t)sizeof *h->rows);
-    if (!h->consumer || !h->rows)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+    h->consumer = weft_arena_calloc(h->arena, p->cascades + 1, sizeof *h->consumer);
+    h->rows = weft_arena_calloc(h->arena, p->samples * WEFT_CASCADE_MODULES + 1, sizeof *h->rows);
+    WEFT_TRY(WEFT_ALLOCATED(h->consumer && h->rows, "hand-offs"));
     memset(h->rows, 0, (size_t)(p->samples * WEFT_CASCADE_MODULES) * sizeof *h->rows);
     for (int64_t i = 0; i < p->cascades; i++)
         h->consumer[i] = -1;
@@ -154,57 +197,65 @@ static weft_status find_consumers(weft_hands *h)
             const int64_t both = p->cascade[from].at.degree * p->cascade[i].at.degree *
                                  p->sample[p->cascade[i].sample].clips;
             if (p->cascade[i].module != WEFT_CASCADE_DIT)
-                continue; /* an order, and nothing handed on */
+                continue; /* an order without a transfer */
             h->consumer[from] = i;
             most = both > most ? both : most;
         }
-    h->moves = weft_arena_alloc(h->arena, (most + 1) * (int64_t)sizeof *h->moves);
-    return h->moves ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+    return WEFT_ARENA_NEW(h->arena, h->sends, most + 1, "hand-offs");
 }
 
-weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_iteration *plan,
-                            const int32_t *order, const weft_cascade_row *row,
-                            const weft_item_range *const *read, weft_hands **hands)
+weft_status weft_latent_transfer_open(const weft_latent_transfer_setup *setup,
+                                      const weft_placed_iteration *plan, const int32_t *order,
+                                      const weft_cascade_row *row,
+                                      const weft_item_range *const *read,
+                                      weft_latent_transfer **transfer)
 {
-    weft_hands *h = weft_alloc(sizeof *h);
-    if (!h)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
-    *h = (weft_hands){
-        .place = *place, .plan = plan, .row = row, .read = read, .arena = weft_arena_create()};
+    weft_latent_transfer *h;
+    WEFT_TRY(WEFT_NEW(h, 1, "hand-offs"));
+    *h = (weft_latent_transfer){
+        .setup = *setup, .plan = plan, .row = row, .read = read, .arena = weft_arena_create()};
     pthread_mutex_init(&h->lock, NULL);
-    weft_status_code status =
-        h->arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+    weft_status_code status = WEFT_ALLOCATED(h->arena, "hand-offs");
     if (status == WEFT_OK)
-        status = weft_comm_world(place->comm, &h->world);
+        status = weft_comm_world(setup->comm, &h->world);
     if (status == WEFT_OK)
         status = find_consumers(h);
     h->late = !order;
     if (status == WEFT_OK && order)
         status = post_all(h, order);
     if (status == WEFT_OK)
-        *hands = h;
+        *transfer = h;
     else
-        weft_hands_close(h);
+        weft_latent_transfer_close(h);
     return status;
 }
 
-weft_status weft_hands_make(weft_hands *h, int32_t index, float **row)
+static weft_latent_rows view_of(weft_latent_transfer *h, int32_t index)
+{
+    const weft_cascade_row *row = row_of(h, index);
+    return (weft_latent_rows){rows_of(h, index)->data, row->units, row->floats};
+}
+
+weft_status weft_latent_transfer_buffer(weft_latent_transfer *h, int32_t index,
+                                        weft_latent_rows *view)
 {
     WEFT_TRY(reserve(h, index));
-    *row = rows_of(h, index)->data;
+    *view = view_of(h, index);
     return WEFT_OK;
 }
 
-/* This rank's rows of cascade `index`; NULL `when`: at the time of the device's user. */
-static weft_status send_rows(weft_hands *h, int32_t index, double *when, weft_cascade_done *done)
+/* Sends this rank's rows of cascade `index`. `when`: simulated time of the send; NULL: the time of
+ * the device stream. */
+static weft_status send_rows(weft_latent_transfer *h, int32_t index, double *when,
+                             weft_cascade_timing *done)
 {
-    const int own = weft_comm_rank(h->place.comm);
+    const int own = weft_comm_rank(h->setup.comm);
     const weft_cascade_row *row = row_of(h, index);
     rows *r = rows_of(h, index);
     bool needed = false;
-    const int64_t count = h->consumer[index] < 0 ? 0 : find_moves(h, index);
+    const int64_t count = h->consumer[index] < 0 ? 0 : find_sends(h, index);
     for (int64_t k = 0; k < count; k++) {
-        const weft_hand_move *m = &h->moves[k];
+        const weft_latent_send *m = &h->sends[k];
         const int64_t bytes = bytes_of(row, m);
         needed = needed || m->to == own;
         if (m->from != own)
@@ -214,8 +265,8 @@ static weft_status send_rows(weft_hands *h, int32_t index, double *when, weft_ca
             continue;
         }
         WEFT_TRY(weft_group_send_held_at(h->world, WEFT_CHANNEL_HANDOFF, m->to, r->held,
-                                         place_of(row, m, r->data), bytes, h->place.device,
-                                         h->place.stream, when));
+                                         rows_at(row, m, r->data), bytes, h->setup.device,
+                                         h->setup.stream, when));
         done->sent += bytes;
     }
     if (!needed)
@@ -223,12 +274,14 @@ static weft_status send_rows(weft_hands *h, int32_t index, double *when, weft_ca
     return WEFT_OK;
 }
 
-weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *done)
+weft_status weft_latent_transfer_send(weft_latent_transfer *h, int32_t index,
+                                      weft_cascade_timing *done)
 {
     return h->late && h->consumer[index] >= 0 ? WEFT_OK : send_rows(h, index, NULL, done);
 }
 
-weft_status weft_hands_direct(weft_hands *h, int32_t index, double *when, weft_cascade_done *done)
+weft_status weft_latent_transfer_direct(weft_latent_transfer *h, int32_t index, double *when,
+                                        weft_cascade_timing *done)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     weft_status_code status = WEFT_OK;
@@ -240,7 +293,7 @@ weft_status weft_hands_direct(weft_hands *h, int32_t index, double *when, weft_c
     return status;
 }
 
-weft_status weft_hands_expect(weft_hands *h, int32_t index)
+weft_status weft_latent_transfer_expect(weft_latent_transfer *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     weft_status_code status = WEFT_OK;
@@ -252,10 +305,11 @@ weft_status weft_hands_expect(weft_hands *h, int32_t index)
     return status;
 }
 
-/* Of what cascade `from` hands on, by this rank, a member of `c`. */
-static weft_item_range read_here(const weft_hands *h, int32_t from, const weft_placed_cascade *c)
+/* Returns the units of cascade `from` that this rank, a member of `c`, reads. */
+static weft_item_range read_here(const weft_latent_transfer *h, int32_t from,
+                                 const weft_placed_cascade *c)
 {
-    const int own = weft_comm_rank(h->place.comm);
+    const int own = weft_comm_rank(h->setup.comm);
     const weft_item_range *read =
         h->read[c->sample * WEFT_CASCADE_MODULES + (int)h->plan->cascade[from].module];
     weft_item_range all = {0, row_of(h, from)->units};
@@ -265,48 +319,48 @@ static weft_item_range read_here(const weft_hands *h, int32_t from, const weft_p
     return all;
 }
 
-weft_status weft_hands_take(weft_hands *h, int32_t index, weft_handed handed[WEFT_CASCADE_MODULES],
-                            weft_cascade_done *done)
+weft_status weft_latent_transfer_receive(weft_latent_transfer *h, int32_t index,
+                                         weft_received_latents received[WEFT_CASCADE_MODULES],
+                                         weft_cascade_timing *done)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
-    memset(handed, 0, WEFT_CASCADE_MODULES * sizeof *handed);
+    memset(received, 0, WEFT_CASCADE_MODULES * sizeof *received);
     for (int32_t i = 0; i < c->at.after_count; i++) {
         const int32_t from = c->at.after[i];
         rows *r = rows_of(h, from);
         for (arrival *a = r->arrivals; a; a = a->next) {
-            const weft_status_code status = weft_exchange_wait(a->exchange);
+            const weft_status_code status = weft_comm_request_wait(a->request);
             if (status != WEFT_OK)
-                return weft_fail_context(status, "%s", c->at.id);
+                return weft_error_at(status, WEFT_AT(.key = c->at.id));
             done->received += a->bytes;
         }
         done->in_place += r->in_place;
-        handed[h->plan->cascade[from].module] =
-            (weft_handed){r->data, weft_cascade_row_floats(row_of(h, from)), row_of(h, from)->units,
-                          read_here(h, from, c)};
+        received[h->plan->cascade[from].module] =
+            (weft_received_latents){view_of(h, from), read_here(h, from, c)};
     }
     return WEFT_OK;
 }
 
-void weft_hands_drop(weft_hands *h, int32_t index)
+void weft_latent_transfer_release(weft_latent_transfer *h, int32_t index)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
     for (int32_t i = 0; i < c->at.after_count; i++) {
         rows *r = rows_of(h, c->at.after[i]);
         for (arrival *a = r->arrivals; a; a = a->next)
-            weft_exchange_free(a->exchange);
-        weft_held_release(r->held);
+            weft_comm_request_free(a->request);
+        weft_send_buffer_release(r->held);
         *r = (rows){0};
     }
 }
 
-void weft_hands_close(weft_hands *h)
+void weft_latent_transfer_close(weft_latent_transfer *h)
 {
     if (!h)
         return;
     for (int64_t i = 0; h->rows && i < h->plan->samples * WEFT_CASCADE_MODULES; i++) {
         for (arrival *a = h->rows[i].arrivals; a; a = a->next)
-            weft_exchange_free(a->exchange);
-        weft_held_release(h->rows[i].held);
+            weft_comm_request_free(a->request);
+        weft_send_buffer_release(h->rows[i].held);
     }
     pthread_mutex_destroy(&h->lock);
     weft_arena_free(h->arena);

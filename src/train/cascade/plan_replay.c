@@ -1,4 +1,4 @@
-#include "train/cascade_plans.h"
+#include "train/cascade/plan_replay.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,17 +6,17 @@
 
 #define PLACED_FORMAT "weft.placed/1"
 
-static const char *const methods[] = {"", "ulysses", "ring"}; /* by weft_sp_method */
+static const char *const methods[] = {"", "ulysses", "ring"}; /* indexed by weft_sp_method */
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
+    return weft_no_memory("a plan");
 }
 
 void weft_plans_size(const weft_bucket *b, char text[64])
 {
-    snprintf(text, 64, "%lldx%lldx%lldx%lld", (long long)b->batch, (long long)b->frames,
-             (long long)b->height, (long long)b->width);
+    snprintf(text, 64, "%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64, b->batch, b->frames,
+             b->height, b->width);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -36,7 +36,7 @@ static json_t *sample_json(const weft_placed_sample *s)
     for (int64_t i = 0; i < s->clips && s->item; i++)
         json_array_append_new(items, json_pack("[I, I, I]", (json_int_t)s->item[i].sample,
                                                (json_int_t)s->item[i].epoch,
-                                               (json_int_t)s->item[i].place));
+                                               (json_int_t)s->item[i].sequence_index));
     return json_pack("{s:I, s:i, s:I, s:f, s:o}", "batch", (json_int_t)s->batch, "bucket",
                      s->bucket, "clips", (json_int_t)s->clips, "weight", s->weight, "items", items);
 }
@@ -83,21 +83,21 @@ static weft_status read_sample(const json_t *json, const char *where, weft_arena
     WEFT_TRY(weft_json_get_f64(json, "weight", where, &s->weight));
     const int64_t count = (int64_t)json_array_size(items);
     if (bucket < 0 || bucket > INT16_MAX || s->clips < 1 || (count && count != s->clips))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: a sample of bucket %lld with %lld clips and %lld items", where,
-                         (long long)bucket, (long long)s->clips, (long long)count);
-    weft_item *item = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *item);
-    if (!item)
-        return no_memory();
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where),
+                          "a sample of bucket %" PRId64 " has %" PRId64 " clips and %" PRId64
+                          " items",
+                          bucket, s->clips, count);
+    weft_item *item;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, item, count + 1, "a plan"));
     s->bucket = (int)bucket;
     for (int64_t i = 0; i < count; i++) {
         const json_t *one = json_array_get(items, (size_t)i);
         item[i] = (weft_item){.sample = json_integer_value(json_array_get(one, 0)),
                               .epoch = json_integer_value(json_array_get(one, 1)),
-                              .place = json_integer_value(json_array_get(one, 2)),
+                              .sequence_index = json_integer_value(json_array_get(one, 2)),
                               .bucket = s->bucket};
-        if (item[i].sample < 0 || item[i].epoch < 0 || item[i].place < 0)
-            return weft_fail(WEFT_E_FORMAT, "%s: an item below 0", where);
+        if (item[i].sample < 0 || item[i].epoch < 0 || item[i].sequence_index < 0)
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where), "an item is below 0");
     }
     s->item = count ? item : NULL;
     return WEFT_OK;
@@ -107,15 +107,13 @@ static weft_status read_numbers(const json_t *list, const char *where, weft_aren
                                 int32_t **out, int64_t *count)
 {
     *count = (int64_t)json_array_size(list);
-    *out = weft_arena_alloc(arena, (*count + 1) * (int64_t)sizeof **out);
-    if (!*out)
-        return no_memory();
+    WEFT_TRY(WEFT_ARENA_NEW(arena, *out, *count + 1, "a plan"));
     for (int64_t i = 0; i < *count; i++) {
         const json_t *one = json_array_get(list, (size_t)i);
         if (!json_is_integer(one) || json_integer_value(one) < 0 ||
             json_integer_value(one) > INT32_MAX)
-            return weft_fail(WEFT_E_FORMAT, "%s: a list of ranks or cascades holds no number",
-                             where);
+            return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where),
+                              "a list of ranks or cascades has a value that is not a number");
         (*out)[i] = (int32_t)json_integer_value(one);
     }
     return WEFT_OK;
@@ -141,8 +139,8 @@ static weft_status read_cascade(const json_t *json, const char *where, weft_aren
     while (k < WEFT_COUNT(methods) && strcmp(methods[k], method))
         k++;
     if (m == WEFT_CASCADE_MODULES || k == WEFT_COUNT(methods))
-        return weft_fail(WEFT_E_FORMAT, "%s: %s: module \"%s\", method \"%s\"", where, id, module,
-                         method);
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where, .key = id),
+                          "the module \"%s\" or the method \"%s\" is not known", module, method);
     c->at.id = weft_arena_strdup(arena, id);
     c->at.device = ranks;
     c->at.after = before;
@@ -150,7 +148,7 @@ static weft_status read_cascade(const json_t *json, const char *where, weft_aren
     c->sample = sample < 0 || sample > INT32_MAX ? -1 : (int32_t)sample;
     c->module = (weft_cascade_module)m;
     c->method = (weft_sp_method)k;
-    return c->at.id ? WEFT_OK : no_memory();
+    return WEFT_ALLOCATED(c->at.id, "a plan");
 }
 
 weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *arena,
@@ -166,12 +164,12 @@ weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *
     p.samples = (int64_t)json_array_size(samples);
     p.cascades = (int64_t)json_array_size(cascades);
     if (p.samples < 1 || p.cascades < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: a plan of %lld samples and %lld cascades", where,
-                         (long long)p.samples, (long long)p.cascades);
-    p.sample = weft_arena_alloc(arena, p.samples * (int64_t)sizeof *p.sample);
-    p.cascade = weft_arena_alloc(arena, p.cascades * (int64_t)sizeof *p.cascade);
-    if (!p.sample || !p.cascade)
-        return no_memory();
+        return weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where),
+                          "a plan has %" PRId64 " samples and %" PRId64 " cascades", p.samples,
+                          p.cascades);
+    p.sample = weft_arena_calloc(arena, p.samples, sizeof *p.sample);
+    p.cascade = weft_arena_calloc(arena, p.cascades, sizeof *p.cascade);
+    WEFT_TRY(WEFT_ALLOCATED(p.sample && p.cascade, "a plan"));
     for (int64_t i = 0; i < p.samples; i++)
         WEFT_TRY(read_sample(json_array_get(samples, (size_t)i), where, arena, &p.sample[i]));
     for (int64_t i = 0; i < p.cascades; i++)
@@ -185,13 +183,13 @@ weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *
 struct weft_plans {
     weft_arena *arena;
     weft_placed_iteration *item;
-    int64_t count, room;
-    /* while a file is read: */
+    int64_t count, capacity;
+    /* used while a file is read: */
     const char *path;
     const weft_plans_stamp *stamp;
     int64_t line;
-    bool ours;     /* what stands behind the last head is for the run */
-    char why[600]; /* the first head that is not was refused */
+    bool for_this_run;    /* plans after the last head are for this run */
+    weft_error_copy *why; /* error of the first rejected head */
 };
 
 weft_status weft_plans_create(weft_plans **out)
@@ -212,24 +210,25 @@ void weft_plans_close(weft_plans *p)
     if (!p)
         return;
     weft_arena_free(p->arena);
+    weft_free(p->why);
     weft_free(p->item);
     weft_free(p);
 }
 
 static weft_status append(weft_plans *p, const weft_placed_iteration *plan)
 {
-    WEFT_TRY(weft_grow((void **)&p->item, p->count, &p->room, sizeof *p->item));
+    WEFT_TRY(weft_grow((void **)&p->item, p->count, &p->capacity, sizeof *p->item));
     p->item[p->count++] = *plan;
     return WEFT_OK;
 }
 
-/* A copy by way of its text: one reader knows what a plan consists of. */
+/* Copies the plan through its JSON line, so that only the parser depends on the members of a
+ * plan. */
 weft_status weft_plans_add(weft_plans *p, const weft_placed_iteration *plan)
 {
     weft_placed_iteration copy;
     json_t *line = weft_plans_line(plan, "", 0);
-    if (!line)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(line, "a plan"));
     const weft_status_code status = weft_plans_parse(line, "plan", p->arena, &copy);
     json_decref(line);
     WEFT_TRY(status);
@@ -254,17 +253,17 @@ static weft_status check_sizes(const weft_plans *p, const json_t *head)
     }
     if (same)
         return WEFT_OK;
-    weft_buf theirs = {0}, ours = {0};
-    put_sizes(&theirs, sizes);
+    weft_buf file_sizes = {0}, run_sizes = {0};
+    put_sizes(&file_sizes, sizes);
     for (int i = 0; i < p->stamp->sizes; i++)
-        weft_buf_printf(&ours, "%s%s", i ? ", " : "", p->stamp->size[i]);
+        weft_buf_printf(&run_sizes, "%s%s", i ? ", " : "", p->stamp->size[i]);
     const weft_status_code status =
-        weft_fail(WEFT_E_CONFIG,
-                  "%s: the plans are for samples of %s (clips x frames x height x width), and the "
-                  "stage has %s; plan again (plan: every-iteration)",
-                  p->path, theirs.data ? theirs.data : "?", ours.data ? ours.data : "?");
-    weft_buf_free(&theirs);
-    weft_buf_free(&ours);
+        weft_error(WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = p->path),
+                   "the plans are for samples of %s (clips x frames x height x width), and the "
+                   "stage has %s; plan again (plan: every-iteration)",
+                   file_sizes.data ? file_sizes.data : "?", run_sizes.data ? run_sizes.data : "?");
+    weft_buf_free(&file_sizes);
+    weft_buf_free(&run_sizes);
     return status;
 }
 
@@ -280,23 +279,26 @@ static weft_status check_head(const weft_plans *p, const json_t *head)
     const char *format, *model, *name;
     WEFT_TRY(weft_json_get_string_or(head, "format", p->path, "", &format));
     if (!is_head(head))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: not plans that a run wrote: its first line says \"%s\", where "
-                         "\"" PLACED_FORMAT "\" stands in <out>/cascades/plans.jsonl",
-                         p->path, format);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = p->path, .key = "format", .value = format),
+                          "the format is \"%s\", not \"" PLACED_FORMAT "\"; use the file "
+                          "<out>/cascades/plans.jsonl of a run",
+                          format);
     WEFT_TRY(weft_json_get_i64(head, "ranks", p->path, &ranks));
     WEFT_TRY(weft_json_get_string(head, "model", p->path, &model));
     WEFT_TRY(weft_json_get_string_or(head, "name", p->path, "?", &name));
     if (ranks != p->stamp->ranks)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: the plans are for %lld ranks, and %d run: start as many (mpirun -n "
-                         "%lld), or plan again (plan: every-iteration)",
-                         p->path, (long long)ranks, p->stamp->ranks, (long long)ranks);
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = p->path, .key = "ranks", WEFT_NUMBER(ranks)),
+            "the plans are for %" PRId64 " ranks, and the run has %d. Start the run with mpirun "
+            "-n %" PRId64 ", or plan again (plan: every-iteration).",
+            ranks, p->stamp->ranks, ranks);
     if (strcmp(model, p->stamp->model))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: the plans are for another model: %s (%s), and the run has %s (%s); "
-                         "plan again (plan: every-iteration)",
-                         p->path, name, model, p->stamp->name, p->stamp->model);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = p->path, .key = "model", .value = name),
+                          "the plans are for another model: %s (%s), and the run has %s (%s); plan "
+                          "again (plan: every-iteration)",
+                          name, model, p->stamp->name, p->stamp->model);
     return check_sizes(p, head);
 }
 
@@ -307,16 +309,16 @@ static weft_status read_line(void *user, json_t *value)
     char where[600];
     if (p->line++ == 0 || json_object_get(value, "format")) {
         const weft_status_code status = check_head(p, value);
-        p->ours = status == WEFT_OK;
+        p->for_this_run = status == WEFT_OK;
         if (status != WEFT_E_CONFIG || !is_head(value))
             return status;
-        if (!p->why[0])
-            snprintf(p->why, sizeof p->why, "%s", weft_error_message());
+        if (!p->why)
+            p->why = weft_error_save();
         return WEFT_OK;
     }
-    if (!p->ours)
+    if (!p->for_this_run)
         return WEFT_OK;
-    snprintf(where, sizeof where, "%s:%lld", p->path, (long long)p->line);
+    snprintf(where, sizeof where, "%s:%" PRId64, p->path, p->line);
     WEFT_TRY(weft_plans_parse(value, where, p->arena, &plan));
     WEFT_TRY(weft_placed_check(&plan, p->stamp->ranks, where));
     return append(p, &plan);
@@ -330,13 +332,13 @@ weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, wef
     p->stamp = stamp;
     weft_status_code status = weft_json_lines(path, read_line, p);
     if (status == WEFT_E_FORMAT && p->line == 0)
-        status = weft_fail_context(status,
-                                   "%s: not plans that a run wrote to "
-                                   "<out>/cascades/plans.jsonl",
-                                   path);
+        status =
+            weft_error_add(weft_error_at(status, WEFT_AT(.file = path)),
+                           "The file has no plans that a run wrote to <out>/cascades/plans.jsonl");
     if (status == WEFT_OK && p->count == 0)
-        status = p->why[0] ? weft_fail(WEFT_E_CONFIG, "%s", p->why)
-                           : weft_fail(WEFT_E_CONFIG, "%s: no plan in it", path);
+        status = p->why ? weft_error_restore(p->why)
+                        : weft_error(WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = path),
+                                     "the file has no plan");
     if (status == WEFT_OK)
         *out = p;
     else
@@ -344,11 +346,12 @@ weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, wef
     return status;
 }
 
-/* ---- finding -------------------------------------------------------------------------------- */
+/* ---- lookup --------------------------------------------------------------------------------- */
 
-/* place[s] of the plan's samples takes sample s; each once, of the same bucket and clips. */
+/* Matches samples to the samples of a plan, by bucket and clips: slot[s] is the plan's sample for
+ * s. */
 static bool match(const weft_placed_iteration *plan, const weft_placed_sample *sample,
-                  int64_t samples, int32_t *place, bool *taken)
+                  int64_t samples, int32_t *slot, bool *taken)
 {
     if (plan->samples != samples)
         return false;
@@ -361,23 +364,21 @@ static bool match(const weft_placed_iteration *plan, const weft_placed_sample *s
         if (at == samples)
             return false;
         taken[at] = true;
-        place[s] = (int32_t)at;
+        slot[s] = (int32_t)at;
     }
     return true;
 }
 
-/* The plan with these samples in the places of its own. */
+/* Copies the plan with `sample` in the matched slots. */
 static weft_status put_in(const weft_placed_iteration *plan, int64_t step,
-                          const weft_placed_sample *sample, const int32_t *place, weft_arena *arena,
+                          const weft_placed_sample *sample, const int32_t *slot, weft_arena *arena,
                           weft_placed_iteration *out)
 {
     *out = *plan;
     out->step = step;
-    out->sample = weft_arena_alloc(arena, plan->samples * (int64_t)sizeof *out->sample);
-    if (!out->sample)
-        return no_memory();
+    WEFT_TRY(WEFT_ARENA_NEW(arena, out->sample, plan->samples, "a plan"));
     for (int64_t s = 0; s < plan->samples; s++)
-        out->sample[place[s]] = sample[s];
+        out->sample[slot[s]] = sample[s];
     return WEFT_OK;
 }
 
@@ -385,20 +386,20 @@ weft_status weft_plans_find(const weft_plans *p, int64_t step, const weft_placed
                             int64_t samples, weft_arena *arena, weft_placed_iteration *out,
                             bool *found)
 {
-    int32_t *place = weft_alloc((samples + 1) * (int64_t)sizeof *place);
+    int32_t *slot = weft_calloc(samples + 1, sizeof *slot);
     bool *taken = weft_alloc(samples + 1);
-    weft_status_code status = place && taken ? WEFT_OK : no_memory();
+    weft_status_code status = WEFT_ALLOCATED(slot && taken, "a plan");
     *found = false;
-    /* those of the same step first: a run that goes on is then the run that was */
+    /* plans of the same step first, so that a resumed run repeats the original */
     for (int own = 1; own >= 0 && !*found && status == WEFT_OK; own--)
         for (int64_t i = p->count - 1; i >= 0 && !*found && status == WEFT_OK; i--) {
             const weft_placed_iteration *plan = &p->item[i];
-            if ((own && plan->step != step) || !match(plan, sample, samples, place, taken))
+            if ((own && plan->step != step) || !match(plan, sample, samples, slot, taken))
                 continue;
             *found = true;
-            status = put_in(plan, step, sample, place, arena, out);
+            status = put_in(plan, step, sample, slot, arena, out);
         }
-    weft_free(place);
+    weft_free(slot);
     weft_free(taken);
     return status;
 }

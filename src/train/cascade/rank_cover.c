@@ -1,17 +1,17 @@
-#include "train/cascade_grads.h"
+#include "train/cascade/rank_cover.h"
 
 #include <string.h>
 
-/* Sets of the search that are looked at; far more than groups of a plan ask for. */
+/* Limit of visited sets; far more than the groups of a plan need. */
 static const int64_t most_sets = 1 << 20;
 
 typedef struct search {
     const weft_placed_iteration *plan;
     int ranks;
-    int32_t *dit; /* cascades that train */
+    int32_t *dit; /* DiT cascades */
     int count;
-    int *times;  /* [count] chosen ranks of each */
-    int *weight; /* [ranks] cascades that a rank is in */
+    int *times;  /* [count] selected ranks of each cascade */
+    int *weight; /* [ranks] DiT cascades of a rank */
     bool *now, *best;
     int size, best_size;
     int64_t sets;
@@ -34,7 +34,8 @@ static void choose(search *s, int rank, int by)
             s->times[i] += by;
 }
 
-/* The cascade without a chosen rank that has the fewest to choose from; -1: all have one. */
+/* Returns the uncovered cascade of the smallest degree; -1: all are covered. *left: number of
+ * uncovered cascades. */
 static int narrowest(const search *s, int *left)
 {
     int at = -1;
@@ -50,9 +51,9 @@ static int narrowest(const search *s, int *left)
     return at;
 }
 
-/* Every way to choose one more rank, those that are in many cascades first, as long as that can
- * still be better than the best so far. */
-static void look(search *s)
+/* Tries all ranks of one uncovered cascade, ranks with many cascades first. Prunes sets that cannot
+ * be smaller than the best. */
+static void branch(search *s)
 {
     int left;
     const int at = narrowest(s, &left);
@@ -75,41 +76,40 @@ static void look(search *s)
             if (s->weight[rank] != weight)
                 continue;
             choose(s, rank, 1);
-            look(s);
+            branch(s);
             choose(s, rank, -1);
         }
 }
 
-/* A chosen rank of a cascade that both are in, else the first. */
-static int peer_of(const search *s, const weft_cover *cover, int rank)
+/* Returns a representative with which `rank` shares a cascade, else the first representative. */
+static int peer_of(const search *s, const weft_rank_cover *cover, int rank)
 {
     for (int i = 0; i < s->count; i++) {
         const weft_placed_cascade *c = &s->plan->cascade[s->dit[i]];
         for (int64_t k = 0; k < c->at.degree && is_in(c, rank); k++)
-            if (cover->chosen[c->at.device[k]])
+            if (cover->representative[c->at.device[k]])
                 return c->at.device[k];
     }
     int first = 0;
-    while (first < s->ranks - 1 && !cover->chosen[first])
+    while (first < s->ranks - 1 && !cover->representative[first])
         first++;
     return first;
 }
 
-weft_status weft_cover_find(const weft_placed_iteration *plan, int ranks, weft_cover *out)
+weft_status weft_rank_cover_find(const weft_placed_iteration *plan, int ranks, weft_rank_cover *out)
 {
     search s = {.plan = plan, .ranks = ranks, .best_size = ranks + 1};
-    weft_cover cover = {.ranks = ranks};
-    s.dit = weft_alloc((plan->cascades + 1) * (int64_t)sizeof *s.dit);
-    s.times = weft_alloc((plan->cascades + 1) * (int64_t)sizeof *s.times);
-    s.weight = weft_alloc(ranks * (int64_t)sizeof *s.weight);
+    weft_rank_cover cover = {.ranks = ranks};
+    s.dit = weft_calloc(plan->cascades + 1, sizeof *s.dit);
+    s.times = weft_calloc(plan->cascades + 1, sizeof *s.times);
+    s.weight = weft_calloc(ranks, sizeof *s.weight);
     s.now = weft_alloc(ranks);
-    s.best = cover.chosen = weft_alloc(ranks);
-    cover.peer = weft_alloc(ranks * (int64_t)sizeof *cover.peer);
+    s.best = cover.representative = weft_alloc(ranks);
+    cover.peer = weft_calloc(ranks, sizeof *cover.peer);
     weft_status_code status = WEFT_OK;
     if (!s.dit || !s.times || !s.weight || !s.now || !s.best || !cover.peer) {
-        weft_cover_free(&cover);
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks' gradients", ranks);
-        goto out;
+        weft_rank_cover_free(&cover);
+        WEFT_GO(weft_no_memory("%d ranks' gradients", ranks));
     }
     for (int32_t i = 0; i < plan->cascades; i++) {
         if (plan->cascade[i].module != WEFT_CASCADE_DIT)
@@ -118,11 +118,11 @@ weft_status weft_cover_find(const weft_placed_iteration *plan, int ranks, weft_c
         for (int64_t k = 0; k < plan->cascade[i].at.degree; k++)
             s.weight[plan->cascade[i].at.device[k]]++;
     }
-    look(&s);
+    branch(&s);
     cover.count = s.best_size;
     cover.smallest = s.sets <= most_sets;
     for (int r = 0; r < ranks; r++)
-        cover.peer[r] = cover.chosen[r] ? r : peer_of(&s, &cover, r);
+        cover.peer[r] = cover.representative[r] ? r : peer_of(&s, &cover, r);
     *out = cover;
 out:
     weft_free(s.dit);
@@ -132,23 +132,23 @@ out:
     return status;
 }
 
-void weft_cover_free(weft_cover *cover)
+void weft_rank_cover_free(weft_rank_cover *cover)
 {
-    weft_free(cover->chosen);
+    weft_free(cover->representative);
     weft_free(cover->peer);
-    *cover = (weft_cover){0};
+    *cover = (weft_rank_cover){0};
 }
 
-int weft_cover_group(const weft_cover *cover, const weft_placed_iteration *plan, int32_t index,
-                     int *list)
+int weft_rank_cover_group(const weft_rank_cover *cover, const weft_placed_iteration *plan,
+                          int32_t index, int *list)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     int count = 0;
     for (int64_t i = 0; i < c->at.degree && !count; i++)
-        if (cover->chosen[c->at.device[i]])
+        if (cover->representative[c->at.device[i]])
             list[count++] = c->at.device[i];
     for (int64_t i = 0; i < c->at.degree; i++)
-        if (!cover->chosen[c->at.device[i]])
+        if (!cover->representative[c->at.device[i]])
             list[count++] = c->at.device[i];
     return count;
 }

@@ -1,33 +1,35 @@
-/* Sums of gradients by representatives (Arachne, IV-D), as far as they are a matter of numbers.
+/* Gradient reduction by representative ranks (Arachne, IV-D): selects the ranks.
  *
- * The fewest ranks are chosen such that every DiT cascade has one of them in its group (an exact
- * minimum set cover: a rank covers the cascades that it is in). What a rank that was not chosen
- * adds of a cascade goes at once to a chosen one of the group, what a chosen one adds stays where
- * it is; so each term is in one chosen rank's sum, whatever the groups. In the end the chosen ones
- * have all terms between them, sum, and hand the whole to the others:
+ * The smallest set of representatives is selected such that the group of every DiT cascade has one
+ * (an exact minimum set cover: a rank covers the cascades of its groups). After a cascade the
+ * other ranks of the group send their gradients to one representative; representatives keep their
+ * own. So each contribution is in the sum of one representative, for any grouping. At the end the
+ * representatives all-reduce their sums and send the result to the other ranks:
  *
- *     s0.dit [0 1 2]   s1.dit [2 3]   s2.dit [3]      chosen: 2 3
+ *     s0.dit [0 1 2]   s1.dit [2 3]   s2.dit [3]      representatives: 2 3
  *
  *     rank 0 ─┐ s0                        ┌─> rank 0
  *     rank 1 ─┴─> rank 2 ──all_reduce──> 2┴─> rank 1
- *                 rank 3 ──────────────> 3                                                       */
-#ifndef WEFT_TRAIN_CASCADE_GRADS_H
-#define WEFT_TRAIN_CASCADE_GRADS_H
+ *                 rank 3 ──────────────> 3 */
+#ifndef WEFT_TRAIN_CASCADE_RANK_COVER_H
+#define WEFT_TRAIN_CASCADE_RANK_COVER_H
 
-#include "train/cascade_plan.h"
+#include "train/cascade/iteration_layout.h"
 
-typedef struct weft_cover {
+typedef struct weft_rank_cover {
     int ranks, count;
-    bool *chosen;  /* [ranks] */
-    int *peer;     /* [ranks] that hands the whole to it: itself where it was chosen */
-    bool smallest; /* no smaller set would do; false: the search was cut off */
-} weft_cover;
-/* The same on all ranks. Ranks that took part in nothing are handed the whole, too. */
-weft_status weft_cover_find(const weft_placed_iteration *plan, int ranks, weft_cover *out);
-void weft_cover_free(weft_cover *cover);
-/* Those who sum when cascade `index` is done, the chosen one first; returns how many, 1: nobody has
- * anything to hand over. list[] has room for the cascade's ranks. */
-int weft_cover_group(const weft_cover *cover, const weft_placed_iteration *plan, int32_t index,
-                     int *list);
+    bool *representative; /* [ranks] */
+    int *peer;            /* [ranks] representative that sends the result; itself if selected */
+    bool smallest;        /* the set is minimal; false: the search reached its limit */
+} weft_rank_cover;
+/* Selects the representatives, the same on all ranks. Ranks without a cascade receive the result,
+ * too. */
+weft_status weft_rank_cover_find(const weft_placed_iteration *plan, int ranks,
+                                 weft_rank_cover *out);
+void weft_rank_cover_free(weft_rank_cover *cover);
+/* Sets `list` to the ranks that reduce after cascade `index`, the representative first, and returns
+ * their number. 1: no rank has gradients to send. list[] has space for the cascade's degree. */
+int weft_rank_cover_group(const weft_rank_cover *cover, const weft_placed_iteration *plan,
+                          int32_t index, int *list);
 
 #endif

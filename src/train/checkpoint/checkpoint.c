@@ -1,10 +1,11 @@
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "runtime/part_files.h"
-#include "runtime/weights.h"
+#include "comm/comm_world.h"
+#include "exec/store/shard_files.h"
+#include "exec/store/weights.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is known of a checkpoint in the folder. */
+/* A checkpoint found in the folder. */
 typedef struct seen {
     int64_t step;
     bool whole;
@@ -29,20 +30,20 @@ struct weft_checkpoints {
     weft_part_set set[WEFT_CHECKPOINT_MAX_PARTS + 2];
     char prefix[WEFT_CHECKPOINT_MAX_PARTS][64];
     int sets;
-    int64_t last; /* step of the last whole one; -1: none */
+    int64_t last; /* step of the last intact checkpoint; -1: none */
     double seconds;
-    seen *seen; /* verified by this process, or written by it */
-    int64_t seen_count, seen_room;
-    /* of the one that is being written */
+    seen *seen; /* verified or written by this process */
+    int64_t seen_count, seen_capacity;
+    /* State of the checkpoint that is being written: */
     weft_part_stream *stream;
     json_t *state;
     int64_t step;
     pthread_t thread;
     bool writing;
-    double took; /* seconds, of the last one that was written */
+    double took; /* seconds of the last write */
     atomic_bool abandon;
     weft_status_code status;
-    char message[1024];
+    weft_error_copy *error; /* error of `status` */
 };
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -61,9 +62,9 @@ static bool is_note(const char *name)
     return !strncmp(name, "note-", 5);
 }
 
-/* {"transformer/config.json": "0123456789abcdef", ...} of the files whose names have `own` in them;
- * NULL: of all that nobody has summed yet. */
-static weft_status add_checksums(const char *folder, const char *own, json_t *sums)
+/* Adds {"transformer/config.json": "0123456789abcdef", ...} for the files whose names contain
+ * `own`; NULL: for all files without a checksum. */
+static weft_status add_checksums(const char *folder, const char *own, json_t *checksums)
 {
     weft_names names = {0};
     WEFT_TRY(weft_list_dir(folder, true, &names));
@@ -71,13 +72,13 @@ static weft_status add_checksums(const char *folder, const char *own, json_t *su
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         const char *name = names.name[i];
         char text[20];
-        if (!strcmp(name, "state.json") || is_note(name) || json_object_get(sums, name) ||
+        if (!strcmp(name, "state.json") || is_note(name) || json_object_get(checksums, name) ||
             (own && !strstr(name, own)))
             continue;
         char *path = weft_path_join(folder, name);
-        status = path ? checksum(path, text) : weft_fail(WEFT_E_MEMORY, "%s: no memory", folder);
+        status = path ? checksum(path, text) : weft_no_memory("%s", folder);
         if (status == WEFT_OK)
-            json_object_set_new(sums, name, json_string(text));
+            json_object_set_new(checksums, name, json_string(text));
         weft_free(path);
     }
     weft_names_free(&names);
@@ -102,15 +103,14 @@ static void nap(double seconds)
 
 /* ---- state.json ---------------------------------------------------------------------------- */
 
-/* Of everything in it but "self". */
+/* Checksum of all keys except "self". */
 static weft_status state_checksum(const json_t *state, const char *where, char text[20])
 {
     json_t *rest = json_copy((json_t *)(uintptr_t)state);
     json_object_del(rest, "self");
     char *line = rest ? json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(rest);
-    if (!line)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    WEFT_TRY(WEFT_ALLOCATED(line, "%s", where));
     snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits(line, strlen(line)));
     free(line);
     return WEFT_OK;
@@ -125,7 +125,7 @@ static weft_status save_state(const char *path, json_t *state)
     return weft_json_save(path, state);
 }
 
-/* Of a checkpoint's folder; -1: it is none. */
+/* Step of a checkpoint's folder name; -1: not a checkpoint. */
 static int64_t step_of(const char *name)
 {
     char *end;
@@ -135,33 +135,39 @@ static int64_t step_of(const char *name)
     return *end ? -1 : step;
 }
 
-/* `wanted`: the step that its folder is named after. */
+/* Checks the format, the own checksum and the step of state.json. `wanted`: step in the folder's
+ * name. */
 static weft_status check_state(const json_t *state, int64_t wanted, const char *path)
 {
     int64_t format, step;
     char text[20];
     WEFT_TRY(weft_json_get_i64_or(state, "format", path, 1, &format));
     if (format < 1 || format > WEFT_CHECKPOINT_FORMAT)
-        return weft_fail(WEFT_E_FORMAT, "%s: format %lld; this weft reads 1 to %d", path,
-                         (long long)format, WEFT_CHECKPOINT_FORMAT);
+        return weft_error(WEFT_MSG_FORMAT_UNKNOWN,
+                          WEFT_AT(.file = path, .key = "format", WEFT_NUMBER(format)),
+                          "the format is %" PRId64 "; this version of weft reads 1 to %d", format,
+                          WEFT_CHECKPOINT_FORMAT);
     const char *self = json_string_value(json_object_get(state, "self"));
     if (format > 1 || self) {
         WEFT_TRY(state_checksum(state, path, text));
         if (!self || strcmp(self, text) != 0)
-            return weft_fail(WEFT_E_FORMAT, "%s: damaged: its own checksum is %s, %s was written",
-                             path, text, self ? self : "none");
+            return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = path),
+                              "damaged: the checksum of the file is %s, and %s was written", text,
+                              self ? self : "none");
     }
     WEFT_TRY(weft_json_get_i64(state, "step", path, &step));
     if (step != wanted)
-        return weft_fail(WEFT_E_FORMAT, "%s: damaged: step %lld in the checkpoint of step %lld",
-                         path, (long long)step, (long long)wanted);
+        return weft_error(
+            WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = path, .key = "step", WEFT_NUMBER(step)),
+            "damaged: step %" PRId64 " in the checkpoint of step %" PRId64, step, wanted);
     if (!json_is_object(json_object_get(state, "checksums")))
-        return weft_fail(WEFT_E_FORMAT, "%s: damaged: it has no checksums", path);
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = path, .key = "checksums"),
+                          "damaged: the file has no checksums");
     return WEFT_OK;
 }
 
-/* Every file that state.json names is there with its checksum. Of `ranks` that look, this one
- * reads every so many'th file. */
+/* Checks that every file that state.json names exists and has its checksum. With `ranks` ranks,
+ * rank `rank` reads every `ranks`th file. */
 static weft_status verify_folder(const char *folder, int rank, int ranks, json_t **out)
 {
     char path[900], text[20];
@@ -181,8 +187,8 @@ static weft_status verify_folder(const char *folder, int rank, int ranks, json_t
         status = checksum(path, text);
         const char *written = json_string_value(sum) ? json_string_value(sum) : "none";
         if (status == WEFT_OK && strcmp(written, text) != 0)
-            status = weft_fail(WEFT_E_FORMAT, "%s: damaged: its checksum is %s, %s was written",
-                               path, text, written);
+            status = weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = path),
+                                "damaged: the checksum is %s, and %s was written", text, written);
     }
     if (status == WEFT_OK && out)
         *out = state;
@@ -200,11 +206,12 @@ static void remember(weft_checkpoints *c, int64_t step, bool whole)
             c->seen[i].whole = whole;
             return;
         }
-    if (weft_grow((void **)&c->seen, c->seen_count, &c->seen_room, sizeof *c->seen) == WEFT_OK)
+    if (weft_grow((void **)&c->seen, c->seen_count, &c->seen_capacity, sizeof *c->seen) == WEFT_OK)
         c->seen[c->seen_count++] = (seen){step, whole};
 }
 
-/* As it was found in this process, else by reading it. */
+/* Whether a checkpoint is intact: the result known to this process, or else the result of reading
+ * its files. */
 static bool is_whole(weft_checkpoints *c, int64_t step, const char *path)
 {
     for (int64_t i = 0; i < c->seen_count; i++)
@@ -212,13 +219,14 @@ static bool is_whole(weft_checkpoints *c, int64_t step, const char *path)
             return c->seen[i].whole;
     const bool whole = verify_folder(path, 0, 1, NULL) == WEFT_OK;
     if (!whole)
-        weft_warn("%s; it is not counted among the checkpoints kept, and stays",
-                  weft_error_message());
+        weft_warn_error(WEFT_MSG_CHECKPOINT_SKIPPED,
+                        "the checkpoint is kept, and checkpoint.keep_latest does not count it");
     remember(c, step, whole);
     return whole;
 }
 
-/* Out of sight first, so that no half of it is ever seen under a final name. */
+/* Renames the folder to a hidden name before it is removed, so that a partly removed checkpoint
+ * never has a final name. */
 static weft_status remove_checkpoint(const weft_checkpoints *c, const char *name)
 {
     char path[800], gone[800];
@@ -228,13 +236,13 @@ static weft_status remove_checkpoint(const weft_checkpoints *c, const char *name
         return weft_remove_tree(path);
     WEFT_TRY(weft_remove_tree(gone));
     if (rename(path, gone) != 0)
-        return weft_fail_errno("%s", path);
+        return weft_error_errno(WEFT_AT(.file = path), "cannot rename the folder");
     sync_folder(c->folder);
     return weft_remove_tree(gone);
 }
 
-/* Removes all but the newest `keep` that are whole, and what a killed writer left. What is not
- * known to be whole is neither counted nor removed. */
+/* Removes all intact checkpoints but the newest `keep_latest`, and the remains of killed writers.
+ * Damaged checkpoints are neither counted nor removed. */
 static void prune(weft_checkpoints *c)
 {
     weft_names names = {0};
@@ -248,9 +256,9 @@ static void prune(weft_checkpoints *c)
         const int64_t step = step_of(name);
         bool unwanted = !strncmp(name, ".step-", 6) || !strncmp(name, ".gone-step-", 11);
         if (step >= 0 && is_whole(c, step, path))
-            unwanted = ++whole > c->spec.keep;
+            unwanted = ++whole > c->spec.keep_latest;
         if (unwanted && remove_checkpoint(c, name) != WEFT_OK)
-            weft_warn("an old checkpoint stays: %s", weft_error_message());
+            weft_warn_error(WEFT_MSG_CHECKPOINT_REMOVED, "the old checkpoint stays");
     }
     weft_names_free(&names);
 }
@@ -273,10 +281,10 @@ weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm
 
 static void hidden_folder(const weft_checkpoints *c, char path[500])
 {
-    snprintf(path, 500, "%s/.step-%08lld", c->folder, (long long)c->step);
+    snprintf(path, 500, "%s/.step-%08" PRId64, c->folder, c->step);
 }
 
-/* What every rank writes into. */
+/* Creates the hidden folder that every rank writes into. */
 static weft_status prepare_folder(const weft_checkpoints *c)
 {
     char folder[500], path[600];
@@ -292,18 +300,18 @@ static weft_status prepare_folder(const weft_checkpoints *c)
     return WEFT_OK;
 }
 
-/* A note on what this rank has written, for rank 0; or on why it could not. */
+/* Writes a note for rank 0 that lists the files of this rank, or the error that prevented them. */
 static weft_status leave_note(const weft_checkpoints *c, const char *folder)
 {
     char path[600], own[32];
-    json_t *note = json_object(), *sums = json_object();
+    json_t *note = json_object(), *checksums = json_object();
     snprintf(own, sizeof own, "-rank-%05d-", c->rank);
     weft_status_code status = c->status;
     if (status == WEFT_OK)
-        status = add_checksums(folder, own, sums);
+        status = add_checksums(folder, own, checksums);
     if (status != WEFT_OK)
         json_object_set_new(note, "error", json_string(weft_error_message()));
-    json_object_set_new(note, "checksums", sums);
+    json_object_set_new(note, "checksums", checksums);
     snprintf(path, sizeof path, "%s/note-%05d.json", folder, c->rank);
     const weft_status_code saved = weft_json_save(path, note);
     json_decref(note);
@@ -326,8 +334,8 @@ static int64_t folder_bytes(const char *folder)
     return bytes;
 }
 
-/* Until the note of `rank` is there, or its process is gone; the deadline begins anew whenever
- * files grow. */
+/* Waits until the note of `rank` exists. Fails if the rank's process exits or if no file grows for
+ * `deadline` seconds. */
 static weft_status await_note(const weft_checkpoints *c, const char *folder, int rank)
 {
     char path[600], who[200] = "";
@@ -337,26 +345,29 @@ static weft_status await_note(const weft_checkpoints *c, const char *folder, int
     snprintf(path, sizeof path, "%s/note-%05d.json", folder, rank);
     for (double pause = 0.001; !weft_path_exists(path); pause = pause < 0.05 ? 2 * pause : 0.05) {
         if (atomic_load(&c->abandon))
-            return weft_fail(WEFT_E_CANCELLED, "given up: the run has ended");
+            return weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE,
+                              "the run has ended, and the checkpoint is not completed");
         if (weft_now() - asked > 0.5) {
             asked = weft_now();
             const int64_t now = folder_bytes(folder);
             since = now != bytes ? asked : since;
             bytes = now;
             if (!weft_comm_alive(c->spec.comm, rank, who) && !weft_path_exists(path))
-                return weft_fail(WEFT_E_COMM, "rank %d is gone (%s) before its share was written",
-                                 rank, who);
+                return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(rank)),
+                                  "rank %d (%s) ended before it wrote its part", rank, who);
         }
         if (weft_now() - since > deadline)
-            return weft_fail(WEFT_E_COMM,
-                             "rank %d has written nothing for %.0f s; do all ranks see %s?", rank,
-                             deadline, c->folder);
+            return weft_error(
+                WEFT_MSG_RANK_FAILED, WEFT_AT(.file = c->folder, WEFT_RANK(rank)),
+                "rank %d has written nothing for %.0f s; check that all ranks see this folder",
+                rank, deadline);
         nap(pause);
     }
     return WEFT_OK;
 }
 
-static weft_status take_note(const weft_checkpoints *c, const char *folder, int rank, json_t *sums)
+static weft_status take_note(const weft_checkpoints *c, const char *folder, int rank,
+                             json_t *checksums)
 {
     char path[600];
     json_t *note;
@@ -366,29 +377,29 @@ static weft_status take_note(const weft_checkpoints *c, const char *folder, int 
     weft_status_code status = WEFT_OK;
     const char *error = json_string_value(json_object_get(note, "error"));
     if (error)
-        status = weft_fail(WEFT_E_IO, "rank %d: %s", rank, error);
+        status = weft_error(WEFT_MSG_FILE_IO, WEFT_AT(WEFT_RANK(rank)), "rank %d: %s", rank, error);
     else
-        json_object_update(sums, json_object_get(note, "checksums"));
+        json_object_update(checksums, json_object_get(note, "checksums"));
     json_decref(note);
     if (status == WEFT_OK && unlink(path) != 0)
-        status = weft_fail_errno("%s", path);
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot remove the file");
     return status;
 }
 
-/* Rank 0, when its own share is written. */
+/* Completes the checkpoint on rank 0 after its own share is written. */
 static weft_status complete(weft_checkpoints *c, const char *folder)
 {
     char path[600];
-    json_t *sums = json_object();
-    json_object_set_new(c->state, "checksums", sums);
+    json_t *checksums = json_object();
+    json_object_set_new(c->state, "checksums", checksums);
     for (int rank = 1; rank < c->ranks; rank++)
-        WEFT_TRY(take_note(c, folder, rank, sums));
+        WEFT_TRY(take_note(c, folder, rank, checksums));
     for (int i = 0; i < c->sets && c->ranks > 1; i++)
         WEFT_TRY(weft_part_set_index(&c->set[i], folder));
     snprintf(path, sizeof path, "%s/config.yaml", folder);
     WEFT_TRY(
         weft_file_write_atomic(path, c->spec.config_yaml, (int64_t)strlen(c->spec.config_yaml)));
-    WEFT_TRY(add_checksums(folder, NULL, sums));
+    WEFT_TRY(add_checksums(folder, NULL, checksums));
     snprintf(path, sizeof path, "%s/state.json", folder);
     WEFT_TRY(save_state(path, c->state));
     for (int i = 0; i < c->spec.parts; i++) {
@@ -402,12 +413,13 @@ static weft_status complete(weft_checkpoints *c, const char *folder)
 static weft_status give_name(weft_checkpoints *c, const char *folder)
 {
     char final[512], name[32];
-    snprintf(name, sizeof name, "step-%08lld", (long long)c->step);
+    snprintf(name, sizeof name, "step-%08" PRId64, c->step);
     snprintf(final, sizeof final, "%s/%s", c->folder, name);
     if (weft_path_exists(final))
         WEFT_TRY(remove_checkpoint(c, name));
     if (rename(folder, final) != 0)
-        return weft_fail_errno("%s", final);
+        return weft_error_errno(WEFT_AT(.file = final),
+                                "cannot rename the folder of the checkpoint");
     sync_folder(c->folder);
     remember(c, c->step, true);
     prune(c);
@@ -428,11 +440,12 @@ static weft_status write_share(weft_checkpoints *c)
         status = give_name(c, folder);
     if (status == WEFT_OK)
         return WEFT_OK;
-    char message[900]; /* removing must not hide why */
-    snprintf(message, sizeof message, "%s", weft_error_message());
+    weft_error_copy *why = weft_error_save(); /* removing must not hide the error */
     if (c->rank == 0 && weft_remove_tree(folder) != WEFT_OK)
-        weft_warn("%s", weft_error_message());
-    return weft_fail(status, "checkpoint of step %lld: %s", (long long)c->step, message);
+        weft_warn_error(WEFT_MSG_CHECKPOINT_REMOVED, "the incomplete checkpoint stays");
+    const weft_status_code code = weft_error_restore(why);
+    weft_free(why);
+    return weft_error_add(code, "The checkpoint of step %" PRId64 " is not written", c->step);
 }
 
 static void *writer_main(void *user)
@@ -441,24 +454,25 @@ static void *writer_main(void *user)
     const double began = weft_now();
     c->status = write_share(c);
     c->took = weft_now() - began;
-    snprintf(c->message, sizeof c->message, "%s", c->status == WEFT_OK ? "" : weft_error_message());
+    weft_free(c->error);
+    c->error = c->status == WEFT_OK ? NULL : weft_error_save();
     return NULL;
 }
 
-/* The others' waits for this rank last as long as its disk needs. */
+/* Marks this rank as busy, so that other ranks wait without a timeout for its disk. */
 static void say_busy(const weft_checkpoints *c)
 {
     char what[64];
-    snprintf(what, sizeof what, "writing the checkpoint of step %lld", (long long)c->step);
-    weft_comm_busy(c->spec.comm, what);
+    snprintf(what, sizeof what, "writing the checkpoint of step %" PRId64, c->step);
+    weft_comm_set_busy(c->spec.comm, what);
 }
 
 static void say_done(const weft_checkpoints *c)
 {
-    weft_comm_busy(c->spec.comm, NULL);
+    weft_comm_set_busy(c->spec.comm, NULL);
 }
 
-/* Of the write under way; its error is c->message. */
+/* Waits for the write in progress and returns its status. Its error is c->error. */
 static weft_status join(weft_checkpoints *c)
 {
     if (!c->writing)
@@ -480,25 +494,27 @@ static weft_status join(weft_checkpoints *c)
 weft_status weft_checkpoints_wait(weft_checkpoints *c)
 {
     const weft_status_code status = join(c);
-    return status == WEFT_OK ? WEFT_OK : weft_fail(status, "%s", c->message);
+    return status == WEFT_OK ? WEFT_OK : weft_error_restore(c->error);
 }
 
-/* The worst of all ranks' statuses, known to each. */
+/* Collective. Fails on all ranks if any rank failed. */
 static weft_status agree(const weft_checkpoints *c, weft_status_code status)
 {
     double failed = status != WEFT_OK;
-    char message[900];
     if (c->ranks == 1)
         return status;
-    snprintf(message, sizeof message, "%s", weft_error_message());
-    WEFT_TRY(weft_comm_sum(c->spec.comm, &failed, 1));
+    weft_error_copy *own = status != WEFT_OK ? weft_error_save() : NULL;
+    const weft_status_code asked = weft_comm_sum(c->spec.comm, &failed, 1);
+    if (asked == WEFT_OK && status != WEFT_OK)
+        weft_error_restore(own);
+    weft_free(own);
+    WEFT_TRY(asked);
     if (status != WEFT_OK)
-        return weft_fail(status, "%s", message);
-    return failed > 0 ? weft_fail(WEFT_E_COMM,
-                                  "another rank cannot write the checkpoint of step "
-                                  "%lld",
-                                  (long long)c->step)
-                      : WEFT_OK;
+        return status;
+    return failed > 0
+               ? weft_error(WEFT_MSG_RANK_FAILED, WEFT_NOWHERE,
+                            "another rank cannot write the checkpoint of step %" PRId64, c->step)
+               : WEFT_OK;
 }
 
 static weft_status begin_save(weft_checkpoints *c)
@@ -508,7 +524,7 @@ static weft_status begin_save(weft_checkpoints *c)
                                   .shard_bytes = c->spec.shard_bytes,
                                   .staging = c->spec.staging};
     if (c->rank == 0 && !c->state)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a checkpoint");
+        return weft_no_memory("a checkpoint");
     WEFT_TRY(weft_part_stream_create(c->spec.store, c->set, c->sets, &who, &c->stream));
     return c->rank == 0 ? prepare_folder(c) : WEFT_OK;
 }
@@ -522,8 +538,7 @@ weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *sta
         status = begin_save(c);
     status = agree(c, status);
     if (status == WEFT_OK && pthread_create(&c->thread, NULL, writer_main, c) != 0)
-        status = weft_fail(WEFT_E_MEMORY, "checkpoint of step %lld: no thread to write it",
-                           (long long)step);
+        status = weft_no_memory("the thread that writes the checkpoint of step %" PRId64, step);
     if (status != WEFT_OK) {
         weft_part_stream_free(c->stream);
         c->stream = NULL;
@@ -540,19 +555,19 @@ weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *sta
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Whether the checkpoint `name` is whole, which all ranks find out together; `why` gets what this
- * rank saw. */
+/* Collective. Checks whether the checkpoint `name` is intact. `why` receives the damage that this
+ * rank found. */
 static weft_status try_checkpoint(weft_checkpoints *c, const char *name, json_t **state,
                                   weft_buf *why, bool *whole)
 {
     char path[800];
     snprintf(path, sizeof path, "%s/%s", c->folder, name);
-    weft_comm_busy(c->spec.comm, "verifying a checkpoint");
+    weft_comm_set_busy(c->spec.comm, "verifying a checkpoint");
     double bad = verify_folder(path, c->rank, c->ranks, state) != WEFT_OK;
     say_done(c);
     if (bad > 0) {
         weft_buf_printf(why, "\n  %s", weft_error_message());
-        weft_warn("%s", weft_error_message());
+        weft_warn_error(WEFT_MSG_CHECKPOINT_SKIPPED, "an older checkpoint is used if there is one");
     }
     if (c->ranks > 1)
         WEFT_TRY(weft_comm_sum(c->spec.comm, &bad, 1));
@@ -565,7 +580,8 @@ static weft_status try_checkpoint(weft_checkpoints *c, const char *name, json_t 
     return WEFT_OK;
 }
 
-/* Their number, newest first in `names`; all ranks must see the same ones. */
+/* Collective. Lists the folder in `names` and counts its checkpoints. Fails if the ranks see
+ * different checkpoints. */
 static weft_status list_checkpoints(weft_checkpoints *c, weft_names *names, int64_t *count)
 {
     WEFT_TRY(weft_list_dir(c->folder, false, names));
@@ -576,15 +592,14 @@ static weft_status list_checkpoints(weft_checkpoints *c, weft_names *names, int6
             n++;
             hash = XXH3_64bits_withSeed(names->name[i], strlen(names->name[i]), hash);
         }
-    double mine = (double)(hash >> 24), sum = mine; /* 40 bits: sums of ranks stay exact */
+    double mine = (double)(hash >> 24), sum = mine; /* 40 bits: sums over ranks are exact */
     if (c->ranks > 1)
         WEFT_TRY(weft_comm_sum(c->spec.comm, &sum, 1));
-    /* a file system that shows ranks different folders would train different models */
+    /* Ranks that see different folders would load different models. */
     if (sum != mine * c->ranks)
-        return weft_fail(WEFT_E_COMM,
-                         "%s: the ranks see different checkpoints; is the folder "
-                         "shared?",
-                         c->folder);
+        return weft_error(
+            WEFT_MSG_RANKS_DISAGREE, WEFT_AT(.file = c->folder),
+            "the ranks see different checkpoints; the folder must be shared by all of them");
     *count = n;
     return WEFT_OK;
 }
@@ -602,19 +617,20 @@ weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path
             continue;
         snprintf(path, 512, "%s/%s", c->folder, names.name[i]);
         WEFT_GO(try_checkpoint(c, names.name[i], state, &why, &whole));
-        if (whole && c->spec.look)
-            status = c->spec.look(c->spec.look_user, *state, path);
+        if (whole && c->spec.check_state)
+            status = c->spec.check_state(c->spec.check_state_user, *state, path);
         for (int k = 0; k < c->sets && whole && status == WEFT_OK; k++)
             status = weft_part_set_load(c->spec.store, &c->set[k], path);
         if (whole && status == WEFT_OK)
             c->last = step_of(names.name[i]);
     }
     if (status == WEFT_OK && count > 0 && !whole)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: none of %lld checkpoints is whole:%s\nrepair one of them, or begin "
-                           "anew: move %s away, or set another out",
-                           c->folder, (long long)count,
-                           why.data ? why.data : " (other ranks say why)", c->folder);
+        status =
+            weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = c->folder, WEFT_NUMBER(count)),
+                       "none of %" PRId64
+                       " checkpoints is intact:%s\nRepair a checkpoint. To start from scratch, "
+                       "move %s or set another out",
+                       count, why.data ? why.data : " (other ranks print the causes)", c->folder);
 out:
     if (status != WEFT_OK) {
         json_decref(*state);
@@ -625,7 +641,7 @@ out:
     return status;
 }
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- lifetime ------------------------------------------------------------------------------ */
 
 static void list_sets(weft_checkpoints *c)
 {
@@ -643,9 +659,8 @@ static void list_sets(weft_checkpoints *c)
 
 weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpoints **out)
 {
-    weft_checkpoints *c = weft_alloc(sizeof *c);
-    if (!c)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_checkpoints *c;
+    WEFT_TRY(WEFT_NEW(c, 1, "the checkpoint"));
     c->spec = *spec;
     c->ranks = spec->comm ? weft_comm_ranks(spec->comm) : 1;
     c->rank = spec->comm ? weft_comm_rank(spec->comm) : 0;
@@ -655,7 +670,7 @@ weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpo
     list_sets(c);
     weft_status_code status = WEFT_OK;
     if (snprintf(c->folder, sizeof c->folder, "%s/checkpoints", spec->run) >= (int)sizeof c->folder)
-        status = weft_fail(WEFT_E_ARG, "%s: too long a path", spec->run);
+        status = weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = spec->run), "the path is too long");
     if (status == WEFT_OK)
         status = weft_make_dirs(c->folder);
     if (status == WEFT_OK)
@@ -688,8 +703,14 @@ void weft_checkpoints_close(weft_checkpoints *c, bool abandon)
     if (!c)
         return;
     atomic_store(&c->abandon, abandon);
-    if (join(c) != WEFT_OK && !abandon) /* this thread's message stays what it was */
-        weft_warn("%s", c->message);
+    if (join(c) != WEFT_OK && !abandon) {
+        weft_error_copy *last = weft_error_save(); /* the caller's error stays the last one */
+        weft_error_restore(c->error);
+        weft_warn_error(WEFT_MSG_SAVE_FAILED, "the run ends without this checkpoint");
+        weft_error_restore(last);
+        weft_free(last);
+    }
+    weft_free(c->error);
     weft_part_stream_free(c->stream);
     weft_free(c->seen);
     weft_free(c);

@@ -1,83 +1,91 @@
-/* Checkpoints: folders <run>/checkpoints/step-00000200 that appear whole or not at all.
+/* Checkpoints: folders <run>/checkpoints/step-00000200 that appear complete or not at all.
  *
- *   state.json             step, guard, loader, what the run is made of, the XXH3 checksum of every
- *                          other file, and its own
- *   config.yaml            the resolved config
+ *   state.json             step, guard, loader, provenance, the XXH3 checksums of all other files
+ *                          and its own checksum
+ *   config.yaml            resolved config
  *   <scope>/               config.json and weights of each model in the public layout
- *                          (transformer, text_encoder, vae); of one that is tuned only those that
- *                          are trained: made_of in state.json has the hash of all others' folder
+ *                          (transformer, text_encoder, vae). Partly trained models store only the
+ *                          trained tensors; the provenance has the hash of the base weights
  *   optimizer.safetensors  moments
  *   ema.safetensors        moving averages
  *
- * Of several ranks each writes its share, and an index stands beside the files
- * (runtime/part_files.h). All of them write into a hidden folder at once, each in a thread of its
- * own behind a staging memory of bounded size; rank 0 gives the folder its name when every rank has
- * left a note of what it wrote:
+ * With several ranks, each rank writes its share, and an index is stored next to the files
+ * (shard_files.h). All ranks write into a hidden folder at the same time. Each rank uses a thread
+ * and a staging buffer of bounded size, and writes a note that lists its files. Rank 0 renames the
+ * folder when the notes of all ranks exist:
  *
- *   rank 0   prepare .step-N | feed ~~~ write, note ─── notes of all? ── index, state.json, rename
+ *   rank 0   prepare .step-N | feed ~~~ write ─── all notes? ── index, state.json, rename
  *   rank 1                   | feed ~~~~~~~ write, note ─┘
  *
- * Format 1 (weft 0.1) has no "format" and no own checksum in state.json; it is read too. */
-#ifndef WEFT_TRAIN_CHECKPOINT_H
-#define WEFT_TRAIN_CHECKPOINT_H
+ * Format 1 (weft 0.1) has no "format" and no own checksum in state.json. It can still be loaded. */
+#ifndef WEFT_TRAIN_CHECKPOINT_CHECKPOINT_H
+#define WEFT_TRAIN_CHECKPOINT_CHECKPOINT_H
 
+#include "base/dtype.h"
 #include "base/json.h"
-#include "runtime/runtime.h"
+#include "comm/comm.h"
+#include "exec/store/store.h"
+#include "graph/op.h"
 
 enum {
     WEFT_CHECKPOINT_MAX_PARTS = 6,
     WEFT_CHECKPOINT_FORMAT = 2,
-    WEFT_CHECKPOINT_STAGING = 256 << 20, /* bytes of copies that wait to be written */
+    WEFT_CHECKPOINT_STAGING = 256 << 20, /* default bytes of the staging buffer */
 };
 
 typedef struct weft_checkpoint_part {
-    const char *scope; /* "transformer" */
-    const char *stem;  /* of the file with the weights */
-    json_t *config;    /* of config.json; borrowed */
-    bool tuned;        /* only what of it is trained is in checkpoints (pass/tune.h) */
+    const char *scope; /* scope of its parameters, such as "transformer" */
+    const char *stem;  /* base name of the weights file */
+    json_t *config;    /* content of config.json; borrowed */
+    bool tuned;        /* checkpoints contain only its trained tensors (trainable.h) */
 } weft_checkpoint_part;
 
-/* Weights, whole, and config.json into `folder`. Collective when `comm` is there; rank 0 writes. */
+/* Writes the unsharded weights and config.json into `folder`. Collective if `comm` is not NULL;
+ * rank 0 writes. */
 weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm *comm,
                            const weft_checkpoint_part *part, const char *folder, weft_dtype dtype);
 
 typedef struct weft_checkpoint_spec {
-    const char *run;   /* folder, which all ranks see */
-    weft_store *store; /* borrowed: read while saving and filled while loading */
-    weft_comm *comm;   /* borrowed; NULL: one rank, */
-    int rank, ranks;   /* or to plan for: rank of ranks, where those are not 0 */
+    const char *run;   /* folder that all ranks can access */
+    weft_store *store; /* borrowed; saving reads and loading fills the store */
+    weft_comm *comm;   /* borrowed; NULL: one rank */
+    int rank, ranks;   /* without `comm`: rank to plan for; 0 ranks: one rank */
     weft_checkpoint_part part[WEFT_CHECKPOINT_MAX_PARTS];
     int parts;
     const char *config_yaml; /* borrowed */
-    int64_t keep;
-    double deadline; /* seconds without progress after which a rank's share is given up; 0: 120 */
-    int64_t staging; /* bytes; 0: WEFT_CHECKPOINT_STAGING */
-    int64_t shard_bytes; /* of a file at most; 0: 4 GiB */
-    /* Is shown the state of what is to be loaded before its tensors are; may be NULL */
-    weft_status (*look)(void *user, const json_t *state, const char *folder);
-    void *look_user;
+    int64_t keep_latest;
+    /* seconds without progress after which rank 0 gives up waiting for a rank; 0: 120 */
+    double deadline;
+    int64_t staging;     /* bytes; 0: WEFT_CHECKPOINT_STAGING */
+    int64_t shard_bytes; /* maximum bytes of a file; 0: 4 GiB */
+    /* Called with state.json before the tensors are loaded. NULL: not called. */
+    weft_status (*check_state)(void *user, const json_t *state, const char *folder);
+    void *check_state_user;
 } weft_checkpoint_spec;
 
 typedef struct weft_checkpoints weft_checkpoints;
 weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpoints **checkpoints);
-/* Waits for the write under way; `abandon`: the run has failed, and others may never finish theirs:
- * what is not whole by itself is given up. */
+/* Waits for the write in progress. `abandon`: the run has failed; the write stops waiting for other
+ * ranks, and a checkpoint that depends on them is discarded. */
 void weft_checkpoints_close(weft_checkpoints *checkpoints, bool abandon); /* accepts NULL */
-/* Collective. Begins to write what the store has now and returns when it may change again: at once
- * where it fits the staging. Waits first if the one before is not written yet, and reports its
- * error. `state` (stolen) is rank 0's; it gets the checksums. The others may give NULL. */
+/* Collective. Starts writing the content of the store. Returns when the store may change again,
+ * which is at once if the data fits the staging buffer. Waits first for the previous write and
+ * returns its error. Rank 0 passes `state` (stolen), which receives the checksums; other ranks may
+ * pass NULL. */
 weft_status weft_checkpoints_save(weft_checkpoints *checkpoints, int64_t step, json_t *state);
-/* Rank 0: until the whole checkpoint has its name. Others: until their own share is written. */
+/* Rank 0: waits until the complete checkpoint has its final name. Other ranks: until their share is
+ * written. */
 weft_status weft_checkpoints_wait(weft_checkpoints *checkpoints);
-/* Collective. The newest whole checkpoint, its tensors into the store; damaged ones are named in
- * warnings and passed over. *state is NULL when there is none at all. Where there are some and none
- * is whole, WEFT_E_FORMAT lists what each lacks. `path` (512 bytes) is the folder. */
+/* Collective. Loads the newest intact checkpoint into the store. Damaged checkpoints are skipped
+ * with a warning. *state is NULL if no checkpoint exists. WEFT_E_FORMAT: checkpoints exist, but all
+ * are damaged; the message lists the damage. `path` receives the folder. */
 weft_status weft_checkpoints_load(weft_checkpoints *checkpoints, json_t **state, char path[512]);
-/* What a save reserves on this rank beside the store, once that is filled. */
+/* Bytes that a save reserves on this rank in addition to the filled store. */
 weft_status weft_checkpoints_bytes(const weft_checkpoint_spec *spec, int64_t *bytes);
-/* Step of the last one written or loaded, -1 if none. Rank 0 knows. */
+/* Step of the last checkpoint written or loaded; -1: none. Exact on rank 0; other ranks count a
+ * checkpoint as written when their own share is. */
 int64_t weft_checkpoints_last(const weft_checkpoints *checkpoints);
-/* How long this rank wrote at the last one that is no longer under way; 0: none. */
+/* Seconds that this rank needed for the last finished write; 0 without one. */
 double weft_checkpoints_seconds(const weft_checkpoints *checkpoints);
 
 #endif

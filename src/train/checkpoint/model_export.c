@@ -1,9 +1,11 @@
-#include "train/export.h"
+#include "train/checkpoint/model_export.h"
 
 #include "base/fs.h"
+#include "base/log.h"
+#include "exec/store/tensor_shard.h"
+#include "exec/store/weights.h"
 #include "model/adapter.h"
-#include "runtime/part.h"
-#include "runtime/weights.h"
+#include "model/adapter_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +26,8 @@ static bool of_model(const char *name)
     return !strcmp(extension, "json") || !strcmp(extension, "safetensors");
 }
 
-/* The files (not folders) of what was not trained here, so that the new model stands alone. */
+/* Copies the files (not folders) of a model that was not trained, so that the export is
+ * complete. */
 static weft_status copy_files(const char *from, const char *to, bool (*wanted)(const char *name))
 {
     weft_names names = {0};
@@ -46,8 +49,7 @@ static weft_status save_json(const char *folder, const char *name, json_t *json)
 {
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    weft_status_code status =
-        json ? weft_json_save(path, json) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    weft_status_code status = json ? weft_json_save(path, json) : weft_no_memory("%s", path);
     json_decref(json);
     return status;
 }
@@ -63,11 +65,11 @@ static void add_to_index(json_t *index, const char *folder, const weft_model *mo
     json_object_set_new(index, folder, json_pack("[s,s]", f->library, f->class_name));
 }
 
-/* A model is sampled from as its last stage trained it. */
+/* The run with the settings of its last training stage, which sampling uses. */
 static weft_run run_at_end(const weft_export *e)
 {
-    const weft_stage *stage = e->run->stages.item;
-    return weft_stage_run(e->run, &stage[e->run->stages.count - 1]);
+    const weft_train_stage *stage = e->run->train_stages.item;
+    return weft_train_stage_run(e->run, &stage[e->run->train_stages.count - 1]);
 }
 
 static weft_status write_index(const weft_export *e, const char *folder)
@@ -78,59 +80,59 @@ static weft_status write_index(const weft_export *e, const char *folder)
     json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
-    if (weft_run_identifies(m))
+    if (weft_run_uses_identity(m))
         add_to_index(index, m->identity.family->scope, &m->identity);
-    for (int r = 0; r < m->captions.readers; r++) {
-        const weft_reader *reader = &m->captions.reader[r];
-        add_to_index(index, reader->reading->encoder, &reader->model);
-        if (reader->tokenizer[0]) {
+    for (int r = 0; r < m->text.encoders; r++) {
+        const weft_text_encoder *encoder = &m->text.encoder[r];
+        add_to_index(index, encoder->row->encoder, &encoder->model);
+        if (encoder->tokenizer[0]) {
             weft_tokenizer *t;
-            WEFT_TRY(weft_tokenizer_open(reader->tokenizer, &t));
-            json_object_set_new(index, reader->reading->tokenizer,
+            WEFT_TRY(weft_tokenizer_open(encoder->tokenizer, &t));
+            json_object_set_new(index, encoder->row->tokenizer,
                                 json_pack("[s,s]", "transformers", weft_tokenizer_class(t)));
             weft_tokenizer_close(t);
         }
     }
-    json_object_set_new(
-        index, "scheduler",
-        json_pack("[s,s]", "diffusers", weft_process_class(weft_run_process(e->run), &last.noise)));
+    json_object_set_new(index, "scheduler",
+                        json_pack("[s,s]", "diffusers",
+                                  weft_noise_process_class(weft_run_process(e->run), &last.noise)));
     return save_json(folder, "model_index.json", index);
 }
 
-/* A text encoder that was not trained, and its tokenizer in any case. */
-static weft_status write_reader(const weft_export *e, const char *folder, int r)
+/* Copies a frozen text encoder, and the tokenizer of any text encoder. */
+static weft_status write_text_encoder(const weft_export *e, const char *folder, int r)
 {
-    const weft_reader *reader = &e->models->captions.reader[r];
+    const weft_text_encoder *encoder = &e->models->text.encoder[r];
     char path[700], from[600];
-    snprintf(path, sizeof path, "%s/%s", folder, reader->reading->encoder);
-    if (e->models->text_stays >> r & 1)
+    snprintf(path, sizeof path, "%s/%s", folder, encoder->row->encoder);
+    if (e->models->text_frozen >> r & 1)
         WEFT_TRY(copy_files(weft_run_text(e->run, r)->weights, path, of_model));
-    if (!reader->tokenizer[0])
+    if (!encoder->tokenizer[0])
         return WEFT_OK;
-    snprintf(path, sizeof path, "%s/%s", folder, reader->reading->tokenizer);
-    snprintf(from, sizeof from, "%s", reader->tokenizer);
+    snprintf(path, sizeof path, "%s/%s", folder, encoder->row->tokenizer);
+    snprintf(from, sizeof from, "%s", encoder->tokenizer);
     char *slash = strrchr(from, '/');
     if (!weft_path_is_dir(from))
         snprintf(slash ? slash : from, slash ? 1 : 2, "%s", slash ? "" : ".");
     return copy_files(from, path, weft_tokenizer_is_file);
 }
 
-/* What a pipeline needs beside the weights that were trained. */
+/* Writes all files of a pipeline except the trained weights. */
 static weft_status write_rest(const weft_export *e, const char *folder)
 {
     const weft_run last = run_at_end(e);
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
-    for (int r = 0; r < e->models->captions.readers; r++)
-        WEFT_TRY(write_reader(e, folder, r));
+    for (int r = 0; r < e->models->text.encoders; r++)
+        WEFT_TRY(write_text_encoder(e, folder, r));
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
     WEFT_TRY(save_json(path, "scheduler_config.json",
-                       weft_process_write(weft_run_process(e->run), &last.noise)));
+                       weft_noise_process_write(weft_run_process(e->run), &last.noise)));
     const char *condition = weft_condition_names[e->run->condition];
     json_t *lengths = json_array();
-    for (int r = 0; r < e->models->captions.readers; r++)
+    for (int r = 0; r < e->models->text.encoders; r++)
         json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));
     WEFT_TRY(save_json(folder, "weft.json",
                        json_pack("{s:I, s:I, s:I, s:f, s:s*, s:o}", "frames",
@@ -141,15 +143,17 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     return write_index(e, folder);
 }
 
-/* ---- matrices beside a model ---------------------------------------------------------------- */
+/* ---- LoRA ----------------------------------------------------------------------------------- */
 
-/* A matrix, whole and f32 on rank 0 (heap); NULL elsewhere. Collective. */
+/* Collective. Gathers a matrix, unsharded and in f32, on rank 0 (heap). *out is unchanged on other
+ * ranks. */
 static weft_status take_matrix(const weft_export *e, const char *name, float **out)
 {
     const weft_tensor *t = weft_store_find(e->store, name);
     void *made = NULL;
     if (!t)
-        return weft_fail(WEFT_E_INTERNAL, "\"%s\" is not there", name);
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = name),
+                          "the tensor does not exist");
     WEFT_TRY(weft_tensor_gather(e->comm, 0, t, &made));
     if (weft_comm_rank(e->comm) == 0) {
         const int64_t bytes = weft_shape_count(&t->whole) * weft_dtype_bytes(WEFT_F32);
@@ -158,22 +162,21 @@ static weft_status take_matrix(const weft_export *e, const char *name, float **o
             memcpy(*out, made ? made : t->data, (size_t)bytes);
     }
     weft_free(made);
-    return weft_comm_rank(e->comm) || *out
-               ? WEFT_OK
-               : weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
+    return weft_comm_rank(e->comm) || *out ? WEFT_OK : weft_no_memory("\"%s\"", name);
 }
 
 static weft_status take_pair(const weft_export *e, const char *down, size_t module,
                              weft_adapter_pair *pair)
 {
-    const weft_tuning tuning = weft_run_tuning(e->run, "");
+    const weft_trainable trainable = weft_run_tuning(e->run, "");
     const size_t skip = strlen(e->models->denoiser.family->scope) + 1;
     char up[700];
     snprintf(up, sizeof up, "%.*s.lora_B.weight", (int)module, down);
     const weft_tensor *a = weft_store_find(e->store, down), *b = weft_store_find(e->store, up);
     if (!a || !b)
-        return weft_fail(WEFT_E_INTERNAL, "\"%s\" or its other matrix is not there", down);
-    *pair = (weft_adapter_pair){.alpha = tuning.alpha,
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = down),
+                          "this matrix or the other one of its pair does not exist");
+    *pair = (weft_adapter_pair){.alpha = trainable.alpha,
                                 .rank = a->whole.dim[0],
                                 .columns = a->whole.dim[1],
                                 .rows = b->whole.dim[0]};
@@ -187,16 +190,16 @@ static weft_status write_adapter(const weft_export *e)
     char folder[600];
     const int32_t nodes = weft_graph_node_count(e->graph);
     weft_graph *base = NULL;
-    weft_adapter_pair *pair = weft_alloc((nodes + 1) * (int64_t)sizeof *pair);
+    weft_adapter_pair *pair = weft_calloc(nodes + 1, sizeof *pair);
     int64_t pairs = 0;
-    weft_status_code status = pair ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(pair, "the finished model");
     snprintf(folder, sizeof folder, "%s/adapter", e->run->out);
     for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
         const weft_node *node = weft_graph_node(e->graph, n);
         const char *name =
             node->op == WEFT_OP_PARAM ? weft_value_get(e->graph, node->out[0])->name : "";
         size_t module;
-        if (weft_tuning_is_lora(name, &module) && !strncmp(name + module, ".lora_A", 7))
+        if (weft_param_is_lora(name, &module) && !strncmp(name + module, ".lora_A", 7))
             status = take_pair(e, name, module, &pair[pairs++]);
     }
     if (status == WEFT_OK)
@@ -217,28 +220,29 @@ static weft_status write_adapter(const weft_export *e)
 weft_status weft_export_write(const weft_export *e)
 {
     char folder[600], path[700];
-    const bool beside = weft_run_trained_from(e->run, e->models)->lora.rank > 0;
-    if (beside)
+    const bool is_lora = weft_run_trained_from(e->run, e->models)->lora.rank > 0;
+    if (is_lora)
         WEFT_TRY(write_adapter(e));
-    snprintf(folder, sizeof folder, beside ? "%s" : "%s/model", e->run->out);
-    /* beside matrices text encoders stay, and what is left is an identity encoder */
-    for (int i = beside; i < e->parts; i++) {
+    snprintf(folder, sizeof folder, is_lora ? "%s" : "%s/model", e->run->out);
+    /* text encoders are frozen with a LoRA; only an identity encoder remains */
+    for (int i = is_lora; i < e->parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
         WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
     }
-    if (beside || !weft_run_denoises(e->models) || weft_comm_rank(e->comm) != 0)
+    if (is_lora || !weft_run_trains_denoiser(e->models) || weft_comm_rank(e->comm) != 0)
         return WEFT_OK;
     return write_rest(e, folder);
 }
 
-/* The command that makes a video with what was trained. */
+/* Prints the command that generates a video with the trained model. */
 static void print_generate(const weft_export *e, const char *model, const char *lora)
 {
     const weft_run *run = e->run;
-    weft_info("next: weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
-              lora ? " --lora " : "", lora ? lora : "",
-              run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
-              weft_run_identifies(e->models) ? " --identity FILE" : "");
+    weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE,
+                "next: weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
+                lora ? " --lora " : "", lora ? lora : "",
+                run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
+                weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
 }
 
 void weft_export_print(const weft_export *e)
@@ -253,18 +257,19 @@ void weft_export_print(const weft_export *e)
         if (length >= sizeof name &&
             !strcmp(run->transformer.weights + length - (sizeof name - 1), name))
             folder[length - (sizeof name - 1)] = '\0';
-        weft_info("the adapter is %s", adapter);
+        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE, "the adapter is %s", adapter);
         print_generate(e, folder, adapter);
-    } else if (weft_run_denoises(e->models)) {
+    } else if (weft_run_trains_denoiser(e->models)) {
         snprintf(folder, sizeof folder, "%s/model", run->out);
-        weft_info("the model is %s", folder);
+        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE, "the model is %s", folder);
         print_generate(e, folder, NULL);
     } else {
-        weft_info("the autoencoder is %s/model/vae", run->out);
-        weft_info(
-            "next: weft eval vae --model %s/model/vae --shards %s --split \"%s\" --frames %lld "
-            "--height %lld --width %lld",
-            run->out, run->data.path, run->data.split, (long long)e->size->frames,
-            (long long)e->size->height, (long long)e->size->width);
+        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE, "the autoencoder is %s/model/vae",
+                    run->out);
+        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE,
+                    "next: weft eval vae --model %s/model/vae --shards %s --split \"%s\" --frames "
+                    "%" PRId64 " --height %" PRId64 " --width %" PRId64,
+                    run->out, run->data.path, run->data.split, e->size->frames, e->size->height,
+                    e->size->width);
     }
 }

@@ -1,43 +1,48 @@
-#include "train/made_of.h"
+#include "train/checkpoint/provenance.h"
 
+#include "base/config_text.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "train/checkpoint/run_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the data ------------------------------------------------------------------------------ */
+/* ---- data ---------------------------------------------------------------------------------- */
 
-/* Samples that come more than once in a step are no error: small sets, and tests, live by them. */
-static void tell_repetition(const weft_run *run, int64_t index, const weft_loader *loader)
+/* Warns of samples that occur several times in a step. They are allowed for small data sets and
+ * tests. */
+static void warn_repetition(const weft_run *run, int64_t index, const weft_loader *loader)
 {
-    const weft_stage *stage = (const weft_stage *)run->stages.item + index;
-    for (int i = 0; i < weft_stage_bucket_count(stage); i++) {
+    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
         const int64_t have = weft_loader_bucket_samples(loader, i);
-        const int64_t take = weft_stage_bucket(stage, i)->batch * stage->accumulate;
+        const int64_t take = weft_train_stage_bucket(stage, i)->batch * stage->accumulate;
         if (have > 0 && take > have)
-            weft_warn("stages.%lld: a step takes %lld samples of bucket %d, which has %lld: some "
-                      "come several times in it",
-                      (long long)index, (long long)take, i, (long long)have);
+            weft_warning(WEFT_MSG_SAMPLE_REPEATED,
+                         WEFT_AT(.key = weft_message_key((char[64]){0}, "stages.%" PRId64, index)),
+                         "a step takes %" PRId64 " samples of bucket %d, which has %" PRId64
+                         ": some occur several times "
+                         "in a step",
+                         take, i, have);
     }
 }
 
-static weft_status check_stage(const weft_run *run, int64_t index, uint64_t *fingerprint)
+static weft_status check_train_stage(const weft_run *run, int64_t index, uint64_t *fingerprint)
 {
-    const weft_stage *stage = (const weft_stage *)run->stages.item + index;
+    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
     const weft_run_data *d = &run->data;
-    const int count = weft_stage_bucket_count(stage);
+    const int count = weft_train_stage_bucket_count(stage);
     weft_loader *loader = NULL;
     weft_bucket *sizes = weft_alloc(count * (int64_t)(sizeof *sizes + sizeof(bool)));
-    if (!sizes)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", count);
+    WEFT_TRY(WEFT_ALLOCATED(sizes, "%d buckets", count));
     bool *image = (bool *)(sizes + count);
     for (int i = 0; i < count; i++) {
-        sizes[i] = *weft_stage_bucket(stage, i);
+        sizes[i] = *weft_train_stage_bucket(stage, i);
         image[i] = sizes[i].frames == 1;
-        sizes[i].batch = 1; /* nothing is read; slots stay small */
+        sizes[i].batch = 1; /* nothing is read; saves memory */
     }
     const weft_loader_config config = {.shards = d->path,
                                        .split = d->split[0] ? d->split : NULL,
@@ -49,11 +54,12 @@ static weft_status check_stage(const weft_run *run, int64_t index, uint64_t *fin
                                        .prefetch = 1};
     weft_status_code status = weft_loader_open(&config, 0, 1, NULL, 0, &loader);
     if (status == WEFT_OK) {
-        tell_repetition(run, index, loader);
+        warn_repetition(run, index, loader);
         *fingerprint = weft_dataset_fingerprint(weft_loader_dataset(loader));
         weft_loader_close(loader);
     } else {
-        status = weft_fail_context(status, "stages.%lld", (long long)index);
+        status = weft_error_at(
+            status, WEFT_AT(.key = weft_message_key((char[64]){0}, "stages.%" PRId64, index)));
     }
     weft_free(sizes);
     return status;
@@ -61,19 +67,12 @@ static weft_status check_stage(const weft_run *run, int64_t index, uint64_t *fin
 
 weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint)
 {
-    for (int64_t i = 0; i < run->stages.count; i++)
-        WEFT_TRY(check_stage(run, i, fingerprint));
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        WEFT_TRY(check_train_stage(run, i, fingerprint));
     return WEFT_OK;
 }
 
 /* ---- hashes -------------------------------------------------------------------------------- */
-
-json_t *weft_hash_text(uint64_t hash)
-{
-    char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-    return json_string(text);
-}
 
 static bool has_weights(const char *name)
 {
@@ -84,7 +83,7 @@ static bool has_weights(const char *name)
     return false;
 }
 
-/* Of a model's weights and config. */
+/* Hash of a model's weights and config. */
 static weft_status hash_model(const char *folder, json_t **hash)
 {
     weft_names names = {0};
@@ -97,7 +96,8 @@ static weft_status hash_model(const char *folder, json_t **hash)
             continue;
         char *path = weft_path_join(folder, names.name[i]);
         XXH3_64bits_reset_withSeed(&state, all);
-        status = path ? weft_hash_file(&state, path) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        status =
+            path ? weft_hash_file(&state, path) : weft_no_memory("the provenance of a checkpoint");
         weft_free(path);
         all = XXH3_64bits_digest(&state);
     }
@@ -106,7 +106,7 @@ static weft_status hash_model(const char *folder, json_t **hash)
     return status;
 }
 
-/* Of the nets of LPIPS. */
+/* Hash of the LPIPS files. */
 static weft_status hash_lpips(const weft_run_lpips *c, json_t **hash)
 {
     XXH3_state_t state;
@@ -117,19 +117,19 @@ static weft_status hash_lpips(const weft_run_lpips *c, json_t **hash)
     return WEFT_OK;
 }
 
-/* Of a stage's sizes: what decides which samples come in which order. */
-static json_t *hash_stage(const weft_stage *stage)
+/* Hash of a training stage's batches and sizes, which determine the order of samples. */
+static json_t *hash_train_stage(const weft_train_stage *stage)
 {
     uint64_t hash = (uint64_t)stage->accumulate;
-    for (int i = 0; i < weft_stage_bucket_count(stage); i++) {
-        const weft_bucket *b = weft_stage_bucket(stage, i);
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+        const weft_bucket *b = weft_train_stage_bucket(stage, i);
         const int64_t size[4] = {b->batch, b->frames, b->height, b->width};
         hash = XXH3_64bits_withSeed(size, sizeof size, hash);
     }
     return weft_hash_text(hash);
 }
 
-/* What the matrices beside a transformer's layers are. */
+/* The settings of the transformer's LoRA. */
 static json_t *lora_of(const weft_run_lora *lora)
 {
     json_t *targets = json_array();
@@ -141,13 +141,13 @@ static json_t *lora_of(const weft_run_lora *lora)
                      targets);
 }
 
-weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
-                         json_t **made_of)
+weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
+                                 uint64_t fingerprint, json_t **made_of)
 {
     json_t *m = json_object(), *stages = json_array(), *hash;
     weft_status_code status = WEFT_OK;
     json_object_set_new(m, "data", weft_hash_text(fingerprint));
-    if (weft_run_denoises(models)) {
+    if (weft_run_trains_denoiser(models)) {
         WEFT_GO(hash_model(run->autoencoder.weights, &hash));
         json_object_set_new(m, "autoencoder", hash);
         if (strcmp(run->autoencoder.tile, "off") != 0)
@@ -158,24 +158,25 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
         json_object_set_new(m, "base", hash);
     }
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
-    if (weft_run_perceives(run)) {
+    if (weft_run_uses_lpips(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
         json_object_set_new(m, "lpips", hash);
     }
-    for (int r = 0; r < models->captions.readers; r++) {
-        const weft_reader *reader = &models->captions.reader[r];
-        if (models->text_stays >> r & 1) {
+    for (int r = 0; r < models->text.encoders; r++) {
+        const weft_text_encoder *encoder = &models->text.encoder[r];
+        if (models->text_frozen >> r & 1) {
             WEFT_GO(hash_model(weft_run_text(run, r)->weights, &hash));
-            json_object_set_new(m, reader->reading->encoder, hash);
+            json_object_set_new(m, encoder->row->encoder, hash);
         }
-        if (reader->tokenizer[0]) {
+        if (encoder->tokenizer[0]) {
             uint64_t own;
-            WEFT_GO(weft_captions_hash(&models->captions, r, &own));
-            json_object_set_new(m, reader->reading->tokenizer, weft_hash_text(own));
+            WEFT_GO(weft_text_conditioning_hash(&models->text, r, &own));
+            json_object_set_new(m, encoder->row->tokenizer, weft_hash_text(own));
         }
     }
-    for (int64_t i = 0; i < run->stages.count; i++)
-        json_array_append_new(stages, hash_stage((const weft_stage *)run->stages.item + i));
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        json_array_append_new(
+            stages, hash_train_stage((const weft_train_stage *)run->train_stages.item + i));
     json_object_set(m, "stages", stages);
     *made_of = json_incref(m);
 out:
@@ -184,15 +185,15 @@ out:
     return status;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------- */
+/* ---- comparison ---------------------------------------------------------------------------- */
 
-static void compare_stages(const json_t *before, const json_t *now, weft_buf *changes)
+static void compare_train_stages(const json_t *before, const json_t *now, weft_buf *changes)
 {
     const size_t count = json_array_size(before);
     for (size_t i = 0; i < count; i++)
         if (!json_equal(json_array_get(before, i), json_array_get(now, i)))
             weft_buf_printf(changes, "\n  stages.%zu %s", i,
-                            i < json_array_size(now) ? "has another batch or size" : "is gone");
+                            i < json_array_size(now) ? "has another batch or size" : "was removed");
 }
 
 static void compare_lora(const json_t *before, const json_t *now, weft_buf *changes)
@@ -206,28 +207,34 @@ static void compare_lora(const json_t *before, const json_t *now, weft_buf *chan
             continue;
         char *a = json_dumps(was, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)),
              *b = json_dumps(is, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-        weft_buf_printf(changes, "\n  transformer.lora.%s was %s and is %s", key, a ? a : "?",
+        weft_buf_printf(changes, "\n  transformer.lora.%s changed from %s to %s", key, a ? a : "?",
                         b ? b : "?");
         free(a);
         free(b);
     }
 }
 
-weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,
-                                 const char *where)
+const json_t *weft_provenance_of_state(const json_t *state)
+{
+    const json_t *provenance = json_object_get(state, "provenance");
+    return provenance ? provenance : json_object_get(state, "made_of");
+}
+
+weft_status weft_provenance_check(const json_t *before, const json_t *now, bool allowed,
+                                  const char *where)
 {
     static const struct {
         const char *key, *what;
     } named[] = {
-        {"data", "the shards under data.path (or data.split) are others"},
-        {"autoencoder", "the autoencoder is another one (its weights or its config)"},
-        {"tile", "autoencoder.tile is another, and latents are others where tiles overlap"},
-        {"base", "the weights that are tuned are others (their files or their config)"},
-        {"lpips", "the nets of loss.lpips are others (their files)"},
-        {"text_encoder", "the text encoder is another one (its weights or its config)"},
-        {"text_encoder_2", "the second text encoder is another one (its weights or its config)"},
-        {"tokenizer", "the tokenizer is another one (its files, or the length of a text)"},
-        {"tokenizer_2", "the second tokenizer is another one (its files, or the length of a text)"},
+        {"data", "the data shards changed (data.path or data.split)"},
+        {"autoencoder", "the autoencoder changed (weights or config)"},
+        {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
+        {"base", "the initial weights changed (files or config)"},
+        {"lpips", "the networks of loss.lpips changed (files)"},
+        {"text_encoder", "the text encoder changed (weights or config)"},
+        {"text_encoder_2", "the second text encoder changed (weights or config)"},
+        {"tokenizer", "the tokenizer changed (files or max_length)"},
+        {"tokenizer_2", "the second tokenizer changed (files or max_length)"},
     };
     weft_buf changes = {0};
     if (!before)
@@ -239,30 +246,86 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
             weft_buf_printf(&changes, "\n  %s", named[i].what);
     }
     compare_lora(json_object_get(before, "lora"), json_object_get(now, "lora"), &changes);
-    compare_stages(json_object_get(before, "stages"), json_object_get(now, "stages"), &changes);
+    compare_train_stages(json_object_get(before, "stages"), json_object_get(now, "stages"),
+                         &changes);
     weft_status_code status = weft_buf_check(&changes);
     if (status == WEFT_OK && changes.len > 0 && !allowed)
-        status = weft_fail(WEFT_E_CONFIG,
-                           "%s: this is not the run that it was:%s\ngo on nevertheless with "
-                           "--set checkpoint.allow_changes=true, or set another out",
-                           where, changes.data);
+        status = weft_error(WEFT_MSG_CHECKPOINT_MISMATCH, WEFT_AT(.file = where),
+                            "the run changed since the checkpoint:%s\nResume nevertheless with "
+                            "--set checkpoint.allow_changes=true, or set another out",
+                            changes.data);
     else if (status == WEFT_OK && changes.len > 0)
-        weft_warn("%s: going on although this is not the run that it was:%s", where, changes.data);
+        weft_warning(WEFT_MSG_RUN_CHANGED, WEFT_AT(.file = where),
+                     "resuming although the run changed since the checkpoint:%s", changes.data);
     weft_buf_free(&changes);
     return status;
 }
 
-void weft_made_of_log_changes(const char *folder, const char *yaml)
+/* Replaces the names of earlier versions in a dumped config. A dump with removed keys is
+ * unchanged. */
+static weft_status rename_dump(const char *path, char **text, int64_t bytes)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_run run;
+    weft_buf now = {0};
+    WEFT_TRY(WEFT_ALLOCATED(arena, "the config before"));
+    weft_status_code status = WEFT_OK;
+    if (weft_config_parse_dump(arena, *text, bytes, path, &weft_run_section, &run) == WEFT_OK) {
+        weft_config_dump(&weft_run_section, &run, &now);
+        status = weft_buf_check(&now);
+        weft_free(*text);
+        *text = now.data;
+    }
+    weft_arena_free(arena);
+    return status;
+}
+
+void weft_provenance_log_changes(const char *folder, const char *yaml)
 {
     char path[560], *before = NULL;
     int64_t bytes;
     weft_buf changes = {0};
     snprintf(path, sizeof path, "%s/config.yaml", folder);
     if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK ||
+        rename_dump(path, &before, bytes) != WEFT_OK ||
         weft_config_changes(before, yaml, &changes) != WEFT_OK)
-        weft_warn("%s: not compared with the config: %s", path, weft_error_message());
+        weft_warn_error(WEFT_MSG_RUN_CHANGED, "the file is not compared with the config");
     for (char *line = changes.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
-        weft_info("changed since the checkpoint: %.*s", (int)(end - line), line);
+        weft_notice(WEFT_MSG_RUN_CHANGED, WEFT_NOWHERE, "changed since the checkpoint: %.*s",
+                    (int)(end - line), line);
     weft_buf_free(&changes);
     weft_free(before);
+}
+
+/* ---- warnings ------------------------------------------------------------------------------ */
+
+void weft_run_warn_unusual(const weft_run *run)
+{
+    const weft_train_stage *stage = run->train_stages.item;
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        if (stage[i].warmup > stage[i].steps)
+            weft_warning(WEFT_MSG_CONFIG_UNUSUAL,
+                         WEFT_AT(.key = weft_message_key((char[64]){0},
+                                                         "stages.%" PRId64 ".warmup_steps", i),
+                                 WEFT_NUMBER(stage[i].warmup)),
+                         "a warm-up of %" PRId64 " steps is longer than the stage, %" PRId64
+                         " steps: the learning rate rises until the last step of the stage, which "
+                         "reaches lr",
+                         stage[i].warmup, stage[i].steps);
+}
+
+void weft_run_warn_captions(const weft_loader *loader)
+{
+    const weft_dataset *data = weft_loader_dataset(loader);
+    const int64_t count = weft_dataset_count(data);
+    int64_t without = 0;
+    for (int64_t i = 0; i < count; i++)
+        without += !weft_dataset_at(data, i)->captioned;
+    if (without > 0)
+        weft_warning(WEFT_MSG_CAPTION_INVALID, WEFT_AT(WEFT_NUMBER(without)),
+                     "%" PRId64 " of %" PRId64 " samples have no caption%s", without, count,
+                     without == count
+                         ? ": the model will generate videos but not follow prompts (weft curate "
+                           "reads captions from .txt or .json files next to the footage)"
+                         : "; they train without text");
 }

@@ -1,27 +1,37 @@
-/* What a run is made of beside its config: hashes of the data, of the encoders' weights, of every
- * stage's sizes. It stands in each checkpoint, so that nobody goes on with another data set,
- * autoencoder or length of clips without knowing. The number of threads is not in it: it changes no
- * bit. */
-#ifndef WEFT_TRAIN_MADE_OF_H
-#define WEFT_TRAIN_MADE_OF_H
+/* The provenance of a run: hashes of the data, of the encoders' weights, and of the sizes of every
+ * training stage. Each checkpoint contains the provenance, so that a run does not resume by mistake
+ * with another data set, autoencoder or clip length. The number of threads is not included because
+ * the results do not depend on it. */
+#ifndef WEFT_TRAIN_CHECKPOINT_PROVENANCE_H
+#define WEFT_TRAIN_CHECKPOINT_PROVENANCE_H
 
 #include "base/json.h"
-#include "train/objective.h"
+#include "data/loader.h"
+#include "train/graph/objective.h"
 
-/* Every stage against the data: each needs samples that fit. Says which stage does not, and which
- * repeats samples inside of a step. `fingerprint`: of the data set. */
+/* Checks that the data set has samples for every training stage; the error names the stage. Warns
+ * of training stages that repeat samples within a step. `fingerprint` receives the data set's. */
 weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint);
-/* {"data", "autoencoder", "base" (of a model that is tuned), "text_encoder", "stages": [...]}:
- * hashes. Reads the encoders' weights. */
-weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
-                         json_t **made_of);
-/* 16 hexadecimal digits; NULL: out of memory. */
-json_t *weft_hash_text(uint64_t hash);
-/* What of `now` is not as it was `before` (NULL: not known): WEFT_E_CONFIG lists it, or, when
- * changes are allowed, warnings. Stages may have been added. `where` names the checkpoint. */
-weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,
-                                 const char *where);
-/* Logs the keys of the config `yaml` that differ from <folder>/config.yaml, a line each. */
-void weft_made_of_log_changes(const char *folder, const char *yaml);
+/* Sets *made_of to the provenance: hashes of "data", "autoencoder", "base" (weights of a partly
+ * trained model), "lpips", text encoders, tokenizers and "stages": [...]; also "tile" and "lora".
+ * Reads the encoders' weights. */
+weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
+                                 uint64_t fingerprint, json_t **made_of);
+/* The provenance in a checkpoint's state.json: "provenance", or "made_of" of earlier versions.
+ * NULL: none. */
+const json_t *weft_provenance_of_state(const json_t *state);
+/* Compares the provenance `now` with `before` (NULL: unknown). Differences are listed in
+ * WEFT_E_CONFIG, or in warnings if `allowed`. Additional training stages are not a difference.
+ * `where` names the checkpoint. */
+weft_status weft_provenance_check(const json_t *before, const json_t *now, bool allowed,
+                                  const char *where);
+/* Logs the keys of the config `yaml` that differ from <folder>/config.yaml, one per line. */
+void weft_provenance_log_changes(const char *folder, const char *yaml);
+
+/* Warns of settings that are legal but probably unintended. */
+void weft_run_warn_unusual(const weft_run *run);
+/* Warns of samples without a caption before training. A model trained without captions does not
+ * follow prompts, which is noticed only days later. */
+void weft_run_warn_captions(const weft_loader *loader);
 
 #endif

@@ -1,4 +1,4 @@
-#include "train/run_lock.h"
+#include "train/checkpoint/run_lock.h"
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -17,11 +17,11 @@ struct weft_run_lock {
     int fd;
     char path[640];
     size_t folder; /* length of the folder's path */
-    size_t there;  /* length of the part that was there before */
-    bool made;     /* the lock's file was not there before */
+    size_t there;  /* length of the part that existed before */
+    bool made;     /* this run created the lock file */
 };
 
-/* Who holds the lock, as the file says: "pid 123 on host, since 2026-01-01 12:00:00". */
+/* Holder of the lock, from the file: "pid 123 on host, since 2026-01-01 12:00:00". */
 typedef struct holder {
     long pid; /* 0: the file is empty */
     char host[128], since[32];
@@ -55,10 +55,12 @@ static void write_holder(int fd)
     const int n =
         snprintf(text, sizeof text, "pid %ld on %s, since %s\n", (long)getpid(), host, since);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        weft_warn("the lock of the run has no name: %s", strerror(errno));
+        weft_warning(WEFT_MSG_SAVE_FAILED, WEFT_NOWHERE,
+                     "cannot write the process id into the lock file of the run: %s",
+                     strerror(errno));
 }
 
-/* Without locks of the file system: whether the holder may still be there. */
+/* Whether the holder may still run. Used on file systems without locks. */
 static bool may_live(const holder *h)
 {
     char host[128];
@@ -68,7 +70,7 @@ static bool may_live(const holder *h)
     return strcmp(host, h->host) != 0 || weft_process_lives(h->pid);
 }
 
-/* 1: taken, 0: somebody else has it, -1: an error that errno names. */
+/* 1: locked; 0: another process has the lock; -1: error in errno. */
 static int try_lock(int fd)
 {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -105,10 +107,11 @@ static weft_status open_lock(weft_run_lock *lock, const char *folder)
     lock->made = lock->fd >= 0;
     if (!lock->made && errno == EEXIST)
         lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    return lock->fd < 0 ? weft_fail_errno("%s", lock->path) : WEFT_OK;
+    return lock->fd < 0 ? weft_error_errno(WEFT_AT(.file = lock->path), "cannot open the lock file")
+                        : WEFT_OK;
 }
 
-/* False: a run that failed has removed the file since it was opened. */
+/* False: a failed run has removed the file since it was opened. */
 static bool is_there(const weft_run_lock *lock)
 {
     struct stat own, named;
@@ -118,9 +121,8 @@ static bool is_there(const weft_run_lock *lock)
 
 weft_status weft_run_lock_take(const char *folder, double patience, weft_run_lock **out)
 {
-    weft_run_lock *lock = weft_alloc(sizeof *lock);
-    if (!lock)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_run_lock *lock;
+    WEFT_TRY(WEFT_NEW(lock, 1, "the lock of the run"));
     *lock = (weft_run_lock){.fd = -1, .folder = strlen(folder), .there = existing_part(folder)};
     snprintf(lock->path, sizeof lock->path, "%s/.lock", folder);
     weft_status_code status = WEFT_OK;
@@ -135,16 +137,16 @@ weft_status weft_run_lock_take(const char *folder, double patience, weft_run_loc
         return weft_run_lock_take(folder, patience, out);
     }
     if (taken < 0)
-        WEFT_GO(weft_fail_errno("%s: cannot be locked", lock->path));
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = lock->path), "cannot lock the file"));
     if (!taken) {
         const holder h = read_holder(lock->fd);
-        WEFT_GO(weft_fail(WEFT_E_PERMISSION,
-                          "%s: another run writes here (process %ld on %s, since %s). Give this "
-                          "one another out, or wait. Ranks of one job are started with mpirun: "
-                          "processes that do not know of each other cannot share a folder. If that "
-                          "process is gone, remove %s",
-                          folder, h.pid, h.host[0] ? h.host : "an unknown machine",
-                          h.since[0] ? h.since : "an unknown time", lock->path));
+        WEFT_GO(weft_error(
+            WEFT_MSG_FOLDER_LOCKED, WEFT_AT(.file = folder, WEFT_NUMBER(h.pid)),
+            "another run writes here (process %ld on %s, since %s). Give this run another out, or "
+            "wait. Start the ranks of a job with mpirun: processes that do not know each other "
+            "cannot share a folder. If that process has ended, remove %s",
+            h.pid, h.host[0] ? h.host : "an unknown machine",
+            h.since[0] ? h.since : "an unknown time", lock->path));
     }
     write_holder(lock->fd);
     *out = lock;
@@ -156,7 +158,7 @@ out:
     return status;
 }
 
-/* Whether the lock is all that the folder has. */
+/* Whether the folder contains only the lock file. */
 static bool is_bare(const weft_run_lock *lock)
 {
     char folder[640];
@@ -169,7 +171,7 @@ static bool is_bare(const weft_run_lock *lock)
     return bare;
 }
 
-/* Removes the file and the folders that were made for it, while the lock is held. */
+/* Removes the lock file and the folders created with the lock, while the lock is held. */
 static void remove_made(const weft_run_lock *lock)
 {
     char folder[640];
@@ -192,8 +194,9 @@ void weft_run_lock_release(weft_run_lock *lock, bool discard)
         return;
     if (discard && lock->made && is_bare(lock))
         remove_made(lock);
-    else if (ftruncate(lock->fd, 0) != 0) /* the file stays: other processes may have it open */
-        weft_warn("%s: %s", lock->path, strerror(errno));
+    else if (ftruncate(lock->fd, 0) != 0) /* keep the file: other processes may have it open */
+        weft_warning(WEFT_MSG_SAVE_FAILED, WEFT_AT(.file = lock->path),
+                     "cannot clear the lock file: %s", strerror(errno));
     close(lock->fd);
     weft_free(lock);
 }

@@ -1,154 +1,125 @@
-#include "train/activation_plan.h"
+#include "train/estimate/activation_plan.h"
 
-#include "base/fs.h"
-#include "plan/seal_file.h"
-#include "train/made_of.h"
+#include "comm/comm_world.h"
+#include "train/checkpoint/run_file.h"
+#include "transform/memory/saved_activations.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const char *const fate_keys[] = {
-    [WEFT_FATE_AGAIN] = "recompute", [WEFT_FATE_AWAY] = "offload"};
+static const char *const policy_keys[] = {
+    [WEFT_ACTIVATION_RECOMPUTE] = "recompute", [WEFT_ACTIVATION_OFFLOAD] = "offload"};
 
-static weft_status no_memory(void)
+void weft_stored_activations_free(weft_stored_activations *plan)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for the activation plan");
+    for (int64_t i = 0; i < plan->train_stages; i++)
+        weft_free(plan->train_stage[i].activations.row);
+    weft_free(plan->train_stage);
+    *plan = (weft_stored_activations){0};
 }
 
-void weft_activation_plan_free(weft_activation_plan *plan)
-{
-    for (int64_t i = 0; i < plan->stages; i++)
-        weft_free(plan->stage[i].fates.row);
-    weft_free(plan->stage);
-    *plan = (weft_activation_plan){0};
-}
-
-static weft_status path_of(const char *out, char path[600])
-{
-    return snprintf(path, 600, "%s/activation-plan.json", out) < 600
-               ? WEFT_OK
-               : weft_fail(WEFT_E_ARG, "%s: the path is longer than 570 bytes", out);
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const struct weft_fate_row *x = a, *y = b;
-    return (x->key > y->key) - (x->key < y->key);
-}
+static const weft_run_file plan_file = {
+    .name = "activation-plan.json",
+    .format = WEFT_ACTIVATION_PLAN_FORMAT,
+    .remedy = "Remove the file, and the run plans its activations again"};
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* 16 hexadecimal digits. */
-static bool parse_hash(const json_t *text, uint64_t *hash)
-{
-    const char *digits = json_string_value(text);
-    char *end;
-    if (!digits || strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16)
-        return false;
-    *hash = strtoull(digits, &end, 16);
-    return *end == 0;
-}
-
-static weft_status read_fates(const json_t *stage, const char *where, weft_fates *fates)
+static weft_status read_activations(const json_t *stage, const char *path, int64_t index,
+                                    weft_activation_plan *activations)
 {
     size_t most = 1;
-    for (int f = WEFT_FATE_AGAIN; f <= WEFT_FATE_AWAY; f++)
-        most += json_array_size(json_object_get(stage, fate_keys[f]));
-    fates->row = weft_alloc((int64_t)most * (int64_t)sizeof *fates->row);
-    if (!fates->row)
-        return no_memory();
-    for (int f = WEFT_FATE_AGAIN; f <= WEFT_FATE_AWAY; f++) {
-        const json_t *list = json_object_get(stage, fate_keys[f]);
+    for (int f = WEFT_ACTIVATION_RECOMPUTE; f <= WEFT_ACTIVATION_OFFLOAD; f++)
+        most += json_array_size(json_object_get(stage, policy_keys[f]));
+    WEFT_TRY(WEFT_NEW(activations->row, (int64_t)most, "the activation plan"));
+    for (int f = WEFT_ACTIVATION_RECOMPUTE; f <= WEFT_ACTIVATION_OFFLOAD; f++) {
+        const json_t *list = json_object_get(stage, policy_keys[f]);
         if (!json_is_array(list))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not a list of nodes", where,
-                             fate_keys[f]);
+            return weft_error(WEFT_MSG_JSON_TYPE,
+                              WEFT_AT(.file = path, .key = weft_message_key((char[64]){0},
+                                                                            "stages.%" PRId64 ".%s",
+                                                                            index, policy_keys[f])),
+                              "the value is not a list of nodes");
         for (size_t i = 0; i < json_array_size(list); i++) {
-            struct weft_fate_row *row = &fates->row[fates->count++];
-            row->fate = (weft_fate)f;
-            if (!parse_hash(json_array_get(list, i), &row->key))
-                return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" has a node that is not 16 digits",
-                                 where, fate_keys[f]);
+            struct weft_activation_policy_row *row = &activations->row[activations->count++];
+            row->policy = (weft_activation_policy)f;
+            if (!weft_hash_parse(json_array_get(list, i), &row->key))
+                return weft_error(WEFT_MSG_JSON_VALUE,
+                                  WEFT_AT(.file = path, .key = weft_message_key(
+                                                            (char[64]){0}, "stages.%" PRId64 ".%s",
+                                                            index, policy_keys[f])),
+                                  "a node is not a hash of 16 digits");
         }
     }
-    qsort(fates->row, (size_t)fates->count, sizeof *fates->row, by_key);
-    for (int64_t i = 1; i < fates->count; i++)
-        if (fates->row[i - 1].key == fates->row[i].key)
-            return weft_fail(WEFT_E_FORMAT, "%s: node %016llx is listed twice", where,
-                             (unsigned long long)fates->row[i].key);
+    weft_activation_plan_sort(activations);
+    for (int64_t i = 1; i < activations->count; i++)
+        if (activations->row[i - 1].key == activations->row[i].key)
+            return weft_error(WEFT_MSG_JSON_VALUE,
+                              WEFT_AT(.file = path, .key = weft_message_key(
+                                                        (char[64]){0}, "stages.%" PRId64, index)),
+                              "node %016" PRIx64 " is listed twice", activations->row[i].key);
     return WEFT_OK;
 }
 
-static weft_status read_stages(const json_t *json, const char *path, weft_activation_plan *plan)
+static weft_status read_train_stages(const json_t *json, const char *path, void *to)
 {
+    weft_stored_activations *plan = to;
     const json_t *stages = json_object_get(json, "stages");
     const int64_t count = (int64_t)json_array_size(stages);
-    plan->stage = weft_alloc((count + 1) * (int64_t)sizeof *plan->stage);
-    if (!plan->stage)
-        return no_memory();
+    WEFT_TRY(WEFT_NEW(plan->train_stage, count + 1, "the activation plan"));
     for (int64_t i = 0; i < count; i++) {
         const json_t *stage = json_array_get(stages, (size_t)i);
-        char where[640];
-        snprintf(where, sizeof where, "%s: stage %lld", path, (long long)i);
-        plan->stages = i + 1;
-        if (!parse_hash(json_object_get(stage, "inputs"), &plan->stage[i].inputs))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"inputs\" is not a hash of 16 digits", where);
-        WEFT_TRY(read_fates(stage, where, &plan->stage[i].fates));
+        plan->train_stages = i + 1;
+        if (!weft_hash_parse(json_object_get(stage, "inputs"), &plan->train_stage[i].inputs))
+            return weft_error(
+                WEFT_MSG_JSON_VALUE,
+                WEFT_AT(.file = path,
+                        .key = weft_message_key((char[64]){0}, "stages.%" PRId64 ".inputs", i)),
+                "the value is not a hash of 16 digits");
+        WEFT_TRY(read_activations(stage, path, i, &plan->train_stage[i].activations));
     }
     return WEFT_OK;
 }
 
-weft_status weft_activation_plan_load(const char *out, weft_activation_plan *plan)
+weft_status weft_stored_activations_load(const char *out, weft_stored_activations *plan)
 {
-    char path[600];
-    json_t *json = NULL;
-    *plan = (weft_activation_plan){0};
-    WEFT_TRY(path_of(out, path));
-    if (!weft_path_exists(path))
-        return WEFT_OK;
-    weft_status_code status = weft_json_load(path, &json);
-    if (status == WEFT_OK)
-        status = weft_plan_seal_check(json, WEFT_ACTIVATION_PLAN_FORMAT, path);
-    if (status == WEFT_OK)
-        status = read_stages(json, path, plan);
-    json_decref(json);
-    if (status == WEFT_OK)
-        return WEFT_OK;
-    weft_activation_plan_free(plan);
-    return weft_fail_context(status, "activation plan of the run (remove the file to plan again)");
+    *plan = (weft_stored_activations){0};
+    const weft_status_code status = weft_run_file_load(out, &plan_file, read_train_stages, plan);
+    if (status != WEFT_OK)
+        weft_stored_activations_free(plan);
+    return status;
 }
 
 /* ---- sharing -------------------------------------------------------------------------------- */
 
-weft_status weft_activation_plan_share(weft_activation_plan *plan, weft_comm *comm,
-                                       weft_status_code read)
+weft_status weft_stored_activations_share(weft_stored_activations *plan, weft_comm *comm,
+                                          weft_status_code read)
 {
-    int64_t head[2] = {read, plan->stages};
+    int64_t head[2] = {read, plan->train_stages};
     if (!comm || weft_comm_ranks(comm) == 1)
         return read;
-    const bool leader = weft_comm_rank(comm) == 0;
+    const bool is_rank0 = weft_comm_rank(comm) == 0;
     WEFT_TRY(weft_comm_broadcast(comm, head, sizeof head, 0));
     if (head[0] != WEFT_OK)
-        return leader ? read : weft_fail(WEFT_E_CANCELLED, "%s", "");
-    if (!leader) {
-        *plan = (weft_activation_plan){
-            .stage = weft_alloc((head[1] + 1) * (int64_t)sizeof *plan->stage), .stages = head[1]};
-        if (!plan->stage)
-            return no_memory();
+        return is_rank0 ? read : (weft_error_clear(), (weft_status_code)head[0]); /* rank 0 logs */
+    if (!is_rank0) {
+        *plan = (weft_stored_activations){.train_stage =
+                                              weft_calloc(head[1] + 1, sizeof *plan->train_stage),
+                                          .train_stages = head[1]};
+        WEFT_TRY(WEFT_ALLOCATED(plan->train_stage, "the activation plan"));
     }
     for (int64_t i = 0; i < head[1]; i++) {
-        weft_activation_stage *s = &plan->stage[i];
-        uint64_t own[2] = {s->inputs, (uint64_t)s->fates.count};
+        weft_stored_activations_stage *s = &plan->train_stage[i];
+        uint64_t own[2] = {s->inputs, (uint64_t)s->activations.count};
         WEFT_TRY(weft_comm_broadcast(comm, own, sizeof own, 0));
-        const int64_t bytes = (int64_t)own[1] * (int64_t)sizeof *s->fates.row;
-        if (!leader) {
+        const int64_t bytes = (int64_t)own[1] * (int64_t)sizeof *s->activations.row;
+        if (!is_rank0) {
             s->inputs = own[0];
-            s->fates = (weft_fates){.row = weft_alloc(bytes + 1), .count = (int64_t)own[1]};
-            if (!s->fates.row)
-                return no_memory();
+            s->activations =
+                (weft_activation_plan){.row = weft_alloc(bytes + 1), .count = (int64_t)own[1]};
+            WEFT_TRY(WEFT_ALLOCATED(s->activations.row, "the activation plan"));
         }
         if (bytes)
-            WEFT_TRY(weft_comm_broadcast(comm, s->fates.row, bytes, 0));
+            WEFT_TRY(weft_comm_broadcast(comm, s->activations.row, bytes, 0));
     }
     return WEFT_OK;
 }
@@ -156,91 +127,88 @@ weft_status weft_activation_plan_share(weft_activation_plan *plan, weft_comm *co
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* NULL: out of memory. */
-static json_t *write_stage(const weft_activation_stage *s)
+static json_t *write_train_stage(const weft_stored_activations_stage *s)
 {
-    json_t *lists[] = {[WEFT_FATE_AGAIN] = json_array(), [WEFT_FATE_AWAY] = json_array()};
+    json_t *lists[] = {
+        [WEFT_ACTIVATION_RECOMPUTE] = json_array(), [WEFT_ACTIVATION_OFFLOAD] = json_array()};
     bool bad = false;
-    for (int64_t i = 0; i < s->fates.count; i++)
-        bad |=
-            json_array_append_new(lists[s->fates.row[i].fate], weft_hash_text(s->fates.row[i].key));
-    json_t *stage = json_pack("{s:o, s:o, s:o}", "inputs", weft_hash_text(s->inputs), "recompute",
-                              lists[WEFT_FATE_AGAIN], "offload", lists[WEFT_FATE_AWAY]);
+    for (int64_t i = 0; i < s->activations.count; i++)
+        bad |= json_array_append_new(lists[s->activations.row[i].policy],
+                                     weft_hash_text(s->activations.row[i].key));
+    json_t *stage =
+        json_pack("{s:o, s:o, s:o}", "inputs", weft_hash_text(s->inputs), "recompute",
+                  lists[WEFT_ACTIVATION_RECOMPUTE], "offload", lists[WEFT_ACTIVATION_OFFLOAD]);
     if (!bad)
         return stage;
     json_decref(stage);
     return NULL;
 }
 
-weft_status weft_activation_plan_save(const char *out, const weft_activation_plan *plan)
+weft_status weft_stored_activations_save(const char *out, const weft_stored_activations *plan)
 {
-    char path[600];
-    WEFT_TRY(path_of(out, path));
     json_t *stages = json_array();
     bool bad = false;
-    for (int64_t i = 0; i < plan->stages; i++)
-        bad |= json_array_append_new(stages, write_stage(&plan->stage[i]));
+    for (int64_t i = 0; i < plan->train_stages; i++)
+        bad |= json_array_append_new(stages, write_train_stage(&plan->train_stage[i]));
     json_t *json = json_pack("{s:o}", "stages", stages);
-    weft_status_code status =
-        bad || !json ? no_memory() : weft_plan_seal(json, WEFT_ACTIVATION_PLAN_FORMAT);
-    if (status == WEFT_OK)
-        status = weft_json_save(path, json);
+    const weft_status_code status = bad || !json ? weft_no_memory("the activation plan")
+                                                 : weft_run_file_save(out, &plan_file, json);
     json_decref(json);
     return status;
 }
 
-/* ---- stages --------------------------------------------------------------------------------- */
+/* ---- training stages ------------------------------------------------------------------------ */
 
-const weft_fates *weft_activation_plan_find(const weft_activation_plan *plan, int64_t index,
-                                            uint64_t inputs)
+const weft_activation_plan *weft_stored_activations_find(const weft_stored_activations *plan,
+                                                         int64_t index, uint64_t inputs)
 {
-    return plan && index < plan->stages && plan->stage[index].inputs == inputs
-               ? &plan->stage[index].fates
+    return plan && index < plan->train_stages && plan->train_stage[index].inputs == inputs
+               ? &plan->train_stage[index].activations
                : NULL;
 }
 
-static bool same(const weft_fates *a, const weft_fates *b)
+static bool same(const weft_activation_plan *a, const weft_activation_plan *b)
 {
     if (a->count != b->count)
         return false;
     for (int64_t i = 0; i < a->count; i++)
-        if (a->row[i].key != b->row[i].key || a->row[i].fate != b->row[i].fate)
+        if (a->row[i].key != b->row[i].key || a->row[i].policy != b->row[i].policy)
             return false;
     return true;
 }
 
-static weft_status resize(weft_activation_plan *plan, int64_t stages)
+static weft_status resize(weft_stored_activations *plan, int64_t stages)
 {
-    if (plan->stages == stages)
+    if (plan->train_stages == stages)
         return WEFT_OK;
-    weft_activation_stage *all = weft_alloc((stages + 1) * (int64_t)sizeof *all);
-    if (!all)
-        return no_memory();
-    for (int64_t i = 0; i < plan->stages; i++) {
+    weft_stored_activations_stage *all;
+    WEFT_TRY(WEFT_NEW(all, stages + 1, "the activation plan"));
+    for (int64_t i = 0; i < plan->train_stages; i++) {
         if (i < stages)
-            all[i] = plan->stage[i];
+            all[i] = plan->train_stage[i];
         else
-            weft_free(plan->stage[i].fates.row);
+            weft_free(plan->train_stage[i].activations.row);
     }
-    weft_free(plan->stage);
-    *plan = (weft_activation_plan){all, stages, true};
+    weft_free(plan->train_stage);
+    *plan = (weft_stored_activations){all, stages, true};
     return WEFT_OK;
 }
 
-weft_status weft_activation_plan_set(weft_activation_plan *plan, int64_t index, int64_t stages,
-                                     uint64_t inputs, const weft_fates *fates)
+weft_status weft_stored_activations_set(weft_stored_activations *plan, int64_t index,
+                                        int64_t stages, uint64_t inputs,
+                                        const weft_activation_plan *activations)
 {
     WEFT_TRY(resize(plan, stages));
-    weft_activation_stage *s = &plan->stage[index];
-    if (s->inputs == inputs && same(&s->fates, fates))
+    weft_stored_activations_stage *s = &plan->train_stage[index];
+    if (s->inputs == inputs && same(&s->activations, activations))
         return WEFT_OK;
-    const int64_t bytes = fates->count * (int64_t)sizeof *fates->row;
-    struct weft_fate_row *row = weft_alloc(bytes + 1);
-    if (!row)
-        return no_memory();
+    const int64_t bytes = activations->count * (int64_t)sizeof *activations->row;
+    struct weft_activation_policy_row *row = weft_alloc(bytes + 1);
+    WEFT_TRY(WEFT_ALLOCATED(row, "the activation plan"));
     if (bytes)
-        memcpy(row, fates->row, (size_t)bytes);
-    weft_free(s->fates.row);
-    *s = (weft_activation_stage){inputs, {row, fates->count}};
+        memcpy(row, activations->row, (size_t)bytes);
+    weft_free(s->activations.row);
+    *s = (weft_stored_activations_stage){inputs, {row, activations->count}};
     plan->changed = true;
     return WEFT_OK;
 }

@@ -1,9 +1,10 @@
-#include "train/rehearsal.h"
+#include "train/estimate/dry_run.h"
 
 #include "base/log.h"
+#include "exec/execute.h"
 #include "kernel/virtual/virtual.h"
 
-double weft_rehearsal_kernels(const weft_backend *backend, const weft_graph *g)
+double weft_dry_run_kernels(const weft_backend *backend, const weft_graph *g)
 {
     const weft_virtual_rates *rates = weft_backend_virtual_rates(backend);
     double seconds = 0;
@@ -15,40 +16,59 @@ double weft_rehearsal_kernels(const weft_backend *backend, const weft_graph *g)
     return seconds;
 }
 
-weft_status weft_rehearsal_run_stages(weft_rehearsal *r, weft_pipe_run *run,
-                                      weft_step *const *bucket, const int *bucket_of,
-                                      int64_t microbatches)
+/* Runs the pipeline stages of a step's microbatches once, in the order of their schedule. */
+static weft_status run_pipeline(weft_dry_run *r, weft_pp_executor *run, weft_step *const *bucket,
+                                const int *bucket_of, int64_t microbatches)
 {
-    const double before = weft_pipe_run_times(run).waited;
-    WEFT_TRY(weft_pipe_run_step(run, bucket_of));
-    r->waited += weft_pipe_run_times(run).waited - before;
+    const double before = weft_pp_executor_times(run).waited;
+    WEFT_TRY(weft_pp_executor_step(run, bucket_of));
+    r->waited += weft_pp_executor_times(run).waited - before;
     for (int64_t m = 0; m < microbatches; m++) {
-        const weft_pipe_step *step = bucket[bucket_of[m]]->pipe;
+        const weft_pp_step *step = bucket[bucket_of[m]]->pp_step;
         for (int i = 0; i < step->owns; i++)
-            for (int k = 0; k < WEFT_PIPE_KINDS; k++)
+            for (int k = 0; k < WEFT_PP_TASK_KINDS; k++)
                 if (step->own[i].program[k])
-                    r->predicted += weft_rehearsal_kernels(
+                    r->predicted += weft_dry_run_kernels(
                         weft_program_backend(step->own[i].program[k]), step->own[i].graph[k]);
     }
     return WEFT_OK;
 }
 
-weft_status weft_rehearsal_run(weft_rehearsal *r, const weft_step *step)
+static weft_status run_program(weft_dry_run *r, const weft_step *step)
 {
     WEFT_TRY(weft_program_run(step->program));
-    r->predicted += weft_rehearsal_kernels(weft_program_backend(step->program), step->graph);
+    r->predicted += weft_dry_run_kernels(weft_program_backend(step->program), step->graph);
     r->waited += weft_program_comm_times(step->program).exposed;
     return WEFT_OK;
 }
 
-void weft_rehearsal_tell(const weft_rehearsal *r, int64_t stage, int64_t peak)
+weft_status weft_dry_run_step(weft_dry_run *r, weft_stage_state *stage, int64_t step)
+{
+    const weft_stage_programs *s = &stage->programs;
+    const double started = weft_now();
+    for (int64_t i = 0; i < s->runs; i++) {
+        stage->bucket_of[i] = (int)((step * s->runs + i) % s->buckets);
+        if (!stage->pp_executor)
+            WEFT_TRY(run_program(r, s->bucket[stage->bucket_of[i]]));
+    }
+    if (stage->pp_executor)
+        WEFT_TRY(run_pipeline(r, stage->pp_executor, s->bucket, stage->bucket_of, s->runs));
+    for (int i = s->buckets; i < s->count; i++)
+        WEFT_TRY(run_program(r, s->bucket[i]));
+    r->executed += weft_now() - started;
+    r->steps++;
+    return WEFT_OK;
+}
+
+void weft_dry_run_print(const weft_dry_run *r, int64_t stage, int64_t peak)
 {
     char kernels[32], executed[32], waited[32], bytes[32];
     const double steps = r->steps > 0 ? (double)r->steps : 1;
-    weft_info("stage %lld rehearsed in %lld steps: a step is predicted to compute %s and took %s, "
-              "of which %s waiting for other ranks; peak %s of a rank; loss not computed",
-              (long long)stage, (long long)r->steps,
-              weft_format_seconds(r->predicted / steps, kernels),
-              weft_format_seconds(r->executed / steps, executed),
-              weft_format_seconds(r->waited / steps, waited), weft_format_bytes(peak, bytes));
+    weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
+                "stage %" PRId64 ": dry run of %" PRId64
+                " steps; per step %s compute (predicted), %s executed, %s of it waiting for other "
+                "ranks; peak %s per rank; no loss",
+                stage, r->steps, weft_format_seconds(r->predicted / steps, kernels),
+                weft_format_seconds(r->executed / steps, executed),
+                weft_format_seconds(r->waited / steps, waited), weft_format_bytes(peak, bytes));
 }

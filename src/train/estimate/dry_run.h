@@ -1,29 +1,27 @@
-/* Steps on a device that holds no values (backend virtual): how long they take there as its rates
- * say, and as the executor and the ranks' exchanges took. */
-#ifndef WEFT_TRAIN_REHEARSAL_H
-#define WEFT_TRAIN_REHEARSAL_H
+/* Steps on a device without values (backend `virtual`). Compares the seconds predicted by the
+ * device's rates with the executor's seconds, including waits for other ranks. */
+#ifndef WEFT_TRAIN_ESTIMATE_DRY_RUN_H
+#define WEFT_TRAIN_ESTIMATE_DRY_RUN_H
 
-#include "train/pipe_run.h"
-#include "train/step.h"
+#include "train/step/stage_state.h"
 
-enum { WEFT_REHEARSED = 5 }; /* steps of a stage; one of each bucket where there are more */
+enum { WEFT_REHEARSED = 5 }; /* steps per training stage; at least one per bucket */
 
-typedef struct weft_rehearsal {
-    double predicted; /* seconds: kernels one after the other, by the device's rates */
-    double executed;  /* the caller's: of whole steps */
-    double waited;    /* for other ranks, of that */
+typedef struct weft_dry_run {
+    double predicted; /* seconds of all kernels in sequence, by the device's rates */
+    double executed;  /* seconds of complete steps */
+    double waited;    /* part of `executed` that waits for other ranks */
     int64_t steps;
-} weft_rehearsal;
+} weft_dry_run;
 
-/* What one run of the kernels of `graph` takes on a backend `virtual`. */
-double weft_rehearsal_kernels(const weft_backend *backend, const weft_graph *graph);
-/* Runs it once; it is bound on the backend `virtual`, or one made of it. */
-weft_status weft_rehearsal_run(weft_rehearsal *rehearsal, const weft_step *step);
-/* The stages of a step's microbatches once, by their table. */
-weft_status weft_rehearsal_run_stages(weft_rehearsal *rehearsal, weft_pipe_run *run,
-                                      weft_step *const *bucket, const int *bucket_of,
-                                      int64_t microbatches);
-/* A line on a stage; `peak`: bytes that it reserves on this rank, weights and all. */
-void weft_rehearsal_tell(const weft_rehearsal *rehearsal, int64_t stage, int64_t peak);
+/* Predicted seconds of the kernels of one run of `graph` on a backend `virtual`. */
+double weft_dry_run_kernels(const weft_backend *backend, const weft_graph *graph);
+/* Runs step `step` of a bound stage: its programs in the order of a training step
+ * (train/step/step_run.h), without filling their inputs. The backend must be `virtual` or derived
+ * from `virtual`. */
+weft_status weft_dry_run_step(weft_dry_run *dry_run, weft_stage_state *stage, int64_t step);
+/* Prints a line about a training stage. `peak`: bytes that this rank reserves, including
+ * weights. */
+void weft_dry_run_print(const weft_dry_run *dry_run, int64_t stage, int64_t peak);
 
 #endif

@@ -1,62 +1,63 @@
-/* What a run takes of memory on a rank, phase by phase, and the most of it: `weft train` says it
- * before the first phase begins, `weft inspect graph` without beginning one.
+/* Predicted memory of a rank in each phase of a run, and its peak. `weft train` prints the peak
+ * before the first phase; `weft inspect graph` prints it without starting a run.
  *
- *     program and libraries ─┬─ weights and optimizer ─┬─ beginning: a whole model to be cut
+ *     program and libraries ─┬─ weights and optimizer ─┬─ setup: unsharded model
  *     with graphs            │                         ├─ stage: programs, batches, copies
  *                            │                         └─ latents: encoders, their batches
- *                            └─ what is resident before the run reserves anything
- */
-#ifndef WEFT_TRAIN_RUN_MEMORY_H
-#define WEFT_TRAIN_RUN_MEMORY_H
+ *                            └─ resident before the run reserves memory */
+#ifndef WEFT_TRAIN_ESTIMATE_MEMORY_ESTIMATE_H
+#define WEFT_TRAIN_ESTIMATE_MEMORY_ESTIMATE_H
 
-#include "train/stage_steps.h"
+#include "train/step/stage_programs.h"
 
-/* Bytes of a rank, of the backend's device and of the host: one memory where the backend computes
- * in the host's. `elsewhere`: what memory.offload and memory.states keep in a file, or, of a device
- * other than the host, in the host's memory, beside both. */
+/* Bytes of a rank on the backend's device and on the host. Both are one memory if the backend
+ * computes in host memory. `offloaded` is not part of either: memory.offload and memory.states keep
+ * these bytes in a file, or in host memory if the device is not the host. */
 typedef struct weft_run_bytes {
-    int64_t device;    /* weights, optimizer, programs, records of stages */
-    int64_t host;      /* program and libraries, batches, copies for checkpoints */
-    int64_t elsewhere; /* the most of any stage, and states */
+    int64_t device;    /* weights, optimizer, programs, microbatch buffers */
+    int64_t host;      /* program and libraries, batches, checkpoint staging */
+    int64_t offloaded; /* maximum over training stages, plus states */
 } weft_run_bytes;
-static inline int64_t weft_run_bytes_sum(weft_run_bytes b) /* of a process, but what is elsewhere */
+static inline int64_t weft_run_bytes_sum(weft_run_bytes b) /* all but offloaded bytes */
 {
     return b.device + b.host;
 }
 
-/* `store` has every parameter and state of the run (one on the device "virtual" has them without
- * memory); `process` is what was resident before it. *peak is what is there at the worst time, and
- * `told` gets a line that says its sum and the terms. */
+/* Predicts the peak memory of this rank. `store` contains every parameter and state of the run; on
+ * a meta device they have no memory. `process_bytes` was resident before `store`. `out` receives a
+ * line with the peak and its terms. */
 weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
-                            const weft_place_of_run *place, weft_step_cache *steps,
-                            weft_store *store, int64_t process, weft_run_bytes *peak,
-                            weft_buf *told);
+                            const weft_exec_config *exec, weft_compiled_steps *steps,
+                            weft_store *store, int64_t process_bytes, weft_run_bytes *peak,
+                            weft_buf *out);
 
-/* Collective: `told` becomes what the rank with most `bytes` has there, of equals the first. */
-weft_status weft_run_memory_most(weft_comm *comm, int64_t bytes, weft_buf *told);
+/* Collective. Replaces `value` and the report `out` with those of the rank with the largest
+ * `bytes`; ties go to the lowest rank. */
+weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t *value, weft_buf *out);
 
-/* ---- its terms ------------------------------------------------------------------------------- */
+/* ---- terms ----------------------------------------------------------------------------------- */
 
-/* Bytes that libraries take when they are first used: measured. A run decodes clips unless the
- * latents of all its stages are cached. `place` NULL: it decodes. */
-int64_t weft_run_first_use(const weft_run *run, const weft_place_of_run *place);
+/* Measured bytes that libraries allocate when first used. A run decodes clips unless the latents of
+ * all its training stages are cached. `exec` NULL: the run decodes. */
+int64_t weft_run_first_use(const weft_run *run, const weft_exec_config *exec);
 
-/* Bytes of the process before the run reserves memory, with the libraries of the backend's products
- * resident: what weft_run_memory takes as `process`. */
+/* Bytes of the process before the run reserves memory, with the backend's matrix product libraries
+ * resident: the `process_bytes` of weft_run_memory. */
 weft_status weft_run_process_bytes(const weft_backend *backend, int64_t *bytes);
 
-/* Bytes of copies that wait to be written while a stage runs. */
-weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
-                                   weft_store *store, int64_t *bytes);
-/* Of a stage's programs and batches; `terms` (NULL: nobody asks) gets them as text. */
+/* Bytes of the checkpoint staging buffer, which is used during a training stage. */
+weft_status weft_run_staging_bytes(const weft_run *run, const weft_run_models *models,
+                                   const weft_exec_config *exec, weft_store *store, int64_t *bytes);
+/* Bytes of the programs and batches of training stage `index`. `terms` receives them as text; NULL:
+ * not needed. */
 weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
-                                 const weft_place_of_run *place, weft_step_cache *steps,
+                                 const weft_exec_config *exec, weft_compiled_steps *steps,
                                  weft_run_bytes *bytes, weft_buf *terms);
-/* And of what is there before it (latents of a transformer, a model that is cut) or behind the last
- * (statistics of an autoencoder's latents): the most at a time. Nothing for latents that are cached
- * already (place->encoded). */
-weft_status weft_run_beside_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
-                                  const weft_place_of_run *place, weft_step_cache *steps,
-                                  weft_run_bytes *most, weft_buf *terms);
+/* Peak bytes outside the stage's steps: latent encoding or an unsharded model before the stage, or
+ * latent statistics after the last stage. Latents that are already cached (exec->encoded) need
+ * nothing. */
+weft_status weft_run_setup_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
+                                 const weft_exec_config *exec, weft_compiled_steps *steps,
+                                 weft_run_bytes *most, weft_buf *terms);
 
 #endif

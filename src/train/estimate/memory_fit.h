@@ -1,25 +1,28 @@
-/* memory.limit: what a run's stages keep for their backward, make again or move away, so that no
- * rank takes more than the limit, at the least cost. */
-#ifndef WEFT_TRAIN_RUN_FIT_H
-#define WEFT_TRAIN_RUN_FIT_H
+/* Implements memory.limit: chooses the saved activations to keep, recompute or offload, so that the
+ * predicted peak of every rank is within the limit at the lowest cost. */
+#ifndef WEFT_TRAIN_ESTIMATE_MEMORY_FIT_H
+#define WEFT_TRAIN_ESTIMATE_MEMORY_FIT_H
 
-#include "train/activation_plan.h"
-#include "train/run_memory.h"
+#include "train/estimate/activation_plan.h"
+#include "train/estimate/memory_estimate.h"
 
-/* fates[] by stage, for weft_place_of_run.stage_fates, which `place` need not have; freed by
- * weft_run_fates_free, also on failure. The planner chooses (plan/pipeline/keep.h) from what this
- * rank's graphs keep and by this machine's rates, or those of memory.profile; the peak is that of
- * the programs planned with it, on every rank. `told` gets a line for each stage that does not keep
- * all. Collective over `together`; NULL: this rank decides for itself. WEFT_E_MEMORY: nothing will
- * do; the message says what the least is.
+/* Fills activations[] by training stage for weft_exec_config.stage_activations, which `exec` need
+ * not have. Free it with weft_run_fates_free, also on failure. The planner (activation_planner.h)
+ * chooses from the activations that this rank's graphs save, with rates measured on this machine or
+ * read from memory.profile. The peak is computed from the planned programs of every rank. `message`
+ * receives a line for each stage that does not keep all activations. Collective over `together`;
+ * NULL: this rank decides alone. WEFT_E_MEMORY: no choice fits; the message names the lowest
+ * sufficient limit.
  *
  * `stored` (NULL: none): the activation plan of the run, the same on all ranks. A stage uses the
- * stored choice if the config, the layout and the sizes are those it was made for and its peak is
- * within the limit; otherwise the new choice replaces it. */
-weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
-                         const weft_place_of_run *place, weft_comm *together, weft_store *store,
-                         int64_t process, weft_activation_plan *stored, weft_fates *fates,
-                         weft_buf *told);
-void weft_run_fates_free(weft_fates *fates, int64_t stages); /* and the array; accepts NULL */
+ * stored choice if the config, the layout and the sizes are unchanged. The process may be up to
+ * 4 MiB larger than at the start that chose. Otherwise the new choice replaces the stored one. */
+weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *models,
+                                const weft_exec_config *exec, weft_comm *together,
+                                weft_store *store, int64_t process_bytes,
+                                weft_stored_activations *stored, weft_activation_plan *activations,
+                                weft_buf *message);
+void weft_run_fates_free(weft_activation_plan *activations,
+                         int64_t stages); /* frees the rows and the array; accepts NULL */
 
 #endif

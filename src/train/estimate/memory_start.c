@@ -1,87 +1,168 @@
-#include "train/memory_start.h"
+#include "train/estimate/memory_start.h"
 
 #include "base/log.h"
 #include "base/scratch_map.h"
-#include "train/latent_cache.h"
+#include "comm/comm_world.h"
+#include "train/latents/latent_cache_folder.h"
+#include "transform/memory/offload.h"
 
 weft_status weft_run_check_offload(const weft_run *run)
 {
     enum { PAGE = 4096 };
-    const weft_run_place away = weft_run_away(run);
+    const weft_offload_target offload = weft_run_offload_target(run);
     void *data;
-    if (!(away.values || away.states) || !away.dir)
+    if (!(offload.values || offload.states) || !offload.dir)
         return WEFT_OK;
-    if (weft_scratch_map(away.dir, PAGE, "Name another folder", &data) != WEFT_OK)
-        return weft_fail_context(WEFT_E_IO, "memory.offload");
+    if (weft_scratch_map(offload.dir, PAGE, "Name another folder", &data) != WEFT_OK)
+        return weft_error_at(WEFT_E_IO, WEFT_AT(.key = "memory.offload"));
     weft_scratch_unmap(data, PAGE);
     return WEFT_OK;
 }
 
-void weft_run_warn_states(weft_store *store)
+/* Warns if memory.states: offload has no effect because all states of `store` are small. */
+static void warn_states(weft_store *store)
 {
     int count;
-    const char *const *away = weft_step_away_states(&count);
+    const char *const *offload_states = weft_step_away_states(&count);
     int64_t largest = 0, bytes = 0;
     char text[3][32];
-    if (weft_store_away_bytes(store) > 0)
+    if (weft_store_offloaded_bytes(store) > 0)
         return;
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         const weft_tensor *state = weft_store_at(store, i);
         const int64_t own = weft_shape_count(&state->shape) * weft_dtype_bytes(state->dtype);
-        if (!weft_offload_state(away, count, state->name, WEFT_OFFLOAD_LEAST))
+        if (!weft_offload_state(offload_states, count, state->name, WEFT_OFFLOAD_LEAST))
             continue;
         bytes += own;
         largest = own > largest ? own : largest;
     }
-    weft_warn("memory.states: offload has no effect: the largest of the "
-              "optimizer's states has %s, "
-              "and states below %s stay resident (%s in all)",
-              weft_format_bytes(largest, text[0]), weft_format_bytes(WEFT_OFFLOAD_LEAST, text[1]),
-              weft_format_bytes(bytes, text[2]));
+    weft_warning(WEFT_MSG_CONFIG_UNUSUAL,
+                 WEFT_AT(.key = "memory.optimizer_states", WEFT_NUMBER(largest)),
+                 "offload has no effect: the largest optimizer state has %s, and states below %s "
+                 "stay resident (%s in all)",
+                 weft_format_bytes(largest, text[0]),
+                 weft_format_bytes(WEFT_OFFLOAD_LEAST, text[1]), weft_format_bytes(bytes, text[2]));
 }
 
-weft_status weft_run_find_encoded(const weft_run *run, const weft_run_models *models,
-                                  weft_comm *comm, bool **encoded)
+void weft_memory_start_free(weft_memory_start *m)
 {
-    const int64_t stages = run->stages.count;
+    weft_run_fates_free(m->activations, m->train_stages);
+    weft_free(m->encoded);
+    *m = (weft_memory_start){0};
+}
+
+weft_status weft_memory_start_find_encoded(weft_memory_start *m, weft_train_context *c)
+{
+    const int64_t stages = c->run->train_stages.count;
+    weft_comm *comm = c->exec.comm;
     weft_status_code status = WEFT_OK;
-    *encoded = weft_alloc(stages);
-    if (!*encoded)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
-    weft_comm_busy(comm, "looking for cached latents");
-    if (weft_comm_rank(comm) == 0)
-        status = weft_latents_encoded(run, models, *encoded);
-    weft_comm_busy(comm, NULL);
+    m->encoded = weft_alloc(stages);
+    WEFT_TRY(WEFT_ALLOCATED(m->encoded, "%" PRId64 " stages", stages));
+    weft_comm_set_busy(comm, "looking for cached latents");
+    if (c->is_rank0)
+        status = weft_latents_encoded(c->run, &c->models, m->encoded);
+    weft_comm_set_busy(comm, NULL);
     if (status == WEFT_OK && weft_comm_ranks(comm) > 1)
-        status = weft_comm_broadcast(comm, *encoded, stages, 0);
+        status = weft_comm_broadcast(comm, m->encoded, stages, 0);
+    c->exec.encoded = m->encoded;
     return status;
 }
 
-weft_status weft_run_fit_kept(const weft_run *run, const weft_run_models *models,
-                              const weft_place_of_run *place, weft_store *store, int64_t process,
-                              bool dry, weft_fates *fates, weft_buf *told)
+/* Chooses the activation plans, starting from the plan of the run folder. */
+static weft_status fit_stored(const weft_memory_start *m, const weft_train_context *c,
+                              weft_buf *out)
 {
-    weft_activation_plan plan = {0};
+    weft_stored_activations plan = {0};
     weft_status_code status = WEFT_OK;
-    const bool leads = weft_comm_rank(place->comm) == 0;
-    if (!dry && leads)
-        status = weft_activation_plan_load(run->out, &plan);
-    if (!dry)
-        status = weft_activation_plan_share(&plan, place->comm, status);
+    if (!c->meta && c->is_rank0)
+        status = weft_stored_activations_load(c->run->out, &plan);
+    if (!c->meta)
+        status = weft_stored_activations_share(&plan, c->exec.comm, status);
     if (status == WEFT_OK)
-        status = weft_run_fit(run, models, place, place->comm, store, process, &plan, fates, told);
-    if (status == WEFT_OK && leads && !dry && plan.changed)
-        status = weft_activation_plan_save(run->out, &plan);
-    weft_activation_plan_free(&plan);
+        status = weft_run_fit_memory(c->run, &c->models, &c->exec, c->exec.comm, c->store,
+                                     m->process_bytes, &plan, m->activations, out);
+    if (status == WEFT_OK && c->is_rank0 && !c->meta && plan.changed)
+        status = weft_stored_activations_save(c->run->out, &plan);
+    weft_stored_activations_free(&plan);
     return status;
 }
 
-void weft_run_tell_peak(int64_t predicted)
+weft_status weft_memory_start_fit(weft_memory_start *m, weft_train_context *c)
+{
+    const int64_t train_stages = c->run->train_stages.count;
+    weft_buf out = {0};
+    if (c->run->memory.limit == 0)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(m->activations, train_stages, "%" PRId64 " stages", train_stages));
+    m->train_stages = train_stages;
+    WEFT_TRY(weft_train_context_drop_programs(c)); /* programs planned without the limit */
+    const weft_status_code status = fit_stored(m, c, &out);
+    if (status == WEFT_OK && c->is_rank0 && out.len)
+        weft_notice(WEFT_MSG_MEMORY_REPORT, WEFT_NOWHERE, "%.*s", (int)out.len - 1, out.data);
+    weft_buf_free(&out);
+    c->exec.stage_activations = m->activations;
+    weft_memory_trim();
+    return status;
+}
+
+/* Prints the report `out` of the rank with the highest peak, or of rank 0 if no peak is predicted,
+ * with its `bytes` as the value, and frees it. The comparison excludes process_bytes, which vary
+ * from start to start. */
+static weft_status print_max_rank(const weft_memory_start *m, const weft_train_context *c,
+                                  weft_message_class kind, int64_t bytes, weft_status_code status,
+                                  weft_buf *out)
+{
+    const int64_t peak = m->predicted ? m->predicted - m->process_bytes : 0;
+    if (status == WEFT_OK)
+        status = weft_run_memory_max_rank(c->exec.comm, peak, &bytes, out);
+    if (status == WEFT_OK && c->is_rank0)
+        weft_notice(kind, WEFT_AT(WEFT_NUMBER(bytes)), "%s", out->data);
+    weft_buf_free(out);
+    return status;
+}
+
+weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_context *c)
+{
+    weft_buf out = {0};
+    weft_run_bytes peak = {0};
+    if (c->is_rank0 && c->exec.offload_states)
+        warn_states(c->store);
+    const weft_status_code status = weft_run_memory(c->run, &c->models, &c->exec, c->steps,
+                                                    c->store, m->process_bytes, &peak, &out);
+    m->predicted = weft_run_bytes_sum(peak);
+    return print_max_rank(m, c, WEFT_MSG_MEMORY_REPORT, m->predicted, status, &out);
+}
+
+weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft_train_context *c,
+                                          const weft_stage_state *s)
+{
+    char memory[32], weights[32];
+    weft_buf out = {0}, sizes = {0};
+    for (int i = 0; i < s->programs.buckets; i++) {
+        const weft_bucket *b = weft_train_stage_bucket(s->train_stage, i);
+        weft_buf_printf(
+            &sizes, "%s%" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64 ", %.2f GFLOP per step",
+            i ? "; or " : "", b->batch, b->frames, b->height, b->width, 1e-9 * s->flops[i]);
+    }
+    weft_buf_printf(
+        &out,
+        "stage %" PRId64 "%s%s: %" PRId64 " steps of %s, program %s, weights and optimizer %s%s",
+        s->index, s->train_stage->name[0] ? " " : "", s->train_stage->name, s->train_stage->steps,
+        sizes.data ? sizes.data : "", weft_format_bytes(weft_stage_state_bytes(c, s), memory),
+        weft_format_bytes(weft_store_bytes(c->store), weights),
+        weft_comm_ranks(c->exec.comm) > 1 ? " per rank" : "");
+    weft_buf_free(&sizes);
+    return print_max_rank(m, c, WEFT_MSG_STAGE_REPORT, weft_stage_state_bytes(c, s),
+                          weft_buf_check(&out), &out);
+}
+
+void weft_memory_start_print_peak(const weft_memory_start *m)
 {
     char text[2][32];
     const int64_t peak = weft_memory_peak();
-    if (peak)
-        weft_info("memory: this process had %s at its peak, %s were predicted (%+.1f %%)",
-                  weft_format_bytes(peak, text[0]), weft_format_bytes(predicted, text[1]),
-                  100 * ((double)predicted / (double)peak - 1));
+    if (peak && m->predicted)
+        weft_notice(WEFT_MSG_MEMORY_REPORT, WEFT_AT(.key = "memory", WEFT_NUMBER(peak)),
+                    "peak of this process %s, predicted %s (%+.1f %%)",
+                    weft_format_bytes(peak, text[0]), weft_format_bytes(m->predicted, text[1]),
+                    100 * ((double)m->predicted / (double)peak - 1));
 }

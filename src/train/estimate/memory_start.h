@@ -1,26 +1,41 @@
-/* The memory of a run at its start: what is there already, and whether the
- * config can be kept. */
-#ifndef WEFT_TRAIN_MEMORY_START_H
-#define WEFT_TRAIN_MEMORY_START_H
+/* Memory of a run at its start: checks, cached latents, activation plans, and the prediction. */
+#ifndef WEFT_TRAIN_ESTIMATE_MEMORY_START_H
+#define WEFT_TRAIN_ESTIMATE_MEMORY_START_H
 
-#include "train/run_fit.h"
+#include "train/estimate/memory_fit.h"
+#include "train/step/stage_state.h"
 
-/* The folder of memory.offload takes a file now, not when the first value
- * leaves. */
+/* Checks that files can be created in the folder of memory.offload, before the first offload needs
+ * one. */
 weft_status weft_run_check_offload(const weft_run *run);
-/* Warns where memory.states: offload has no effect: all states of `store` are
- * small. */
-void weft_run_warn_states(weft_store *store);
-/* Collective: rank 0 looks for all. *encoded (heap, the caller's): by stage,
- * its latents are cached already. */
-weft_status weft_run_find_encoded(const weft_run *run, const weft_run_models *models,
-                                  weft_comm *comm, bool **encoded);
-/* Collective over place->comm. weft_run_fit with the activation plan of the run
- * folder, which is read and, if it changes, written. `dry`: no files. */
-weft_status weft_run_fit_kept(const weft_run *run, const weft_run_models *models,
-                              const weft_place_of_run *place, weft_store *store, int64_t process,
-                              bool dry, weft_fates *fates, weft_buf *told);
+
+/* Predicted memory of a run. Zero-initialise; free with weft_memory_start_free. */
+typedef struct weft_memory_start {
+    int64_t process_bytes; /* resident bytes before the run reserved any */
+    int64_t predicted;     /* predicted peak bytes of this process; 0: not predicted */
+    /* [training stages] activation plans; NULL: no memory.limit */
+    weft_activation_plan *activations;
+    bool *encoded; /* [training stages] latents are already cached; NULL: none */
+    int64_t train_stages;
+} weft_memory_start;
+
+void weft_memory_start_free(weft_memory_start *memory);
+/* Collective; rank 0 reads the files. Finds the training stages whose latents are already
+ * cached. */
+weft_status weft_memory_start_find_encoded(weft_memory_start *memory, weft_train_context *context);
+/* Collective. Chooses the activation plan of every training stage if memory.limit is set, and
+ * prints it. Reads the plan of the run folder and, if it changes, writes it; a dry run uses no
+ * files. The cache of programs is empty afterwards. */
+weft_status weft_memory_start_fit(weft_memory_start *memory, weft_train_context *context);
+/* Collective. Predicts the peak of this process, and prints the prediction of the rank with the
+ * highest peak. */
+weft_status weft_memory_start_predict(weft_memory_start *memory, const weft_train_context *context);
+/* Collective. Prints the programs of a training stage that begins, on the rank with the highest
+ * predicted peak. The stage is bound. */
+weft_status weft_memory_start_print_stage(const weft_memory_start *memory,
+                                          const weft_train_context *context,
+                                          const weft_stage_state *stage);
 /* Prints the measured peak of this process next to the prediction. */
-void weft_run_tell_peak(int64_t predicted);
+void weft_memory_start_print_peak(const weft_memory_start *memory);
 
 #endif

@@ -1,33 +1,40 @@
-#include "train/modelled.h"
+#include "train/estimate/simulated_step.h"
 
-#include "train/rank_kinds.h"
-#include "train/rehearsal.h"
-#include "train/twin_steps.h"
+#include "base/log.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/program_sent.h"
+#include "train/estimate/simulated_estimate.h"
+#include "train/step/twin_steps.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+enum { STEPS = 2 }; /* steps; in the first step the ranks verify their collectives */
 
 typedef struct player {
     const weft_modelled_setup *setup;
-    weft_modelled_step *out;
+    weft_simulated_step *out;
     weft_comm *comm;
     int rank;
-    double now; /* its clock */
+    double now; /* simulated clock, seconds */
     weft_backend *backend;
-    const weft_rank_kind *kind; /* whose plans it uses */
+    const weft_rank_kind *kind; /* kind whose programs are copied */
     weft_twin_steps twin;
-    weft_pipe_run *stages;
+    weft_pp_executor *pp_executor;
     weft_status_code status;
-    char error[600];
+    weft_error_copy *error; /* error of `status` */
 } player;
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "no memory for the ranks of a modelled step");
+    return weft_no_memory("the ranks of a simulated step");
 }
 
-/* Nothing is computed, so nothing is reserved. */
+/* The device has no values and reserves no memory. */
 static weft_status open_backend(const weft_modelled_setup *s, double *clock, weft_backend **backend)
 {
     weft_virtual_rates rates = s->rates;
@@ -46,16 +53,17 @@ static weft_status set_up(player *p)
     WEFT_TRY(weft_twin_steps_make(&p->kind->steps, p->backend, p->rank, &p->twin));
     WEFT_TRY(weft_comm_world(p->comm, &world));
     WEFT_TRY(weft_programs_bind(p->twin.program, p->twin.programs, NULL, world));
-    WEFT_TRY(weft_stage_steps_pipe(&p->twin.steps, &p->stages));
-    return weft_pipe_run_bind(p->stages, world, &p->out->mesh);
+    if (!p->kind->pp)
+        return WEFT_OK;
+    WEFT_TRY(weft_stage_programs_pipe(&p->twin.steps, &p->pp_executor));
+    return weft_pp_executor_bind(p->pp_executor, world, &p->out->mesh);
 }
 
-/* All clocks show what the latest does. */
+/* Sets all clocks to the latest one. */
 static weft_status align(player *p)
 {
-    double *all = weft_alloc(p->out->ranks * (int64_t)sizeof *all);
-    if (!all)
-        return no_memory();
+    double *all;
+    WEFT_TRY(WEFT_NEW(all, p->out->ranks, "the ranks of a simulated step"));
     const weft_status_code status = weft_comm_all_gather(p->comm, &p->now, sizeof p->now, all);
     for (int r = 0; r < p->out->ranks && status == WEFT_OK; r++)
         p->now = all[r] > p->now ? all[r] : p->now;
@@ -63,95 +71,79 @@ static weft_status align(player *p)
     return status;
 }
 
-static weft_status play_step(player *p)
+static weft_status run_microbatches(player *p)
 {
-    const weft_stage_steps *s = &p->twin.steps;
-    weft_modelled_rank *r = &p->out->rank[p->rank];
-    int64_t messages, bytes;
-    int *bucket_of = weft_alloc(s->runs * (int64_t)sizeof *bucket_of);
-    weft_status_code status = bucket_of ? WEFT_OK : no_memory();
+    const weft_stage_programs *s = &p->twin.steps;
+    weft_status_code status = WEFT_OK;
+    for (int64_t m = 0; m < s->runs && !p->pp_executor; m++)
+        WEFT_TRY(weft_program_run(s->bucket[m % s->buckets]->program));
+    if (!p->pp_executor)
+        return WEFT_OK;
+    int *bucket_of = weft_calloc(s->runs, sizeof *bucket_of);
     for (int64_t m = 0; m < s->runs && bucket_of; m++)
         bucket_of[m] = (int)(m % s->buckets);
-    WEFT_GO(align(p));
-    const double begin = p->now;
-    weft_comm_sent(p->comm, &messages, &bytes);
-    WEFT_GO(weft_pipe_run_step(p->stages, bucket_of));
-    weft_comm_sent(p->comm, &r->messages, &r->sent);
-    r->messages -= messages;
-    r->sent -= bytes;
-    r->seconds = p->now - begin;
-    r->kernels = p->kind->kernels;
-    WEFT_GO(align(p));
-    const double done = p->now;
-    for (int i = s->buckets; i < s->count; i++)
-        WEFT_GO(weft_program_run(s->bucket[i]->program));
-    r->behind = p->now - done;
-out:
+    status = bucket_of ? weft_pp_executor_step(p->pp_executor, bucket_of) : no_memory();
     weft_free(bucket_of);
     return status;
 }
 
-static weft_status tell_skips(const weft_stages *s, weft_modelled_step *out)
+static weft_status play_step(player *p)
 {
-    out->skip = weft_alloc((s->links + 1) * (int64_t)sizeof *out->skip);
-    for (int l = 0; l < s->links && out->skip; l++) {
-        const weft_stage_link *link = &s->link[l];
-        const weft_value_info *info = weft_value_get(s->graph, (weft_value){link->value});
-        int i = 0;
-        if (!link->local || link->to == link->from + 1)
-            continue;
-        while (i < out->skips && (out->skip[i].from != link->from || out->skip[i].to != link->to))
-            i++;
-        if (i == out->skips)
-            out->skip[out->skips++] = (weft_skip){.from = link->from, .to = link->to};
-        out->skip[i].bytes +=
-            (double)(weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype));
-    }
-    return out->skip ? WEFT_OK : no_memory();
+    const weft_stage_programs *s = &p->twin.steps;
+    weft_simulated_rank *r = &p->out->rank[p->rank];
+    int64_t messages, bytes;
+    WEFT_TRY(align(p));
+    const double begin = p->now;
+    weft_comm_sent(p->comm, &messages, &bytes);
+    WEFT_TRY(run_microbatches(p));
+    weft_comm_sent(p->comm, &r->messages, &r->sent);
+    r->messages -= messages;
+    r->sent -= bytes;
+    r->seconds = p->now - begin;
+    WEFT_TRY(align(p));
+    const double done = p->now;
+    for (int i = s->buckets; i < s->count; i++)
+        WEFT_TRY(weft_program_run(s->bucket[i]->program));
+    r->update_seconds = p->now - done;
+    return WEFT_OK;
 }
 
-/* What the stages of this rank are like; equal on all ranks that have the same. */
-static weft_status tell(player *p)
+/* Records the messages of rank 0 in a step by axis. Messages of the microbatches that are not of
+ * collectives go to other pipeline stages. */
+static void record_sent(const player *p)
 {
-    weft_modelled_step *out = p->out;
-    const weft_stage_steps *steps = &p->kind->steps;
-    const weft_pipe_step *step = steps->bucket[0]->pipe;
-    const weft_stages *stages = &step->stages;
-    out->rank[p->rank].bytes = p->kind->bytes;
-    int at[WEFT_MAX_AXES];
-    weft_mesh_coordinates(&out->mesh, p->rank, at);
-    for (int a = 0; a < out->mesh.axis_count; a++)
-        if (at[a] && a != p->kind->pipe->axis)
-            return WEFT_OK; /* another has told it */
-    for (int i = 0; i < step->owns; i++) {
-        weft_modelled_stage *own = &out->stage[step->own[i].stage];
-        for (int k = 0; k < WEFT_PIPE_KINDS; k++)
-            if (step->own[i].program[k])
-                own->seconds[k] = weft_rehearsal_kernels(p->backend, step->own[i].graph[k]);
-        for (int l = 0; l < stages->links; l++) {
-            const weft_stage_link *link = &stages->link[l];
-            const weft_value_info *info = weft_value_get(stages->graph, (weft_value){link->value});
-            if (!link->local && link->from == step->own[i].stage)
-                own->sent +=
-                    (double)(weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype));
+    const weft_stage_programs *s = &p->twin.steps;
+    weft_simulated_step *out = p->out;
+    weft_sent inside = {out->rank[0].messages, out->rank[0].sent};
+    weft_program **program = p->twin.program; /* same order as s->bucket[] */
+    for (int i = 0; i < s->count; i++) {
+        weft_sent own[WEFT_MAX_AXES] = {0};
+        const int programs = weft_step_programs(s->bucket[i], NULL);
+        for (int k = 0; k < programs; k++)
+            weft_program_add_sent(*program++, 1, own);
+        for (int a = 0; a < out->mesh.axis_count; a++) {
+            out->sent[a].messages += own[a].messages / STEPS;
+            out->sent[a].bytes += own[a].bytes / STEPS;
+            inside.messages -= i < s->buckets ? own[a].messages / STEPS : 0;
+            inside.bytes -= i < s->buckets ? own[a].bytes / STEPS : 0;
         }
     }
-    if (p->rank > 0)
-        return WEFT_OK;
-    weft_buf text = {0};
-    weft_pipe_print(p->kind->pipe, steps->runs, &text);
-    out->print = text.data;
-    out->microbatches = steps->runs;
-    WEFT_TRY(tell_skips(stages, out));
-    return weft_pipe_table(p->kind->pipe, steps->runs, &out->table);
+    if (!p->kind->pp)
+        return;
+    out->sent[p->kind->pp->axis].messages += inside.messages;
+    out->sent[p->kind->pp->axis].bytes += inside.bytes;
 }
 
 static weft_status play(player *p)
 {
     WEFT_TRY(set_up(p));
-    for (int turn = 0; turn < 2; turn++) /* in the first the ranks compare what they exchange */
+    for (int step = 0; step < STEPS; step++) {
         WEFT_TRY(play_step(p));
-    return tell(p);
+        atomic_fetch_add(&p->out->done, 1);
+    }
+    if (p->rank == 0)
+        record_sent(p);
+    return WEFT_OK;
 }
 
 static void *play_rank(void *user)
@@ -159,52 +151,77 @@ static void *play_rank(void *user)
     player *p = user;
     p->status = play(p);
     if (p->status != WEFT_OK) {
-        snprintf(p->error, sizeof p->error, "%s", weft_error_message());
-        weft_comm_give_up(p->comm);
+        p->error = weft_error_save();
+        weft_comm_abort(p->comm);
     }
     weft_comm_leave(p->comm);
-    weft_pipe_run_free(p->stages);
+    weft_pp_executor_free(p->pp_executor);
     weft_twin_steps_free(&p->twin);
     weft_backend_virtual_free(p->backend);
+    atomic_fetch_sub(&p->out->left, 1);
     return NULL;
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- all ranks ----------------------------------------------------------------------------- */
 
-static void add_up(weft_modelled_step *s)
+static void add_up(weft_simulated_step *s)
 {
     double kernels = 0;
     for (int r = 0; r < s->ranks; r++) {
         s->seconds = s->rank[r].seconds > s->seconds ? s->rank[r].seconds : s->seconds;
-        s->behind = s->rank[r].behind > s->behind ? s->rank[r].behind : s->behind;
+        s->update_seconds = s->rank[r].update_seconds > s->update_seconds
+                                ? s->rank[r].update_seconds
+                                : s->update_seconds;
         kernels += s->rank[r].kernels;
     }
     s->idle = s->seconds > 0 ? 1 - kernels / (s->seconds * s->ranks) : 0;
 }
 
-/* The first that failed by itself: the others say that it gave up. */
+/* The error of the first rank that failed itself. Other ranks report WEFT_E_COMM because it
+ * failed. */
 static weft_status first_error(const player *p, int ranks)
 {
     const player *found = NULL;
     for (int r = 0; r < ranks; r++)
         if (p[r].status != WEFT_OK && (!found || found->status == WEFT_E_COMM))
             found = &p[r];
-    return found ? weft_fail(found->status, "rank %d: %s", found->rank, found->error) : WEFT_OK;
+    return found ? weft_error_add(weft_error_at(weft_error_restore(found->error),
+                                                WEFT_AT(WEFT_RANK(found->rank))),
+                                  "Rank %d reported the error", found->rank)
+                 : WEFT_OK;
+}
+
+/* Shows the progress of the ranks until all are done. All ranks finish at about the same time, so
+ * the remaining seconds are computed from the estimate. */
+static void watch(const weft_simulated_step *s, int ranks)
+{
+    const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
+    weft_progress progress;
+    const double begin = weft_now();
+    weft_progress_begin_late(&progress, "executing", (int64_t)STEPS * ranks);
+    for (int64_t done = 0; atomic_load(&s->left) > 0; nanosleep(&pause, NULL)) {
+        const double left = s->estimate - (weft_now() - begin);
+        done = atomic_load(&s->done);
+        weft_progress_update_left(&progress, done, "steps of ranks", left > 0 ? left : -1);
+    }
+    weft_progress_end(&progress, atomic_load(&s->done), "steps of ranks");
 }
 
 static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
-                            weft_modelled_step *out)
+                            weft_simulated_step *out)
 {
     const int ranks = out->ranks;
     weft_link_model links = setup->links;
-    weft_comm **comm = weft_alloc(ranks * (int64_t)sizeof *comm);
-    player *player_of = weft_alloc(ranks * (int64_t)sizeof *player_of);
-    pthread_t *thread = weft_alloc(ranks * (int64_t)sizeof *thread);
-    weft_status_code status = comm && player_of && thread ? WEFT_OK : no_memory();
+    weft_comm **comm = weft_calloc(ranks, sizeof *comm);
+    player *player_of = weft_calloc(ranks, sizeof *player_of);
+    pthread_t *thread = weft_calloc(ranks, sizeof *thread);
+    weft_status_code status =
+        WEFT_ALLOCATED(comm && player_of && thread, "the ranks of a simulated step");
     int running = 0;
     links.clocked = true;
+    atomic_store(&out->left, 0);
     WEFT_GO(status);
-    WEFT_GO(weft_comm_open_fake_linked(ranks, &links, comm));
+    WEFT_GO(weft_comm_open_threads_linked(ranks, &links, comm));
     for (; running < ranks && status == WEFT_OK; running++) {
         player *p = &player_of[running];
         *p = (player){.setup = setup,
@@ -213,12 +230,15 @@ static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_ki
                       .rank = running,
                       .kind = &kinds->kind[kinds->of[running]]};
         weft_comm_set_deadline(p->comm, 600);
+        atomic_fetch_add(&out->left, 1);
         if (pthread_create(&thread[running], NULL, play_rank, p) != 0) {
-            status = weft_fail(WEFT_E_MEMORY, "cannot start a thread for rank %d", running);
-            weft_comm_give_up(p->comm); /* ends the others */
+            status = weft_no_memory("a thread for rank %d", running);
+            weft_comm_abort(p->comm); /* stops the running ranks */
+            atomic_fetch_sub(&out->left, 1);
             break;
         }
     }
+    watch(out, running);
     for (int r = 0; r < running; r++)
         pthread_join(thread[r], NULL);
     for (int r = 0; r < ranks; r++)
@@ -226,51 +246,97 @@ static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_ki
     WEFT_GO(first_error(player_of, running));
     add_up(out);
 out:
+    for (int r = 0; r < running; r++)
+        weft_free(player_of[r].error);
     weft_free(comm);
     weft_free(player_of);
     weft_free(thread);
     return status;
 }
 
-weft_status weft_modelled_step_run(const weft_modelled_setup *setup, weft_modelled_step *step)
+static int64_t messages_of(const weft_rank_kind *kind)
 {
-    weft_modelled_step s = {0};
-    weft_pipe *pipe = NULL;
-    weft_backend *backend = NULL;
+    int64_t messages = 0;
+    for (int a = 0; a < WEFT_MAX_AXES; a++)
+        messages += kind->sent[a].messages;
+    return messages;
+}
+
+/* Estimated CPU seconds of an execution, from measured costs of a simulated message and of a rank's
+ * thread, programs and groups. */
+static double estimate(const weft_rank_kinds *kinds)
+{
+    enum { MESSAGE = 4, RANK = 8000 }; /* microseconds */
+    double us = 0;
+    for (int r = 0; r < kinds->ranks; r++)
+        us += RANK + MESSAGE * STEPS * (double)messages_of(&kinds->kind[kinds->of[r]]);
+    return 1e-6 * us;
+}
+
+static bool executes(const weft_modelled_setup *s, double seconds)
+{
+    const double most = 60;
+    return s->execute == WEFT_EXECUTE_ALWAYS ||
+           (s->execute == WEFT_EXECUTE_AUTO && seconds <= most);
+}
+
+/* Plans programs for every kind of rank, estimates the step and executes it. */
+static weft_status execute(const weft_modelled_setup *setup, const weft_backend *backend,
+                           weft_simulated_step *s)
+{
     weft_rank_kinds kinds = {0};
-    double clock = 0;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_parallel_mesh(&setup->run->parallel, 0, setup->path, &s.mesh));
-    WEFT_GO(weft_pipe_open(&setup->run->parallel, &s.mesh, 0, setup->path, &pipe));
-    if (!pipe)
-        WEFT_GO(weft_fail(WEFT_E_CONFIG,
-                          "%s: parallel.pp: a step is modelled of a pipeline, and the run has none",
-                          setup->path));
-    s.ranks = weft_mesh_ranks(&s.mesh);
-    s.stages = pipe->stages;
-    s.stage = weft_alloc(s.stages * (int64_t)sizeof *s.stage);
-    s.rank = weft_alloc(s.ranks * (int64_t)sizeof *s.rank);
-    if (!s.stage || !s.rank)
-        WEFT_GO(no_memory());
-    WEFT_GO(open_backend(setup, &clock, &backend));
-    WEFT_GO(weft_rank_kinds_plan(setup, &s.mesh, backend, &kinds));
-    WEFT_GO(play_all(setup, &kinds, &s));
-    *step = s;
-    s = (weft_modelled_step){0};
-out:
+    WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend, false, &kinds));
+    weft_status_code status = weft_modelled_price(setup, &kinds, backend, s);
+    if (status == WEFT_OK)
+        status = play_all(setup, &kinds, s);
+    s->executed = status == WEFT_OK;
     weft_rank_kinds_free(&kinds);
-    weft_backend_virtual_free(backend);
-    weft_pipe_free(pipe);
-    weft_modelled_step_free(&s);
     return status;
 }
 
-void weft_modelled_step_free(weft_modelled_step *s)
+static weft_status make_step(const weft_modelled_setup *setup, weft_simulated_step *s)
 {
-    weft_schedule_free(&s->table);
-    weft_free(s->stage);
+    weft_pp_layout *pp = NULL;
+    WEFT_TRY(weft_parallel_mesh(&setup->run->parallel, 0, setup->path, &s->mesh));
+    WEFT_TRY(weft_pp_layout_open(&setup->run->parallel, &s->mesh, 0, setup->path, &pp));
+    s->ranks = weft_mesh_ranks(&s->mesh);
+    s->pp_stages = pp ? pp->pp_stages : 0;
+    weft_pp_layout_free(pp);
+    s->pp_stage = weft_calloc(s->pp_stages + 1, sizeof *s->pp_stage);
+    s->rank = weft_calloc(s->ranks, sizeof *s->rank);
+    return WEFT_ALLOCATED(s->pp_stage && s->rank, "the ranks of a simulated step");
+}
+
+weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simulated_step *step)
+{
+    weft_simulated_step s = {0};
+    weft_backend *backend = NULL;
+    weft_rank_kinds firsts = {0};
+    double clock = 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_step(setup, &s));
+    WEFT_GO(open_backend(setup, &clock, &backend));
+    WEFT_GO(weft_rank_kinds_plan(setup, &s.mesh, backend, true, &firsts));
+    s.estimate = estimate(&firsts);
+    if (executes(setup, s.estimate))
+        WEFT_GO(execute(setup, backend, &s));
+    else
+        WEFT_GO(weft_modelled_price(setup, &firsts, backend, &s));
+    *step = s;
+    s = (weft_simulated_step){0};
+out:
+    weft_rank_kinds_free(&firsts);
+    weft_backend_virtual_free(backend);
+    weft_simulated_step_free(&s);
+    return status;
+}
+
+void weft_simulated_step_free(weft_simulated_step *s)
+{
+    weft_pp_schedule_free(&s->table);
+    weft_free(s->pp_stage);
     weft_free(s->rank);
     weft_free(s->skip);
     weft_free(s->print);
-    *s = (weft_modelled_step){0};
+    *s = (weft_simulated_step){0};
 }

@@ -1,54 +1,82 @@
-/* A step of a pipeline by all its ranks, threads of this process, on devices and links that are
- * modelled: programs, interpreter and exchanges are those of a run, and each rank's time is its own
- * clock (kernel/virtual/virtual.h), which kernels and messages move. Nothing sleeps, and
- * the same setup gives the same seconds to the bit. */
-#ifndef WEFT_TRAIN_MODELLED_H
-#define WEFT_TRAIN_MODELLED_H
+/* Simulates one training step of all ranks on virtual devices and links. Nothing is reserved and
+ * nothing is computed.
+ *
+ *     config ─> programs of each kind of rank (train/estimate/rank_kinds.h)
+ *                 ├─> estimate: kernels and collectives on a clock, the same for equal ranks
+ *                 └─> execution: threads run the interpreter and the collectives of a run. Kernels
+ *                     and messages advance each rank's clock (kernel/virtual/virtual.h)
+ *
+ * No thread sleeps. The same setup gives bitwise identical seconds. */
+#ifndef WEFT_TRAIN_ESTIMATE_SIMULATED_STEP_H
+#define WEFT_TRAIN_ESTIMATE_SIMULATED_STEP_H
 
+#include "comm/comm.h"
 #include "kernel/virtual/virtual.h"
-#include "runtime/comm.h"
-#include "train/run.h"
-#include "train/stage_steps.h"
+#include "train/config/train_config.h"
+#include "train/step/stage_programs.h"
+
+/* Whether the ranks also execute the step. AUTO: if the execution is estimated to take at most 60 s
+ * of CPU time. */
+typedef enum weft_execute {
+    WEFT_EXECUTE_AUTO,
+    WEFT_EXECUTE_ALWAYS,
+    WEFT_EXECUTE_NEVER
+} weft_execute;
 
 typedef struct weft_modelled_setup {
-    const weft_run *run; /* with parallel.pp; all borrowed */
-    const char *path;    /* of its config, for messages */
+    const weft_run *run; /* all pointers borrowed */
+    const char *path;    /* path of the config, for messages */
     const weft_run_models *models;
-    const weft_stage *stage;
-    weft_virtual_rates rates; /* of every rank's device; the clock is not looked at */
-    weft_link_model links;
+    const weft_train_stage *train_stage;
+    weft_virtual_rates rates; /* rates of every rank's device; the clock is ignored */
+    weft_link_model links;    /* links within and between nodes */
+    weft_execute execute;
 } weft_modelled_setup;
 
-/* What a stage's programs take and send, one microbatch. */
+/* Estimates of one pipeline stage and one microbatch. */
 typedef struct weft_modelled_stage {
-    double seconds[WEFT_PIPE_KINDS]; /* kernels of F, B and W; W: 0 where it is a part of B */
-    /* bytes forward to the next stage, and back as many; 0: that is on the same rank */
+    /* Seconds of F, B and W: kernels and waits for collectives. W is 0 if B includes it. */
+    double seconds[WEFT_PP_TASK_KINDS];
+    /* Bytes sent forward to stages of other ranks. Gradients of the same size return. */
     double sent;
 } weft_modelled_stage;
 
-typedef struct weft_modelled_rank {
-    double seconds;         /* of the microbatches, until its last task and message */
-    double kernels;         /* of those */
-    double behind;          /* then the sums of what stages share, and the update */
-    int64_t sent, messages; /* by the microbatches of a step */
-    int64_t bytes;          /* that it would reserve: weights, programs, records */
-} weft_modelled_rank;
+typedef struct weft_simulated_rank {
+    /* executed: seconds of the microbatches, to the last task and message */
+    double seconds;
+    /* executed: seconds of the reduction of shared parameters and the update */
+    double update_seconds;
+    double kernels;         /* kernel seconds of the microbatches */
+    int64_t sent, messages; /* bytes and messages of a step's microbatches */
+    int64_t bytes;          /* bytes that a rank would reserve */
+} weft_simulated_rank;
 
-typedef struct weft_modelled_step {
+typedef struct weft_simulated_step {
     weft_mesh mesh;
-    weft_schedule table;
-    weft_modelled_stage *stage; /* [stages] */
-    weft_modelled_rank *rank;   /* [ranks] */
-    weft_skip *skip;            /* what stays on a rank from one of its stages to a later one */
-    int ranks, stages, skips;
+    int ranks, kinds; /* kinds: number of rank kinds planned */
     int64_t microbatches;
-    double seconds, behind; /* of the latest rank */
-    double idle;            /* share of the devices' seconds with no kernel; without `behind` */
-    char *print;            /* which block is in which stage; owned, as all of it */
-} weft_modelled_step;
-void weft_modelled_step_free(weft_modelled_step *step);
+    int pp_stages; /* 0: without a pipeline, and without table, pp_stage, skip and print */
+    weft_pp_schedule table;
+    weft_modelled_stage *pp_stage; /* [pp_stages] */
+    /* values passed to a later, not the next, pipeline stage of the same rank */
+    weft_skip *skip;
+    int skips;
+    /* blocks of each pipeline stage as text; owned, like all pointers */
+    char *print;
+    weft_simulated_rank *rank;       /* [ranks] */
+    double estimated_seconds;        /* without a pipeline: seconds of the microbatches */
+    double estimated_update_seconds; /* seconds of the update on the slowest rank */
+    /* Messages of rank 0 in a step by mesh axis: planned and executed */
+    weft_sent planned[WEFT_MAX_AXES], sent[WEFT_MAX_AXES];
+    bool executed;
+    atomic_int left, done; /* execution: running ranks, and the sum of their finished steps */
+    double estimate;       /* estimated CPU seconds of the execution */
+    double seconds, update_seconds; /* executed: of the slowest rank */
+    double idle;                    /* executed: share of the devices' time without a kernel */
+} weft_simulated_step;
+void weft_simulated_step_free(weft_simulated_step *step);
 
-/* Of the second step; the first is not counted. WEFT_E_CONFIG: the run has no stages. */
-weft_status weft_modelled_step_run(const weft_modelled_setup *setup, weft_modelled_step *step);
+/* Simulates a step. With execution, the second of two steps is reported. */
+weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simulated_step *step);
 
 #endif

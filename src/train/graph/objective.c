@@ -1,7 +1,8 @@
-#include "train/objective.h"
+#include "train/graph/objective.h"
 
+#include "graph/builder_helpers.h"
 #include "model/tiling.h"
-#include "pass/pass.h"
+#include "transform/memory/recompute.h"
 
 #include <stdio.h>
 
@@ -49,7 +50,8 @@ static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const wef
     weft_model_call(g, model, decode, false, &p);
     weft_graph_pop(g);
     const weft_value made = p.at[WEFT_PORT_RECONSTRUCTION],
-                     seen = weft_run_fights(run) ? weft_unary(g, WEFT_OP_STOP, made) : made,
+                     seen = weft_run_uses_discriminator(run) ? weft_unary(g, WEFT_OP_STOP, made)
+                                                             : made,
                      error = weft_sub(g, seen, x);
     const weft_value mse = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
     weft_output(g, "mse", mse);
@@ -72,7 +74,7 @@ weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket
 {
     return (weft_model_size){b->batch, weft_grid_latent_frames(&m->grid, b->frames),
                              b->height / m->grid.factor[1], b->width / m->grid.factor[2],
-                             weft_captions_length(&m->captions)};
+                             weft_text_conditioning_length(&m->text)};
 }
 
 int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
@@ -82,9 +84,9 @@ int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
            (s.width / m->patch.factor[2]);
 }
 
-/* ---- a first frame that is given ------------------------------------------------------------- */
+/* ---- first-frame conditioning ---------------------------------------------------------------- */
 
-/* x's first latent frame, and `fill` in the others. */
+/* x's first latent frame, followed by frames of `fill`. */
 static weft_value first_frame(weft_graph *g, weft_value x, double fill)
 {
     weft_shape rest = weft_value_get(g, x)->shape;
@@ -101,20 +103,21 @@ static weft_value mark(weft_graph *g, weft_value x, int64_t channels)
     return first_frame(g, weft_fill(g, WEFT_F32, shape, 1), 0);
 }
 
-/* What goes into the denoiser when it is given the first frame of x (`input`: all of it noised). */
+/* Sets the denoiser's inputs for conditioning on the first frame of x. `input`: all frames with
+ * noise. */
 static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value x,
                              weft_value input, weft_value time, weft_ports *p)
 {
-    const weft_given_frames how = weft_model_given(&m->denoiser);
+    const weft_frame_condition how = weft_model_takes_port(&m->denoiser);
     const weft_shape shape = weft_value_get(g, x)->shape;
     p->at[WEFT_PORT_TIMESTEP] = time;
-    if (how.form == WEFT_GIVEN_CHANNELS) {
+    if (how.form == WEFT_FRAME_CONDITION_CHANNELS) {
         weft_value part[4] = {input};
         int parts = 1;
         if (how.marks)
             part[parts++] = mark(g, x, m->grid.factor[0]);
         part[parts++] = first_frame(g, x, 0);
-        if (how.mark_behind)
+        if (how.mark_after)
             part[parts++] = mark(g, x, 1);
         p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
         return;
@@ -122,9 +125,9 @@ static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value
     const weft_value rest[] = {weft_slice(g, x, 1, 0, 1),
                                weft_slice(g, input, 1, 1, shape.dim[1] - 1)};
     p->at[WEFT_PORT_LATENTS] = weft_concat(g, rest, 2, 1);
-    if (how.form == WEFT_GIVEN_PLACES)
+    if (how.form == WEFT_FRAME_CONDITION_IMPLICIT)
         return;
-    if (how.form == WEFT_GIVEN_TIMES) {
+    if (how.form == WEFT_FRAME_CONDITION_TIMES) {
         const int64_t *patch = m->patch.factor,
                       tokens = shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
                       frames = shape.dim[1] / patch[0], batch = shape.dim[0];
@@ -134,25 +137,25 @@ static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value
             weft_broadcast(g, column, WEFT_SHAPE(batch, (frames - 1) * tokens))};
         p->at[WEFT_PORT_TIMESTEP] = weft_concat(g, times, 2, 1);
     } else {
-        const weft_shape given = WEFT_SHAPE(shape.dim[0], 1),
+        const weft_shape first = WEFT_SHAPE(shape.dim[0], 1),
                          noised = WEFT_SHAPE(shape.dim[0], shape.dim[1] - 1);
-        const weft_value frames[] = {weft_fill(g, WEFT_F32, given, 0),
+        const weft_value frames[] = {weft_fill(g, WEFT_F32, first, 0),
                                      weft_fill(g, WEFT_F32, noised, 1)};
         p->at[WEFT_PORT_FRAME_MASK] = weft_cast(g, weft_concat(g, frames, 2, 1), WEFT_I32);
     }
 }
 
-/* x without the frame that is given. */
-static weft_value behind_first(weft_graph *g, weft_value x)
+/* x without its first frame, which has no noise. */
+static weft_value skip_first_frame(weft_graph *g, weft_value x)
 {
     return weft_slice(g, x, 1, 1, weft_value_get(g, x)->shape.dim[1] - 1);
 }
 
-/* What the first frame of x shows, as tokens beside the text's; zeros where it is left away. */
-static void tell_identity(weft_graph *g, const weft_run *run, const weft_run_models *m,
-                          weft_value x, weft_value key, weft_ports *p)
+/* Appends identity tokens of x's first frame to the text tokens. Dropped samples get zeros. */
+static void add_identity(weft_graph *g, const weft_run *run, const weft_run_models *m, weft_value x,
+                         weft_value key, weft_ports *p)
 {
-    const double scale = weft_process_scale(weft_run_process(run), &run->noise),
+    const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise),
                  dropout = run->identity.dropout, sharp = 1e9;
     weft_ports seen = weft_ports_none();
     seen.at[WEFT_PORT_CONDITION] = weft_affine(g, weft_slice(g, x, 1, 0, 1), 1 / scale, 0);
@@ -165,49 +168,50 @@ static void tell_identity(weft_graph *g, const weft_run *run, const weft_run_mod
         tokens =
             weft_mul(g, tokens, weft_clamp(g, weft_affine(g, draw, sharp, -dropout * sharp), 0, 1));
     }
-    weft_captions_add(g, tokens, p);
+    weft_text_conditioning_append(g, tokens, p);
 }
 
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
     const weft_model_size size = weft_run_latent_size(m, s);
-    const weft_process *process = weft_run_process(run);
-    const weft_process_config noised =
-        weft_process_resolve(process, &run->noise, weft_run_tokens(m, s));
+    const weft_noise_process *noise_process = weft_run_process(run);
+    const weft_noise_process_config noised =
+        weft_noise_process_resolve(noise_process, &run->noise, weft_run_tokens(m, s));
     const weft_model *model = &m->denoiser;
     weft_ports p = weft_ports_none();
     weft_shape latents = weft_model_shape(model, &size, WEFT_PORT_LATENTS);
-    latents.dim[4] = m->grid.channels; /* without what follows them on channels */
+    latents.dim[4] = m->grid.channels; /* without channels of image conditioning */
     weft_value x = weft_input(g, "batch.latents", WEFT_F32, latents);
-    if (m->text_given)
-        weft_captions_given(g, &m->captions, model, &size, &p);
+    if (m->text_precomputed)
+        weft_text_conditioning_inputs(g, &m->text, model, &size, &p);
     else
-        weft_captions_encode(g, &m->captions, s->batch, m->text_stays, &p);
+        weft_text_conditioning_encode(g, &m->text, s->batch, m->text_frozen, &p);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
-    if (weft_run_identifies(m))
-        tell_identity(g, run, m, x, key, &p);
+    if (weft_run_uses_identity(m))
+        add_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
-    const weft_noised level = process->level(g, &noised, key);
-    p.at[WEFT_PORT_TIMESTEP] = level.time;
-    p.at[WEFT_PORT_LATENTS] = process->input(g, &noised, x, noise, &level);
+    const weft_noised noise_level = noise_process->level(g, &noised, key);
+    p.at[WEFT_PORT_TIMESTEP] = noise_level.time;
+    p.at[WEFT_PORT_LATENTS] = noise_process->input(g, &noised, x, noise, &noise_level);
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
-        p.at[WEFT_PORT_GUIDANCE] = weft_affine(g, level.time, 0, 1000 * run->guidance);
+        p.at[WEFT_PORT_GUIDANCE] = weft_affine(g, noise_level.time, 0, 1000 * run->guidance);
     if (run->condition == WEFT_CONDITION_FIRST_FRAME)
-        give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], level.time, &p);
+        give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], noise_level.time, &p);
     weft_model_call(g, model, forward, true, &p);
-    weft_value answer = weft_model_answer(g, model, &p);
+    weft_value prediction = weft_model_answer(g, model, &p);
     if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
-        weft_model_given(model).form != WEFT_GIVEN_CHANNELS) {
-        x = behind_first(g, x);
-        noise = behind_first(g, noise);
-        answer = behind_first(g, answer);
+        weft_model_takes_port(model).form != WEFT_FRAME_CONDITION_CHANNELS) {
+        x = skip_first_frame(g, x);
+        noise = skip_first_frame(g, noise);
+        prediction = skip_first_frame(g, prediction);
     }
-    const weft_value loss = weft_process_loss(g, process, &noised, answer, x, noise, &level);
-    static const weft_port told[] = {WEFT_PORT_BALANCE, WEFT_PORT_FULLEST, WEFT_PORT_DROPPED};
-    for (int i = 0; i < WEFT_COUNT(told); i++)
-        if (weft_value_ok(p.at[told[i]]))
-            weft_output(g, weft_port_name(told[i]), p.at[told[i]]);
+    const weft_value loss =
+        weft_noise_process_loss(g, noise_process, &noised, prediction, x, noise, &noise_level);
+    static const weft_port reported[] = {WEFT_PORT_BALANCE, WEFT_PORT_FULLEST, WEFT_PORT_DROPPED};
+    for (int i = 0; i < WEFT_COUNT(reported); i++)
+        if (weft_value_ok(p.at[reported[i]]))
+            weft_output(g, weft_port_name(reported[i]), p.at[reported[i]]);
     const weft_value balance = p.at[WEFT_PORT_BALANCE];
     return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
 }
@@ -215,44 +219,44 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size)
 {
-    const weft_value loss = weft_run_denoises(models) ? denoiser_loss(g, run, models, size)
-                                                      : autoencoder_loss(g, run, models, size);
+    const weft_value loss = weft_run_trains_denoiser(models)
+                                ? denoiser_loss(g, run, models, size)
+                                : autoencoder_loss(g, run, models, size);
     weft_output(g, "objective", loss);
     return loss;
 }
 
 const weft_model *weft_run_trained(const weft_run_models *m)
 {
-    return weft_run_denoises(m) ? &m->denoiser : &m->autoencoder;
+    return weft_run_trains_denoiser(m) ? &m->denoiser : &m->autoencoder;
 }
 
-/* In the place of `g`, which is freed. */
-static weft_status tune(const weft_run *run, const weft_run_models *models, weft_graph **g)
+/* Replaces and frees `*g`. */
+static weft_status apply_trainable(const weft_run *run, const weft_run_models *models,
+                                   weft_graph **g)
 {
     weft_graph *tuned = NULL;
     if (!models->tuned)
         return WEFT_OK;
-    const weft_tuning tuning = weft_run_tuning(run, weft_run_trained(models)->family->scope);
-    const weft_status_code status = weft_pass_tune(*g, &tuning, &tuned);
+    const weft_trainable trainable = weft_run_tuning(run, weft_run_trained(models)->family->scope);
+    const weft_status_code status = weft_pass_trainable(*g, &trainable, &tuned);
     weft_graph_free(*g);
     *g = tuned;
     return status;
 }
 
-/* A pattern that chooses nothing is a spelling mistake. */
+/* Rejects patterns that match nothing. */
 static weft_status check_recompute(const weft_run *run, const weft_graph *g)
 {
-    bool chosen;
-    const weft_string_list *list = weft_run_recomputes(run, &chosen);
-    const char *key = list == &run->recompute ? "recompute" : "memory.recompute";
-    for (int64_t i = 0; i < list->count; i++)
-        if (!weft_recompute_chooses(g, list->item[i]))
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: \"%s\" matches no scope (such as \"%s\") and no op (such as "
-                             "\"attention\") of the model. `weft inspect graph CONFIG --graph` "
-                             "prints its scopes and ops",
-                             key, list->item[i],
-                             weft_graph_node(g, weft_graph_node_count(g) / 2)->scope);
+    bool is_auto;
+    const weft_string_list list = weft_run_recomputes(run, &is_auto);
+    for (int64_t i = 0; i < list.count; i++)
+        if (!weft_recompute_chooses(g, list.item[i]))
+            return weft_error(
+                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "memory.recompute", .value = list.item[i]),
+                "\"%s\" matches no scope (such as \"%s\") and no op (such as \"attention\") of the "
+                "model. `weft inspect graph CONFIG --graph` prints its scopes and ops",
+                list.item[i], weft_graph_node(g, weft_graph_node_count(g) / 2)->scope);
     return WEFT_OK;
 }
 
@@ -260,12 +264,11 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
                                 const weft_bucket *size, weft_graph **graph)
 {
     weft_graph *g = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_objective_build(g, run, models, size);
     weft_status_code status = weft_graph_check(g);
     if (status == WEFT_OK)
-        status = tune(run, models, &g);
+        status = apply_trainable(run, models, &g);
     if (status == WEFT_OK)
         status = check_recompute(run, g);
     if (status == WEFT_OK)
@@ -280,8 +283,7 @@ weft_status weft_run_base(const weft_run_models *models, weft_graph **graph)
     const weft_model *model = weft_run_trained(models);
     const weft_model_size size = weft_model_smallest(model);
     weft_graph *g = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    WEFT_TRY(WEFT_ALLOCATED(g, "a graph"));
     weft_model_build(g, model, &size, true);
     const weft_status_code status = weft_graph_check(g);
     if (status == WEFT_OK)
@@ -317,135 +319,141 @@ void weft_run_models_connect(weft_run_models *m)
 {
     m->recipes = 0;
     m->grid = weft_model_grid(&m->autoencoder);
-    if (!weft_run_denoises(m)) {
+    if (!weft_run_trains_denoiser(m)) {
         add_recipes(m, m->autoencoder.family);
         return;
     }
     add_recipes(m, m->denoiser.family);
-    if (weft_run_identifies(m))
+    if (weft_run_uses_identity(m))
         add_recipes(m, m->identity.family);
-    for (int r = 0; r < m->captions.readers && !m->text_given; r++)
-        add_recipes(m, m->captions.reader[r].model.family);
+    for (int r = 0; r < m->text.encoders && !m->text_precomputed; r++)
+        add_recipes(m, m->text.encoder[r].model.family);
     m->patch = weft_model_grid(&m->denoiser);
 }
 
-/* How many channels go in when a first frame is given, and whether one can be. */
+/* Checks that the models support first-frame conditioning, and the denoiser's number of input
+ * channels. */
 static weft_status check_condition(const weft_run_models *m, const char *path)
 {
-    const weft_given_frames how = weft_model_given(&m->denoiser);
+    const weft_frame_condition how = weft_model_takes_port(&m->denoiser);
     const int64_t latents = m->grid.channels,
-                  marks = how.marks ? m->grid.factor[0] : how.mark_behind;
+                  marks = how.marks ? m->grid.factor[0] : how.mark_after;
     const char *name = weft_model_class(&m->denoiser);
     if (!m->grid.causal)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: condition: the latents of this autoencoder have no frame of their own "
-            "for the first one; a causal one is needed, as AutoencoderKLWan",
-            path);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
+                          "the latents of this autoencoder have no separate frame for the first "
+                          "frame of a video; use a causal autoencoder, such as AutoencoderKLWan");
     if (m->grid.inverted)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: condition: images of this autoencoder have a scale of their own "
-                         "(invert_scale_latents), which training does not give them; set it false "
-                         "in its config.json to train with that of videos",
-                         path);
-    if (how.form != WEFT_GIVEN_CHANNELS && how.form != WEFT_GIVEN_TIMES &&
-        how.form != WEFT_GIVEN_FRAMES && how.form != WEFT_GIVEN_PLACES)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: condition: this %s is not given frames in training; "
-                         "WanTransformer3DModel, CogVideoXTransformer3DModel, "
-                         "LTXVideoTransformer3DModel, STDiT3 and, with an "
-                         "image_condition_type, HunyuanVideoTransformer3DModel can be",
-                         path, name);
-    if (how.form == WEFT_GIVEN_CHANNELS && m->patch.channels != 2 * latents + marks)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: transformer: with a first frame on channels %s takes %lld: the noisy "
-                         "latents, %lld that mark what is given, and its latents; write config: "
-                         "{in_channels: %lld, out_channels: %lld}",
-                         path, name, (long long)(2 * latents + marks), (long long)marks,
-                         (long long)(2 * latents + marks), (long long)latents);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
+                          "this autoencoder has a separate scale for images "
+                          "(invert_scale_latents), which training does not support; set it to "
+                          "false in its config.json to use the scale of videos");
+    if (how.form != WEFT_FRAME_CONDITION_CHANNELS && how.form != WEFT_FRAME_CONDITION_TIMES &&
+        how.form != WEFT_FRAME_CONDITION_FRAME_MASK && how.form != WEFT_FRAME_CONDITION_IMPLICIT)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
+                          "this %s cannot be trained with a given frame; WanTransformer3DModel, "
+                          "CogVideoXTransformer3DModel, LTXVideoTransformer3DModel, STDiT3 and, "
+                          "with an image_condition_type, HunyuanVideoTransformer3DModel can",
+                          name);
+    if (how.form == WEFT_FRAME_CONDITION_CHANNELS && m->patch.channels != 2 * latents + marks)
+        return weft_error(
+            WEFT_MSG_CONFIG_VALUE,
+            WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(2 * latents + marks)),
+            "with a first frame on channels, %s needs %" PRId64 " channels: noisy latents, %" PRId64
+            " marks of the known frames, and their "
+            "latents; write config: {in_channels: %" PRId64 ", "
+            "out_channels: %" PRId64 "}",
+            name, 2 * latents + marks, marks, 2 * latents + marks, latents);
     return WEFT_OK;
 }
 
-/* Clips that begin with a frame that is given go on behind it. */
+/* Checks that clips have latent frames after the first if the first frame is conditioning. */
 static weft_status check_length(const weft_run *run, const weft_run_models *m, const char *path)
 {
-    if (weft_model_given(&m->denoiser).form == WEFT_GIVEN_CHANNELS)
+    if (weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_CHANNELS)
         return WEFT_OK;
-    for (int64_t i = 0; i < run->stages.count; i++) {
-        const weft_stage *stage = (const weft_stage *)run->stages.item + i;
-        for (int b = 0; b < weft_stage_bucket_count(stage); b++)
-            if (weft_grid_latent_frames(&m->grid, weft_stage_bucket(stage, b)->frames) < 2)
-                return weft_fail(WEFT_E_CONFIG,
-                                 "%s: stages.%lld: condition: a clip of one latent frame has none "
-                                 "behind the first; %lld frames are the fewest",
-                                 path, (long long)i, (long long)weft_grid_frames(&m->grid, 2));
+    for (int64_t i = 0; i < run->train_stages.count; i++) {
+        const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + i;
+        for (int b = 0; b < weft_train_stage_bucket_count(stage); b++)
+            if (weft_grid_latent_frames(&m->grid, weft_train_stage_bucket(stage, b)->frames) < 2)
+                return weft_error(
+                    WEFT_MSG_CONFIG_CONFLICT,
+                    WEFT_AT(.file = path,
+                            .key = weft_message_key((char[64]){0}, "stages.%" PRId64, i)),
+                    "with condition, a clip needs a latent frame after the first; use at least "
+                    "%" PRId64 " frames",
+                    weft_grid_frames(&m->grid, 2));
     }
     return WEFT_OK;
 }
 
-/* The denoiser between its autoencoder and its text encoders. */
+/* Checks the denoiser against its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
-    weft_port given[3 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
-                                          WEFT_PORT_GUIDANCE};
+    weft_port ports[3 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+                                                  WEFT_PORT_GUIDANCE};
     int count = 3;
-    for (int i = 0; i < m->captions.tolds; i++)
-        given[count++] = m->captions.told[i].port;
-    WEFT_TRY(weft_model_accepts(&m->denoiser, given, count, "train"));
-    const bool follows = run->condition == WEFT_CONDITION_FIRST_FRAME;
-    const int64_t takes = follows ? weft_model_denoised(&m->denoiser) : m->patch.channels;
+    for (int i = 0; i < m->text.entries; i++)
+        ports[count++] = m->text.entry[i].port;
+    WEFT_TRY(weft_model_accepts(&m->denoiser, ports, count, "train"));
+    const bool conditioned = run->condition == WEFT_CONDITION_FIRST_FRAME;
+    const int64_t takes = conditioned ? weft_model_denoised(&m->denoiser) : m->patch.channels;
     if (takes != m->grid.channels || m->patch.out_channels != m->grid.channels)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: the autoencoder's latents have %lld channels, the transformer takes "
-                         "%lld and gives %lld%s",
-                         path, (long long)m->grid.channels, (long long)takes,
-                         (long long)m->patch.out_channels,
-                         !follows && weft_model_denoised(&m->denoiser) == m->grid.channels
-                             ? "; condition: first_frame gives it the rest"
-                             : "");
-    if (!follows && weft_model_given(&m->denoiser).form == WEFT_GIVEN_PLACES)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: this %s takes its first frame as given; write condition: first_frame",
-                         path, weft_model_class(&m->denoiser));
-    if (!follows)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(takes)),
+                          "the latents of the autoencoder have %" PRId64
+                          " channels, and the transformer "
+                          "takes %" PRId64 " and returns %" PRId64 "%s",
+                          m->grid.channels, takes, m->patch.out_channels,
+                          !conditioned && weft_model_denoised(&m->denoiser) == m->grid.channels
+                              ? "; condition: first_frame provides the others"
+                              : "");
+    if (!conditioned && weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_IMPLICIT)
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "condition"),
+                          "this %s takes a given first frame; write condition: first_frame",
+                          weft_model_class(&m->denoiser));
+    if (!conditioned)
         return WEFT_OK;
     WEFT_TRY(check_condition(m, path));
     return check_length(run, m, path);
 }
 
-/* The text encoders, and the denoiser, whose width of text is that of the first. */
+/* Reads the text encoders and the denoiser. The first encoder determines the denoiser's text
+ * width. */
 static weft_status read_denoiser(const weft_run *run, const char *path, weft_run_models *m)
 {
     const int count = (int)run->text_encoders.count;
-    weft_reader_spec spec[WEFT_MAX_READERS];
-    m->text_given = run->data.embeddings == WEFT_EMBEDDINGS_CACHED;
+    weft_text_encoder_spec spec[WEFT_MAX_TEXT_ENCODERS];
+    m->text_precomputed = run->data.embeddings == WEFT_EMBEDDINGS_CACHED;
     for (int r = 0; r < count; r++) {
         const weft_run_model *text = weft_run_text(run, r);
         char key[32];
         snprintf(key, sizeof key, "text_encoders.%d", r);
-        spec[r] = (weft_reader_spec){.folder = text->weights[0] ? text->weights : NULL,
-                                     .tokenizer = text->tokenizer,
-                                     .length = text->length};
+        spec[r] = (weft_text_encoder_spec){.folder = text->weights[0] ? text->weights : NULL,
+                                           .tokenizer = text->tokenizer,
+                                           .length = text->length};
         WEFT_TRY(
             weft_run_model_read(text, WEFT_ROLE_TEXT_ENCODER, path, key, 0, 0, &spec[r].model));
         const bool stays = text->weights[0] && !text->train;
-        m->text_stays |= (uint32_t)stays << r;
-        m->text_given &= stays;
+        m->text_frozen |= (uint32_t)stays << r;
+        m->text_precomputed &= stays;
     }
     WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
                                  weft_model_grid(&m->autoencoder).channels,
                                  weft_model_text(&spec[0].model).width, &m->denoiser));
-    WEFT_TRY(weft_captions_read(&m->denoiser, spec, count, path, &m->captions));
-    return weft_captions_picture(&m->captions)
-               ? weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: text_encoders.0: %s reads the first frame of each video beside its "
-                           "caption, which weft generate does and training does not; give an "
-                           "encoder of text alone, as a LlamaModel",
-                           path, weft_model_class(&spec[0].model))
+    WEFT_TRY(weft_text_conditioning_open(&m->denoiser, spec, count, path, &m->text));
+    return weft_text_conditioning_image_side(&m->text)
+               ? weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
+                            WEFT_AT(.file = path, .key = "text_encoders.0"),
+                            "%s reads the first frame of each video with its caption, which weft "
+                            "generate supports and training does not; use an encoder that reads "
+                            "text only, such as LlamaModel",
+                            weft_model_class(&spec[0].model))
                : WEFT_OK;
 }
 
-/* What is trained beside the denoiser: tokens as wide as its text's. */
+/* Reads the identity encoder, which is trained with the denoiser. Its tokens have the width of
+ * text. */
 static weft_status read_identity(const weft_run *run, const char *path, weft_run_models *m)
 {
     const weft_grid grid = weft_model_grid(&m->autoencoder);
@@ -459,77 +467,82 @@ static weft_status read_identity(const weft_run *run, const char *path, weft_run
                                  grid.channels, width, &m->identity));
     const int64_t takes = weft_model_shape(&m->identity, &one, WEFT_PORT_CONDITION).dim[4];
     if (takes != grid.channels)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: it takes latents of %lld channels, the autoencoder's have %lld", who,
-                         (long long)takes, (long long)grid.channels);
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = path, .key = "identity", WEFT_NUMBER(takes)),
+                          "the model takes latents of %" PRId64
+                          " channels, and the autoencoder has %" PRId64 " channels",
+                          takes, grid.channels);
     if (!weft_grid_takes_frames(&grid, 1))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: a picture is one frame, and this autoencoder makes latents of %lld; "
-                         "a causal one is needed, as AutoencoderKLWan",
-                         who, (long long)grid.factor[0]);
-    return weft_captions_takes_more(
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "identity"),
+                          "an image is one frame, and a latent frame of this autoencoder is of "
+                          "%" PRId64 "; use a causal autoencoder, such as AutoencoderKLWan",
+                          grid.factor[0]);
+    return weft_text_conditioning_check_append(
         &m->denoiser, weft_model_shape(&m->identity, &one, WEFT_PORT_IMAGE).dim[2], who);
 }
 
-/* Patterns that fit nothing, before anything is read or run. */
-static weft_status check_tuning(const weft_run *run, const char *path, weft_run_models *m)
+/* Rejects patterns that match no parameter, before data is read. */
+static weft_status check_trainable(const weft_run *run, const char *path, weft_run_models *m)
 {
     weft_graph *g;
-    const weft_tuning tuning = weft_run_tuning(run, weft_run_trained(m)->family->scope);
-    m->tuned = weft_tuning_given(&tuning);
+    const weft_trainable trainable = weft_run_tuning(run, weft_run_trained(m)->family->scope);
+    m->tuned = weft_trainable_given(&trainable);
     if (!m->tuned)
         return WEFT_OK;
     WEFT_TRY(weft_run_base(m, &g));
-    const weft_status_code status = tune(run, m, &g);
+    const weft_status_code status = apply_trainable(run, m, &g);
     weft_graph_free(g);
     return status == WEFT_OK
                ? WEFT_OK
-               : weft_fail_context(status, "%s: %s (%s)", path,
-                                   weft_run_denoises(m) ? "transformer" : "autoencoder",
-                                   weft_run_trained(m)->family->class_name);
+               : weft_error_at(status, WEFT_AT(.file = path,
+                                               .key = weft_run_trains_denoiser(m) ? "transformer"
+                                                                                  : "autoencoder",
+                                               .value = weft_run_trained(m)->family->class_name));
 }
 
-/* Sizes of batches that the stages' bounds choose: a token is what the denoiser sees, or a latent.
- * They become part of the config, as if they had been given. */
+/* Sets the batch sizes that the training stages leave open, from their token limits. Tokens are the
+ * denoiser's tokens, or latents without a denoiser. The config keeps the chosen sizes. */
 static void choose_batches(const weft_run *run, const weft_run_models *m)
 {
-    weft_stage *stage = run->stages.item;
-    for (int64_t i = 0; i < run->stages.count; i++)
-        for (int b = 0; b < weft_stage_bucket_count(&stage[i]); b++) {
+    weft_train_stage *stage = run->train_stages.item;
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        for (int b = 0; b < weft_train_stage_bucket_count(&stage[i]); b++) {
             weft_bucket *size =
                 stage[i].buckets.count ? (weft_bucket *)stage[i].buckets.item + b : &stage[i].size;
             const weft_model_size s = weft_run_latent_size(m, size);
-            const int64_t tokens =
-                weft_run_denoises(m) ? weft_run_tokens(m, size) : s.frames * s.height * s.width;
+            const int64_t tokens = weft_run_trains_denoiser(m) ? weft_run_tokens(m, size)
+                                                               : s.frames * s.height * s.width;
             if (!size->batch)
-                size->batch = weft_stage_batch(&stage[i], tokens);
+                size->batch = weft_train_stage_batch(&stage[i], tokens);
         }
 }
 
-/* Tiles that latents are encoded in, for every size. */
+/* Checks autoencoder.tile for every clip size. */
 static weft_status check_tiles(const weft_run *run, const weft_run_models *m, const char *path)
 {
     weft_tile tile;
-    const weft_status_code parsed =
-        weft_tile_parse(run->autoencoder.tile, "autoencoder.tile:", "", &tile);
-    if (parsed != WEFT_OK)
-        return weft_fail_context(WEFT_E_CONFIG, "%s", path);
+    const char *text = run->autoencoder.tile;
+    WEFT_TRY(weft_tile_parse(text, WEFT_MSG_CONFIG_VALUE,
+                             WEFT_AT(.file = path, .key = "autoencoder.tile", .value = text), "",
+                             &tile));
     if (!tile.on)
         return WEFT_OK;
-    if (!weft_run_denoises(m) || run->data.samples_from == WEFT_FROM_PIXELS)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: autoencoder.tile: it is for clips that are encoded before a "
-            "transformer is trained; %s takes them whole",
-            path, weft_run_denoises(m) ? "data.samples_from: pixels" : "training an autoencoder");
-    const weft_stage *stage = run->stages.item;
-    for (int64_t i = 0; i < run->stages.count; i++)
-        for (int b = 0; b < weft_stage_bucket_count(&stage[i]); b++) {
-            const weft_bucket *size = weft_stage_bucket(&stage[i], b);
+    if (!weft_run_trains_denoiser(m) || run->data.samples_from == WEFT_FROM_PIXELS)
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "autoencoder.tile", .value = text),
+                          "it is for clips that are encoded before a transformer is trained; %s "
+                          "encodes whole clips",
+                          weft_run_trains_denoiser(m) ? "data.input: pixels"
+                                                      : "training an autoencoder");
+    const weft_train_stage *stage = run->train_stages.item;
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        for (int b = 0; b < weft_train_stage_bucket_count(&stage[i]); b++) {
+            const weft_bucket *size = weft_train_stage_bucket(&stage[i], b);
             const int64_t pixels[3] = {size->frames, size->height, size->width};
             weft_tiling tiling;
             if (weft_tiling_of(&m->autoencoder, &tile, false, pixels, &tiling) != WEFT_OK)
-                return weft_fail_context(WEFT_E_CONFIG, "%s: autoencoder.tile", path);
+                return weft_error_at(WEFT_E_CONFIG,
+                                     WEFT_AT(.file = path, .key = "autoencoder.tile"));
         }
     return WEFT_OK;
 }
@@ -546,12 +559,13 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (weft_run_model_given(&run->identity))
         WEFT_TRY(read_identity(run, path, &m));
     weft_run_models_connect(&m);
-    if (weft_run_denoises(&m))
+    if (weft_run_trains_denoiser(&m))
         WEFT_TRY(check_denoiser(run, &m, path));
-    WEFT_TRY(weft_run_check_sizes(run, path, &m.grid, weft_run_denoises(&m) ? &m.patch : NULL));
+    WEFT_TRY(
+        weft_run_check_sizes(run, path, &m.grid, weft_run_trains_denoiser(&m) ? &m.patch : NULL));
     WEFT_TRY(check_tiles(run, &m, path));
     choose_batches(run, &m);
-    WEFT_TRY(check_tuning(run, path, &m));
+    WEFT_TRY(check_trainable(run, path, &m));
     *models = m;
     return WEFT_OK;
 }

@@ -1,56 +1,20 @@
-#include "train/optimizer.h"
+#include "train/graph/optimizer.h"
+
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const weft_key apart_keys[] = {
-    {"lr", WEFT_KEY_F64, offsetof(weft_optimizer_apart, lr), "1", "",
-     "learning rate, of the stage's", .min = 0, .max = 1e3},
-    {"beta1", WEFT_KEY_F64, offsetof(weft_optimizer_apart, beta1), "0.5", "",
-     "decay of the first moment", .min = 0, .max = 0.9999},
-    {"beta2", WEFT_KEY_F64, offsetof(weft_optimizer_apart, beta2), "0.9", "",
-     "decay of the second moment", .min = 0, .max = 0.999999},
-    {"weight_decay", WEFT_KEY_F64, offsetof(weft_optimizer_apart, weight_decay), "0", "",
-     "decoupled weight decay", .min = 0, .max = 1},
-    {"clip_norm", WEFT_KEY_F64, offsetof(weft_optimizer_apart, clip_norm), "1", "",
-     "largest norm of its gradient; 0 switches clipping off", .min = 0, .max = 1e9},
-};
-static const weft_section apart_section = {
-    "discriminator", "that of loss.adversarial, which is stepped apart",
-    sizeof(weft_optimizer_apart), apart_keys, WEFT_COUNT(apart_keys)};
-
-static const weft_key optimizer_keys[] = {
-    {"beta1", WEFT_KEY_F64, offsetof(weft_optimizer_config, beta1), "0.9", "",
-     "decay of the first moment", .min = 0, .max = 0.9999},
-    {"beta2", WEFT_KEY_F64, offsetof(weft_optimizer_config, beta2), "0.99", "",
-     "decay of the second moment", .min = 0, .max = 0.999999},
-    {"eps", WEFT_KEY_F64, offsetof(weft_optimizer_config, eps), "1e-8", "",
-     "added to the root of the second moment", .min = 0, .max = 1},
-    {"weight_decay", WEFT_KEY_F64, offsetof(weft_optimizer_config, weight_decay), "0.01", "",
-     "decoupled weight decay", .min = 0, .max = 1},
-    {"clip_norm", WEFT_KEY_F64, offsetof(weft_optimizer_config, clip_norm), "1", "",
-     "largest norm of the whole gradient; 0 switches clipping off", .min = 0, .max = 1e9},
-    {"decay_all", WEFT_KEY_BOOL, offsetof(weft_optimizer_config, decay_all), "false", "",
-     "decay also biases, norms and other parameters of rank below 2"},
-    {"ema_decay", WEFT_KEY_F64, offsetof(weft_optimizer_config, ema_decay), "0", "",
-     "decay of the moving average of the weights per step; 0 keeps none", .min = 0,
-     .max = 0.999999},
-    {"discriminator", WEFT_KEY_SECTION, offsetof(weft_optimizer_config, discriminator),
-     .section = &apart_section},
-};
-const weft_section weft_optimizer_section = {
-    "optimizer", "AdamW, clipping and the moving average of the weights",
-    sizeof(weft_optimizer_config), optimizer_keys, WEFT_COUNT(optimizer_keys)};
 
 static weft_value scalar_input(weft_graph *g, const char *name)
 {
     return weft_input(g, name, WEFT_F32, WEFT_SCALAR);
 }
 
-/* ---- own parts (ZeRO) ------------------------------------------------------------------------ */
+/* ---- tensor shards of this rank (ZeRO) ------------------------------------------------------- */
 
-/* Where a term is whole on an axis, equal terms of it. */
+/* Converts a gradient that is replicated on an axis into equal contributions. */
 static weft_value as_term_on(weft_graph *g, weft_value term, int axis)
 {
     weft_layout layout[WEFT_MAX_AXES];
@@ -64,9 +28,9 @@ static weft_value as_term_on(weft_graph *g, weft_value term, int axis)
     return term;
 }
 
-/* A batch of one sample may leave a gradient whole on the axes of samples, where that of another
- * batch is a term on each rank: it becomes equal terms, so that both add up in one state. So it
- * does on any axis where terms of several groups add up (c->own). */
+/* Converts replicated gradients into equal contributions on the axes that split samples. A batch of
+ * one sample may leave a gradient replicated where another batch leaves it pending. As
+ * contributions, both can be added in one state. With c->own this applies to all axes. */
 static weft_value as_term(weft_graph *g, weft_value param, weft_value term,
                           const weft_optimizer_config *c)
 {
@@ -84,8 +48,8 @@ static weft_value as_term(weft_graph *g, weft_value param, weft_value term,
     return term;
 }
 
-/* The dim along which the ranks of zero.axis share the step of `param`; -1: each makes all of it.
- * `terms` is its gradient before it is summed. */
+/* The dim along which the ranks of zero.axis share the update of `param`. -1: each rank updates the
+ * complete parameter. `terms` is the gradient before the reduction. */
 static int shared_dim(const weft_graph *g, weft_value param, weft_value terms, weft_zero zero)
 {
     const weft_value_info *info = weft_value_get(g, param);
@@ -95,7 +59,8 @@ static int shared_dim(const weft_graph *g, weft_value param, weft_value terms, w
                : -1;
 }
 
-/* The own part along `dim` of a value that is whole on the axis, by slicing or by summing. */
+/* This rank's shard along `dim` of a value that is replicated or pending on the axis. `op` slices
+ * or reduces. */
 static weft_value own_part(weft_graph *g, weft_op op, weft_value whole, int dim, weft_zero zero)
 {
     const weft_attr_comm attr = {
@@ -103,7 +68,7 @@ static weft_value own_part(weft_graph *g, weft_op op, weft_value whole, int dim,
     return weft_emit(g, op, &whole, 1, &attr);
 }
 
-/* "<kind>.<param>", of this rank's part of the parameter. */
+/* The state "<kind>.<param>" for this rank's shard of the parameter. */
 static weft_value state_of(weft_graph *g, const char *kind, weft_value param, int dim,
                            weft_zero zero, weft_init init)
 {
@@ -114,20 +79,21 @@ static weft_value state_of(weft_graph *g, const char *kind, weft_value param, in
 
 static const weft_init zeros = {.kind = WEFT_INIT_ZERO};
 
-/* The init of an average: it begins as a copy of the weights, made by whoever fills the store. */
+/* Initial values of an EMA state. The caller that fills the store copies the weights into the
+ * state. */
 static weft_init init_of(const weft_graph *g, weft_value param)
 {
     const weft_node *node = weft_graph_node(g, weft_value_get(g, param)->node);
     return ((const weft_attr_source *)node->attr)->init;
 }
 
-/* ---- the step -------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
-/* A parameter that is stepped. */
+/* A parameter to update. */
 typedef struct stepped {
     weft_value param;
-    weft_value grad; /* summed over ranks: of all of it, or of the own part along dim */
-    int dim;         /* -1: this rank makes the whole step of what it holds */
+    weft_value grad; /* reduced over ranks: complete, or this rank's shard along dim */
+    int dim;         /* -1: this rank updates all that it holds */
 } stepped;
 
 typedef struct scalars {
@@ -168,22 +134,23 @@ static void update_param(weft_graph *g, const stepped *p, const weft_optimizer_c
 
 static weft_value *new_values(weft_graph *g, int64_t count)
 {
-    weft_value *values =
-        weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *values);
+    weft_value *values = weft_arena_calloc(weft_graph_arena(g), count + 1, sizeof *values);
     if (!values)
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld gradients", (long long)count);
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " gradients",
+                        count);
     return values;
 }
 
 static stepped *new_stepped(weft_graph *g, int64_t count)
 {
-    stepped *p = weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *p);
+    stepped *p = weft_arena_calloc(weft_graph_arena(g), count + 1, sizeof *p);
     if (!p)
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld parameters", (long long)count);
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " parameters",
+                        count);
     return p;
 }
 
-/* The scale of a set of gradients, and their norm. */
+/* Computes the clipping scale of a set of gradients (out[0]) and their norm (out[1]). */
 static void clip_all(weft_graph *g, const stepped *p, int count, weft_value loss, double most,
                      weft_value loss_limit, weft_value norm_limit, weft_value *out)
 {
@@ -206,7 +173,7 @@ static bool is_apart(const weft_graph *g, weft_value param)
            !strncmp(weft_value_get(g, param)->name, scope, sizeof scope - 1);
 }
 
-/* Those of an adversary behind the others; returns how many there are. */
+/* Moves the discriminator's parameters to the end. Returns their number. */
 static int put_apart(weft_graph *g, stepped *p, int count)
 {
     stepped *sorted = new_stepped(g, count);
@@ -221,7 +188,8 @@ static int put_apart(weft_graph *g, stepped *p, int count)
     return apart;
 }
 
-/* The adversary's step: none where the other is skipped, whose scale is NaN then. */
+/* Updates the discriminator, unless the main update is skipped. `others_scale` is NaN in this
+ * case. */
 static void update_apart(weft_graph *g, const stepped *p, int count, weft_value others_scale,
                          weft_value lr, const weft_optimizer_config *c)
 {
@@ -244,7 +212,8 @@ static void update_apart(weft_graph *g, const stepped *p, int count, weft_value 
     weft_output(g, "discriminator_norm", scale[1]);
 }
 
-/* Clips, steps every parameter that has a gradient, and names what the trainer reads. */
+/* Clips, updates every parameter that has a gradient, and adds the outputs that the trainer
+ * reads. */
 static void update_all(weft_graph *g, stepped *p, int count, weft_value loss,
                        const weft_optimizer_config *c)
 {
@@ -273,11 +242,11 @@ static void update_all(weft_graph *g, stepped *p, int count, weft_value loss,
 
 static const char grad_prefix[] = "grad.", loss_state[] = "grad.loss";
 
-/* By value: its one user, -1 for none, -2 for several. */
+/* The single user node of each value; -1: none; -2: several. */
 static int32_t *find_users(weft_graph *g)
 {
     const int32_t values = weft_graph_value_count(g);
-    int32_t *user = weft_arena_alloc(weft_graph_arena(g), (values + 1) * (int64_t)sizeof *user);
+    int32_t *user = weft_arena_calloc(weft_graph_arena(g), values + 1, sizeof *user);
     if (!user)
         return NULL;
     for (int32_t v = 0; v < values; v++)
@@ -291,8 +260,9 @@ static int32_t *find_users(weft_graph *g)
     return user;
 }
 
-/* What every use of a parameter goes through: itself, or behind the conversions that say on which
- * axes it varies, or its copy in bf16. A gradient of that is this rank's own term. */
+/* The value through which all uses of a parameter pass. This is the parameter, or the last of its
+ * conversions (VARY marks axes with local gradients, CAST is the bf16 copy). Its gradient is this
+ * rank's contribution. */
 static weft_value varied(const weft_graph *g, const int32_t *user, weft_value param)
 {
     weft_value v = param;
@@ -305,17 +275,17 @@ static weft_value varied(const weft_graph *g, const int32_t *user, weft_value pa
     return v;
 }
 
-/* A place by itself: no stage, nothing is sent. */
-static const weft_stage_graph alone = {0};
+/* No pipeline: nothing is sent or received. */
+static const weft_pp_stage_graph alone = {0};
 
-/* Values whose gradients are known: the loss's, and those that come from other stages. */
-static int seed_from(weft_graph *g, weft_value loss, const weft_stage_graph *stage,
+/* Lists the values with known gradients: the loss, and values sent to other pipeline stages. */
+static int seed_from(weft_graph *g, weft_value loss, const weft_pp_stage_graph *pp_stage,
                      weft_value *from, weft_value *seed)
 {
     int count = 0;
-    for (; count < stage->sends; count++) {
-        from[count] = stage->sent[count];
-        seed[count] = stage->sent_grad[count];
+    for (; count < pp_stage->sends; count++) {
+        from[count] = pp_stage->sent[count];
+        seed[count] = pp_stage->sent_grad[count];
     }
     if (!weft_value_ok(loss))
         return count;
@@ -324,57 +294,58 @@ static int seed_from(weft_graph *g, weft_value loss, const weft_stage_graph *sta
     return count + weft_value_ok(seed[count]);
 }
 
-/* What came from other stages has a gradient that goes back; zeros where it leads to nothing. */
-static void send_back(weft_graph *g, const weft_stage_graph *stage, const weft_value *grad)
+/* Writes the gradients of values received from other pipeline stages to their slots. Values without
+ * a gradient get zeros. */
+static void send_back(weft_graph *g, const weft_pp_stage_graph *pp_stage, const weft_value *grad)
 {
-    for (int i = 0; i < stage->receives && weft_graph_check(g) == WEFT_OK; i++) {
-        const weft_value_info to = *weft_value_get(g, stage->received_grad[i]);
+    for (int i = 0; i < pp_stage->receives && weft_graph_check(g) == WEFT_OK; i++) {
+        const weft_value_info to = *weft_value_get(g, pp_stage->received_grad[i]);
         weft_value v = grad[i];
         if (!weft_value_ok(v)) {
             v = weft_fill(g, to.dtype, to.shape, 0);
             if (weft_value_ok(v))
                 weft_graph_node_mut(g, weft_value_get(g, v)->node)->backward = true;
         }
-        weft_update(g, stage->received_grad[i], v);
+        weft_update(g, pp_stage->received_grad[i], v);
     }
 }
 
-static bool is_shared(const weft_stage_graph *stage, weft_value param)
+static bool is_shared(const weft_pp_stage_graph *pp_stage, weft_value param)
 {
-    for (int i = 0; i < stage->shares; i++)
-        if (stage->shared[i].id == param.id)
+    for (int i = 0; i < pp_stage->shares; i++)
+        if (pp_stage->shared[i].id == param.id)
             return true;
     return false;
 }
 
-/* This rank's terms of the gradients of `of` (WEFT_NONE: of what the stage sends only); those that
- * there are, and their parameters. Of parameters that each device has, which come first, there may
- * be no term. */
-static int find_terms(weft_graph *g, weft_value of, const weft_stage_graph *stage,
+/* Finds this rank's gradient contributions and their parameters. `of` is the loss; WEFT_NONE: only
+ * the values that the pipeline stage sends. Parameters that every pipeline device has come first
+ * and may have no contribution. */
+static int find_terms(weft_graph *g, weft_value of, const weft_pp_stage_graph *pp_stage,
                       weft_value **params, weft_value **terms)
 {
     int count, found = 0;
     const weft_value *all = weft_graph_params(g, &count);
-    const int64_t most = count + stage->receives + stage->sends + 1;
+    const int64_t most = count + pp_stage->receives + pp_stage->sends + 1;
     weft_value *wrt = all ? new_values(g, most) : NULL, *grad = wrt ? new_values(g, most) : NULL,
                *from = grad ? new_values(g, most) : NULL, *seed = from ? new_values(g, most) : NULL;
     const int32_t *user = seed ? find_users(g) : NULL;
     *params = user ? new_values(g, count) : NULL;
     *terms = *params ? new_values(g, count) : NULL;
     if (!*terms) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %d gradients", count);
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %d gradients", count);
         return 0;
     }
     for (int i = 0; i < count; i++)
         wrt[i] = varied(g, user, all[i]);
-    for (int i = 0; i < stage->receives; i++)
-        wrt[count + i] = stage->received[i];
-    const int seeds = seed_from(g, of, stage, from, seed);
-    weft_autodiff_from(g, from, seed, seeds, wrt, count + stage->receives, grad);
-    send_back(g, stage, grad + count);
+    for (int i = 0; i < pp_stage->receives; i++)
+        wrt[count + i] = pp_stage->received[i];
+    const int seeds = seed_from(g, of, pp_stage, from, seed);
+    weft_autodiff_from(g, from, seed, seeds, wrt, count + pp_stage->receives, grad);
+    send_back(g, pp_stage, grad + count);
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
-            const bool shared = is_shared(stage, all[i]);
+            const bool shared = is_shared(pp_stage, all[i]);
             if (shared != (pass == 0) || !(shared || weft_value_ok(grad[i])))
                 continue;
             (*params)[found] = all[i];
@@ -383,20 +354,20 @@ static int find_terms(weft_graph *g, weft_value of, const weft_stage_graph *stag
     return found;
 }
 
-/* Terms as they are added up over ranks. */
+/* Casts pending contributions to the type of the reduction. */
 static weft_value for_sum(weft_graph *g, weft_value terms, const weft_optimizer_config *c)
 {
     bool pending = false;
     const weft_value_info *info = weft_value_get(g, terms);
     for (int a = 0; a < WEFT_MAX_AXES; a++)
         pending |= info->layout[a].kind == WEFT_P;
-    return pending && !c->narrow_sums && info->dtype != WEFT_F32 ? weft_cast(g, terms, WEFT_F32)
+    return pending && !c->bf16_reduce && info->dtype != WEFT_F32 ? weft_cast(g, terms, WEFT_F32)
                                                                  : terms;
 }
 
-/* The sum of terms over the axes on which the ranks have one each; of the own part along `dim`
- * only, where it is not -1: first, so that the others have less to sum. It is named after the node
- * that makes the terms. */
+/* Reduces contributions over the axes on which they are pending. With `dim` >= 0, reduces to this
+ * rank's shard along `dim` first, so that the other axes reduce less. The nodes get the scope of
+ * the node that computes the contributions. */
 static weft_value reduce(weft_graph *g, weft_value terms, int dim, weft_zero zero)
 {
     const weft_node *maker = weft_graph_node(g, weft_value_get(g, terms)->node);
@@ -426,12 +397,12 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
         update_all(g, p, count, loss, c);
 }
 
-/* The source `name` of `from` in `g` too. */
+/* Adds the source `name` of `from` to `g`. */
 static weft_value take_source(weft_graph *g, const weft_graph *from, const char *name)
 {
     const weft_value there = weft_graph_find(from, name);
     if (!weft_value_ok(there))
-        return weft_graph_fail(g, WEFT_E_INTERNAL, "a gradient without \"%s\"", name);
+        return weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID, "a gradient without \"%s\"", name);
     const weft_value_info *info = weft_value_get(from, there);
     const weft_node *node = weft_graph_node(from, info->node);
     const weft_value v = weft_source(g, node->op, name, node->attr);
@@ -440,24 +411,25 @@ static weft_value take_source(weft_graph *g, const weft_graph *from, const char 
     return v;
 }
 
-/* ---- contributions that add up -------------------------------------------------------------- */
+/* ---- accumulated contributions -------------------------------------------------------------- */
 
-/* What is kept of a gradient lies as its term does; on the axis of stages it is a part of the
- * whole, or a term of what each stage has. */
-static void lay_out_state(weft_graph *g, weft_value state, weft_value like, int stages,
-                          weft_layout on_stages)
+/* Gives a gradient state the layout of its contribution `like`. On the pipeline axis the layout is
+ * `pp_axis_layout`: S for own parameters, P for shared parameters. */
+static void lay_out_state(weft_graph *g, weft_value state, weft_value like, int pp_axis,
+                          weft_layout pp_axis_layout)
 {
     weft_layout layout[WEFT_MAX_AXES];
     memcpy(layout, weft_value_get(g, like)->layout, sizeof layout);
-    if (stages >= 0)
-        layout[stages] = on_stages;
+    if (pp_axis >= 0)
+        layout[pp_axis] = pp_axis_layout;
     weft_graph_set_layout(g, state, layout);
 }
 
-static const weft_layout pending = {.kind = WEFT_P}, of_stage = {.kind = WEFT_S};
+static const weft_layout pending = {.kind = WEFT_P}, pp_sharded = {.kind = WEFT_S};
 
-/* Adds `term` to the state of the parameter. Under ZeRO-2 that is of the own part. */
-static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero zero, int stages,
+/* Adds `term` to the gradient state of the parameter. With zero: 2 the state is this rank's
+ * shard. */
+static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero zero, int pp_axis,
                      bool shared)
 {
     const int dim = weft_value_ok(term) && zero.level > 1 ? shared_dim(g, param, term, zero) : -1;
@@ -465,17 +437,18 @@ static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero
     const weft_value state = state_of(g, "grad", param, dim, zero, zeros);
     if (!weft_value_ok(own) || !weft_value_ok(state))
         return;
-    const weft_layout on_stages = shared ? pending : of_stage;
-    lay_out_state(g, state, own, stages, on_stages);
+    const weft_layout pp_axis_layout = shared ? pending : pp_sharded;
+    lay_out_state(g, state, own, pp_axis, pp_axis_layout);
     const weft_value sum = weft_add(g, state, own);
     if (weft_value_ok(sum))
-        lay_out_state(g, sum, own, stages, on_stages);
+        lay_out_state(g, sum, own, pp_axis, pp_axis_layout);
     weft_update(g, state, sum);
 }
 
-/* Of a parameter that this stage does not read: zeros, in which the others' terms are summed. They
- * lie as if it were read by every rank for itself, as on the stages that do. */
-static void add_nothing(weft_graph *g, weft_value param, weft_zero zero, int stages)
+/* Adds a zero contribution for a shared parameter that this pipeline stage does not read. The state
+ * has the layout of the stages that read the parameter, and their contributions are reduced into
+ * it. */
+static void add_nothing(weft_graph *g, weft_value param, weft_zero zero, int pp_axis)
 {
     const weft_value_info *info = weft_value_get(g, param);
     weft_value none = weft_fill(g, WEFT_F32, info->shape, 0);
@@ -487,45 +460,46 @@ static void add_nothing(weft_graph *g, weft_value param, weft_zero zero, int sta
         layout[a] = weft_value_get(g, param)->layout[a].kind == WEFT_S
                         ? weft_value_get(g, param)->layout[a]
                         : (weft_layout){mesh->axis[a].size > 1 ? WEFT_P : WEFT_R, 0};
-    layout[stages] = (weft_layout){0};
+    layout[pp_axis] = (weft_layout){0};
     weft_graph_set_layout(g, none, layout);
     weft_graph_node_mut(g, weft_value_get(g, none)->node)->backward = true;
-    add_term(g, param, none, zero, stages, true);
+    add_term(g, param, none, zero, pp_axis, true);
 }
 
-/* `stages`: the axis of stages; -1: there are none. Its loss is of one of them. */
-static void add_loss(weft_graph *g, weft_value share, int stages)
+/* Adds the weighted loss to its state. `pp_axis`: pipeline axis, where one stage has the loss; -1:
+ * none. */
+static void add_loss(weft_graph *g, weft_value share, int pp_axis)
 {
     const weft_value state =
         weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
     if (weft_value_ok(state))
-        lay_out_state(g, state, weft_value_ok(share) ? share : state, stages, pending);
+        lay_out_state(g, state, weft_value_ok(share) ? share : state, pp_axis, pending);
     if (!weft_value_ok(share) || !weft_value_ok(state))
         return;
     const weft_value sum = weft_add(g, state, share);
-    if (stages >= 0 && weft_value_ok(sum))
-        lay_out_state(g, sum, state, stages, pending);
+    if (pp_axis >= 0 && weft_value_ok(sum))
+        lay_out_state(g, sum, state, pp_axis, pending);
     weft_update(g, state, sum);
 }
 
-static void accumulate(weft_graph *g, weft_value loss, const weft_stage_graph *stage, int stages,
-                       const weft_optimizer_config *c)
+static void accumulate(weft_graph *g, weft_value loss, const weft_pp_stage_graph *pp_stage,
+                       int pp_axis, const weft_optimizer_config *c)
 {
     weft_value *params, *terms;
     const weft_value share =
         weft_value_ok(loss) ? weft_mul(g, loss, scalar_input(g, "optimizer.weight")) : WEFT_NONE;
-    const int count = find_terms(g, share, stage, &params, &terms);
+    const int count = find_terms(g, share, pp_stage, &params, &terms);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
         if (weft_value_ok(terms[i])) {
             const weft_value term = as_term(g, params[i], terms[i], c);
-            add_term(g, params[i], c->zero.level > 1 ? for_sum(g, term, c) : term, c->zero, stages,
-                     is_shared(stage, params[i]));
+            add_term(g, params[i], c->zero.level > 1 ? for_sum(g, term, c) : term, c->zero, pp_axis,
+                     is_shared(pp_stage, params[i]));
         } else {
-            add_nothing(g, params[i], c->zero, stages);
+            add_nothing(g, params[i], c->zero, pp_axis);
         }
     const weft_value whole =
         c->own && weft_value_ok(share) ? as_term(g, WEFT_NONE, share, c) : share;
-    add_loss(g, whole, stages);
+    add_loss(g, whole, pp_axis);
     if (weft_value_ok(loss))
         weft_output(g, "loss", loss);
 }
@@ -535,16 +509,16 @@ void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimi
     accumulate(g, loss, &alone, -1, c);
 }
 
-void weft_optimizer_accumulate_stage(const weft_stage_graph *stage, int axis,
+void weft_optimizer_accumulate_stage(const weft_pp_stage_graph *pp_stage, int axis,
                                      const weft_optimizer_config *c)
 {
-    weft_graph *g = stage->graph;
+    weft_graph *g = pp_stage->graph;
     int count;
-    accumulate(g, weft_graph_find(g, "objective"), stage, axis, c);
+    accumulate(g, weft_graph_find(g, "objective"), pp_stage, axis, c);
     const weft_value *param = weft_graph_params(g, &count);
     for (int i = 0; param && i < count && weft_graph_check(g) == WEFT_OK; i++)
-        if (!is_shared(stage, param[i]))
-            lay_out_state(g, param[i], param[i], axis, of_stage);
+        if (!is_shared(pp_stage, param[i]))
+            lay_out_state(g, param[i], param[i], axis, pp_sharded);
 }
 
 static void clear(weft_graph *g, weft_value state)
@@ -567,7 +541,8 @@ static bool is_gradient(const weft_graph *from, int32_t n, const char **param)
     return !strncmp(name, grad_prefix, length) && strcmp(name, loss_state) != 0;
 }
 
-/* A parameter and what its gradient state holds of it: ZeRO-2 has summed the own part already. */
+/* The parameter and its reduced gradient. With zero: 2 the state already holds the reduced
+ * shard. */
 static stepped step_from(weft_graph *g, weft_value param, weft_value state, weft_zero zero)
 {
     if (!weft_value_ok(param) || !weft_value_ok(state))
@@ -579,15 +554,15 @@ static stepped step_from(weft_graph *g, weft_value param, weft_value state, weft
     return (stepped){param, reduce(g, state, summed ? -1 : dim, zero), dim};
 }
 
-/* The axis of stages on which a state holds a term of what all of them have; -1: it does not. */
+/* The pipeline axis if the state is pending on it; otherwise -1. */
 static int shared_axis(const weft_graph *g, weft_value state)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
-    const int axis = mesh ? weft_mesh_axis(mesh, WEFT_STAGES_AXIS) : -1;
+    const int axis = mesh ? weft_mesh_axis(mesh, WEFT_PP_STAGES_AXIS) : -1;
     return axis >= 0 && weft_value_get(g, state)->layout[axis].kind == WEFT_P ? axis : -1;
 }
 
-/* The state `name`: what stages share has been summed already (weft_optimizer_share). */
+/* The state `name`. weft_optimizer_share has already reduced states of shared parameters. */
 static weft_value take_state(weft_graph *g, const weft_graph *from, const char *name)
 {
     const weft_value state = take_source(g, from, name);
@@ -602,7 +577,7 @@ static weft_value take_state(weft_graph *g, const weft_graph *from, const char *
     return state;
 }
 
-/* On the one axis of a mesh on which each rank has its own terms (weft_optimizer_update_own). */
+/* Sets the layout on the one axis of weft_optimizer_update_own: pending or replicated. */
 static weft_value lay_out_own(weft_graph *g, weft_value v, bool term)
 {
     const weft_layout layout[WEFT_MAX_AXES] = {{.kind = term ? WEFT_P : WEFT_R}};
@@ -611,7 +586,7 @@ static weft_value lay_out_own(weft_graph *g, weft_value v, bool term)
     return v;
 }
 
-/* Parameters and the sums of their gradients, as an update finds them in its graphs. */
+/* Parameters and gradient states that an update finds in its graphs. */
 typedef struct summed {
     stepped *p;
     weft_value *state;
@@ -620,10 +595,10 @@ typedef struct summed {
 
 static summed new_summed(weft_graph *g, const weft_graph *const *from, int graphs)
 {
-    int64_t room = 0;
+    int64_t capacity = 0;
     for (int k = 0; k < graphs; k++)
-        room += weft_graph_node_count(from[k]);
-    return (summed){.p = new_stepped(g, room), .state = new_values(g, room)};
+        capacity += weft_graph_node_count(from[k]);
+    return (summed){.p = new_stepped(g, capacity), .state = new_values(g, capacity)};
 }
 
 static void add_summed(weft_graph *g, summed *s, weft_value param, weft_value state, weft_zero zero)
@@ -632,7 +607,7 @@ static void add_summed(weft_graph *g, summed *s, weft_value param, weft_value st
     s->p[s->count++] = step_from(g, param, state, zero);
 }
 
-/* All step, `total` being the loss of all ranks, and the sums begin anew. */
+/* Updates all parameters and resets the accumulated gradients. `total` is the loss of all ranks. */
 static void step_summed(weft_graph *g, const summed *s, weft_value loss, weft_value total,
                         const weft_optimizer_config *c)
 {
@@ -711,7 +686,7 @@ weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
 }
 
 weft_graph *weft_optimizer_sum(const weft_graph *update, const weft_mesh *mesh, int rank,
-                               bool keeps)
+                               bool retain)
 {
     weft_graph *g = weft_graph_create();
     if (!g)
@@ -726,7 +701,8 @@ weft_graph *weft_optimizer_sum(const weft_graph *update, const weft_mesh *mesh, 
         if (!weft_value_ok(state))
             continue;
         const weft_value sum = reduce(g, state, -1, (weft_zero){0});
-        weft_update(g, state, weft_affine(g, sum, keeps, 0)); /* alike: all bundle the same */
+        /* same nodes on all ranks, so that all coalesce alike */
+        weft_update(g, state, weft_affine(g, sum, retain, 0));
     }
     return g;
 }
@@ -758,10 +734,10 @@ weft_graph *weft_optimizer_share(const weft_graph *const *gradients, int count)
     return g;
 }
 
-/* ---- averages ------------------------------------------------------------------------------- */
+/* ---- EMA ------------------------------------------------------------------------------------ */
 
-/* The average in the place of its parameter: where ranks keep parts of one that each has whole, the
- * parts are gathered. */
+/* Replaces a parameter with its EMA. Shards of an EMA are gathered if the parameter is
+ * replicated. */
 static void replace_by_average(weft_graph *g, const weft_graph *step, const char *average)
 {
     const weft_value param = take_source(g, step, average + sizeof "ema." - 1),

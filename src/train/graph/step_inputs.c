@@ -1,4 +1,4 @@
-#include "train/inputs.h"
+#include "train/graph/step_inputs.h"
 
 #include "base/rng.h"
 
@@ -7,10 +7,10 @@
 static void fill_latents(const weft_inputs *in, weft_tensor *to, const weft_batch *batch)
 {
     const weft_grid *grid = &in->models->grid;
-    const double scale = weft_process_scale(weft_run_process(in->run), &in->run->noise);
+    const double scale = weft_noise_process_scale(weft_run_process(in->run), &in->run->noise);
     const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
     const int64_t frames = to->shape.dim[1], all = to->shape.dim[0] * frames,
-                  frame = all ? count / all : 0; /* 0: no sample is ours */
+                  frame = all ? count / all : 0; /* 0: this rank has no sample */
     float *x = to->data;
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = weft_grid_statistics_at(grid, i / frame % frames) + i % z;
@@ -18,24 +18,26 @@ static void fill_latents(const weft_inputs *in, weft_tensor *to, const weft_batc
     }
 }
 
-/* Captions as tokens, or as the embeddings that were made of them. */
-static weft_status fill_text(const weft_inputs *in, const weft_batch *batch, weft_find_input *find,
-                             void *user)
+/* Fills in captions as tokens or as precomputed embeddings. */
+static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
+                             weft_input_lookup *find, void *user)
 {
-    const weft_captions *c = &in->models->captions;
+    const weft_text_conditioning *c = &in->models->text;
     for (int64_t i = 0; i < batch->count; i++) {
         if (in->no_text)
-            weft_captions_give(c, find, user, i,
-                               batch->caption[i][0] ? batch->extra + i * c->floats : in->no_text);
-        for (int r = 0; r < c->readers && !in->no_text; r++)
-            WEFT_TRY(weft_captions_spell(c, in->spelling, r, find, user, i, batch->caption[i]));
+            weft_text_conditioning_set(c, find, user, i,
+                                       batch->caption[i][0] ? batch->extra + i * c->floats
+                                                            : in->no_text);
+        for (int r = 0; r < c->encoders && !in->no_text; r++)
+            WEFT_TRY(weft_text_conditioning_tokenize(c, in->tokenizers, r, find, user, i,
+                                                     batch->caption[i]));
     }
     return WEFT_OK;
 }
 
-/* All randomness of a sample is keyed by (seed, step, sample), and by its epoch: a batch over the
- * border of two epochs may hold a sample twice. What stands in for a sample that does not decode
- * may be there a second time in its own epoch; it goes by its place in the batch. */
+/* Fills in the random keys. A key depends on (seed, step, sample) and on the epoch, because a batch
+ * that spans two epochs may contain a sample twice. A replacement of a sample that failed to decode
+ * may also occur twice in an epoch. Its key depends on its position in the batch. */
 static void fill_keys(const weft_inputs *in, int64_t step, int64_t *key, const weft_batch *batch)
 {
     const uint64_t step_seed = weft_seed_mix((uint64_t)in->run->seed, (uint64_t)step);
@@ -50,9 +52,9 @@ static void fill_keys(const weft_inputs *in, int64_t step, int64_t *key, const w
 }
 
 weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_batch *batch,
-                             weft_find_input *find, void *user)
+                             weft_input_lookup *find, void *user)
 {
-    const bool denoises = weft_run_denoises(in->models);
+    const bool denoises = weft_run_trains_denoiser(in->models);
     weft_tensor *key = find(user, "batch.key"),
                 *to = find(user, denoises ? "batch.latents" : "batch.video");
     if (key)

@@ -1,22 +1,22 @@
-/* What a program that trains is given of a batch: clips or latents, captions, and the keys of all
- * randomness. */
-#ifndef WEFT_TRAIN_INPUTS_H
-#define WEFT_TRAIN_INPUTS_H
+/* Fills the inputs of a training program from a batch: clips or latents, captions, and random
+ * keys. */
+#ifndef WEFT_TRAIN_GRAPH_STEP_INPUTS_H
+#define WEFT_TRAIN_GRAPH_STEP_INPUTS_H
 
-#include "train/objective.h"
+#include "train/graph/objective.h"
 
 typedef struct weft_inputs {
     const weft_run *run;
     const weft_run_models *models;
-    weft_spelling *spelling; /* of captions that are encoded in the step */
-    /* What is told of captions that are left away, packed: embeddings come with the batch; NULL:
-     * captions are encoded in the step. */
+    weft_tokenizer_set *tokenizers; /* tokenizers of captions that are encoded in the step */
+    /* Packed text conditioning of the empty caption; the batch contains the embeddings of its
+     * captions. NULL: captions are encoded in the step. */
     const float *no_text;
 } weft_inputs;
 
-/* Items of this rank in `batch` into the inputs "batch.*" that `find` finds; one that it does not
- * find is not needed here. `step` of the run, from 0. */
+/* Copies this rank's samples of `batch` into the inputs "batch.*". `find` returns the input of a
+ * name, or NULL if this rank does not need it. `step`: step of the run, from 0. */
 weft_status weft_inputs_fill(const weft_inputs *inputs, int64_t step, const weft_batch *batch,
-                             weft_find_input *find, void *user);
+                             weft_input_lookup *find, void *user);
 
 #endif

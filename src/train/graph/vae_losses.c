@@ -1,13 +1,15 @@
-#include "train/losses.h"
+#include "train/graph/vae_losses.h"
 
 #include "base/fs.h"
-#include "runtime/part.h"
-#include "runtime/weights.h"
-#include "train/adversary.h"
+#include "exec/store/tensor_shard.h"
+#include "exec/store/weights.h"
+#include "format/tensors/tensors_finite.h"
+#include "graph/builder_helpers.h"
+#include "train/graph/adversarial_term.h"
 
 #include <string.h>
 
-/* ---- what there is -------------------------------------------------------------------------- */
+/* ---- networks ------------------------------------------------------------------------------- */
 
 static weft_status read_lpips(const weft_run_lpips *c, const char *path, weft_lpips *out)
 {
@@ -16,13 +18,13 @@ static weft_status read_lpips(const weft_run_lpips *c, const char *path, weft_lp
     if (status == WEFT_OK)
         status = weft_lpips_read(trunk, "", out);
     if (status != WEFT_OK)
-        status = weft_fail_context(status, "%s: loss.lpips.trunk", path);
+        status = weft_error_at(status, WEFT_AT(.file = path, .key = "loss.lpips.backbone"));
     if (status == WEFT_OK) {
         status = weft_tensors_open(c->heads, &heads);
         if (status == WEFT_OK)
             status = weft_lpips_check_heads(out, heads, "");
         if (status != WEFT_OK)
-            status = weft_fail_context(status, "%s: loss.lpips.heads", path);
+            status = weft_error_at(status, WEFT_AT(.file = path, .key = "loss.lpips.heads"));
     }
     weft_tensors_close(trunk);
     weft_tensors_close(heads);
@@ -41,32 +43,31 @@ static weft_status check_size(const char *path, const char *where, const weft_bu
     const int64_t size[3] = {b->frames, b->height, b->width};
     for (int i = 0; i < 3; i++)
         if (size[i] < least[i])
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: %s: %lld x %lld x %lld is too small for %s, which needs %lld "
-                             "frames of %lld x %lld at least",
-                             path, where, (long long)b->frames, (long long)b->height,
-                             (long long)b->width, what, (long long)least[0], (long long)least[1],
-                             (long long)least[2]);
+            return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = path, .key = where),
+                              "%" PRId64 " x %" PRId64 " x %" PRId64
+                              " is too small for %s, which needs at least %" PRId64 " "
+                              "frames of %" PRId64 " x %" PRId64,
+                              b->frames, b->height, b->width, what, least[0], least[1], least[2]);
     return WEFT_OK;
 }
 
 static weft_status check_sizes(const weft_run *run, const char *path, const weft_loss_nets *nets)
 {
-    const weft_stage *stage = run->stages.item;
+    const weft_train_stage *stage = run->train_stages.item;
     int64_t least[3];
-    for (int64_t s = 0; s < run->stages.count; s++)
-        for (int i = 0; i < weft_stage_bucket_count(&stage[s]); i++) {
-            const weft_bucket *b = weft_stage_bucket(&stage[s], i);
+    for (int64_t s = 0; s < run->train_stages.count; s++)
+        for (int i = 0; i < weft_train_stage_bucket_count(&stage[s]); i++) {
+            const weft_bucket *b = weft_train_stage_bucket(&stage[s], i);
             char where[64];
             snprintf(where, sizeof where,
                      stage[s].buckets.count ? "stages.%lld.buckets.%d" : "stages.%lld",
                      (long long)s, i);
             least[0] = 1;
             least[1] = least[2] = weft_lpips_least(&nets->lpips);
-            if (weft_run_perceives(run))
+            if (weft_run_uses_lpips(run))
                 WEFT_TRY(check_size(path, where, b, "loss.lpips", least));
             weft_patchgan_least(&nets->discriminator, least);
-            if (weft_run_fights(run))
+            if (weft_run_uses_discriminator(run))
                 WEFT_TRY(
                     check_size(path, where, b, "loss.adversarial (fewer layers need less)", least));
         }
@@ -76,7 +77,7 @@ static weft_status check_sizes(const weft_run *run, const char *path, const weft
 weft_status weft_loss_nets_read(const weft_run *run, const char *path, weft_loss_nets *nets)
 {
     *nets = (weft_loss_nets){.discriminator = discriminator_of(&run->loss.adversarial)};
-    if (weft_run_perceives(run))
+    if (weft_run_uses_lpips(run))
         WEFT_TRY(read_lpips(&run->loss.lpips, path, &nets->lpips));
     return check_sizes(run, path, nets);
 }
@@ -91,17 +92,17 @@ json_t *weft_discriminator_write(const weft_patchgan *c)
 
 /* ---- weights -------------------------------------------------------------------------------- */
 
-/* This rank's part of what a file has whole. */
+/* Copies this rank's tensor shard from a file that has the complete tensor. */
 static weft_status copy_in(const weft_tensors *file, const char *name, weft_tensor *to)
 {
     const weft_stored_tensor *from = weft_tensors_find(file, name);
     if (!from || from->count != weft_shape_count(&to->whole))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not what it was", weft_tensors_path(file),
-                         name);
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED,
+                          WEFT_AT(.file = weft_tensors_path(file), .key = name),
+                          "the tensor is missing or has another size than before");
     WEFT_TRY(weft_stored_check_finite(from));
-    float *values = weft_alloc(from->count * (int64_t)sizeof *values);
-    if (!values)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
+    float *values;
+    WEFT_TRY(WEFT_NEW(values, from->count, "\"%s\"", name));
     weft_tensor_to_f32(from, values);
     const weft_box part = weft_box_of(to), all = weft_box_whole(&to->whole);
     weft_box_copy(&part, to->data, to->dtype, &all, values, WEFT_F32);
@@ -129,9 +130,9 @@ static weft_status begin_lpips(const weft_run_lpips *c, weft_store *store)
 
 weft_status weft_loss_nets_begin(const weft_run *run, const weft_graph *whole, weft_store *store)
 {
-    if (weft_run_perceives(run))
+    if (weft_run_uses_lpips(run))
         WEFT_TRY(begin_lpips(&run->loss.lpips, store));
-    if (!weft_run_fights(run) || !run->loss.adversarial.weights[0])
+    if (!weft_run_uses_discriminator(run) || !run->loss.adversarial.weights[0])
         return WEFT_OK;
     weft_tensors *file;
     WEFT_TRY(weft_tensors_open(run->loss.adversarial.weights, &file));
@@ -140,7 +141,7 @@ weft_status weft_loss_nets_begin(const weft_run *run, const weft_graph *whole, w
 
 /* ---- the graph ------------------------------------------------------------------------------ */
 
-/* The last matrix or kernel of what makes: parameters are declared in the order of their use. */
+/* The generator's last matrix or kernel. Parameters are declared in the order of their use. */
 static weft_value last_layer(weft_graph *g)
 {
     int count;
@@ -151,7 +152,7 @@ static weft_value last_layer(weft_graph *g)
     return WEFT_NONE;
 }
 
-/* 0, with the gradient of `loss`. */
+/* A value of 0 with the gradient of `loss`. */
 static weft_value unseen(weft_graph *g, weft_value loss)
 {
     return weft_sub(g, loss, weft_unary(g, WEFT_OP_STOP, loss));
@@ -162,7 +163,7 @@ static weft_value add_adversary(weft_graph *g, const weft_run_adversarial *c,
                                 weft_value made, weft_value seen)
 {
     weft_patchgan_net net;
-    weft_pull pull;
+    weft_adversarial_term pull;
     const weft_value last = c->adaptive ? last_layer(g) : WEFT_NONE;
     const weft_value on = weft_input(g, "loss.adversarial", WEFT_F32, WEFT_SCALAR);
     weft_graph_push(g, WEFT_DISCRIMINATOR_SCOPE);
@@ -172,7 +173,8 @@ static weft_value add_adversary(weft_graph *g, const weft_run_adversarial *c,
     weft_graph_pop(g);
     const weft_value against = weft_gan_generator_loss(g, logits),
                      judged = weft_gan_discriminator_loss(g, (weft_gan_loss)c->loss, real, logits);
-    weft_pull_build(g, made, seen, loss, against, last, weft_affine(g, on, c->weight, 0), &pull);
+    weft_adversarial_term_build(g, made, seen, loss, against, last,
+                                weft_affine(g, on, c->weight, 0), &pull);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     weft_output(g, "generator", against);
@@ -185,7 +187,7 @@ static weft_value add_adversary(weft_graph *g, const weft_run_adversarial *c,
 weft_value weft_losses_add(weft_graph *g, const weft_run *run, const weft_loss_nets *nets,
                            weft_value loss, weft_value x, weft_value made, weft_value seen)
 {
-    if (weft_run_perceives(run)) {
+    if (weft_run_uses_lpips(run)) {
         weft_lpips_distance d;
         weft_graph_push(g, WEFT_LPIPS_SCOPE);
         weft_lpips_build(g, &nets->lpips, x, seen, &d);
@@ -194,7 +196,7 @@ weft_value weft_losses_add(weft_graph *g, const weft_run *run, const weft_loss_n
         weft_output(g, "lpips", far);
         loss = weft_add(g, loss, weft_affine(g, far, run->loss.lpips.weight, 0));
     }
-    if (!weft_run_fights(run))
+    if (!weft_run_uses_discriminator(run))
         return loss;
     return add_adversary(g, &run->loss.adversarial, &nets->discriminator, loss, x, made, seen);
 }

@@ -1,16 +1,18 @@
-#include "train/latents.h"
+#include "train/latents/latent_cache.h"
 
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "comm/comm_world.h"
 #include "data/loader.h"
 #include "data/shard_file.h"
-#include "format/npy.h"
-#include "latent/vae_stream.h"
-#include "model/dialect.h"
-#include "runtime/weights.h"
-#include "train/account.h"
-#include "train/latent_cache.h"
+#include "exec/execute.h"
+#include "exec/store/weights.h"
+#include "format/tensors/npy.h"
+#include "latent/vae_chunks.h"
+#include "model/key_mapping.h"
+#include "train/latents/latent_cache_folder.h"
+#include "train/monitor/data_report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,85 +24,110 @@
 #include <unistd.h>
 
 enum {
-    ENCODE_BATCH = 4,        /* samples in all ranks' programs together, about */
-    SHARD_SAMPLES = 1000,    /* a shard of latents ends at so many samples, */
-    SHARD_BYTES = 256 << 20, /* bytes, */
-    SHARD_SECONDS = 60,      /* or seconds: a kill costs no more */
+    ENCODE_BATCH = 4,        /* approximate samples of all ranks' programs together */
+    SHARD_SAMPLES = 1000,    /* maximum samples of a latent shard */
+    SHARD_BYTES = 256 << 20, /* maximum bytes of a latent shard */
+    SHARD_SECONDS = 60,      /* maximum seconds of a latent shard, the loss after a kill */
 };
 /* The encoders over one epoch of a data set.
  *
- *   apart false   one program over the run's mesh: every rank gets all latents of a batch
- *   apart true    each rank has programs of its own for its share: nothing is exchanged
- *   tile.on       (apart) and takes one clip at a time, as a stream and in tiles */
+ *   apart false   one program over the run's mesh; every rank gets all latents of a batch
+ *   apart true    each rank runs its own programs on its share; nothing is exchanged
+ *   tile.on       (with apart) one clip at a time, as temporal chunks and in tiles */
 typedef struct encoding {
     const weft_run *run;
-    const weft_place_of_run *place; /* the run's */
-    weft_place_of_run here;         /* where the programs run */
+    const weft_exec_config *exec; /* execution config of the run */
+    weft_exec_config here;        /* execution config of the encoding programs */
     bool apart;
     weft_tile tile;
-    int64_t batch; /* of a program */
+    int64_t batch; /* samples of a program */
     bool (*skip)(const void *user, const weft_sample *sample);
     const void *skip_user;
-    const weft_captions *captions; /* NULL: they are not encoded */
-    weft_spelling spelling;
-    float *told; /* (batch, floats) of the last captions */
+    const weft_text_conditioning *text_conditioning; /* NULL: captions are not encoded */
+    weft_tokenizer_set tokenizers;
+    float *embeddings; /* (batch, floats) of the last captions */
     weft_store *store;
     int buckets;
-    weft_step *step; /* the VAE's, by bucket */
-    /* with tile.on instead: by bucket, of which one has memory (-1: none), and what it makes */
+    weft_step *step;        /* VAE steps by bucket */
+    weft_program **program; /* their programs, borrowed */
+    /* Used with tile.on: VAEs by bucket, the bound one (-1: none), and its output. */
     weft_vae **vae;
     int bound;
     float *made;
     weft_bucket *size;
-    weft_step text[WEFT_MAX_READERS];
+    weft_step text[WEFT_MAX_TEXT_ENCODERS];
     weft_loader *loader;
     int64_t samples, done;
-    int64_t global[ENCODE_BATCH]; /* sample of each item of the program's last batch; -1: a
-                                     repetition; -2: one that does not decode */
-    int bucket;                   /* of that batch */
-    weft_shape latent;            /* (B,T',Y',X',Z) of it */
-    int64_t latent_count;         /* elements of one sample */
+    /* sample of each item of the last batch; -1: repetition; -2: undecodable */
+    int64_t global[ENCODE_BATCH];
+    int bucket;           /* bucket of the last batch */
+    weft_shape latent;    /* (B,T',Y',X',Z) of the last batch */
+    int64_t latent_count; /* elements of one sample */
 } encoding;
 
-static weft_status open_loader(encoding *e)
+/* Encoding into the latent cache. The caller sets `skip`. */
+static encoding cache_encoding(const weft_run *run, const weft_run_models *models,
+                               const weft_exec_config *exec)
+{
+    return (encoding){.run = run,
+                      .exec = exec,
+                      .apart = true,
+                      .tile = weft_latent_tile(run),
+                      .text_conditioning = models->text_precomputed ? &models->text : NULL};
+}
+
+/* Encoding for the latent statistics of an autoencoder that the run trained. */
+static encoding statistics_encoding(const weft_run *run, const weft_exec_config *exec)
+{
+    return (encoding){.run = run, .exec = exec};
+}
+
+/* ---- plan ---------------------------------------------------------------------------------- */
+
+/* Config of the loader, and its lists by bucket. */
+typedef struct encoding_loader {
+    weft_loader_config config;
+    weft_bucket *size; /* owned, as `own` */
+    weft_item_range *own;
+    int rank, ranks;
+} encoding_loader;
+
+static void encoding_loader_free(encoding_loader *l)
+{
+    weft_free(l->size);
+    weft_free(l->own);
+}
+
+static weft_status make_loader(const encoding *e, encoding_loader *l)
 {
     const weft_run_data *d = &e->run->data;
-    const int ranks = weft_comm_ranks(e->place->comm);
-    weft_bucket *size = weft_alloc(e->buckets * (int64_t)sizeof *size);
-    weft_item_range *own = weft_alloc(e->buckets * (int64_t)sizeof *own);
-    if (!size || !own) {
-        weft_free(size);
-        weft_free(own);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
-    }
+    *l = (encoding_loader){.size = weft_calloc(e->buckets, sizeof *l->size),
+                           .own = weft_calloc(e->buckets, sizeof *l->own),
+                           .rank = weft_allocation_rank(e->exec),
+                           .ranks = weft_mesh_ranks(&e->exec->mesh)};
+    WEFT_TRY(WEFT_ALLOCATED(l->size && l->own, "the encoder"));
     for (int i = 0; i < e->buckets; i++) {
-        size[i] = e->size[i];
-        size[i].batch = e->apart ? e->batch * ranks : e->batch;
+        l->size[i] = e->size[i];
+        l->size[i].batch = e->apart ? e->batch * l->ranks : e->batch;
         if (!e->apart)
-            own[i] = (weft_item_range){e->step[i].slice_first, e->step[i].slice_count};
+            l->own[i] = (weft_item_range){e->step[i].local_first, e->step[i].local_count};
     }
-    const weft_loader_config config = {.shards = d->path,
-                                       .split = d->split[0] ? d->split : NULL,
-                                       .buckets = {e->buckets, size},
-                                       .own = e->apart ? NULL : own,
-                                       .fps = d->fps,
-                                       .threads = d->threads,
-                                       .prefetch = d->prefetch,
-                                       .verify = d->verify,
-                                       .no_stand_ins = true,
-                                       .skip = e->skip,
-                                       .skip_user = e->skip_user};
-    const weft_status_code status =
-        weft_loader_open(&config, weft_comm_rank(e->place->comm), ranks, NULL, 0, &e->loader);
-    weft_free(size);
-    weft_free(own);
-    WEFT_TRY(status);
-    for (int i = 0; i < e->buckets; i++)
-        e->samples += weft_loader_bucket_samples(e->loader, i);
+    l->config = (weft_loader_config){.shards = d->path,
+                                     .split = d->split[0] ? d->split : NULL,
+                                     .buckets = {e->buckets, l->size},
+                                     .own = e->apart ? NULL : l->own,
+                                     .fps = d->fps,
+                                     .threads = d->threads,
+                                     .prefetch = d->prefetch,
+                                     .verify = d->verify,
+                                     .no_stand_ins = true,
+                                     .skip = e->skip,
+                                     .skip_user = e->skip_user};
     return WEFT_OK;
 }
 
-weft_graph *weft_text_graph(const weft_run *run, const weft_captions *c, int r, int64_t batch)
+weft_graph *weft_text_graph(const weft_run *run, const weft_text_conditioning *c, int r,
+                            int64_t batch)
 {
     weft_graph *g = weft_graph_create();
     weft_dtype dtype = WEFT_F32;
@@ -108,11 +135,11 @@ weft_graph *weft_text_graph(const weft_run *run, const weft_captions *c, int r, 
         return NULL;
     if (weft_weights_dtype(weft_run_text(run, r)->weights, &dtype) == WEFT_OK)
         weft_graph_store_weights_as(g, dtype);
-    weft_captions_build(g, c, r, batch);
+    weft_text_conditioning_build(g, c, r, batch);
     return g;
 }
 
-/* The VAE for clips of a bucket's size, in tiles; nothing is reserved yet. */
+/* Opens the VAE for clips of a bucket's size, in tiles. Reserves no memory. */
 static weft_status open_tiled(const weft_model *model, const weft_tile *tile,
                               const weft_bucket *size, weft_vae **vae)
 {
@@ -132,70 +159,23 @@ static weft_shape latent_shape(const weft_grid *grid, const weft_bucket *size)
                                         size->width / grid->factor[2], grid->channels});
 }
 
-/* Bytes of what tiles make, of the largest size. */
-static int64_t made_bytes(const weft_model *vae, const weft_stage *s)
+/* Bytes of the largest latent that tiled encoding writes. */
+static int64_t made_bytes(const encoding *e)
 {
-    const weft_grid grid = weft_model_grid(vae);
     int64_t most = 0;
-    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
-        const weft_shape shape = latent_shape(&grid, weft_stage_bucket(s, i));
+    for (int i = 0; i < e->buckets; i++) {
+        const weft_shape shape = latent_shape(weft_vae_grid(e->vae[i]), &e->size[i]);
         const int64_t bytes = weft_shape_count(&shape) * (int64_t)sizeof(float);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
-static weft_status open_tiles(encoding *e, const weft_model *model, const weft_stage *s,
-                              weft_store *store)
+/* The execution config of the encoding programs and their batch size; see struct encoding. */
+static weft_exec_config encoding_exec(const weft_exec_config *run, bool apart, bool tiled,
+                                      int64_t *batch)
 {
-    e->bound = -1;
-    e->vae = weft_alloc(e->buckets * (int64_t)sizeof *e->vae);
-    e->made = weft_alloc(made_bytes(model, s));
-    if (!e->vae || !e->made)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
-    for (int i = 0; i < e->buckets; i++)
-        WEFT_TRY(open_tiled(model, &e->tile, &e->size[i], &e->vae[i]));
-    return weft_vae_load(e->vae[0], e->run->autoencoder.weights, store);
-}
-
-static weft_status bind_text(encoding *e, weft_store *store)
-{
-    for (int i = 0; e->captions && i < e->captions->readers; i++)
-        WEFT_TRY(weft_step_make(weft_text_graph(e->run, e->captions, i, e->batch), NULL, &e->here,
-                                store, 0, &e->text[i]));
-    return WEFT_OK;
-}
-
-/* The VAE's programs share their arena; the text encoder has its own, so that both results are
- * there at once. */
-static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store *store)
-{
-    weft_program **programs = weft_alloc(e->buckets * (int64_t)sizeof *programs);
-    weft_group *group = NULL;
-    weft_status_code status =
-        programs ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
-    for (int i = 0; i < e->buckets; i++) {
-        weft_graph *g = weft_graph_create();
-        if (g)
-            weft_encoder_build(g, vae, &e->size[i]);
-        WEFT_GO(weft_step_plan(g, NULL, &e->here, &e->step[i]));
-        WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
-        programs[i] = e->step[i].program;
-    }
-    WEFT_GO(bind_text(e, store));
-    if (e->here.comm)
-        WEFT_GO(weft_comm_world(e->here.comm, &group));
-    WEFT_GO(weft_programs_bind(programs, e->buckets, store, group));
-out:
-    weft_free(programs);
-    return status;
-}
-
-/* Where encoding programs run, and samples in each: see struct encoding. */
-static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart, bool tiled,
-                                        int64_t *batch)
-{
-    weft_place_of_run here = *run;
+    weft_exec_config here = *run;
     const int ranks = weft_mesh_ranks(&run->mesh);
     *batch = ENCODE_BATCH;
     if (apart) {
@@ -207,123 +187,64 @@ static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart
     return here;
 }
 
-/* Of the VAE in tiles, its weights with it: one size at a time has memory. */
-static weft_status tiled_bytes(const weft_model *model, const weft_tile *tile,
-                               const weft_stage *stage, int64_t *bytes)
+/* Plans the VAE of a bucket: a program, or programs of tiles. */
+static weft_status plan_vae(encoding *e, const weft_model *vae, int bucket)
 {
-    *bytes = 0;
-    for (int i = 0; i < weft_stage_bucket_count(stage); i++) {
-        weft_vae *vae;
-        WEFT_TRY(open_tiled(model, tile, weft_stage_bucket(stage, i), &vae));
-        const int64_t one = weft_vae_bytes(vae);
-        *bytes = one > *bytes ? one : *bytes;
-        weft_vae_free(vae);
-    }
-    *bytes += made_bytes(model, stage);
+    if (e->tile.on)
+        return open_tiled(vae, &e->tile, &e->size[bucket], &e->vae[bucket]);
+    weft_graph *g = weft_graph_create();
+    if (g)
+        weft_encoder_build(g, vae, &e->size[bucket]);
+    WEFT_TRY(weft_step_plan(g, NULL, &e->here, &e->step[bucket]));
+    e->program[bucket] = e->step[bucket].program;
     return WEFT_OK;
 }
 
-weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
-                               const weft_stage *stage, const weft_place_of_run *place,
-                               int64_t *bytes)
+/* Plans the encoders for the buckets of a training stage. Reserves no memory for them. */
+static weft_status plan_encoding(encoding *e, const weft_model *vae, const weft_train_stage *s)
 {
-    const bool trained = !weft_run_denoises(models); /* its weights are in the store already */
-    const int count = weft_stage_bucket_count(stage);
-    const weft_tile tile = weft_latent_tile(run);
-    int64_t batch;
-    const weft_place_of_run here = encoding_place(place, !trained, tile.on, &batch);
-    weft_program **programs = weft_alloc(count * (int64_t)sizeof *programs);
-    weft_step *steps = weft_alloc((count + WEFT_MAX_READERS) * (int64_t)sizeof *steps);
-    weft_status_code status =
-        programs && steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
-    int64_t sum = 0, clips = 0;
-    for (int i = 0; i < count && status == WEFT_OK; i++) {
-        weft_bucket size = *weft_stage_bucket(stage, i);
-        const int64_t floats = 3 * size.frames * size.height * size.width;
-        size.batch = batch;
-        if (tile.on) {
-            clips = floats > clips ? floats : clips;
-            continue;
-        }
-        weft_graph *g = weft_graph_create();
-        if (g)
-            weft_encoder_build(g, &models->autoencoder, &size);
-        WEFT_GO(weft_step_plan(g, NULL, &here, &steps[i]));
-        programs[i] = steps[i].program;
-        clips = floats * steps[i].slice_count > clips ? floats * steps[i].slice_count : clips;
-    }
-    if (tile.on)
-        WEFT_GO(tiled_bytes(&models->autoencoder, &tile, stage, &sum));
-    else
-        sum = weft_programs_bytes(programs, count);
-    sum += (run->data.prefetch + 1) * clips * (int64_t)sizeof(float);
-    if (!trained && !tile.on)
-        sum += weft_program_plan(programs[0])->source_bytes;
-    for (int r = 0; models->text_given && r < models->captions.readers; r++) {
-        weft_step *step = &steps[count + r];
-        WEFT_GO(
-            weft_step_plan(weft_text_graph(run, &models->captions, r, batch), NULL, &here, step));
-        sum += weft_program_bytes(step->program) + weft_program_plan(step->program)->source_bytes;
-    }
-    *bytes = sum;
-out:
-    for (int i = 0; steps && i < count + WEFT_MAX_READERS; i++)
-        weft_step_free(&steps[i]);
-    weft_free(steps);
-    weft_free(programs);
-    return status;
-}
-
-weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_family *family,
-                              const weft_graph *g, const char *path)
-{
-    char prefix[64];
-    weft_tensors *file;
-    snprintf(prefix, sizeof prefix, "%s.", scope);
-    WEFT_TRY(weft_dialect_open(family, g, prefix, path, &file));
-    return weft_weights_load(store, g, prefix, file, true);
-}
-
-static weft_status open_captions(encoding *e, weft_store *store)
-{
-    const weft_captions *c = e->captions;
-    for (int i = 0; i < c->readers; i++)
-        WEFT_TRY(weft_encoder_load(store, c->reader[i].reading->encoder, c->reader[i].model.family,
-                                   e->text[i].whole, weft_run_text(e->run, i)->weights));
-    e->told = weft_alloc(e->batch * c->floats * (int64_t)sizeof *e->told);
-    if (!e->told)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for embeddings");
-    return weft_spelling_open(c, &e->spelling);
-}
-
-/* `store` NULL: one of its own with the weights that the config names. */
-static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_stage *s,
-                                 weft_store *store)
-{
-    e->buckets = weft_stage_bucket_count(s);
-    e->here = encoding_place(e->place, e->apart, e->tile.on, &e->batch);
-    e->step = weft_alloc(e->buckets * (int64_t)sizeof *e->step);
-    e->size = weft_alloc(e->buckets * (int64_t)sizeof *e->size);
-    if (!store)
-        store = e->store = weft_store_create();
-    if (!e->step || !e->size || !store)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    const weft_text_conditioning *text = e->text_conditioning;
+    e->buckets = weft_train_stage_bucket_count(s);
+    e->here = encoding_exec(e->exec, e->apart, e->tile.on, &e->batch);
+    e->step = weft_calloc(e->buckets, sizeof *e->step);
+    e->program = weft_calloc(e->buckets, sizeof *e->program);
+    e->vae = weft_calloc(e->buckets, sizeof *e->vae);
+    e->size = weft_calloc(e->buckets, sizeof *e->size);
+    WEFT_TRY(WEFT_ALLOCATED(e->step && e->program && e->vae && e->size, "the encoder"));
     for (int i = 0; i < e->buckets; i++) {
-        e->size[i] = *weft_stage_bucket(s, i);
+        e->size[i] = *weft_train_stage_bucket(s, i);
         e->size[i].batch = e->batch;
+        WEFT_TRY(plan_vae(e, vae, i));
     }
-    if (e->tile.on) {
-        WEFT_TRY(open_tiles(e, vae, s, store));
-        WEFT_TRY(bind_text(e, store));
-    } else {
-        WEFT_TRY(bind_encoders(e, vae, store));
+    for (int i = 0; text && i < text->encoders; i++)
+        WEFT_TRY(weft_step_plan(weft_text_graph(e->run, text, i, e->batch), NULL, &e->here,
+                                &e->text[i]));
+    return WEFT_OK;
+}
+
+/* Bytes that a planned VAE reserves: its programs, of which one size at a time is bound in
+ * tiles, and its weights unless the run's store has them. */
+static int64_t vae_bytes(const encoding *e)
+{
+    int64_t bytes = 0;
+    if (!e->tile.on)
+        return weft_programs_bytes(e->program, e->buckets) +
+               (e->apart ? weft_program_plan(e->program[0])->source_bytes : 0);
+    for (int i = 0; i < e->buckets; i++) {
+        const int64_t one = weft_vae_bytes(e->vae[i]);
+        bytes = one > bytes ? one : bytes;
     }
-    if (e->store && !e->tile.on)
-        WEFT_TRY(weft_encoder_load(store, vae->family->scope, vae->family, e->step->whole,
-                                   e->run->autoencoder.weights));
-    if (e->captions)
-        WEFT_TRY(open_captions(e, store));
-    return open_loader(e);
+    return bytes + made_bytes(e);
+}
+
+static int64_t text_bytes(const encoding *e)
+{
+    const weft_text_conditioning *c = e->text_conditioning;
+    int64_t bytes = c ? e->batch * c->floats * (int64_t)sizeof *e->embeddings : 0;
+    for (int i = 0; c && i < c->encoders; i++)
+        bytes += weft_program_bytes(e->text[i].program) +
+                 weft_program_plan(e->text[i].program)->source_bytes;
+    return bytes;
 }
 
 static void close_encoding(encoding *e)
@@ -333,18 +254,118 @@ static void close_encoding(encoding *e)
         weft_step_free(&e->step[i]);
     for (int i = 0; i < e->buckets && e->vae; i++)
         weft_vae_free(e->vae[i]);
-    for (int i = 0; i < WEFT_MAX_READERS; i++)
+    for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++)
         weft_step_free(&e->text[i]);
-    weft_spelling_close(&e->spelling);
-    weft_free(e->told);
+    weft_tokenizer_set_close(&e->tokenizers);
+    weft_free(e->embeddings);
     weft_free(e->made);
     weft_free(e->vae);
     weft_store_free(e->store);
     weft_free(e->step);
+    weft_free(e->program);
     weft_free(e->size);
 }
 
-/* Which samples the program's batch held: this rank's own, or those of all ranks, known on each. */
+weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
+                               const weft_train_stage *stage, const weft_exec_config *exec,
+                               int64_t *bytes)
+{
+    encoding e = weft_run_trains_denoiser(models) ? cache_encoding(run, models, exec)
+                                                  : statistics_encoding(run, exec);
+    encoding_loader l = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(plan_encoding(&e, &models->autoencoder, stage));
+    WEFT_GO(make_loader(&e, &l));
+    *bytes =
+        vae_bytes(&e) + text_bytes(&e) + weft_loader_plan_make(&l.config, l.rank, l.ranks, 3).bytes;
+out:
+    encoding_loader_free(&l);
+    close_encoding(&e);
+    return status;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_family *family,
+                              const weft_graph *g, const char *path)
+{
+    char prefix[64];
+    weft_tensors *file;
+    snprintf(prefix, sizeof prefix, "%s.", scope);
+    WEFT_TRY(weft_key_mapping_open(family, g, prefix, path, &file));
+    return weft_weights_load(store, g, prefix, file, true);
+}
+
+static weft_status open_text_encoders(encoding *e, weft_store *store)
+{
+    const weft_text_conditioning *c = e->text_conditioning;
+    for (int i = 0; i < c->encoders; i++)
+        WEFT_TRY(weft_encoder_load(store, c->encoder[i].row->encoder, c->encoder[i].model.family,
+                                   e->text[i].whole, weft_run_text(e->run, i)->weights));
+    WEFT_TRY(WEFT_NEW(e->embeddings, e->batch * c->floats, "embeddings"));
+    return weft_tokenizer_set_open(c, &e->tokenizers);
+}
+
+/* Binds the text encoders. They have their own memory, so that their results and the VAE's exist at
+ * the same time. */
+static weft_status bind_text(encoding *e, weft_store *store, weft_group *group)
+{
+    for (int i = 0; e->text_conditioning && i < e->text_conditioning->encoders; i++) {
+        WEFT_TRY(weft_store_init(store, e->text[i].graph, 0));
+        WEFT_TRY(weft_program_bind(e->text[i].program, store, group));
+    }
+    return WEFT_OK;
+}
+
+/* Binds the planned encoders. The VAE's programs share an arena. In tiles they are bound on use. */
+static weft_status bind_encoders(encoding *e, weft_store *store)
+{
+    weft_group *group = NULL;
+    if (e->here.comm)
+        WEFT_TRY(weft_comm_world(e->here.comm, &group));
+    if (e->tile.on) {
+        e->bound = -1;
+        WEFT_TRY(WEFT_ALLOCATED(e->made = weft_alloc(made_bytes(e)), "the encoder"));
+        WEFT_TRY(weft_vae_load(e->vae[0], e->run->autoencoder.weights, store));
+        return bind_text(e, store, group);
+    }
+    for (int i = 0; i < e->buckets; i++)
+        WEFT_TRY(weft_store_init(store, e->step[i].graph, 0));
+    WEFT_TRY(bind_text(e, store, group));
+    return weft_programs_bind(e->program, e->buckets, store, group);
+}
+
+static weft_status open_loader(encoding *e)
+{
+    encoding_loader l;
+    weft_status_code status = make_loader(e, &l);
+    if (status == WEFT_OK)
+        status = weft_loader_open(&l.config, l.rank, l.ranks, NULL, 0, &e->loader);
+    encoding_loader_free(&l);
+    for (int i = 0; i < e->buckets && status == WEFT_OK; i++)
+        e->samples += weft_loader_bucket_samples(e->loader, i);
+    return status;
+}
+
+/* Opens the encoders. `store` NULL: creates one with the weights that the config names. */
+static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_train_stage *s,
+                                 weft_store *store)
+{
+    WEFT_TRY(plan_encoding(e, vae, s));
+    if (!store)
+        store = e->store = weft_store_create();
+    WEFT_TRY(WEFT_ALLOCATED(store, "the encoder"));
+    WEFT_TRY(bind_encoders(e, store));
+    if (e->store && !e->tile.on)
+        WEFT_TRY(weft_encoder_load(store, vae->family->scope, vae->family, e->step->whole,
+                                   e->run->autoencoder.weights));
+    if (e->text_conditioning)
+        WEFT_TRY(open_text_encoders(e, store));
+    return open_loader(e);
+}
+
+/* Sets e->global for the last batch: this rank's samples; with a shared program the samples of all
+ * ranks, on every rank. */
 static weft_status share_samples(encoding *e, const weft_batch *batch)
 {
     const int64_t first = e->apart ? 0 : batch->first;
@@ -353,42 +374,43 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
         values[first + i] = batch->epoch[i] != 0 ? 0
                             : batch->replaced[i] ? -1
                                                  : (double)(batch->sample[i] + 1);
-    const int ranks = weft_comm_ranks(e->place->comm);
-    double alike = 1; /* ranks that hold the same items */
-    if (!e->apart && e->step->slice_parts > 1) {
-        WEFT_TRY(weft_comm_sum(e->place->comm, values, ENCODE_BATCH));
-        alike = (double)ranks / (double)e->step->slice_parts;
+    const int ranks = weft_comm_ranks(e->exec->comm);
+    double alike = 1; /* ranks with the same items */
+    if (!e->apart && e->step->local_ranks > 1) {
+        WEFT_TRY(weft_comm_sum(e->exec->comm, values, ENCODE_BATCH));
+        alike = (double)ranks / (double)e->step->local_ranks;
     }
     for (int i = 0; i < ENCODE_BATCH; i++)
         e->global[i] = (int64_t)(values[i] / alike) - 1;
     return WEFT_OK;
 }
 
-/* How many samples of the whole batch, over all ranks, are of the first epoch. */
+/* Number of samples of the whole batch, over all ranks, that belong to the first epoch. */
 static int64_t fresh_samples(const encoding *e, const weft_batch *batch)
 {
-    const int64_t all = e->apart ? e->batch * weft_comm_ranks(e->place->comm) : e->batch;
-    const int64_t left =
-        weft_loader_bucket_samples(e->loader, batch->bucket) - (batch->place[0] - batch->first);
+    const int64_t all = e->apart ? e->batch * weft_comm_ranks(e->exec->comm) : e->batch;
+    const int64_t left = weft_loader_bucket_samples(e->loader, batch->bucket) -
+                         (batch->sequence_index[0] - batch->first);
     return left < 0 ? 0 : left < all ? left : all;
 }
 
-/* What is told of this rank's captions, packed, into e->told; NULL captions are empty ones. */
+/* Encodes this rank's captions into e->embeddings, packed. `caption` NULL: empty captions. */
 static weft_status encode_text(encoding *e, const char *const *caption)
 {
-    const weft_captions *c = e->captions;
-    for (int i = 0; i < c->readers; i++) {
+    const weft_text_conditioning *c = e->text_conditioning;
+    for (int i = 0; i < c->encoders; i++) {
         const weft_step *step = &e->text[i];
-        for (int64_t k = 0; k < step->slice_count; k++)
-            WEFT_TRY(weft_captions_spell(c, &e->spelling, i, weft_captions_program_input,
-                                         step->program, k, caption ? caption[k] : ""));
+        for (int64_t k = 0; k < step->local_count; k++)
+            WEFT_TRY(weft_text_conditioning_tokenize(c, &e->tokenizers, i,
+                                                     weft_text_conditioning_program_input,
+                                                     step->program, k, caption ? caption[k] : ""));
         WEFT_TRY(weft_program_run(step->program));
-        weft_captions_take(c, i, step->program, step->slice_count, e->told);
+        weft_text_conditioning_get(c, i, step->program, step->local_count, e->embeddings);
     }
     return WEFT_OK;
 }
 
-/* A batch of one clip in tiles; nothing is made of a repetition. */
+/* Encodes a batch of one clip in tiles. Skips repetitions and undecodable samples. */
 static weft_status encode_tiles(encoding *e, const weft_batch *batch)
 {
     const int b = batch->bucket;
@@ -416,8 +438,9 @@ static weft_status encode_whole(encoding *e, const weft_batch *batch)
     return share_samples(e, batch);
 }
 
-/* The next batch through the VAE: *latents (B,T',Y',X',Z) on every rank, until another program
- * runs. `captions` (if not NULL): of this rank's items, until the next batch. */
+/* Encodes the next batch. *latents (B,T',Y',X',Z) is valid until another program runs. Without
+ * e->apart it is the same on all ranks. *captions (may be NULL): captions of this rank's items,
+ * valid until the next batch. */
 static weft_status encode_next(encoding *e, const float **latents, const char *const **captions)
 {
     weft_batch batch;
@@ -439,11 +462,11 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
 
 /* ---- cache --------------------------------------------------------------------------------- */
 
-/* What a rank writes: shards one after the other, none of a name that is there. */
+/* Output of a rank: shards in sequence, with names that do not exist yet. */
 typedef struct output {
     const char *folder;
     weft_storage *storage;
-    weft_shard_file *shard; /* NULL: none is begun */
+    weft_shard_file *shard; /* NULL: no open shard */
     int64_t number, samples;
     double began;
 } output;
@@ -481,15 +504,15 @@ static weft_status add_array(weft_shard_file *shard, const char *key, const char
     return status;
 }
 
-/* (L,D) of one embedding, (N) of several things that are told. */
-static int told_shape(const weft_captions *c, int64_t dim[2])
+/* Shape (L,D) for a single embedding, (N) for several entries. */
+static int embedding_shape(const weft_text_conditioning *c, int64_t dim[2])
 {
-    dim[0] = c->tolds == 1 ? c->told->rows : c->floats;
-    dim[1] = c->told->width;
-    return c->tolds == 1 ? 2 : 1;
+    dim[0] = c->entries == 1 ? c->entry->rows : c->floats;
+    dim[1] = c->entry->width;
+    return c->entries == 1 ? 2 : 1;
 }
 
-/* `text`: what is told of the caption; NULL: captions are not encoded. */
+/* `text`: text conditioning of the caption; NULL: captions are not encoded. */
 static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index,
                               const float *latent, const float *text)
 {
@@ -501,7 +524,7 @@ static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index
     WEFT_GO(add_array(shard, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent));
     if (text) {
         int64_t dim[2];
-        const int rank = told_shape(e->captions, dim);
+        const int rank = embedding_shape(e->text_conditioning, dim);
         WEFT_GO(add_array(shard, sample->key, WEFT_TEXT_PART, rank, dim, text));
     }
     if (json) {
@@ -521,9 +544,9 @@ static weft_status add_batch(encoding *e, output *o, const float *latents, const
         if (e->global[i] < 0)
             continue;
         if (!o->shard)
-            WEFT_TRY(begin_shard(o, weft_comm_rank(e->place->comm)));
+            WEFT_TRY(begin_shard(o, weft_comm_rank(e->exec->comm)));
         WEFT_TRY(add_sample(e, o->shard, e->global[i], latents + i * e->latent_count,
-                            text ? text + i * e->captions->floats : NULL));
+                            text ? text + i * e->text_conditioning->floats : NULL));
         if (++o->samples >= SHARD_SAMPLES || weft_shard_file_bytes(o->shard) >= SHARD_BYTES ||
             weft_now() - o->began >= SHARD_SECONDS)
             WEFT_TRY(end_shard(o));
@@ -531,24 +554,24 @@ static weft_status add_batch(encoding *e, output *o, const float *latents, const
     return WEFT_OK;
 }
 
-/* All ranks take the same number of batches, and wait for one another after each: a rank that fails
- * or is interrupted is known at once, and none runs so far ahead that its wait at the end would be
- * taken for a loss. After an interrupt what was encoded stays. */
+/* Encodes all samples. All ranks encode the same number of batches and synchronise after each
+ * batch. A failed or interrupted rank is thus noticed at once. No rank gets so far ahead that its
+ * final wait exceeds the communication timeout. After an interrupt, encoded samples are kept. */
 static weft_status encode_all(encoding *e, output *o)
 {
     weft_progress progress;
     weft_status_code status = WEFT_OK, stop = WEFT_OK;
     weft_progress_begin(&progress, "encode latents", e->samples, 0);
-    progress.quiet |= weft_comm_rank(e->place->comm) != 0;
+    progress.quiet |= weft_comm_rank(e->exec->comm) != 0;
     while (e->done < e->samples) {
         const float *latents;
         const char *const *captions;
         WEFT_GO(encode_next(e, &latents, &captions));
-        if (e->captions)
+        if (e->text_conditioning)
             WEFT_GO(encode_text(e, captions));
-        WEFT_GO(add_batch(e, o, latents, e->told));
+        WEFT_GO(add_batch(e, o, latents, e->embeddings));
         weft_progress_update(&progress, e->done, NULL);
-        stop = weft_comm_interrupt_check(e->place->comm);
+        stop = weft_comm_interrupt_check(e->exec->comm);
         if (stop != WEFT_OK)
             break;
     }
@@ -562,86 +585,103 @@ out:
     return status;
 }
 
-/* What the transformer sees of a caption that is left away, beside the shards. */
+#define EMPTY_CAPTION "empty-caption.npy"
+#define DATA_REPORT   "data-report.json"
+
+/* Path folder/name, or folder/earlier if only that file exists. */
+static void find_file(const char *folder, const char *name, const char *earlier, char *path,
+                      size_t bytes)
+{
+    snprintf(path, bytes, "%s/%s", folder, name);
+    if (!weft_path_exists(path)) {
+        snprintf(path, bytes, "%s/%s", folder, earlier);
+        if (!weft_path_exists(path))
+            snprintf(path, bytes, "%s/%s", folder, name);
+    }
+}
+
+/* Writes the text conditioning of the empty caption, used for caption dropout. */
 static weft_status write_no_text(encoding *e, const char *folder)
 {
     char path[560];
     int64_t dim[2];
     weft_buf data = {0};
     WEFT_TRY(encode_text(e, NULL));
-    snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
-    const int rank = told_shape(e->captions, dim);
-    weft_npy_format(WEFT_F32, rank, dim, e->told, &data);
+    snprintf(path, sizeof path, "%s/" EMPTY_CAPTION, folder);
+    const int rank = embedding_shape(e->text_conditioning, dim);
+    weft_npy_format(WEFT_F32, rank, dim, e->embeddings, &data);
     weft_status_code status = weft_buf_check(&data);
-    if (status == WEFT_OK && weft_comm_rank(e->place->comm) == 0)
+    if (status == WEFT_OK && weft_comm_rank(e->exec->comm) == 0)
         status = weft_file_write_atomic(path, data.data, data.len);
     weft_buf_free(&data);
     return status;
 }
 
-weft_status weft_latents_no_text(const char *folder, int64_t count, float **told)
+weft_status weft_latents_empty_caption(const char *folder, int64_t count, float **embeddings)
 {
     char path[560];
     weft_map map;
     weft_npy npy;
-    snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
+    find_file(folder, EMPTY_CAPTION, "no_text.npy", path, sizeof path);
     WEFT_TRY(weft_map_open(path, &map));
     weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
     if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != count))
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s: not f32 of %lld elements; remove %s to have it made again", path,
-                           (long long)count, folder);
+        status = weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
+                            "the file does not have %" PRId64
+                            " elements of type f32; remove %s, and it is written again",
+                            count, folder);
     float *copy = status == WEFT_OK ? weft_alloc(count * 4) : NULL;
     if (status == WEFT_OK && !copy)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        status = weft_no_memory("the latents");
     if (copy)
         memcpy(copy, npy.data, (size_t)count * 4);
     weft_map_close(&map);
-    *told = copy;
+    *embeddings = copy;
     return status;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- complete cache ------------------------------------------------------------------------ */
 
-static weft_status encode_missing(encoding *e, const weft_model *vae, const weft_stage *stage,
+static weft_status encode_missing(encoding *e, const weft_model *vae, const weft_train_stage *stage,
                                   const char *folder, weft_storage *storage)
 {
     char path[560], text[64];
     output o = {.folder = folder, .storage = storage};
     WEFT_TRY(open_encoding(e, vae, stage, NULL));
     const int64_t before = ((const weft_latent_ids *)e->skip_user)->count;
-    if (before > 0 && weft_comm_rank(e->place->comm) == 0)
-        weft_info("latents: %lld of %lld samples are encoded already", (long long)before,
-                  (long long)(before + e->samples));
+    if (before > 0 && weft_comm_rank(e->exec->comm) == 0)
+        weft_notice(WEFT_MSG_DATA_REPORT, WEFT_AT(.key = "latents", WEFT_NUMBER(before)),
+                    "%" PRId64 " of %" PRId64 " samples are encoded already", before,
+                    before + e->samples);
     WEFT_TRY(encode_all(e, &o));
-    if (e->captions)
+    if (e->text_conditioning)
         WEFT_TRY(write_no_text(e, folder));
-    if (e->captions)
-        weft_captions_warn_cut(e->captions, &e->spelling);
-    WEFT_TRY(weft_account_share(e->place->comm, e->loader));
-    if (weft_comm_rank(e->place->comm) != 0)
+    if (e->text_conditioning)
+        weft_text_conditioning_warn_truncation(e->text_conditioning, &e->tokenizers);
+    WEFT_TRY(weft_data_report_merge(e->exec->comm, e->loader));
+    if (weft_comm_rank(e->exec->comm) != 0)
         return WEFT_OK;
-    snprintf(path, sizeof path, "%s/account.json", folder);
-    WEFT_TRY(weft_account_write(e->loader, "latents", path));
+    snprintf(path, sizeof path, "%s/" DATA_REPORT, folder);
+    WEFT_TRY(weft_data_report_write(e->loader, "latents", path));
     const weft_loader_report r = weft_loader_get_report(e->loader);
     snprintf(path, sizeof path, "%s/complete", folder);
-    snprintf(text, sizeof text, "{\"samples\": %lld}\n", (long long)r.samples[WEFT_SAMPLE_USED]);
+    snprintf(text, sizeof text, "{\"samples\": %" PRId64 "}\n", r.samples[WEFT_SAMPLE_USED]);
     return weft_file_write_atomic(path, text, (int64_t)strlen(text));
 }
 
-static void show_account(const char *folder)
+static void print_data_report(const char *folder)
 {
     char path[540];
-    snprintf(path, sizeof path, "%s/account.json", folder);
-    if (weft_account_show(path, "latents") != WEFT_OK)
-        weft_warn("%s: what was encoded, and what not, cannot be told", weft_error_message());
+    find_file(folder, DATA_REPORT, "account.json", path, sizeof path);
+    if (weft_data_report_print(path, "latents") != WEFT_OK)
+        weft_warn_error(WEFT_MSG_DATA_REPORT, "the report of encoded samples is not printed");
 }
 
-/* Collective. *ready: rank 0 found a finished cache, which is neither locked nor written. */
-static weft_status use_finished(const weft_run *run, const weft_place_of_run *place,
+/* Collective. *ready: rank 0 found a complete cache, which is neither locked nor written. */
+static weft_status use_finished(const weft_run *run, const weft_exec_config *exec,
                                 const char *folder, bool *ready)
 {
-    const bool leads = weft_comm_rank(place->comm) == 0;
+    const bool leads = weft_comm_rank(exec->comm) == 0;
     bool finished = false;
     int64_t samples = 0;
     if (leads)
@@ -649,53 +689,48 @@ static weft_status use_finished(const weft_run *run, const weft_place_of_run *pl
     if (leads && !finished)
         WEFT_TRY(weft_latent_cache_check_writable(folder, samples));
     double all = finished;
-    WEFT_TRY(weft_comm_sum(place->comm, &all, 1));
+    WEFT_TRY(weft_comm_sum(exec->comm, &all, 1));
     *ready = all > 0;
     if (leads && finished)
-        show_account(folder);
+        print_data_report(folder);
     return WEFT_OK;
 }
 
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
-                                const weft_stage *stage, const weft_place_of_run *place,
+                                const weft_train_stage *stage, const weft_exec_config *exec,
                                 char folder[512])
 {
     weft_latent_ids known = {0};
-    encoding e = {.run = run,
-                  .place = place,
-                  .apart = true,
-                  .tile = weft_latent_tile(run),
-                  .skip = weft_latent_ids_have,
-                  .skip_user = &known,
-                  .captions = models->text_given ? &models->captions : NULL};
+    encoding e = cache_encoding(run, models, exec);
     weft_storage *storage = NULL;
     int lock = -1;
     bool ready;
     weft_status_code status = WEFT_OK;
-    const bool leads = weft_comm_rank(place->comm) == 0;
+    const bool leads = weft_comm_rank(exec->comm) == 0;
+    e.skip = weft_latent_ids_have;
+    e.skip_user = &known;
     WEFT_TRY(weft_latent_cache_folder(run, models, stage, folder));
-    WEFT_TRY(use_finished(run, place, folder, &ready));
+    WEFT_TRY(use_finished(run, exec, folder, &ready));
     if (ready)
         return WEFT_OK;
     if (leads)
         WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(weft_latent_cache_lock(place, folder, &lock));
+    WEFT_GO(weft_latent_cache_lock(exec, folder, &lock));
     WEFT_GO(weft_storage_open(folder, &storage));
     if (leads) {
         WEFT_GO(weft_remove_leftovers(folder, false));
         WEFT_GO(weft_latent_cache_repair(storage, run->data.verify));
     }
-    WEFT_GO(weft_comm_barrier(place->comm));
+    WEFT_GO(weft_comm_barrier(exec->comm));
     WEFT_GO(weft_latent_cache_read(folder, storage, &known));
-    /* another run may have finished it meanwhile; rank 0 decides for all */
+    /* another run may have completed the cache; rank 0 decides for all */
     double complete = leads && weft_latent_cache_is_complete(folder, &known);
-    WEFT_GO(weft_comm_sum(place->comm, &complete, 1));
+    WEFT_GO(weft_comm_sum(exec->comm, &complete, 1));
     if (complete > 0 && leads)
-        show_account(folder);
+        print_data_report(folder);
     if (complete <= 0)
-        status = encode_missing(&e, &models->autoencoder, stage, folder, storage);
-    if (status == WEFT_OK)
-        status = weft_comm_barrier(place->comm);
+        WEFT_GO(encode_missing(&e, &models->autoencoder, stage, folder, storage));
+    WEFT_GO(weft_comm_barrier(exec->comm));
 out:
     close_encoding(&e);
     weft_storage_close(storage);
@@ -708,18 +743,18 @@ out:
 /* ---- statistics ---------------------------------------------------------------------------- */
 
 weft_status weft_latents_measure(const weft_run *run, const weft_model *vae,
-                                 const weft_stage *stage, const weft_place_of_run *place,
+                                 const weft_train_stage *stage, const weft_exec_config *exec,
                                  weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
                                  double std[WEFT_MAX_CHANNELS])
 {
-    encoding e = {.run = run, .place = place};
+    encoding e = statistics_encoding(run, exec);
     double sum[WEFT_MAX_CHANNELS] = {0}, squares[WEFT_MAX_CHANNELS] = {0}, count = 0;
     const int64_t z = weft_model_grid(vae).channels;
     weft_status_code status = WEFT_OK;
     WEFT_GO(open_encoding(&e, vae, stage, store));
     while (e.done < samples && e.done < e.samples) {
         const float *latents;
-        WEFT_GO(weft_comm_interrupt_check(place->comm));
+        WEFT_GO(weft_comm_interrupt_check(exec->comm));
         WEFT_GO(encode_next(&e, &latents, NULL));
         for (int64_t i = 0; i < ENCODE_BATCH; i++) {
             const float *one = latents + i * e.latent_count;

@@ -1,54 +1,60 @@
-/* Latents of a data set, encoded once: WebDataset shards that the loader reads.
+/* Latent cache: the latents of a data set, encoded once, as WebDataset shards for the loader.
  *
  *     <latents>/<key>/train-0000-000000.tar   of rank 0, with its index: latents, captions
  *                     train-0001-000000.tar   of rank 1, ...
- *                     no_text.npy             the empty caption's embedding, where there is one
- *                     account.json, complete  what was encoded and what not, and how many
- *                     lock                    held by the run that encodes
+ *                     empty-caption.npy       text conditioning of the empty caption, if any
+ *                     data-report.json        samples that were encoded or not, with reasons
+ *                     complete                number of samples
+ *                     lock                    locked by the run that encodes
  *
- * <key> is a hash of what made them: the encoders' files, the shards' contents, split, rate and the
- * clips' sizes. So the folder may be shared by any runs (data.latents). A sample that is in no
- * whole shard is encoded, by whichever run comes next: after a kill as after a loss. */
-#ifndef WEFT_TRAIN_LATENTS_H
-#define WEFT_TRAIN_LATENTS_H
+ * Folders of earlier versions have no_text.npy and account.json instead.
+ *
+ * <key> is a hash of all inputs of the latents: the encoders' files, the shards' contents, split,
+ * frame rate and clip sizes. Any runs can therefore share the folder (data.latents). The next run
+ * encodes all samples that are not in an intact shard, for example after a kill or a file loss. */
+#ifndef WEFT_TRAIN_LATENTS_LATENT_CACHE_H
+#define WEFT_TRAIN_LATENTS_LATENT_CACHE_H
 
-#include "train/step.h"
+#include "train/step/train_step.h"
 
 /* f32 (T',Y',X',Z): the posterior's mean, not normalised. */
 #define WEFT_LATENT_PART "latent.npy"
-/* f32: what the denoiser is told of the caption, where no text encoder is trained: (L,D) of one
- * embedding, else packed (prompt/captions.h). */
+/* f32: text conditioning of the caption, if all text encoders are frozen. (L,D) for a single
+ * embedding, otherwise packed (prompt/text_conditioning.h). */
 #define WEFT_TEXT_PART "text.npy"
 
-/* Makes sure that the latents of every sample are there for this stage's sizes (and embeddings,
- * with a text encoder that stays), and writes their folder into `folder`. Each rank encodes and
- * writes its share; a shard that lost bytes or was changed is told and its samples are encoded
- * again. WEFT_E_CANCELLED on all ranks alike where one was interrupted; what was encoded stays. */
+/* Collective. Ensures that the cache has the latents of every sample for the sizes of this training
+ * stage, and embeddings if all text encoders are frozen. `folder` receives the cache's folder. Each
+ * rank encodes and writes its share. A shard that was truncated or changed is reported, and its
+ * samples are encoded again. WEFT_E_CANCELLED on all ranks if any rank was interrupted; encoded
+ * samples are kept. */
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
-                                const weft_stage *stage, const weft_place_of_run *place,
+                                const weft_train_stage *stage, const weft_exec_config *exec,
                                 char folder[512]);
-/* What is told of the empty caption, from that folder: f32 (count), owned by the caller. */
-weft_status weft_latents_no_text(const char *folder, int64_t count, float **told);
+/* Reads the text conditioning of the empty caption from the cache folder: f32 (count), owned by the
+ * caller. */
+weft_status weft_latents_empty_caption(const char *folder, int64_t count, float **embeddings);
 
-/* The graph of text encoder r over `batch` captions, matrices in the type of their files. NULL: no
- * memory. */
-weft_graph *weft_text_graph(const weft_run *run, const weft_captions *captions, int r,
+/* Builds the graph of text encoder r for `batch` captions, with weights in the type of their files.
+ * NULL: out of memory. */
+weft_graph *weft_text_graph(const weft_run *run, const weft_text_conditioning *text, int r,
                             int64_t batch);
-/* Weights of an encoder whose graph is `g`, from its files; the store has its parameters. */
+/* Loads an encoder's weights from its files. `g` is the encoder's graph, whose parameters must be
+ * in the store. */
 weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_family *family,
                               const weft_graph *g, const char *path);
 
-/* Mean and standard deviation of each latent channel over up to `samples` samples of the training
- * set. WEFT_E_CANCELLED as above. */
+/* Measures the mean and standard deviation of each latent channel over up to `samples` samples of
+ * the training set. WEFT_E_CANCELLED if interrupted. */
 weft_status weft_latents_measure(const weft_run *run, const weft_model *autoencoder,
-                                 const weft_stage *stage, const weft_place_of_run *place,
+                                 const weft_train_stage *stage, const weft_exec_config *exec,
                                  weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
                                  double deviation[WEFT_MAX_CHANNELS]);
 
-/* Bytes that encoding for a stage reserves on this rank, beside what the store has: programs, clips
- * that are decoded ahead, and the weights of encoders that are not trained. */
+/* Bytes that encoding for a training stage reserves on this rank in addition to the store:
+ * programs, prefetched clips, and the weights of frozen encoders. */
 weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
-                               const weft_stage *stage, const weft_place_of_run *place,
+                               const weft_train_stage *stage, const weft_exec_config *exec,
                                int64_t *bytes);
 
 #endif

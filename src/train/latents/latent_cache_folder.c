@@ -1,11 +1,11 @@
-/* The folder of a cache of latents: its name, its shards, its lock. */
-#include "train/latent_cache.h"
+#include "train/latents/latent_cache_folder.h"
 
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "comm/comm_world.h"
 #include "data/dataset.h"
-#include "runtime/weights.h"
+#include "exec/store/weights.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A cache of up to this size is read when it is opened. */
+/* Bytes up to which a cache is read completely when it is opened. */
 static const int64_t check_limit = INT64_C(4) << 30;
 
-/* Tiles of the run's config; checked before (train/objective.c). */
+/* train/graph/objective.c has already checked the text of the tiles. */
 weft_tile weft_latent_tile(const weft_run *run)
 {
     weft_tile tile = {0};
-    return weft_tile_parse(run->autoencoder.tile, "autoencoder.tile:", "", &tile) == WEFT_OK
+    return weft_tile_parse(run->autoencoder.tile, WEFT_MSG_CONFIG_VALUE, WEFT_NOWHERE, "", &tile) ==
+                   WEFT_OK
                ? tile
                : (weft_tile){0};
 }
@@ -45,44 +46,44 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     return status;
 }
 
-/* The folder's name: a hash of the encoders' files, the shards' contents and the clips' sizes. What
- * was made of other ones is in another folder and never read. */
+/* The folder's name: a hash of the encoders' files, the shards' contents and the clip sizes.
+ * Latents of other inputs are in other folders and are never read. */
 static weft_status cache_key(const weft_run *run, const weft_run_models *models,
-                             const weft_stage *s, char key[24])
+                             const weft_train_stage *s, char key[24])
 {
-    const weft_captions *c = &models->captions;
+    const weft_text_conditioning *c = &models->text;
     weft_buf what = {0};
     weft_dataset *ds;
     WEFT_TRY(
         weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
-    weft_buf_printf(&what, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds),
-                    run->data.split, run->data.fps);
+    weft_buf_printf(&what, "%016" PRIx64 "|%s|%.9g|", weft_dataset_fingerprint(ds), run->data.split,
+                    run->data.fps);
     weft_dataset_close(ds);
-    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
-        const weft_bucket *b = weft_stage_bucket(s, i);
-        weft_buf_printf(&what, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
-                        (long long)b->width);
+    for (int i = 0; i < weft_train_stage_bucket_count(s); i++) {
+        const weft_bucket *b = weft_train_stage_bucket(s, i);
+        weft_buf_printf(&what, "%" PRId64 " %" PRId64 " %" PRId64 "|", b->frames, b->height,
+                        b->width);
     }
-    const weft_tile tile = weft_latent_tile(run); /* latents of tiles are others */
+    const weft_tile tile = weft_latent_tile(run); /* latents of tiles differ */
     if (tile.on)
-        weft_buf_printf(&what, "tiles %lld %lld %lld %lld|", (long long)tile.size[1],
-                        (long long)tile.size[2], (long long)tile.step[1], (long long)tile.step[2]);
+        weft_buf_printf(&what, "tiles %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "|",
+                        tile.size[1], tile.size[2], tile.step[1], tile.step[2]);
     XXH3_state_t *state = XXH3_createState();
     weft_status_code status = weft_buf_check(&what);
     if (status == WEFT_OK && !state)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        status = weft_no_memory("the latents");
     if (status != WEFT_OK)
         goto out;
     XXH3_64bits_reset(state);
     XXH3_64bits_update(state, what.data, (size_t)what.len);
     WEFT_GO(hash_weights(state, run->autoencoder.weights));
-    for (int r = 0; models->text_given && r < c->readers; r++) {
-        uint64_t told;
+    for (int r = 0; models->text_precomputed && r < c->encoders; r++) {
+        uint64_t text_hash;
         WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
-        if (!c->reader[r].tokenizer[0])
+        if (!c->encoder[r].tokenizer[0])
             continue;
-        WEFT_GO(weft_captions_hash(c, r, &told));
-        XXH3_64bits_update(state, &told, sizeof told);
+        WEFT_GO(weft_text_conditioning_hash(c, r, &text_hash));
+        XXH3_64bits_update(state, &text_hash, sizeof text_hash);
     }
     snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
 out:
@@ -92,18 +93,20 @@ out:
 }
 
 weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models *models,
-                                     const weft_stage *stage, char folder[512])
+                                     const weft_train_stage *stage, char folder[512])
 {
     char key[24];
     WEFT_TRY(cache_key(run, models, stage, key));
     const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
                                             : snprintf(folder, 512, "%s/latents/%s", run->out, key);
-    return length < 512 ? WEFT_OK : weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
+    return length < 512
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = run->out), "the path is too long");
 }
 
-/* ---- what is there ------------------------------------------------------------------------- */
+/* ---- cached samples ------------------------------------------------------------------------ */
 
-static uint64_t *known_place(const weft_latent_ids *k, uint64_t id)
+static uint64_t *find_slot(const weft_latent_ids *k, uint64_t id)
 {
     uint64_t at = id & (uint64_t)(k->slots - 1);
     while (k->id[at] && k->id[at] != id)
@@ -114,7 +117,7 @@ static uint64_t *known_place(const weft_latent_ids *k, uint64_t id)
 bool weft_latent_ids_have(const void *user, const weft_sample *sample)
 {
     const weft_latent_ids *k = user;
-    return k->slots && *known_place(k, sample->id);
+    return k->slots && *find_slot(k, sample->id);
 }
 
 static weft_status reserve_known(weft_latent_ids *k, int64_t count)
@@ -123,19 +126,17 @@ static weft_status reserve_known(weft_latent_ids *k, int64_t count)
     while (k->slots < 2 * count)
         k->slots *= 2;
     k->id = weft_alloc(k->slots * 8);
-    return k->id ? WEFT_OK
-                 : weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)count);
+    return WEFT_ALLOCATED(k->id, "%" PRId64 " samples", count);
 }
 
-/* *whole is false for a shard of which bytes are missing or other than they were written. */
+/* *whole is false for a shard that was truncated or changed. */
 static weft_status check_shard(weft_storage *storage, const char *name, bool read, bool *whole)
 {
     weft_arena *arena = weft_arena_create();
-    weft_index_room room = {0};
+    weft_index_room buffer = {0};
     weft_index index;
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
-    weft_status_code status = weft_index_get(storage, name, arena, &room, &index, NULL);
+    WEFT_TRY(WEFT_ALLOCATED(arena, "%s", name));
+    weft_status_code status = weft_index_get(storage, name, arena, &buffer, &index, NULL);
     *whole = status == WEFT_OK && !index.damage;
     if (*whole && read && index.sum) {
         uint64_t sum = 0;
@@ -143,32 +144,32 @@ static weft_status check_shard(weft_storage *storage, const char *name, bool rea
         *whole = status == WEFT_OK && sum == index.sum;
     }
     weft_arena_free(arena);
-    weft_free(room.data);
+    weft_free(buffer.data);
     return status == WEFT_E_MEMORY ? status : WEFT_OK;
 }
 
-/* Removes a shard that cannot be trusted. */
+/* Removes a damaged shard and its index. */
 static weft_status drop_shard(weft_storage *storage, const char *name, void *user)
 {
-    char beside[300];
+    char index_name[300];
     (void)user;
-    weft_warn("%s/%s lost bytes or was changed since it was written: what was in it is encoded "
-              "again",
-              weft_storage_root(storage), name);
-    snprintf(beside, sizeof beside, "%s.index", name);
+    weft_warning(WEFT_MSG_LATENTS_REBUILT, WEFT_AT(.file = weft_storage_root(storage)),
+                 "%s was truncated or changed after it was written; its samples are encoded again",
+                 name);
+    snprintf(index_name, sizeof index_name, "%s.index", name);
     WEFT_TRY(weft_storage_remove(storage, name));
-    return weft_storage_remove(storage, beside);
+    return weft_storage_remove(storage, index_name);
 }
 
-static weft_status note_damage(weft_storage *storage, const char *name, void *whole)
+static weft_status record_damage(weft_storage *storage, const char *name, void *whole)
 {
     (void)storage, (void)name;
     *(bool *)whole = false;
     return WEFT_OK;
 }
 
-/* Calls `damaged` for shards of the cache that cannot be trusted. A small cache is read for it; of
- * a large one the loader finds what changed, part by part. */
+/* Calls `damaged` for damaged shards. With `verify`, a cache of up to check_limit bytes is read and
+ * compared with its checksums. In a larger cache the loader verifies each sample member. */
 static weft_status each_damaged(weft_storage *storage, bool verify,
                                 weft_status (*damaged)(weft_storage *storage, const char *name,
                                                        void *user),
@@ -212,39 +213,39 @@ weft_status weft_latent_cache_read(const char *folder, weft_storage *storage, we
     k->count = weft_dataset_count(ds);
     const weft_status_code status = reserve_known(k, k->count);
     for (int64_t i = 0; status == WEFT_OK && i < k->count; i++)
-        *known_place(k, weft_dataset_at(ds, i)->id) = weft_dataset_at(ds, i)->id;
+        *find_slot(k, weft_dataset_at(ds, i)->id) = weft_dataset_at(ds, i)->id;
     weft_dataset_close(ds);
     return status;
 }
 
-/* Of rank 0, while it encodes; the others of its run wait beside it, another run behind it. */
-weft_status weft_latent_cache_lock(const weft_place_of_run *place, const char *folder, int *lock)
+/* Rank 0 holds the lock while the run encodes. The run's other ranks wait for rank 0. */
+weft_status weft_latent_cache_lock(const weft_exec_config *exec, const char *folder, int *lock)
 {
     char path[560];
-    bool told = false;
-    const bool leads = weft_comm_rank(place->comm) == 0;
+    bool warned = false;
+    const bool leads = weft_comm_rank(exec->comm) == 0;
     snprintf(path, sizeof path, "%s/lock", folder);
     for (;;) {
         double taken = 0;
-        WEFT_TRY(weft_comm_interrupt_check(place->comm));
+        WEFT_TRY(weft_comm_interrupt_check(exec->comm));
         if (leads) {
             if (*lock < 0)
                 *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
             if (*lock < 0)
-                return weft_fail_errno("cannot write %s", path);
+                return weft_error_errno(WEFT_AT(.file = path), "cannot open the lock file");
             taken = flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
         }
-        WEFT_TRY(weft_comm_sum(place->comm, &taken, 1));
+        WEFT_TRY(weft_comm_sum(exec->comm, &taken, 1));
         if (taken > 0)
             return WEFT_OK;
-        if (leads && !told)
-            weft_info("latents: another run encodes into %s; waiting for it", folder);
-        told = true;
+        if (leads && !warned)
+            weft_notice(WEFT_MSG_DATA_REPORT, WEFT_NOWHERE,
+                        "latents: waiting for another run that encodes into %s", folder);
+        warned = true;
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
 }
 
-/* Whether the cache holds as many samples as it had when it was finished. */
 bool weft_latent_cache_is_complete(const char *folder, const weft_latent_ids *k)
 {
     char path[560];
@@ -276,7 +277,7 @@ weft_status weft_latent_cache_look(const char *folder, bool verify, bool *finish
     if (!weft_path_exists(path))
         return WEFT_OK;
     WEFT_TRY(weft_storage_open(folder, &storage));
-    weft_status_code status = each_damaged(storage, verify, note_damage, &whole);
+    weft_status_code status = each_damaged(storage, verify, record_damage, &whole);
     if (status == WEFT_OK && whole)
         status = weft_latent_cache_read(folder, storage, &ids);
     *samples = ids.count;
@@ -296,16 +297,17 @@ weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples
         return WEFT_OK;
     const int error = errno;
     if (strcmp(path, folder) != 0)
-        return weft_fail(WEFT_E_IO,
-                         "data.latents: %s has no latents of these clips and encoders (folder %s), "
-                         "and cannot be written: %s. Encode them where the folder can be written, "
-                         "or set data.latents to another folder",
-                         path, folder, strerror(error));
-    return weft_fail(WEFT_E_IO,
-                     "data.latents: %s is not complete (%lld samples are whole), and cannot be "
-                     "written: %s. Complete it where it can be written, or set data.latents to "
-                     "another folder",
-                     folder, (long long)samples, strerror(error));
+        return weft_error(WEFT_MSG_FILE_IO, WEFT_AT(.file = path, .key = "data.latents"),
+                          "the folder has no latents of these clips and encoders (in %s), and "
+                          "cannot be written: %s. Encode the clips where the folder can be "
+                          "written, or set data.latents to another folder",
+                          folder, strerror(error));
+    return weft_error(
+        WEFT_MSG_FILE_IO, WEFT_AT(.file = folder, .key = "data.latents", WEFT_NUMBER(samples)),
+        "the latents are not complete (%" PRId64
+        " samples are), and the folder cannot be written: %s. "
+        "Complete them where it can be written, or set data.latents to another folder",
+        samples, strerror(error));
 }
 
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
@@ -313,13 +315,13 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
     char root[512], folder[512], path[560];
     const int length = run->data.latents[0] ? snprintf(root, sizeof root, "%s", run->data.latents)
                                             : snprintf(root, sizeof root, "%s/latents", run->out);
-    for (int64_t i = 0; i < run->stages.count; i++)
+    for (int64_t i = 0; i < run->train_stages.count; i++)
         encoded[i] = false;
-    if (!weft_run_denoises(models) || run->data.samples_from == WEFT_FROM_PIXELS ||
+    if (!weft_run_trains_denoiser(models) || run->data.samples_from == WEFT_FROM_PIXELS ||
         length >= (int)sizeof root || !weft_path_is_dir(root))
         return WEFT_OK;
-    for (int64_t i = 0; i < run->stages.count; i++) {
-        const weft_stage *stage = (const weft_stage *)run->stages.item + i;
+    for (int64_t i = 0; i < run->train_stages.count; i++) {
+        const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + i;
         WEFT_TRY(weft_latent_cache_folder(run, models, stage, folder));
         snprintf(path, sizeof path, "%s/complete", folder);
         encoded[i] = weft_path_exists(path);

@@ -1,39 +1,41 @@
-/* The folder of a cache of latents (train/latents.h): its name, its shards, its lock. A finished
- * folder is used as it is, so it may be shared and read-only. */
-#ifndef WEFT_TRAIN_LATENT_CACHE_H
-#define WEFT_TRAIN_LATENT_CACHE_H
+/* The folder of a latent cache (latent_cache.h): its name, its shards, its lock. A complete folder
+ * is not written, so it may be shared and read-only. */
+#ifndef WEFT_TRAIN_LATENTS_LATENT_CACHE_FOLDER_H
+#define WEFT_TRAIN_LATENTS_LATENT_CACHE_FOLDER_H
 
 #include "data/storage.h"
 #include "model/tiling.h"
-#include "train/step.h"
+#include "train/step/train_step.h"
 
-/* <latents>/<hash of the encoders' files, the shards' contents and the clips' sizes>. */
+/* Path <latents>/<hash of the encoders' files, the shards' contents and the clip sizes>. */
 weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models *models,
-                                     const weft_stage *stage, char folder[512]);
-/* By stage of the run: its cache is marked as finished. False for all where nothing is cached. */
+                                     const weft_train_stage *stage, char folder[512]);
+/* Sets encoded[] by training stage: its cache is marked as complete. All false if the run caches no
+ * latents. */
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded);
-/* The tiles that clips are encoded in (autoencoder.tile). */
+/* The tiles in which clips are encoded (autoencoder.tile). */
 weft_tile weft_latent_tile(const weft_run *run);
 
-/* Ids of the samples in the cache's shards: a hash table, 0 for an empty slot. */
+/* Ids of the samples in the cache's shards: a hash table; 0: empty slot. */
 typedef struct weft_latent_ids {
     uint64_t *id; /* heap, owned */
     int64_t slots, count;
 } weft_latent_ids;
 bool weft_latent_ids_have(const void *ids, const weft_sample *sample);
 weft_status weft_latent_cache_read(const char *folder, weft_storage *storage, weft_latent_ids *ids);
-/* Whether the cache holds as many samples as it had when it was finished. */
+/* Whether the cache has the number of samples recorded in its file `complete`. */
 bool weft_latent_cache_is_complete(const char *folder, const weft_latent_ids *ids);
 
-/* Reads only. *finished: the cache is complete and its shards are whole. *samples: in its shards;
- * 0 without the mark of a finished cache. */
+/* Checks the cache without writing. *finished: the cache is complete and its shards are intact.
+ * *samples: samples in its shards; 0 without the file `complete`. */
 weft_status weft_latent_cache_look(const char *folder, bool verify, bool *finished,
                                    int64_t *samples);
-/* WEFT_E_IO: the folder is not finished and cannot be written. */
+/* WEFT_E_IO: the folder cannot be written. `samples`: number already encoded, for the message. */
 weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples);
-/* Rank 0: removes shards that lost bytes or were changed, with a warning for each. */
+/* Rank 0: removes shards that were truncated or changed, with a warning for each. */
 weft_status weft_latent_cache_repair(weft_storage *storage, bool verify);
-/* Collective. Waits for other runs that encode into the folder. *lock: rank 0's, to be closed. */
-weft_status weft_latent_cache_lock(const weft_place_of_run *place, const char *folder, int *lock);
+/* Collective. Waits for other runs that encode into the folder. *lock: file descriptor of rank 0,
+ * which the caller closes. */
+weft_status weft_latent_cache_lock(const weft_exec_config *exec, const char *folder, int *lock);
 
 #endif

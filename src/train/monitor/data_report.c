@@ -1,60 +1,62 @@
-#include "train/account.h"
+#include "train/monitor/data_report.h"
 
 #include "base/log.h"
+#include "comm/comm_world.h"
 
 #include <string.h>
 
-weft_status weft_account_share(weft_comm *comm, weft_loader *l)
+weft_status weft_data_report_merge(weft_comm *comm, weft_loader *l)
 {
     enum { CHUNK = 4096 };
-    static const weft_sample_fate late[] = {WEFT_SAMPLE_UNDECODABLE, WEFT_SAMPLE_CORRUPT};
+    static const weft_sample_outcome late[] = {WEFT_SAMPLE_UNDECODABLE, WEFT_SAMPLE_CORRUPT};
     double bad[CHUNK];
     const int64_t count = weft_dataset_count(weft_loader_dataset(l));
     for (int k = 0; k < 2; k++)
         for (int64_t first = 0; first < count; first += CHUNK) {
             const int64_t n = count - first < CHUNK ? count - first : CHUNK;
             for (int64_t i = 0; i < n; i++)
-                bad[i] = weft_loader_fate(l, first + i) == late[k];
+                bad[i] = weft_loader_outcome(l, first + i) == late[k];
             WEFT_TRY(weft_comm_sum(comm, bad, (int)n));
             for (int64_t i = 0; i < n; i++)
                 if (bad[i] > 0)
-                    weft_loader_mark(l, first + i, late[k]);
+                    weft_loader_set_outcome(l, first + i, late[k]);
         }
     return WEFT_OK;
 }
 
-static void show(const json_t *lines, const char *title)
+static void print_lines(const json_t *lines, const char *title)
 {
     for (size_t i = 0; i < json_array_size(lines); i++)
-        weft_info("%s: %s", title, json_string_value(json_array_get(lines, i)));
+        weft_notice(WEFT_MSG_DATA_REPORT, WEFT_AT(.key = title), "%s",
+                    json_string_value(json_array_get(lines, i)));
 }
 
-weft_status weft_account_write(const weft_loader *l, const char *title, const char *path)
+weft_status weft_data_report_write(const weft_loader *l, const char *title, const char *path)
 {
     weft_buf text = {0};
-    json_t *lines = json_array(), *account = weft_loader_account(l);
-    weft_loader_explain(l, &text);
+    json_t *lines = json_array(), *report = weft_loader_report_json(l);
+    weft_loader_format_report(l, &text);
     weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK && (!lines || !account))
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    if (status == WEFT_OK && (!lines || !report))
+        status = weft_no_memory("%s", path);
     for (char *at = text.data, *end; status == WEFT_OK && (end = strchr(at, '\n')); at = end + 1)
         json_array_append_new(lines, json_stringn(at, (size_t)(end - at)));
     if (status == WEFT_OK) {
-        show(lines, title);
-        json_object_set(account, "summary", lines);
-        status = weft_json_save(path, account);
+        print_lines(lines, title);
+        json_object_set(report, "summary", lines);
+        status = weft_json_save(path, report);
     }
-    json_decref(account);
+    json_decref(report);
     json_decref(lines);
     weft_buf_free(&text);
     return status;
 }
 
-weft_status weft_account_show(const char *path, const char *title)
+weft_status weft_data_report_print(const char *path, const char *title)
 {
-    json_t *account;
-    WEFT_TRY(weft_json_load(path, &account));
-    show(json_object_get(account, "summary"), title);
-    json_decref(account);
+    json_t *report;
+    WEFT_TRY(weft_json_load(path, &report));
+    print_lines(json_object_get(report, "summary"), title);
+    json_decref(report);
     return WEFT_OK;
 }

@@ -1,4 +1,4 @@
-#include "train/guard.h"
+#include "train/monitor/outlier_guard.h"
 
 #include <math.h>
 
@@ -31,10 +31,11 @@ weft_status weft_guard_note(weft_guard *guard, double loss, double norm, bool sk
     guard->skipped++;
     if (++guard->in_a_row < guard->patience)
         return WEFT_OK;
-    return weft_fail(
-        WEFT_E_NUMERIC,
-        "%lld steps in a row were skipped (loss %g, gradient norm %g; usual are %g and %g): %s",
-        (long long)guard->in_a_row, loss, norm, guard->loss, guard->norm,
+    return weft_error(
+        WEFT_MSG_LOSS_NOT_FINITE, WEFT_AT(WEFT_NUMBER(loss)),
+        "%" PRId64
+        " steps in a row were skipped (loss %g, gradient norm %g; usual are %g and %g): %s",
+        guard->in_a_row, loss, norm, guard->loss, guard->norm,
         isfinite(loss) && isfinite(norm) ? "lower the learning rate, or raise guard.factor"
                                          : "lower the learning rate, or look for NaN in the data");
 }
@@ -54,14 +55,14 @@ weft_status weft_guard_restore(weft_guard *guard, const json_t *state, const cha
     WEFT_TRY(weft_json_get_i64(state, "accepted", where, &g.accepted));
     WEFT_TRY(weft_json_get_i64(state, "skipped", where, &g.skipped));
     WEFT_TRY(weft_json_get_i64(state, "in_a_row", where, &g.in_a_row));
-    const int64_t most = INT64_C(1) << 52; /* sums of two are no overflow */
+    const int64_t most = INT64_C(1) << 52; /* avoids overflow in sums */
     if (g.accepted < 0 || g.accepted > most || g.skipped < 0 || g.skipped > most ||
         g.in_a_row < 0 || g.in_a_row > g.skipped || !isfinite(g.loss) || !isfinite(g.norm))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: the guard counted %lld, %lld and %lld steps with a loss of %g and a "
-                         "norm of %g, which cannot be",
-                         where, (long long)g.accepted, (long long)g.skipped, (long long)g.in_a_row,
-                         g.loss, g.norm);
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "guard"),
+                          "impossible values: %" PRId64 ", %" PRId64 " and %" PRId64
+                          " steps were counted, with a loss "
+                          "of %g and a norm of %g",
+                          g.accepted, g.skipped, g.in_a_row, g.loss, g.norm);
     *guard = g;
     return WEFT_OK;
 }

@@ -1,10 +1,10 @@
-/* Outliers: a step whose loss or gradient norm is not finite or far above what was usual is skipped
- * and counted. */
-#ifndef WEFT_TRAIN_GUARD_H
-#define WEFT_TRAIN_GUARD_H
+/* Skips and counts a step whose loss or gradient norm is not finite or far above its running
+ * mean. */
+#ifndef WEFT_TRAIN_MONITOR_OUTLIER_GUARD_H
+#define WEFT_TRAIN_MONITOR_OUTLIER_GUARD_H
 
 #include "base/json.h"
-#include "train/run.h"
+#include "train/config/train_config.h"
 
 typedef struct weft_guard {
     double factor;
@@ -14,9 +14,9 @@ typedef struct weft_guard {
 } weft_guard;
 
 weft_guard weft_guard_make(const weft_run_guard *config);
-/* The largest loss and norm that the coming step may have; HUGE_VALF: any finite one. */
+/* Maximum loss and norm of the next step. HUGE_VALF: no limit for finite values. */
 void weft_guard_limits(const weft_guard *guard, float *loss_limit, float *norm_limit);
-/* After the step. WEFT_E_NUMERIC when `patience` steps in a row were skipped. */
+/* Records a step. WEFT_E_NUMERIC: `patience` consecutive steps were skipped. */
 weft_status weft_guard_note(weft_guard *guard, double loss, double norm, bool skipped);
 json_t *weft_guard_state(const weft_guard *guard);
 weft_status weft_guard_restore(weft_guard *guard, const json_t *state, const char *where);

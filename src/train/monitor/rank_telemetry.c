@@ -1,24 +1,25 @@
-#include "train/bulletin.h"
+#include "train/monitor/rank_telemetry.h"
 
-#include "pass/rewrite.h"
+#include "graph/rewrite.h"
+#include "transform/memory/comm_waits.h"
 
-/* What the bulletin goes along with, by mesh axis. */
-typedef struct way {
-    int32_t behind[WEFT_MAX_AXES]; /* node, ascending; the node count: behind all */
+/* The all-reduces after which the telemetry is reduced, with their mesh axes. */
+typedef struct route {
+    int32_t after[WEFT_MAX_AXES]; /* node index, ascending; node count: at the end */
     int axis[WEFT_MAX_AXES];
     int count;
-    uint32_t left; /* axes without one */
-} way;
+    uint32_t left; /* axes not yet reduced */
+} route;
 
-static void step_along(way *w, int axis, int32_t node)
+static void step_along(route *w, int axis, int32_t node)
 {
     w->axis[w->count] = axis;
-    w->behind[w->count++] = node;
+    w->after[w->count++] = node;
     w->left &= ~(1u << axis);
 }
 
-/* Back from the end: what a contraction or another heavy op waits for is no companion, as it
- * travels on the channel of layers. */
+/* Marks the inputs of contractions and other heavy ops, from the end of the graph. Their
+ * all-reduces are excluded because they use the channel of layers. */
 static void find_leading(const weft_graph *g, bool *leads)
 {
     for (int32_t n = weft_graph_node_count(g) - 1; n >= 0; n--) {
@@ -32,7 +33,7 @@ static void find_leading(const weft_graph *g, bool *leads)
     }
 }
 
-/* The axis along which node n sums a scalar; -1: it does not. */
+/* The axis along which node n all-reduces a scalar; -1: none. */
 static int companion(const weft_graph *g, int32_t n, const bool *leads)
 {
     const weft_node *node = weft_graph_node(g, n);
@@ -44,9 +45,10 @@ static int companion(const weft_graph *g, int32_t n, const bool *leads)
                : -1;
 }
 
-/* First those behind which the sum before has been waited for; of axes that have none such, the
- * last one, which waits a little earlier for what is there by then. */
-static void find_way(const weft_graph *g, const int32_t *wait, const bool *leads, way *w)
+/* Chooses all-reduces that start after the previous telemetry reduction has been waited for. For
+ * axes without one, chooses the last, whose wait for the previous reduction may come a little
+ * earlier. */
+static void find_route(const weft_graph *g, const int32_t *wait, const bool *leads, route *w)
 {
     const int32_t nodes = weft_graph_node_count(g);
     int32_t ready = 0, last[WEFT_MAX_AXES];
@@ -63,7 +65,7 @@ static void find_way(const weft_graph *g, const int32_t *wait, const bool *leads
         ready = wait[n];
     }
     for (;;) {
-        const int32_t from = w->count ? w->behind[w->count - 1] : -1;
+        const int32_t from = w->count ? w->after[w->count - 1] : -1;
         int next = -1;
         for (int a = 0; a < WEFT_MAX_AXES; a++)
             if (w->left >> a & 1 && last[a] > from && (next < 0 || last[a] < last[next]))
@@ -74,8 +76,8 @@ static void find_way(const weft_graph *g, const int32_t *wait, const bool *leads
     }
 }
 
-/* The graph's copy; the bulletin's sums come where the way says. */
-static weft_status copy(const weft_graph *g, const way *w, int64_t floats, uint32_t before,
+/* Copies the graph and adds the all-reduces of the route. */
+static weft_status copy(const weft_graph *g, const route *w, int64_t floats, uint32_t before,
                         weft_graph **out)
 {
     weft_rewrite r;
@@ -85,49 +87,46 @@ static weft_status copy(const weft_graph *g, const way *w, int64_t floats, uint3
     WEFT_TRY(weft_rewrite_begin(g, &r));
     for (int a = 0; a < mesh->axis_count; a++)
         layout[a].kind = before >> a & 1 ? WEFT_R : WEFT_P;
-    weft_value news = weft_input(r.to, "bulletin", WEFT_F32, WEFT_SHAPE(floats));
-    if (weft_value_ok(news))
-        weft_graph_set_layout(r.to, news, layout);
+    weft_value telemetry = weft_input(r.to, "bulletin", WEFT_F32, WEFT_SHAPE(floats));
+    if (weft_value_ok(telemetry))
+        weft_graph_set_layout(r.to, telemetry, layout);
     for (int32_t n = 0, k = 0; n <= nodes && weft_graph_check(r.to) == WEFT_OK; n++) {
         if (n < nodes)
             weft_rewrite_node(&r, n, NULL);
-        for (; k < w->count && w->behind[k] == n; k++) {
-            news = weft_emit(r.to, WEFT_OP_ALL_REDUCE, &news, 1,
-                             &(weft_attr_comm){.axis = w->axis[k]});
+        for (; k < w->count && w->after[k] == n; k++) {
+            telemetry = weft_emit(r.to, WEFT_OP_ALL_REDUCE, &telemetry, 1,
+                                  &(weft_attr_comm){.axis = w->axis[k]});
             layout[w->axis[k]].kind = WEFT_R;
-            if (weft_value_ok(news))
-                weft_graph_set_layout(r.to, news, layout);
+            if (weft_value_ok(telemetry))
+                weft_graph_set_layout(r.to, telemetry, layout);
         }
     }
-    weft_output(r.to, "bulletin.all", news);
+    weft_output(r.to, "bulletin.all", telemetry);
     return weft_rewrite_finish(&r, "bulletin", out);
 }
 
-int64_t weft_bulletin_floats(int ranks)
+int64_t weft_rank_telemetry_floats(int ranks)
 {
-    return 1 + ranks * (int64_t)(sizeof(weft_pace) / sizeof(float));
+    return 1 + ranks * (int64_t)(sizeof(weft_step_timing) / sizeof(float));
 }
 
-weft_status weft_bulletin_add(const weft_graph *g, int64_t floats, uint32_t before, bool all,
-                              uint32_t *axes, weft_graph **out)
+weft_status weft_rank_telemetry_add(const weft_graph *g, int64_t floats, uint32_t before, bool all,
+                                    uint32_t *axes, weft_graph **out)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
     const int32_t nodes = weft_graph_node_count(g);
     weft_status_code status = WEFT_OK;
-    way w = {0};
+    route w = {0};
     for (int a = 0; a < mesh->axis_count; a++)
         w.left |= mesh->axis[a].size > 1 ? 1u << a : 0;
     const uint32_t every = w.left;
     w.left &= ~before;
-    int32_t *wait = weft_alloc((nodes + 1) * (int64_t)sizeof *wait);
+    int32_t *wait = weft_calloc(nodes + 1, sizeof *wait);
     bool *leads = weft_alloc(weft_graph_value_count(g) + 1);
-    if (!wait || !leads) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for the bulletin of a step");
-        goto out;
-    }
-    WEFT_GO(weft_schedule_waits(g, wait));
+    WEFT_GO(WEFT_ALLOCATED(wait && leads, "the rank telemetry of a step"));
+    WEFT_GO(weft_comm_waits(g, wait));
     find_leading(g, leads);
-    find_way(g, wait, leads, &w);
+    find_route(g, wait, leads, &w);
     for (int a = 0; all && a < mesh->axis_count; a++)
         if (w.left >> a & 1)
             step_along(&w, a, nodes);

@@ -1,37 +1,37 @@
-/* What each rank tells all others in every step, and without a message for it: whether it was told
- * to stop (Ctrl-C, SIGTERM), and how it spent its last step. It is one more small tensor of sums
- * that the step has anyway; a rank leaves the others' places 0.
+/* Rank telemetry: the stop flag (Ctrl-C, SIGTERM) and the step timing of every rank, shared in
+ * every step without additional messages. The telemetry is a small tensor that is all-reduced
+ * together with other values of the step. A rank leaves the entries of other ranks 0.
  *
  *   loss       all_reduce on dp ───────> all_reduce on cp ────────> clip
  *   norm                                                all_reduce on tp ───> clip
- *   bulletin   all_reduce on dp ───────> all_reduce on cp ──> all_reduce on tp ───> bulletin of all
+ *   telemetry  all_reduce on dp ───────> all_reduce on cp ──> all_reduce on tp ──> all telemetry
  *
- * Each of its sums stands right behind a scalar's of the same mesh axis, so that they are one
- * bundle (runtime/bundle.c), and reads the one before when that has been waited for anyway.
+ * Each of its all-reduces follows a scalar's on the same axis, so that both are coalesced
+ * (exec/coalesce.c). The previous all-reduce has already been waited for at this point.
  *
- *   | told to stop | rank 0: kernels, waits, data | rank 1: ... | ...                            */
-#ifndef WEFT_TRAIN_BULLETIN_H
-#define WEFT_TRAIN_BULLETIN_H
+ *   | stop flag | rank 0: kernels, waits, data | rank 1: ... | ...                            | */
+#ifndef WEFT_TRAIN_MONITOR_RANK_TELEMETRY_H
+#define WEFT_TRAIN_MONITOR_RANK_TELEMETRY_H
 
 #include "graph/graph.h"
 
-/* Seconds of a step: in kernels, waiting for other ranks, and until its batch was there. */
-typedef struct weft_pace {
+/* Seconds of a step: in kernels, in waits for other ranks, and in waits for data. */
+typedef struct weft_step_timing {
     float kernels, waits, data;
-} weft_pace;
+} weft_step_timing;
 
-/* Floats of the bulletin: whether a rank was told to stop, alone or with the pace of so many. */
-int64_t weft_bulletin_floats(int ranks);
+/* Number of floats: the stop flag and the timings of `ranks` ranks. 0 ranks: the stop flag only. */
+int64_t weft_rank_telemetry_floats(int ranks);
 
-/* Of the graph of one rank, which no other pass changes any more, *out is a copy with
+/* Sets *out to a copy of the graph of one rank, after all other passes, with
  *
- *   input    "bulletin": f32 (floats), this rank's own
+ *   input    "bulletin": f32 (floats), this rank's telemetry
  *   output   "bulletin.all": its sum over the ranks along `axes`
  *
- * `before`: a set of mesh axes (bits) along which it was summed already. With `all` it is summed
- * along every other, where no scalar is by itself; else along those where one is. *axes: the axes
- * of both. With none to sum along *out is NULL. */
-weft_status weft_bulletin_add(const weft_graph *graph, int64_t floats, uint32_t before, bool all,
-                              uint32_t *axes, weft_graph **out);
+ * `before`: mesh axes (bits) along which the telemetry is already reduced. With `all`, it is
+ * reduced along all other axes, including axes without a scalar all-reduce; otherwise only along
+ * axes with one. *axes: `before` and the axes added. If none is added, *out is NULL. */
+weft_status weft_rank_telemetry_add(const weft_graph *graph, int64_t floats, uint32_t before,
+                                    bool all, uint32_t *axes, weft_graph **out);
 
 #endif

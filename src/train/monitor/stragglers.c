@@ -1,4 +1,4 @@
-#include "train/stragglers.h"
+#include "train/monitor/stragglers.h"
 
 #include "base/compare.h"
 #include "base/memory.h"
@@ -10,15 +10,15 @@ typedef struct seconds {
 } seconds;
 
 typedef struct rank_record {
-    double part;        /* of the FLOPs, 1: as many as the mean of ranks */
-    seconds sum;        /* of this window */
-    int64_t slow, next; /* windows in a row; at which of them it is said again */
+    double part;        /* share of the FLOPs; 1: the mean over the ranks */
+    seconds sum;        /* seconds of this window */
+    int64_t slow, next; /* consecutive slow windows; the count that triggers the next report */
 } rank_record;
 
 struct weft_stragglers {
     weft_straggler_config config;
     int ranks;
-    int64_t steps; /* of this window so far */
+    int64_t steps; /* steps of this window so far */
     rank_record *rank;
     double *sorted; /* [ranks], scratch */
 };
@@ -30,12 +30,12 @@ weft_status weft_stragglers_create(const weft_straggler_config *config, int rank
     double all = 0;
     if (s) {
         *s = (weft_stragglers){.config = *config, .ranks = ranks};
-        s->rank = weft_alloc(ranks * (int64_t)sizeof *s->rank);
-        s->sorted = weft_alloc(ranks * (int64_t)sizeof *s->sorted);
+        s->rank = weft_calloc(ranks, sizeof *s->rank);
+        s->sorted = weft_calloc(ranks, sizeof *s->sorted);
     }
     if (!s || !s->rank || !s->sorted) {
         weft_stragglers_free(s);
-        return weft_fail(WEFT_E_MEMORY, "no memory for the pace of %d ranks", ranks);
+        return weft_no_memory("the pace of %d ranks", ranks);
     }
     for (int r = 0; r < ranks && flops; r++)
         all += flops[r];
@@ -70,7 +70,7 @@ static double waited(const rank_record *r)
     return r->sum.waits;
 }
 
-/* The lower one of two in the middle: of two ranks the faster. */
+/* The lower median: with two ranks the faster one. */
 static double median(weft_stragglers *s, double (*of)(const rank_record *))
 {
     for (int r = 0; r < s->ranks; r++)
@@ -79,25 +79,26 @@ static double median(weft_stragglers *s, double (*of)(const rank_record *))
     return s->sorted[(s->ranks - 1) / 2];
 }
 
-static void tell_slow(const weft_stragglers *s, int rank, double work, double waits, weft_buf *told)
+static void format_slow(const weft_stragglers *s, int rank, double work, double waits,
+                        weft_buf *out)
 {
     const rank_record *r = &s->rank[rank];
     const double n = (double)s->steps;
     char text[6][32];
     weft_buf_printf(
-        told,
-        "%srank %d is slower than the others: in the last %lld steps its own work took %s a step "
+        out,
+        "%srank %d is slower than the others: in the last %" PRId64
+        " steps its own work took %s a step "
         "(kernels %s, data %s) and it waited %s; the median of %d ranks is %s of work and %s of "
         "waits",
-        told->len ? "\n" : "", rank, (long long)s->steps,
-        weft_format_seconds(own_work(r) / n, text[0]),
+        out->len ? "\n" : "", rank, s->steps, weft_format_seconds(own_work(r) / n, text[0]),
         weft_format_seconds(r->sum.kernels / n, text[1]),
         weft_format_seconds(r->sum.data / n, text[2]),
         weft_format_seconds(r->sum.waits / n, text[3]), s->ranks,
         weft_format_seconds(work / n, text[4]), weft_format_seconds(waits / n, text[5]));
 }
 
-static void end_window(weft_stragglers *s, weft_buf *told)
+static void end_window(weft_stragglers *s, weft_buf *out)
 {
     const double work = median(s, own_work), even = median(s, even_work), waits = median(s, waited),
                  more = 1 + s->config.share;
@@ -105,11 +106,11 @@ static void end_window(weft_stragglers *s, weft_buf *told)
         rank_record *r = &s->rank[i];
         const bool slow = own_work(r) > more * work && even_work(r) > more * even;
         if (slow && ++r->slow == r->next) {
-            tell_slow(s, i, work, waits, told);
+            format_slow(s, i, work, waits, out);
             r->next *= 2;
         } else if (!slow && r->slow) {
-            weft_buf_printf(told, "%srank %d is no longer slower than the others",
-                            told->len ? "\n" : "", i);
+            weft_buf_printf(out, "%srank %d is no longer slower than the others",
+                            out->len ? "\n" : "", i);
             r->slow = 0;
             r->next = 1;
         }
@@ -118,7 +119,7 @@ static void end_window(weft_stragglers *s, weft_buf *told)
     s->steps = 0;
 }
 
-void weft_stragglers_note(weft_stragglers *s, const weft_pace *pace, weft_buf *told)
+void weft_stragglers_note(weft_stragglers *s, const weft_step_timing *pace, weft_buf *out)
 {
     for (int i = 0; i < s->ranks; i++) {
         seconds *sum = &s->rank[i].sum;
@@ -127,5 +128,5 @@ void weft_stragglers_note(weft_stragglers *s, const weft_pace *pace, weft_buf *t
         sum->data += (double)pace[i].data;
     }
     if (++s->steps == s->config.steps)
-        end_window(s, told);
+        end_window(s, out);
 }

@@ -1,55 +1,58 @@
-/* The interpreter of a pipeline's table: runs this rank's tasks (F, B or W of a stage and a
- * microbatch) in their order, and moves what they hand to one another.
+/* Executes a pipeline schedule: runs this rank's tasks (F, B or W of a pipeline stage and a
+ * microbatch) in order, and transfers values between stages.
  *
- *   stage s, `slots` records            the record of microbatch m is number m mod slots; how many
- *   ┌────────┬────────┬────────┐        there are the table tells: so many are in use at a time
- *   │ mb 3   │ mb 4   │ mb 2   │
+ *   stage s, `slots` records            microbatch m uses record m mod slots. The schedule
+ *   ┌────────┬────────┬────────┐        determines the number of slots: the microbatches in
+ *   │ mb 3   │ mb 4   │ mb 2   │        flight at a time
  *   └────────┴────────┴────────┘
- *     a record: what came in, what the backward reads of the forward, what goes out, gradients;
- *     with memory.offload a part of it, of what the backward reads, lies elsewhere
+ *     a record (microbatch buffer): received values, saved activations, values to send, gradients;
+ *     with memory.offload a part of the saved activations is in an offload buffer
  *
- * A receive is posted as soon as its record is free and what was sent from it has left, which no
- * task waits for but the one that needs the record; a send leaves when its program has run, from
- * the record itself. Messages between two stages are a stream of their own, in the order of
- * microbatches on both sides, so any legal table runs without a deadlock: whatever a task waits for
- * was sent by a task before it in the table, and no send waits for anything but its receive, which
- * was posted before the receiver's forward of that microbatch. A value that goes to a stage of the
- * same rank is read where it lies. */
-#ifndef WEFT_TRAIN_PIPE_RUN_H
-#define WEFT_TRAIN_PIPE_RUN_H
+ * A receive is posted as soon as its record is free and all sends from the record have completed.
+ * Only the task that needs the record waits for both. A send starts from the record itself when its
+ * program has run. Messages between two stages have their own queue, with microbatches in the same
+ * order on both sides. Any legal schedule therefore runs without deadlock: every awaited value is
+ * sent by an earlier task of the schedule. A send waits only for its receive, which is posted
+ * before the receiver's forward of the microbatch. A value for a stage of the same rank is read in
+ * place. */
+#ifndef WEFT_TRAIN_PIPELINE_PP_EXECUTOR_H
+#define WEFT_TRAIN_PIPELINE_PP_EXECUTOR_H
 
-#include "train/pipe.h"
+#include "exec/offload_memory.h"
+#include "exec/program.h"
+#include "exec/trace/run_trace.h"
+#include "train/pipeline/pp_layout.h"
 
-typedef struct weft_pipe_run weft_pipe_run;
+typedef struct weft_pp_executor weft_pp_executor;
 
-/* Of steps of so many microbatches, each of one of the buckets, by whose number it goes. All is
- * borrowed; nothing is reserved yet. */
-weft_status weft_pipe_run_plan(const weft_pipe *pipe, weft_pipe_step *const *steps, int buckets,
-                               int64_t microbatches, weft_pipe_run **run);
-void weft_pipe_run_free(weft_pipe_run *run); /* accepts NULL */
-/* Bytes that it reserves when it is bound: records, and the inputs of all microbatches. */
-int64_t weft_pipe_run_bytes(const weft_pipe_run *run);
-/* And elsewhere. */
-int64_t weft_pipe_run_away_bytes(const weft_pipe_run *run);
-/* Reserves them; the programs must be bound. The pipeline's ranks are those of `group` (its mesh
- * laid over all its members). */
-weft_status weft_pipe_run_bind(weft_pipe_run *run, weft_group *group, const weft_mesh *mesh);
-/* The input of a microbatch, which is of bucket `bucket`, to be filled before the step; valid until
- * the next call. NULL: this rank needs no such. */
-weft_tensor *weft_pipe_run_input(weft_pipe_run *run, int64_t microbatch, int bucket,
-                                 const char *name);
-/* `bucket_of`: by microbatch. */
-weft_status weft_pipe_run_step(weft_pipe_run *run, const int *bucket_of);
-/* From here on tasks, their programs (compiled with `profile`), what they send and what they wait
- * for are added to `timeline` (borrowed); NULL: no longer. */
-void weft_pipe_run_trace(weft_pipe_run *run, weft_timeline *timeline);
-/* So far. */
-typedef struct weft_pipe_times {
-    int64_t sent;           /* bytes to stages of other ranks */
-    double waited;          /* seconds for those */
-    weft_comm_times inside; /* what the stages' programs exchanged, */
-    weft_away_times moved;  /* and what they moved elsewhere and back */
-} weft_pipe_times;
-weft_pipe_times weft_pipe_run_times(const weft_pipe_run *run);
+/* Plans steps of `microbatches` microbatches. steps[b] has the programs of bucket b. All inputs are
+ * borrowed; no memory is reserved. */
+weft_status weft_pp_executor_plan(const weft_pp_layout *pp, weft_pp_step *const *steps, int buckets,
+                                  int64_t microbatches, weft_pp_executor **run);
+void weft_pp_executor_free(weft_pp_executor *run); /* accepts NULL */
+/* Bytes that binding reserves: microbatch buffers, and the inputs of all microbatches. */
+int64_t weft_pp_executor_bytes(const weft_pp_executor *run);
+/* Bytes of the offload buffers. */
+int64_t weft_pp_executor_offloaded_bytes(const weft_pp_executor *run);
+/* Reserves the memory. The programs must already be bound. `group` has the pipeline's ranks, and
+ * `mesh` covers all its members. */
+weft_status weft_pp_executor_bind(weft_pp_executor *run, weft_group *group, const weft_mesh *mesh);
+/* The input `name` of a microbatch of bucket `bucket`, to fill before the step. Valid until the
+ * next call. NULL: this rank does not need the input. */
+weft_tensor *weft_pp_executor_input(weft_pp_executor *run, int64_t microbatch, int bucket,
+                                    const char *name);
+/* Runs a step. `bucket_of`: bucket by microbatch. */
+weft_status weft_pp_executor_step(weft_pp_executor *run, const int *bucket_of);
+/* Adds tasks, their programs (compiled with `profile`), messages and waits of the following steps
+ * to `timeline` (borrowed). NULL: stops the trace. */
+void weft_pp_executor_trace(weft_pp_executor *run, weft_timeline *timeline);
+/* Totals of all steps so far. */
+typedef struct weft_pp_task_times {
+    int64_t sent;                     /* bytes sent to pipeline stages of other ranks */
+    double waited;                    /* seconds waiting for pipeline stages of other ranks */
+    weft_comm_times inside;           /* communication inside the programs */
+    weft_offload_times offload_times; /* offload and prefetch of the programs */
+} weft_pp_task_times;
+weft_pp_task_times weft_pp_executor_times(const weft_pp_executor *run);
 
 #endif

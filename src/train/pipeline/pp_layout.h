@@ -1,103 +1,91 @@
-/* Pipelines of a run: which stages there are and where, and the table that says who does what when.
+/* Pipelines of a run: the pipeline stages, their devices, and the schedule of their tasks.
  *
- *   config ─> table (plan/pipeline/schedule.h) ──────────────┐
- *   graph of one place ─> chain ─> cuts (plan/pipeline/partition.h)
+ *   config ─> schedule (plan/pipeline/schedule.h) ───────────────┐
+ *   graph of one rank ─> chain ─> cuts (plan/pipeline/partition.h)
  *                └──────────────────> stages ─> F, B, W programs of this rank's stages
  *                                               │
- *                                               └── train/pipe_run.h: its row of the table */
-#ifndef WEFT_TRAIN_PIPE_H
-#define WEFT_TRAIN_PIPE_H
+ *                                               └── pp_executor.h: its row of the schedule */
+#ifndef WEFT_TRAIN_PIPELINE_PP_LAYOUT_H
+#define WEFT_TRAIN_PIPELINE_PP_LAYOUT_H
 
-#include "pass/parallel.h"
-#include "pass/passes.h"
-#include "pass/stage.h"
+#include "exec/program.h"
 #include "plan/pipeline/schedule.h"
-#include "runtime/runtime.h"
-#include "train/optimizer.h"
+#include "train/graph/optimizer.h"
+#include "transform/passes.h"
+#include "transform/sharding/mesh_config.h"
+#include "transform/sharding/pp_stages.h"
 
-/* Of a mesh with that axis; the same on all ranks but `device`. */
-typedef struct weft_pipe {
-    const char *schedule; /* borrowed from the config */
-    int kind;             /* weft_schedule_kind; -1: of a file */
-    weft_schedule file;   /* -1: that table */
+/* The pipeline of a mesh with a pipeline axis. Equal on all ranks, except `device`. */
+typedef struct weft_pp_layout {
+    const char *schedule;  /* borrowed from the config */
+    int kind;              /* weft_pp_schedule_kind; -1: from a file */
+    weft_pp_schedule file; /* schedule of the file if kind is -1 */
     int axis, devices, device;
-    int stages;
+    int pp_stages;
     int32_t *device_of;
-    bool apart; /* the backward is two programs, B and W */
+    bool apart; /* the backward has two programs, B and W */
     weft_collocation collocate;
-    /* Stage q is the units [cut[q], cut[q + 1]): the same for all graphs of a run, found for the
-     * first that is cut */
+    /* Pipeline stage q has the units [cut[q], cut[q + 1]). Computed for the first graph and used
+     * for all graphs of a run. */
     int64_t *cut;
     char **unit; /* [units] names */
-    int units;   /* 0: not found yet */
-} weft_pipe;
+    int units;   /* 0: not computed yet */
+} weft_pp_layout;
 
-/* WEFT_E_CONFIG where an autoencoder is to be trained in stages: it has no blocks, and what splits
- * its training instead. `path`: of the config. */
-weft_status weft_pipe_check_trained(const weft_mesh *mesh, bool denoises, const char *path);
-/* *pipe is NULL for a mesh without stages. `path`: of the config, for messages. */
-weft_status weft_pipe_open(const weft_parallel *config, const weft_mesh *mesh, int rank,
-                           const char *path, weft_pipe **pipe);
-void weft_pipe_free(weft_pipe *pipe); /* accepts NULL */
-/* What runs where: the schedule, and of each stage its device and blocks; `microbatches` of a step.
- * After the first graph is cut. */
-void weft_pipe_print(const weft_pipe *pipe, int64_t microbatches, weft_buf *out);
-/* The table of a step of so many microbatches. */
-weft_status weft_pipe_table(const weft_pipe *pipe, int64_t microbatches, weft_schedule *table);
-/* Parts of a batch that the config asks for: `batch` is the greatest common divisor of the batches
- * of a stage, of which a step has `accumulate`, `shares` how many places split the samples of each,
- * none of which is to be without one where the config says no number. WEFT_E_CONFIG: it does not
- * divide that, or the schedule cannot have so many. */
-weft_status weft_pipe_microbatches(const weft_parallel *config, const weft_pipe *pipe,
-                                   int64_t batch, int64_t accumulate, int64_t shares,
-                                   int64_t *microbatches);
+/* WEFT_E_CONFIG for an autoencoder on a pipeline mesh: it has no blocks. The message names the axes
+ * to use instead. `path`: of the config. */
+weft_status weft_pp_layout_check_trained(const weft_mesh *mesh, bool denoises, const char *path);
+/* *pp is NULL for a mesh without a pipeline. `path`: of the config, for messages. */
+weft_status weft_pp_layout_open(const weft_parallel *config, const weft_mesh *mesh, int rank,
+                                const char *path, weft_pp_layout **pp);
+void weft_pp_layout_free(weft_pp_layout *pp); /* accepts NULL */
+/* Prints the schedule and the device and blocks of each pipeline stage. `microbatches`: of a step.
+ * Call after the first graph is cut. */
+void weft_pp_layout_print(const weft_pp_layout *pp, int64_t microbatches, weft_buf *out);
+/* The schedule of a step with `microbatches` microbatches. */
+weft_status weft_pp_schedule_csv(const weft_pp_layout *pp, int64_t microbatches,
+                                 weft_pp_schedule *table);
+/* Number of microbatches per batch. `batch`: greatest common divisor of the batch sizes of a
+ * training stage. `accumulate`: batches of a step. `shares`: number of mesh positions that split
+ * the samples. Without parallel.microbatches, every position gets at least one sample per
+ * microbatch, if possible. WEFT_E_CONFIG: the number does not divide `batch` or does not fit the
+ * schedule. */
+weft_status weft_pp_layout_microbatches(const weft_parallel *config, const weft_pp_layout *pp,
+                                        int64_t batch, int64_t accumulate, int64_t shares,
+                                        int64_t *microbatches);
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-enum { WEFT_PIPE_KINDS = 3 }; /* F, B, W: weft_stage_kind */
+enum { WEFT_PP_TASK_KINDS = 3 }; /* F, B, W: weft_pp_task_kind */
 
-/* A stage on this rank. */
-typedef struct weft_pipe_stage {
-    int stage;
-    weft_graph *whole; /* differentiated, and passes behind it: what the programs are parts of */
-    weft_graph *graph[WEFT_PIPE_KINDS];
-    weft_program *program[WEFT_PIPE_KINDS]; /* W: NULL if it is not apart */
-} weft_pipe_stage;
+/* A pipeline stage on this rank. */
+typedef struct weft_pp_local_stage {
+    int pp_stage;
+    weft_graph *whole; /* differentiated graph after its passes; split into the programs */
+    weft_graph *graph[WEFT_PP_TASK_KINDS];
+    weft_program *program[WEFT_PP_TASK_KINDS]; /* W: NULL unless `apart` */
+} weft_pp_local_stage;
 
-/* A microbatch's programs on this rank. */
-typedef struct weft_pipe_step {
-    weft_stages stages; /* of the graph of one place */
-    weft_pipe_stage *own;
+/* The programs of a microbatch on this rank. */
+typedef struct weft_pp_step {
+    weft_pp_stages pp_stages; /* cut from the graph of one rank */
+    weft_pp_local_stage *own;
     int owns;
-    weft_cost cost;   /* of one microbatch on this rank */
-    const char *away; /* weft_program_options.away of its programs; borrowed */
-} weft_pipe_step;
+    weft_cost cost;          /* one microbatch on this rank */
+    const char *offload_dir; /* weft_program_options.offload_dir of its programs; borrowed */
+} weft_pp_step;
 
-/* Cuts `graph` of one place, made of `whole` (by whose sizes it is cut, so that all ranks cut at
- * the same places), differentiates this rank's stages and plans their programs. Blocks are scopes
- * below `trunk`. `graph` is borrowed. */
-weft_status weft_pipe_step_plan(weft_pipe *pipe, const weft_graph *whole, const weft_graph *graph,
-                                const char *trunk, const weft_pass_setup *setup,
-                                const weft_program_options *options,
-                                const weft_optimizer_config *optimizer, weft_pipe_step **out);
-void weft_pipe_step_free(weft_pipe_step *step); /* accepts NULL */
-/* Bytes that this rank's stages send to those of other ranks for one microbatch: values forward,
- * and their gradients back. */
-void weft_pipe_step_sends(const weft_pipe *pipe, const weft_pipe_step *step, int64_t *forward,
-                          int64_t *backward);
-
-/* ---- the store ------------------------------------------------------------------------------- */
-
-/* Adds what `graphs` of this rank keep, and of what only other stages have parts of no elements, so
- * that every rank's store names the same tensors in the same order. Of what several stages have the
- * first one's rank is the one that writes. Collective over the stages; `comm` NULL: only what is
- * this rank's. */
-weft_status weft_pipe_fill(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
-                           weft_comm *comm, weft_store *store, uint64_t seed);
-/* The same without ranks that run, for plans: what each device's graphs keep as a text, */
-weft_status weft_pipe_list(const weft_graph *const *graphs, int count, weft_buf *list);
-/* and the store of this one from those of all. */
-weft_status weft_pipe_fill_listed(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
-                                  const weft_buf *lists, weft_store *store, uint64_t seed);
+/* Cuts `graph` into pipeline stages, differentiates this rank's stages and plans their programs.
+ * `graph` (borrowed) is the sharded form of `whole`, whose costs determine the cuts, so that all
+ * ranks cut alike. Blocks are scopes inside `trunk`. */
+weft_status weft_pp_step_plan(weft_pp_layout *pp, const weft_graph *whole, const weft_graph *graph,
+                              const char *trunk, const weft_pass_setup *setup,
+                              const weft_program_options *options,
+                              const weft_optimizer_config *optimizer, weft_pp_step **out);
+void weft_pp_step_free(weft_pp_step *step); /* accepts NULL */
+/* Bytes per microbatch that this rank's stages send to stages of other ranks: values forward,
+ * gradients back. */
+void weft_pp_step_sends(const weft_pp_layout *pp, const weft_pp_step *step, int64_t *forward,
+                        int64_t *backward);
 
 #endif

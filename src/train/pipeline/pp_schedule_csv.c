@@ -1,6 +1,7 @@
-#include "train/pipe_table.h"
+#include "train/pipeline/pp_schedule_csv.h"
 
 #include "base/fs.h"
+#include "plan/pipeline/pipeline_json.h"
 #include "plan/pipeline/pipeline_plan.h"
 #include "plan/pipeline/pipeline_report.h"
 
@@ -11,16 +12,16 @@
 typedef struct csv {
     const char *path;
     weft_task *task;
-    int64_t count, room;
-    int64_t stages, microbatches, devices;
-    bool split, whole; /* I and W are there; B is there */
+    int64_t count, capacity;
+    int64_t pp_stages, microbatches, devices;
+    bool split, whole; /* file has I or W; file has B */
 } csv;
 
 static weft_status add(csv *c, weft_task task)
 {
-    WEFT_TRY(weft_grow((void **)&c->task, c->count, &c->room, sizeof *c->task));
+    WEFT_TRY(weft_grow((void **)&c->task, c->count, &c->capacity, sizeof *c->task));
     c->task[c->count++] = task;
-    c->stages = task.stage >= c->stages ? task.stage + 1 : c->stages;
+    c->pp_stages = task.pp_stage >= c->pp_stages ? task.pp_stage + 1 : c->pp_stages;
     c->microbatches = task.microbatch >= c->microbatches ? task.microbatch + 1 : c->microbatches;
     return WEFT_OK;
 }
@@ -34,11 +35,10 @@ static weft_status read_cell(csv *c, const char *cell, int device)
     if (sscanf(cell, "%d%23[A-Z_]%d%c", &stage, what, &microbatch, &rest) != 3 || what[1] ||
         !strchr(kinds, what[0]) || stage < 0 || microbatch < 0 || stage >= MOST ||
         microbatch >= MOST)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: line %d: \"%.40s\" is none of 0F0, 0B0, 0I0, 0W0 (stage, what, "
-                         "microbatch)",
-                         c->path, device + 1, cell);
-    weft_task task = {.device = device, .stage = stage, .microbatch = microbatch};
+        return weft_error(
+            WEFT_MSG_TEXT_DAMAGED, WEFT_AT(.file = c->path, .line = device + 1, .value = cell),
+            "\"%.40s\" is not a task such as 0F0, 0B0, 0I0 or 0W0 (stage, kind, microbatch)", cell);
+    weft_task task = {.device = device, .pp_stage = stage, .microbatch = microbatch};
     task.kind = what[0] == 'F' ? WEFT_TASK_F : what[0] == 'W' ? WEFT_TASK_W : WEFT_TASK_B;
     c->split = c->split || what[0] == 'I' || what[0] == 'W';
     c->whole = c->whole || what[0] == 'B';
@@ -61,22 +61,22 @@ static weft_status read_line(csv *c, char *line)
     return WEFT_OK;
 }
 
-/* In a table with W, a B does both. */
+/* Adds a W after each B without a W, in a schedule that also has W tasks. */
 static weft_status split_whole(csv *c)
 {
     const int64_t count = c->count;
     const weft_task *from = c->task;
     csv made = {.path = c->path, .devices = c->devices};
-    bool *has_w = weft_alloc(c->stages * c->microbatches + 1);
-    weft_status_code status = has_w ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a table");
+    bool *has_w = weft_alloc(c->pp_stages * c->microbatches + 1);
+    weft_status_code status = WEFT_ALLOCATED(has_w, "a table");
     for (int64_t i = 0; i < count && has_w; i++)
         if (from[i].kind == WEFT_TASK_W)
-            has_w[from[i].stage * c->microbatches + from[i].microbatch] = true;
+            has_w[from[i].pp_stage * c->microbatches + from[i].microbatch] = true;
     for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
         weft_task task = from[i];
         status = add(&made, task);
         if (status != WEFT_OK || task.kind != WEFT_TASK_B ||
-            has_w[task.stage * c->microbatches + task.microbatch])
+            has_w[task.pp_stage * c->microbatches + task.microbatch])
             continue;
         task.kind = WEFT_TASK_W;
         status = add(&made, task);
@@ -88,45 +88,49 @@ static weft_status split_whole(csv *c)
     return status;
 }
 
-/* A stage's device is that of its first forward; the check of the table finds the others. */
-static weft_status finish(csv *c, weft_schedule *table)
+/* Builds the schedule. The first task of a stage determines its device. */
+static weft_status finish(csv *c, weft_pp_schedule *table)
 {
-    int32_t *device_of = weft_alloc((c->stages + 1) * (int64_t)sizeof *device_of);
+    int32_t *device_of = weft_calloc(c->pp_stages + 1, sizeof *device_of);
     weft_status_code status = WEFT_OK;
-    if (!device_of)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a table");
-    for (int64_t q = 0; q < c->stages; q++)
+    WEFT_TRY(WEFT_ALLOCATED(device_of, "a table"));
+    for (int64_t q = 0; q < c->pp_stages; q++)
         device_of[q] = -1;
     for (int64_t i = 0; i < c->count; i++)
-        if (device_of[c->task[i].stage] < 0)
-            device_of[c->task[i].stage] = c->task[i].device;
+        if (device_of[c->task[i].pp_stage] < 0)
+            device_of[c->task[i].pp_stage] = c->task[i].device;
     for (int64_t i = 0; i < c->count; i++)
-        if (device_of[c->task[i].stage] != c->task[i].device)
-            WEFT_GO(weft_fail(WEFT_E_FORMAT, "%s: stage %d is on lines %d and %d", c->path,
-                              (int)c->task[i].stage, (int)device_of[c->task[i].stage] + 1,
-                              (int)c->task[i].device + 1));
-    for (int64_t q = 0; q < c->stages; q++)
+        if (device_of[c->task[i].pp_stage] != c->task[i].device)
+            WEFT_GO(weft_error(WEFT_MSG_PLAN_INVALID,
+                               WEFT_AT(.file = c->path, .line = (int)c->task[i].device + 1,
+                                       WEFT_NUMBER(c->task[i].pp_stage)),
+                               "stage %d is on lines %d and %d", (int)c->task[i].pp_stage,
+                               (int)device_of[c->task[i].pp_stage] + 1,
+                               (int)c->task[i].device + 1));
+    for (int64_t q = 0; q < c->pp_stages; q++)
         if (device_of[q] < 0)
-            WEFT_GO(weft_fail(WEFT_E_FORMAT, "%s: stage %lld of %lld does nothing", c->path,
-                              (long long)q, (long long)c->stages));
-    if (c->count != (c->split ? 3 : 2) * c->stages * c->microbatches)
-        WEFT_GO(weft_fail(WEFT_E_FORMAT,
-                          "%s: %lld entries; %lld stages and %lld microbatches have %lld", c->path,
-                          (long long)c->count, (long long)c->stages, (long long)c->microbatches,
-                          (long long)((c->split ? 3 : 2) * c->stages * c->microbatches)));
-    status = weft_schedule_from_order("loaded", device_of, c->stages, c->devices, c->microbatches,
-                                      c->split, c->task, c->count, table);
-    if (status == WEFT_E_INTERNAL) { /* the order is the file's */
-        status = weft_fail_context(WEFT_E_FORMAT, "%s", c->path);
-        status =
-            weft_fail_remedy(status, "Write each task of a line after the tasks that it needs");
+            WEFT_GO(weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = c->path, WEFT_NUMBER(q)),
+                               "stage %" PRId64 " of %" PRId64 " has no task", q, c->pp_stages));
+    if (c->count != (c->split ? 3 : 2) * c->pp_stages * c->microbatches)
+        WEFT_GO(weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = c->path, WEFT_NUMBER(c->count)),
+                           "the file has %" PRId64 " tasks, and %" PRId64 " stages with %" PRId64
+                           " microbatches need %" PRId64,
+                           c->count, c->pp_stages, c->microbatches,
+                           (c->split ? 3 : 2) * c->pp_stages * c->microbatches));
+    status = weft_pp_schedule_from_order("loaded", device_of, c->pp_stages, c->devices,
+                                         c->microbatches, c->split, c->task, c->count, table);
+    if (status == WEFT_E_INTERNAL) { /* the order of the file is wrong */
+        char why[600];
+        snprintf(why, sizeof why, "%s", weft_error_text());
+        status = weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = c->path),
+                            "%s. Write each task of a line after the tasks that it needs", why);
     }
 out:
     weft_free(device_of);
     return status;
 }
 
-static weft_status load_csv(const char *path, weft_schedule *table)
+static weft_status load_csv(const char *path, weft_pp_schedule *table)
 {
     char *text;
     int64_t bytes;
@@ -143,7 +147,7 @@ static weft_status load_csv(const char *path, weft_schedule *table)
     if (status == WEFT_OK && c.split && c.whole)
         status = split_whole(&c);
     if (status == WEFT_OK && c.count == 0)
-        status = weft_fail(WEFT_E_FORMAT, "%s: nothing to do in it", path);
+        status = weft_error(WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = path), "the file has no task");
     if (status == WEFT_OK)
         status = finish(&c, table);
     weft_free(c.task);
@@ -151,25 +155,25 @@ static weft_status load_csv(const char *path, weft_schedule *table)
     return status;
 }
 
-static weft_status load_plan(const char *path, weft_schedule *table)
+static weft_status load_plan(const char *path, weft_pp_schedule *table)
 {
     weft_pipeline_plan plan;
     WEFT_TRY(weft_pipeline_plan_load(path, &plan));
     *table = plan.schedule;
-    plan.schedule = (weft_schedule){0};
+    plan.schedule = (weft_pp_schedule){0};
     weft_pipeline_plan_free(&plan);
     return WEFT_OK;
 }
 
-weft_status weft_pipe_table_load(const char *path, weft_schedule *table)
+weft_status weft_pp_schedule_csv_load(const char *path, weft_pp_schedule *table)
 {
     if (!weft_path_exists(path))
-        return weft_fail(WEFT_E_NOT_FOUND, "%s: no such file", path);
+        return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = path), "no such file");
     WEFT_TRY(strcmp(weft_path_extension(path), "csv") ? load_plan(path, table)
                                                       : load_csv(path, table));
-    const weft_status_code status = weft_schedule_check(table);
+    const weft_status_code status = weft_pp_schedule_check(table);
     if (status == WEFT_OK)
         return WEFT_OK;
-    weft_schedule_free(table);
-    return weft_fail_context(status, "%s", path);
+    weft_pp_schedule_free(table);
+    return weft_error_at(status, WEFT_AT(.file = path));
 }

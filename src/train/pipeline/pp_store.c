@@ -1,31 +1,34 @@
-/* What the ranks of a pipeline keep: each the tensors of its stages, and all of them one list of
- * names, so that checkpoints and exports go by the store as on any mesh. */
-#include "runtime/part.h"
-#include "train/pipe.h"
+/* Parameters and states of a pipeline's ranks. Each rank stores the tensors of its pipeline stages.
+ * All ranks list the same names, so that checkpoints and exports read the store as on any mesh. */
+#include "train/pipeline/pp_store.h"
+
+#include "comm/comm_world.h"
+#include "exec/store/tensor_shard.h"
+#include "train/pipeline/pp_layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct kept {
+typedef struct param_ref {
     const weft_graph *graph;
     weft_value value;
-} kept;
+} param_ref;
 
 typedef struct filler {
-    const weft_pipe *pipe;
+    const weft_pp_layout *pp;
     weft_store *store;
     uint64_t seed;
-    kept *own;
-    int64_t count, room;
+    param_ref *own;
+    int64_t count, capacity;
 } filler;
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "no memory for the names of a pipeline's weights");
+    return weft_no_memory("the names of a pipeline's weights");
 }
 
-static const char *name_of(const kept *k)
+static const char *name_of(const param_ref *k)
 {
     return weft_value_get(k->graph, k->value)->name;
 }
@@ -36,26 +39,26 @@ static weft_status list_graph(filler *f, const weft_graph *g)
         const weft_node *node = weft_graph_node(g, n);
         if (!weft_store_keeps(node))
             continue;
-        WEFT_TRY(weft_grow((void **)&f->own, f->count, &f->room, sizeof *f->own));
-        f->own[f->count++] = (kept){g, node->out[0]};
+        WEFT_TRY(weft_grow((void **)&f->own, f->count, &f->capacity, sizeof *f->own));
+        f->own[f->count++] = (param_ref){g, node->out[0]};
     }
     return WEFT_OK;
 }
 
-/* One line each: name, type, whole shape. */
+/* Writes a line per tensor: name, type, unsharded shape. */
 static weft_status write_list(const filler *f, weft_buf *text)
 {
     for (int64_t i = 0; i < f->count; i++) {
         const weft_tensor t = weft_tensor_of(f->own[i].graph, f->own[i].value);
         weft_buf_printf(text, "%s\t%d\t%d", t.name, (int)t.dtype, t.whole.rank);
         for (int d = 0; d < t.whole.rank; d++)
-            weft_buf_printf(text, "\t%lld", (long long)t.whole.dim[d]);
+            weft_buf_printf(text, "\t%" PRId64, t.whole.dim[d]);
         weft_buf_printf(text, "\n");
     }
     return weft_buf_check(text);
 }
 
-static const kept *find_own(const filler *f, const char *name)
+static const param_ref *find_own(const filler *f, const char *name)
 {
     for (int64_t i = 0; i < f->count; i++)
         if (!strcmp(name_of(&f->own[i]), name))
@@ -63,19 +66,19 @@ static const kept *find_own(const filler *f, const char *name)
     return NULL;
 }
 
-/* Of a tensor that `device` is the first to name. */
-static weft_status add_own(filler *f, const kept *k, int device)
+/* Adds a tensor of this rank. `device` is the first device that lists it. */
+static weft_status add_own(filler *f, const param_ref *k, int device)
 {
     WEFT_TRY(weft_store_init_value(f->store, k->graph, k->value, f->seed));
     weft_tensor *t = weft_store_find(f->store, name_of(k));
-    t->replica = device == f->pipe->device
-                     ? weft_tensor_replica(k->graph, k->value, f->pipe->axis, &t->replicas)
+    t->replica = device == f->pp->device
+                     ? weft_tensor_replica(k->graph, k->value, f->pp->axis, &t->replicas)
                      : -1;
     return WEFT_OK;
 }
 
-/* Of a tensor that this rank has no part of: none of its elements; a scalar has one in any case,
- * and is nobody's. */
+/* Adds a tensor of other ranks with no elements. A scalar always has one element; no rank writes
+ * this copy. */
 static weft_status add_other(filler *f, char *line)
 {
     char *at = strchr(line, '\t');
@@ -98,7 +101,7 @@ static weft_status add_list(filler *f, char *text, int device)
         snprintf(name, sizeof name, "%.*s", (int)strcspn(line, "\t"), line);
         if (weft_store_find(f->store, name))
             continue;
-        const kept *own = find_own(f, name);
+        const param_ref *own = find_own(f, name);
         WEFT_TRY(own ? add_own(f, own, device) : add_other(f, line));
     }
     return WEFT_OK;
@@ -106,24 +109,22 @@ static weft_status add_list(filler *f, char *text, int device)
 
 static weft_status share_lists(filler *f, weft_comm *comm, weft_buf *text)
 {
-    const int devices = f->pipe->devices;
+    const int devices = f->pp->devices;
     const weft_mesh *mesh = weft_graph_mesh(f->own[0].graph);
     weft_group *world, *group;
     int64_t most = 0, own = text->len + 1;
     char *padded = NULL, *all = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_comm_world(comm, &world));
-    WEFT_TRY(weft_comm_axis_group(world, mesh, weft_comm_rank(comm), f->pipe->axis, &group));
-    int64_t *bytes = weft_alloc(devices * (int64_t)sizeof *bytes);
-    if (!bytes)
-        return no_memory();
+    WEFT_TRY(weft_comm_axis_group(world, mesh, weft_comm_rank(comm), f->pp->axis, &group));
+    int64_t *bytes;
+    WEFT_TRY(WEFT_NEW(bytes, devices, "the names of a pipeline's weights"));
     WEFT_GO(weft_group_all_gather(group, &own, sizeof own, bytes));
     for (int d = 0; d < devices; d++)
         most = bytes[d] > most ? bytes[d] : most;
     padded = weft_alloc(most);
     all = weft_alloc(most * devices);
-    if (!padded || !all)
-        WEFT_GO(no_memory());
+    WEFT_GO(WEFT_ALLOCATED(padded && all, "the names of a pipeline's weights"));
     memcpy(padded, text->data, (size_t)text->len);
     WEFT_GO(weft_group_all_gather(group, padded, most, all));
     for (int d = 0; d < devices; d++)
@@ -135,7 +136,7 @@ out:
     return status;
 }
 
-weft_status weft_pipe_list(const weft_graph *const *graphs, int count, weft_buf *text)
+weft_status weft_pp_params_list(const weft_graph *const *graphs, int count, weft_buf *text)
 {
     filler f = {0};
     weft_status_code status = WEFT_OK;
@@ -147,14 +148,15 @@ weft_status weft_pipe_list(const weft_graph *const *graphs, int count, weft_buf 
     return status;
 }
 
-weft_status weft_pipe_fill_listed(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
-                                  const weft_buf *lists, weft_store *store, uint64_t seed)
+weft_status weft_pp_store_fill_listed(const weft_pp_layout *pp, const weft_graph *const *graphs,
+                                      int count, const weft_buf *lists, weft_store *store,
+                                      uint64_t seed)
 {
-    filler f = {.pipe = pipe, .store = store, .seed = seed};
+    filler f = {.pp = pp, .store = store, .seed = seed};
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count && status == WEFT_OK; i++)
         status = list_graph(&f, graphs[i]);
-    for (int d = 0; d < pipe->devices && status == WEFT_OK; d++) {
+    for (int d = 0; d < pp->devices && status == WEFT_OK; d++) {
         char *text = weft_strdup(lists[d].data ? lists[d].data : "");
         status = text ? add_list(&f, text, d) : no_memory();
         weft_free(text);
@@ -163,10 +165,10 @@ weft_status weft_pipe_fill_listed(const weft_pipe *pipe, const weft_graph *const
     return status;
 }
 
-weft_status weft_pipe_fill(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
-                           weft_comm *comm, weft_store *store, uint64_t seed)
+weft_status weft_pp_store_fill(const weft_pp_layout *pp, const weft_graph *const *graphs, int count,
+                               weft_comm *comm, weft_store *store, uint64_t seed)
 {
-    filler f = {.pipe = pipe, .store = store, .seed = seed};
+    filler f = {.pp = pp, .store = store, .seed = seed};
     weft_buf text = {0};
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count; i++)

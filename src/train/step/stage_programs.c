@@ -1,69 +1,70 @@
-#include "train/stage_steps.h"
+#include "train/step/stage_programs.h"
 
 #include "base/json.h"
+#include "kernel/registry/backend.h"
 
-weft_place_of_run weft_place_by(const weft_run *run, const weft_run_models *models)
+weft_exec_config weft_exec_config_of(const weft_run *run, const weft_run_models *models)
 {
-    bool chosen;
-    const weft_string_list *recompute = weft_run_recomputes(run, &chosen);
-    weft_place_of_run place = {.backend = weft_backend_find(run->backend),
-                               .recompute = recompute->item,
-                               .recompute_count = (int)recompute->count,
-                               .room = run->memory.ahead,
-                               .passes = &run->passes,
-                               .narrow = run->precision == WEFT_PRECISION_BF16,
-                               .narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16,
-                               .slices = &run->parallel.slices,
-                               .zero = (int)run->parallel.zero};
+    bool is_auto;
+    const weft_string_list recompute = weft_run_recomputes(run, &is_auto);
+    weft_exec_config exec = {.backend = weft_backend_find(run->backend),
+                             .recompute = recompute.item,
+                             .recompute_count = (int)recompute.count,
+                             .prefetch_bytes = run->memory.prefetch_bytes,
+                             .passes = &run->passes,
+                             .bf16_compute = run->precision == WEFT_PRECISION_BF16,
+                             .bf16_reduce = run->grad_reduce_dtype == WEFT_PRECISION_BF16,
+                             .overlap = &run->parallel.overlap,
+                             .zero = (int)run->parallel.zero};
     if (!models)
-        return place;
-    place.recipes = models->recipe;
-    place.recipe_count = models->recipes;
-    place.trunk = weft_run_denoises(models) ? models->denoiser.family->scope : "";
-    return place;
+        return exec;
+    exec.recipes = models->recipe;
+    exec.recipe_count = models->recipes;
+    exec.trunk = weft_run_trains_denoiser(models) ? models->denoiser.family->scope : "";
+    return exec;
 }
 
-static weft_status plan_bucket(weft_step_cache *cache, const weft_run *run,
-                               const weft_run_models *models, const weft_stage *stage, int bucket,
-                               int64_t parts, const weft_place_of_run *place, weft_step **step)
+static weft_status plan_bucket(weft_compiled_steps *cache, const weft_run *run,
+                               const weft_run_models *models, const weft_train_stage *stage,
+                               int bucket, int64_t parts, const weft_exec_config *exec,
+                               weft_step **step)
 {
-    weft_bucket part = *weft_stage_bucket(stage, bucket);
-    const weft_run own = weft_stage_run(run, stage);
+    weft_bucket part = *weft_train_stage_bucket(stage, bucket);
+    const weft_run own = weft_train_stage_run(run, stage);
     weft_graph *g;
     part.batch /= parts;
     WEFT_TRY(weft_objective_make(&own, models, &part, &g));
-    return weft_step_cache_get(cache, g, &run->optimizer, place, step);
+    return weft_compiled_steps_get(cache, g, &run->optimizer, exec, step);
 }
 
 static weft_status no_memory(int count)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", count);
+    return weft_no_memory("%d programs", count);
 }
 
-/* Of the gradients of all buckets: the update, or what comes before it. */
-static weft_status plan_behind(weft_step_cache *cache, const weft_run *run,
-                               const weft_place_of_run *place, weft_step_kind kind,
-                               weft_stage_steps *s, weft_step **step)
+/* Plans the program after the buckets' programs: the update, or the reduction before it. */
+static weft_status plan_update(weft_compiled_steps *cache, const weft_run *run,
+                               const weft_exec_config *exec, weft_step_kind kind,
+                               weft_stage_programs *s, weft_step **step)
 {
     int count = 0;
     for (int i = 0; i < s->buckets; i++)
         count += weft_step_graphs(s->bucket[i], NULL);
-    const weft_graph **gradients = weft_alloc((count + 1) * (int64_t)sizeof *gradients);
-    if (!gradients)
-        return no_memory(count);
+    const weft_graph **gradients;
+    WEFT_TRY(WEFT_NEW(gradients, count + 1, "%d programs", count));
     for (int i = 0, at = 0; i < s->buckets; i++)
         at += weft_step_graphs(s->bucket[i], gradients + at);
-    const weft_optimizer_config optimizer = weft_step_optimizer(&run->optimizer, place);
+    const weft_optimizer_config optimizer = weft_step_optimizer(&run->optimizer, exec);
     weft_graph *g = kind == WEFT_STEP_SHARE ? weft_optimizer_share(gradients, count)
                                             : weft_optimizer_update(gradients, count, &optimizer);
     weft_free(gradients);
-    weft_place_of_run own = *place;
+    weft_exec_config own = *exec;
     own.kind = kind;
-    own.told = s->told = s->bucket[0]->told;
+    own.reduced_axes = s->reduced_axes = s->bucket[0]->reduced_axes;
     for (int i = 1; i < s->buckets; i++)
-        if (s->bucket[i]->told != s->told)
-            own.told = s->told = 0;
-    WEFT_TRY(weft_step_cache_get(cache, g, &run->optimizer, &own, step));
+        if (s->bucket[i]->reduced_axes != s->reduced_axes)
+            own.reduced_axes = s->reduced_axes = 0;
+    WEFT_TRY(weft_compiled_steps_get(cache, g, &run->optimizer, &own, step));
     s->bucket[s->count++] = *step;
     return WEFT_OK;
 }
@@ -78,12 +79,12 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-static bool updates_apart(const weft_stage_steps *s)
+static bool updates_apart(const weft_stage_programs *s)
 {
-    return s->runs > 1 || s->pipe;
+    return s->runs > 1 || s->pp;
 }
 
-/* Places of the mesh that have samples of their own. */
+/* Number of mesh positions that have different samples. */
 static int64_t shares_of(const weft_mesh *mesh)
 {
     static const char *const axes[] = {"dp", "fsdp", "ep"};
@@ -95,80 +96,78 @@ static int64_t shares_of(const weft_mesh *mesh)
     return shares;
 }
 
-weft_status weft_stage_steps_begin(const weft_run *run, const weft_stage *stage,
-                                   const weft_place_of_run *place, weft_stage_steps *steps)
+weft_status weft_stage_programs_begin(const weft_run *run, const weft_train_stage *stage,
+                                      const weft_exec_config *exec, weft_stage_programs *steps)
 {
-    weft_stage_steps s = {.buckets = weft_stage_bucket_count(stage), .pipe = place->pipe};
+    weft_stage_programs s = {.buckets = weft_train_stage_bucket_count(stage), .pp = exec->pp};
     int64_t batch = 0;
     for (int i = 0; i < s.buckets; i++)
-        batch = common_divisor(weft_stage_bucket(stage, i)->batch, batch);
-    WEFT_TRY(weft_pipe_microbatches(&run->parallel, place->pipe, batch, stage->accumulate,
-                                    shares_of(&place->mesh), &s.parts));
+        batch = common_divisor(weft_train_stage_bucket(stage, i)->batch, batch);
+    WEFT_TRY(weft_pp_layout_microbatches(&run->parallel, exec->pp, batch, stage->accumulate,
+                                         shares_of(&exec->mesh), &s.parts));
     s.runs = s.parts * stage->accumulate;
-    s.bucket = weft_alloc((s.buckets + 2) * (int64_t)sizeof *s.bucket);
-    if (!s.bucket)
-        return no_memory(s.buckets);
+    WEFT_TRY(WEFT_NEW(s.bucket, s.buckets + 2, "%d programs", s.buckets));
     *steps = s;
     return WEFT_OK;
 }
 
-bool weft_stage_steps_left(const weft_stage_steps *s)
+bool weft_stage_programs_has_next(const weft_stage_programs *s)
 {
-    return s->count < s->buckets + updates_apart(s) + (s->pipe != NULL);
+    return s->count < s->buckets + updates_apart(s) + (s->pp != NULL);
 }
 
-weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
-                                  const weft_run_models *models, const weft_stage *stage,
-                                  const weft_place_of_run *place, weft_stage_steps *s)
+weft_status weft_stage_programs_next(weft_compiled_steps *cache, const weft_run *run,
+                                     const weft_run_models *models, const weft_train_stage *stage,
+                                     const weft_exec_config *exec, weft_stage_programs *s)
 {
-    weft_place_of_run own = *place;
-    if (place->stage_fates)
-        own.fates = &place->stage_fates[stage - (const weft_stage *)run->stages.item];
+    weft_exec_config own = *exec;
+    if (exec->stage_activations)
+        own.activations =
+            &exec->stage_activations[stage - (const weft_train_stage *)run->train_stages.item];
     own.kind = updates_apart(s) ? WEFT_STEP_GRADIENTS : WEFT_STEP_WHOLE;
-    if (s->count >= s->buckets && s->pipe && !s->share)
-        return plan_behind(cache, run, place, WEFT_STEP_SHARE, s, &s->share);
+    if (s->count >= s->buckets && s->pp && !s->share)
+        return plan_update(cache, run, exec, WEFT_STEP_SHARE, s, &s->share);
     if (s->count >= s->buckets)
-        return plan_behind(cache, run, place, WEFT_STEP_UPDATE, s, &s->update);
+        return plan_update(cache, run, exec, WEFT_STEP_UPDATE, s, &s->update);
     WEFT_TRY(
         plan_bucket(cache, run, models, stage, s->count, s->parts, &own, &s->bucket[s->count]));
     s->count++;
     return WEFT_OK;
 }
 
-weft_status weft_stage_steps_plan(weft_step_cache *cache, const weft_run *run,
-                                  const weft_run_models *models, const weft_stage *stage,
-                                  const weft_place_of_run *place, weft_stage_steps *steps)
+weft_status weft_stage_programs_plan(weft_compiled_steps *cache, const weft_run *run,
+                                     const weft_run_models *models, const weft_train_stage *stage,
+                                     const weft_exec_config *exec, weft_stage_programs *steps)
 {
-    weft_stage_steps s;
-    WEFT_TRY(weft_stage_steps_begin(run, stage, place, &s));
+    weft_stage_programs s;
+    WEFT_TRY(weft_stage_programs_begin(run, stage, exec, &s));
     weft_status_code status = WEFT_OK;
-    while (weft_stage_steps_left(&s) && status == WEFT_OK)
-        status = weft_stage_steps_next(cache, run, models, stage, place, &s);
+    while (weft_stage_programs_has_next(&s) && status == WEFT_OK)
+        status = weft_stage_programs_next(cache, run, models, stage, exec, &s);
     if (status == WEFT_OK)
         *steps = s;
     else
-        weft_stage_steps_free(&s);
+        weft_stage_programs_free(&s);
     return status;
 }
 
-weft_status weft_stage_steps_pipe(const weft_stage_steps *s, weft_pipe_run **run)
+weft_status weft_stage_programs_pipe(const weft_stage_programs *s, weft_pp_executor **run)
 {
-    weft_pipe_step **step = weft_alloc((s->buckets + 1) * (int64_t)sizeof *step);
-    if (!step)
-        return no_memory(s->buckets);
+    weft_pp_step **step;
+    WEFT_TRY(WEFT_NEW(step, s->buckets + 1, "%d programs", s->buckets));
     for (int i = 0; i < s->buckets; i++)
-        step[i] = s->bucket[i]->pipe;
-    const weft_status_code status = weft_pipe_run_plan(s->pipe, step, s->buckets, s->runs, run);
+        step[i] = s->bucket[i]->pp_step;
+    const weft_status_code status = weft_pp_executor_plan(s->pp, step, s->buckets, s->runs, run);
     weft_free(step);
     return status;
 }
 
-static weft_status list_programs(const weft_stage_steps *steps, weft_program ***list, int *count)
+static weft_status list_programs(const weft_stage_programs *steps, weft_program ***list, int *count)
 {
     *count = 0;
     for (int i = 0; i < steps->count; i++)
         *count += weft_step_programs(steps->bucket[i], NULL);
-    *list = weft_alloc((*count + 1) * (int64_t)sizeof **list);
+    *list = weft_calloc(*count + 1, sizeof **list);
     if (!*list)
         return no_memory(*count);
     for (int i = 0, at = 0; i < steps->count; i++)
@@ -176,33 +175,33 @@ static weft_status list_programs(const weft_stage_steps *steps, weft_program ***
     return WEFT_OK;
 }
 
-/* Of all programs bound together, and of the records of a pipeline. */
-static weft_status sum_bytes(const weft_stage_steps *steps,
+/* Bytes of all programs bound together and of a pipeline's microbatch buffers. */
+static weft_status sum_bytes(const weft_stage_programs *steps,
                              int64_t (*of_programs)(weft_program *const *, int),
-                             int64_t (*of_pipe)(const weft_pipe_run *), int64_t *bytes)
+                             int64_t (*of_executor)(const weft_pp_executor *), int64_t *bytes)
 {
     weft_program **program;
-    weft_pipe_run *run;
+    weft_pp_executor *run;
     int count;
     WEFT_TRY(list_programs(steps, &program, &count));
     *bytes = of_programs(program, count);
     weft_free(program);
-    if (!steps->pipe)
+    if (!steps->pp)
         return WEFT_OK;
-    WEFT_TRY(weft_stage_steps_pipe(steps, &run));
-    *bytes += of_pipe(run);
-    weft_pipe_run_free(run);
+    WEFT_TRY(weft_stage_programs_pipe(steps, &run));
+    *bytes += of_executor(run);
+    weft_pp_executor_free(run);
     return WEFT_OK;
 }
 
-weft_status weft_stage_steps_away_bytes(const weft_stage_steps *steps, int64_t *bytes)
+weft_status weft_stage_programs_offloaded_bytes(const weft_stage_programs *steps, int64_t *bytes)
 {
-    return sum_bytes(steps, weft_programs_away_bytes, weft_pipe_run_away_bytes, bytes);
+    return sum_bytes(steps, weft_programs_away_bytes, weft_pp_executor_offloaded_bytes, bytes);
 }
 
-weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes)
+weft_status weft_stage_programs_bytes(const weft_stage_programs *steps, int64_t *bytes)
 {
-    return sum_bytes(steps, weft_programs_bytes, weft_pipe_run_bytes, bytes);
+    return sum_bytes(steps, weft_programs_bytes, weft_pp_executor_bytes, bytes);
 }
 
 static weft_status add_weights(const weft_graph *g, json_t *seen, int64_t *bytes)
@@ -214,20 +213,20 @@ static weft_status add_weights(const weft_graph *g, json_t *seen, int64_t *bytes
             continue;
         *bytes += weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
         if (json_object_set_new(seen, info->name, json_true()) != 0)
-            return weft_fail(WEFT_E_MEMORY, "out of memory");
+            return weft_no_memory("the programs of a training stage");
     }
     return WEFT_OK;
 }
 
-weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *bytes)
+weft_status weft_stage_programs_weights(const weft_stage_programs *steps, int64_t *bytes)
 {
     json_t *seen = json_object();
-    weft_status_code status = seen ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = WEFT_ALLOCATED(seen, "the programs of a training stage");
     *bytes = 0;
     for (int i = 0; i < steps->count && status == WEFT_OK; i++) {
         const int count = weft_step_graphs(steps->bucket[i], NULL);
-        const weft_graph **graph = weft_alloc((count + 1) * (int64_t)sizeof *graph);
-        status = graph ? WEFT_OK : no_memory(count);
+        const weft_graph **graph = weft_calloc(count + 1, sizeof *graph);
+        status = WEFT_ALLOCATED(graph, "%d programs", count);
         if (graph)
             weft_step_graphs(steps->bucket[i], graph);
         for (int k = 0; k < count && status == WEFT_OK; k++)
@@ -238,15 +237,15 @@ weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *byt
     return status;
 }
 
-void weft_stage_steps_layout(const weft_stage_steps *steps, const weft_stage *stage,
-                             const weft_place_of_run *place, weft_buf *out)
+void weft_stage_programs_layout(const weft_stage_programs *steps, const weft_train_stage *stage,
+                                const weft_exec_config *exec, weft_buf *out)
 {
-    if (weft_mesh_ranks(&place->mesh) == 1)
+    if (weft_mesh_ranks(&exec->mesh) == 1)
         return;
-    const weft_step *largest = steps->bucket[weft_stage_largest(stage)];
+    const weft_step *largest = steps->bucket[weft_train_stage_largest(stage)];
     const int count = weft_step_graphs(largest, NULL);
-    const weft_graph **graph = weft_alloc((count + 1) * (int64_t)sizeof *graph);
-    weft_parallel_part *part = weft_alloc((count + 2) * (int64_t)sizeof *part);
+    const weft_graph **graph = weft_calloc(count + 1, sizeof *graph);
+    weft_parallel_part *part = weft_calloc(count + 2, sizeof *part);
     int parts = 0;
     if (graph && part) {
         weft_step_graphs(largest, graph);
@@ -254,14 +253,14 @@ void weft_stage_steps_layout(const weft_stage_steps *steps, const weft_stage *st
             part[parts++] = (weft_parallel_part){graph[i], steps->runs};
         for (int i = steps->buckets; i < steps->count; i++)
             part[parts++] = (weft_parallel_part){steps->bucket[i]->graph, 1};
-        weft_parallel_print(&place->mesh, place->recipes, place->recipe_count, place->zero, part,
-                            parts, out);
+        weft_parallel_print(&exec->mesh, exec->recipes, exec->recipe_count, exec->zero, part, parts,
+                            out);
     }
-    if (steps->pipe) {
+    if (steps->pp) {
         int64_t forward, backward;
         char text[2][32];
-        weft_pipe_print(steps->pipe, steps->runs, out);
-        weft_pipe_step_sends(steps->pipe, largest->pipe, &forward, &backward);
+        weft_pp_layout_print(steps->pp, steps->runs, out);
+        weft_pp_step_sends(steps->pp, largest->pp_step, &forward, &backward);
         weft_buf_printf(out,
                         "  this rank sends %s of activations and %s of gradients for each "
                         "microbatch\n",
@@ -271,8 +270,8 @@ void weft_stage_steps_layout(const weft_stage_steps *steps, const weft_stage *st
     weft_free(part);
 }
 
-void weft_stage_steps_free(weft_stage_steps *steps)
+void weft_stage_programs_free(weft_stage_programs *steps)
 {
     weft_free(steps->bucket);
-    *steps = (weft_stage_steps){0};
+    *steps = (weft_stage_programs){0};
 }

@@ -1,31 +1,33 @@
-#include "train/step.h"
+#include "train/step/train_step.h"
 
-#include "runtime/part.h"
-#include "train/bulletin.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "train/monitor/rank_telemetry.h"
+#include "train/pipeline/pp_store.h"
 
 #include <string.h>
 
-/* Which part of the batch dim this rank's input is: told by the layout that the shard pass gave it.
- */
-static void find_slice(weft_step *step, const weft_place_of_run *place)
+/* Finds this rank's local batch from the layout that the sharding pass set. */
+static void find_local_batch(weft_step *step, const weft_exec_config *exec)
 {
-    step->slice_parts = 1;
+    step->local_ranks = 1;
     for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
         const weft_node *node = weft_graph_node(step->graph, n);
         const weft_value_info *info = weft_value_get(step->graph, node->out[0]);
         if (node->op != WEFT_OP_INPUT || strncmp(info->name, "batch.", 6))
             continue;
         const weft_attr_source *source = node->attr;
-        step->slice_first = source->start[0];
-        step->slice_count = info->shape.dim[0];
-        for (int axis = 0; axis < place->mesh.axis_count; axis++)
+        step->local_first = source->start[0];
+        step->local_count = info->shape.dim[0];
+        for (int axis = 0; axis < exec->mesh.axis_count; axis++)
             if (info->layout[axis].kind == WEFT_S && info->layout[axis].dim == 0)
-                step->slice_parts *= place->mesh.axis[axis].size;
+                step->local_ranks *= exec->mesh.axis[axis].size;
         return;
     }
 }
 
-/* The largest input of f32: what the loss compares with, element by element. */
+/* Elements of the largest input with at least 5 dims, which the loss compares element by
+ * element. */
 static double elements(const weft_graph *whole)
 {
     int64_t most = 0;
@@ -40,107 +42,110 @@ static double elements(const weft_graph *whole)
     return (double)most;
 }
 
-/* Last: no pass moves what goes together apart again. */
-static weft_status add_bulletin(weft_step *step, const weft_place_of_run *place)
+/* Adds the telemetry after all passes, so that no pass separates coalesced all-reduces. */
+static weft_status add_telemetry(weft_step *step, const weft_exec_config *exec)
 {
     weft_graph *made = NULL;
-    if (weft_mesh_ranks(&place->mesh) == 1 || place->kind == WEFT_STEP_SHARE || !place->bulletin)
+    if (weft_mesh_ranks(&exec->mesh) == 1 || exec->kind == WEFT_STEP_SHARE ||
+        !exec->telemetry_floats)
         return WEFT_OK;
-    WEFT_TRY(weft_bulletin_add(step->graph, place->bulletin, place->told,
-                               place->kind != WEFT_STEP_GRADIENTS, &step->told, &made));
+    WEFT_TRY(weft_rank_telemetry_add(step->graph, exec->telemetry_floats, exec->reduced_axes,
+                                     exec->kind != WEFT_STEP_GRADIENTS, &step->reduced_axes,
+                                     &made));
     if (made && step->graph != step->whole)
         weft_graph_free(step->graph);
     step->graph = made ? made : step->graph;
     return WEFT_OK;
 }
 
-/* The models' lists, and that of stages where there are some. */
-static weft_status compose(const weft_place_of_run *place, weft_recipe *recipe)
+/* Composes the models' recipes, and with a pipeline the stages' recipe. */
+static weft_status compose(const weft_exec_config *exec, weft_recipe *recipe)
 {
-    const int count = place->recipe_count;
-    const weft_recipe_list **all = weft_alloc((count + 1) * (int64_t)sizeof *all);
-    if (!all)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
+    const int count = exec->recipe_count;
+    const weft_recipe_list **all;
+    WEFT_TRY(WEFT_NEW(all, count + 1, "a recipe"));
     for (int i = 0; i < count; i++)
-        all[i] = place->recipes[i];
+        all[i] = exec->recipes[i];
     all[count] = &weft_recipe_list_stages;
     const weft_status_code status =
-        weft_recipe_compose(all, count + (place->pipe != NULL), &place->mesh, recipe);
+        weft_recipe_compose(all, count + (exec->pp != NULL), &exec->mesh, recipe);
     weft_free(all);
     if (status == WEFT_OK)
-        recipe->slices = place->slices;
+        recipe->overlap = exec->overlap;
     return status;
 }
 
-static const char *const away_states[] = {"adamw.*", "ema.*"};
+static const char *const offload_state_patterns[] = {"adamw.*", "ema.*"};
 
 const char *const *weft_step_away_states(int *count)
 {
-    *count = WEFT_COUNT(away_states);
-    return away_states;
+    *count = WEFT_COUNT(offload_state_patterns);
+    return offload_state_patterns;
 }
 
-static weft_program_options options_of(const weft_place_of_run *place)
+static weft_program_options options_of(const weft_exec_config *exec)
 {
-    return (weft_program_options){.backend = place->backend,
-                                  .mesh = &place->mesh,
-                                  .apart = place->pipe ? WEFT_STAGES_AXIS : NULL,
-                                  .away = place->away,
-                                  .no_views = place->passes && !place->passes->views,
-                                  .profile = place->profile,
-                                  .no_overlap = place->no_overlap};
+    return (weft_program_options){.backend = exec->backend,
+                                  .mesh = &exec->mesh,
+                                  .apart = exec->pp ? WEFT_PP_STAGES_AXIS : NULL,
+                                  .offload_dir = exec->offload_dir,
+                                  .no_views = exec->passes && !exec->passes->views,
+                                  .profile = exec->profile,
+                                  .no_overlap = exec->no_overlap};
 }
 
 static weft_pass_setup setup_of(const weft_optimizer_config *optimizer,
-                                const weft_place_of_run *place, const weft_recipe *recipe)
+                                const weft_exec_config *exec, const weft_recipe *recipe)
 {
-    return (weft_pass_setup){.switches = place->passes,
-                             .mesh = &place->mesh,
-                             .rank = weft_place_rank(place),
+    return (weft_pass_setup){.switches = exec->passes,
+                             .mesh = &exec->mesh,
+                             .rank = weft_allocation_rank(exec),
                              .recipe = recipe,
-                             .narrow = optimizer && place->narrow,
-                             .narrow_sums = place->narrow_sums,
-                             .recompute = place->recompute,
-                             .recompute_count = place->recompute_count,
-                             .fates = place->fates,
-                             .away_states = place->away_states ? away_states : NULL,
-                             .away_state_count = place->away_states ? WEFT_COUNT(away_states) : 0,
-                             .room = place->room,
-                             .look = optimizer ? place->look : NULL,
-                             .look_user = place->look_user};
+                             .bf16_compute = optimizer && exec->bf16_compute,
+                             .bf16_reduce = exec->bf16_reduce,
+                             .recompute = exec->recompute,
+                             .recompute_count = exec->recompute_count,
+                             .activations = exec->activations,
+                             .offload_states = exec->offload_states ? offload_state_patterns : NULL,
+                             .offload_state_count =
+                                 exec->offload_states ? WEFT_COUNT(offload_state_patterns) : 0,
+                             .prefetch_bytes = exec->prefetch_bytes,
+                             .inspect = optimizer ? exec->inspect : NULL,
+                             .inspect_user = exec->inspect_user};
 }
 
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
-                                const weft_place_of_run *place)
+                                const weft_exec_config *exec)
 {
     weft_recipe recipe;
-    WEFT_TRY(compose(place, &recipe));
-    const weft_pass_setup setup = setup_of(optimizer, place, &recipe);
+    WEFT_TRY(compose(exec, &recipe));
+    const weft_pass_setup setup = setup_of(optimizer, exec, &recipe);
     weft_status_code status = WEFT_OK;
-    if (place->kind == WEFT_STEP_WHOLE || place->kind == WEFT_STEP_GRADIENTS) {
-        WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
-        find_slice(step, place);
-        if (place->slices && weft_slices_asked(place->slices) && weft_mesh_ranks(&place->mesh) > 1)
-            weft_slices_count(step->whole, step->graph, &recipe, step->made);
+    if (exec->kind == WEFT_STEP_WHOLE || exec->kind == WEFT_STEP_GRADIENTS) {
+        WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, exec->log));
+        find_local_batch(step, exec);
+        if (exec->overlap && weft_comm_overlap_explicit_keys(exec->overlap) &&
+            weft_mesh_ranks(&exec->mesh) > 1)
+            weft_comm_overlap_count(step->whole, step->graph, &recipe, step->made);
     }
     const weft_value objective = weft_graph_find(step->graph, "objective");
     const weft_optimizer_config own =
-        optimizer ? weft_step_optimizer(optimizer, place) : (weft_optimizer_config){0};
-    if (optimizer && place->kind == WEFT_STEP_GRADIENTS && place->pipe) {
-        const weft_program_options options = options_of(place);
-        status = weft_pipe_step_plan(place->pipe, step->whole, step->graph, place->trunk, &setup,
-                                     &options, &own, &step->pipe);
+        optimizer ? weft_step_optimizer(optimizer, exec) : (weft_optimizer_config){0};
+    if (optimizer && exec->kind == WEFT_STEP_GRADIENTS && exec->pp) {
+        const weft_program_options options = options_of(exec);
+        status = weft_pp_step_plan(exec->pp, step->whole, step->graph, exec->trunk, &setup,
+                                   &options, &own, &step->pp_step);
         goto out;
     }
-    if (optimizer && place->kind == WEFT_STEP_WHOLE)
+    if (optimizer && exec->kind == WEFT_STEP_WHOLE)
         weft_optimizer_build(step->graph, objective, &own);
-    if (optimizer && place->kind == WEFT_STEP_GRADIENTS)
+    if (optimizer && exec->kind == WEFT_STEP_GRADIENTS)
         weft_optimizer_accumulate(step->graph, objective, &own);
     WEFT_GO(weft_graph_check(step->graph));
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
-                            place->log));
+                            exec->log));
     if (optimizer)
-        WEFT_GO(add_bulletin(step, place));
+        WEFT_GO(add_telemetry(step, exec));
 out:
     weft_recipe_free(&recipe);
     return status;
@@ -156,15 +161,15 @@ void weft_step_begin_averages(weft_store *store)
             continue;
         const weft_box all = weft_box_of(param), part = weft_box_of(average);
         weft_box_copy(&part, average->data, average->dtype, &all, param->data, param->dtype);
-        weft_tensor_drop(average);
+        weft_tensor_evict(average);
     }
 }
 
-weft_status weft_step_end_averages(const weft_step *step, const weft_place_of_run *place,
+weft_status weft_step_end_averages(const weft_step *step, const weft_exec_config *exec,
                                    weft_store *store)
 {
     weft_step end;
-    weft_place_of_run own = *place;
+    weft_exec_config own = *exec;
     own.kind = WEFT_STEP_UPDATE;
     WEFT_TRY(weft_step_make(weft_optimizer_averages(step->graph), NULL, &own, store, 0, &end));
     const weft_status_code status = weft_program_run(end.program);
@@ -173,58 +178,57 @@ weft_status weft_step_end_averages(const weft_step *step, const weft_place_of_ru
 }
 
 weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
-                                          const weft_place_of_run *place)
+                                          const weft_exec_config *exec)
 {
     weft_optimizer_config own = *config;
-    const int axis = weft_mesh_axis(&place->mesh, "dp");
-    if (axis >= 0 && place->mesh.axis[axis].size > 1)
-        own.zero = (weft_zero){place->zero, axis};
-    own.narrow_sums = place->narrow_sums;
-    own.own = place->own;
+    const int axis = weft_mesh_axis(&exec->mesh, "dp");
+    if (axis >= 0 && exec->mesh.axis[axis].size > 1)
+        own.zero = (weft_zero){exec->zero, axis};
+    own.bf16_reduce = exec->bf16_reduce;
+    own.own = exec->own;
     return own;
 }
 
 weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,
-                           const weft_place_of_run *place, weft_step *out)
+                           const weft_exec_config *exec, weft_step *out)
 {
     weft_step step = {.whole = whole, .graph = whole};
-    weft_status_code status =
-        whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    weft_status_code status = whole ? weft_graph_check(whole) : weft_no_memory("a graph");
     if (status == WEFT_OK)
-        status = apply_passes(&step, optimizer, place);
-    const weft_program_options options = options_of(place);
-    if (status == WEFT_OK && !step.pipe)
+        status = apply_passes(&step, optimizer, exec);
+    const weft_program_options options = options_of(exec);
+    if (status == WEFT_OK && !step.pp_step)
         status = weft_program_compile(step.graph, &options, &step.program);
     if (status != WEFT_OK) {
         weft_step_free(&step);
         return status;
     }
-    step.cost = step.pipe ? step.pipe->cost : weft_graph_cost(step.graph);
+    step.cost = step.pp_step ? step.pp_step->cost : weft_graph_cost(step.graph);
     step.weight = elements(step.whole);
     *out = step;
     return WEFT_OK;
 }
 
-weft_status weft_step_forward(const weft_place_of_run *place, weft_graph **graph)
+weft_status weft_step_forward(const weft_exec_config *exec, weft_graph **graph)
 {
     weft_recipe recipe;
-    WEFT_TRY(compose(place, &recipe));
-    const weft_pass_setup setup = setup_of(NULL, place, &recipe);
+    WEFT_TRY(compose(exec, &recipe));
+    const weft_pass_setup setup = setup_of(NULL, exec, &recipe);
     const weft_status_code status = weft_passes_run(WEFT_PASS_WHOLE, &setup, false, graph, NULL);
     weft_recipe_free(&recipe);
     return status;
 }
 
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
-                           const weft_place_of_run *place, weft_store *store, uint64_t seed,
+                           const weft_exec_config *exec, weft_store *store, uint64_t seed,
                            weft_step *out)
 {
     weft_step step;
-    WEFT_TRY(weft_step_plan(whole, optimizer, place, &step));
+    WEFT_TRY(weft_step_plan(whole, optimizer, exec, &step));
     weft_status_code status = weft_store_init(store, step.graph, seed);
     weft_group *group = NULL;
-    if (status == WEFT_OK && place->comm)
-        status = weft_comm_world(place->comm, &group);
+    if (status == WEFT_OK && exec->comm)
+        status = weft_comm_world(exec->comm, &group);
     if (status == WEFT_OK)
         status = weft_program_bind(step.program, store, group);
     if (status == WEFT_OK)
@@ -237,7 +241,7 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
 void weft_step_free(weft_step *step)
 {
     weft_program_free(step->program);
-    weft_pipe_step_free(step->pipe);
+    weft_pp_step_free(step->pp_step);
     if (step->graph != step->whole)
         weft_graph_free(step->graph);
     weft_graph_free(step->whole);
@@ -249,11 +253,11 @@ int weft_step_programs(const weft_step *step, weft_program **list)
     int count = 0;
     if (step->program && list)
         list[0] = step->program;
-    if (!step->pipe)
+    if (!step->pp_step)
         return step->program != NULL;
-    for (int i = 0; i < step->pipe->owns; i++)
-        for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
-            weft_program *program = step->pipe->own[i].program[k];
+    for (int i = 0; i < step->pp_step->owns; i++)
+        for (int k = 0; k < WEFT_PP_TASK_KINDS; k++) {
+            weft_program *program = step->pp_step->own[i].program[k];
             if (program && list)
                 list[count] = program;
             count += program != NULL;
@@ -263,9 +267,9 @@ int weft_step_programs(const weft_step *step, weft_program **list)
 
 int weft_step_graphs(const weft_step *step, const weft_graph **list)
 {
-    const int count = step->pipe ? step->pipe->owns : 1;
+    const int count = step->pp_step ? step->pp_step->owns : 1;
     for (int i = 0; i < count && list; i++)
-        list[i] = step->pipe ? step->pipe->own[i].whole : step->graph;
+        list[i] = step->pp_step ? step->pp_step->own[i].whole : step->graph;
     return count;
 }
 
@@ -275,22 +279,22 @@ static weft_status graphs_of(weft_step *const *steps, int count, const weft_grap
     *graphs = 0;
     for (int i = 0; i < count; i++)
         *graphs += weft_step_graphs(steps[i], NULL);
-    *graph = weft_alloc((*graphs + 1) * (int64_t)sizeof **graph);
+    *graph = weft_calloc(*graphs + 1, sizeof **graph);
     for (int i = 0, at = 0; i < count && *graph; i++)
         at += weft_step_graphs(steps[i], *graph + at);
-    return *graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", *graphs);
+    return WEFT_ALLOCATED(*graph, "%d graphs", *graphs);
 }
 
-weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_place_of_run *place,
+weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_exec_config *exec,
                             weft_store *store, uint64_t seed)
 {
     const weft_graph **graph;
     int graphs;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
-    if (place->pipe)
-        status = weft_pipe_fill(place->pipe, graph, graphs, place->comm, store, seed);
-    for (int i = 0; i < graphs && status == WEFT_OK && !place->pipe; i++)
+    if (exec->pp)
+        status = weft_pp_store_fill(exec->pp, graph, graphs, exec->comm, store, seed);
+    for (int i = 0; i < graphs && status == WEFT_OK && !exec->pp; i++)
         status = weft_store_init(store, graph[i], seed);
     weft_free(graph);
     return status;
@@ -301,20 +305,19 @@ weft_status weft_steps_list(weft_step *const *steps, int count, weft_buf *list)
     const weft_graph **graph;
     int graphs;
     WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
-    const weft_status_code status = weft_pipe_list(graph, graphs, list);
+    const weft_status_code status = weft_pp_params_list(graph, graphs, list);
     weft_free(graph);
     return status;
 }
 
-weft_status weft_steps_fill_listed(weft_step *const *steps, int count,
-                                   const weft_place_of_run *place, const weft_buf *lists,
-                                   weft_store *store, uint64_t seed)
+weft_status weft_steps_fill_listed(weft_step *const *steps, int count, const weft_exec_config *exec,
+                                   const weft_buf *lists, weft_store *store, uint64_t seed)
 {
     const weft_graph **graph;
     int graphs;
     WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
     const weft_status_code status =
-        weft_pipe_fill_listed(place->pipe, graph, graphs, lists, store, seed);
+        weft_pp_store_fill_listed(exec->pp, graph, graphs, lists, store, seed);
     weft_free(graph);
     return status;
 }
@@ -325,16 +328,16 @@ double weft_step_scalar(const weft_step *step, const char *name)
     return tensor ? (double)*(const float *)tensor->data : 0;
 }
 
-bool weft_step_tell(const weft_step *step, const float *bulletin)
+bool weft_step_set_telemetry(const weft_step *step, const float *telemetry)
 {
     const weft_tensor *to = weft_program_input(step->program, "bulletin");
     if (to)
-        memcpy(to->data, bulletin, (size_t)weft_shape_count(&to->shape) * sizeof *bulletin);
+        memcpy(to->data, telemetry, (size_t)weft_shape_count(&to->shape) * sizeof *telemetry);
     return to != NULL;
 }
 
-void weft_step_hear(const weft_step *step, float *bulletin)
+void weft_step_get_telemetry(const weft_step *step, float *telemetry)
 {
     const weft_tensor *from = weft_program_output(step->program, "bulletin.all");
-    memcpy(bulletin, from->data, (size_t)weft_shape_count(&from->shape) * sizeof *bulletin);
+    memcpy(telemetry, from->data, (size_t)weft_shape_count(&from->shape) * sizeof *telemetry);
 }

@@ -1,47 +1,49 @@
-/* Order: dead nodes go, collectives start as early as their operands allow (those that only need
- * sources: a little ahead of their use, so that memory stays bounded), and while one is under way
- * nodes that do not need it come first.
+/* Reorders nodes. Dead nodes are removed, and collectives start as early as their operands allow.
+ * While a collective runs, nodes that do not need its result come first.
  *
  *   before   g1  R1  n1(R1)  g2  R2  n2(R2)  ...        R: a collective, n(R): reads its result
  *   after    g1  R1  g2  R2  ...  n1(R1)  n2(R2)
  *
- * What goes round a ring is read by the second attention from there, and takes longer than most of
- * what can be done until then: so what leads to it (keys and values) comes before what does not
- * (queries).
+ * The second attention reads the result of a ring shift, and the shift takes longer than most of
+ * the work that can hide it. So nodes that lead to the shift (keys and values) come before other
+ * nodes (queries):
  *
  *   before   q  k  v  S(k)  S(v)  attention(q, k, v)  attention(q, S(k), S(v))
  *   after    k  S(k)  v  S(v)  q  attention(q, k, v)  attention(q, S(k), S(v))
  *
- * In the backward the gradients of keys and values go home round the ring, and little is left to do
- * until they are there. So products that lead to no ring any more (gradients of weights) stand back
- * while there is one ahead, no more than some of them, and are done while it goes round:
+ * In the backward, the gradients of keys and values return around the ring, and little work is left
+ * to hide this shift. So while a ring shift is still ahead, up to STANDING heavy products that lead
+ * to no ring shift (gradients of weights) are deferred, and run during the shift:
  *
  *   before   dx2  dw2  dx1  dw1  grad(far)  S(dk, dv)  grad(near)            dk + S(dk)
  *   after    dx2       dx1       grad(far)  S(dk, dv)  grad(near)  dw2  dw1  dk + S(dk)
  *
- * Collectives that need only sources (a gathered parameter) start ahead of their use, as long as
- * what is there before its time is no more than `room`, or the two largest of them.
+ * Collectives that need only sources (a gathered parameter) start ahead of their use. The bytes
+ * gathered ahead are at most prefetch_bytes, or the two largest.
  *
- * What is added to a state of gradients is added as soon as it is there, although the graph says so
- * behind the whole backward: its memory is free then, and the state may be summed over ranks beside
- * what is left of the backward.
+ * Terms are added to a gradient state as soon as they are computed, although the graph adds them
+ * after the complete backward. Their memory is then free, and the all-reduce of the state overlaps
+ * with the rest of the backward.
  *
  *   before   dw3  dw2  dw1 ...  s3 += dw3  s2 += dw2  s1 += dw1        dw: heavy, of a layer
  *   after    dw3  s3 += dw3  dw2  s2 += dw2  dw1  s1 += dw1
  *
  * Every rank must start its collectives in the same order, and local shapes can differ between
- * ranks; so work is counted by kinds of nodes, and bytes by whole tensors, never by local sizes. */
-#include "pass/rewrite.h"
+ * ranks. So work is counted by kinds of nodes, and bytes by complete tensors, never by local
+ * sizes. */
+#include "transform/memory/comm_order.h"
+
+#include "graph/rewrite.h"
 
 #include <string.h>
 
 enum {
-    AHEAD = 96,        /* nodes of the old order that are looked at for something to do */
-    COVER = 24,        /* work after which a collective counts as finished */
-    HEAVY_WORK = 8,    /* of a contraction, an attention, a convolution; other nodes are 1 */
-    NEAR = HEAVY_WORK, /* work between a node and the ring that it leads to, less than that */
-    STANDING = 8,      /* products that stand back at most, with what they read */
-    ROUND = 1 << 20    /* COVER of what goes round a ring: all that there is */
+    LOOKAHEAD = 96,    /* nodes of the old order to search for ready work */
+    OVERLAP_WORK = 24, /* work after which a collective counts as finished */
+    HEAVY_WORK = 8,    /* work of a contraction, attention or convolution; other nodes: 1 */
+    NEAR = HEAVY_WORK, /* work between a node and its ring shift is below this */
+    STANDING = 8,      /* maximum number of deferred products */
+    ROUND = 1 << 20    /* OVERLAP_WORK of a ring shift: unlimited */
 };
 
 typedef struct order {
@@ -49,25 +51,26 @@ typedef struct order {
     const weft_graph *from;
     int32_t nodes;
     bool *alive, *done;
-    bool *early;      /* by node: depends on sources only */
-    int32_t *lead;    /* by node: work behind it until a ring begins; NEAR: there is none */
-    bool *rounds;     /* by node: a ring begins somewhere behind it */
-    int32_t rings;    /* that have not begun */
-    int32_t *unready; /* by node: producers not placed yet */
+    bool *early;                /* per node: depends on sources only */
+    int32_t *lead;              /* per node: work until the next ring shift; NEAR: none */
+    bool *rounds;               /* per node: a ring shift depends on the node */
+    int32_t rings;              /* ring shifts not started yet */
+    int32_t *unready;           /* per node: producers not placed yet */
     int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
-    /* By collective: work until it counts as finished; 0: finished, or not started. */
-    int32_t *producer; /* of the node that is looked at */
+    /* `producer`: of the current node. `left`, by collective: work until it counts as finished; 0:
+     * finished, or not started */
+    int32_t *producer;
     int32_t *left;
-    int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
-    int32_t *queue;  /* collectives under way, oldest first */
+    int32_t *collective_of; /* per value: collective that computes it, through aliases; -1: none */
+    int32_t *queue;         /* running collectives, oldest first */
     int32_t queue_count;
-    bool *adds;   /* by node: adds to a state, or leads to nothing but that */
-    int32_t *due; /* ready wherever they stood: collectives (sums of gradients), and what adds */
+    bool *adds;   /* per node: adds to a state, or is only used for that */
+    int32_t *due; /* ready at any position: collectives (gradient all-reduces), additions */
     int32_t due_count;
-    /* By node, of early collectives: bytes of the whole tensor; 0: in use already. */
-    int64_t *ahead;
-    int64_t ahead_now, ahead_most; /* of those that wait for their first use */
-    int32_t first;                 /* all nodes before it are placed */
+    /* Per node, for early collectives: bytes of the complete tensor; 0: already in use */
+    int64_t *early_bytes;
+    int64_t early_bytes_now, early_bytes_max; /* early collectives before their first use */
+    int32_t first;                            /* all earlier nodes are placed */
 } order;
 
 static bool is_free(weft_op op)
@@ -91,7 +94,7 @@ static void mark_alive(order *o)
         o->alive[weft_value_get(o->from, update[i].value)->node] = true;
     for (int32_t n = o->nodes - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(o->from, n);
-        /* who fills or saves them finds them in every program; and what others wait for */
+        /* named sources are part of every program; other ranks wait for WEFT_TRAIT_GIVES */
         if (weft_op_has(node->op, WEFT_TRAIT_NAMED | WEFT_TRAIT_GIVES))
             o->alive[n] = true;
         for (int i = 0; i < node->in_count && o->alive[n]; i++)
@@ -100,7 +103,7 @@ static void mark_alive(order *o)
     }
 }
 
-/* The distinct producer of a node's inputs. */
+/* Sets `producer` to the distinct producers of a node's inputs and returns their number. */
 static int producers(const order *o, const weft_node *node)
 {
     int32_t *producer = o->producer;
@@ -144,8 +147,9 @@ static void link_users(order *o)
     memset(at, 0, (size_t)o->nodes * sizeof *at);
 }
 
-/* A new value of a state that is the old one and something. */
-static void mark_sums(order *o)
+/* Marks updates of a state that add a term to the old value, and the cheap nodes that only lead to
+ * such updates. */
+static void mark_accumulations(order *o)
 {
     int count;
     const weft_pair *update = weft_graph_updates(o->from, &count);
@@ -174,16 +178,16 @@ static void find_leads(order *o)
         for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++) {
             const int32_t user = o->user[u];
             const weft_op op = weft_graph_node(o->from, user)->op;
-            const int32_t way = op == WEFT_OP_RING_SHIFT    ? 0
-                                : weft_op_is_collective(op) ? NEAR
-                                                            : o->lead[user] + work(op);
-            o->lead[n] = way < o->lead[n] ? way : o->lead[n];
+            const int32_t distance = op == WEFT_OP_RING_SHIFT    ? 0
+                                     : weft_op_is_collective(op) ? NEAR
+                                                                 : o->lead[user] + work(op);
+            o->lead[n] = distance < o->lead[n] ? distance : o->lead[n];
             o->rounds[n] = o->rounds[n] || op == WEFT_OP_RING_SHIFT || o->rounds[user];
         }
     }
 }
 
-/* Bytes of the whole tensor that an early collective hands on: the same on all ranks. */
+/* Bytes of the complete tensor of an early collective: equal on all ranks. */
 static int64_t whole_bytes(const order *o, int32_t n)
 {
     const weft_node *node = weft_graph_node(o->from, n);
@@ -196,39 +200,39 @@ static int64_t whole_bytes(const order *o, int32_t n)
     return weft_shape_count(shape) * weft_dtype_bytes(info->dtype);
 }
 
-static void measure_early(order *o, int64_t room)
+static void measure_early(order *o, int64_t prefetch_bytes)
 {
     int64_t most = 0;
     for (int32_t n = 0; n < o->nodes; n++) {
         if (!o->early[n] || !weft_op_is_collective(weft_graph_node(o->from, n)->op))
             continue;
-        o->ahead[n] = whole_bytes(o, n);
-        most = 2 * o->ahead[n] > most ? 2 * o->ahead[n] : most;
+        o->early_bytes[n] = whole_bytes(o, n);
+        most = 2 * o->early_bytes[n] > most ? 2 * o->early_bytes[n] : most;
     }
-    o->ahead_most = room ? room : most;
+    o->early_bytes_max = prefetch_bytes ? prefetch_bytes : most;
 }
 
-/* What the node reads is no longer ahead of its use. */
+/* Removes the node's operands from the bytes gathered ahead of use. */
 static void use(order *o, const weft_node *node)
 {
     for (int i = 0; i < node->in_count && !weft_op_is_alias(node->op); i++) {
-        const int32_t c = weft_value_ok(node->in[i]) ? o->behind[node->in[i].id] : -1;
+        const int32_t c = weft_value_ok(node->in[i]) ? o->collective_of[node->in[i].id] : -1;
         if (c < 0)
             continue;
-        o->ahead_now -= o->ahead[c];
-        o->ahead[c] = 0;
+        o->early_bytes_now -= o->early_bytes[c];
+        o->early_bytes[c] = 0;
     }
 }
 
-/* Exchanges between layers in slices stand as early, and their readers as late, as the slicing pass
- * found best (slice.c), which knows what is computed meanwhile. By a count of nodes some would look
- * as if they were not there yet when they are, and layers be begun before their turn. */
+/* Returns true for exchanges between layer slices. These start as early, and their consumers run as
+ * late, as layer_slices.c found best from the work in between. Counting nodes instead could report
+ * a finished exchange as running, and start layers before their turn. */
 static bool is_piece(const weft_node *node)
 {
     return node->op == WEFT_OP_ALL_TO_ALL && ((const weft_attr_comm *)node->attr)->piece;
 }
 
-static void place(order *o, int32_t n)
+static void emit_node(order *o, int32_t n)
 {
     const weft_node *node = weft_graph_node(o->from, n);
     use(o, node);
@@ -242,14 +246,14 @@ static void place(order *o, int32_t n)
     }
     for (int i = 0; i < node->out_count; i++)
         if (weft_value_ok(node->out[i]))
-            o->behind[node->out[i].id] =
-                weft_op_is_alias(node->op) ? o->behind[node->in[0].id] : -1;
+            o->collective_of[node->out[i].id] =
+                weft_op_is_alias(node->op) ? o->collective_of[node->in[0].id] : -1;
     if (weft_op_is_collective(node->op) && !is_piece(node)) {
-        o->left[n] = node->op == WEFT_OP_RING_SHIFT ? ROUND : COVER;
+        o->left[n] = node->op == WEFT_OP_RING_SHIFT ? ROUND : OVERLAP_WORK;
         o->rings -= node->op == WEFT_OP_RING_SHIFT;
         o->queue[o->queue_count++] = n;
-        o->ahead_now += o->ahead[n];
-        o->behind[node->out[0].id] = n;
+        o->early_bytes_now += o->early_bytes[n];
+        o->collective_of[node->out[0].id] = n;
     }
     while (o->first < o->nodes && (o->done[o->first] || !o->alive[o->first]))
         o->first++;
@@ -261,8 +265,8 @@ static void finish_oldest(order *o)
     memmove(o->queue, o->queue + 1, (size_t)--o->queue_count * sizeof *o->queue);
 }
 
-/* The lane runs one collective after the other: work covers the oldest first. */
-static void cover(order *o, int32_t amount)
+/* Hides collectives by `amount` of work, the oldest first, because a channel runs one at a time. */
+static void overlap_work(order *o, int32_t amount)
 {
     while (amount > 0 && o->queue_count) {
         int32_t *left = &o->left[o->queue[0]];
@@ -274,13 +278,14 @@ static void cover(order *o, int32_t amount)
     }
 }
 
-/* The node needs a collective under way; with `wait` those count as finished from now on. */
+/* Returns true if the node needs a running collective. With `wait`, that collective and older ones
+ * count as finished. */
 static bool waits(order *o, int32_t n, bool wait)
 {
     const weft_node *node = weft_graph_node(o->from, n);
     bool any = false;
     for (int i = 0; i < node->in_count && !weft_op_is_alias(node->op); i++) {
-        const int32_t c = weft_value_ok(node->in[i]) ? o->behind[node->in[i].id] : -1;
+        const int32_t c = weft_value_ok(node->in[i]) ? o->collective_of[node->in[i].id] : -1;
         if (c < 0 || !o->left[c])
             continue;
         any = true;
@@ -290,7 +295,7 @@ static bool waits(order *o, int32_t n, bool wait)
     return any;
 }
 
-/* A collective that waits for its place in the old order. */
+/* Returns true for a `late` collective whose turn in the old order has not come. */
 static bool is_late(const order *o, int32_t n)
 {
     const weft_node *node = weft_graph_node(o->from, n);
@@ -298,12 +303,12 @@ static bool is_late(const order *o, int32_t n)
            n != o->first;
 }
 
-/* Places what costs nothing and is ready, then collectives that are ready. True if anything was. */
+/* Places ready nodes without work, and ready collectives. Returns true if any was placed. */
 static bool start_ready(order *o)
 {
     bool any = false;
     int32_t seen = 0;
-    for (int32_t n = o->first; n < o->nodes && seen < AHEAD; n++) {
+    for (int32_t n = o->first; n < o->nodes && seen < LOOKAHEAD; n++) {
         if (!o->alive[n] || o->done[n])
             continue;
         seen++;
@@ -311,30 +316,31 @@ static bool start_ready(order *o)
         if (o->unready[n] || !(weft_op_is_collective(op) || is_free(op)) || is_late(o, n))
             continue;
         if (weft_op_is_collective(op) &&
-            (waits(o, n, false) || (o->ahead_now && o->ahead_now + o->ahead[n] > o->ahead_most)))
+            (waits(o, n, false) ||
+             (o->early_bytes_now && o->early_bytes_now + o->early_bytes[n] > o->early_bytes_max)))
             continue;
-        place(o, n);
+        emit_node(o, n);
         any = true;
     }
-    int32_t kept = 0;
+    int32_t remaining = 0;
     for (int32_t i = 0; i < o->due_count; i++) {
         const int32_t n = o->due[i];
         if (!o->done[n] && (is_late(o, n) || waits(o, n, false))) {
-            o->due[kept++] = n;
+            o->due[remaining++] = n;
         } else if (!o->done[n]) {
-            place(o, n);
+            emit_node(o, n);
             any = true;
         }
     }
-    o->due_count = kept;
+    o->due_count = remaining;
     return any;
 }
 
-/* What leads to a ring, can be done now and is the nearest to it; else `chosen`. */
+/* The ready node with the least work before a ring shift; `chosen` if none leads to one. */
 static int32_t leading(order *o, int32_t chosen)
 {
     int32_t seen = 0, least = NEAR;
-    for (int32_t n = chosen; n >= 0 && n < o->nodes && seen < AHEAD; n++) {
+    for (int32_t n = chosen; n >= 0 && n < o->nodes && seen < LOOKAHEAD; n++) {
         if (!o->alive[n] || o->done[n])
             continue;
         seen++;
@@ -347,12 +353,12 @@ static int32_t leading(order *o, int32_t chosen)
     return chosen;
 }
 
-/* The first that can be done now; products that lead to no ring where nothing else can be, or where
- * too many of them stand back. */
+/* The first ready node. Returns a heavy product that leads to no ring shift only if no other node
+ * is ready or more than STANDING are deferred. */
 static int32_t first_ready(order *o)
 {
     int32_t standing = -1, seen = 0, back = 0;
-    for (int32_t n = o->first; n < o->nodes && seen < AHEAD && back <= STANDING; n++) {
+    for (int32_t n = o->first; n < o->nodes && seen < LOOKAHEAD && back <= STANDING; n++) {
         if (!o->alive[n] || o->done[n])
             continue;
         seen++;
@@ -366,22 +372,22 @@ static int32_t first_ready(order *o)
     return standing;
 }
 
-/* States that are added to stand behind the whole backward in the old order, out of sight: they
- * come first, so that what adds waits for what is added only. */
-static void place_states(order *o)
+/* Places the states that are added to first. In the old order they follow the complete backward,
+ * out of reach of LOOKAHEAD. Additions then wait for their terms only. */
+static void emit_states(order *o)
 {
     for (int32_t n = 0; n < o->nodes && weft_graph_check(o->r.to) == WEFT_OK; n++) {
         bool added_to = false;
         for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++)
             added_to = added_to || o->adds[o->user[u]];
         if (added_to && o->alive[n] && weft_graph_node(o->from, n)->op == WEFT_OP_STATE)
-            place(o, n);
+            emit_node(o, n);
     }
 }
 
 static void schedule(order *o)
 {
-    place_states(o);
+    emit_states(o);
     while (o->first < o->nodes && weft_graph_check(o->r.to) == WEFT_OK) {
         if (start_ready(o))
             continue;
@@ -390,8 +396,8 @@ static void schedule(order *o)
             chosen = o->first;
             waits(o, chosen, true);
         }
-        place(o, chosen);
-        cover(o, work(weft_graph_node(o->from, chosen)->op));
+        emit_node(o, chosen);
+        overlap_work(o, work(weft_graph_node(o->from, chosen)->op));
     }
 }
 
@@ -403,7 +409,7 @@ static int64_t count_inputs(const weft_graph *g)
     return count;
 }
 
-weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
+weft_status weft_pass_order(const weft_graph *g, int64_t prefetch_bytes, weft_graph **out)
 {
     order o = {.from = g, .nodes = weft_graph_node_count(g)};
     weft_status_code status = WEFT_OK;
@@ -421,23 +427,22 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.user = weft_alloc((count_inputs(g) + 1) * word);
     o.producer = weft_alloc(weft_graph_most_inputs(g) * word);
     o.left = weft_alloc(nodes * word);
-    o.behind = weft_alloc(values * word);
+    o.collective_of = weft_alloc(values * word);
     o.queue = weft_alloc(nodes * word);
     o.due = weft_alloc(nodes * word);
-    o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
+    o.early_bytes = weft_calloc(nodes, sizeof *o.early_bytes);
     if (!o.alive || !o.done || !o.early || !o.adds || !o.lead || !o.rounds || !o.unready ||
-        !o.first_user || !o.user || !o.producer || !o.left || !o.behind || !o.queue || !o.due ||
-        !o.ahead) {
+        !o.first_user || !o.user || !o.producer || !o.left || !o.collective_of || !o.queue ||
+        !o.due || !o.early_bytes) {
         weft_rewrite_abandon(&o.r);
-        status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
-        goto out;
+        WEFT_GO(weft_no_memory("pass order"));
     }
     mark_alive(&o);
     link_users(&o);
-    mark_sums(&o);
+    mark_accumulations(&o);
     find_leads(&o);
-    measure_early(&o, room);
-    memset(o.behind, 0xff, (size_t)values * sizeof *o.behind);
+    measure_early(&o, prefetch_bytes);
+    memset(o.collective_of, 0xff, (size_t)values * sizeof *o.collective_of);
     while (o.first < o.nodes && !o.alive[o.first])
         o.first++;
     schedule(&o);
@@ -454,9 +459,9 @@ out:
     weft_free(o.user);
     weft_free(o.producer);
     weft_free(o.left);
-    weft_free(o.behind);
+    weft_free(o.collective_of);
     weft_free(o.queue);
     weft_free(o.due);
-    weft_free(o.ahead);
+    weft_free(o.early_bytes);
     return status;
 }

@@ -1,18 +1,20 @@
-/* The memory plan's independent checker. It knows nothing of how the plan was made: it runs through
- * the nodes with a list of "value v is intact at these bytes", strikes out whatever a write
- * touches, and demands that what a node reads, what a collective in flight uses, and what must be
- * there at the end is on the list. */
-#include "pass/pass.h"
+/* Independent checker of the memory plan. Simulates the nodes with a list of entries "value v is
+ * intact at these bytes". Each write removes the entries that it overlaps. Bytes that a node reads,
+ * a running collective uses or the end of the run needs must be on the list. */
+
+#include "transform/memory/lifetime_check.h"
+
+#include "graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct span {
-    int32_t area;      /* -1 - region, or >= 0: the storage of that source */
+    int32_t area;      /* -1 - region; >= 0: storage of that source */
     int64_t low, high; /* bytes [low, high) */
 } span;
 
-typedef struct holder { /* an intact value, or (value -1) a collective in flight */
+typedef struct holder { /* an intact value; value -1: a running collective */
     int32_t value, node;
     span at;
 } holder;
@@ -21,8 +23,8 @@ typedef struct checker {
     const weft_graph *graph;
     const weft_lifetime_options *options;
     const weft_memory_plan *plan;
-    int32_t *reads_left; /* by value: reads by nodes, outputs, updates, and of its aliases */
-    int32_t *struck_by;  /* by value: the node that overwrote it, or -1 */
+    int32_t *reads_left; /* per value: remaining reads by nodes, outputs and updates */
+    int32_t *struck_by;  /* per value: node that overwrote it; -1: none */
     holder *held;
     int64_t held_count, held_capacity;
 } checker;
@@ -36,37 +38,37 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
 {
     int32_t root = value, steps = 0;
     int64_t shift = 0;
-    while (c->plan->place[root].alias_of >= 0) {
-        shift += c->plan->place[root].shift;
-        root = c->plan->place[root].alias_of;
+    while (c->plan->allocation[root].alias_of >= 0) {
+        shift += c->plan->allocation[root].shift;
+        root = c->plan->allocation[root].alias_of;
         if (root >= c->plan->count || ++steps > c->plan->count)
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d: its aliases form a ring",
-                             (int)value);
+            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                              "the aliases of %%%d form a cycle", (int)value);
     }
-    const weft_place *place = &c->plan->place[root];
+    const weft_allocation *allocation = &c->plan->allocation[root];
     const weft_value_info *info = weft_value_get(c->graph, (weft_value){value});
-    const int64_t bytes = c->plan->place[value].bytes;
+    const int64_t bytes = c->plan->allocation[value].bytes;
     if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) || shift < 0 ||
-        shift + bytes > place->bytes)
-        return weft_fail(
-            WEFT_E_INTERNAL,
-            "memory plan: %%%d has %lld bytes, which is too few or more than its storage %%%d",
-            (int)value, (long long)bytes, (int)root);
-    if (place->region == WEFT_REGION_STORE) {
+        shift + bytes > allocation->bytes)
+        return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_AT(WEFT_NUMBER(bytes)),
+                          "%%%d has %" PRId64
+                          " bytes, which is too few or more than its storage %%%d",
+                          (int)value, bytes, (int)root);
+    if (allocation->region == WEFT_REGION_STORE) {
         *out = (span){.area = root, .low = shift, .high = shift + bytes};
         return WEFT_OK;
     }
-    const int64_t limit = place->region == WEFT_REGION_ARENA   ? c->plan->arena_bytes
-                          : place->region == WEFT_REGION_INPUT ? c->plan->input_bytes
-                          : place->region == WEFT_REGION_AWAY  ? c->plan->away_bytes
-                                                               : c->plan->constant_bytes;
-    const int64_t low = place->offset + shift;
-    if (place->offset < 0 || low % 64 || low + bytes > limit)
-        return weft_fail(
-            WEFT_E_INTERNAL,
-            "memory plan: %%%d at %lld of %lld bytes is outside its area or not aligned",
-            (int)value, (long long)low, (long long)limit);
-    *out = (span){.area = -1 - (int32_t)place->region, .low = low, .high = low + bytes};
+    const int64_t limit = allocation->region == WEFT_REGION_ARENA   ? c->plan->arena_bytes
+                          : allocation->region == WEFT_REGION_INPUT ? c->plan->input_bytes
+                          : allocation->region == WEFT_REGION_AWAY  ? c->plan->offloaded_bytes
+                                                                    : c->plan->constant_bytes;
+    const int64_t low = allocation->offset + shift;
+    if (allocation->offset < 0 || low % 64 || low + bytes > limit)
+        return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_AT(WEFT_NUMBER(low)),
+                          "%%%d at %" PRId64 " of %" PRId64
+                          " bytes is outside its area or not aligned",
+                          (int)value, low, limit);
+    *out = (span){.area = -1 - (int32_t)allocation->region, .low = low, .high = low + bytes};
     return WEFT_OK;
 }
 
@@ -77,37 +79,36 @@ static weft_status hold(checker *c, int32_t value, int32_t node, const span *at)
     return WEFT_OK;
 }
 
-/* Node n writes `at`: values there are lost, and a collective that uses those bytes is an error. */
+/* Removes the values that node n overwrites at `at`. Bytes in use by a collective are an error. */
 static weft_status strike(checker *c, int32_t n, const span *at)
 {
-    int64_t kept = 0;
+    int64_t remaining = 0;
     for (int64_t h = 0; h < c->held_count; h++) {
         const holder *held = &c->held[h];
         if (overlap(&held->at, at)) {
             if (held->value < 0)
-                return weft_fail(
-                    WEFT_E_INTERNAL,
-                    "memory plan: node %d writes bytes that the collective at node %d still uses",
-                    (int)n, (int)held->node);
+                return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                                  "node %d writes bytes that the collective at node %d still uses",
+                                  (int)n, (int)held->node);
             c->struck_by[held->value] = n;
             continue;
         }
-        c->held[kept++] = *held;
+        c->held[remaining++] = *held;
     }
-    c->held_count = kept;
+    c->held_count = remaining;
     return WEFT_OK;
 }
 
 static weft_status demand(checker *c, int32_t value, int32_t n)
 {
     if (c->struck_by[value] >= 0)
-        return weft_fail(WEFT_E_INTERNAL,
-                         "memory plan: node %d reads %%%d, which node %d overwrote", (int)n,
-                         (int)value, (int)c->struck_by[value]);
+        return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                          "node %d reads %%%d, which node %d overwrote", (int)n, (int)value,
+                          (int)c->struck_by[value]);
     return WEFT_OK;
 }
 
-/* Forgets value `value` once nothing needs it any more, so that the list stays short. */
+/* Removes a value after its last read, which keeps the list short. */
 static void release(checker *c, int32_t value)
 {
     if (--c->reads_left[value] > 0)
@@ -122,14 +123,15 @@ static void release(checker *c, int32_t value)
 
 static void land(checker *c, int32_t collective)
 {
-    int64_t kept = 0;
+    int64_t remaining = 0;
     for (int64_t h = 0; h < c->held_count; h++)
         if (c->held[h].value >= 0 || c->held[h].node != collective)
-            c->held[kept++] = c->held[h];
-    c->held_count = kept;
+            c->held[remaining++] = c->held[h];
+    c->held_count = remaining;
 }
 
-/* An output over an input of its own node needs the kernel's leave, and the very same bytes. */
+/* An output may overlap an input of its node only if the kernel allows it and the bytes are the
+ * same. */
 static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
 {
     const weft_node *node = weft_graph_node(c->graph, n);
@@ -142,15 +144,15 @@ static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
         WEFT_TRY(span_of(c, node->in[i].id, &in));
         if (overlap(&in, at) &&
             (!weft_mask_has(slots, i) || in.low != at->low || in.high != at->high))
-            return weft_fail(WEFT_E_INTERNAL,
-                             "memory plan: node %d (%s) writes output %d over its input %d", (int)n,
-                             weft_op_get(node->op)->name, o, i);
+            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                              "node %d (%s) writes output %d over its input %d", (int)n,
+                              weft_op_get(node->op)->name, o, i);
     }
     return WEFT_OK;
 }
 
-/* Elements between the beginning of the joined value and input i of a concat, or of the input and a
- * slice; -1: the node is none of those whose parts lie together. */
+/* Elements from the start of a concat's result to its input i, or from the start of a slice's input
+ * to the slice. 0 for aliases. -1: another op, or parts that are not contiguous. */
 static int64_t part_begins(const checker *c, const weft_node *node, int i)
 {
     const bool slice = node->op == WEFT_OP_SLICE, concat = node->op == WEFT_OP_CONCAT;
@@ -172,7 +174,7 @@ static int64_t part_begins(const checker *c, const weft_node *node, int i)
     return at * row;
 }
 
-/* A node that runs nothing: its result is, byte for byte, where its inputs are. */
+/* Checks that the result of a node that executes nothing has the same bytes as its inputs. */
 static weft_status check_view(const checker *c, int32_t n)
 {
     const weft_node *node = weft_graph_node(c->graph, n);
@@ -187,10 +189,10 @@ static weft_status check_view(const checker *c, int32_t n)
         WEFT_TRY(span_of(c, node->in[i].id, &in));
         if (begins < 0 || in.area != out.area ||
             (node->op == WEFT_OP_CONCAT ? in.low - out.low : out.low - in.low) != begins)
-            return weft_fail(WEFT_E_INTERNAL,
-                             "memory plan: node %d (%s) runs nothing, but its result is not where "
-                             "its input %d is",
-                             (int)n, weft_op_get(node->op)->name, i);
+            return weft_error(
+                WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                "node %d (%s) executes nothing, but its result is not in the place of its input %d",
+                (int)n, weft_op_get(node->op)->name, i);
     }
     return WEFT_OK;
 }
@@ -199,7 +201,7 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
 {
     const weft_node *node = weft_graph_node(c->graph, n);
     const bool view = c->plan->view[n];
-    const bool alias = view && node->op != WEFT_OP_CONCAT; /* which reads nothing */
+    const bool alias = view && node->op != WEFT_OP_CONCAT; /* reads nothing */
     if (view)
         WEFT_TRY(check_view(c, n));
     for (int32_t f = 0; f < *flying_count; f++) {
@@ -214,15 +216,14 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
         WEFT_TRY(demand(c, node->in[i].id, n));
         span at;
         WEFT_TRY(span_of(c, node->in[i].id, &at));
-        for (int32_t f = 0; f < *flying_count && !alias; f++) { /* a result that has not landed */
+        for (int32_t f = 0; f < *flying_count && !alias; f++) { /* results not waited for */
             const weft_node *other = weft_graph_node(c->graph, flying[f]);
             span result;
             WEFT_TRY(span_of(c, other->out[0].id, &result));
             if (overlap(&at, &result))
-                return weft_fail(
-                    WEFT_E_INTERNAL,
-                    "memory plan: node %d reads %%%d before node %d has been waited for", (int)n,
-                    (int)node->in[i].id, (int)flying[f]);
+                return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                                  "node %d reads %%%d before the wait for node %d", (int)n,
+                                  (int)node->in[i].id, (int)flying[f]);
         }
     }
     for (int o = 0; o < node->out_count; o++) {
@@ -237,13 +238,13 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
         if (c->reads_left[node->out[o].id] > 0)
             WEFT_TRY(hold(c, node->out[o].id, n, &at));
     }
-    for (int o = 0; o < node->out_count; o++) /* outputs of one node must not share bytes either */
+    for (int o = 0; o < node->out_count; o++) /* outputs of one node must not overlap */
         if (weft_value_ok(node->out[o]))
             WEFT_TRY(demand(c, node->out[o].id, n));
     if (weft_op_runs_beside(node->op)) {
         if (c->plan->wait[n] <= n)
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: the collective at node %d has no wait",
-                             (int)n);
+            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                              "the collective at node %d has no wait", (int)n);
         for (int i = 0; i < 2; i++) {
             span at;
             WEFT_TRY(span_of(c, i ? node->out[0].id : node->in[0].id, &at));
@@ -267,17 +268,17 @@ static weft_status check_end(checker *c)
     for (int i = 0; i < count; i++)
         WEFT_TRY(demand(c, update[i].value.id, c->plan->node_count));
     for (int i = 0; i < count;
-         i++) { /* a source that was overwritten during the run holds its update */
+         i++) { /* a source overwritten during the run must contain its update */
         span source, value;
         WEFT_TRY(span_of(c, update[i].source.id, &source));
         WEFT_TRY(span_of(c, update[i].value.id, &value));
         if (c->struck_by[update[i].source.id] >= 0 && source.area != value.area)
-            return weft_fail(
-                WEFT_E_INTERNAL,
-                "memory plan: \"%s\" was overwritten by something else than its update",
-                weft_value_get(c->graph, update[i].source)->name);
+            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                              "\"%s\" was overwritten by another value than its update",
+                              weft_value_get(c->graph, update[i].source)->name);
     }
-    for (int32_t v = 0; v < c->plan->count; v++) { /* and one that is not updated is untouched */
+    /* a source without an update must be untouched */
+    for (int32_t v = 0; v < c->plan->count; v++) {
         const weft_value_info *info = weft_value_get(c->graph, (weft_value){v});
         const weft_op op = weft_graph_node(c->graph, info->node)->op;
         if (c->struck_by[v] < 0 || !weft_op_has(op, WEFT_TRAIT_GIVEN))
@@ -286,9 +287,9 @@ static weft_status check_end(checker *c)
         for (int i = 0; i < count; i++)
             updated = updated || update[i].source.id == v;
         if (!updated)
-            return weft_fail(WEFT_E_INTERNAL,
-                             "memory plan: \"%s\" is overwritten by node %d but has no update",
-                             info->name ? info->name : "constant", (int)c->struck_by[v]);
+            return weft_error(WEFT_MSG_MEMORY_PLAN_INVALID, WEFT_NOWHERE,
+                              "\"%s\" is overwritten by node %d but has no update",
+                              info->name ? info->name : "constant", (int)c->struck_by[v]);
     }
     return WEFT_OK;
 }
@@ -301,18 +302,15 @@ weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_opti
     int32_t *flying = NULL, flying_count = 0;
     weft_status_code status = WEFT_OK;
     if (plan->count != weft_graph_value_count(g) || plan->node_count != weft_graph_node_count(g))
-        return weft_fail(
-            WEFT_E_ARG,
-            "memory plan of another graph: %d values and %d nodes, the graph has %d and %d",
-            (int)plan->count, (int)plan->node_count, (int)weft_graph_value_count(g),
-            (int)weft_graph_node_count(g));
-    c.reads_left = weft_alloc((int64_t)plan->count * (int64_t)sizeof *c.reads_left);
-    c.struck_by = weft_alloc((int64_t)plan->count * (int64_t)sizeof *c.struck_by);
-    flying = weft_alloc((int64_t)plan->node_count * (int64_t)sizeof *flying);
-    if (!c.reads_left || !c.struck_by || !flying) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory to check a memory plan");
-        goto out;
-    }
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "the memory plan is for another graph: it has %d values and %d nodes, "
+                          "the graph %d and %d",
+                          (int)plan->count, (int)plan->node_count, (int)weft_graph_value_count(g),
+                          (int)weft_graph_node_count(g));
+    c.reads_left = weft_calloc((int64_t)plan->count, sizeof *c.reads_left);
+    c.struck_by = weft_calloc((int64_t)plan->count, sizeof *c.struck_by);
+    flying = weft_calloc((int64_t)plan->node_count, sizeof *flying);
+    WEFT_GO(WEFT_ALLOCATED(c.reads_left && c.struck_by && flying, "checking a memory plan"));
     memset(c.struck_by, 0xff, (size_t)plan->count * sizeof *c.struck_by);
     for (int32_t n = 0; n < plan->node_count; n++) {
         const weft_node *node = weft_graph_node(g, n);

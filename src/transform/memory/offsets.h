@@ -1,20 +1,20 @@
-/* Offsets for buffers of known lives in one piece of memory. */
-#ifndef WEFT_PASS_OFFSETS_H
-#define WEFT_PASS_OFFSETS_H
+/* Offsets for buffers with known live ranges in one memory block. */
+#ifndef WEFT_TRANSFORM_MEMORY_OFFSETS_H
+#define WEFT_TRANSFORM_MEMORY_OFFSETS_H
 
 #include "base/memory.h"
 
-/* A buffer: `bytes` from node `first` to node `last`, inclusive. */
-typedef struct weft_brick {
-    int32_t value; /* the caller's */
+/* A buffer of `bytes` that is live from node `first` to node `last`, inclusive. */
+typedef struct weft_offset_request {
+    int32_t value; /* value id, for the caller */
     int32_t first, last;
-    int64_t bytes, offset; /* offset: what is asked for */
-} weft_brick;
+    int64_t bytes, offset; /* offset: the result */
+} weft_offset_request;
 
-/* Places the boxes so that no two that live at the same time overlap, in an order of its own;
- * `nodes`: no box lives longer. *height: the memory that they need; *live: the most bytes live at
- * one node, which no placement can beat. */
-weft_status weft_bricks_place(weft_brick *box, int32_t count, int32_t nodes, int64_t *height,
-                              int64_t *live);
+/* Sets offsets so that buffers with overlapping live ranges do not overlap. Reorders `box`.
+ * `nodes`: upper bound of `last`. *height: bytes needed. *live: peak of live bytes, a lower bound
+ * of *height. */
+weft_status weft_bricks_place(weft_offset_request *box, int32_t count, int32_t nodes,
+                              int64_t *height, int64_t *live);
 
 #endif

@@ -1,29 +1,33 @@
-/* Recomputation by names: values of chosen forward nodes are not kept for the backward but made
- * again just before the first node there that reads them, by the same ops from the same operands:
- * bitwise the same losses.
+/* Recompute by patterns: outputs of chosen forward nodes are not saved for the backward. The same
+ * ops compute them again from the same operands, just before the first backward node that reads
+ * them. Losses are bitwise identical.
  *
- * A pattern chooses nodes by scope ("blocks.*") or by op ("gelu", "modulate"). The nodes that a
- * scope pattern chooses fall into groups, one per value of its first '*' up to the next dot:
- * blocks.0, blocks.1, ... What another group or any node outside reads in the forward is kept: it
- * is where a group starts again, so a backward never goes further back than one group.
+ * A pattern chooses nodes by scope ("blocks.*") or by op ("gelu", "modulate"). Nodes that a scope
+ * pattern chooses form groups, one per value of the first '*' up to the next dot: blocks.0,
+ * blocks.1, ... A value that another group, or a node outside of all groups, reads in the forward
+ * is saved. Recomputation of a group starts from these values, so a backward recomputes one group
+ * at a time.
  *
- * What memory.limit asks for comes node by node (weft_fates): pass/kept.c says what there is to
- * decide, a planner decides, and all ranks alike. Results of collectives are kept. */
-#include "pass/rewrite.h"
+ * For memory.limit, policies are set per node (weft_activation_plan): saved_activations.c lists the
+ * nodes, and a planner chooses, equally on all ranks. Results of collectives are saved. */
+#include "transform/memory/recompute.h"
+
+#include "graph/rewrite.h"
+#include "transform/memory/recompute_nodes.h"
 
 #include <string.h>
 #include <xxhash.h>
 
 typedef struct recompute {
     const weft_graph *from;
-    bool *chosen;     /* by node */
-    bool *away;       /* by node */
-    uint64_t *group;  /* by node: 0 none */
+    bool *chosen;     /* one per node */
+    bool *offload;    /* one per node */
+    uint64_t *group;  /* per node; 0: none */
     int32_t backward; /* the first node of the backward */
 } recompute;
 
-/* Length of the scope's group under a scope pattern: through the end of the component that the
- * first '*' is in. */
+/* Length of the scope's group under a scope pattern: to the end of the component with the first
+ * '*'. */
 static size_t group_length(const char *pattern, const char *scope)
 {
     const char *star = strchr(pattern, '*');
@@ -52,15 +56,17 @@ bool weft_recompute_chooses(const weft_graph *g, const char *pattern)
     return false;
 }
 
-/* A misspelt pattern would keep everything, and nobody would notice before memory runs out. */
+/* Rejects patterns without a match. A misspelt pattern would save everything, unnoticed until
+ * memory is exhausted. */
 static weft_status check_patterns(const recompute *c, const char *const *patterns, int count)
 {
     for (int p = 0; p < count; p++) {
         if (!weft_recompute_chooses(c->from, patterns[p]))
-            return weft_fail(WEFT_E_ARG,
-                             "recompute: \"%s\" matches no scope (such as \"%s\") and no op (such "
-                             "as \"attention\") of the forward",
-                             patterns[p], weft_graph_node(c->from, c->backward / 2)->scope);
+            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+                              WEFT_AT(.key = "recompute", .value = patterns[p]),
+                              "\"%s\" matches no scope (such as \"%s\") and no op (such as "
+                              "\"attention\") of the forward",
+                              patterns[p], weft_graph_node(c->from, c->backward / 2)->scope);
     }
     return WEFT_OK;
 }
@@ -82,29 +88,30 @@ static void choose(recompute *c, const char *const *patterns, int count)
     }
 }
 
-/* What has that fate, and, so that it can be made from what is kept, what lies between the two and
- * would not be kept anyway; made only where something asks for it. */
-static weft_status choose_fates(recompute *c, const weft_fates *fates)
+/* Chooses nodes with the policy recompute. Also chooses the nodes between these and saved
+ * activations that save nothing. Such nodes are emitted only where a recomputed node needs them. */
+static weft_status choose_policies(recompute *c, const weft_activation_plan *activations)
 {
-    weft_kept *kept;
+    weft_saved_activation *saved;
     int32_t count;
-    WEFT_TRY(weft_kept_find(c->from, &kept, &count));
+    WEFT_TRY(weft_saved_activations_find(c->from, &saved, &count));
     for (int32_t n = 0; n < count; n++) {
         const weft_op op = weft_graph_node(c->from, n)->op;
-        const weft_fate fate = weft_fates_find(fates, kept[n].key);
-        if (!kept[n].block || c->chosen[n])
+        const weft_activation_policy policy = weft_activation_plan_find(activations, saved[n].key);
+        if (!saved[n].block || c->chosen[n])
             continue;
-        c->group[n] = kept[n].block;
-        c->away[n] = fate == WEFT_FATE_AWAY;
-        c->chosen[n] = !kept[n].stays && (weft_op_is_alias(op) || fate == WEFT_FATE_AGAIN ||
-                                          (kept[n].key && kept[n].bytes == 0));
+        c->group[n] = saved[n].block;
+        c->offload[n] = policy == WEFT_ACTIVATION_OFFLOAD;
+        c->chosen[n] =
+            !saved[n].stays && (weft_op_is_alias(op) || policy == WEFT_ACTIVATION_RECOMPUTE ||
+                                (saved[n].key && saved[n].bytes == 0));
     }
-    weft_free(kept);
+    weft_free(saved);
     return WEFT_OK;
 }
 
-/* What a forward node of another group reads is kept, and so is what is an output or an update. */
-static void keep_borders(recompute *c)
+/* Keeps values that a forward node of another group reads, outputs and updates. */
+static void keep_boundaries(recompute *c)
 {
     int count;
     for (int32_t n = 0; n < c->backward; n++) {
@@ -126,28 +133,25 @@ static void keep_borders(recompute *c)
 }
 
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
-                                const weft_fates *fates, weft_graph **out)
+                                const weft_activation_plan *activations, weft_graph **out)
 {
     recompute c = {.from = g, .backward = weft_rewrite_backward(g)};
     const int64_t nodes = weft_graph_node_count(g);
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_graph_check(g));
     c.chosen = weft_alloc(nodes + 1);
-    c.group = weft_alloc((nodes + 1) * (int64_t)sizeof *c.group);
-    c.away = weft_alloc(nodes + 1);
-    if (!c.chosen || !c.group || !c.away) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for pass recompute");
-        goto out;
-    }
+    c.group = weft_calloc(nodes + 1, sizeof *c.group);
+    c.offload = weft_alloc(nodes + 1);
+    WEFT_GO(WEFT_ALLOCATED(c.chosen && c.group && c.offload, "pass recompute"));
     if (c.backward < nodes)
         WEFT_GO(check_patterns(&c, patterns, count));
     choose(&c, patterns, count);
-    if (fates)
-        WEFT_GO(choose_fates(&c, fates));
-    keep_borders(&c);
-    WEFT_GO(weft_rewrite_again(g, c.chosen, c.away, "recompute", out));
+    if (activations)
+        WEFT_GO(choose_policies(&c, activations));
+    keep_boundaries(&c);
+    WEFT_GO(weft_rewrite_recompute(g, c.chosen, c.offload, "recompute", out));
 out:
-    weft_free(c.away);
+    weft_free(c.offload);
     weft_free(c.chosen);
     weft_free(c.group);
     return status;

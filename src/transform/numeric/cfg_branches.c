@@ -1,23 +1,26 @@
-/* Halves: the products of a denoising batch whose rows are prompts and, behind them, the same
- * without text, one half after the other.
+/* Splits the products of a denoising batch into CFG branches: rows with text, then the same rows
+ * without text.
  *
  *   before   x (2B,S,K) ── linear ── y
- *   after    x[:B] ── linear ── y[:B]        the rows are where they were: slices and the concat
+ *   after    x[:B] ── linear ── y[:B]        rows stay in place: slices and the concat
  *            x[B:] ── linear ── y[B:]        copy nothing
  *
- * Libraries add up in another order where a product has another number of rows. So the numbers are
- * to the bit those of ranks that have a half each. */
-#include "pass/rewrite.h"
+ * Libraries sum in another order if a product has another number of rows. After the split, results
+ * are bitwise those of ranks with one branch each. */
+#include "transform/numeric/cfg_branches.h"
+
+#include "graph/builder_helpers.h"
+#include "graph/rewrite.h"
 
 #include <string.h>
 
-typedef struct halves {
+typedef struct branch_splitter {
     weft_rewrite r;
     const weft_graph *g;
-    bool *batched; /* by value: made of what is fed for each row, or a cache kept of it */
-} halves;
+    bool *batched; /* per value: depends on an input per row, or on a feature cache */
+} branch_splitter;
 
-static void find_batched(halves *h)
+static void find_batched(branch_splitter *h)
 {
     for (int32_t n = 0; n < weft_graph_node_count(h->g); n++) {
         const weft_node *node = weft_graph_node(h->g, n);
@@ -33,17 +36,18 @@ static void find_batched(halves *h)
     }
 }
 
-static bool halves_of(const weft_graph *g, weft_value v)
+static bool can_split(const weft_graph *g, weft_value v)
 {
     const weft_shape *s = &weft_value_get(g, v)->shape;
     return s->rank > 0 && s->dim[0] > 0 && s->dim[0] % 2 == 0;
 }
 
-/* By input, whether it is cut; false: the node stays. */
-static bool cuts(const halves *h, const weft_node *node, bool cut[2])
+/* Sets cut[] by input: true if the input is split. Returns false if the node stays unsplit. */
+static bool cuts(const branch_splitter *h, const weft_node *node, bool cut[2])
 {
-    const bool linear = node->op == WEFT_OP_LINEAR || node->op == WEFT_OP_CONV3D;
-    if (!linear && node->op != WEFT_OP_MATMUL)
+    const weft_op_cfg cfg = weft_op_get(node->op)->cfg;
+    const bool linear = cfg == WEFT_CFG_weights;
+    if (cfg == WEFT_CFG_whole)
         return false;
     const weft_value a = node->in[0], b = node->in[1];
     const int rank = weft_value_get(h->g, b)->shape.rank;
@@ -51,11 +55,11 @@ static bool cuts(const halves *h, const weft_node *node, bool cut[2])
     cut[1] = !linear && h->batched[b.id];
     if (!linear && (weft_value_get(h->g, a)->shape.rank < 3 || (cut[1] && rank < 3) || !cut[0]))
         return false;
-    return cut[0] && halves_of(h->g, a) && (!cut[1] || halves_of(h->g, b)) &&
-           halves_of(h->g, node->out[0]) && (!linear || !h->batched[b.id]);
+    return cut[0] && can_split(h->g, a) && (!cut[1] || can_split(h->g, b)) &&
+           can_split(h->g, node->out[0]) && (!linear || !h->batched[b.id]);
 }
 
-static weft_value half_of(halves *h, weft_value v, int which)
+static weft_value half_of(branch_splitter *h, weft_value v, int which)
 {
     const weft_value own = h->r.map[v.id];
     const int64_t rows = weft_value_get(h->g, v)->shape.dim[0] / 2;
@@ -65,7 +69,7 @@ static weft_value half_of(halves *h, weft_value v, int which)
     return out;
 }
 
-static void put_halves(halves *h, const weft_node *node, const bool cut[2])
+static void emit_branches(branch_splitter *h, const weft_node *node, const bool cut[2])
 {
     weft_graph *to = h->r.to;
     const weft_layout *layout = weft_value_get(h->g, node->out[0])->layout;
@@ -88,11 +92,10 @@ static void put_halves(halves *h, const weft_node *node, const bool cut[2])
     weft_graph_pop(to);
 }
 
-weft_status weft_pass_halves(const weft_graph *g, weft_graph **out)
+weft_status weft_pass_cfg_branches(const weft_graph *g, weft_graph **out)
 {
-    halves h = {.g = g, .batched = weft_alloc(weft_graph_value_count(g) + 1)};
-    weft_status_code status =
-        h.batched ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for pass halves");
+    branch_splitter h = {.g = g, .batched = weft_alloc(weft_graph_value_count(g) + 1)};
+    weft_status_code status = WEFT_ALLOCATED(h.batched, "pass halves");
     WEFT_GO(status);
     WEFT_GO(weft_rewrite_begin(g, &h.r));
     find_batched(&h);
@@ -100,7 +103,7 @@ weft_status weft_pass_halves(const weft_graph *g, weft_graph **out)
         const weft_node *node = weft_graph_node(g, n);
         bool cut[2];
         if (cuts(&h, node, cut))
-            put_halves(&h, node, cut);
+            emit_branches(&h, node, cut);
         else
             weft_rewrite_node(&h.r, n, NULL);
     }

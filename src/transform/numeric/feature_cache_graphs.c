@@ -1,29 +1,30 @@
-#include "pass/reuse.h"
+#include "transform/numeric/feature_cache_graphs.h"
 
-#include "pass/rewrite.h"
+#include "graph/builder_helpers.h"
+#include "graph/rewrite.h"
+#include "transform/memory/saved_activations.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct finder {
     const weft_graph *g;
-    const weft_reuse_setup *setup;
+    const weft_feature_cache_programs_setup *setup;
     int front; /* blocks that always run */
     weft_arena *arena;
     int32_t nodes, values;
-    bool *hot, *given,
-        *timed;        /* by value: depends on the latents, on any input, on the time alone */
-    int32_t *block;    /* by node: of its block; -1: none */
-    const char **name; /* by block: its scope, */
-    size_t *length;    /* of so many letters */
+    bool *hot, *fed, *timed; /* per value: depends on latents; any input; time alone */
+    int32_t *block;          /* per node: its block; -1: none */
+    const char **name;       /* per block: its scope */
+    size_t *length;          /* per block: length of `name` */
     int blocks;
-    int32_t begin, start, end; /* nodes: the first of block 0, of those left out, the last of all */
-    /* by value */
-    bool *kept;
-    weft_value *base; /* of what is kept: what it was added to; WEFT_NONE: kept as it is */
+    int32_t begin, start, end; /* nodes: first of block 0, first skipped, last of all blocks */
+    /* Tables by value */
+    bool *cached;
+    weft_value *base; /* cached values: subtracted value; WEFT_NONE: cached as is */
     bool *seen;
     int left;
-    weft_value signal, signal_base; /* the difference of both, or (base NONE) the first */
+    weft_value signal, signal_base; /* signal - signal_base; base WEFT_NONE: signal */
 } finder;
 
 static int32_t maker(const finder *f, weft_value v)
@@ -33,40 +34,39 @@ static int32_t maker(const finder *f, weft_value v)
 
 static weft_status no_memory(void)
 {
-    return weft_fail(WEFT_E_MEMORY, "no memory for pass reuse");
+    return weft_no_memory("pass reuse");
 }
 
 static weft_status reserve(finder *f)
 {
     const int64_t v = f->values + 1, n = f->nodes + 1;
     f->arena = weft_arena_create();
-    if (!f->arena)
-        return no_memory();
+    WEFT_TRY(WEFT_ALLOCATED(f->arena, "pass reuse"));
     f->hot = weft_arena_alloc(f->arena, v);
-    f->given = weft_arena_alloc(f->arena, v);
+    f->fed = weft_arena_alloc(f->arena, v);
     f->timed = weft_arena_alloc(f->arena, v);
-    f->kept = weft_arena_alloc(f->arena, v);
+    f->cached = weft_arena_alloc(f->arena, v);
     f->seen = weft_arena_alloc(f->arena, v);
-    f->base = weft_arena_alloc(f->arena, v * (int64_t)sizeof *f->base);
-    f->block = weft_arena_alloc(f->arena, n * (int64_t)sizeof *f->block);
-    f->name = weft_arena_alloc(f->arena, n * (int64_t)sizeof *f->name);
-    f->length = weft_arena_alloc(f->arena, n * (int64_t)sizeof *f->length);
-    if (!f->hot || !f->given || !f->timed || !f->kept || !f->seen || !f->base || !f->block ||
-        !f->name || !f->length)
-        return no_memory();
+    f->base = weft_arena_calloc(f->arena, v, sizeof *f->base);
+    f->block = weft_arena_calloc(f->arena, n, sizeof *f->block);
+    f->name = weft_arena_calloc(f->arena, n, sizeof *f->name);
+    f->length = weft_arena_calloc(f->arena, n, sizeof *f->length);
+    WEFT_TRY(WEFT_ALLOCATED(f->hot && f->fed && f->timed && f->cached && f->seen && f->base &&
+                                f->block && f->name && f->length,
+                            "pass reuse"));
     for (int64_t i = 0; i < f->values; i++)
         f->base[i] = WEFT_NONE;
     return WEFT_OK;
 }
 
-/* ---- what depends on what ------------------------------------------------------------------- */
+/* ---- dependencies -------------------------------------------------------------------------- */
 
 static void set_dependence(finder *f)
 {
     for (int32_t n = 0; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
-        bool hot = false, given = node->op == WEFT_OP_INPUT, time = false, other = false;
-        if (given) {
+        bool hot = false, is_input = node->op == WEFT_OP_INPUT, time = false, other = false;
+        if (is_input) {
             const char *name = weft_value_get(f->g, node->out[0])->name;
             hot = !strcmp(name, f->setup->latents);
             time = !strcmp(name, f->setup->time);
@@ -77,15 +77,15 @@ static void set_dependence(finder *f)
                 continue;
             const int32_t v = node->in[i].id;
             hot |= f->hot[v];
-            given |= f->given[v];
+            is_input |= f->fed[v];
             time |= f->timed[v];
-            other |= f->given[v] && !f->timed[v];
+            other |= f->fed[v] && !f->timed[v];
         }
         for (int o = 0; o < node->out_count; o++) {
             if (!weft_value_ok(node->out[o]))
                 continue;
             f->hot[node->out[o].id] = hot;
-            f->given[node->out[o].id] = given;
+            f->fed[node->out[o].id] = is_input;
             f->timed[node->out[o].id] = time && !other;
         }
     }
@@ -127,13 +127,13 @@ static weft_status find_blocks(finder *f)
     }
     if (f->blocks > f->front)
         return WEFT_OK;
-    return weft_fail(WEFT_E_UNSUPPORTED,
-                     "the model has %d blocks with attention over what is denoised, and %d of them "
-                     "always run: nothing is left to take again",
-                     f->blocks, f->front);
+    return weft_error(WEFT_MSG_CACHE_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(f->blocks)),
+                      "the model has %d blocks with attention over latents, and %d of them are "
+                      "always computed; no block is left to reuse",
+                      f->blocks, f->front);
 }
 
-/* ---- what goes through the blocks ----------------------------------------------------------- */
+/* ---- the residual stream ------------------------------------------------------------------- */
 
 static bool alike(const finder *f, weft_value a, weft_value b)
 {
@@ -141,18 +141,18 @@ static bool alike(const finder *f, weft_value a, weft_value b)
     return x->dtype == y->dtype && weft_shape_equal(&x->shape, &y->shape);
 }
 
-/* The result is the operand in another form. */
-static bool keeps_numbers(const weft_node *node)
+/* Returns true if the result has the operand's elements in another shape or order. */
+static bool keeps_values(const weft_node *node)
 {
-    return node->op == WEFT_OP_RESHAPE || node->op == WEFT_OP_PERMUTE;
+    return weft_op_get(node->op)->origin == WEFT_ORIGIN_same;
 }
 
-/* Made before node `before`, or another form of a value that is. */
+/* Returns true for a value computed before node `before`, or a reshape or permute of one. */
 static bool is_there(const finder *f, weft_value v, int32_t before)
 {
     const weft_node *node = weft_graph_node(f->g, maker(f, v));
     while (maker(f, v) >= before) {
-        if (!keeps_numbers(node))
+        if (!keeps_values(node))
             return false;
         v = node->in[0];
         node = weft_graph_node(f->g, maker(f, v));
@@ -160,24 +160,25 @@ static bool is_there(const finder *f, weft_value v, int32_t before)
     return true;
 }
 
-/* Back along sums, from `v` to what was there before node `before` and is like `like`. */
+/* Traces sums back from `v` to a value that is computed before node `before` and has the type and
+ * shape of `like`. WEFT_NONE: not found. */
 static weft_value trace(finder *f, weft_value v, weft_value like, int32_t before)
 {
-    if (!weft_value_ok(v) || f->seen[v.id] || !f->given[v.id])
+    if (!weft_value_ok(v) || f->seen[v.id] || !f->fed[v.id])
         return WEFT_NONE;
     f->seen[v.id] = true;
     const weft_node *node = weft_graph_node(f->g, maker(f, v));
     if (is_there(f, v, before) && alike(f, v, like))
         return v;
-    int ways = keeps_numbers(node); /* also before that node */
-    switch (node->op) {
-    case WEFT_OP_GATED_ADD:
-    case WEFT_OP_SLICE: ways = maker(f, v) >= before; break;
-    case WEFT_OP_ADD: ways = maker(f, v) >= before ? 2 : 0; break;
-    case WEFT_OP_CONCAT: ways = maker(f, v) >= before ? node->in_count : 0; break;
+    int operands = keeps_values(node); /* allowed also before that node */
+    switch (weft_op_get(node->op)->origin) {
+    case WEFT_ORIGIN_residual:
+    case WEFT_ORIGIN_part: operands = maker(f, v) >= before; break;
+    case WEFT_ORIGIN_sum:
+    case WEFT_ORIGIN_joined: operands = maker(f, v) >= before ? node->in_count : 0; break;
     default: break;
     }
-    for (int i = 0; i < ways; i++) {
+    for (int i = 0; i < operands; i++) {
         const weft_value found = trace(f, node->in[i], like, before);
         if (weft_value_ok(found))
             return found;
@@ -191,13 +192,15 @@ static weft_value trace_back(finder *f, weft_value v, int32_t before)
     return trace(f, v, v, before);
 }
 
-/* Another form, or a part, of what it reads. */
+/* Returns true if the result is a part of the operand, or has another shape or order. */
 static bool forms(const weft_node *node)
 {
-    return node->op == WEFT_OP_SLICE || node->op == WEFT_OP_PERMUTE || node->op == WEFT_OP_RESHAPE;
+    const weft_op_origin origin = weft_op_get(node->op)->origin;
+    return origin == WEFT_ORIGIN_same || origin == WEFT_ORIGIN_part;
 }
 
-/* Behind node `end` nothing else reads it: what goes through the blocks may be those. */
+/* Returns true if only slices, permutes and reshapes read `v` after node `end`. Their results may
+ * then be cached instead of `v`. */
 static bool only_formed(const finder *f, weft_value v)
 {
     int count;
@@ -214,50 +217,51 @@ static bool only_formed(const finder *f, weft_value v)
     return true;
 }
 
-static void keep(finder *f, weft_value v)
+static void cache_value(finder *f, weft_value v)
 {
     f->base[v.id] = trace_back(f, v, f->start);
-    f->kept[v.id] = true;
+    f->cached[v.id] = true;
     if (weft_value_ok(f->base[v.id]) || !only_formed(f, v))
         return;
-    f->kept[v.id] = false;
+    f->cached[v.id] = false;
     for (int32_t n = f->end + 1; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         if (!forms(node) || node->in[0].id != v.id)
             continue;
         f->base[node->out[0].id] = trace_back(f, node->out[0], f->start);
-        f->kept[node->out[0].id] = true;
+        f->cached[node->out[0].id] = true;
     }
 }
 
 static bool left_out(const finder *f, weft_value v)
 {
-    return maker(f, v) >= f->start && maker(f, v) <= f->end && f->hot[v.id] && !f->kept[v.id];
+    return maker(f, v) >= f->start && maker(f, v) <= f->end && f->hot[v.id] && !f->cached[v.id];
 }
 
-/* What was made between start and end and is read behind; whether any of it is a sum. */
+/* Caches values that are computed between start and end and read later. Returns true if at least
+ * one is a sum. */
 static bool find_ends(finder *f)
 {
     int count;
     const weft_named *output = weft_graph_outputs(f->g, &count);
-    memset(f->kept, 0, (size_t)f->values);
+    memset(f->cached, 0, (size_t)f->values);
     for (int32_t n = f->end + 1; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         for (int i = 0; i < node->in_count; i++)
             if (weft_value_ok(node->in[i]) && left_out(f, node->in[i]))
-                keep(f, node->in[i]);
+                cache_value(f, node->in[i]);
     }
     for (int i = 0; i < count; i++)
         if (left_out(f, output[i].value))
-            keep(f, output[i].value);
+            cache_value(f, output[i].value);
     for (int32_t v = 0; v < f->values; v++)
-        if (f->kept[v] && weft_value_ok(f->base[v]))
+        if (f->cached[v] && weft_value_ok(f->base[v]))
             return true;
     return false;
 }
 
-/* Where blocks take turns over space and time, what goes through them has the shape that it ends
- * with behind some of them only: then the front is longer than asked for. */
+/* Finds the sums that the blocks add to. With alternating spatial and temporal blocks, the residual
+ * stream has its final shape only after some blocks. The front is then longer than requested. */
 static weft_status find_added(finder *f)
 {
     const int asked = f->front;
@@ -268,10 +272,10 @@ static weft_status find_added(finder *f)
             return WEFT_OK;
         }
     } while (asked && ++f->front < f->blocks);
-    return weft_fail(WEFT_E_UNSUPPORTED,
-                     "what goes through the model's %d blocks is no sum to which each adds, so "
-                     "there is nothing to add again; attention can be kept: attention:3",
-                     f->blocks);
+    return weft_error(WEFT_MSG_CACHE_UNSUPPORTED, WEFT_AT(WEFT_NUMBER(f->blocks)),
+                      "the model's %d blocks do not add to one sum, so their output cannot be "
+                      "reused; attention can be: attention:3",
+                      f->blocks);
 }
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -282,20 +286,20 @@ static bool in_scope(const char *scope, const char *outer)
     return !strncmp(scope, outer, length) && (!scope[length] || scope[length] == '.');
 }
 
-/* Keeps the values that other modules read of the attention's module. An attention that is not in a
- * module of its own keeps its result. */
-static void keep_module(finder *f, const weft_node *attention)
+/* Caches the values that other modules read from the attention's module. An attention without a
+ * module of its own caches its result. */
+static void cache_module(finder *f, const weft_node *attention)
 {
     const char *scope = attention->scope;
     if (strlen(scope) == weft_scope_block(scope)) {
-        f->kept[attention->out[0].id] = true;
+        f->cached[attention->out[0].id] = true;
         f->left++;
         return;
     }
     for (int32_t n = maker(f, attention->out[0]) - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(f->g, n);
         if (is_hot_attention(f, node) && !strcmp(node->scope, scope))
-            return; /* a part of a module that is kept */
+            return; /* the module is cached already */
     }
     f->left++;
     for (int32_t n = 0; n < f->nodes; n++) {
@@ -306,7 +310,7 @@ static void keep_module(finder *f, const weft_node *attention)
             const weft_value v = node->in[i];
             if (weft_value_ok(v) && f->hot[v.id] && maker(f, v) > f->begin &&
                 in_scope(weft_graph_node(f->g, maker(f, v))->scope, scope))
-                f->kept[v.id] = true;
+                f->cached[v.id] = true;
         }
     }
 }
@@ -317,7 +321,7 @@ static weft_status find_attention(finder *f)
     for (int32_t n = 0; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         if (is_hot_attention(f, node) && f->block[n] >= 0)
-            keep_module(f, node);
+            cache_module(f, node);
     }
     return WEFT_OK;
 }
@@ -334,7 +338,7 @@ static weft_value first_input(const finder *f)
     return WEFT_NONE;
 }
 
-static weft_value told_of_time(const finder *f)
+static weft_value time_embedding(const finder *f)
 {
     for (int32_t n = f->begin; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
@@ -346,12 +350,13 @@ static weft_value told_of_time(const finder *f)
     return WEFT_NONE;
 }
 
-/* What goes through the blocks behind the front, or before that in another form, and from what. */
+/* Sets the signal to the residual stream after the front, or to an earlier form of the stream. Sets
+ * the base to the stream before the front. */
 static void find_front_sum(finder *f)
 {
     weft_value v = WEFT_NONE;
     for (int32_t k = 0; k < f->values && !weft_value_ok(v); k++)
-        if (f->kept[k])
+        if (f->cached[k])
             v = f->base[k];
     while (weft_value_ok(v) && maker(f, v) >= f->begin) {
         const weft_node *node = weft_graph_node(f->g, maker(f, v));
@@ -359,7 +364,8 @@ static void find_front_sum(finder *f)
         f->signal_base = trace_back(f, v, f->begin);
         if (weft_value_ok(f->signal_base))
             return;
-        v = forms(node) || node->op == WEFT_OP_ADD ? node->in[0] : WEFT_NONE;
+        const bool sums = weft_op_get(node->op)->origin == WEFT_ORIGIN_sum;
+        v = forms(node) || sums ? node->in[0] : WEFT_NONE;
     }
     f->signal = WEFT_NONE;
 }
@@ -372,19 +378,20 @@ static weft_status find_signal(finder *f)
     case WEFT_SIGNAL_NONE: return WEFT_OK;
     case WEFT_SIGNAL_BLOCK:
         find_front_sum(f);
-        what = "what its first block adds";
+        what = "the sum to which its first block adds";
         break;
     case WEFT_SIGNAL_INPUT:
         f->signal = first_input(f);
         what = "a linear layer that reads latents in its first block";
         break;
     case WEFT_SIGNAL_TIME:
-        f->signal = told_of_time(f);
-        what = "what its first block is told of the time";
+        f->signal = time_embedding(f);
+        what = "a timestep input of its first block";
         break;
     }
     if (!weft_value_ok(f->signal))
-        return weft_fail(WEFT_E_UNSUPPORTED, "the rule looks at %s, which the model has not", what);
+        return weft_error(WEFT_MSG_CACHE_UNSUPPORTED, WEFT_NOWHERE,
+                          "the rule needs %s, and the model has none", what);
     return WEFT_OK;
 }
 
@@ -396,21 +403,21 @@ typedef struct writer {
     const finder *f;
     part part;
     weft_rewrite r;
-    bool *want; /* by value */
-    bool *need; /* by node */
+    bool *want; /* per value: needed by this program */
+    bool *need; /* per node: computed by this program */
 } writer;
 
-/* Left by the probe: it is there before the first node that is left out, and fed or made of what is
- * fed. Other things (tables, gathered weights) are made again. */
-static bool handed(const finder *f, int32_t v)
+/* Returns true if the probe computes the value: it depends on an input and precedes the first
+ * skipped node. Other values (tables, gathered weights) are computed in each program. */
+static bool left_by_probe(const finder *f, int32_t v)
 {
-    return f->setup->signal && f->given[v] && maker(f, (weft_value){v}) < f->start;
+    return f->setup->signal && f->fed[v] && maker(f, (weft_value){v}) < f->start;
 }
 
-/* In this graph the value comes from a state. */
+/* Returns true if this program reads the value from a state. */
 static bool taken(const writer *w, int32_t v)
 {
-    return w->part != PROBE && (handed(w->f, v) || (w->part == REUSE && w->f->kept[v]));
+    return w->part != PROBE && (left_by_probe(w->f, v) || (w->part == REUSE && w->f->cached[v]));
 }
 
 static void want(writer *w, weft_value v)
@@ -427,7 +434,7 @@ static void want_ends(writer *w)
     for (int i = 0; i < count && w->part != PROBE; i++)
         want(w, output[i].value);
     for (int32_t v = 0; v < f->values && w->part == REFRESH; v++)
-        if (f->kept[v]) {
+        if (f->cached[v]) {
             want(w, (weft_value){v});
             want(w, f->base[v]);
         }
@@ -447,7 +454,7 @@ static void spread_wants(writer *w)
                 continue;
             if (!taken(w, node->out[o].id))
                 w->need[n] = true;
-            else if (!handed(f, node->out[o].id))
+            else if (!left_by_probe(f, node->out[o].id))
                 want(w, f->base[node->out[o].id]);
         }
         for (int i = 0; i < node->in_count && w->need[n]; i++)
@@ -469,7 +476,7 @@ static weft_value slot_for(writer *w, const char *kind, int32_t v)
 static void take(writer *w, int32_t v)
 {
     const finder *f = w->f;
-    if (handed(f, v)) {
+    if (left_by_probe(f, v)) {
         w->r.map[v] = slot_for(w, "front", v);
         return;
     }
@@ -491,7 +498,7 @@ static void copy_nodes(writer *w)
     }
 }
 
-/* The sum of |x| over all but rows. */
+/* The sum of |x| over all dims except rows. */
 static weft_value sum_absolute(weft_graph *g, weft_value x)
 {
     const int rank = weft_value_get(g, x)->shape.rank;
@@ -513,7 +520,7 @@ static void write_signal(writer *w)
     weft_update(g, now, x);
 }
 
-static void write_ends(writer *w, const bool *handed_on)
+static void write_ends(writer *w, const bool *probe_values)
 {
     const finder *f = w->f;
     weft_graph *g = w->r.to;
@@ -522,21 +529,21 @@ static void write_ends(writer *w, const bool *handed_on)
     for (int i = 0; i < count && w->part != PROBE; i++)
         weft_output(g, output[i].name, w->r.map[output[i].value.id]);
     for (int32_t v = 0; v < f->values && weft_graph_check(g) == WEFT_OK; v++) {
-        if (w->part == REFRESH && f->kept[v])
+        if (w->part == REFRESH && f->cached[v])
             weft_update(g, slot_for(w, "kept", v),
                         weft_value_ok(f->base[v])
                             ? weft_sub(g, w->r.map[v], w->r.map[f->base[v].id])
                             : w->r.map[v]);
-        if (w->part == PROBE && handed_on[v])
+        if (w->part == PROBE && probe_values[v])
             weft_update(g, slot_for(w, "front", v), w->r.map[v]);
     }
     if (w->part == PROBE)
         write_signal(w);
 }
 
-/* handed_on[values]: of REFRESH and REUSE those that they read are added to it, for PROBE to leave
- * them. */
-static weft_status write_part(finder *f, part which, bool *handed_on, weft_graph **out)
+/* Writes one program. probe_values[values]: REFRESH and REUSE mark the values that they read from
+ * the probe, and PROBE writes the marked values to states. */
+static weft_status write_part(finder *f, part which, bool *probe_values, weft_graph **out)
 {
     writer w = {.f = f, .part = which};
     WEFT_TRY(weft_rewrite_begin(f->g, &w.r));
@@ -548,54 +555,56 @@ static weft_status write_part(finder *f, part which, bool *handed_on, weft_graph
     }
     want_ends(&w);
     for (int32_t v = 0; v < f->values && which == PROBE; v++)
-        w.want[v] |= handed_on[v];
+        w.want[v] |= probe_values[v];
     spread_wants(&w);
     for (int32_t v = 0; v < f->values && which != PROBE; v++)
-        handed_on[v] |= w.want[v] && handed(f, v);
+        probe_values[v] |= w.want[v] && left_by_probe(f, v);
     copy_nodes(&w);
-    write_ends(&w, handed_on);
+    write_ends(&w, probe_values);
     return weft_rewrite_check(&w.r, "reuse", out);
 }
 
-weft_status weft_pass_reuse(const weft_graph *g, const weft_reuse_setup *setup, weft_reuse *out)
+weft_status weft_pass_feature_cache(const weft_graph *g,
+                                    const weft_feature_cache_programs_setup *setup,
+                                    weft_feature_cache_programs *out)
 {
-    const bool given = setup->what == WEFT_REUSE_BLOCKS && !setup->signal;
+    const bool use_front = setup->what == WEFT_FEATURE_CACHE_BLOCKS && !setup->signal;
     finder f = {.g = g,
                 .setup = setup,
-                .front = given ? setup->front : setup->signal == WEFT_SIGNAL_BLOCK,
+                .front = use_front ? setup->front : setup->signal == WEFT_SIGNAL_BLOCK,
                 .nodes = weft_graph_node_count(g),
                 .values = weft_graph_value_count(g)};
-    weft_reuse made = {0};
+    weft_feature_cache_programs made = {0};
     weft_status_code status = WEFT_OK;
-    bool *handed_on = NULL;
+    bool *probe_values = NULL;
     if (weft_mesh_ranks(weft_graph_mesh(g)) > 1)
-        return weft_fail(WEFT_E_ARG, "pass reuse: the graph is that of one rank of several; the "
-                                     "choice of blocks needs the graph of whole tensors");
+        return weft_error(WEFT_MSG_PASS_INVALID, WEFT_AT(.key = "pass reuse"),
+                          "the graph has shards of one of several ranks; blocks are chosen in the "
+                          "graph of complete tensors");
     WEFT_GO(reserve(&f));
-    handed_on = weft_arena_alloc(f.arena, f.values + 1);
-    if (!handed_on)
-        WEFT_GO(no_memory());
+    probe_values = weft_arena_alloc(f.arena, f.values + 1);
+    WEFT_GO(WEFT_ALLOCATED(probe_values, "pass reuse"));
     set_dependence(&f);
-    WEFT_GO(setup->what == WEFT_REUSE_BLOCKS ? find_added(&f) : find_attention(&f));
+    WEFT_GO(setup->what == WEFT_FEATURE_CACHE_BLOCKS ? find_added(&f) : find_attention(&f));
     WEFT_GO(find_signal(&f));
     made.blocks = f.blocks;
     made.left = f.left;
-    WEFT_GO(write_part(&f, REFRESH, handed_on, &made.refresh));
-    WEFT_GO(write_part(&f, REUSE, handed_on, &made.reuse));
+    WEFT_GO(write_part(&f, REFRESH, probe_values, &made.refresh));
+    WEFT_GO(write_part(&f, REUSE, probe_values, &made.reuse));
     if (setup->signal)
-        WEFT_GO(write_part(&f, PROBE, handed_on, &made.probe));
+        WEFT_GO(write_part(&f, PROBE, probe_values, &made.probe));
     *out = made;
-    made = (weft_reuse){0};
+    made = (weft_feature_cache_programs){0};
 out:
-    weft_reuse_free(&made);
+    weft_feature_cache_programs_free(&made);
     weft_arena_free(f.arena);
     return status;
 }
 
-void weft_reuse_free(weft_reuse *r)
+void weft_feature_cache_programs_free(weft_feature_cache_programs *r)
 {
     weft_graph_free(r->probe);
     weft_graph_free(r->refresh);
     weft_graph_free(r->reuse);
-    *r = (weft_reuse){0};
+    *r = (weft_feature_cache_programs){0};
 }

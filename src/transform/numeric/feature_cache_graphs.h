@@ -1,6 +1,7 @@
-/* Doing less in a step of denoising because a step before did nearly the same: from the forward
- * graph of whole tensors the programs of steps that keep something and of steps that take it again.
- * The choice of blocks depends on global shapes only, so every layout of ranks makes the same one.
+/* Feature cache: a denoising step reuses results of an earlier step that computed nearly the same.
+ * From the forward graph of complete tensors, the pass creates the programs of steps that refresh
+ * the cache and of steps that reuse it. Blocks are chosen by global shapes only, so every layout of
+ * ranks chooses the same ones.
  *
  *     BLOCKS (Aquarius §6, TeaCache, first-block caches)       ATTENTION (Aquarius §6)
  *
@@ -8,68 +9,70 @@
  *                             └───── y = x + kept ────┘                            └ kept
  *               front: always     refresh: kept = y - x
  *
- *     refresh   everything; what the blocks behind the front have added (what an attention has
- *               given) is kept
- *     reuse     they are left out: what they added is added again
+ *     refresh   computes everything, and caches what the blocks after the front added, or the
+ *               output of each attention
+ *     reuse     skips these blocks or attentions and uses the cached values instead
  *
- * Whether it is near enough is seen in what is there before those blocks run. A rule that looks at
- * that has a third program:
+ * A rule that decides between the two reads a signal that is computed before these blocks run. It
+ * has a third program:
  *
- *     probe     the front; leaves the `signal`, how far it has moved from what it was (reuse.moved
- *               against reuse.size, a sum per row each), and what the others go on from
+ *     probe     computes the front, the values that the other programs read, and the change of the
+ *               `signal` against reuse.before. Outputs per row: reuse.moved (sum of the absolute
+ *               change) and reuse.size (sum of the absolute old signal)
  *
- * Values pass between the programs, and from step to step, in states that are no store's
+ * Values pass between the programs, and between steps, in states outside the store
  * (weft_attr_source.slot):
  *
- *     reuse.kept.v12    of value 12: one record for each thing that is denoised by itself
- *     reuse.now         the signal of this step, in the same record
- *     reuse.before      that it is compared with, likewise
- *     reuse.front.v7    from the probe to the program behind it; nothing outlives a step
+ *     reuse.kept.v12    cached value 12, one per sampling trajectory
+ *     reuse.now         signal of this step, one per trajectory
+ *     reuse.before      signal to compare with, one per trajectory
+ *     reuse.front.v7    from the probe to the program that follows in the same step
  *
- * Everything is found in the graph: a block is the scope up to its first number of an attention
- * whose queries depend on the latents, what goes through the blocks is found along the sums that
- * each makes (x + gate y). Refreshing is bitwise the graph that it was made from. */
-#ifndef WEFT_PASS_REUSE_H
-#define WEFT_PASS_REUSE_H
+ * The graph determines everything. A block is the scope, up to its first number, of an attention
+ * whose queries depend on the latents. The residual stream through the blocks is found along the
+ * sums in each block (x + gate y). A refresh step is bitwise identical to the original graph. */
+#ifndef WEFT_TRANSFORM_NUMERIC_FEATURE_CACHE_GRAPHS_H
+#define WEFT_TRANSFORM_NUMERIC_FEATURE_CACHE_GRAPHS_H
 
 #include "graph/graph.h"
 
-typedef enum weft_reuse_what { WEFT_REUSE_BLOCKS, WEFT_REUSE_ATTENTION } weft_reuse_what;
+typedef enum weft_feature_cache_kind {
+    WEFT_FEATURE_CACHE_BLOCKS,
+    WEFT_FEATURE_CACHE_ATTENTION
+} weft_feature_cache_kind;
 
-/* What a rule looks at; with one, the front is the first block for BLOCK and none else. */
-typedef enum weft_reuse_signal {
+/* Signal of a rule. With a signal, the front is the first block (BLOCK) or no block (others). */
+typedef enum weft_feature_cache_signal {
     WEFT_SIGNAL_NONE,
-    WEFT_SIGNAL_BLOCK, /* what the front adds */
-    WEFT_SIGNAL_INPUT, /* what its first linear layer reads: the modulated latents */
-    WEFT_SIGNAL_TIME,  /* what it is told of the time */
-} weft_reuse_signal;
+    WEFT_SIGNAL_BLOCK, /* change of the residual stream by the front */
+    WEFT_SIGNAL_INPUT, /* input of the first linear layer: the modulated latents */
+    WEFT_SIGNAL_TIME,  /* time embedding that the first block reads */
+} weft_feature_cache_signal;
 
-typedef struct weft_reuse_setup {
-    const char *latents, *time; /* inputs: "batch.latents", "batch.timestep" */
-    weft_reuse_what what;
-    weft_reuse_signal signal; /* BLOCKS only */
-    /* BLOCKS without a signal: blocks that always run. A front is longer than that where what goes
-     * through the blocks has the shape that it ends with only behind more of them (blocks over
-     * space and over time that take turns) */
+typedef struct weft_feature_cache_programs_setup {
+    const char *latents, *time; /* names of inputs: "batch.latents", "batch.timestep" */
+    weft_feature_cache_kind what;
+    weft_feature_cache_signal signal; /* BLOCKS only */
+    /* BLOCKS without a signal: number of blocks that always run. The front is longer if the
+     * residual stream gets its final shape only after more blocks (alternating spatial and temporal
+     * blocks) */
     int front;
-} weft_reuse_setup;
+} weft_feature_cache_programs_setup;
 
-/* Owned; `probe` is NULL without a signal. */
-typedef struct weft_reuse {
+/* Programs of a feature cache; owned. `probe` is NULL without a signal. */
+typedef struct weft_feature_cache_programs {
     weft_graph *probe, *refresh, *reuse;
-    int blocks; /* of the graph */
-    int left;   /* blocks, or attentions, that reuse leaves out */
-} weft_reuse;
+    int blocks; /* blocks of the graph */
+    int left;   /* blocks, or attentions, that reuse skips */
+} weft_feature_cache_programs;
 
-/* WEFT_E_UNSUPPORTED, saying what was not found: the graph has no such blocks, or what goes through
- * them is no sum. */
-weft_status weft_pass_reuse(const weft_graph *graph, const weft_reuse_setup *setup,
-                            weft_reuse *out);
-void weft_reuse_free(weft_reuse *reuse);
+/* Creates the programs. Returns WEFT_E_UNSUPPORTED if the graph has no such blocks, if its residual
+ * stream is not a sum, or if the signal is missing. */
+weft_status weft_pass_feature_cache(const weft_graph *graph,
+                                    const weft_feature_cache_programs_setup *setup,
+                                    weft_feature_cache_programs *out);
+void weft_feature_cache_programs_free(weft_feature_cache_programs *reuse);
 
-/* Replaces the graphs by those of one rank: the passes of WEFT_PASS_WHOLE, with the recipe of the
- * setup. A state has the layout of the value that is written to it, in all graphs that read it. */
 struct weft_pass_setup;
-weft_status weft_reuse_shard(weft_reuse *reuse, const struct weft_pass_setup *setup);
 
 #endif

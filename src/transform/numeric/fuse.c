@@ -2,9 +2,11 @@
  * nothing else reads the value between. A graph with a backward reads the value there (gelu_grad
  * needs it) unless the linear layer is recomputed. The fused layer rounds the value to the type
  * that it had, so that results are bitwise identical with and without fusion. */
-#include "pass/rewrite.h"
+#include "transform/numeric/fuse.h"
 
-/* How often each value is read, by nodes, outputs and updates. */
+#include "graph/rewrite.h"
+
+/* Counts the reads of each value by nodes, outputs and updates. */
 static void count_reads(const weft_graph *g, int32_t *reads)
 {
     int count;
@@ -22,7 +24,7 @@ static void count_reads(const weft_graph *g, int32_t *reads)
         reads[update[i].value.id]++;
 }
 
-/* The linear node whose only reader is activation node n; -1: none. */
+/* The linear node whose only consumer is activation node n; -1: none. */
 static int32_t fusible(const weft_graph *g, int32_t n, const int32_t *reads)
 {
     const weft_node *node = weft_graph_node(g, n);
@@ -42,14 +44,12 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out)
     weft_rewrite r;
     WEFT_TRY(weft_rewrite_begin(g, &r));
     const int32_t nodes = weft_graph_node_count(g);
-    int32_t *reads = weft_alloc((weft_graph_value_count(g) + 1) * (int64_t)sizeof *reads);
-    int32_t *with =
-        weft_alloc((nodes + 1) * (int64_t)sizeof *with); /* by linear node: its activation + 1 */
+    int32_t *reads = weft_calloc(weft_graph_value_count(g) + 1, sizeof *reads);
+    int32_t *with = weft_calloc(nodes + 1, sizeof *with); /* activation + 1, per linear node */
     weft_status_code status = WEFT_OK;
     if (!reads || !with) {
         weft_rewrite_abandon(&r);
-        status = weft_fail(WEFT_E_MEMORY, "no memory for pass fuse");
-        goto out;
+        WEFT_GO(weft_no_memory("pass fuse"));
     }
     count_reads(g, reads);
     for (int32_t n = 0; n < nodes; n++) {

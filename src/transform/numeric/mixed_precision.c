@@ -1,41 +1,45 @@
-/* Narrowing: what a model computes is kept in bf16, sums and what needs many digits in f32.
+/* Mixed precision: models compute in bf16, sums and ops that need precision in f32.
  *
  *   param f32 ──[gather, vary]──> cast bf16 ──> linear bf16 ──> ... ──> prediction bf16
  *   sinusoids of times f32 ─────> cast bf16 ──────^                        |
  *   data, noise, target f32 ──────────────────────────────────> cast f32 ──> loss f32
  *
- * Parameters stay as they are: the store, checkpoints, moments and averages hold f32, and every
- * step rounds them anew. A node is narrow if it is in a model's scope, reads a weight or a narrow
- * value, and its op computes in bf16 (column `mixed` of graph/op.def); values between it and others
- * are cast, once each.
- * Autodiff then makes gradients in the types of their values, and that of a parameter is widened
- * behind the cast: what ranks add up is f32, unless `sums` is narrow too: then the cast stands
- * before the conversions. */
-#include "pass/rewrite.h"
+ * Parameters stay in f32 in the store, checkpoints, moments and EMA, and every step rounds them
+ * again. A node computes in bf16 under three conditions. It is in a model's scope, it reads a
+ * weight or a bf16 value, and its op computes in bf16 (column `mixed` of graph/op.def). Values
+ * between nodes of both types are cast, once each. Autodiff then creates gradients in the types of
+ * their values, and the backward of the cast converts a parameter's gradient to f32. So ranks
+ * all-reduce gradients in f32. With `bf16_reduce` they all-reduce in bf16, because the cast then
+ * precedes gather and vary. */
+#include "transform/numeric/mixed_precision.h"
+
+#include "graph/builder_helpers.h"
+#include "graph/rewrite.h"
 
 typedef struct narrowing {
     weft_rewrite r;
-    bool sums;
-    weft_value *wide, *narrow; /* by value of r.from: its copy in f32, in bf16 */
-    bool *made_narrow;         /* by value: it is computed in bf16 */
-    bool *weight;              /* by value: a parameter, or one that was only handed on */
-    bool *read_wide;           /* by value: of a weight, that somebody reads it in f32 */
-    bool *stays;               /* by node: computed as it was */
+    bool bf16_reduce;
+    weft_value *wide, *bf16; /* per value of r.from: its copies in f32 and bf16 */
+    bool *made_bf16;         /* per value: computed in bf16 */
+    bool *weight;            /* per value: a parameter, or one passed on in f32 */
+    bool *read_wide;         /* per value: a consumer reads it in f32 */
+    bool *stays;             /* per node: stays in f32 */
 } narrowing;
 
-/* The op's row says it: logarithms, angles, scores that choose and the optimizer stay f32. */
+/* Returns true if the op's row declares f32: logarithms, angles, expert scores and the
+ * optimizer. */
 static bool is_wide(weft_op op)
 {
     return !(weft_op_get(op)->mixed & WEFT_MIXED_COMPUTES);
 }
 
-static bool hands_on(weft_op op)
+static bool passes_through(weft_op op)
 {
     return (weft_op_get(op)->mixed & WEFT_MIXED_PASSES_ON) != 0;
 }
 
-/* What experts are chosen by stays wide, back to the layer that makes the scores. */
-static void keep_scores(const narrowing *c)
+/* Keeps the scores that choose experts in f32, back to the linear layer that computes them. */
+static void keep_scores_f32(const narrowing *c)
 {
     const weft_graph *g = c->r.from;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -51,10 +55,11 @@ static void keep_scores(const narrowing *c)
     }
 }
 
-/* Whoever reads a weight in f32 reads its own digits: what hands it on must not round it before.
+/* Marks weights that some consumer reads in f32. Nodes that pass such a weight on must not round
+ * it.
  *
  *   param f32 ──> vary f32 ──> bias of a linear layer, row of a norm, scores of experts
- *   param f32 ──> cast bf16 ──> vary bf16 ──> weight of a linear layer      (sums are narrow) */
+ *   param f32 ──> cast bf16 ──> vary bf16 ──> weight of a linear layer      (bf16_reduce) */
 static void find_wide_reads(narrowing *c)
 {
     const weft_graph *g = c->r.from;
@@ -63,20 +68,20 @@ static void find_wide_reads(narrowing *c)
         const bool stays = !node->scope[0] || c->stays[n] || is_wide(node->op);
         for (int i = 0; i < node->in_count; i++)
             if (weft_value_ok(node->in[i]) &&
-                (hands_on(node->op) ? c->read_wide[node->out[0].id]
-                                    : stays || weft_op_takes_f32(node->op, i)))
+                (passes_through(node->op) ? c->read_wide[node->out[0].id]
+                                          : stays || weft_op_takes_f32(node->op, i)))
                 c->read_wide[node->in[i].id] = true;
     }
 }
 
-/* The copy of `v` in `dtype`, cast in the scope of who reads it. */
+/* The copy of `v` in `dtype`. A new cast is in the scope of its consumer. */
 static weft_value in_type(narrowing *c, weft_value v, weft_dtype dtype, const char *scope)
 {
-    weft_value *made = dtype == WEFT_BF16 ? &c->narrow[v.id] : &c->wide[v.id];
+    weft_value *made = dtype == WEFT_BF16 ? &c->bf16[v.id] : &c->wide[v.id];
     if (weft_value_ok(*made))
         return *made;
     weft_graph_push(c->r.to, "%s", scope);
-    *made = weft_cast(c->r.to, dtype == WEFT_BF16 ? c->wide[v.id] : c->narrow[v.id], dtype);
+    *made = weft_cast(c->r.to, dtype == WEFT_BF16 ? c->wide[v.id] : c->bf16[v.id], dtype);
     weft_graph_pop(c->r.to);
     if (weft_value_ok(*made))
         weft_graph_set_layout(c->r.to, *made, weft_value_get(c->r.from, v)->layout);
@@ -88,17 +93,18 @@ static bool is_float(const narrowing *c, weft_value v)
     return weft_value_ok(v) && weft_value_get(c->r.from, v)->dtype == WEFT_F32;
 }
 
-static bool becomes_narrow(const narrowing *c, int32_t n)
+static bool becomes_bf16(const narrowing *c, int32_t n)
 {
     const weft_node *node = weft_graph_node(c->r.from, n);
     if (!node->scope[0] || c->stays[n] || is_wide(node->op))
         return false;
-    const bool moves_weight = hands_on(node->op) && (!c->sums || c->read_wide[node->out[0].id]);
+    const bool forwards_weight =
+        passes_through(node->op) && (!c->bf16_reduce || c->read_wide[node->out[0].id]);
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
         if (!is_float(c, v) || weft_op_takes_f32(node->op, i))
             continue;
-        if (c->weight[v.id] ? !moves_weight : c->made_narrow[v.id])
+        if (c->weight[v.id] ? !forwards_weight : c->made_bf16[v.id])
             return true;
     }
     return false;
@@ -108,30 +114,30 @@ static void copy_node(narrowing *c, int32_t n)
 {
     const weft_graph *from = c->r.from;
     const weft_node *node = weft_graph_node(from, n);
-    const bool narrow = becomes_narrow(c, n);
+    const bool to_bf16 = becomes_bf16(c, n);
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
         if (is_float(c, v))
-            c->r.map[v.id] =
-                narrow && !weft_op_takes_f32(node->op, i) ? in_type(c, v, WEFT_BF16, node->scope)
-                : narrow && c->made_narrow[v.id]          ? c->narrow[v.id]
-                                                          : in_type(c, v, WEFT_F32, node->scope);
+            c->r.map[v.id] = to_bf16 && !weft_op_takes_f32(node->op, i)
+                                 ? in_type(c, v, WEFT_BF16, node->scope)
+                             : to_bf16 && c->made_bf16[v.id] ? c->bf16[v.id]
+                                                             : in_type(c, v, WEFT_F32, node->scope);
     }
     weft_rewrite_node(&c->r, n, NULL);
-    const bool handed =
-        node->op == WEFT_OP_PARAM || (hands_on(node->op) && c->weight[node->in[0].id] && !narrow);
+    const bool is_weight = node->op == WEFT_OP_PARAM ||
+                           (passes_through(node->op) && c->weight[node->in[0].id] && !to_bf16);
     for (int o = 0; o < node->out_count; o++) {
         const weft_value v = node->out[o];
         if (!is_float(c, v) || !weft_value_ok(c->r.map[v.id]))
             continue;
-        const bool is_narrow = weft_value_get(c->r.to, c->r.map[v.id])->dtype == WEFT_BF16;
-        (is_narrow ? c->narrow : c->wide)[v.id] = c->r.map[v.id];
-        c->made_narrow[v.id] = is_narrow;
-        c->weight[v.id] = handed && !is_narrow;
+        const bool is_bf16 = weft_value_get(c->r.to, c->r.map[v.id])->dtype == WEFT_BF16;
+        (is_bf16 ? c->bf16 : c->wide)[v.id] = c->r.map[v.id];
+        c->made_bf16[v.id] = is_bf16;
+        c->weight[v.id] = is_weight && !is_bf16;
     }
 }
 
-/* Outputs and updates are of the types that they had. */
+/* Casts outputs and updates back to their original types. */
 static void widen_ends(narrowing *c)
 {
     int count;
@@ -148,26 +154,25 @@ static void widen_ends(narrowing *c)
     }
 }
 
-weft_status weft_pass_narrow(const weft_graph *g, bool sums, weft_graph **out)
+weft_status weft_pass_mixed_precision(const weft_graph *g, bool bf16_reduce, weft_graph **out)
 {
-    narrowing c = {.sums = sums};
+    narrowing c = {.bf16_reduce = bf16_reduce};
     const int64_t values = weft_graph_value_count(g) + 1, nodes = weft_graph_node_count(g) + 1;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_rewrite_begin(g, &c.r));
-    c.wide = weft_alloc(values * (int64_t)sizeof *c.wide);
-    c.narrow = weft_alloc(values * (int64_t)sizeof *c.narrow);
-    c.made_narrow = weft_alloc(values);
+    c.wide = weft_calloc(values, sizeof *c.wide);
+    c.bf16 = weft_calloc(values, sizeof *c.bf16);
+    c.made_bf16 = weft_alloc(values);
     c.weight = weft_alloc(values);
     c.read_wide = weft_alloc(values);
     c.stays = weft_alloc(nodes);
-    if (!c.wide || !c.narrow || !c.made_narrow || !c.weight || !c.read_wide || !c.stays) {
+    if (!c.wide || !c.bf16 || !c.made_bf16 || !c.weight || !c.read_wide || !c.stays) {
         weft_rewrite_abandon(&c.r);
-        status = weft_fail(WEFT_E_MEMORY, "no memory for pass narrow");
-        goto out;
+        WEFT_GO(weft_no_memory("pass narrow"));
     }
     for (int64_t v = 0; v < values; v++)
-        c.wide[v] = c.narrow[v] = WEFT_NONE;
-    keep_scores(&c);
+        c.wide[v] = c.bf16[v] = WEFT_NONE;
+    keep_scores_f32(&c);
     find_wide_reads(&c);
     for (int32_t n = 0; n < weft_graph_node_count(g) && weft_graph_check(c.r.to) == WEFT_OK; n++)
         copy_node(&c, n);
@@ -176,8 +181,8 @@ weft_status weft_pass_narrow(const weft_graph *g, bool sums, weft_graph **out)
     status = weft_rewrite_finish(&c.r, "narrow", out);
 out:
     weft_free(c.wide);
-    weft_free(c.narrow);
-    weft_free(c.made_narrow);
+    weft_free(c.bf16);
+    weft_free(c.made_bf16);
     weft_free(c.weight);
     weft_free(c.read_wide);
     weft_free(c.stays);

@@ -1,21 +1,23 @@
-/* Packing: matrices stay as a file packs them, and each is expanded where it is used.
+/* Quantized weights: matrices stay as the file stores them, and each use dequantizes them.
  *
  *   before   param w f32[N,K]            linear(x, w)
- *   after    param w u8[N,blocks,bytes]  u = unpack(w); linear(x, u)   u is there for this
+ *   after    param w u8[N,blocks,bytes]  u = unpack(w); linear(x, u)   u lives for this use only
  *
- * Of a table only the rows that are looked up are expanded. The numbers are those of matrices that
- * were expanded when they were loaded. */
-#include "pass/rewrite.h"
+ * For a table only the rows that are looked up are dequantized. Results are bitwise those of
+ * matrices that were dequantized at loading. */
+#include "transform/numeric/quantized_params.h"
+
+#include "graph/rewrite.h"
 
 typedef struct packing {
     weft_rewrite rewrite;
     const weft_graph *from;
-    weft_attr_unpack *how; /* [values]; elements 0: stays as it is */
+    weft_attr_unpack *how; /* [values]; elements 0: not quantized */
     weft_value *packed;    /* [values] */
 } packing;
 
-/* (..., K) becomes u8 (..., K / elements, bytes). */
-static void keep_packed(packing *p, int32_t n)
+/* Emits a parameter (..., K) as u8 (..., K / elements, bytes). */
+static void keep_quantized(packing *p, int32_t n)
 {
     const weft_value v = weft_graph_node(p->from, n)->out[0];
     const weft_value_info *info = weft_value_get(p->from, v);
@@ -32,7 +34,7 @@ static bool is_packed(const packing *p, weft_value v)
     return weft_value_ok(v) && p->how[v.id].elements > 0;
 }
 
-/* A node that reads packed matrices, each expanded before it. */
+/* Emits a node that reads quantized matrices, preceded by an unpack of each. */
 static void use(packing *p, int32_t n)
 {
     const weft_node *node = weft_graph_node(p->from, n);
@@ -53,14 +55,14 @@ static void use(packing *p, int32_t n)
         weft_rewrite_node(&p->rewrite, n, NULL);
 }
 
-weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, weft_graph **out)
+weft_status weft_pass_quantized_params(const weft_graph *g, weft_pack_fn *of, void *user,
+                                       weft_graph **out)
 {
     const int64_t values = weft_graph_value_count(g);
     packing p = {.from = g,
-                 .how = weft_alloc((values + 1) * (int64_t)sizeof *p.how),
-                 .packed = weft_alloc((values + 1) * (int64_t)sizeof *p.packed)};
-    weft_status_code status =
-        p.how && p.packed ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for pass pack");
+                 .how = weft_calloc(values + 1, sizeof *p.how),
+                 .packed = weft_calloc(values + 1, sizeof *p.packed)};
+    weft_status_code status = WEFT_ALLOCATED(p.how && p.packed, "pass pack");
     WEFT_GO(status);
     WEFT_GO(weft_rewrite_begin(g, &p.rewrite));
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -69,7 +71,7 @@ weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, we
         bool reads = false;
         if (node->op == WEFT_OP_PARAM &&
             of(user, weft_value_get(g, v)->name, &weft_value_get(g, v)->shape, &p.how[v.id])) {
-            keep_packed(&p, n);
+            keep_quantized(&p, n);
             continue;
         }
         for (int i = 0; i < node->in_count && !reads; i++)

@@ -1,19 +1,21 @@
-/* The verifier of rounding. A pass that preserves rounding makes every output and update by the
- * same expression as before: the same ops and attributes on the same operands, of the same types.
+/* Verifies that a pass preserves rounding. Every output and update must be the same expression as
+ * before: the same ops and attributes on the same operands, with the same types.
  *
- * Each value gets a signature of its expression. Copies between memories have the signature of what
- * they copy, and a fused linear layer has that of the activation of its rounded result. So a pass
- * may order, repeat, drop, offload and fuse nodes, and nothing else. */
-#include "pass/pass.h"
+ * Each value gets a signature of its expression. An offload or a fetch has the signature of its
+ * operand. A fused linear layer has the signature of its activation applied to the rounded result.
+ * So a pass may reorder, repeat, drop, offload and fuse nodes, and nothing else. */
+
+#include "transform/numeric/rounding.h"
 
 #include "base/rng.h"
+#include "graph/graph.h"
 
 #include <string.h>
 #include <xxhash.h>
 
 typedef struct signer {
     const weft_graph *g;
-    uint64_t *sign; /* by value */
+    uint64_t *sign; /* one per value */
     weft_buf text;
 } signer;
 
@@ -25,7 +27,8 @@ static uint64_t sign_type(uint64_t sign, weft_dtype dtype, const weft_shape *sha
     return sign;
 }
 
-/* Sources are what their names say, constants are their data, which graphs share. */
+/* Signature of a node's attributes: the name of a source, the data pointer of a constant (graphs
+ * share constants), or the printed attributes. */
 static uint64_t sign_attr(signer *s, const weft_node *node)
 {
     const weft_value_info *out = weft_value_get(s->g, node->out[0]);
@@ -34,7 +37,7 @@ static uint64_t sign_attr(signer *s, const weft_node *node)
     if (node->op == WEFT_OP_CONSTANT)
         return (uint64_t)(uintptr_t)((const weft_attr_constant *)node->attr)->data;
     if (node->op == WEFT_OP_LINEAR)
-        return 0; /* its activation is signed apart */
+        return 0; /* sign_node signs the activation */
     s->text.len = 0;
     weft_op_get(node->op)->print(s->g, node, &s->text);
     return s->text.len ? XXH3_64bits(s->text.data, (size_t)s->text.len) : 0;
@@ -45,7 +48,7 @@ static uint64_t sign_op(weft_op op, uint64_t attr)
     return weft_seed_mix((uint64_t)op + 1, attr);
 }
 
-/* The activation of a fused linear layer, as the node of its own that it was. */
+/* Signature of a fused activation, equal to that of a separate node. */
 static uint64_t sign_act(weft_act act, uint64_t operand)
 {
     static const char tanh_form[] = " {tanh}";
@@ -80,10 +83,8 @@ static void sign_node(signer *s, const weft_node *node)
 
 static weft_status sign_graph(const weft_graph *g, signer *s)
 {
-    *s = (signer){.g = g,
-                  .sign = weft_alloc((weft_graph_value_count(g) + 1) * (int64_t)sizeof *s->sign)};
-    if (!s->sign)
-        return weft_fail(WEFT_E_MEMORY, "no memory to verify the rounding of a pass");
+    *s = (signer){.g = g, .sign = weft_calloc(weft_graph_value_count(g) + 1, sizeof *s->sign)};
+    WEFT_TRY(WEFT_ALLOCATED(s->sign, "verifying the rounding of a pass"));
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         sign_node(s, weft_graph_node(g, n));
     return weft_buf_check(&s->text);
@@ -97,10 +98,10 @@ static void signer_free(signer *s)
 
 static weft_status differs(const char *pass, const char *kind, const char *name)
 {
-    return weft_fail(WEFT_E_INTERNAL,
-                     "pass %s declares that it preserves rounding, but %s \"%s\" is computed by "
-                     "another expression after it",
-                     pass, kind, name);
+    return weft_error(
+        WEFT_MSG_GRAPH_INVALID, WEFT_AT(.value = name),
+        "pass %s must preserve rounding, but it changes the expression that computes %s \"%s\"",
+        pass, kind, name);
 }
 
 static weft_status compare(const signer *a, const signer *b, const char *pass)
@@ -150,10 +151,10 @@ weft_status weft_precision_check(const weft_graph *g)
         for (int i = 0; i < node->in_count; i++)
             wrong = wrong || (is_bf16(g, node->in[i]) && (f32 || weft_op_takes_f32(node->op, i)));
         if (wrong && node->op != WEFT_OP_CAST && !weft_op_has(node->op, WEFT_TRAIT_GIVEN))
-            return weft_fail(WEFT_E_INTERNAL,
-                             "pass narrow: %s in %s reads or makes bf16 where its row in "
-                             "graph/op.def declares f32",
-                             info->name, node->scope);
+            return weft_error(WEFT_MSG_GRAPH_INVALID, WEFT_AT(.value = info->name),
+                              "pass narrow: %s in %s reads or returns bf16, but its row in "
+                              "graph/op.def declares f32",
+                              info->name, node->scope);
     }
     return WEFT_OK;
 }

@@ -1,6 +1,7 @@
-#include "pass/tune.h"
+#include "transform/numeric/trainable.h"
 
-#include "pass/rewrite.h"
+#include "graph/builder_helpers.h"
+#include "graph/rewrite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 static const char down_end[] = ".lora_A.weight", up_end[] = ".lora_B.weight", weight[] = ".weight";
 
-bool weft_tuning_given(const weft_tuning *t)
+bool weft_trainable_given(const weft_trainable *t)
 {
     return t->train.count || t->freeze.count || t->rank;
 }
@@ -19,7 +20,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= e && !strcmp(name + n - e, end);
 }
 
-bool weft_tuning_is_lora(const char *name, size_t *module)
+bool weft_param_is_lora(const char *name, size_t *module)
 {
     *module = strlen(name) - (sizeof down_end - 1);
     return ends_with(name, down_end) || ends_with(name, up_end);
@@ -35,7 +36,7 @@ static bool fits(const char *pattern, const char *name)
     return ends_with(name, pattern) && (n == p || name[n - p - 1] == '.');
 }
 
-/* A parameter by itself, or one of a module, or of what that is in. */
+/* Matches a parameter, its module, or any enclosing module. */
 static bool fits_param(const char *pattern, const char *name)
 {
     char within[512];
@@ -63,8 +64,8 @@ static bool any_fits(const weft_string_list *list, const char *name,
     return false;
 }
 
-/* The model's name of a parameter of its scope; NULL: it is none. */
-static const char *own_name(const weft_graph *g, const weft_tuning *t, weft_value v)
+/* The name of parameter `v` without the model's scope; NULL: not a parameter of the model. */
+static const char *own_name(const weft_graph *g, const weft_trainable *t, weft_value v)
 {
     if (!weft_value_ok(v))
         return NULL;
@@ -77,10 +78,10 @@ static const char *own_name(const weft_graph *g, const weft_tuning *t, weft_valu
     return info->name[skip] == '.' ? info->name + skip + 1 : NULL;
 }
 
-/* The module whose weight linear node `n` multiplies by, as the model names it; false: it is none
- * of the model's. */
-static bool module_of(const weft_graph *g, const weft_tuning *t, const weft_node *n, char *module,
-                      size_t size)
+/* Sets `module` to the name of the module whose weight linear node `n` uses. Returns false if the
+ * module does not belong to the model. */
+static bool module_of(const weft_graph *g, const weft_trainable *t, const weft_node *n,
+                      char *module, size_t size)
 {
     const char *name = n->op == WEFT_OP_LINEAR ? own_name(g, t, n->in[1]) : NULL;
     if (!name || !ends_with(name, weight))
@@ -89,17 +90,17 @@ static bool module_of(const weft_graph *g, const weft_tuning *t, const weft_node
     return snprintf(module, size, "%.*s", length, name) < (int)size;
 }
 
-/* ---- what is asked for is there -------------------------------------------------------------- */
+/* ---- patterns that match nothing ----------------------------------------------------------- */
 
-/* The last words of the linear layers' names, each once, as far as they fit a message. */
-static void list_layers(const weft_graph *g, const weft_tuning *t, char text[400])
+/* Lists the last name components of the linear layers, each once, up to the size of a message. */
+static void list_layers(const weft_graph *g, const weft_trainable *t, char text[400])
 {
     char module[512], word[516];
     snprintf(text, 400, ", ");
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         if (!module_of(g, t, weft_graph_node(g, n), module, sizeof module))
             continue;
-        const char *last = module + strlen(module); /* "to_out.0": numbers are not enough */
+        const char *last = module + strlen(module); /* "to_out.0": a number is not a useful name */
         while (last > module && (last[-1] != '.' || (*last >= '0' && *last <= '9')))
             last--;
         snprintf(word, sizeof word, ", %s, ", last);
@@ -112,7 +113,7 @@ static void list_layers(const weft_graph *g, const weft_tuning *t, char text[400
     memmove(text, text + 2, used > 4 ? used - 3 : 1);
 }
 
-static bool fits_nothing(const weft_graph *g, const weft_tuning *t, const char *pattern,
+static bool fits_nothing(const weft_graph *g, const weft_trainable *t, const char *pattern,
                          bool layers)
 {
     char module[512];
@@ -127,7 +128,7 @@ static bool fits_nothing(const weft_graph *g, const weft_tuning *t, const char *
     return true;
 }
 
-static weft_status check_targets(const weft_graph *g, const weft_tuning *t)
+static weft_status check_targets(const weft_graph *g, const weft_trainable *t)
 {
     for (int64_t i = 0; i < t->targets.count; i++) {
         const char *pattern = t->targets.item[i];
@@ -135,17 +136,15 @@ static weft_status check_targets(const weft_graph *g, const weft_tuning *t)
             continue;
         char layers[400];
         list_layers(g, t, layers);
-        return weft_fail(
-            WEFT_E_CONFIG, "lora.targets: \"%s\" is %s; linear layers of this model end with %s",
-            pattern,
-            fits_nothing(g, t, pattern, false) ? "nothing that the model has"
-                                               : "no linear layer, and only such are adapted",
-            layers[0] ? layers : "nothing");
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "lora.targets", .value = pattern),
+                          "\"%s\" matches %s of this model; its linear layers end with %s", pattern,
+                          fits_nothing(g, t, pattern, false) ? "no name" : "no linear layer",
+                          layers[0] ? layers : "nothing");
     }
     return WEFT_OK;
 }
 
-static weft_status check_params(const weft_graph *g, const weft_tuning *t,
+static weft_status check_params(const weft_graph *g, const weft_trainable *t,
                                 const weft_string_list *list, const char *key)
 {
     for (int64_t i = 0; i < list->count; i++) {
@@ -154,19 +153,19 @@ static weft_status check_params(const weft_graph *g, const weft_tuning *t,
             continue;
         for (int32_t n = 0; n < weft_graph_node_count(g) && !name; n++)
             name = own_name(g, t, weft_graph_node(g, n)->out[0]);
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: \"%s\" is nothing that the model has: give names, or ends of names, "
-                         "of its parameters or modules ('*' is any text), as in %s",
-                         key, pattern, name ? name : "?");
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = key, .value = pattern),
+                          "\"%s\" matches no name of this model; use names, or ends of names, of "
+                          "its parameters or modules ('*' is any text), as in %s",
+                          pattern, name ? name : "none");
     }
     return WEFT_OK;
 }
 
-static weft_status check(const weft_graph *g, const weft_tuning *t)
+static weft_status check(const weft_graph *g, const weft_trainable *t)
 {
     if (t->rank && !t->targets.count)
-        return weft_fail(WEFT_E_CONFIG, "lora.targets: at least one is needed, such as to_q or "
-                                        "all-linear");
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "lora.targets"),
+                          "the list is empty; use names such as to_q, or all-linear");
     WEFT_TRY(check_targets(g, t));
     WEFT_TRY(check_params(g, t, &t->train, "train"));
     return check_params(g, t, &t->freeze, "freeze");
@@ -175,13 +174,13 @@ static weft_status check(const weft_graph *g, const weft_tuning *t)
 /* ---- the graph ------------------------------------------------------------------------------ */
 
 typedef struct tuner {
-    const weft_tuning *t;
+    const weft_trainable *t;
     weft_rewrite r;
-    weft_value (*pair)[2]; /* by value of the graph before: its matrices, if it has some */
-    bool *multiplies;      /* by the same: every node that reads it is a linear layer */
+    weft_value (*pair)[2]; /* per value of the old graph: lora_A, lora_B; or WEFT_NONE */
+    bool *multiplies;      /* per value: only linear layers read it, as weight */
 } tuner;
 
-static bool is_frozen(const weft_tuning *t, const char *name)
+static bool is_frozen(const weft_trainable *t, const char *name)
 {
     return t->rank || (t->train.count && !any_fits(&t->train, name, fits_param)) ||
            any_fits(&t->freeze, name, fits_param);
@@ -197,7 +196,7 @@ static void put_param(tuner *u, int32_t n)
     }
     weft_attr_source attr = *(const weft_attr_source *)node->attr;
     attr.frozen = true;
-    if (u->t->narrow && u->multiplies[node->out[0].id] && attr.dtype == WEFT_F32)
+    if (u->t->bf16_base && u->multiplies[node->out[0].id] && attr.dtype == WEFT_F32)
         attr.dtype = WEFT_BF16;
     u->r.map[node->out[0].id] =
         weft_source(u->r.to, WEFT_OP_PARAM, weft_value_get(u->r.from, node->out[0])->name, &attr);
@@ -210,22 +209,23 @@ static weft_value matrix(tuner *u, const char *module, const char *end, int64_t 
     const weft_shape shape = WEFT_SHAPE(rows, columns);
     if (snprintf(name, sizeof name, "%s%s%s%s", u->t->scope, *u->t->scope ? "." : "", module,
                  end) >= (int)sizeof name)
-        return weft_graph_fail(u->r.to, WEFT_E_ARG, "%s: too long a name", module);
+        return weft_graph_fail(u->r.to, WEFT_MSG_PASS_INVALID, "%s: too long a name", module);
     return weft_source(
         u->r.to, WEFT_OP_PARAM, name,
         &(weft_attr_source){.dtype = WEFT_F32, .shape = shape, .global = shape, .init = init});
 }
 
-/* Behind linear node `n`, which is copied: what the matrices add. */
-static void put_beside(tuner *u, int32_t n, const char *module)
+/* Emits the low-rank branch of linear node `n`, which is already copied. */
+static void emit_lora(tuner *u, int32_t n, const char *module)
 {
     const weft_node *node = weft_graph_node(u->r.from, n);
     const weft_shape s = weft_value_get(u->r.from, node->in[1])->shape;
     weft_value *pair = u->pair[node->in[1].id], y = u->r.map[node->out[0].id];
     weft_graph *g = u->r.to;
     if (!weft_value_ok(pair[0])) { /* several nodes may read one weight */
-        const weft_init narrow = {.kind = WEFT_INIT_UNIFORM, .value = 1 / sqrt((double)s.dim[1])};
-        pair[0] = matrix(u, module, down_end, u->t->rank, s.dim[1], narrow);
+        const weft_init uniform_init = {.kind = WEFT_INIT_UNIFORM,
+                                        .value = 1 / sqrt((double)s.dim[1])};
+        pair[0] = matrix(u, module, down_end, u->t->rank, s.dim[1], uniform_init);
         pair[1] =
             matrix(u, module, up_end, s.dim[0], u->t->rank, (weft_init){.kind = WEFT_INIT_ZERO});
     }
@@ -265,38 +265,39 @@ static void rewrite(tuner *u)
         weft_rewrite_node(&u->r, n, NULL);
         if (u->t->rank && module_of(u->r.from, u->t, node, module, sizeof module) &&
             any_fits(&u->t->targets, module, fits_linear))
-            put_beside(u, n, module);
+            emit_lora(u, n, module);
     }
 }
 
-/* Every parameter may have been frozen by its name. */
-static weft_status check_left(const weft_tuning *t, weft_graph *g)
+/* Rejects a model whose parameters are all frozen. */
+static weft_status check_left(const weft_trainable *t, weft_graph *g)
 {
     int count;
     const weft_value *param = weft_graph_params(g, &count);
-    if (t->beside)
+    if (t->others_trained)
         return WEFT_OK;
     for (int i = 0; param && i < count; i++)
         if (own_name(g, t, param[i]))
             return WEFT_OK;
-    return weft_fail(WEFT_E_CONFIG, "freeze: all parameters of the model are frozen, and nothing "
-                                    "is left to train");
+    return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "freeze"),
+                      "all parameters of the model are frozen; leave some to train");
 }
 
-weft_status weft_pass_tune(const weft_graph *g, const weft_tuning *tuning, weft_graph **out)
+weft_status weft_pass_trainable(const weft_graph *g, const weft_trainable *trainable,
+                                weft_graph **out)
 {
-    tuner u = {.t = tuning};
+    tuner u = {.t = trainable};
     WEFT_TRY(weft_graph_check(g));
-    WEFT_TRY(check(g, tuning));
+    WEFT_TRY(check(g, trainable));
     WEFT_TRY(weft_rewrite_begin(g, &u.r));
     const int64_t values = weft_graph_value_count(g);
-    u.pair = weft_alloc((values + 1) * (int64_t)sizeof *u.pair);
+    u.pair = weft_calloc(values + 1, sizeof *u.pair);
     u.multiplies = weft_alloc(values + 1);
     if (!u.pair || !u.multiplies) {
         weft_free(u.pair);
         weft_free(u.multiplies);
         weft_rewrite_abandon(&u.r);
-        return weft_fail(WEFT_E_MEMORY, "no memory for pass tune");
+        return weft_no_memory("pass tune");
     }
     find_weights(&u);
     for (int64_t v = 0; v < values; v++)
@@ -305,7 +306,7 @@ weft_status weft_pass_tune(const weft_graph *g, const weft_tuning *tuning, weft_
     weft_free(u.pair);
     weft_free(u.multiplies);
     WEFT_TRY(weft_rewrite_finish(&u.r, "tune", out));
-    const weft_status_code status = check_left(tuning, *out);
+    const weft_status_code status = check_left(trainable, *out);
     if (status != WEFT_OK) {
         weft_graph_free(*out);
         *out = NULL;

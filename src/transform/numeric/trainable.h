@@ -1,40 +1,44 @@
-/* What of a model is trained: all of it, parameters by name, or only low-rank matrices beside its
- * linear layers (LoRA; Hu et al., ICLR'22):
+/* Trainable parameters of a model: all, some by name, or only low-rank matrices added to its linear
+ * layers (LoRA; Hu et al., ICLR'22):
  *
  *          x ──────────── linear (weight, bias: frozen) ──────────── + ── y
  *          └── linear (lora_A: rank, in) ─ x scale ─ linear (lora_B: out, rank) ─┘
  *
- * No weight of the model has a gradient, moments or an average then, and none is made: the
- * backward goes through them only where it leads to such matrices. */
-#ifndef WEFT_PASS_TUNE_H
-#define WEFT_PASS_TUNE_H
+ * With LoRA, the model's weights have no gradients, moments or EMA. The backward passes through
+ * them only where it leads to a low-rank matrix. */
+#ifndef WEFT_TRANSFORM_NUMERIC_TRAINABLE_H
+#define WEFT_TRANSFORM_NUMERIC_TRAINABLE_H
 
 #include "base/config.h"
-#include "pass/pass.h"
+#include "graph/op.h"
 
-/* Patterns are about modules and parameters as the model's files name them. One with '*' (any text)
- * must fit the whole name; another fits it, or its end behind a dot: "to_q" is that of every
- * attention, "blocks.0" all that is in this block. "all-linear" as a target: every linear layer. */
-typedef struct weft_tuning {
-    const char *scope;       /* that its names have in the graph, "transformer"; "": none */
-    weft_string_list train;  /* parameters, or modules that have them; none: all */
-    weft_string_list freeze; /* of those, these are not */
-    bool beside; /* others are trained beside the model, of which nothing need be left to train */
-    /* low-rank matrices; 0: none. With them nothing else of the model is trained */
+/* Patterns match modules and parameters by their names in the model's files. A pattern with '*'
+ * (any text) must match the complete name. Other patterns match the complete name or its end after
+ * a dot: "to_q" matches that layer of every attention. "blocks.0" matches all parameters of this
+ * block. "all-linear" as a target matches every linear layer. */
+typedef struct weft_trainable {
+    const char *scope;       /* prefix of the names in the graph, "transformer"; "": none */
+    weft_string_list train;  /* trainable parameters or modules; empty: all */
+    weft_string_list freeze; /* exceptions from `train` */
+    bool others_trained;     /* another model trains, so this one may be frozen */
+    /* Rank of the low-rank matrices; 0 (default): no LoRA. With LoRA the rest of the model is
+     * frozen */
     int64_t rank;
     double alpha;             /* scale = alpha / rank */
-    weft_string_list targets; /* linear layers */
-    bool narrow;              /* with matrices: weights of linear layers are kept in bf16 */
-} weft_tuning;
-/* It asks for anything. */
-bool weft_tuning_given(const weft_tuning *tuning);
+    weft_string_list targets; /* linear layers with LoRA */
+    bool bf16_base;           /* LoRA: weights of linear layers are stored in bf16 */
+} weft_trainable;
+/* Returns true if `train`, `freeze` or `rank` is set. */
+bool weft_trainable_given(const weft_trainable *trainable);
 
-/* `g` is whole: before the shard pass. New parameters are <module>.lora_A.weight, uniform within
- * 1/sqrt(in), and <module>.lora_B.weight, zeros. WEFT_E_CONFIG: a pattern that fits nothing (for
- * targets: no linear layer), or nothing left to train. */
-weft_status weft_pass_tune(const weft_graph *g, const weft_tuning *tuning, weft_graph **out);
+/* Marks frozen parameters and adds LoRA. `g` must be the graph before the shard pass. New
+ * parameters are <module>.lora_A.weight, uniform within 1/sqrt(in), and <module>.lora_B.weight,
+ * zeros. Returns WEFT_E_CONFIG if a pattern matches nothing (targets: no linear layer), or if no
+ * parameter is trainable. */
+weft_status weft_pass_trainable(const weft_graph *g, const weft_trainable *trainable,
+                                weft_graph **out);
 
-/* `name` of a parameter is such a matrix; the length of its module's name. */
-bool weft_tuning_is_lora(const char *name, size_t *module);
+/* Returns true if `name` is a LoRA parameter. Sets *module to the length of its module's name. */
+bool weft_param_is_lora(const char *name, size_t *module);
 
 #endif

@@ -1,28 +1,31 @@
-/* Experts on ranks of their own: what the shard pass does first to a mixture of experts from which
- * nobody is dropped.
+/* Expert parallelism for mixtures without dropped tokens: the first step of the shard pass.
  *
- * A model writes its experts' products as tokens have them, (B,S,k,C): nothing is moved, and there
- * are exactly as many rows as choices. Ranks that hold whole experts need rows by expert,
- * (E,B,S,C), so that a split of E is one of experts and a split of B one of samples, which an
- * all-to-all turns into one another:
+ * A model computes its experts' products by token, (B,S,k,C), with one row per choice and no
+ * movement of tokens. Ranks that hold complete experts need rows by expert, (E,B,S,C). Then a split
+ * of E is a split of experts, a split of B is a split of samples, and an all-to-all converts
+ * between both:
  *
  *   x (B,S,1,C) --dispatch--> (E,B,S,C) --w1, w3, silu, mul, w2--> (E,B,S,C) --collect--> (B,S,k,C)
  *                                    all_to_all               all_to_all
  *
- * In the place of token s of expert e is a row only if s chose e. Shapes must be known before and
- * every token may choose an expert of one rank, so the places are for all. */
-#include "pass/pass.h"
+ * Row s of expert e is used only if token s chose e. Shapes must be known in advance and all tokens
+ * may choose experts of one rank, so every expert has a row for every token. */
+
+#include "transform/sharding/expert_dispatch.h"
+
+#include "graph/graph.h"
+#include "transform/sharding/shard_open.h"
 
 typedef struct spread {
     const weft_graph *from;
     weft_graph *to;
-    weft_value *tokens; /* by value of `from`: as it was; WEFT_NONE: not made yet, see `rows` */
-    weft_value *rows;   /* by expert; WEFT_NONE: not made */
-    weft_value *used;   /* by ids of `from`: which rows there are */
-    int32_t *ids;       /* with rows: the ids, of `from`, that they lie by */
+    weft_value *tokens; /* per value of `from`: by token; WEFT_NONE: not emitted, see `rows` */
+    weft_value *rows;   /* per value of `from`: by expert; WEFT_NONE: not emitted */
+    weft_value *used;   /* per ids of `from`: which rows are used */
+    int32_t *ids;       /* ids (of `from`) of the dispatch, per value with rows */
 } spread;
 
-/* Products of tokens by a stack whose experts the recipe keeps on ranks. */
+/* Returns true for a product by token with a stack whose experts the recipe places on ranks. */
 static bool goes_to_experts(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                             const weft_node *n)
 {
@@ -69,10 +72,10 @@ static void multiply(spread *s, const weft_node *n)
     s->ids[n->out[0].id] = ids.id;
 }
 
-/* What is done to each element of rows that are there, and of nothing else. */
+/* Returns true for an elementwise op whose operands all exist by expert only, with the same ids. */
 static bool stays_with_experts(const spread *s, const weft_node *n)
 {
-    bool stays = n->op == WEFT_OP_SILU || n->op == WEFT_OP_GELU || n->op == WEFT_OP_MUL;
+    bool stays = weft_op_get(n->op)->position != WEFT_POSITION_mixed;
     for (int i = 0; stays && i < n->in_count; i++)
         stays = weft_value_ok(s->rows[n->in[i].id]) && !weft_value_ok(s->tokens[n->in[i].id]) &&
                 s->ids[n->in[i].id] == s->ids[n->in[0].id];
@@ -129,9 +132,8 @@ weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh, const 
                 .rows = weft_alloc(bytes),
                 .used = weft_alloc(bytes),
                 .ids = weft_alloc(bytes)};
-    weft_status_code status = s.to && s.tokens && s.rows && s.used && s.ids
-                                  ? WEFT_OK
-                                  : weft_fail(WEFT_E_MEMORY, "out of memory for experts");
+    weft_status_code status =
+        WEFT_ALLOCATED(s.to && s.tokens && s.rows && s.used && s.ids, "experts");
     for (int64_t v = 0; status == WEFT_OK && v < values; v++)
         s.tokens[v] = s.rows[v] = s.used[v] = WEFT_NONE;
     for (int32_t i = 0; status == WEFT_OK && i < nodes; i++) {

@@ -1,12 +1,14 @@
-#include "pass/pass.h"
+#include "transform/sharding/input_footprint.h"
+
+#include "graph/graph.h"
 
 #include <string.h>
 
 typedef struct reads {
     const weft_graph *g;
     int coordinate[WEFT_MAX_AXES];
-    bool *live;  /* by node: an output or an update needs it */
-    bool **read; /* by value: by element; NULL: it is no view of the input */
+    bool *live;  /* per node: an output or update depends on it */
+    bool **read; /* per value and element; NULL: not a view of the input */
 } reads;
 
 static const weft_shape *shape_of(const weft_graph *g, weft_value v)
@@ -16,8 +18,8 @@ static const weft_shape *shape_of(const weft_graph *g, weft_value v)
 
 static bool is_view(weft_op op)
 {
-    return op == WEFT_OP_RESHAPE || op == WEFT_OP_PERMUTE || op == WEFT_OP_SLICE ||
-           op == WEFT_OP_CAST;
+    const weft_op_origin origin = weft_op_get(op)->origin;
+    return origin == WEFT_ORIGIN_same || origin == WEFT_ORIGIN_cast || origin == WEFT_ORIGIN_part;
 }
 
 static void find_live(const reads *r)
@@ -38,8 +40,8 @@ static void find_live(const reads *r)
     }
 }
 
-/* Of the input those elements that `box` of it has; dims of length len[] from start[] on, `out`
- * tells which of these are read (NULL: all), and perm which dim of the input out's dim is. */
+/* Marks the input elements inside `box`, which begins at start[] of the input. `out`: which
+ * elements of the box are read (NULL: all). `perm`: input dim of each dim of the box. */
 static void read_box(const weft_shape *in, const weft_shape *box, const int64_t *start,
                      const int *perm, const bool *out, bool *read)
 {
@@ -50,19 +52,19 @@ static void read_box(const weft_shape *in, const weft_shape *box, const int64_t 
     }
     const int64_t count = weft_shape_count(box);
     for (int64_t i = 0; i < count; i++) {
-        int64_t place = 0;
+        int64_t offset = 0;
         for (int d = 0; d < box->rank; d++) {
             const int from = perm ? perm[d] : d;
-            place += (at[d] + start[from]) * stride[from];
+            offset += (at[d] + start[from]) * stride[from];
         }
         if (!out || out[i])
-            read[place] = true;
+            read[offset] = true;
         for (int d = box->rank - 1; d >= 0 && ++at[d] == box->dim[d]; d--)
             at[d] = 0;
     }
 }
 
-/* What node `n` reads of its operand, which is a view of the input. */
+/* Marks the elements of its operand, a view of the input, that node `n` reads. */
 static void read_by(const reads *r, const weft_node *n, const weft_shape *in, bool *read)
 {
     int64_t start[WEFT_MAX_RANK] = {0};
@@ -100,8 +102,7 @@ static weft_status follow(reads *r, weft_value input)
             continue;
         bool **read = &r->read[n->out[0].id];
         *read = weft_alloc(weft_shape_count(shape_of(g, n->out[0])) + 1);
-        if (!*read)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for what a graph reads");
+        WEFT_TRY(WEFT_ALLOCATED(*read, "the inputs of a graph"));
     }
     for (int32_t i = nodes - 1; i >= 0; i--) {
         const weft_node *n = weft_graph_node(g, i);
@@ -112,15 +113,13 @@ static weft_status follow(reads *r, weft_value input)
     return WEFT_OK;
 }
 
-weft_status weft_graph_reads(const weft_graph *g, weft_value input, int rank, bool *read)
+weft_status weft_input_footprint(const weft_graph *g, weft_value input, int rank, bool *read)
 {
     const int32_t values = weft_graph_value_count(g);
     reads r = {.g = g,
                .live = weft_alloc(weft_graph_node_count(g) + 1),
-               .read = weft_alloc((values + 1) * (int64_t)sizeof *r.read)};
-    weft_status_code status =
-        r.live && r.read ? WEFT_OK
-                         : weft_fail(WEFT_E_MEMORY, "out of memory for what a graph reads");
+               .read = weft_calloc(values + 1, sizeof *r.read)};
+    weft_status_code status = WEFT_ALLOCATED(r.live && r.read, "the inputs of a graph");
     weft_mesh_coordinates(weft_graph_mesh(g), rank, r.coordinate);
     if (status == WEFT_OK) {
         find_live(&r);

@@ -1,26 +1,28 @@
-/* A graph as a chain of blocks: what stages are cut from. */
-#include "pass/rewrite.h"
-#include "pass/stage.h"
+/* Represents a graph as a chain of blocks, from which pipeline stages are cut. */
+#include "transform/sharding/layer_chain.h"
+
+#include "graph/rewrite.h"
+#include "transform/sharding/pp_stages.h"
 
 #include <string.h>
 
 typedef struct finder {
     const weft_graph *g;
-    weft_chain *c;
+    weft_layer_chain *c;
     const char *trunk;
-    bool *fed;  /* by node: it depends on an input */
-    int room;   /* of units */
-    bool found; /* a block */
+    bool *fed;    /* per node: depends on an input */
+    int capacity; /* units allocated */
+    bool found;   /* true after the first block */
 } finder;
 
 static weft_status no_memory(const weft_graph *g)
 {
-    return weft_fail(WEFT_E_MEMORY, "no memory to find the blocks of a graph of %d nodes",
-                     (int)weft_graph_node_count(g));
+    return weft_no_memory("finding the blocks of a graph of %d nodes",
+                          (int)weft_graph_node_count(g));
 }
 
-/* Length of the unit's name at the beginning of a scope below the trunk: a component and, if there
- * is one, its number. */
+/* Length of the unit's name at the beginning of a scope below the trunk: a component and its
+ * number, if any. */
 static size_t unit_length(const char *name, bool *numbered)
 {
     const size_t first = strcspn(name, ".");
@@ -42,7 +44,7 @@ static const char *unit_name(const finder *f, const weft_node *node, bool *numbe
     return weft_arena_printf(f->c->arena, "%.*s", (int)unit_length(below, numbered), below);
 }
 
-static int unit_index(const weft_chain *c, const char *name)
+static int unit_index(const weft_layer_chain *c, const char *name)
 {
     for (int u = c->units - 1; u >= 0; u--)
         if (!strcmp(c->unit[u].name, name))
@@ -50,13 +52,13 @@ static int unit_index(const weft_chain *c, const char *name)
     return -1;
 }
 
-/* The unit of a node: that of its name, and none before those that it reads. */
-static weft_status place_node(finder *f, int32_t n)
+/* Assigns a node to the unit of its name, or to a later unit if an operand belongs to one. */
+static weft_status assign_node(finder *f, int32_t n)
 {
     const weft_node *node = weft_graph_node(f->g, n);
-    weft_chain *c = f->c;
+    weft_layer_chain *c = f->c;
     bool numbered;
-    int32_t behind = -1;
+    int32_t min_unit = -1;
     c->unit_of[n] = -1;
     f->fed[n] = node->op == WEFT_OP_INPUT;
     for (int i = 0; i < node->in_count; i++) {
@@ -64,33 +66,34 @@ static weft_status place_node(finder *f, int32_t n)
             continue;
         const int32_t made = weft_value_get(f->g, node->in[i])->node;
         f->fed[n] = f->fed[n] || f->fed[made];
-        behind = c->unit_of[made] > behind ? c->unit_of[made] : behind;
+        min_unit = c->unit_of[made] > min_unit ? c->unit_of[made] : min_unit;
     }
     const char *name = unit_name(f, node, &numbered);
     if (!name)
         return no_memory(f->g);
-    /* blocks begin with work on inputs; what only brings those into another layout is none */
-    if (behind < 0 && !(numbered && f->fed[n] && node->in_count > 0 &&
-                        !weft_op_has(node->op, WEFT_TRAIT_CONVERTS | WEFT_TRAIT_ALIAS)))
+    /* blocks begin with work on inputs; layout conversions do not count */
+    if (min_unit < 0 && !(numbered && f->fed[n] && node->in_count > 0 &&
+                          !weft_op_has(node->op, WEFT_TRAIT_CONVERTS | WEFT_TRAIT_ALIAS)))
         return WEFT_OK;
     f->found = f->found || numbered;
     int unit = unit_index(c, name);
     if (unit < 0) {
         unit = c->units++;
-        c->unit[unit] = (weft_chain_unit){.name = name};
+        c->unit[unit] = (weft_layer_chain_block){.name = name};
     }
-    c->unit_of[n] = unit > behind ? unit : behind;
+    c->unit_of[n] = unit > min_unit ? unit : min_unit;
     return WEFT_OK;
 }
 
-static void add_cost(weft_chain_unit *unit, weft_cost cost)
+static void add_cost(weft_layer_chain_block *unit, weft_cost cost)
 {
     unit->cost.flops += cost.flops;
     unit->cost.bytes += cost.bytes;
     unit->cost.wire_bytes += cost.wire_bytes;
 }
 
-/* What no block made counts for the first that reads it. `first`: by node. */
+/* Adds the costs of nodes. A node without a unit counts for the first unit that reads it. `first`:
+ * by node. */
 static void add_costs(const finder *f, int32_t *first)
 {
     const int32_t nodes = weft_graph_node_count(f->g);
@@ -111,13 +114,13 @@ static void add_costs(const finder *f, int32_t *first)
             add_cost(&f->c->unit[first[n]], weft_node_cost(f->g, n));
 }
 
-/* Values that later units read: each once for the next unit, and once for its last reader behind
- * that. `last` and `next`: by value. */
+/* Adds the bytes of values that later units read: once for the next unit, and once for the last
+ * later consumer. `last` and `next`: by value. */
 static weft_status add_bytes(const finder *f, int32_t *last, bool *next)
 {
     const weft_graph *g = f->g;
-    weft_chain *c = f->c;
-    int64_t room = 0;
+    weft_layer_chain *c = f->c;
+    int64_t skip_count = 0;
     for (int32_t v = 0; v < weft_graph_value_count(g); v++)
         last[v] = -1;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -134,10 +137,10 @@ static weft_status add_bytes(const finder *f, int32_t *last, bool *next)
         }
     }
     for (int32_t v = 0; v < weft_graph_value_count(g); v++)
-        room += last[v] >= 0;
-    c->skip = weft_arena_alloc(c->arena, (room + 1) * (int64_t)sizeof *c->skip);
-    if (!c->skip)
-        return no_memory(g);
+        skip_count += last[v] >= 0;
+    WEFT_TRY(WEFT_ARENA_NEW(c->arena, c->skip, skip_count + 1,
+                            "finding the blocks of a graph of %d nodes",
+                            (int)weft_graph_node_count(g)));
     for (int32_t v = 0; v < weft_graph_value_count(g); v++) {
         const weft_value value = {v};
         const int32_t made = last[v] < 0 ? -1 : c->unit_of[weft_value_get(g, value)->node];
@@ -146,33 +149,34 @@ static weft_status add_bytes(const finder *f, int32_t *last, bool *next)
         if (next[v])
             c->unit[made].output_bytes += weft_value_bytes(g, value);
         if (last[v] > made + 1)
-            c->skip[c->skips++] = (weft_chain_skip){made, last[v], weft_value_bytes(g, value)};
+            c->skip[c->skips++] =
+                (weft_layer_chain_skip){made, last[v], weft_value_bytes(g, value)};
     }
     return WEFT_OK;
 }
 
-weft_status weft_chain_make(const weft_graph *g, const char *trunk, weft_chain *out)
+weft_status weft_layer_chain_make(const weft_graph *g, const char *trunk, weft_layer_chain *out)
 {
-    weft_chain c = {.arena = weft_arena_create()};
+    weft_layer_chain c = {.arena = weft_arena_create()};
     finder f = {.g = g, .c = &c, .trunk = trunk};
     const int64_t nodes = weft_graph_node_count(g) + 1, values = weft_graph_value_count(g) + 1;
     weft_status_code status = WEFT_OK;
     if (c.arena) {
-        c.unit_of = weft_arena_alloc(c.arena, nodes * (int64_t)sizeof *c.unit_of);
-        c.unit = weft_arena_alloc(c.arena, nodes * (int64_t)sizeof *c.unit);
+        c.unit_of = weft_arena_calloc(c.arena, nodes, sizeof *c.unit_of);
+        c.unit = weft_arena_calloc(c.arena, nodes, sizeof *c.unit);
     }
-    int32_t *first = weft_alloc((nodes + values) * (int64_t)sizeof *first);
+    int32_t *first = weft_calloc(nodes + values, sizeof *first);
     bool *marks = weft_alloc(nodes + values);
     if (!c.unit_of || !c.unit || !first || !marks)
         WEFT_GO(no_memory(g));
     f.fed = marks;
     for (int32_t n = 0; n + 1 < nodes; n++)
-        WEFT_GO(place_node(&f, n));
+        WEFT_GO(assign_node(&f, n));
     if (!f.found)
-        WEFT_GO(weft_fail(WEFT_E_UNSUPPORTED,
-                          "no blocks to cut into the stages of a pipeline: \"%s\" has no numbered "
-                          "scopes such as %s.blocks.0",
-                          trunk, trunk));
+        WEFT_GO(weft_error(WEFT_MSG_LAYOUT_UNSUPPORTED, WEFT_AT(.value = trunk),
+                           "the model has no blocks to divide among pipeline stages: \"%s\" has no "
+                           "numbered scopes such as %s.blocks.0",
+                           trunk, trunk));
     add_costs(&f, first);
     WEFT_GO(add_bytes(&f, first + nodes, marks + nodes));
     *out = c;
@@ -184,8 +188,8 @@ out:
     return status;
 }
 
-void weft_chain_free(weft_chain *chain)
+void weft_layer_chain_free(weft_layer_chain *chain)
 {
     weft_arena_free(chain->arena);
-    *chain = (weft_chain){0};
+    *chain = (weft_layer_chain){0};
 }

@@ -1,80 +1,80 @@
-#include "pass/parallel.h"
+#include "transform/sharding/mesh_config.h"
 
 #include "base/log.h"
-#include "pass/parallel_keys.h"
+#include "transform/sharding/mesh_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A section by itself: the struct is nothing else. */
+/* Struct of the standalone section: only the member `p`. */
 typedef struct weft_parallel_alone {
     weft_parallel p;
 } weft_parallel_alone;
 
 static const char *const context_names[] = {"ulysses", "ring", "auto", "heads", NULL};
 static const weft_key context_keys[] = {
-    {"kind", WEFT_KEY_ENUM, offsetof(weft_context, kind), "ulysses", "",
-     "ulysses: an all-to-all turns the split of tokens into one of heads around attention; ring: "
-     "keys and values go round, and ranks may be more than heads; heads: as ulysses, where that "
-     "turns frames into places (STDiT3, Latte); auto: the cheaper one by `weft "
-     "plan layout`'s prices, with the profile OUT/profile.json where there is one",
+    {"kind", WEFT_KEY_ENUM, offsetof(weft_cp_config, kind), "ulysses", "",
+     "attention over split tokens; ulysses: an all-to-all exchanges tokens for heads. "
+     "ring: keys and values rotate, and ranks may exceed heads. heads: as ulysses, between "
+     "spatial and temporal layers (STDiT3, Latte). auto: the lower estimate, with "
+     "<out>/profile.json if present",
      .choices = context_names},
-    {"ulysses", WEFT_KEY_I64, offsetof(weft_context, ulysses), "0", "ranks",
-     "of the cp ranks those that exchange heads, inside", .min = 0, .max = 1 << 20},
-    {"ring", WEFT_KEY_I64, offsetof(weft_context, ring), "0", "ranks",
-     "of the cp ranks those among which keys and values go round, outside", .min = 0,
-     .max = 1 << 20},
+    {"ulysses", WEFT_KEY_I64, offsetof(weft_cp_config, ulysses), "0", "ranks",
+     "inner degree of cp, whose ranks exchange heads", .min = 0, .max = 1 << 20},
+    {"ring", WEFT_KEY_I64, offsetof(weft_cp_config, ring), "0", "ranks",
+     "outer degree of cp, around which keys and values rotate", .min = 0, .max = 1 << 20},
 };
-const weft_section weft_context_section = {
+const weft_section weft_cp_section = {
     "context",
-    "how cp splits attention: ulysses, ring, auto, or both as {ulysses: 2, ring: 2}",
-    sizeof(weft_context),
+    "how cp splits attention; ulysses, ring, auto, or both as {ulysses: 2, ring: 2}",
+    sizeof(weft_cp_config),
     context_keys,
     WEFT_COUNT(context_keys),
     .single = "kind"};
 
-static const char *const slices_names[] = {"on", "off", "auto", NULL};
-#define SLICES(member, fallback_, least, help_)                                                    \
+static const char *const overlap_names[] = {"on", "off", "auto", NULL};
+#define SLICES(member, name_, earlier_, fallback_, least, help_)                                   \
     {                                                                                              \
-#member, WEFT_KEY_I64, offsetof(weft_slices, member), fallback_, "slices", help_,          \
-            .min = least, .max = 1 << 20                                                           \
+        name_, WEFT_KEY_I64, offsetof(weft_comm_overlap, member), fallback_, "slices", help_,      \
+            .min = least, .max = 1 << 20, .earlier = earlier_                                      \
     }
-static const weft_key slices_keys[] = {
-    {"kind", WEFT_KEY_ENUM, offsetof(weft_slices, kind), "on", "",
-     "on: as many as the other keys say, and no more than there are; off: layers are exchanged "
-     "whole, sample by sample; auto: what costs least",
-     .choices = slices_names},
-    SLICES(time, "4", 1, "of spatial layers, along time, of all samples of a rank together"),
-    SLICES(space, "4", 1, "of temporal layers, along space"),
-    SLICES(lift_time, "1", 0,
-           "of the first slices of a spatial layer parts are exchanged during the layer before it"),
-    SLICES(lift_space, "3", 0, "the same of temporal layers"),
-    {"heads", WEFT_KEY_I64, offsetof(weft_slices, heads), "1", "groups",
-     "of attention whose ranks exchange tokens for heads (context: ulysses): in so many groups of "
-     "heads, one exchanged while another is computed; auto: what costs least",
+static const weft_key overlap_keys[] = {
+    {"kind", WEFT_KEY_ENUM, offsetof(weft_comm_overlap, kind), "on", "",
+     "overlap of layer slices; on: as the other keys say, at most the number that exists. "
+     "off: whole layers, one sample at a time. auto: the lowest estimate",
+     .choices = overlap_names},
+    SLICES(time, "time", NULL, "4", 1,
+           "slices of spatial layers along time, over all samples of a rank"),
+    SLICES(space, "space", NULL, "4", 1, "slices of temporal layers along space"),
+    SLICES(lift_time, "early_time", "lift_time", "1", 0,
+           "slices of a spatial layer whose parts are exchanged one layer early"),
+    SLICES(lift_space, "early_space", "lift_space", "3", 0,
+           "slices of a temporal layer whose parts are exchanged one layer early"),
+    {"heads", WEFT_KEY_I64, offsetof(weft_comm_overlap, heads), "1", "groups",
+     "head groups of attention that exchanges tokens for heads (context: ulysses); one "
+     "group is exchanged while another is computed. auto: the lowest estimate",
      .min = 0, .max = 1 << 20, .zero = "auto"},
-    {"chunks", WEFT_KEY_I64, offsetof(weft_slices, chunks), "1", "chunks",
-     "of products whose sums are exchanged (tp): in so many chunks of tokens, one exchanged while "
-     "the next is computed; auto: what costs least",
+    {"chunks", WEFT_KEY_I64, offsetof(weft_comm_overlap, chunks), "1", "chunks",
+     "token chunks of products with an all-reduce (tp); one chunk is exchanged while the "
+     "next is computed. auto: the lowest estimate",
      .min = 0, .max = 1 << 20, .zero = "auto"},
 };
-const weft_section weft_slices_section = {
-    "slices",
-    "what is exchanged in parts, behind kernels: on, off, auto, of models with spatial and "
-    "temporal "
-    "layers {time: 4, space: 4, lift_time: 1, lift_space: 3}, of others {heads: 4} with cp, "
+const weft_section weft_comm_overlap_section = {
+    "comm_overlap",
+    "overlap of communication and compute; on, off, auto. {time: 4, space: 4, early_time: "
+    "1, early_space: 3} for models with spatial and temporal layers, {heads: 4} with cp, "
     "{chunks: 4} with tp",
-    sizeof(weft_slices),
-    slices_keys,
-    WEFT_COUNT(slices_keys),
+    sizeof(weft_comm_overlap),
+    overlap_keys,
+    WEFT_COUNT(overlap_keys),
     .single = "kind"};
 
 static const weft_key parallel_keys[] = {WEFT_PARALLEL_KEYS(weft_parallel_alone, p)};
 const weft_section weft_parallel_section = {
     "parallel",
-    "how the run is laid over its ranks: degrees that make their number; heads, tokens, samples "
-    "and widths need not divide by any",
+    "mesh degrees, pipeline schedule; the degrees multiply to the number of ranks. Heads, "
+    "tokens, samples and widths need not be divisible",
     sizeof(weft_parallel), parallel_keys, WEFT_COUNT(parallel_keys)};
 
 const weft_parallel weft_parallel_default = {.cfg = 1,
@@ -85,12 +85,12 @@ const weft_parallel weft_parallel_default = {.cfg = 1,
                                              .schedule = "1f1b",
                                              .plan = "",
                                              .text = "shared",
-                                             .slices = WEFT_SLICES_DEFAULT};
+                                             .overlap = WEFT_COMM_OVERLAP_DEFAULT};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 
-enum { PLACES = 6 };
-static const char *const place_name[PLACES] = {WEFT_STAGES_AXIS, "dp", "fsdp", "ep", "cp", "tp"};
+enum { AXES = 6 };
+static const char *const axis_name[AXES] = {WEFT_PP_STAGES_AXIS, "dp", "fsdp", "ep", "cp", "tp"};
 
 typedef struct degrees {
     int64_t dp, fsdp, ep, ring, ulysses, tp, pp;
@@ -101,49 +101,51 @@ static weft_status context_of(const weft_parallel *p, const char *where, degrees
     d->ulysses = p->context.ulysses ? p->context.ulysses : 1;
     d->ring = p->context.ring ? p->context.ring : 1;
     const int64_t both = d->ulysses * d->ring;
-    if (p->context.kind == WEFT_CONTEXT_AUTO && both == 1 && p->cp > 1)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.context: auto is for the training of a run; here give "
-                         "ulysses or ring",
-                         where);
+    if (p->context.kind == WEFT_CP_AUTO && both == 1 && p->cp > 1)
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "parallel.context", .value = "auto"),
+                          "auto is available for the training of a run only; use ulysses or ring");
     if (!p->context.ulysses && !p->context.ring && p->cp)
-        *(p->context.kind == WEFT_CONTEXT_RING ? &d->ring : &d->ulysses) = p->cp;
+        *(p->context.kind == WEFT_CP_RING ? &d->ring : &d->ulysses) = p->cp;
     else if (p->cp && p->cp != both)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel: cp is %lld, and context's ulysses %lld x ring %lld make "
-                         "%lld: leave cp out, or change one",
-                         where, (long long)p->cp, (long long)d->ulysses, (long long)d->ring,
-                         (long long)both);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "parallel.cp", WEFT_NUMBER(p->cp)),
+                          "cp is %" PRId64 ", but context's ulysses %" PRId64 " x ring %" PRId64
+                          " make %" PRId64 "; remove "
+                          "cp, or change one of them",
+                          p->cp, d->ulysses, d->ring, both);
     return WEFT_OK;
 }
 
 static weft_status bad_ranks(const degrees *d, int64_t rest, int ranks, const char *where)
 {
-    char sizes[200], experts[40] = "", stages[40] = "";
+    char sizes[200], experts[40] = "", pp_text[40] = "";
     if (d->ep > 1)
-        snprintf(experts, sizeof experts, " x ep %lld", (long long)d->ep);
+        snprintf(experts, sizeof experts, " x ep %" PRId64, d->ep);
     if (d->pp > 1)
-        snprintf(stages, sizeof stages, " x pp %lld", (long long)d->pp);
-    snprintf(sizes, sizeof sizes, "fsdp %lld x cp %lld x tp %lld%s%s", (long long)d->fsdp,
-             (long long)(d->ring * d->ulysses), (long long)d->tp, experts, stages);
+        snprintf(pp_text, sizeof pp_text, " x pp %" PRId64, d->pp);
+    snprintf(sizes, sizeof sizes, "fsdp %" PRId64 " x cp %" PRId64 " x tp %" PRId64 "%s%s", d->fsdp,
+             d->ring * d->ulysses, d->tp, experts, pp_text);
     if (d->dp)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel: dp %lld x %s make %lld ranks, but %d run (mpirun -n "
-                         "%lld)",
-                         where, (long long)d->dp, sizes, (long long)(d->dp * rest), ranks,
-                         (long long)(d->dp * rest));
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "parallel", WEFT_NUMBER(d->dp * rest)),
+                          "dp %" PRId64 " x %s make %" PRId64
+                          " ranks, but %d run (mpirun -n %" PRId64 ")",
+                          d->dp, sizes, d->dp * rest, ranks, d->dp * rest);
     const int64_t less = ranks / rest * rest;
     if (less == 0)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel: %s need %lld ranks, but %d run (mpirun -n %lld)", where,
-                         sizes, (long long)rest, ranks, (long long)rest);
-    return weft_fail(WEFT_E_CONFIG,
-                     "%s: parallel: %s do not divide the %d ranks that run: start %lld or %lld of "
-                     "them (mpirun -n)",
-                     where, sizes, ranks, (long long)less, (long long)(less + rest));
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "parallel", WEFT_NUMBER(rest)),
+                          "%s need %" PRId64 " ranks, but %d run (mpirun -n %" PRId64 ")", sizes,
+                          rest, ranks, rest);
+    return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                      WEFT_AT(.file = where, .key = "parallel", WEFT_NUMBER(ranks)),
+                      "%s do not divide the %d ranks that run; start %" PRId64 " or %" PRId64
+                      " ranks (mpirun -n)",
+                      sizes, ranks, less, less + rest);
 }
 
-/* Each is below 2^20, together they overflow. */
+/* Checks the product: each degree is below 2^20, but the product may overflow. */
 static weft_status check_product(const degrees *d, const char *where)
 {
     enum { MOST = 1 << 20 };
@@ -152,35 +154,36 @@ static weft_status check_product(const degrees *d, const char *where)
     for (int i = 0; i < WEFT_COUNT(degree); i++) {
         product *= degree[i];
         if (product > MOST)
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: parallel: the degrees make more than %d ranks, which is the most",
-                             where, MOST);
+            return weft_error(WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = where, .key = "parallel"),
+                              "the degrees make more than %d ranks, the limit", MOST);
     }
     return WEFT_OK;
 }
 
-static int place_of(const char *name)
+static int axis_index(const char *name)
 {
-    for (int i = 0; i < PLACES; i++)
-        if (!strcmp(name, place_name[i]))
+    for (int i = 0; i < AXES; i++)
+        if (!strcmp(name, axis_name[i]))
             return i;
     return -1;
 }
 
-static weft_status order_of(const weft_parallel *p, const char *where, int order[PLACES])
+static weft_status order_of(const weft_parallel *p, const char *where, int order[AXES])
 {
     int count = 0;
-    bool taken[PLACES] = {false};
+    bool taken[AXES] = {false};
     for (int64_t i = 0; i < p->order.count; i++) {
-        const int place = place_of(p->order.item[i]);
-        if (place < 0 || taken[place])
-            return weft_fail(
-                WEFT_E_CONFIG, "%s: parallel.order: '%s' %s; the axes are pp, dp, fsdp, ep, cp, tp",
-                where, p->order.item[i], place < 0 ? "is no axis" : "stands there twice");
-        taken[place] = true;
-        order[count++] = place;
+        const int axis = axis_index(p->order.item[i]);
+        if (axis < 0 || taken[axis])
+            return weft_error(
+                WEFT_MSG_LAYOUT_INVALID,
+                WEFT_AT(.file = where, .key = "parallel.axis_order", .value = p->order.item[i]),
+                "'%s' %s; the axes are pp, dp, fsdp, ep, cp, tp", p->order.item[i],
+                axis < 0 ? "is not an axis" : "occurs twice");
+        taken[axis] = true;
+        order[count++] = axis;
     }
-    for (int i = 0; i < PLACES; i++)
+    for (int i = 0; i < AXES; i++)
         if (!taken[i])
             order[count++] = i;
     return WEFT_OK;
@@ -205,13 +208,13 @@ weft_status weft_parallel_text(const weft_parallel *p, int ranks, const char *wh
     if (!text_is_apart(p))
         return WEFT_OK;
     char *end;
-    const long given = strtol(p->text, &end, 10);
-    if (end == p->text || *end || given < 0 || given >= ranks)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: text=%s: shared, or the one of the ranks 0 to %d that has the text "
-                         "encoders",
-                         where, p->text, ranks - 1);
-    *rank = (int)given;
+    const long value = strtol(p->text, &end, 10);
+    if (end == p->text || *end || value < 0 || value >= ranks)
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = where, .key = "text", .value = p->text),
+            "'%s' is neither shared nor a rank from 0 to %d that has the text encoders", p->text,
+            ranks - 1);
+    *rank = (int)value;
     return WEFT_OK;
 }
 
@@ -223,28 +226,30 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
                  .ep = p->ep ? p->ep : 1,
                  .tp = p->tp ? p->tp : 1,
                  .pp = p->pp ? p->pp : 1};
-    int order[PLACES];
+    int order[AXES];
     if (p->plan && p->plan[0])
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.plan: a layout of `weft plan layout --for` is for the "
-                         "training of its run; here give degrees",
-                         where);
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID,
+            WEFT_AT(.file = where, .key = "parallel.layout_file", .value = p->plan),
+            "a layout of `weft plan layout --run-config` is for the training of its run; "
+            "use degrees here");
     if (p->cfg > 1)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: parallel.cfg: training has no guidance halves; weft generate and weft "
-            "eval split them. Leave it out: dp takes its ranks",
-            where);
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "parallel.cfg", WEFT_NUMBER(p->cfg)),
+                          "training has no guidance halves; only weft generate and weft eval split "
+                          "them. Remove the key; dp uses the ranks");
     if (text_is_apart(p))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.text: %s: training has its text encoders on all ranks; weft "
-                         "generate and weft eval put them on one. Leave it out",
-                         where, p->text);
-    if (weft_slices_open(&p->slices))
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: parallel.slices: auto is for the training of a run and for weft "
-                         "generate, which tell what they take; here give that, on or off",
-                         where);
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID,
+            WEFT_AT(.file = where, .key = "parallel.text_encoder_rank", .value = p->text),
+            "'%s' is for weft generate and weft eval; in training all ranks have the "
+            "text encoders. Remove the key",
+            p->text);
+    if (weft_comm_overlap_has_auto(&p->overlap))
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "parallel.comm_overlap", .value = "auto"),
+                          "auto is available for the training of a run and for weft generate only, "
+                          "which print their choice; use that, on or off");
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
     WEFT_TRY(check_product(&d, where));
@@ -256,36 +261,38 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
     else
         d.dp = ranks / rest;
     *mesh = (weft_mesh){0};
-    for (int i = 0; i < PLACES; i++)
+    for (int i = 0; i < AXES; i++)
         switch (order[i]) {
-        case 0: add_axis(mesh, WEFT_STAGES_AXIS, d.pp); break;
+        case 0: add_axis(mesh, WEFT_PP_STAGES_AXIS, d.pp); break;
         case 1: add_axis(mesh, "dp", d.dp); break;
         case 2: add_axis(mesh, "fsdp", d.fsdp); break;
         case 3: add_axis(mesh, "ep", d.ep); break;
         case 4:
             add_axis(mesh, "ring", d.ring);
-            add_axis(mesh, p->context.kind == WEFT_CONTEXT_HEADS ? "heads" : "cp", d.ulysses);
+            add_axis(mesh, p->context.kind == WEFT_CP_HEADS ? "heads" : "cp", d.ulysses);
             break;
         default: add_axis(mesh, p->sequence ? "sp" : "tp", d.tp); break;
         }
     return WEFT_OK;
 }
 
-weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int halves,
+weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int branches,
                                        const char *where, weft_mesh *mesh)
 {
     weft_parallel own = *p;
     const int64_t cfg = p->cfg ? p->cfg : 1;
     if (p->pp > 1)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: pp=%lld: a denoising step would go through the stages one after the "
-                         "other and gain nothing; fsdp=%lld keeps the weights in as many parts, tp "
-                         "or cp split the work",
-                         where, (long long)p->pp, (long long)p->pp);
-    if (cfg > 1 && cfg != halves)
-        return weft_fail(WEFT_E_CONFIG, "%s: cfg=%lld: this guidance has %d; %s", where,
-                         (long long)cfg, halves,
-                         halves > 1 ? "cfg=2 splits them" : "leave cfg out");
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = where, .key = "pp", WEFT_NUMBER(p->pp)),
+            "pipeline stages would execute a denoising step in sequence; use fsdp=%" PRId64
+            " to split "
+            "the weights into %" PRId64 " parts, or tp or cp to split the work",
+            p->pp, p->pp);
+    if (cfg > 1 && cfg != branches)
+        return weft_error(WEFT_MSG_LAYOUT_INVALID,
+                          WEFT_AT(.file = where, .key = "cfg", WEFT_NUMBER(cfg)),
+                          "this guidance has %d parts, not %" PRId64 "; %s", branches, cfg,
+                          branches > 1 ? "use cfg=2" : "remove cfg");
     own.cfg = 1;
     own.text = NULL;
     own.dp *= cfg;
@@ -293,43 +300,44 @@ weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int ha
     const int axis = weft_mesh_axis(mesh, "dp");
     const int dp = axis >= 0 ? mesh->axis[axis].size : 1;
     if (dp % cfg)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: cfg=%lld: the other axes leave %d of %d ranks, which do not make "
-                         "halves: start %lld (mpirun -n)",
-                         where, (long long)cfg, dp, ranks, (long long)(ranks / dp * (dp + 1)));
+        return weft_error(
+            WEFT_MSG_LAYOUT_INVALID, WEFT_AT(.file = where, .key = "cfg", WEFT_NUMBER(cfg)),
+            "the other axes leave %d of %d ranks, which %" PRId64 " does not divide; start "
+            "%d ranks (mpirun -n)",
+            dp, ranks, cfg, ranks / dp * (dp + 1));
     return WEFT_OK;
 }
 
-/* ---- in words ------------------------------------------------------------------------------ */
+/* ---- names --------------------------------------------------------------------------------- */
 
-const char *weft_parallel_given(const weft_parallel *p)
+const char *weft_parallel_is_set(const weft_parallel *p)
 {
     const weft_parallel *d = &weft_parallel_default;
     const struct {
         const char *name;
         bool given;
     } key[] = {{"cfg", p->cfg != d->cfg},
-               {"text", text_is_apart(p)},
+               {"text_encoder_rank", text_is_apart(p)},
                {"dp", p->dp != d->dp},
                {"fsdp", p->fsdp != d->fsdp},
                {"ep", p->ep != d->ep},
                {"zero", p->zero != d->zero},
                {"tp", p->tp != d->tp},
-               {"sequence", p->sequence != d->sequence},
+               {"sequence_parallel", p->sequence != d->sequence},
                {"cp", p->cp != d->cp},
                {"context", p->context.kind || p->context.ulysses || p->context.ring},
                {"pp", p->pp != d->pp},
                {"schedule", strcmp(p->schedule, d->schedule) != 0},
                {"virtual_stages", p->virtual_stages != d->virtual_stages},
                {"microbatches", p->microbatches != d->microbatches},
-               {"order", p->order.count != 0}};
+               {"axis_order", p->order.count != 0}};
     for (int i = 0; i < WEFT_COUNT(key); i++)
         if (key[i].given)
             return key[i].name;
     return NULL;
 }
 
-bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_context *out)
+bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_cp_config *out)
 {
     for (int kind = 0; kind <= heads; kind++)
         for (int64_t ring = 1; ring <= cp; ring++) {
@@ -337,11 +345,10 @@ bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_context *
                 continue;
             if (index-- > 0)
                 continue;
-            *out = (weft_context){.kind = kind ? WEFT_CONTEXT_HEADS : WEFT_CONTEXT_ULYSSES,
-                                  .ulysses = cp / ring,
-                                  .ring = ring};
+            *out = (weft_cp_config){
+                .kind = kind ? WEFT_CP_HEADS : WEFT_CP_ULYSSES, .ulysses = cp / ring, .ring = ring};
             if (cp == 1)
-                *out = (weft_context){0};
+                *out = (weft_cp_config){0};
             return true;
         }
     return false;
@@ -350,7 +357,7 @@ bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_context *
 static void put_degree(weft_buf *out, const char *name, int64_t value, int64_t usual)
 {
     if (value > usual)
-        weft_buf_printf(out, "%s%s=%lld", out->len ? " " : "", name, (long long)value);
+        weft_buf_printf(out, "%s%s=%" PRId64, out->len ? " " : "", name, value);
 }
 
 void weft_parallel_name(const weft_parallel *p, weft_buf *out)
@@ -367,9 +374,8 @@ void weft_parallel_name(const weft_parallel *p, weft_buf *out)
         weft_buf_printf(&own, " sequence=true");
     put_degree(&own, "cp", p->cp, 1);
     if (ulysses > 1 && ring > 1)
-        weft_buf_printf(&own, " context={%sulysses: %lld, ring: %lld}",
-                        p->context.kind == WEFT_CONTEXT_HEADS ? "kind: heads, " : "",
-                        (long long)ulysses, (long long)ring);
+        weft_buf_printf(&own, " context={%sulysses: %" PRId64 ", ring: %" PRId64 "}",
+                        p->context.kind == WEFT_CP_HEADS ? "kind: heads, " : "", ulysses, ring);
     else if (p->cp > 1)
         weft_buf_printf(&own, " context=%s", ring > 1 ? "ring" : context_names[p->context.kind]);
     put_degree(&own, "pp", p->pp, 1);
@@ -381,7 +387,7 @@ void weft_parallel_name(const weft_parallel *p, weft_buf *out)
     weft_buf_free(&own);
 }
 
-/* ---- what is told -------------------------------------------------------------------------- */
+/* ---- table of axes ------------------------------------------------------------------------- */
 
 static int64_t wire_bytes(const weft_parallel_part *part, int axis)
 {
@@ -398,11 +404,11 @@ static int64_t wire_bytes(const weft_parallel_part *part, int axis)
 void weft_parallel_print(const weft_mesh *mesh, const weft_recipe_list *const *lists, int count,
                          int zero, const weft_parallel_part *part, int parts, weft_buf *out)
 {
-    static const char *const kept[] = {"", ", optimizer states in parts",
-                                       ", optimizer states and gradients in parts"};
+    static const char *const zero_names[] = {"", ", optimizer states in parts",
+                                             ", optimizer states and gradients in parts"};
     weft_buf_printf(out, "  axis  ranks  %-58s  sent a step and rank\n", "splits");
     for (int a = 0; a < mesh->axis_count; a++) {
-        const weft_recipe_list *list = strcmp(mesh->axis[a].name, WEFT_STAGES_AXIS)
+        const weft_recipe_list *list = strcmp(mesh->axis[a].name, WEFT_PP_STAGES_AXIS)
                                            ? weft_recipe_list_find(lists, count, mesh->axis[a].name)
                                            : &weft_recipe_list_stages;
         char what[120], bytes[32];
@@ -410,7 +416,7 @@ void weft_parallel_print(const weft_mesh *mesh, const weft_recipe_list *const *l
         for (int i = 0; i < parts; i++)
             sent += wire_bytes(&part[i], a);
         snprintf(what, sizeof what, "%s%s", list ? list->what : "",
-                 strcmp(mesh->axis[a].name, "dp") ? "" : kept[zero]);
+                 strcmp(mesh->axis[a].name, "dp") ? "" : zero_names[zero]);
         weft_buf_printf(out, "  %-4s  %5d  %-58s  %s\n", mesh->axis[a].name, mesh->axis[a].size,
                         what, weft_format_bytes(sent, bytes));
     }

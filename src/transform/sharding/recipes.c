@@ -1,8 +1,9 @@
-/* Recipes: which layouts make a parallelism, put together from a list per axis. */
-#include "pass/pass.h"
-#include "pass/rewrite.h"
-#include "pass/stage.h"
-#include "pass/tune.h"
+/* Composes recipes from one list of rows per axis. */
+#include "transform/sharding/recipes.h"
+
+#include "graph/rewrite.h"
+#include "transform/numeric/trainable.h"
+#include "transform/sharding/pp_stages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,20 +15,20 @@ static const weft_recipe_row dp_rows[] = {
     {"batch.*", "dp", {WEFT_S, 0}},
 };
 
-/* Parameters, and with them gradients and optimizer states, are split over the ranks that split the
- * batch, gathered where they are used, and their gradients reduce-scattered (ZeRO-3; Rajbhandari et
- * al., SC'20). */
+/* Parameters, gradients and optimizer states are sharded over the ranks that split the batch.
+ * Parameters are gathered for use, and gradients are reduce-scattered (ZeRO-3; Rajbhandari et al.,
+ * SC'20). */
 static const weft_recipe_row fsdp_rows[] = {
     {"batch.*", "fsdp", {WEFT_S, 0}},
     {"*",       "fsdp", {WEFT_S, WEFT_ANY_DIM}, .gather = true, .params = true},
 };
 
-static const weft_recipe_row stage_rows[] = {
-    {"*", WEFT_STAGES_AXIS, {WEFT_R, 0}, .optional = true},
+static const weft_recipe_row pp_stage_rows[] = {
+    {"*", WEFT_PP_STAGES_AXIS, {WEFT_R, 0}, .optional = true},
 };
 
 const weft_recipe_list
-    weft_recipe_list_stages = {WEFT_STAGES_AXIS, "stages of a pipeline", stage_rows, 1},
+    weft_recipe_list_stages = {WEFT_PP_STAGES_AXIS, "stages of a pipeline", pp_stage_rows, 1},
     weft_recipe_list_dp   = {"dp",   "samples over ranks",                dp_rows,   1},
     weft_recipe_list_fsdp = {"fsdp", "samples and parameters over ranks", fsdp_rows, 2};
 const weft_recipe weft_recipe_dp = {"dp", dp_rows, 1};
@@ -55,6 +56,15 @@ const weft_recipe_list *weft_recipe_list_find(const weft_recipe_list *const *lis
     return NULL;
 }
 
+/* Config keys that select an axis whose name differs from its key. */
+static const char *asked_as(const char *axis)
+{
+    return !strcmp(axis, "sp")      ? " (tp with sequence: true)"
+           : !strcmp(axis, "ring")  ? " (cp with context: ring)"
+           : !strcmp(axis, "heads") ? " (cp with context: heads)"
+                                    : "";
+}
+
 static weft_status check_axes(const weft_recipe_list *const *lists, int count,
                               const weft_mesh *mesh)
 {
@@ -64,15 +74,17 @@ static weft_status check_axes(const weft_recipe_list *const *lists, int count,
         weft_buf all = {0};
         for (int i = 0; i < count + 2; i++) {
             const weft_recipe_list *list = list_at(lists, count, i);
-            if (weft_recipe_list_find(lists, count, list->axis) == list) /* not another's twin */
+            if (weft_recipe_list_find(lists, count, list->axis) == list) /* lists each axis once */
                 weft_buf_printf(&all, "%s%s (%s)", i ? ", " : "", list->axis, list->what);
         }
         const weft_status_code status =
             known ? WEFT_OK
-                  : weft_fail(WEFT_E_ARG,
-                              "mesh: nothing is known to split over the axis \"%s\" of %d ranks "
-                              "here, so all of them would compute the same; known are %s",
-                              mesh->axis[a].name, mesh->axis[a].size, all.data ? all.data : "");
+                  : weft_error(WEFT_MSG_MESH_INVALID,
+                               WEFT_AT(.key = mesh->axis[a].name, WEFT_NUMBER(mesh->axis[a].size)),
+                               "no rule splits anything over the axis \"%s\"%s of %d ranks, so all "
+                               "of them would compute the same; the known axes are %s",
+                               mesh->axis[a].name, asked_as(mesh->axis[a].name), mesh->axis[a].size,
+                               all.data ? all.data : "");
         weft_buf_free(&all);
         WEFT_TRY(status);
     }
@@ -86,7 +98,7 @@ weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
     int rows = 0;
     for (int i = 0; i < count + 2; i++)
         rows += list_at(lists, count, i)->count;
-    weft_recipe_row *row = weft_alloc(rows * (int64_t)sizeof *row);
+    weft_recipe_row *row = weft_calloc(rows, sizeof *row);
     weft_buf name = {0};
     *recipe = (weft_recipe){.row = row};
     for (int i = 0; i < count + 2 && row; i++) {
@@ -103,7 +115,7 @@ weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
     if (row && weft_buf_check(&name) == WEFT_OK)
         return WEFT_OK;
     weft_recipe_free(recipe);
-    return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
+    return weft_no_memory("a recipe");
 }
 
 void weft_recipe_free(weft_recipe *recipe)
@@ -113,7 +125,7 @@ void weft_recipe_free(weft_recipe *recipe)
     *recipe = (weft_recipe){0};
 }
 
-/* ---- which row is about what --------------------------------------------------------------- */
+/* ---- matching rows ------------------------------------------------------------------------- */
 
 static bool is_about(const weft_recipe_row *row, const char *axis, const char *name, bool is_param)
 {
@@ -122,15 +134,15 @@ static bool is_about(const weft_recipe_row *row, const char *axis, const char *n
            weft_name_matches(row->pattern, name);
 }
 
-/* A matrix beside a linear layer lies as the weight does: lora_A has its columns, lora_B its rows,
- * and what is split the other way leaves it whole. */
-static const weft_recipe_row *row_beside(const weft_recipe *recipe, const char *axis,
-                                         const char *name, size_t module)
+/* Row of a LoRA matrix, derived from its layer's weight: lora_A is split like the columns of the
+ * weight, lora_B like its rows. A split of the other dim leaves the matrix replicated. */
+static const weft_recipe_row *lora_row(const weft_recipe *recipe, const char *axis,
+                                       const char *name, size_t module)
 {
-    char beside[700];
+    char base_name[700];
     const int own = !strncmp(name + module, ".lora_A.", 8);
-    snprintf(beside, sizeof beside, "%.*s.weight", (int)module, name);
-    const weft_recipe_row *row = weft_recipe_row_for(recipe, axis, beside, true);
+    snprintf(base_name, sizeof base_name, "%.*s.weight", (int)module, name);
+    const weft_recipe_row *row = weft_recipe_row_for(recipe, axis, base_name, true);
     const bool other = row && row->layout.kind == WEFT_S && row->layout.dim != WEFT_ANY_DIM &&
                        row->layout.dim != own;
     return other ? NULL : row;
@@ -140,8 +152,8 @@ const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char
                                            const char *name, bool is_param)
 {
     size_t module;
-    if (is_param && weft_tuning_is_lora(name, &module))
-        return row_beside(recipe, axis, name, module);
+    if (is_param && weft_param_is_lora(name, &module))
+        return lora_row(recipe, axis, name, module);
     for (int i = 0; i < recipe->count; i++)
         if (is_about(&recipe->row[i], axis, name, is_param))
             return &recipe->row[i];
@@ -151,8 +163,8 @@ const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char
 typedef struct row_search {
     const weft_recipe *recipe;
     const weft_recipe_row *row;
-    bool decides;                  /* it is the first for some name */
-    const weft_recipe_row *before; /* one that took a name from it */
+    bool decides;                  /* first match of at least one name */
+    const weft_recipe_row *before; /* an earlier row that matches one of its names */
 } row_search;
 
 static void try_name(row_search *s, const char *name, bool is_param)
@@ -183,7 +195,8 @@ static row_search search_names(const weft_recipe *recipe, const weft_recipe_row 
     return s;
 }
 
-/* Something is split over every axis, and where parameters are gathered none stays whole. */
+/* Checks that the axis splits something, and that no parameter stays unsharded if the axis gathers
+ * parameters. */
 static weft_status check_axis(const weft_recipe *recipe, const weft_graph *g, const char *axis,
                               int ranks)
 {
@@ -193,19 +206,19 @@ static weft_status check_axis(const weft_recipe *recipe, const weft_graph *g, co
         gathers += !strcmp(recipe->row[i].axis, axis) && recipe->row[i].gather;
     }
     if (rows == 0)
-        return weft_fail(WEFT_E_ARG,
-                         "recipe %s splits nothing over the axis \"%s\" of %d ranks: all of them "
-                         "would compute the same",
-                         recipe->name, axis, ranks);
+        return weft_error(WEFT_MSG_PASS_INVALID, WEFT_AT(.key = axis, WEFT_NUMBER(ranks)),
+                          "recipe %s splits nothing over the axis \"%s\" of %d ranks, so all of "
+                          "them would compute the same",
+                          recipe->name, axis, ranks);
     for (int32_t n = 0; n < weft_graph_node_count(g) && gathers; n++) {
         const weft_node *node = weft_graph_node(g, n);
         const weft_value_info *info = weft_value_get(g, node->out[0]);
         if (node->op == WEFT_OP_PARAM && info->shape.rank > 0 &&
             !weft_recipe_row_for(recipe, axis, info->name, true))
-            return weft_fail(WEFT_E_ARG,
-                             "recipe %s: the parameter \"%s\" would stay whole on each of the %d "
-                             "ranks of axis %s; add a row that splits it, or one that says R",
-                             recipe->name, info->name, ranks, axis);
+            return weft_error(WEFT_MSG_PASS_INVALID, WEFT_AT(.key = axis, .value = info->name),
+                              "recipe %s leaves the parameter \"%s\" whole on each of the %d ranks "
+                              "of axis %s; add a row that splits it, or a row with R",
+                              recipe->name, info->name, ranks, axis);
     }
     return WEFT_OK;
 }
@@ -222,19 +235,19 @@ weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, co
             continue;
         const row_search s = search_names(recipe, row, g);
         if (!s.decides && !s.before)
-            return weft_fail(WEFT_E_ARG,
-                             "recipe %s: row %d, \"%s\" on axis %s, matches no %s of this graph; "
-                             "mend the pattern, leave the "
-                             "row out, or mark it as optional",
-                             recipe->name, i + 1, row->pattern, row->axis,
-                             strchr(row->pattern, ':') ? "node (scope:op)"
-                                                       : "input, parameter, state or output");
+            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+                              WEFT_AT(.key = row->axis, .value = row->pattern),
+                              "recipe %s: row %d, \"%s\" on axis %s, matches no %s of this graph; "
+                              "correct the pattern, remove the row, or mark it as optional",
+                              recipe->name, i + 1, row->pattern, row->axis,
+                              strchr(row->pattern, ':') ? "node (scope:op)"
+                                                        : "input, parameter, state or output");
         if (!s.decides)
-            return weft_fail(WEFT_E_ARG,
-                             "recipe %s: row %d, \"%s\" on axis %s, decides nothing: rows before "
-                             "it, like \"%s\", take all that "
-                             "it matches",
-                             recipe->name, i + 1, row->pattern, row->axis, s.before->pattern);
+            return weft_error(WEFT_MSG_PATTERN_MATCHES_NOTHING,
+                              WEFT_AT(.key = row->axis, .value = row->pattern),
+                              "recipe %s: row %d, \"%s\" on axis %s, has no effect: rows before "
+                              "it, such as \"%s\", match everything that it matches",
+                              recipe->name, i + 1, row->pattern, row->axis, s.before->pattern);
     }
     return WEFT_OK;
 }

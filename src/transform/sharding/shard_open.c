@@ -1,6 +1,9 @@
-/* Nodes that a recipe splits inside: what the shard pass writes in another form before it splits
- * anything, so that the layout rules of the new nodes apply. */
-#include "pass/shard_open.h"
+/* First step of the shard pass: rewrites nodes that a recipe splits internally, so that the layout
+ * rules of the new nodes apply. */
+#include "transform/sharding/shard_open.h"
+
+#include "graph/builder_helpers.h"
+#include "graph/graph.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +24,7 @@ bool weft_recipe_keeps_split(const weft_graph *g, const weft_mesh *mesh, const w
     return false;
 }
 
-/* (C) as (1, ..., 1, C). */
+/* Reshapes (C) to (1, ..., 1, C). */
 static weft_value as_row(weft_graph *g, weft_value v, int rank, int64_t size)
 {
     weft_shape shape = {.rank = rank};
@@ -30,10 +33,11 @@ static weft_value as_row(weft_graph *g, weft_value v, int rank, int64_t size)
     return weft_reshape(g, v, shape);
 }
 
-/* linear and conv3d whose weight is split along its inputs (dim 1) give a pending sum, to which a
- * bias must not be added on every rank: it becomes an addition behind. */
-static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                             const weft_node *n)
+/* Returns true for a linear or conv3d whose weight is split along its inputs (dim 1). Its result is
+ * a partial sum, to which only one rank may add the bias. So the bias becomes a separate
+ * addition. */
+static bool bias_goes_after(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                            const weft_node *n)
 {
     const bool plain =
         n->op == WEFT_OP_CONV3D ||
@@ -42,8 +46,8 @@ static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const w
            weft_recipe_keeps_split(g, mesh, recipe, n->in[1], 1);
 }
 
-static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n,
-                                   const weft_value *map)
+static weft_value emit_bias_after(weft_graph *to, const weft_graph *from, const weft_node *n,
+                                  const weft_value *map)
 {
     const weft_value in[2] = {map[n->in[0].id], map[n->in[1].id]};
     const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
@@ -51,8 +55,8 @@ static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const
     return weft_add(to, y, as_row(to, map[n->in[2].id], out->rank, out->dim[out->rank - 1]));
 }
 
-/* rms_norm over a dim that is split with its weight: x rsqrt(sum(x^2) / C + eps) gamma, the sum
- * being over ranks. */
+/* Returns true for an rms_norm over a dim that is split with its weight. It becomes x
+ * rsqrt(sum(x^2) / C + eps) gamma, with the sum over ranks. */
 static bool norm_opens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                        const weft_node *n)
 {
@@ -73,8 +77,8 @@ static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const w
                     as_row(to, map[n->in[1].id], shape->rank, shape->dim[last]));
 }
 
-/* A reshape of (B,G,S,C) to rows of G S, or back, of a scope for which the recipe has a row
- * "scope:turned": where S is split and not G, parts lie together in rows of S G. */
+/* Returns true for a reshape of (B,G,S,C) to rows of G S, or back, if the recipe has a row
+ * "scope:turned". It is transposed to rows of S G, in which shards of S are contiguous. */
 static bool is_turned(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                       const weft_node *n, bool *back)
 {
@@ -110,7 +114,7 @@ static weft_value emit_turned(weft_graph *to, const weft_graph *from, const weft
 
 /* ---- attention to keys of several streams ---- */
 
-/* The concat of keys, or values, along tokens; NULL: another node made them. */
+/* The node that concatenates keys or values along tokens; NULL: another node computes them. */
 static const weft_node *joined(const weft_graph *g, weft_value v)
 {
     const weft_node *n = weft_graph_node(g, weft_value_get(g, v)->node);
@@ -120,7 +124,7 @@ static const weft_node *joined(const weft_graph *g, weft_value v)
                : NULL;
 }
 
-/* A row asks for a ring of the node on an axis of more than one rank. */
+/* Returns true if a row requests ring attention on an axis of more than one rank. */
 static bool goes_round(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                        const weft_node *n)
 {
@@ -137,8 +141,9 @@ static bool goes_round(const weft_graph *g, const weft_mesh *mesh, const weft_re
     return false;
 }
 
-/* A rank's tokens of several streams are not its part of their concat. Such an attention with keys
- * that go round a ring becomes one attention to each stream's keys, and their merge. */
+/* Returns true for ring attention to keys of several concatenated streams. A rank's tokens of
+ * several streams are not its shard of their concat. So the attention becomes one attention per
+ * stream, and a merge. */
 static bool streams_open(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                          const weft_node *n)
 {
@@ -155,7 +160,7 @@ static bool streams_open(const weft_graph *g, const weft_mesh *mesh, const weft_
     return true;
 }
 
-/* Attention to stream i, merged with made[] unless that is empty. */
+/* Emits attention to stream i and merges it with made[], unless made[] is empty. */
 static void attend_stream(weft_graph *to, const weft_graph *from, const weft_node *n, int i,
                           const weft_value *map, weft_value made[WEFT_MAX_OUTPUTS])
 {
@@ -179,7 +184,8 @@ static void attend_stream(weft_graph *to, const weft_graph *from, const weft_nod
                       (weft_value[]){made[0], made[1], part[0], part[1]}, 4, NULL, made);
 }
 
-/* The longest stream goes round; the others, in the scope "kept", are gathered. */
+/* The keys of the longest stream use the ring. The keys of the others, in the scope "kept", are
+ * gathered. */
 static void emit_open_streams(weft_graph *to, const weft_graph *from, const weft_node *n,
                               weft_value *map)
 {
@@ -200,10 +206,10 @@ static void emit_open_streams(weft_graph *to, const weft_graph *from, const weft
         map[n->out[o].id] = made[o];
 }
 
-/* ---- products of which parts are taken ---- */
+/* ---- slices of products ---- */
 
-/* The linear layer of whose result `n` takes columns, if the recipe has a row "scope:columns" for
- * it: q, k and v of one layer, whose heads ranks split. NULL: it is another node. */
+/* The linear layer whose output columns `n` slices, if the recipe has a row "scope:columns": q, k
+ * and v of one layer, whose heads are split over ranks. NULL: not such a slice. */
 static const weft_node *taken_of(const weft_graph *g, const weft_mesh *mesh,
                                  const weft_recipe *recipe, const weft_node *n)
 {
@@ -221,7 +227,7 @@ static const weft_node *taken_of(const weft_graph *g, const weft_mesh *mesh,
     return NULL;
 }
 
-/* The product with the rows of the weight that make these columns. */
+/* Emits the product with the weight rows of these columns only. */
 static weft_value emit_taken(weft_graph *to, const weft_node *n, const weft_node *layer,
                              const weft_value *map)
 {
@@ -234,13 +240,13 @@ static weft_value emit_taken(weft_graph *to, const weft_node *n, const weft_node
     return weft_emit(to, WEFT_OP_LINEAR, in, layer->in_count, layer->attr);
 }
 
-/* Emits the node in another form; false: it stays as it is. */
+/* Emits the node in another form. Returns false if it stays unchanged. */
 static bool take_apart(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
                        const weft_node *n, weft_graph *to, weft_value *map)
 {
     bool back = false;
     const weft_node *layer = taken_of(g, mesh, recipe, n);
-    const bool bias = bias_goes_behind(g, mesh, recipe, n),
+    const bool bias = bias_goes_after(g, mesh, recipe, n),
                turned = is_turned(g, mesh, recipe, n, &back),
                streams = streams_open(g, mesh, recipe, n);
     if (!bias && !turned && !streams && !layer && !norm_opens(g, mesh, recipe, n))
@@ -249,7 +255,7 @@ static bool take_apart(const weft_graph *g, const weft_mesh *mesh, const weft_re
     if (streams)
         emit_open_streams(to, g, n, map);
     else
-        map[n->out[0].id] = bias     ? emit_bias_behind(to, g, n, map)
+        map[n->out[0].id] = bias     ? emit_bias_after(to, g, n, map)
                             : turned ? emit_turned(to, g, n, back, map)
                             : layer  ? emit_taken(to, n, layer, map)
                                      : emit_open_norm(to, g, n, map);
@@ -260,9 +266,8 @@ static bool take_apart(const weft_graph *g, const weft_mesh *mesh, const weft_re
 weft_status weft_shard_open(const weft_graph *g, const weft_mesh *mesh, int rank,
                             const weft_recipe *recipe, weft_graph *to)
 {
-    weft_value *map = weft_alloc((int64_t)weft_graph_value_count(g) * (int64_t)sizeof *map);
-    if (!map)
-        return weft_fail(WEFT_E_MEMORY, "out of memory copying a graph");
+    weft_value *map;
+    WEFT_TRY(WEFT_NEW(map, (int64_t)weft_graph_value_count(g), "copying a graph"));
     weft_graph_set_mesh(to, mesh, rank);
     for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
         if (!take_apart(g, mesh, recipe, weft_graph_node(g, i), to, map))

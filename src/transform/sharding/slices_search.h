@@ -1,30 +1,32 @@
-/* Which slices, groups of heads and chunks of tokens cost least (weft_slices), by prices that are
- * given: numbers only. What is priced, and how many of them, does not depend on the model:
+/* Searches for the layer slices, head groups and token chunks with the lowest estimated cost
+ * (weft_comm_overlap). The settings tried do not depend on the model:
  *
- *   1. off; as many slices of both kinds of layers, 2, 4 and 8, with nothing lifted, one slice of
- *      each lifted, and all but one of places (ScaleFusion's Fig. 10 and 11)
- *   2. of the best of these: half or all of its slices lifted, both kinds; twice as many slices
- *   3. of the best: 2, 4, 8 groups of heads, as long as more of them cost something else
- *   4. of the best: 2, 4, 8 chunks of tokens likewise
+ *   1. off; 2, 4 and 8 slices of both kinds of layers, each with these early exchanges: none, one
+ *      slice of each kind, all but one slice of positions (ScaleFusion's Fig. 10 and 11)
+ *   2. from the best: half or all of its slices early; twice the slices; then each number halved or
+ *      doubled while that is faster
+ *   3. from the best: 2, 4, 8 head groups, while the estimate changes
+ *   4. from the best: 2, 4, 8 token chunks, likewise
  *
- * which is 20 at most, and 5 where there is nothing of the kind. */
-#ifndef WEFT_PASS_SLICES_SEARCH_H
-#define WEFT_PASS_SLICES_SEARCH_H
+ * At most 48 settings are tried, and 5 if the model has nothing to cut. */
+#ifndef WEFT_TRANSFORM_SHARDING_SLICES_SEARCH_H
+#define WEFT_TRANSFORM_SHARDING_SLICES_SEARCH_H
 
-#include "pass/pass.h"
+#include "base/memory.h"
+#include "transform/sharding/slices.h"
 
-/* Seconds of a step on the rank that has most to do. */
-typedef struct weft_slices_price {
+/* Estimate of a step on the rank with the most work, in seconds. */
+typedef struct weft_comm_overlap_estimate {
     bool fits;
-    const char *why; /* not; lives as long as the search */
+    const char *why; /* reason if it does not fit; valid during the search */
     double seconds, kernels, waits, hidden;
-} weft_slices_price;
-typedef weft_status weft_slices_price_fn(void *user, const weft_slices *slices,
-                                         weft_slices_price *out);
+} weft_comm_overlap_estimate;
+typedef weft_status weft_comm_overlap_estimate_fn(void *user, const weft_comm_overlap *overlap,
+                                                  weft_comm_overlap_estimate *out);
 
-/* Sets what *slices leaves open (weft_slices_open); a tie goes to the first. `told`: a line on it
- * and on the next best. WEFT_E_INFEASIBLE: none fits. */
-weft_status weft_slices_search(weft_slices_price_fn *price, void *user, weft_slices *slices,
-                               weft_buf *told);
+/* Sets the open settings of *overlap (weft_comm_overlap_has_auto); ties go to the first tried.
+ * `out`: a line with the result and the next best. Returns WEFT_E_INFEASIBLE if no setting fits. */
+weft_status weft_comm_overlap_search(weft_comm_overlap_estimate_fn *estimate, void *user,
+                                     weft_comm_overlap *overlap, weft_buf *out);
 
 #endif

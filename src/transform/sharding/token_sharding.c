@@ -1,8 +1,9 @@
-/* Data and loss in the order of tokens: what goes in front of sharding where an axis splits tokens.
+/* Data and loss in token order: a preparation of the shard pass if an axis splits tokens.
  *
- * A model begins with data cut into patches and ends with tokens put together to a prediction of
- * the data's shape, so that noise, target and loss look at all of it, whatever a rank's tokens are.
- * Nothing of that mixes places: it is moved behind the views, where it splits as tokens do.
+ * A model begins by cutting data into patches, and ends by joining tokens to a prediction with the
+ * data's shape. So noise, target and loss would be computed for all data on every rank. None of
+ * these nodes mixes positions, so they are moved after the views, where they can be split by
+ * tokens.
  *
  *     x, noise (B,T,Y,X,Z) ─ mix ─ conv3d ─ view (B,S,C) ─ blocks ─ y (B,S,K) ─ views ─┐
  *          └────────── target ───────────────────────────────────────────────────────── sub ─ sum
@@ -10,42 +11,45 @@
  *     x, noise ─ views (B,S,K) ─ mix ─ linear (B,S,C) ─ blocks ─ y (B,S,K) ─┐
  *          └──── views (B,S,K) ─ target ───────────────────────────────────── sub ─ sum
  *
- * What is moved: a sum over everything behind ops on single elements, of which one operand each is
- * trained and comes by views that keep the batch (reshapes, permutes); ops on single elements of
- * data that is not trained, before views and before convolutions whose windows do not overlap.
- * Anything else (a frame that is given, a layer behind the views) is read as it was. */
-#include "pass/rewrite.h"
+ * Moved nodes: a sum over all elements after elementwise ops, each with one trained operand that
+ * comes through views that keep the batch (reshapes, permutes). Also elementwise ops on untrained
+ * data, before views and before convolutions whose windows do not overlap. All other nodes (a given
+ * frame, a layer after the views) read the same values as before. */
+#include "transform/sharding/token_sharding.h"
 
-enum { TOKENS_DIM = 1, STEPS_MOST = 12, CHAINS_MOST = 16, SPINE_MOST = 32, READERS_MANY = 2 };
+#include "graph/builder_helpers.h"
+#include "graph/rewrite.h"
 
-/* Reshapes and permutes, one behind the other; all keep dim 0. */
+enum { TOKENS_DIM = 1, STEPS_MOST = 12, CHAINS_MOST = 16, SPINE_MOST = 32, CONSUMERS_MANY = 2 };
+
+/* Consecutive reshapes and permutes that keep dim 0. */
 typedef struct chain {
     weft_shape from, to;
     int count;
     struct {
         bool permutes;
-        weft_shape shape; /* of what comes out */
+        weft_shape shape; /* shape of the result */
         int perm[WEFT_MAX_RANK];
     } step[STEPS_MOST];
 } chain;
 
 typedef struct tokens {
     weft_rewrite r;
-    bool *trained;    /* by value: it depends on a parameter */
-    int32_t *readers; /* by value: how many there are, an output counts as many */
-    int32_t *reader;  /* by value: the last of them, a node */
-    bool *skipped;    /* by node: made elsewhere, or not at all */
-    int32_t *loss;    /* by node: of a sum, its place in `spine`; -1: none */
+    bool *trained;           /* per value: depends on a parameter */
+    int32_t *consumer_count; /* per value; an output or update counts as several */
+    int32_t *consumer;       /* per value: node of its last consumer */
+    bool *skipped;           /* per node: emitted by another node's rewrite, or removed */
+    int32_t *loss;           /* per node: index in `spine` of a loss sum; -1: none */
     struct spine {
         int count;
-        int32_t node[SPINE_MOST]; /* from the sum towards the prediction */
-        int32_t side[SPINE_MOST]; /* of an op of two: the operand that is not trained */
+        int32_t node[SPINE_MOST]; /* sorted from the sum to the prediction */
+        int32_t side[SPINE_MOST]; /* binary op: index of the untrained operand; -1: unary op */
         weft_value tokens;
-        int chain; /* of the data to the order of `tokens` */
+        int chain; /* index of the chain from the data's order to token order */
     } spine[CHAINS_MOST];
     int spines;
     chain chain[CHAINS_MOST];
-    weft_value *viewed[CHAINS_MOST]; /* by value: it behind the chain */
+    weft_value *viewed[CHAINS_MOST]; /* per value: the value after the chain */
     int chains;
 } tokens;
 
@@ -59,27 +63,12 @@ static const weft_shape *shape_of(const weft_graph *g, weft_value v)
     return &weft_value_get(g, v)->shape;
 }
 
-/* An element of what it makes is made of that of its operands. */
 static bool is_pointwise(weft_op op)
 {
-    switch (op) {
-    case WEFT_OP_NEG:
-    case WEFT_OP_AFFINE:
-    case WEFT_OP_EXP:
-    case WEFT_OP_LOG:
-    case WEFT_OP_SQRT:
-    case WEFT_OP_RSQRT:
-    case WEFT_OP_SQUARE:
-    case WEFT_OP_CLAMP:
-    case WEFT_OP_ADD:
-    case WEFT_OP_SUB:
-    case WEFT_OP_MUL:
-    case WEFT_OP_DIV: return true;
-    default: return false;
-    }
+    return weft_op_get(op)->position == WEFT_POSITION_point;
 }
 
-/* One number per sample, or one of all. */
+/* Returns true for one value per sample, or one value in total. */
 static bool is_row(const weft_shape *s)
 {
     for (int d = 1; d < s->rank; d++)
@@ -138,8 +127,8 @@ static bool chain_same(const chain *a, const chain *b)
     return same;
 }
 
-/* Its number; -1: there is no room for more. */
-static int chain_keep(tokens *t, const chain *c)
+/* Index of the chain, which is added if it is new; -1: the limit is reached. */
+static int chain_intern(tokens *t, const chain *c)
 {
     for (int i = 0; i < t->chains; i++)
         if (chain_same(&t->chain[i], c))
@@ -147,9 +136,9 @@ static int chain_keep(tokens *t, const chain *c)
     if (t->chains == CHAINS_MOST)
         return -1;
     const int64_t values = weft_graph_value_count(t->r.from);
-    weft_value *viewed = weft_alloc((values + 1) * (int64_t)sizeof *viewed);
+    weft_value *viewed = weft_calloc(values + 1, sizeof *viewed);
     if (!viewed) {
-        weft_graph_fail(t->r.to, WEFT_E_MEMORY, "out of memory for views");
+        weft_graph_fail(t->r.to, WEFT_MSG_OUT_OF_MEMORY, "out of memory for views");
         return -1;
     }
     for (int64_t v = 0; v < values; v++)
@@ -159,7 +148,7 @@ static int chain_keep(tokens *t, const chain *c)
     return t->chains++;
 }
 
-/* ---- behind the views ------------------------------------------------------------------------ */
+/* ---- moving values after the views --------------------------------------------------------- */
 
 static weft_value view_as_is(tokens *t, const chain *c, weft_value v)
 {
@@ -170,7 +159,7 @@ static weft_value view_as_is(tokens *t, const chain *c, weft_value v)
     return x;
 }
 
-/* Beside what the chain makes. */
+/* Emits a row in the rank of the chain's result. */
 static weft_value row_as_is(tokens *t, const chain *c, weft_value v)
 {
     weft_shape row = {.rank = c->to.rank};
@@ -179,8 +168,9 @@ static weft_value row_as_is(tokens *t, const chain *c, weft_value v)
     return weft_reshape(t->r.to, t->r.map[v.id], row);
 }
 
-/* It is made of single elements, all of them or one per sample. */
-static bool goes_behind(const tokens *t, const chain *c, weft_value v)
+/* Returns true if an untrained elementwise op computes `v` from operands with all elements or one
+ * per sample. */
+static bool can_move_after(const tokens *t, const chain *c, weft_value v)
 {
     const weft_graph *g = t->r.from;
     const weft_node *n = maker_of(g, v);
@@ -192,22 +182,22 @@ static bool goes_behind(const tokens *t, const chain *c, weft_value v)
     return goes;
 }
 
-/* v, of the shape that the chain begins with, behind it. */
-static weft_value behind(tokens *t, int which, weft_value v)
+/* Emits `v`, which has the chain's first shape, in the order after the chain. */
+static weft_value apply_chain(tokens *t, int which, weft_value v)
 {
     const chain *c = &t->chain[which];
     weft_value *made = &t->viewed[which][v.id];
     if (weft_value_ok(*made) || weft_graph_check(t->r.to) != WEFT_OK)
         return *made;
     const weft_node *n = maker_of(t->r.from, v);
-    if (!goes_behind(t, c, v)) {
+    if (!can_move_after(t, c, v)) {
         *made = view_as_is(t, c, v);
         return *made;
     }
     weft_value in[2] = {WEFT_NONE, WEFT_NONE};
     for (int i = 0; i < n->in_count; i++)
         in[i] = weft_shape_equal(shape_of(t->r.from, n->in[i]), &c->from)
-                    ? behind(t, which, n->in[i])
+                    ? apply_chain(t, which, n->in[i])
                     : row_as_is(t, c, n->in[i]);
     *made = weft_emit(t->r.to, n->op, in, n->in_count, n->attr);
     return *made;
@@ -217,11 +207,11 @@ static weft_value behind(tokens *t, int which, weft_value v)
 
 static bool read_once(const tokens *t, weft_value v)
 {
-    return t->readers[v.id] == 1;
+    return t->consumer_count[v.id] == 1;
 }
 
-/* The trained operand of a pointwise op, of the result's shape; the other one may be another's row
- * or all of the data; -1: it is not so. */
+/* Index of the only trained operand of an elementwise op, with the result's shape. The other
+ * operand must have the same shape or one value per sample. -1: not such an op. */
 static int trained_operand(const tokens *t, const weft_node *n)
 {
     const weft_graph *g = t->r.from;
@@ -241,7 +231,7 @@ static int trained_operand(const tokens *t, const weft_node *n)
     return which;
 }
 
-/* From a sum over all of something down to the views. */
+/* Finds a loss: traces a sum over all elements back to the views. */
 static void find_loss(tokens *t, int32_t index)
 {
     const weft_graph *g = t->r.from;
@@ -274,7 +264,7 @@ static void find_loss(tokens *t, int32_t index)
         chain_add(g, view[i], &c);
     c = chain_back(&c);
     s->tokens = v;
-    s->chain = chain_keep(t, &c);
+    s->chain = chain_intern(t, &c);
     if (s->chain < 0)
         return;
     for (int i = 0; i < s->count; i++)
@@ -298,8 +288,9 @@ static void take_loss(tokens *t, const struct spine *s)
         if (side >= 0) {
             const weft_value other = n->in[side];
             in[1 - side] = x;
-            in[side] = weft_shape_equal(shape_of(g, other), &c->from) ? behind(t, s->chain, other)
-                                                                      : row_as_is(t, c, other);
+            in[side] = weft_shape_equal(shape_of(g, other), &c->from)
+                           ? apply_chain(t, s->chain, other)
+                           : row_as_is(t, c, other);
         }
         x = weft_emit(t->r.to, n->op, in, n->in_count, n->attr);
         weft_graph_pop(t->r.to);
@@ -312,8 +303,8 @@ static void take_loss(tokens *t, const struct spine *s)
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Windows that touch and do not overlap, of data, which are read as tokens:
- * (B,T,Y,X,I) -> (B,S,O). */
+/* Returns true for a convolution of untrained data with adjacent windows that do not overlap, whose
+ * result is read as tokens: (B,T,Y,X,I) -> (B,S,O). */
 static bool is_patches(const tokens *t, const weft_node *n)
 {
     const weft_graph *g = t->r.from;
@@ -322,14 +313,14 @@ static bool is_patches(const tokens *t, const weft_node *n)
     const weft_attr_conv *a = n->attr;
     const weft_shape *x = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]),
                      *y = shape_of(g, n->out[0]);
-    const weft_node *reader = weft_graph_node(g, t->reader[n->out[0].id]);
+    const weft_node *consumer = weft_graph_node(g, t->consumer[n->out[0].id]);
     for (int d = 0; d < 3; d++)
         if (a->before[d] || a->after[d] || a->stride[d] != w->dim[2 + d] ||
             x->dim[1 + d] != y->dim[1 + d] * w->dim[2 + d])
             return false;
-    if (reader->op != WEFT_OP_RESHAPE)
+    if (consumer->op != WEFT_OP_RESHAPE)
         return false;
-    const weft_shape *s = shape_of(g, reader->out[0]);
+    const weft_shape *s = shape_of(g, consumer->out[0]);
     return s->rank == 3 && s->dim[0] == y->dim[0] && s->dim[2] == y->dim[4];
 }
 
@@ -351,20 +342,20 @@ static void add_permute(chain *c, const int *perm)
     c->step[c->count++].shape = c->to;
 }
 
-/* (B,T,Y,X,I) to (B,S,I kt ky kx), a window as its weight has it. */
+/* The chain from (B,T,Y,X,I) to (B,S,I kt ky kx), with windows in the order of the weight. */
 static chain patches_chain(const weft_shape *x, const weft_shape *w)
 {
-    static const int turn[] = {0, 1, 3, 2, 4}, last[] = {0, 1, 3, 2};
+    static const int perm[] = {0, 1, 3, 2, 4}, last[] = {0, 1, 3, 2};
     const int64_t b = x->dim[0], kt = w->dim[2], ky = w->dim[3], kx = w->dim[4], i = x->dim[4],
                   t = x->dim[1] / kt, rows = x->dim[2] / ky, columns = x->dim[3] / kx;
     chain c = {.from = *x};
     if (ky > 1) {
         add_reshape(&c, WEFT_SHAPE(b, x->dim[1] * rows, ky, columns, kx * i));
-        add_permute(&c, turn);
+        add_permute(&c, perm);
     }
     if (kt > 1) {
         add_reshape(&c, WEFT_SHAPE(b, t, kt, rows * columns, ky * kx * i));
-        add_permute(&c, turn);
+        add_permute(&c, perm);
     }
     add_reshape(&c, WEFT_SHAPE(b, t * rows * columns, kt * ky * kx, i));
     if (kt * ky * kx > 1 && i > 1)
@@ -378,23 +369,24 @@ static bool take_patches(tokens *t, const weft_node *n)
     const weft_graph *g = t->r.from;
     const weft_shape *x = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]);
     const chain c = patches_chain(x, w);
-    const int which = chain_keep(t, &c);
+    const int which = chain_intern(t, &c);
     if (which < 0)
         return false;
     const int64_t inner = c.to.dim[2];
     const bool biased = n->in_count > 2 && weft_value_ok(n->in[2]);
     const weft_value in[3] = {
-        behind(t, which, n->in[0]),
+        apply_chain(t, which, n->in[0]),
         weft_reshape(t->r.to, t->r.map[n->in[1].id], WEFT_SHAPE(w->dim[0], inner)),
         biased ? t->r.map[n->in[2].id] : WEFT_NONE};
-    const int32_t reader = t->reader[n->out[0].id];
-    t->r.map[weft_graph_node(g, reader)->out[0].id] =
+    const int32_t consumer = t->consumer[n->out[0].id];
+    t->r.map[weft_graph_node(g, consumer)->out[0].id] =
         weft_emit(t->r.to, WEFT_OP_LINEAR, in, biased ? 3 : 2, &(weft_attr_linear){0});
-    t->skipped[reader] = true;
+    t->skipped[consumer] = true;
     return true;
 }
 
-/* A view of data that ops on single elements made, which are done behind it. */
+/* Replaces a view of elementwise results by elementwise ops after the view. Returns false if it
+ * cannot. */
 static bool take_view(tokens *t, const weft_node *n)
 {
     const weft_graph *g = t->r.from;
@@ -407,13 +399,13 @@ static bool take_view(tokens *t, const weft_node *n)
     for (; views < STEPS_MOST && is_view(g, maker_of(g, v)); v = view[views - 1]->in[0])
         view[views++] = maker_of(g, v);
     c.from = *shape_of(g, v);
-    if (!goes_behind(t, &c, v))
+    if (!can_move_after(t, &c, v))
         return false;
     for (int i = views - 1; i >= 0; i--)
         chain_add(g, view[i], &c);
-    if ((which = chain_keep(t, &c)) < 0)
+    if ((which = chain_intern(t, &c)) < 0)
         return false;
-    t->r.map[n->out[0].id] = behind(t, which, v);
+    t->r.map[n->out[0].id] = apply_chain(t, which, v);
     return true;
 }
 
@@ -431,7 +423,7 @@ static bool splits_tokens(const weft_mesh *mesh, const weft_recipe *recipe)
     return false;
 }
 
-static void look(tokens *t)
+static void analyse(tokens *t)
 {
     const weft_graph *g = t->r.from;
     int count;
@@ -442,8 +434,8 @@ static void look(tokens *t)
             if (!weft_value_ok(n->in[k]))
                 continue;
             trained = trained || t->trained[n->in[k].id];
-            t->readers[n->in[k].id]++;
-            t->reader[n->in[k].id] = i;
+            t->consumer_count[n->in[k].id]++;
+            t->consumer[n->in[k].id] = i;
         }
         for (int o = 0; o < n->out_count; o++)
             if (weft_value_ok(n->out[o]))
@@ -452,10 +444,10 @@ static void look(tokens *t)
     }
     const weft_named *output = weft_graph_outputs(g, &count);
     for (int i = 0; i < count; i++)
-        t->readers[output[i].value.id] += READERS_MANY;
+        t->consumer_count[output[i].value.id] += CONSUMERS_MANY;
     const weft_pair *update = weft_graph_updates(g, &count);
     for (int i = 0; i < count; i++)
-        t->readers[update[i].value.id] += READERS_MANY;
+        t->consumer_count[update[i].value.id] += CONSUMERS_MANY;
     for (int32_t i = 0; i < weft_graph_node_count(g); i++)
         if (weft_graph_node(g, i)->op == WEFT_OP_SUM)
             find_loss(t, i);
@@ -475,15 +467,14 @@ static void take_node(tokens *t, int32_t index)
         weft_rewrite_node(&t->r, index, NULL);
 }
 
-/* Without what nobody reads any more; sources stay. */
+/* Copies the graph without dead nodes. Sources stay. */
 static weft_status without_dead(const weft_graph *g, weft_graph **out)
 {
     const int32_t nodes = weft_graph_node_count(g);
     weft_rewrite r;
     int count;
-    bool *live = weft_alloc(nodes + 1);
-    if (!live)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d nodes", (int)nodes);
+    bool *live;
+    WEFT_TRY(WEFT_NEW(live, nodes + 1, "%d nodes", (int)nodes));
     const weft_status_code begun = weft_rewrite_begin(g, &r);
     if (begun != WEFT_OK) {
         weft_free(live);
@@ -513,16 +504,16 @@ static void end(tokens *t)
 {
     weft_rewrite_abandon(&t->r);
     weft_free(t->trained);
-    weft_free(t->readers);
-    weft_free(t->reader);
+    weft_free(t->consumer_count);
+    weft_free(t->consumer);
     weft_free(t->skipped);
     weft_free(t->loss);
     for (int i = 0; i < t->chains; i++)
         weft_free(t->viewed[i]);
 }
 
-weft_status weft_pass_tokens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                             weft_graph **out)
+weft_status weft_pass_token_sharding(const weft_graph *g, const weft_mesh *mesh,
+                                     const weft_recipe *recipe, weft_graph **out)
 {
     const int64_t values = weft_graph_value_count(g) + 1, nodes = weft_graph_node_count(g) + 1;
     weft_graph *all = NULL;
@@ -532,15 +523,14 @@ weft_status weft_pass_tokens(const weft_graph *g, const weft_mesh *mesh, const w
         return WEFT_OK;
     WEFT_TRY(weft_rewrite_begin(g, &t.r));
     t.trained = weft_alloc(values);
-    t.readers = weft_alloc(values * (int64_t)sizeof *t.readers);
-    t.reader = weft_alloc(values * (int64_t)sizeof *t.reader);
+    t.consumer_count = weft_calloc(values, sizeof *t.consumer_count);
+    t.consumer = weft_calloc(values, sizeof *t.consumer);
     t.skipped = weft_alloc(nodes);
-    t.loss = weft_alloc(nodes * (int64_t)sizeof *t.loss);
-    weft_status_code status = t.trained && t.readers && t.reader && t.skipped && t.loss
-                                  ? WEFT_OK
-                                  : weft_fail(WEFT_E_MEMORY, "out of memory for tokens");
+    t.loss = weft_calloc(nodes, sizeof *t.loss);
+    weft_status_code status = WEFT_ALLOCATED(
+        t.trained && t.consumer_count && t.consumer && t.skipped && t.loss, "tokens");
     if (status == WEFT_OK)
-        look(&t);
+        analyse(&t);
     if (status == WEFT_OK && t.spines) {
         for (int32_t i = 0; i < weft_graph_node_count(g); i++)
             take_node(&t, i);

@@ -1,0 +1,12 @@
+/* The options of `weft eval` and their groups. */
+#ifndef WEFT_CLI_OPTIONS_EVAL_OPTIONS_H
+#define WEFT_CLI_OPTIONS_EVAL_OPTIONS_H
+
+#include "cli/options/verb.h"
+
+enum { WEFT_EVAL_OPTIONS = 31 };
+
+extern const weft_option weft_eval_options[];
+extern const weft_option_group weft_eval_groups[];
+
+#endif

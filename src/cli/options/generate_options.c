@@ -1,0 +1,176 @@
+#include "cli/options/generate_options.h"
+
+#include "cli/options/guidance_range_option.h"
+#include "cli/options/lora_option.h"
+#include "cli/options/parallel_choice.h"
+#include "cli/options/tile_option.h"
+#include "cli/options/weights_option.h"
+
+const weft_option weft_generate_options[] = {
+    {"--model", "DIR", NULL,
+     "model folder in diffusers format; as `weft train` writes it or as published: transformer/, "
+     "text_encoder/, tokenizer/, vae/, scheduler/",
+     .required = true, .group = "model", .common = true},
+    WEFT_LORA_OPTION,
+    {"--prompt", "TEXT", NULL, "text that describes the video", .repeated = true,
+     .group = "conditioning", .common = true},
+    {"--prompts", "FILE", NULL,
+     "file of prompts; one per line (# starts a comment), or JSON lines with \"prompt\" and "
+     "optionally \"negative\", \"seed\", \"frames\", \"height\", \"width\", \"steps\", "
+     "\"guidance\", \"out\" (a name below --out)",
+     .group = "conditioning", .common = true},
+    {"--negative-prompt", "TEXT", "",
+     "text for the unconditional branch of guidance; empty: the empty prompt",
+     WEFT_ALSO("--negative"), .group = "conditioning"},
+    {"--image", "FILE", NULL,
+     "first frame of the video; needs a model with image conditioning (--help image-models)",
+     .group = "conditioning", .common = true},
+    {"--last-image", "FILE", NULL, "last frame of the video; needs a model with image conditioning",
+     .group = "conditioning"},
+    {"--identity-image", "FILE", NULL,
+     "image of the person or thing that the video shows; needs a model with an identity encoder "
+     "(`identity` in the config of `weft train`)",
+     WEFT_ALSO("--identity"), .group = "conditioning"},
+    {"--identity-scale", "S", "1",
+     "strength of --identity-image, 0 to 10; 0 ignores the image, 1 is the strength of training",
+     .group = "conditioning"},
+    {"--identity-encoder", "DIR", NULL,
+     "folder of the identity encoder; by default `identity` in --model",
+     WEFT_ALSO("--identity-module"), .group = "conditioning"},
+    {"--video", "FILE", NULL, "video or image to change (video-to-video); works with any model",
+     .group = "conditioning"},
+    {"--strength", "S", "0",
+     "share of the denoising steps to run on --video; 1 keeps little of it. 0: 0.8, or 1 with "
+     "--mask or --outpaint",
+     .group = "conditioning"},
+    {"--mask", "FILE", NULL,
+     "image or video that selects what to generate in --video; white is generated, black is kept",
+     .group = "conditioning"},
+    {"--outpaint", "L,T,R,B", NULL,
+     "pixels to generate left of, above, right of and below --video; the video fills the rest",
+     .group = "conditioning"},
+    {"--fit", "HOW", "stretch",
+     "how images of another aspect ratio are resized; stretch (as the reference pipelines), or "
+     "crop (keep the centre)",
+     .group = "conditioning"},
+    {"--frames", "N", "0",
+     "frames of the video; must fit the autoencoder (Wan: 1 + 4 n). 0: the model's own",
+     .group = "size", .common = true},
+    {"--height", "N", "0",
+     "height in pixels; a multiple of the size of a token. 0: the model's own", .group = "size",
+     .common = true},
+    {"--width", "N", "0", "width in pixels; a multiple of the size of a token. 0: the model's own",
+     .group = "size", .common = true},
+    {"--fps", "F", "0",
+     "frame rate of the files; also the conditioning of models that take a frame rate (Cosmos, "
+     "LTX, STDiT3). 0: the model's own",
+     .group = "size"},
+    {"--window", "N", "0",
+     "frames of a temporal window; longer videos are generated in overlapping windows that are "
+     "blended in every step. 0: one window",
+     .group = "size"},
+    {"--window-overlap", "M", "0",
+     "frames that neighbouring windows share; 0: about a quarter, or 1 with --window-mode continue",
+     .group = "size"},
+    {"--window-mode", "HOW", "blend",
+     "how windows are joined; blend: all windows are denoised together, with any model. continue: "
+     "each window starts from the last frames of the previous one. This needs image conditioning, "
+     "and peak memory is that of one window",
+     WEFT_ALSO("--windows"), .group = "size"},
+    {"--steps", "N", "30", "denoising steps", .group = "sampling", .common = true},
+    {"--seed", "N", "0", "seed of the first prompt; later prompts use N+1, N+2, ...",
+     .group = "sampling", .common = true},
+    {"--sampler", "NAME", "",
+     "sampler (--help samplers); empty: the sampler of the model's scheduler", .group = "sampling"},
+    {"--eta", "E", "0", "noise that the sampler ddim adds in each step. 0: none, 1: as ddpm",
+     .group = "sampling"},
+    {"--shift", "S", "0", "shift of the timestep schedule; 0: the model's own",
+     .group = "sampling"},
+    {"--init-latents", "FILE.npy", NULL,
+     "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
+     "prompts their latents follow each other",
+     WEFT_ALSO("--noise"), .group = "sampling"},
+    {"--feature-cache", "RULE", "off",
+     "reuse of block outputs between steps; off, conservative, fast (thresholds of the model's "
+     "family), or block:T, teacache:T, every:N, attention:N (docs/how-to/generate.md)",
+     WEFT_ALSO("--cache"), .group = "sampling"},
+    {"--guidance-scale", "G", "4",
+     "scale of classifier-free guidance; 1 disables guidance and halves the work",
+     WEFT_ALSO("--guidance"), .group = "guidance", .common = true},
+    {"--guidance-method", "NAME", "",
+     "how the two branches are combined (--help methods); empty: cfg", WEFT_ALSO("--guide"),
+     .group = "guidance"},
+    {"--guidance-rescale", "R", "0",
+     "share by which the prediction is rescaled to its standard deviation without guidance",
+     .group = "guidance"},
+    {"--guidance-scale-2", "G", "0",
+     "guidance scale below --boundary-ratio (Wan 2.2: the low-noise expert). 0: as "
+     "--guidance-scale",
+     WEFT_ALSO("--guidance-low"), .group = "guidance"},
+    {"--boundary-ratio", "B", "0",
+     "timestep, 0 to 1, below which transformer_2 and --guidance-scale-2 are used; 0: the model's "
+     "own, if any",
+     WEFT_ALSO("--boundary"), .group = "guidance"},
+    WEFT_GUIDED_OPTIONS,
+    WEFT_WEIGHTS_OPTION,
+    WEFT_TILE_OPTIONS,
+    {"--batch-size", "N", "1", "prompts denoised together; more is faster and needs more memory",
+     WEFT_ALSO("--batch"), .group = "memory"},
+    {"--parallel", "KEY=VALUE", NULL,
+     "how the ranks of mpirun split the work: a key of the config section `parallel`, e.g. tp=2; "
+     "keys: cfg, dp, fsdp, tp, sequence, cp, context, order. cfg=2 splits the CFG branches, dp "
+     "splits the prompts. auto: the layout with the lowest estimate of `weft plan generate`",
+     .repeated = true, .group = "parallelism"},
+    {"--comm-overlap", "SPEC", "",
+     "overlap of communication and compute; heads=N: head groups (with cp). chunks=N: token chunks "
+     "(with tp). time=4,space=4,early_time=1,early_space=3: layer slices of models with spatial "
+     "and temporal layers, and how many are exchanged a layer early (with cp). off: heads=1,"
+     "chunks=1. auto, or heads=auto: the lowest estimate. Empty: the default of the model",
+     WEFT_ALSO("--slices"), .group = "parallelism"},
+    WEFT_LAYOUT_OPTIONS,
+    {"--pass", "NAME=off", NULL,
+     "disable a pass over the graphs; `weft inspect graph --passes` lists the passes",
+     .repeated = true, .group = "parallelism"},
+    {"--out", "PATH", "generated",
+     "output file or folder; .mp4, .webm, .gif, or .png for one frame", .group = "output",
+     .common = true},
+    {"--resume", NULL, NULL,
+     "continue a stopped run; finished videos are kept, saved latents are decoded, and interrupted "
+     "sampling continues bitwise identically",
+     .group = "output", .common = true},
+    {"--sheet", "FILE.png", NULL, "also write a contact sheet, one row per prompt",
+     .group = "output"},
+    {"--frames-npy", NULL, NULL,
+     "also write the decoded values as .npy; f32 (frames, height, width, 3) in [-1, 1]",
+     WEFT_ALSO("--raw"), .group = "output"},
+    {"--latents-npy", NULL, NULL,
+     "also write the latents as .latents.npy; f32 (frames, rows, columns, channels), normalised",
+     WEFT_ALSO("--latents"), .group = "output"},
+    {"--preview-interval", "STEPS", "0",
+     "steps between images of the middle frame, written as .preview.png. 0: none",
+     WEFT_ALSO("--preview"), .group = "output"},
+    {"--save-latents", NULL, NULL,
+     "keep the latents as .latents.safetensors after they are decoded", WEFT_ALSO("--keep-latents"),
+     .group = "output"},
+    {"--decode-latents", "FILE", NULL,
+     "only decode latents of --save-latents with the VAE of --model; several files need a folder "
+     "as --out",
+     .repeated = true, WEFT_ALSO("--decode"), .group = "output"},
+    {"--trace", "DIR", NULL,
+     "write the timeline of the last denoising step as DIR/trace-<rank>.json; for Perfetto and "
+     "`weft simulate`",
+     .group = "output"},
+};
+_Static_assert(WEFT_COUNT(weft_generate_options) == WEFT_GENERATE_OPTIONS, "count of options");
+
+const weft_option_group weft_generate_groups[] = {
+    {"model", "model folder and LoRA adapters"},
+    {"conditioning", "prompts, images, videos, masks, identity"},
+    {"size", "frames, pixels, frame rate, temporal windows"},
+    {"sampling", "steps, seed, sampler, timestep shift, feature cache"},
+    {"guidance", "scale and method of classifier-free guidance"},
+    {"memory", "memory limit, weight types and streaming, VAE tiles, batch"},
+    {"parallelism", "layout of the ranks, communication overlap, passes"},
+    {"output", "files, contact sheet, arrays, latents, resume, timeline"},
+    {0},
+};

@@ -1,0 +1,227 @@
+/* Reads the options of `weft generate` into the structs of the generator. */
+#include "cli/options/generate_read.h"
+
+#include "base/fs.h"
+#include "cli/options/args.h"
+#include "cli/options/guidance_range_option.h"
+#include "cli/options/videos_option.h"
+#include "generate/jobs/video_outputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_status weft_generate_jobs(const weft_args *args, weft_jobs *jobs)
+{
+    int count;
+    const char *const *prompts = weft_args_list(args, "--prompt", &count);
+    int64_t seed;
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(weft_jobs_add(jobs, prompts[i], (int64_t)strlen(prompts[i]), "--prompt", i + 1));
+    if (weft_args_string(args, "--prompts"))
+        WEFT_TRY(weft_jobs_read(jobs, weft_args_string(args, "--prompts")));
+    (void)weft_args_list(args, "--decode-latents", &count);
+    if (jobs->count == 0 && !count)
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--prompt"),
+                          "give at least one --prompt TEXT, or --prompts FILE");
+    if (jobs->count && count)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--decode-latents"),
+                          "this option decodes latents without a prompt; remove it or the prompts");
+    WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &seed));
+    for (int64_t i = 0; i < jobs->count; i++)
+        if (!jobs->at[i].seeded)
+            jobs->at[i].seed = (uint64_t)(seed + i);
+    return WEFT_OK;
+}
+
+static weft_status refuse_name(const char *option, const char *name, const weft_buf *known)
+{
+    return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = option, .value = name),
+                      "'%.80s' is unknown; use one of %s", name, known->data ? known->data : "?");
+}
+
+/* Finds the rows of the sampler and guidance tables. Empty name: the model's default. */
+static weft_status find_rows(const weft_args *args, weft_generator_options *o)
+{
+    const char *name = weft_args_string(args, "--sampler");
+    const char *guidance = weft_args_string(args, "--guidance-method");
+    weft_buf samplers = {0}, guides = {0};
+    for (int i = 0; weft_samplers[i]; i++)
+        weft_buf_printf(&samplers, "%s%s", i ? ", " : "", weft_samplers[i]->name);
+    for (int i = 0; weft_guidances[i]; i++)
+        weft_buf_printf(&guides, "%s%s", i ? ", " : "", weft_guidances[i]->name);
+    o->sampler = weft_sampler_find(name);
+    o->guidance_method = weft_guidance_find(guidance);
+    weft_status_code status = WEFT_OK;
+    if (name[0] && !o->sampler)
+        status = refuse_name("--sampler", name, &samplers);
+    else if (guidance[0] && !o->guidance_method)
+        status = refuse_name("--guidance-method", guidance, &guides);
+    else if (o->guidance_rescale > 0 && !guidance[0])
+        o->guidance_method = weft_guidance_find("rescale");
+    weft_buf_free(&samplers);
+    weft_buf_free(&guides);
+    return status;
+}
+
+/* LEFT,TOP,RIGHT,BOTTOM */
+static weft_status read_outpaint(const char *text, int64_t around[4])
+{
+    const char *at = text;
+    for (int i = 0; i < 4; i++) {
+        char *end;
+        const long long pixels = strtoll(at, &end, 10);
+        if (end == at || pixels < 0 || pixels > 16384 || *end != (i < 3 ? ',' : '\0'))
+            return weft_error(
+                WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--outpaint", .value = text),
+                "'%.80s' is not LEFT,TOP,RIGHT,BOTTOM in pixels from 0 to 16384, such as 64,0,64,0",
+                text);
+        around[i] = pixels;
+        at = end + 1;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_visual_inputs(const weft_args *args, weft_generator_options *o)
+{
+    weft_visual_inputs *g = &o->visual;
+    const char *fit = weft_args_string(args, "--fit"), *around;
+    g->image = weft_args_string(args, "--image");
+    g->last_image = weft_args_string(args, "--last-image");
+    g->video = weft_args_string(args, "--video");
+    g->mask = weft_args_string(args, "--mask");
+    around = weft_args_string(args, "--outpaint");
+    WEFT_TRY(weft_args_f64(args, "--strength", 0, 1, &o->strength));
+    if (around)
+        WEFT_TRY(read_outpaint(around, g->outpaint));
+    if (strcmp(fit, "stretch") && strcmp(fit, "crop"))
+        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--fit", .value = fit),
+                          "'%.80s' is unknown; use stretch or crop", fit);
+    g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
+    o->identity.image = weft_args_string(args, "--identity-image");
+    o->identity.module = weft_args_string(args, "--identity-encoder");
+    WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));
+    if (o->identity.scale != 1 && !o->identity.image)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--identity-scale", WEFT_NUMBER(o->identity.scale)),
+                          "%g has no effect without --identity-image FILE", o->identity.scale);
+    return WEFT_OK;
+}
+
+/* Reads the options of videos that are longer than the model generates at once. */
+static weft_status read_windows(const weft_args *args, weft_generator_options *o)
+{
+    const char *how = weft_args_string(args, "--window-mode");
+    static const char *const alone[] = {"--init-latents", "--latents-npy"};
+    WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
+    o->continues = !strcmp(how, "continue");
+    if (!o->continues && strcmp(how, "blend"))
+        return weft_error(WEFT_MSG_OPTION_CHOICE, WEFT_AT(.key = "--window-mode", .value = how),
+                          "'%.80s' is unknown; use blend or continue", how);
+    if (!o->continues)
+        return WEFT_OK;
+    if (o->batch > 1)
+        return weft_error(
+            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--batch-size", WEFT_NUMBER(o->batch)),
+            "--window-mode continue generates one video at a time, because each window "
+            "continues from its own frames; remove --batch-size %" PRId64,
+            o->batch);
+    for (int i = 0; i < WEFT_COUNT(alone); i++)
+        if (weft_args_flag(args, alone[i]))
+            return weft_error(
+                WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = alone[i]),
+                "with --window-mode continue each window has its own latents, and the video has "
+                "none; "
+                "remove this option, or use --save-latents to keep the latents of each window");
+    return WEFT_OK;
+}
+
+weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
+{
+    WEFT_TRY(weft_args_videos(args, o));
+    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
+    WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
+    WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
+    WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
+    WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));
+    WEFT_TRY(weft_args_f64(args, "--eta", 0, 1, &o->eta));
+    o->negative = weft_args_string(args, "--negative-prompt");
+    WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o->fps));
+    if (o->fps > 0 && o->fps < 0.01)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--fps", WEFT_NUMBER(o->fps)),
+                          "%g is below 0.01; use at least that, or 0 for the rate of the training",
+                          o->fps);
+    WEFT_TRY(weft_args_i64(args, "--preview-interval", 0, 10000, &o->preview));
+    WEFT_TRY(read_windows(args, o));
+    WEFT_TRY(read_visual_inputs(args, o));
+    WEFT_TRY(weft_args_guided(args, o->guided));
+    o->cache = weft_args_string(args, "--feature-cache");
+    o->trace = weft_args_string(args, "--trace");
+    if (o->trace)
+        WEFT_TRY(weft_make_dirs(o->trace));
+    return find_rows(args, o);
+}
+
+/* Sets the folder for streamed weights whose files cannot be streamed directly: the output
+ * folder. */
+weft_status weft_generate_offload_dir(const weft_args *args, weft_arena *arena,
+                                      weft_generator_options *o)
+{
+    const char *out = weft_args_string(args, "--out"), *slash = strrchr(out, '/');
+    const bool file = weft_video_outputs_is_file(out);
+    char *dir = weft_arena_strdup(arena, file && !slash ? "." : out);
+    WEFT_TRY(WEFT_ALLOCATED(dir, "a path"));
+    if (file && slash)
+        dir[slash == out ? 1 : slash - out] = '\0';
+    o->offload_dir = dir;
+    return WEFT_OK;
+}
+
+weft_status weft_generate_passes(const weft_args *args, weft_pass_switches *passes)
+{
+    int count;
+    const char *const *text = weft_args_list(args, "--pass", &count);
+    *passes = weft_pass_defaults;
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(weft_pass_switch(passes, text[i]));
+    return WEFT_OK;
+}
+
+/* Rejects options that have no effect. */
+weft_status weft_generate_refuse_idle(const weft_args *args)
+{
+    static const char *const decoding[] = {
+        "--model",      "--decode-latents", "--out",          "--sheet",
+        "--frames-npy", "--vae-tile",       "--memory-limit", "--fps"};
+    const weft_verb *verb = weft_verb_find("generate");
+    int count;
+    (void)weft_args_list(args, "--decode-latents", &count);
+    for (int i = 0; count && i < verb->option_count; i++) {
+        const char *name = verb->options[i].name;
+        bool used = !weft_args_flag(args, name);
+        for (int k = 0; k < WEFT_COUNT(decoding); k++)
+            used = used || !strcmp(name, decoding[k]);
+        if (!used)
+            return weft_error(
+                WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = name),
+                "this option has no effect with --decode-latents, which only decodes latents "
+                "with the VAE; remove it");
+    }
+    return WEFT_OK;
+}
+
+/* Reads the cluster. Measured rates predict seconds; costs without rates only rank the choices. */
+weft_status weft_generate_cluster(const weft_args *args, weft_arena *arena, weft_cluster *cluster)
+{
+    int layouts;
+    const char *const *layout = weft_args_list(args, "--parallel", &layouts);
+    bool has_auto = !strcmp(weft_args_string(args, "--comm-overlap"), "auto");
+    for (int i = 0; i < layouts; i++)
+        has_auto = has_auto || !strcmp(layout[i], "auto");
+    WEFT_TRY(weft_cluster_load(arena, weft_args_string(args, "--cluster"), cluster));
+    if (weft_args_flag(args, "--cluster") && !has_auto && !cluster->device.rates)
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--cluster"),
+            "this option has no effect here; use it with --parallel auto, with "
+            "--comm-overlap auto, or with a profile of weft profile for time estimates");
+    return WEFT_OK;
+}

@@ -1,0 +1,66 @@
+/* A verb of the command line. One table per verb defines its parser, `--help`, its page in docs/,
+ * the man page and the shell completion. verbs.def lists the verbs; each has cli/<name>.c with
+ *   const weft_verb weft_verb_<name> = {...}; */
+#ifndef WEFT_CLI_OPTIONS_VERB_H
+#define WEFT_CLI_OPTIONS_VERB_H
+
+#include "base/config.h"
+
+typedef struct weft_option {
+    const char *name;       /* "--in" */
+    const char *value_name; /* "DIR"; NULL: a flag */
+    const char *fallback;   /* default; NULL: none */
+    const char *help;
+    bool required;
+    bool repeated;           /* may be given several times, e.g. --set */
+    const char *const *also; /* earlier names, still accepted, NULL-terminated; NULL: none */
+    /* name of one of the verb's `groups`; any other name, and NULL: the group "options" */
+    const char *group;
+    bool common; /* is on the first screen although it belongs to one of `groups` */
+} weft_option;
+
+/* Options that `weft VERB --help NAME` prints together. */
+typedef struct weft_option_group {
+    const char *name;
+    const char *help; /* one line */
+} weft_option_group;
+
+/* Accepted names with their meaning, printed by `weft VERB --help NAME`. */
+typedef struct weft_help_table {
+    const char *name;
+    const char *help; /* one line */
+    void (*put)(bool markdown, weft_buf *out);
+    /* Writes one entry, for `--help ENTRY`. Returns false if no entry has the name. NULL: entries
+     * are not separate */
+    bool (*put_entry)(const char *name, weft_buf *out);
+} weft_help_table;
+
+#define WEFT_ALSO(...)                                                                             \
+    .also = (const char *const[])                                                                  \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+
+typedef struct weft_args weft_args;
+
+typedef struct weft_verb {
+    const char *name;
+    const char *summary;  /* one line */
+    const char *usage;    /* after "weft <name> ", e.g. "CONFIG [options]"; one form per line */
+    const char *details;  /* input, action, output; `--help` shows the first paragraph */
+    const char *files;    /* files that the verb writes, one line; NULL: none */
+    const char *see;      /* pages with more; NULL: none */
+    const char *examples; /* complete command lines */
+    /* groups in the order of the help; the last has no name. NULL: none */
+    const weft_option_group *groups;
+    const weft_option *options;
+    int option_count;
+    const weft_section *config;         /* the config's root section; NULL: none */
+    const weft_help_table *more;        /* tables; the last has no name. NULL: none */
+    int min_positional, max_positional; /* maximum -1: any number */
+    bool hidden;                        /* not in `weft --help` */
+    bool stops_cleanly;                 /* polls weft_interrupted(); else the first Ctrl-C kills */
+    weft_status (*run)(const weft_args *args);
+} weft_verb;
+
+#endif

@@ -1,0 +1,62 @@
+#ifndef WEFT_COMM_COMM_REQUEST_H
+#define WEFT_COMM_COMM_REQUEST_H
+
+#include "comm/comm.h"
+#include "comm/group.h"
+#include "graph/op.h"
+#include "kernel/kernel.h"
+
+/* Creates a collective of `ranks` ranks, of which this rank is number `own`: `op` with `attr`
+ * (except its axis) and local shapes. `dtype` is the storage dtype. The request can be used for
+ * planning, and runs once it is attached to a group. */
+weft_status weft_comm_request_create(int ranks, int own, weft_op op, const weft_attr_comm *attr,
+                                     const weft_shape *in, const weft_shape *out, weft_dtype dtype,
+                                     const char *what, weft_comm_request **request);
+/* Creates one all_reduce of `pieces` tensors of count[i] elements. */
+weft_status weft_comm_request_create_bundle(int ranks, int own, weft_dtype dtype,
+                                            const int64_t *count, int pieces, const char *what,
+                                            weft_comm_request **request);
+/* Creates a send to or a receive from member `peer` of `count` elements. Sends to one peer run one
+ * at a time, and so do receives from one peer. No other request waits. */
+weft_status weft_comm_request_create_send(int ranks, int own, int peer, int64_t count,
+                                          weft_dtype dtype, const char *what,
+                                          weft_comm_request **request);
+weft_status weft_comm_request_create_recv(int ranks, int own, int peer, int64_t count,
+                                          weft_dtype dtype, const char *what,
+                                          weft_comm_request **request);
+/* Creates a broadcast from member `root` to all; `in` equals `out`. */
+weft_status weft_comm_request_create_broadcast(int ranks, int own, int root, int64_t count,
+                                               weft_dtype dtype, const char *what,
+                                               weft_comm_request **request);
+/* Replaces WEFT_COMM_SEGMENT and WEFT_COMM_SCRATCH by `bytes`. Call it on all ranks, before the
+ * request is bound. */
+weft_status weft_comm_request_cut(weft_comm_request *request, int64_t bytes);
+/* Attaches the request to the group that runs it, with the same number of ranks and this rank as
+ * member `own`. May be called again with another group while the request is not in flight. Sends
+ * nothing. */
+weft_status weft_comm_request_attach(weft_comm_request *request, weft_group *group,
+                                     weft_channel channel);
+/* Bytes of scratch memory. Sufficient for every algorithm, so equal for all groups. */
+int64_t weft_comm_request_scratch(const weft_comm_request *request);
+/* Bytes of the request itself, without its buffers. */
+int64_t weft_comm_request_own_bytes(const weft_comm_request *request);
+/* Bytes that this rank sends in one run. */
+int64_t weft_comm_request_wire_bytes(const weft_comm_request *request);
+/* Chooses the algorithm for members on `span` by the default costs. Not while attached. */
+weft_status weft_comm_request_plan_on(weft_comm_request *request, const weft_span *span);
+/* Sets the device of the buffers and the stream for copies and additions. Default: the host. Only
+ * requests of the same communicator may use the stream while the request is in flight. Messages
+ * leave when the stream reaches them. On a meta device messages have sizes, for link models and
+ * counts, and no content. */
+void weft_comm_request_set_device(weft_comm_request *request, const weft_device *device,
+                                  weft_device_stream *stream);
+/* Sets the buffers before the first start; they do not change later. `in` may equal `out` for
+ * all_reduce. */
+void weft_comm_request_bind(weft_comm_request *request, const void *in, void *out, void *scratch);
+/* Binds a coalesced all-reduce: the scratch memory, then each piece. */
+void weft_comm_request_bind_bundle(weft_comm_request *request, void *scratch);
+void weft_comm_request_bind_piece(weft_comm_request *request, int piece, const void *in, void *out);
+
+const char *weft_comm_request_describe(const weft_comm_request *request);
+
+#endif

@@ -1,0 +1,21 @@
+#ifndef WEFT_COMM_COMM_SEGMENT_H
+#define WEFT_COMM_COMM_SEGMENT_H
+
+#include "comm/comm.h"
+
+/* Returns the messages and bytes that this rank sends in one run, without running it. */
+weft_sent weft_comm_request_planned(const weft_comm_request *request);
+/* Returns the messages and bytes that this rank has sent in all runs. */
+weft_sent weft_comm_request_sent(const weft_comm_request *request);
+
+/* Called by the progress thread (comm_segment.c). */
+weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x);
+/* Sets *progressed if a message arrived or left, and *finished to whether the request is
+ * complete. */
+weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, bool *progressed,
+                                      bool *finished);
+void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x);
+/* Copies the input to the result: a collective of one rank. */
+weft_status weft_comm_request_copy(weft_comm_request *x);
+
+#endif

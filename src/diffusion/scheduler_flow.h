@@ -1,0 +1,13 @@
+#ifndef WEFT_DIFFUSION_SCHEDULER_FLOW_H
+#define WEFT_DIFFUSION_SCHEDULER_FLOW_H
+
+#include "diffusion/scheduler.h"
+
+weft_status weft_check_flow(const weft_scheduler *s, const char *where);
+weft_status weft_check_edm(const weft_scheduler *s, const char *where);
+weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *request,
+                          weft_solver_step *step);
+weft_status weft_lay_edm(const weft_scheduler *s, const weft_timestep_request *request,
+                         weft_solver_step *step);
+
+#endif

@@ -1,0 +1,130 @@
+/* Hardware and libraries of this machine as text. */
+#include "doctor/machine_report.h"
+
+#include "base/log.h"
+#include "comm/measure.h"
+#include "exec/measure_products.h"
+#include "kernel/cpu/table.h"
+
+#include <cblas.h>
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <hwloc.h>
+#include <jansson.h>
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <mpi.h>
+#include <omp.h>
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <yaml.h>
+
+static void print_simd(void)
+{
+    printf("%-16s ", "SIMD");
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    printf("SSE2%s%s%s%s\n", __builtin_cpu_supports("avx") ? ", AVX" : "",
+           __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? ", AVX2 + FMA" : "",
+           __builtin_cpu_supports("avx512f") ? ", AVX-512" : "",
+           __builtin_cpu_supports("avx512bf16") ? ", AVX-512 BF16" : "");
+#elif defined(__aarch64__)
+    printf("NEON\n");
+#else
+    printf("the compiler's baseline\n");
+#endif
+}
+
+/* hwloc reports packages, cores without hyper-threads, and caches. */
+static void print_machine(void)
+{
+    hwloc_topology_t topology;
+    char memory[32], available[32];
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    if (hwloc_topology_init(&topology) == 0) {
+        if (hwloc_topology_load(topology) == 0) {
+            const hwloc_obj_t l3 = hwloc_get_obj_by_type(topology, HWLOC_OBJ_L3CACHE, 0);
+            const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+            const char *model = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
+            printf("%-16s %s\n", "processor", model ? model : "not known");
+            printf("%-16s %d in %d packages, %d hardware threads, %ld of them for this process\n",
+                   "cores", hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE),
+                   hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE),
+                   hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU), (long)omp_get_num_procs());
+            if (l3)
+                printf("%-16s %s L3\n", "cache",
+                       weft_format_bytes((int64_t)l3->attr->cache.size, memory));
+        }
+        hwloc_topology_destroy(topology);
+    }
+    print_simd();
+    printf("%-16s %s, %s free\n", "memory",
+           weft_format_bytes(sysconf(_SC_PHYS_PAGES) * page, memory),
+           weft_format_bytes(sysconf(_SC_AVPHYS_PAGES) * page, available));
+}
+
+static void print_libraries(void)
+{
+    char mpi[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(mpi, &length);
+    mpi[strcspn(mpi, ",\n")] = 0;
+    const dnnl_version_t *dnnl = dnnl_version();
+    const unsigned codec = avcodec_version(), format = avformat_version();
+    printf("%-16s %s\n", "MPI", mpi);
+    printf("%-16s %s, %d threads\n", "BLAS", openblas_get_config(), openblas_get_num_threads());
+    printf("%-16s %d.%d.%d\n", "oneDNN", dnnl->major, dnnl->minor, dnnl->patch);
+    printf("%-16s up to %d threads%s%s\n", "OpenMP", omp_get_max_threads(),
+           getenv("OMP_NUM_THREADS") ? ", OMP_NUM_THREADS=" : "",
+           getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "");
+    printf("%-16s libavcodec %u.%u.%u, libavformat %u.%u.%u\n", "FFmpeg", codec >> 16,
+           codec >> 8 & 255, codec & 255, format >> 16, format >> 8 & 255, format & 255);
+    printf("%-16s %s, encoders: %s, %s\n", "codecs",
+           avcodec_find_decoder(AV_CODEC_ID_H264) ? "H.264 decoder found" : "H.264 decoder MISSING",
+           avcodec_find_encoder_by_name("libx264")
+               ? "libx264 found"
+               : "libx264 MISSING: weft generate cannot write mp4",
+           avcodec_find_encoder_by_name("libvpx-vp9")
+               ? "libvpx-vp9 found"
+               : "libvpx-vp9 MISSING: weft generate cannot write webm");
+    printf("%-16s jansson %s; libyaml %s; libpng %s; xxhash %u\n", "others", JANSSON_VERSION,
+           yaml_get_version_string(), png_get_libpng_ver(NULL), XXH_versionNumber());
+}
+
+static void print_gpu(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    printf("%-16s CUDA driver %s; weft computes on the processor\n", "GPU",
+           driver ? "found" : "not found");
+    if (driver)
+        dlclose(driver);
+}
+
+void weft_doctor_machine(void)
+{
+    printf("%-16s %s\n", "weft", WEFT_VERSION);
+    print_machine();
+    print_libraries();
+    print_gpu();
+}
+
+weft_status weft_doctor_measure(void)
+{
+    double gflops, bytes;
+    const int threads = omp_get_max_threads();
+    WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, 1, &gflops));
+    printf("%-16s %.1f GFLOP/s, f32 1024x1024x1024, %d threads\n", "GEMM", gflops, threads);
+    omp_set_num_threads(1);
+    weft_status_code status = weft_measure_gemm(&weft_backend_cpu, 1, &gflops);
+    omp_set_num_threads(threads);
+    WEFT_TRY(status);
+    printf("%-16s %.1f GFLOP/s, one thread\n", "", gflops);
+    WEFT_TRY(weft_measure_memory(128 << 20, 1, &bytes));
+    printf("%-16s %.1f GB/s, copy, read and written bytes counted, %d threads\n", "memory speed",
+           1e-9 * bytes, threads);
+    return WEFT_OK;
+}

@@ -1,0 +1,11 @@
+#ifndef WEFT_DOCTOR_MACHINE_REPORT_H
+#define WEFT_DOCTOR_MACHINE_REPORT_H
+
+#include "base/status.h"
+
+/* Prints processor, memory, library versions, codecs and GPU driver on standard output. */
+void weft_doctor_machine(void);
+/* Measures and prints the rates of matrix products and of memory. */
+weft_status weft_doctor_measure(void);
+
+#endif

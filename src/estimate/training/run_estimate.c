@@ -1,0 +1,263 @@
+#include "estimate/training/run_estimate.h"
+
+#include "base/log.h"
+#include "estimate/training/resolve_layout.h"
+#include "kernel/registry/backend.h"
+#include "plan/ops/rates.h"
+#include "train/latents/latent_cache_folder.h"
+
+/* ---- estimate -------------------------------------------------------------------------------- */
+
+/* Resolves the layout for the number of ranks. */
+static weft_status resolve(weft_run *run, const char *path, const weft_run_models *models,
+                           weft_arena *arena, weft_run_estimate *out, weft_buf *message)
+{
+    weft_mesh mesh;
+    weft_settled settled;
+    WEFT_TRY(weft_settled_load(run->out, &settled));
+    WEFT_TRY(
+        weft_run_resolve_layout(run, models, path, NULL, out->ranks, &settled, arena, message));
+    WEFT_TRY(weft_parallel_mesh(&run->parallel, out->ranks, path, &mesh));
+    WEFT_TRY(weft_pp_layout_check_trained(&mesh, weft_run_trains_denoiser(models), path));
+    const int axis = weft_mesh_axis(&mesh, "dp");
+    run->parallel.dp = axis >= 0 ? mesh.axis[axis].size : 1;
+    out->ranks = weft_mesh_ranks(&mesh);
+    return WEFT_OK;
+}
+
+static weft_status estimate_layout(const weft_run *run, const char *path,
+                                   const weft_run_models *models, weft_arena *arena,
+                                   weft_run_estimate *out)
+{
+    weft_stored_activations stored = {0};
+    bool *encoded;
+    weft_layout_estimator p = {.run = run,
+                               .path = path,
+                               .models = models,
+                               .cluster = &out->cluster,
+                               .ranks = out->ranks,
+                               .stored = &stored,
+                               .by_stage = true,
+                               .arena = arena};
+    WEFT_TRY(weft_run_process_bytes(weft_backend_find(run->backend), &p.process_bytes));
+    WEFT_TRY(WEFT_ARENA_NEW(arena, encoded, run->train_stages.count, "the estimate"));
+    if (weft_latents_encoded(run, models, encoded) == WEFT_OK) /* else no data yet */
+        p.encoded = encoded;
+    WEFT_TRY(weft_stored_activations_load(run->out, &stored));
+    const weft_status_code status = weft_layout_estimate_run(&p, &out->layout);
+    weft_stored_activations_free(&stored);
+    return status;
+}
+
+static weft_status execute(const weft_run *run, const char *path, const weft_run_models *models,
+                           weft_arena *arena, weft_run_estimate *out)
+{
+    const weft_train_stage *stage = run->train_stages.item;
+    WEFT_TRY(WEFT_NEW(out->simulation, run->train_stages.count, "the simulation"));
+    for (int64_t i = 0; i < run->train_stages.count; i++) {
+        const weft_run_simulation_setup setup = {.run = run,
+                                                 .path = path,
+                                                 .models = models,
+                                                 .train_stage = &stage[i],
+                                                 .cluster = &out->cluster,
+                                                 .cluster_option = "--on",
+                                                 .execute = WEFT_EXECUTE_ALWAYS,
+                                                 .arena = arena};
+        WEFT_TRY(weft_run_simulate(&setup, &out->simulation[i]));
+        out->simulations++;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_run_estimate_make(weft_run *run, const char *path,
+                                   const weft_run_estimate_options *options, weft_arena *arena,
+                                   weft_run_estimate *out, weft_buf *message)
+{
+    const double begin = weft_now();
+    weft_run_models models;
+    *out = (weft_run_estimate){.ranks = options->ranks};
+    if (!weft_backend_find(run->backend))
+        return weft_error(WEFT_MSG_CONFIG_CHOICE,
+                          WEFT_AT(.file = path, .key = "backend", .value = run->backend),
+                          "unknown backend; use one of %s", weft_backend_names());
+    WEFT_TRY(weft_run_models_read(run, path, &models));
+    WEFT_TRY(resolve(run, path, &models, arena, out, message));
+    WEFT_TRY(weft_run_cluster(arena, run, options->cluster ? options->cluster : "local",
+                              &out->cluster, out->cluster_name));
+    WEFT_TRY(estimate_layout(run, path, &models, arena, out));
+    const weft_status_code status =
+        options->execute ? execute(run, path, &models, arena, out) : WEFT_OK;
+    out->took = weft_now() - begin;
+    if (status != WEFT_OK)
+        weft_run_estimate_free(out);
+    return status;
+}
+
+void weft_run_estimate_free(weft_run_estimate *estimate)
+{
+    for (int64_t i = 0; i < estimate->simulations; i++)
+        weft_run_simulation_free(&estimate->simulation[i]);
+    weft_free(estimate->simulation);
+    estimate->simulation = NULL;
+    estimate->simulations = 0;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void print_sizes(const weft_train_stage *stage, weft_buf *out)
+{
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+        const weft_bucket *b = weft_train_stage_bucket(stage, i);
+        weft_buf_printf(out, "%sbatch %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64,
+                        i ? ", or " : "", b->batch, b->frames, b->height, b->width);
+    }
+}
+
+static void print_term(const char *name, double seconds, double all, weft_buf *out)
+{
+    char text[32];
+    if (seconds > 0)
+        weft_buf_printf(out, "    %-20s %14s  %5.1f %%\n", name, weft_format_seconds(seconds, text),
+                        100 * seconds / all);
+}
+
+static void print_seconds(const weft_stage_estimate *s, weft_buf *out)
+{
+    char text[32];
+    weft_buf_printf(out, "  %-22s %14s\n", "seconds per step",
+                    weft_format_seconds(s->seconds, text));
+    print_term("compute", s->compute, s->seconds, out);
+    print_term("exposed communication", s->comm, s->seconds, out);
+    print_term("optimizer", s->optimizer, s->seconds, out);
+    print_term("pipeline bubbles", s->bubble, s->seconds, out);
+    if (s->hidden > 0)
+        weft_buf_printf(out, "    %-20s %14s  during compute, not added\n", "hidden communication",
+                        weft_format_seconds(s->hidden, text));
+}
+
+static void print_sent(const weft_run_estimate *e, const weft_stage_estimate *s, weft_buf *out)
+{
+    const weft_mesh *mesh = &e->layout.mesh;
+    char text[32];
+    if (e->ranks > 1)
+        weft_buf_printf(out, "  sent per step by rank 0\n");
+    for (int a = 0; a < mesh->axis_count; a++)
+        weft_buf_printf(out, "    %-20s %14s  %" PRId64 " messages, %d ranks\n", mesh->axis[a].name,
+                        weft_format_bytes(s->sent[a].bytes, text), s->sent[a].messages,
+                        mesh->axis[a].size);
+}
+
+static void print_stage(const weft_run *run, const weft_run_estimate *e, int64_t index,
+                        weft_buf *out)
+{
+    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_stage_estimate *s = &e->layout.stage[index];
+    char text[32];
+    weft_buf_printf(out, "stage %" PRId64 "%s%s: %" PRId64 " steps, ", index,
+                    stage->name[0] ? " " : "", stage->name, stage->steps);
+    print_sizes(stage, out);
+    weft_buf_printf(out, "\n  %-22s %14" PRId64 "  trained together\n", "parameters",
+                    s->parameters);
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++)
+        weft_buf_printf(out, "  %-22s %8.2f GFLOP  all ranks%s\n", i ? "" : "FLOPs per step",
+                        1e-9 * s->flops[i], i ? ", next size" : "");
+    print_seconds(s, out);
+    print_sent(e, s, out);
+    weft_buf_printf(out, "  %-22s %14s  reserved for the stage, without the weights\n", "programs",
+                    weft_format_bytes(s->program_bytes, text));
+}
+
+void weft_run_estimate_print(const weft_run *run, const char *path,
+                             const weft_run_estimate *estimate, weft_buf *out)
+{
+    const weft_layout_estimate *l = &estimate->layout;
+    weft_buf_printf(out, "%s on %d rank%s (", path, estimate->ranks,
+                    estimate->ranks > 1 ? "s" : "");
+    weft_parallel_name(&l->parallel, out);
+    weft_buf_printf(out, "), cluster %s", estimate->cluster_name);
+    weft_rates_tell_basis(estimate->cluster.device.rates, l->exact, "weft profile CONFIG", out);
+    weft_buf_printf(out, "\n");
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        print_stage(run, estimate, i, out);
+    weft_buf_printf(out, "%s%s\n", l->fit, l->memory);
+    for (int64_t i = 0; i < estimate->simulations; i++) {
+        weft_buf_printf(out, "stage %" PRId64 " executed: ", i);
+        weft_run_simulation_print(&estimate->simulation[i], estimate->cluster_name, out);
+    }
+    weft_buf_printf(out, "estimated in %.2f s\n", estimate->took);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static json_t *terms_json(double seconds, double compute, double comm, double optimizer,
+                          double bubble, double hidden, double exact)
+{
+    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "seconds", seconds, "compute_seconds",
+                     compute, "exposed_seconds", comm, "optimizer_seconds", optimizer,
+                     "bubble_seconds", bubble, "hidden_seconds", hidden, "measured_share", exact);
+}
+
+static json_t *sizes_json(const weft_train_stage *stage, const weft_stage_estimate *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+        const weft_bucket *b = weft_train_stage_bucket(stage, i);
+        json_array_append_new(list, json_pack("{s:I,s:I,s:I,s:I,s:f}", "batch",
+                                              (json_int_t)b->batch, "frames", (json_int_t)b->frames,
+                                              "height", (json_int_t)b->height, "width",
+                                              (json_int_t)b->width, "flops", s->flops[i]));
+    }
+    return list;
+}
+
+static json_t *axes_json(const weft_mesh *mesh, const weft_sent *sent)
+{
+    json_t *list = json_array();
+    for (int a = 0; a < mesh->axis_count; a++)
+        json_array_append_new(list, json_pack("{s:s,s:i,s:I,s:I}", "axis", mesh->axis[a].name,
+                                              "ranks", mesh->axis[a].size, "messages",
+                                              (json_int_t)sent[a].messages, "bytes",
+                                              (json_int_t)sent[a].bytes));
+    return list;
+}
+
+static json_t *stage_json(const weft_run *run, const weft_run_estimate *e, int64_t index)
+{
+    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    const weft_stage_estimate *s = &e->layout.stage[index];
+    json_t *json =
+        terms_json(s->seconds, s->compute, s->comm, s->optimizer, s->bubble, s->hidden, s->exact);
+    if (json)
+        json_object_update_new(
+            json, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o}", "name", stage->name, "steps",
+                            (json_int_t)stage->steps, "parameters", (json_int_t)s->parameters,
+                            "program_bytes", (json_int_t)s->program_bytes, "sizes",
+                            sizes_json(stage, s), "axes", axes_json(&e->layout.mesh, s->sent)));
+    if (json && index < e->simulations)
+        json_object_set_new(json, "executed", weft_run_simulation_json(&e->simulation[index]));
+    return json;
+}
+
+json_t *weft_run_estimate_json(const weft_run *run, const char *path,
+                               const weft_run_estimate *estimate)
+{
+    const weft_layout_estimate *l = &estimate->layout;
+    weft_buf name = {0};
+    json_t *stages = json_array(), *json = terms_json(l->seconds, l->compute, l->comm, l->optimizer,
+                                                      l->bubble, l->hidden, l->exact);
+    weft_parallel_name(&l->parallel, &name);
+    for (int64_t i = 0; stages && i < run->train_stages.count; i++)
+        json_array_append_new(stages, stage_json(run, estimate, i));
+    if (json)
+        json_object_update_new(
+            json, json_pack("{s:s,s:s,s:s,s:i,s:s,s:I,s:I,s:I,s:I,s:I,s:s,s:o}", "format",
+                            WEFT_RUN_ESTIMATE_FORMAT, "config", path, "cluster",
+                            estimate->cluster_name, "ranks", estimate->ranks, "layout",
+                            name.data ? name.data : "", "weight_bytes", (json_int_t)l->weight_bytes,
+                            "peak_bytes", (json_int_t)weft_run_bytes_sum(l->peak), "device_bytes",
+                            (json_int_t)l->peak.device, "host_bytes", (json_int_t)l->peak.host,
+                            "offloaded_bytes", (json_int_t)l->peak.offloaded, "memory", l->memory,
+                            "stages", stages));
+    weft_buf_free(&name);
+    return json;
+}

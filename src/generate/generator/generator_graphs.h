@@ -1,0 +1,21 @@
+#ifndef WEFT_GENERATE_GENERATOR_GENERATOR_GRAPHS_H
+#define WEFT_GENERATE_GENERATOR_GENERATOR_GRAPHS_H
+
+#include "generate/generator/generator_parts.h"
+
+/* Calls `with` for every program of a generation except the programs of feature caches: text
+ * encoders, denoisers and decoder (latent/vae_chunks.h), in the same order on all ranks. */
+weft_status weft_generator_programs(weft_generator *generator, weft_vae_program_fn *with,
+                                    void *user);
+
+/* Builds and shards the graphs of the text encoders and the experts, and compiles their
+ * programs. */
+weft_status weft_generator_build(weft_generator *p);
+void weft_generator_part_free(weft_generator_part *part);
+extern const weft_port weft_generator_numbers[WEFT_GENERATOR_NUMBERS];
+double weft_generator_number(const weft_generator *p, weft_port port);
+/* Timesteps per sample: one. If some frames are clean: one for every token of a window, or (Cosmos
+ * 2) for every frame. */
+int64_t weft_generator_times(const weft_generator *p);
+
+#endif

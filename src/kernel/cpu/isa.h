@@ -1,0 +1,16 @@
+#ifndef WEFT_KERNEL_CPU_ISA_H
+#define WEFT_KERNEL_CPU_ISA_H
+
+#include "kernel/cpu/simd.h"
+
+/* Returns the instruction set named by WEFT_CPU_ISA ("base", "avx2", "avx512") if the processor has
+ * it. Otherwise returns the widest that the processor has. */
+const cpu_isa *cpu_isa_get(void);
+/* Converts n elements of bf16, f16, f8 or f32 to f32, or back. Threaded. */
+void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
+void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n); /* one thread */
+void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n);
+/* Rounds n elements of f32 to bf16, f16 or f8 and back, on one thread. */
+void cpu_round_run(weft_dtype dtype, float *y, int64_t n);
+
+#endif

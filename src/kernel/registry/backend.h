@@ -1,0 +1,16 @@
+#ifndef WEFT_KERNEL_REGISTRY_BACKEND_H
+#define WEFT_KERNEL_REGISTRY_BACKEND_H
+
+#include "kernel/kernel.h"
+
+/* Returns the backend of this name, or NULL. */
+const weft_backend *weft_backend_find(const char *name);
+/* Returns backend `index`, from 0, in the order of the list, or NULL past the last one. */
+const weft_backend *weft_backend_at(int index);
+/* Returns all names for messages: "cpu, ref, virtual". */
+const char *weft_backend_names(void);
+/* Adds the backend of a plugin, borrowed for the rest of the process. WEFT_E_ARG: the name is in
+ * use, or the kernel of a legal op is missing. */
+weft_status weft_backend_add(const weft_backend *backend);
+
+#endif

@@ -1,0 +1,8 @@
+#ifndef WEFT_PARITY_PARITY_TRAINING_H
+#define WEFT_PARITY_PARITY_TRAINING_H
+
+#include "parity/parity.h"
+
+extern const weft_parity_kind weft_parity_training;
+
+#endif

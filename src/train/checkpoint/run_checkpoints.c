@@ -1,0 +1,190 @@
+#include "train/checkpoint/run_checkpoints.h"
+
+#include "base/config_text.h"
+#include "base/log.h"
+#include "comm/comm_world.h"
+#include "train/checkpoint/provenance.h"
+
+#include <string.h>
+
+static bool is_rank0(const weft_run_checkpoints *c)
+{
+    return weft_comm_rank(c->comm) == 0;
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+typedef struct trained_models {
+    const weft_model *model[WEFT_CHECKPOINT_MAX_PARTS]; /* NULL: the discriminator */
+    int count;
+} trained_models;
+
+static void add_model(const weft_model *model, const char *scope, bool tuned,
+                      weft_checkpoint_part *part, trained_models *models)
+{
+    part[models->count] = (weft_checkpoint_part){scope, model->family->stem, NULL, tuned};
+    models->model[models->count++] = model;
+}
+
+static trained_models list_parts(const weft_run *run, const weft_run_models *m,
+                                 weft_checkpoint_part *part)
+{
+    trained_models all = {0};
+    if (!weft_run_trains_denoiser(m)) {
+        add_model(&m->autoencoder, m->autoencoder.family->scope, m->tuned, part, &all);
+        if (weft_run_uses_discriminator(run))
+            part[all.count++] =
+                (weft_checkpoint_part){WEFT_DISCRIMINATOR_SCOPE, WEFT_DISCRIMINATOR_STEM, NULL};
+        return all;
+    }
+    add_model(&m->denoiser, m->denoiser.family->scope, m->tuned, part, &all);
+    for (int r = 0; r < m->text.encoders; r++)
+        if (!(m->text_frozen >> r & 1))
+            add_model(&m->text.encoder[r].model, m->text.encoder[r].row->encoder, false, part,
+                      &all);
+    if (weft_run_uses_identity(m))
+        add_model(&m->identity, m->identity.family->scope, false, part, &all);
+    return all;
+}
+
+int weft_run_checkpoints_parts(const weft_run *run, const weft_run_models *models,
+                               weft_checkpoint_part part[WEFT_CHECKPOINT_MAX_PARTS])
+{
+    return list_parts(run, models, part).count;
+}
+
+weft_status weft_run_checkpoints_create(const weft_run *run, const weft_run_models *models,
+                                        weft_comm *comm, weft_run_checkpoints *c)
+{
+    *c = (weft_run_checkpoints){.run = run, .comm = comm};
+    const trained_models all = list_parts(run, models, c->part);
+    c->parts = all.count;
+    for (int i = 0; i < all.count; i++)
+        c->part[i].config = all.model[i] ? weft_model_write(all.model[i])
+                                         : weft_discriminator_write(&models->losses.discriminator);
+    weft_config_dump(&weft_run_section, run, &c->yaml);
+    return weft_buf_check(&c->yaml);
+}
+
+void weft_run_checkpoints_free(weft_run_checkpoints *c)
+{
+    for (int i = 0; i < c->parts; i++)
+        json_decref(c->part[i].config);
+    json_decref(c->resumed);
+    json_decref(c->made_of);
+    weft_buf_free(&c->yaml);
+}
+
+/* ---- resuming ------------------------------------------------------------------------------ */
+
+/* Rejects a checkpoint of another run by its provenance, before its tensors are compared. */
+static weft_status check_state(void *user, const json_t *state, const char *folder)
+{
+    const weft_run_checkpoints *c = user;
+    const json_t *made_of = weft_provenance_of_state(state);
+    return is_rank0(c) && json_is_object(made_of)
+               ? weft_provenance_check(made_of, c->made_of, c->run->checkpoint.allow_changes,
+                                       folder)
+               : WEFT_OK;
+}
+
+static weft_status open_files(weft_run_checkpoints *c, weft_store *store)
+{
+    weft_checkpoint_spec spec = {.run = c->run->out,
+                                 .store = store,
+                                 .comm = c->comm,
+                                 .parts = c->parts,
+                                 .config_yaml = c->yaml.data,
+                                 .keep_latest = c->run->checkpoint.keep_latest,
+                                 .deadline = c->run->deadline,
+                                 .check_state = check_state,
+                                 .check_state_user = c};
+    memcpy(spec.part, c->part, sizeof spec.part);
+    return weft_checkpoints_open(&spec, &c->files);
+}
+
+/* Reads the rest of a checkpoint's state after the guard, and checks the values. */
+static weft_status read_rest(const weft_run *run, const json_t *state, const char *where,
+                             weft_run_progress *progress)
+{
+    int64_t train_stage, seed;
+    const weft_guard *guard = &progress->guard;
+    WEFT_TRY(weft_json_get_f64_or(state, "fps", where, 0, &progress->fps));
+    WEFT_TRY(weft_json_get_i64_or(state, "stage", where, 0, &train_stage));
+    WEFT_TRY(weft_json_get_i64_or(state, "seed", where, run->seed, &seed));
+    if (!(progress->fps >= 0 && progress->fps <= 1e6))
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED,
+                          WEFT_AT(.file = where, .key = "fps", WEFT_NUMBER(progress->fps)),
+                          "%g is not from 0 to 1e6", progress->fps);
+    if (train_stage < 0 || seed < 0)
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED,
+                          WEFT_AT(.file = where, .key = train_stage < 0 ? "stage" : "seed"),
+                          "stage %" PRId64 " or seed %" PRId64 " is below 0", train_stage, seed);
+    if (guard->accepted + guard->skipped != progress->done)
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "guard"),
+                          "the guard counted %" PRId64 " steps and %" PRId64
+                          " that were skipped, and the "
+                          "checkpoint is of step %" PRId64,
+                          guard->accepted, guard->skipped, progress->done);
+    const json_t *made_of = weft_provenance_of_state(state);
+    if (made_of && !json_is_object(made_of))
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "provenance"),
+                          "the value is not an object that describes the run");
+    return WEFT_OK;
+}
+
+weft_status weft_run_checkpoints_resume(weft_run_checkpoints *c, weft_store *store,
+                                        weft_run_progress *progress)
+{
+    char folder[512] = "";
+    json_t *state;
+    WEFT_TRY(open_files(c, store));
+    WEFT_TRY(weft_checkpoints_load(c->files, &state, folder));
+    if (!state)
+        return WEFT_OK;
+    c->resumed = state;
+    WEFT_TRY(weft_json_get_i64(state, "step", folder, &progress->done));
+    WEFT_TRY(weft_guard_restore(&progress->guard, json_object_get(state, "guard"), folder));
+    WEFT_TRY(read_rest(c->run, state, folder, progress));
+    if (is_rank0(c)) {
+        weft_notice(WEFT_MSG_RUN_RESUMED, WEFT_AT(WEFT_NUMBER(progress->done)), "resuming from %s",
+                    folder);
+        weft_provenance_log_changes(folder, c->yaml.data);
+    }
+    WEFT_TRY(weft_comm_barrier(c->comm));
+    const int64_t total = weft_run_first_step(c->run, c->run->train_stages.count);
+    if (is_rank0(c) && progress->done >= total)
+        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_AT(WEFT_NUMBER(progress->done)),
+                    "nothing to train: all %" PRId64 " steps are done (checkpoint at step %" PRId64
+                    "). Increase stages.N.steps to continue.",
+                    total, progress->done);
+    return WEFT_OK;
+}
+
+weft_status weft_run_checkpoints_restore_loader(const weft_run_checkpoints *c, weft_loader *loader)
+{
+    const weft_status_code status =
+        weft_loader_restore(loader, json_object_get(c->resumed, "loader"), "state.json");
+    if (status != WEFT_E_CONFIG || !c->run->checkpoint.allow_changes)
+        return status;
+    if (is_rank0(c))
+        weft_warning(
+            WEFT_MSG_RUN_CHANGED, WEFT_NOWHERE,
+            "the data set differs from the checkpoint's, so this stage starts with its first "
+            "samples");
+    return WEFT_OK;
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+weft_status weft_run_checkpoints_save(weft_run_checkpoints *c, const weft_run_progress *progress,
+                                      int64_t train_stage_index, const weft_loader *loader)
+{
+    json_t *state = NULL;
+    if (is_rank0(c))
+        state = json_pack("{s:I, s:o, s:o, s:I, s:I, s:f, s:O}", "step", (json_int_t)progress->done,
+                          "guard", weft_guard_state(&progress->guard), "loader",
+                          weft_loader_state(loader), "stage", (json_int_t)train_stage_index, "seed",
+                          (json_int_t)c->run->seed, "fps", progress->fps, "provenance", c->made_of);
+    return weft_checkpoints_save(c->files, progress->done, state);
+}

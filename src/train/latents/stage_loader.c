@@ -1,0 +1,132 @@
+#include "train/latents/stage_loader.h"
+
+#include "base/rng.h"
+#include "comm/comm_world.h"
+#include "train/checkpoint/provenance.h"
+#include "train/latents/latent_cache.h"
+#include "train/monitor/data_report.h"
+
+#include <stdio.h>
+
+weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_state *s,
+                                     const char *title)
+{
+    char path[600];
+    WEFT_TRY(weft_data_report_merge(c->exec.comm, s->loader));
+    if (snprintf(path, sizeof path, "%s/data-stage-%" PRId64 ".json", c->run->out, s->index) >=
+        (int)sizeof path)
+        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = c->run->out), "the path is too long");
+    return c->is_rank0 ? weft_data_report_write(s->loader, title, path) : WEFT_OK;
+}
+
+/* The config of a stage's loader, and its lists by bucket. */
+typedef struct loader_setup {
+    weft_loader_config config;
+    weft_bucket *buckets; /* owned, like all lists */
+    weft_item_range *own;
+    bool *image;
+    bool video; /* clips; otherwise cached latents */
+} loader_setup;
+
+static void setup_free(loader_setup *u)
+{
+    weft_free(u->buckets);
+    weft_free(u->own);
+    weft_free(u->image);
+}
+
+/* Sets the buckets of a loader: their sizes, whether they are images, and this rank's samples. */
+static void set_buckets(const weft_run_models *models, const weft_train_stage *stage,
+                        const weft_stage_programs *programs, bool by_item, loader_setup *u)
+{
+    for (int i = 0; i < programs->buckets; i++) {
+        const weft_step *step = programs->bucket[i];
+        weft_bucket *bucket = &u->buckets[i];
+        *bucket = *weft_train_stage_bucket(stage, i);
+        u->image[i] = bucket->frames == 1;
+        /* a rank has the same number of samples of each microbatch, stored contiguously */
+        u->own[i] = by_item ? (weft_item_range){0, 0}
+                            : (weft_item_range){step->local_first * programs->parts,
+                                                step->local_count * programs->parts};
+        if (u->video)
+            continue;
+        const weft_model_size latents = weft_run_latent_size(models, bucket);
+        bucket->frames = latents.frames;
+        bucket->height = latents.height;
+        bucket->width = latents.width;
+    }
+}
+
+/* Sets all of the config but the shards of cached latents. */
+static weft_status make_setup(const weft_run *run, const weft_run_models *models, int64_t index,
+                              const weft_stage_programs *programs, bool by_item, loader_setup *u)
+{
+    const weft_run_data *d = &run->data;
+    const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
+    const int count = programs->buckets;
+    const bool trained = !weft_run_trains_denoiser(models);
+    *u = (loader_setup){.buckets = weft_calloc(count, sizeof *u->buckets),
+                        .own = weft_calloc(count, sizeof *u->own),
+                        .image = weft_alloc(count),
+                        .video = trained || d->samples_from == WEFT_FROM_PIXELS};
+    WEFT_TRY(WEFT_ALLOCATED(u->buckets && u->own && u->image, "%d buckets", count));
+    set_buckets(models, stage, programs, by_item, u);
+    u->config = (weft_loader_config){
+        .shards = d->path,
+        .split = d->split[0] ? d->split : NULL,
+        .buckets = {count, u->buckets},
+        .own = u->own,
+        .fps = d->fps,
+        .threads = d->threads,
+        .prefetch = d->prefetch,
+        .image = stage->images >= 0 ? u->image : NULL,
+        .images = stage->images,
+        .random_start = trained && d->random_start,
+        .random_crop = trained && d->random_crop,
+        .shuffle = u->video ? d->shuffle : 0,
+        .caption_dropout = trained ? 0 : run->caption_dropout,
+        .verify = d->verify,
+        .seed = (int64_t)(weft_seed_mix((uint64_t)run->seed, (uint64_t)index) >> 1)};
+    if (!u->video && models->text_precomputed) {
+        u->config.extra = WEFT_TEXT_PART;
+        u->config.extra_floats = models->text.floats;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
+                                    int64_t index, const weft_stage_programs *programs,
+                                    int64_t *bytes)
+{
+    loader_setup u;
+    const weft_status_code status = make_setup(run, models, index, programs, false, &u);
+    if (status == WEFT_OK) /* every bucket has a range of this rank */
+        *bytes = weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels).bytes;
+    setup_free(&u);
+    return status;
+}
+
+weft_status weft_stage_loader_open(weft_train_context *c, weft_stage_state *s, const char *latents,
+                                   bool by_item)
+{
+    loader_setup u;
+    const double fps = c->run->data.fps;
+    weft_status_code status = make_setup(c->run, &c->models, s->index, &s->programs, by_item, &u);
+    if (status == WEFT_OK && !u.video) {
+        u.config.shards = latents;
+        u.config.split = NULL;
+    }
+    if (status == WEFT_OK && u.config.extra)
+        status = weft_latents_empty_caption(latents, c->models.text.floats, &s->no_text);
+    if (status == WEFT_OK)
+        status = weft_loader_open(&u.config, weft_comm_rank(c->exec.comm),
+                                  weft_comm_ranks(c->exec.comm), u.video ? NULL : WEFT_LATENT_PART,
+                                  c->models.grid.channels, &s->loader);
+    setup_free(&u);
+    WEFT_TRY(status);
+    c->progress.fps = fps > 0 ? fps : weft_dataset_at(weft_loader_dataset(s->loader), 0)->fps;
+    WEFT_TRY(weft_stage_loader_report(c, s, "data"));
+    if (weft_run_trains_denoiser(&c->models) && c->is_rank0)
+        weft_run_warn_captions(s->loader);
+    return WEFT_OK;
+}

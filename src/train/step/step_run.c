@@ -1,0 +1,351 @@
+#include "train/step/step_run.h"
+
+#include "base/interrupt.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/trace/timeline_file.h"
+#include "train/graph/step_inputs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- inputs -------------------------------------------------------------------------------- */
+
+/* The input `name` of a step's contribution `index`. NULL: this rank does not need the input. */
+static weft_tensor *input_of(const weft_stage_state *s, int64_t index, int bucket, const char *name)
+{
+    return s->pp_executor ? weft_pp_executor_input(s->pp_executor, index, bucket, name)
+                          : weft_program_input(s->programs.bucket[bucket]->program, name);
+}
+
+/* Context of find_input: the contribution whose inputs are looked up. */
+typedef struct input_context {
+    const weft_stage_state *stage;
+    int64_t index;
+    int bucket;
+} input_context;
+
+static weft_tensor *find_input(void *user, const char *name)
+{
+    const input_context *p = user;
+    return input_of(p->stage, p->index, p->bucket, name);
+}
+
+/* Items [first, first + count) of a batch, with `floats` elements per item. */
+static weft_batch part_of(const weft_batch *batch, int64_t first, int64_t count, int64_t floats,
+                          int64_t extra)
+{
+    weft_batch part = *batch;
+    part.count = count;
+    part.first += first;
+    part.id += first;
+    part.epoch += first;
+    part.replaced += first;
+    part.caption += first;
+    part.video += batch->video ? first * floats : 0;
+    part.part += batch->part ? first * floats : 0;
+    part.extra += batch->extra ? first * extra : 0;
+    return part;
+}
+
+static weft_status next_batch(weft_step_run *r)
+{
+    const double began = weft_now();
+    WEFT_TRY(weft_loader_next(r->stage->loader, &r->batch));
+    r->data_wait_seconds += weft_now() - began;
+    return r->traced
+               ? weft_timeline_add(&r->timeline, WEFT_STREAM_TASK, "wait: data", began, weft_now())
+               : WEFT_OK;
+}
+
+/* Whether the discriminator is active in this step. */
+static bool discriminates(const weft_train_context *c)
+{
+    return c->progress.done >= c->run->loss.adversarial.start;
+}
+
+/* Fills the inputs of a step's contribution `index`: a microbatch of the last batch, or of the next
+ * batch if it is the first. */
+static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
+{
+    weft_train_context *c = r->context;
+    const weft_stage_state *s = r->stage;
+    const int64_t parts = s->programs.parts, at = index % parts;
+    if (at == 0)
+        WEFT_TRY(next_batch(r));
+    const int64_t count = s->programs.bucket[r->batch.bucket]->local_count;
+    *bucket = r->batch.bucket;
+    if (r->batch.count != count * parts)
+        return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(WEFT_NUMBER(r->batch.count)),
+                          "the loader returned %" PRId64
+                          " samples, and the input of this rank takes %" PRId64,
+                          r->batch.count, count * parts);
+    const bool denoises = weft_run_trains_denoiser(&c->models);
+    const weft_tensor *to = input_of(s, index, *bucket, denoises ? "batch.latents" : "batch.video");
+    const int64_t floats = to && count ? weft_shape_count(&to->shape) / count : 0;
+    const weft_batch part =
+        part_of(&r->batch, at * count, count, floats, s->no_text ? c->models.text.floats : 0);
+    weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
+    if (adversarial)
+        *(float *)adversarial->data = discriminates(c) ? 1 : 0;
+    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text};
+    input_context context = {s, index, *bucket};
+    return weft_inputs_fill(&inputs, c->progress.done, &part, find_input, &context);
+}
+
+/* ---- metrics ------------------------------------------------------------------------------- */
+
+/* Adds output `name` of `step` to the metrics, if the program has it. `share`: weight in the step's
+ * mean. */
+static void add_figure(const weft_step *step, const char *name, double share, int *n,
+                       weft_step_figures *f)
+{
+    if (*n >= WEFT_TRAIN_LOGGER_EXTRAS || !step->program ||
+        !weft_program_output(step->program, name))
+        return;
+    f->extra_name[*n] = name;
+    f->extra[(*n)++] += share * weft_step_scalar(step, name);
+}
+
+/* Adds a microbatch's metrics to the step's. `share`: weight in the step's mean loss. */
+static void add_figures(weft_step_run *r, int bucket, double share)
+{
+    static const char *const names[] = {
+        "mse",     "kl",      "lpips",  "generator", "discriminator", "adversarial_weight",
+        "balance", "fullest", "dropped"};
+    const weft_stage_state *s = r->stage;
+    const weft_run_models *models = &r->context->models;
+    const weft_step *step = s->programs.bucket[bucket];
+    const weft_bucket *size = weft_train_stage_bucket(s->train_stage, bucket);
+    const int64_t samples = size->batch / s->programs.parts;
+    r->figures.samples += samples;
+    r->figures.flops += s->flops[bucket];
+    if (weft_run_trains_denoiser(models))
+        r->figures.tokens += samples * weft_run_tokens(models, size);
+    int n = 0;
+    for (int i = 0; i < WEFT_COUNT(names); i++)
+        add_figure(step, names[i], share, &n, &r->figures);
+}
+
+/* ---- programs ------------------------------------------------------------------------------ */
+
+static void set_scalar(const weft_step *step, const char *name, float value)
+{
+    *(float *)weft_program_input(step->program, name)->data = value;
+}
+
+static void write_telemetry(weft_step_run *r, bool interrupted)
+{
+    weft_step_telemetry_write(&r->context->telemetry, weft_comm_rank(r->context->exec.comm),
+                              interrupted);
+}
+
+static weft_status trace_program(weft_step_run *r, const weft_program *program, const char *what,
+                                 double began)
+{
+    WEFT_TRY(weft_timeline_add_program(&r->timeline, program));
+    return weft_timeline_add(&r->timeline, WEFT_STREAM_TASK, what, began, weft_now());
+}
+
+/* Runs a program. `what`: its name in the trace. */
+static weft_status run_program(weft_step_run *r, weft_program *program, const char *what)
+{
+    weft_stage_totals *totals = &r->stage->totals;
+    const double began = weft_now();
+    WEFT_TRY(weft_program_run(program));
+    if (r->traced)
+        WEFT_TRY(trace_program(r, program, what, began));
+    weft_offload_times_add(&totals->offload_times, weft_program_offload_times(program));
+    if (weft_comm_ranks(r->context->exec.comm) > 1)
+        weft_comm_times_add(&totals->sent, weft_program_comm_times(program));
+    return WEFT_OK;
+}
+
+/* Runs a training program. If the program reduces telemetry, `from` is its input; otherwise `from`
+ * is copied. The result is in telemetry.all. */
+static weft_status run_with_telemetry(weft_step_run *r, const weft_step *step, const float *from,
+                                      const char *what)
+{
+    weft_step_telemetry *t = &r->context->telemetry;
+    const bool carried = weft_step_set_telemetry(step, from);
+    WEFT_TRY(run_program(r, step->program, what));
+    if (carried)
+        weft_step_get_telemetry(step, t->all);
+    else if (from != t->all)
+        memcpy(t->all, from, (size_t)t->floats * sizeof *from);
+    return WEFT_OK;
+}
+
+/* Runs the program with the update after its gradients are complete. `telemetry`: as far as it is
+ * reduced. */
+static weft_status run_update(weft_step_run *r, const weft_step *step, const float *telemetry)
+{
+    weft_train_context *c = r->context;
+    const weft_guard *guard = &c->progress.guard;
+    float loss_limit, norm_limit;
+    weft_guard_limits(guard, &loss_limit, &norm_limit);
+    set_scalar(step, "optimizer.lr", (float)r->figures.lr);
+    /* Adam's bias correction counts accepted updates */
+    set_scalar(step, "optimizer.step", (float)(guard->accepted + 1));
+    set_scalar(step, "optimizer.loss_limit", loss_limit);
+    set_scalar(step, "optimizer.norm_limit", norm_limit);
+    if (weft_program_input(step->program, "optimizer.discriminator_step")) {
+        /* Number of the discriminator's updates. Steps skipped before its start are also
+         * subtracted. */
+        const int64_t updates = guard->accepted - c->run->loss.adversarial.start;
+        set_scalar(step, "optimizer.discriminator_step", (float)(updates > 0 ? updates + 1 : 1));
+        set_scalar(step, "optimizer.discriminator_limit", discriminates(c) ? HUGE_VALF : -1);
+    }
+    WEFT_TRY(run_with_telemetry(r, step, telemetry,
+                                step == r->stage->programs.update ? "update" : "step"));
+    c->telemetry.interrupted = c->telemetry.all[0] > 0;
+    return WEFT_OK;
+}
+
+/* ---- contributions ------------------------------------------------------------------------- */
+
+/* Runs a step's contributions in sequence, each weighted by its share of the `all` elements of the
+ * mean. */
+static weft_status run_sequential(weft_step_run *r, double all)
+{
+    const weft_stage_programs *programs = &r->stage->programs;
+    weft_step_telemetry *t = &r->context->telemetry;
+    bool interrupted = false;
+    for (int64_t i = 0; i < programs->runs; i++) {
+        int bucket;
+        WEFT_TRY(fill_batch(r, i, &bucket));
+        const weft_step *step = programs->bucket[bucket];
+        set_scalar(step, "optimizer.weight", (float)(step->weight / all));
+        write_telemetry(r, interrupted || weft_interrupted());
+        WEFT_TRY(run_with_telemetry(r, step, t->own, "gradients"));
+        interrupted = t->all[0] > 0;
+        add_figures(r, bucket, step->weight / all);
+    }
+    return WEFT_OK;
+}
+
+/* Runs a step's contributions through the pipeline by its schedule, after all inputs are filled. */
+static weft_status run_pipeline(weft_step_run *r, double all)
+{
+    weft_stage_state *s = r->stage;
+    for (int64_t i = 0; i < s->programs.runs; i++) {
+        int bucket;
+        WEFT_TRY(fill_batch(r, i, &bucket));
+        const double share = s->programs.bucket[bucket]->weight / all;
+        weft_tensor *weight = input_of(s, i, bucket, "optimizer.weight");
+        if (weight)
+            *(float *)weight->data = (float)share;
+        s->bucket_of[i] = bucket;
+        add_figures(r, bucket, share);
+    }
+    write_telemetry(r, weft_interrupted());
+    WEFT_TRY(weft_pp_executor_step(s->pp_executor, s->bucket_of));
+    return run_program(r, s->programs.share->program, "sums over stages");
+}
+
+/* Runs a step's contributions, then the update. */
+static weft_status run_batches(weft_step_run *r)
+{
+    const weft_stage_state *s = r->stage;
+    const weft_stage_programs *programs = &s->programs;
+    weft_step_telemetry *t = &r->context->telemetry;
+    double all = 0;
+    int bucket = -1;
+    for (int64_t i = 0; i < programs->runs; i++) {
+        WEFT_TRY(weft_loader_peek(s->loader, i / programs->parts, &bucket, NULL, NULL));
+        all += programs->bucket[bucket]->weight;
+    }
+    WEFT_TRY(s->pp_executor ? run_pipeline(r, all) : run_sequential(r, all));
+    r->figures.flops += s->flops[programs->count - 1];
+    /* the bucket, if the step has a single batch */
+    r->figures.bucket = programs->buckets > 1 && programs->runs == programs->parts ? bucket : -1;
+    if (!programs->reduced_axes) /* keep the stop flag that the contributions saw */
+        t->own[0] = s->pp_executor ? t->own[0] : t->all[0];
+    return run_update(r, programs->update, programs->reduced_axes ? t->all : t->own);
+}
+
+/* ---- a step -------------------------------------------------------------------------------- */
+
+weft_status weft_step_run_begin(weft_train_context *c, weft_stage_state *s, bool traced,
+                                weft_step_run *r)
+{
+    const int64_t step = c->progress.done - weft_run_first_step(c->run, s->index);
+    *r = (weft_step_run){
+        .context = c,
+        .stage = s,
+        .traced = traced,
+        .figures = {.train_stage = s->train_stage->name,
+                    .lr = weft_train_stage_lr(s->train_stage, step)},
+    };
+    /* all ranks open the timeline together, so that their traces have one origin */
+    if (traced) {
+        WEFT_TRY(weft_timeline_open_together(c->exec.comm, NULL, &r->timeline));
+        if (s->pp_executor)
+            weft_pp_executor_trace(s->pp_executor, &r->timeline);
+    }
+    r->began = weft_now();
+    r->waited = weft_comm_waited(c->exec.comm);
+    return WEFT_OK;
+}
+
+weft_status weft_step_run_programs(weft_step_run *r, const weft_step **last)
+{
+    const weft_stage_programs *programs = &r->stage->programs;
+    int bucket;
+    *last = programs->update;
+    if (programs->update)
+        return run_batches(r);
+    WEFT_TRY(fill_batch(r, 0, &bucket));
+    *last = programs->bucket[bucket];
+    write_telemetry(r, weft_interrupted());
+    WEFT_TRY(run_update(r, *last, r->context->telemetry.own));
+    add_figures(r, bucket, 1);
+    r->figures.bucket = programs->buckets > 1 ? bucket : -1;
+    return WEFT_OK;
+}
+
+weft_status weft_step_run_update(weft_step_run *r, const weft_step *update)
+{
+    write_telemetry(r, weft_interrupted());
+    return run_update(r, update, r->context->telemetry.own);
+}
+
+weft_status weft_step_run_end(weft_step_run *r, const weft_step *last)
+{
+    weft_train_context *c = r->context;
+    weft_step_figures *f = &r->figures;
+    int extras = 0;
+    while (extras < WEFT_TRAIN_LOGGER_EXTRAS && f->extra_name[extras])
+        extras++;
+    add_figure(last, "discriminator_norm", 1, &extras, f);
+    f->step = ++c->progress.done;
+    f->loss = weft_step_scalar(last, "loss");
+    f->grad_norm = weft_step_scalar(last, "grad_norm");
+    f->skipped = !isfinite(weft_step_scalar(last, "grad_scale"));
+    const weft_status_code verdict =
+        weft_guard_note(&c->progress.guard, f->loss, f->grad_norm, f->skipped);
+    f->skipped_total = c->progress.guard.skipped;
+    f->seconds = weft_now() - r->began;
+    weft_step_telemetry_record(&c->telemetry, r->stage->stragglers, f->seconds,
+                               weft_comm_waited(c->exec.comm) - r->waited, r->data_wait_seconds);
+    r->stage->totals.seconds += f->seconds;
+    return verdict;
+}
+
+weft_status weft_step_run_write_trace(weft_step_run *r)
+{
+    char path[600];
+    if (!r->traced)
+        return WEFT_OK;
+    snprintf(path, sizeof path, "%s/trace-%" PRId64 "-%d.json", r->context->run->out,
+             r->stage->index, weft_comm_rank(r->context->exec.comm));
+    return weft_timeline_write(&r->timeline, path);
+}
+
+void weft_step_run_free(weft_step_run *r)
+{
+    if (r->traced && r->stage->pp_executor)
+        weft_pp_executor_trace(r->stage->pp_executor, NULL);
+    weft_timeline_free(&r->timeline);
+}
