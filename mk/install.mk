@@ -1,50 +1,25 @@
-# make install [PREFIX=/usr/local] [DESTDIR=]: program, library, headers, weft.pc, man page, completion.
-# make uninstall takes the same variables.
-PUBLIC_HEADERS = $(sort $(filter %.h,$(shell $(CC) -std=c17 -D_GNU_SOURCE -Isrc -Iinclude/weft $(INC) -MM include/weft/weft.h \
-                   | tr -d '\\')))
+# make install [PREFIX=/usr/local] [DESTDIR=]: program, libraries, headers, weft.pc, man page,
+# completion, weftConfig.cmake. make uninstall takes the same variables.
+PREFIX ?= /usr/local
 # quoted: folders may have blanks in their names
 ROOT = "$(DESTDIR)$(PREFIX)"
 
-# Installed headers find one another from where they lie: a program may have a base/status.h of its own.
-RELATIVE := s,^\(\# *include "\)\([a-z]*/\),\1../\2,
-
-# written anew each time: PREFIX may be another
-.PHONY: always
-$(O)/weft.pc: always
-	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(subst $(blank),\$(blank),$(PREFIX))' 'includedir=$${prefix}/include' 'libdir=$${prefix}/lib' '' \
-		'Name: weft' 'Description: training and generation of video models' 'Version: $(VERSION)' \
-		'Requires: jansson' \
-		'Cflags: -I$${includedir}/weft' 'Libs: -L$${libdir} -lweft -fopenmp $(LIBS)' > $@
-
-.PHONY: install uninstall
-install: $(O)/weft $(O)/libweft.a $(O)/weft.pc $(O)/weft.1 $(O)/weft.bash
-	@install -d $(ROOT)/bin $(ROOT)/lib/pkgconfig $(ROOT)/share/man/man1 \
-		$(ROOT)/share/bash-completion/completions
-	@install -m 755 $(O)/weft $(ROOT)/bin/weft
-	@install -m 644 $(O)/libweft.a $(ROOT)/lib/libweft.a
-	@install -m 644 $(O)/weft.pc $(ROOT)/lib/pkgconfig/weft.pc
-	@install -m 644 $(O)/weft.1 $(ROOT)/share/man/man1/weft.1
-	@install -m 644 $(O)/weft.bash $(ROOT)/share/bash-completion/completions/weft
-	@for h in $(filter src/%,$(PUBLIC_HEADERS)) $(wildcard src/graph/*.def); do \
-		install -D -m 644 $$h $(ROOT)/include/weft/$${h#src/} && \
-		sed -i '$(RELATIVE)' $(ROOT)/include/weft/$${h#src/} || exit 1; done
-	@install -D -m 644 include/weft/weft.h $(ROOT)/include/weft/weft.h
+.PHONY: install uninstall docs
+install:
+	@DESTDIR="$(DESTDIR)" flock $(O) cmake --install $(O) --prefix "$(PREFIX)" >$(O)/install.log
 	@echo installed in $(ROOT)
 uninstall:
-	rm -f $(ROOT)/bin/weft $(ROOT)/lib/libweft.a $(ROOT)/lib/pkgconfig/weft.pc \
-		$(ROOT)/share/man/man1/weft.1 $(ROOT)/share/bash-completion/completions/weft
-	rm -rf $(ROOT)/include/weft
+	rm -f $(ROOT)/bin/weft $(ROOT)/lib/libweft.a $(ROOT)/lib/libweft.so* \
+		$(ROOT)/lib/pkgconfig/weft.pc $(ROOT)/lib/pkgconfig/weft-static.pc \
+		$(ROOT)/share/man/man1/weft.1 \
+		$(ROOT)/share/bash-completion/completions/weft
+	rm -rf $(ROOT)/include/weft $(ROOT)/lib/cmake/weft
 
-# docs/verbs, the man page and bash completion come from the tables in src/cli.
-.PHONY: docs
-docs: $(O)/weft
-	@mkdir -p docs/verbs
+# docs/reference/verbs and messages.md come from the tables of src.
+docs:
+	@mkdir -p docs/reference/verbs
 	@for verb in $$($(O)/weft help --verbs); do \
-		$(O)/weft help --markdown $$verb > docs/verbs/$$verb.md || exit 1; \
-		echo "  DOC  docs/verbs/$$verb.md"; done
-
-$(O)/weft.1: $(O)/weft
-	@$< help --man > $@.tmp && mv $@.tmp $@
-$(O)/weft.bash: $(O)/weft
-	@$< help --bash > $@.tmp && mv $@.tmp $@
+		$(O)/weft help --markdown $$verb > docs/reference/verbs/$$verb.md || exit 1; \
+		echo "  DOC  docs/reference/verbs/$$verb.md"; done
+	@$(O)/weft explain --markdown > docs/reference/messages.md; \
+		echo "  DOC  docs/reference/messages.md"

@@ -1,0 +1,101 @@
+# The files of tests/<room> are one Criterion program, test/<room> with '-' for '/'. Each program
+# and each script below tests is one test of ctest. tests/run.sh runs it and sets its environment.
+enable_testing()
+
+set(WEFT_PLAIN_CRITERION OFF)
+if(WEFT_SANITIZE STREQUAL thread OR CMAKE_CROSSCOMPILING)
+    set(WEFT_PLAIN_CRITERION ON)
+endif()
+
+add_library(weft_criterion INTERFACE)
+if(WEFT_PLAIN_CRITERION)
+    add_library(weft_plain_criterion OBJECT tests/plain/criterion/runner.c)
+    target_include_directories(weft_plain_criterion BEFORE PUBLIC tests/plain)
+    target_include_directories(weft_criterion INTERFACE tests/plain)
+    target_sources(weft_criterion INTERFACE $<TARGET_OBJECTS:weft_plain_criterion>)
+elseif(WEFT_CRITERION_INCLUDE_DIR AND WEFT_CRITERION_LIBRARY)
+    target_include_directories(weft_criterion SYSTEM INTERFACE ${WEFT_CRITERION_INCLUDE_DIR})
+    target_link_libraries(weft_criterion INTERFACE ${WEFT_CRITERION_LIBRARY})
+else()
+    message(FATAL_ERROR
+        "the tests need Criterion. `make test-deps` installs every package that tests need")
+endif()
+
+# ---- Criterion programs -------------------------------------------------------------------------
+file(GLOB test_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests tests/*/*.c
+    tests/*/*/*.c)
+set(rooms ${test_files})
+list(FILTER rooms INCLUDE REGEX "_test\\.c$")
+list(TRANSFORM rooms REPLACE "/[^/]*$" "")
+list(REMOVE_DUPLICATES rooms)
+
+set(test_programs)
+foreach(room ${rooms})
+    set(sources ${test_files})
+    list(FILTER sources INCLUDE REGEX "^${room}/[^/]*$")
+    list(TRANSFORM sources PREPEND tests/)
+    string(REPLACE / - program ${room})
+    add_executable(test-${program} ${sources})
+    set_target_properties(test-${program} PROPERTIES OUTPUT_NAME ${program}
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+    target_link_libraries(test-${program} PRIVATE weft_static weft::dependencies weft_criterion)
+    list(APPEND test_programs test-${program})
+endforeach()
+
+# Planners are compared with CBC, the simulator with SimGrid. The product links neither.
+foreach(program test-plan-pipeline test-plan-cascade)
+    if(NOT CMAKE_CROSSCOMPILING)
+        if(NOT WEFT_CBC_LIBRARY OR NOT WEFT_CBC_SOLVER_LIBRARY)
+            message(FATAL_ERROR
+                "the tests need CBC. `make test-deps` installs every package that tests need")
+        endif()
+        target_link_libraries(${program} PRIVATE ${WEFT_CBC_SOLVER_LIBRARY} ${WEFT_CBC_LIBRARY})
+    endif()
+endforeach()
+if(WEFT_SIMGRID_INCLUDE_DIR AND WEFT_SIMGRID_LIBRARY)
+    target_link_libraries(test-plan-simulate PRIVATE ${WEFT_SIMGRID_LIBRARY})
+endif()
+
+# A small program for the tests that need mpirun (tests/comm/*.sh).
+add_executable(ranks tests/comm/tool/ranks.c)
+set_target_properties(ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test-tools)
+target_link_libraries(ranks PRIVATE weft_static weft::dependencies)
+
+add_custom_target(test-bin ALL DEPENDS weft ranks ${test_programs})
+
+# ---- ctest --------------------------------------------------------------------------------------
+# Labels: unit (Criterion programs), script, ranks (scripts that run mpirun), long (sweeps that take
+# minutes; they run with `ctest -C Long`).
+file(RELATIVE_PATH build ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+set(run ${PROJECT_SOURCE_DIR}/tests/run.sh)
+function(add_run name labels) # ARGUMENTS of tests/run.sh
+    cmake_parse_arguments(arg "" CONFIGURATIONS "" ${ARGN})
+    add_test(NAME ${name} COMMAND ${run} ${arg_UNPARSED_ARGUMENTS}
+        CONFIGURATIONS ${arg_CONFIGURATIONS})
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 1800 PROCESSORS 2
+        SKIP_REGULAR_EXPRESSION "0 passed, 0 failed, [1-9][0-9]* skipped")
+endfunction()
+
+foreach(room ${rooms})
+    add_run(${room} unit --programs ${build} ${room})
+endforeach()
+
+add_run(train/pipeline/long long --programs ${build} train/pipeline CONFIGURATIONS Long)
+set_tests_properties(train/pipeline/long PROPERTIES ENVIRONMENT WEFT_TEST_LONG=1)
+
+# tests/run.sh runs scripts with the permission to execute.
+execute_process(COMMAND find . -mindepth 2 -maxdepth 3 -name "*.sh" -perm -u=x
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE executable)
+file(GLOB scripts CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests tests/*/*.sh
+    tests/*/*/*.sh)
+foreach(script ${scripts})
+    if(NOT "${executable}" MATCHES "/${script}\n")
+        continue()
+    endif()
+    file(STRINGS tests/${script} mpi REGEX "mpirun|MPIRUN|^ *ranks " LIMIT_COUNT 1)
+    if(mpi)
+        add_run(${script} "script;ranks" ${build} ${script})
+    else()
+        add_run(${script} script ${build} ${script})
+    endif()
+endforeach()
