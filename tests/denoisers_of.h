@@ -30,7 +30,7 @@ static const example denoisers_of[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":2,"
      "\"num_single_layers\":2,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2]}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 4, 4, false},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 4, 4, false},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
@@ -38,22 +38,22 @@ static const example denoisers_of[] = {
     {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
      "\"caption_channels\":5}",
-     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
+     {2, 2, 2, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 3, 6, true},
     {"{\"_class_name\":\"MochiTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":3,\"time_embed_dim\":4,"
      "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 3, false},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 3, 3, false},
     {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"sample_size\":4,"
      "\"caption_channels\":5}",
      {1, 2, 4, 4, 3}, 4, 6, true},
     {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
      "\"depth\":2,\"caption_channels\":5,\"input_sq_size\":32}",
-     {1, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FPS)}, 4, 8, false},
+     {1, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(FPS)}, 4, 8, false},
     {"{\"_class_name\":\"AllegroTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
      "\"caption_channels\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 3, 6, true},
     {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
@@ -76,7 +76,7 @@ static inline weft_graph *denoiser_graph(const example *s)
     for (int i = 0; i < f->ports; i++) {
         const weft_port port = f->port[i].port;
         if (!f->port[i].output && weft_model_takes(&model, port) &&
-            (!f->port[i].optional || s->size.given >> port & 1))
+            (!f->port[i].optional || s->size.present_ports >> port & 1))
             p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
     }
     weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &p);

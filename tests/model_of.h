@@ -3,7 +3,7 @@
 #define TESTS_MODEL_OF_H
 
 #include "model/model.h"
-#include "prompt/captions.h"
+#include "prompt/text_conditioning.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +20,11 @@ static inline weft_model model_of(const char *text)
 }
 
 /* The captions of a denoiser with the one text encoder of this config. */
-static inline weft_captions captions_of(const weft_model *denoiser, const char *text)
+static inline weft_text_conditioning captions_of(const weft_model *denoiser, const char *text)
 {
-    const weft_reader_spec spec = {.model = model_of(text)};
-    weft_captions captions;
-    if (weft_captions_read(denoiser, &spec, 1, "test", &captions) != WEFT_OK)
+    const weft_text_encoder_spec spec = {.model = model_of(text)};
+    weft_text_conditioning captions;
+    if (weft_text_conditioning_open(denoiser, &spec, 1, "test", &captions) != WEFT_OK)
         abort();
     return captions;
 }

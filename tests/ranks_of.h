@@ -2,7 +2,7 @@
 #ifndef TESTS_RANKS_OF_H
 #define TESTS_RANKS_OF_H
 
-#include "runtime/comm.h"
+#include "comm/comm.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -22,13 +22,13 @@ static inline void *rank_of_main(void *user)
     rank_of *r = user;
     if (r->body(r->job) != WEFT_OK) {
         snprintf(r->error, sizeof r->error, "%s", weft_error_message());
-        weft_comm_give_up(r->comm);
+        weft_comm_abort(r->comm);
     }
     return NULL;
 }
 
-/* body(job) on every rank, in a thread of its own; job r lies `bytes` behind job r - 1. All must end
- * well. Frees the ranks' ends of the job. */
+/* body(job) on every rank, in a thread of its own; job r lies `bytes` behind job r - 1. All must
+ * end well. Frees the ranks' ends of the job. */
 static inline void run_ranks(const char *what, int ranks, weft_comm *const *comm, rank_body *body,
                              void *jobs, size_t bytes)
 {

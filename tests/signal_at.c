@@ -1,47 +1,100 @@
-/* Preloaded into a program under test: it gets a signal when it has given a file its name, so that it
- * stops at a defined place, however fast it or the machine is.
+/* Preloaded into a program under test: it gets a signal at a defined event, however fast it or the
+ * machine is.
  *
- *   SIGNAL_AT=*.walk.safetensors   pattern (fnmatch) of the name
- *   SIGNAL_COUNT=3                 the third file with such a name; absent: the first
- *   SIGNAL_NUMBER=2                the signal
- *   SIGNAL_RANK=1                  this rank of the job alone; absent: every rank
- *   SIGNAL_TO=pid.1                file with the number of the process that gets it; absent: this one */
+ *   SIGNAL_ON=rename               a file or folder got its name (also if absent),
+ *             mkdir                a folder was made,
+ *             write                bytes were written to a file or a pipe,
+ *             send                 this rank sends a message (MPI), while a path fits SIGNAL_AT
+ *   SIGNAL_AT=*.sampling.safetensors   pattern of the path (fnmatch; of `send`: glob)
+ *   SIGNAL_COUNT=3                 the third such event, of this process and its forks; absent:
+ *   the first SIGNAL_NUMBER=2                the signal
+ *   SIGNAL_RANK=1                  only this rank of the job counts events; absent: every rank
+ *   SIGNAL_TO=pid.0 pid.1          files with the numbers of the processes that get it; absent:
+ *   this one SIGNAL_HEARD=yes               the event ends when weft in this process has been
+ *                                  asked to stop: for a SIGNAL_TO that passes the signal on, such
+ *                                  as mpirun */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
-static int is_meant(const char *name)
+static atomic_int *seen; /* shared with forks */
+
+__attribute__((constructor)) static void begin(void)
 {
-    static atomic_int seen;
-    const char *pattern = getenv("SIGNAL_AT"), *count = getenv("SIGNAL_COUNT"),
-               *wanted = getenv("SIGNAL_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (!pattern || fnmatch(pattern, name, 0) != 0 || (wanted && rank && strcmp(wanted, rank)))
-        return 0;
-    return atomic_fetch_add(&seen, 1) + 1 == (count ? atoi(count) : 1);
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+/* Whether the program waits for this kind of event on this rank. */
+static bool is_awaited(const char *kind)
+{
+    const char *on = getenv("SIGNAL_ON"), *wanted = getenv("SIGNAL_RANK"),
+               *rank = getenv("OMPI_COMM_WORLD_RANK");
+    return getenv("SIGNAL_NUMBER") && getenv("SIGNAL_AT") && !strcmp(on ? on : "rename", kind) &&
+           (!wanted || !rank || !strcmp(wanted, rank));
+}
+
+static bool is_last(void)
+{
+    const char *count = getenv("SIGNAL_COUNT");
+    return atomic_fetch_add(seen, 1) + 1 == (count ? atoi(count) : 1);
+}
+
+static bool is_pending(int number)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, number);
+}
+
+static int read_number(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    int number;
+    if (!file || fscanf(file, "%d", &number) != 1) {
+        fprintf(stderr, "signal_at: no number of a process in %s\n", path);
+        abort();
+    }
+    fclose(file);
+    return number;
 }
 
 /* Returns when the signal has been delivered. */
-static void send_signal(int number)
+static void send_signal(void)
 {
-    sigset_t pending;
-    const char *path = getenv("SIGNAL_TO");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    int other = 0;
-    if (file && fscanf(file, "%d", &other) == 1 && other > 0 && other != getpid())
-        kill(other, number);
-    else
+    const int number = atoi(getenv("SIGNAL_NUMBER"));
+    const char *paths = getenv("SIGNAL_TO");
+    bool (*heard)(void) =
+        getenv("SIGNAL_HEARD") ? (bool (*)(void))dlsym(RTLD_DEFAULT, "weft_interrupted") : NULL;
+    char copy[1024];
+    snprintf(copy, sizeof copy, "%s", paths ? paths : "");
+    for (char *path = strtok(copy, " "); path; path = strtok(NULL, " "))
+        kill(read_number(path), number);
+    if (!paths)
         kill(getpid(), number);
-    if (file)
-        fclose(file);
-    do {
+    for (int ms = 0; ms == 0 || is_pending(number) || (heard && !heard()); ms++) {
         usleep(1000);
-        sigpending(&pending);
-    } while (sigismember(&pending, number));
+        if (ms > 600000) { /* a guard against hanging */
+            fprintf(stderr, "signal_at: the signal does not arrive\n");
+            abort();
+        }
+    }
+}
+
+static void happened(const char *kind, const char *path)
+{
+    if (is_awaited(kind) && fnmatch(getenv("SIGNAL_AT"), path, 0) == 0 && is_last())
+        send_signal();
 }
 
 int rename(const char *from, const char *to)
@@ -49,8 +102,50 @@ int rename(const char *from, const char *to)
     int (*own)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
     const int result = own(from, to);
-    const char *number = getenv("SIGNAL_NUMBER");
-    if (result == 0 && number && is_meant(to))
-        send_signal(atoi(number));
+    if (result == 0)
+        happened("rename", to);
     return result;
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    int (*own)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");
+    const int result = own(path, mode);
+    if (result == 0)
+        happened("mkdir", path);
+    return result;
+}
+
+ssize_t write(int fd, const void *bytes, size_t count)
+{
+    ssize_t (*own)(int, const void *, size_t) =
+        (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    const ssize_t result = own(fd, bytes, count);
+    if (result > 0 && is_awaited("write")) {
+        char name[64], path[4096];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        const ssize_t length = readlink(name, path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        happened("write", path);
+    }
+    return result;
+}
+
+/* As Open MPI declares it; types and communicators are pointers. */
+int MPI_Isend(const void *data, int count, void *type, int to, int tag, void *comm, void *request)
+{
+    int (*own)(const void *, int, void *, int, int, void *, void *) =
+        (int (*)(const void *, int, void *, int, int, void *, void *))dlsym(RTLD_NEXT,
+                                                                            "PMPI_Isend");
+    static atomic_bool there;
+    if (is_awaited("send")) {
+        glob_t found = {0};
+        if (!atomic_load(&there) && glob(getenv("SIGNAL_AT"), 0, NULL, &found) == 0) {
+            atomic_store(&there, true);
+            globfree(&found);
+        }
+        if (atomic_load(&there) && is_last())
+            send_signal();
+    }
+    return own(data, count, type, to, tag, comm, request);
 }

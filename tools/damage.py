@@ -22,7 +22,7 @@ import sys
 
 import kills
 
-SHORT = ["--set", "stages.0.steps=12", "--set", "stages.1.steps=8", "--set", "checkpoint.every=5", "--set", "checkpoint.keep=9"]
+SHORT = ["--set", "stages.0.steps=12", "--set", "stages.1.steps=8", "--set", "checkpoint.interval=5", "--set", "checkpoint.keep_latest=9"]
 
 
 # ---- what is done to a file -------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Model(Kind):
         return sorted((folder / "model").rglob("*.safetensors"))
 
     def use(self, folder):
-        return weft(self.args, folder, "generate", "--model", "model", "--prompt", "a red circle", "--steps", "2", "--raw", "--out", "out/x.mp4")
+        return weft(self.args, folder, "generate", "--model", "model", "--prompt", "a red circle", "--steps", "2", "--frames-npy", "--out", "out/x.mp4")
 
     def result(self, folder):
         return kills.content(folder / "out")

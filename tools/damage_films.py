@@ -3,7 +3,7 @@
 
     damage_films.py --weft build/weft --work DIR [--codecs hevc,vp9,...] [--sizes 60,500,4000,20000] [--seed S] [--seconds N] FILM...
 
-For each codec and size of noise it tells how many frames under 30 dB of the undamaged copy are in accepted clips, with `video.prove` off and
+For each codec and size of noise it tells how many frames under 30 dB of the undamaged copy are in accepted clips, with `video.check_corruption` off and
 on, how many frames are kept, and what whole copies lose by it (which must be nothing).
 """
 import argparse
@@ -56,7 +56,7 @@ def curated(args, folder, prove, whole):
     """(frames in clips, those under 30 dB)"""
     out = args.work / "out"
     shutil.rmtree(out, ignore_errors=True)
-    settings = [x for s in SETTINGS + [f"video.prove={prove}"] for x in ("--set", s)]
+    settings = [x for s in SETTINGS + [f"video.check_corruption={prove}"] for x in ("--set", s)]
     subprocess.run([args.weft, "curate", "--in", folder, "--out", out, *settings], check=True, capture_output=True)
     kept = bad = 0
     for line in map(json.loads, open(out / "manifest.jsonl")):

@@ -51,15 +51,15 @@ step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
 step "train DiT" dit/model/transformer train "$src/examples/demo/dit.yaml"
 # guidance decides what is shown; what it adds at low noise is speckle
-walk="--steps 30 --guidance 6 --guidance-until 0.55"
+walk="--steps 30 --guidance-scale 6 --guidance-end 0.55"
 step "generate" samples/sheet.png "$weft" generate --model dit/model --prompts prompts.txt --out samples \
-    --sheet samples/sheet.png --batch 4 $walk
+    --sheet samples/sheet.png --batch-size 4 $walk
 step "eval VAE" vae.json "$weft" eval vae --model vae/model/vae --shards shards --sheet vae.png --json vae.json
 step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json $walk
 
 "$weft" report --title "weft demo" --run "VAE=vae" --run "DiT=dit" --vae-eval vae.json --prompt-eval prompts.json \
-    --videos samples --truth raw --picture "Originals over reconstructions=vae.png" \
-    --picture "Generated for the evaluation=evaluated/sheet.png" --times times.jsonl --out report.html >/dev/null
+    --videos samples --reference-videos raw --picture "Originals over reconstructions=vae.png" \
+    --picture "Generated for the evaluation=evaluated/sheet.png" --step-times times.jsonl --out report.html >/dev/null
 echo
 echo "videos          $PWD/samples/*.mp4"
 echo "contact sheet   $PWD/samples/sheet.png"

@@ -1,18 +1,38 @@
 #!/bin/sh
 # Installs the Debian packages that weft needs to build and run, and with --tests those of the tests.
+# PACKAGE=KIND:NAME is present if dpkg has it installed, or else if this machine has what it is for:
+# a command (cmd), a header (h), a module of pkg-config (pc), a compiler of Open MPI (mpi), or
+# OpenBLAS on OpenMP (blas).
 set -eu
-build="gcc make pkg-config libc6-dev
- libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
- libopenblas-openmp-dev libdnnl-dev openmpi-bin libopenmpi-dev
- libjansson-dev libyaml-dev libxxhash-dev libpng-dev
- libhwloc-dev libicu-dev"
-tests="libcriterion-dev ffmpeg python3 coinor-libcbc-dev libsimgrid-dev
- clang-format-14"
+build="gcc=cmd:gcc make=cmd:make cmake=cmd:cmake ninja-build=cmd:ninja pkg-config=cmd:pkg-config
+ libc6-dev=h:stdio.h
+ libavformat-dev=pc:libavformat libavcodec-dev=pc:libavcodec libswscale-dev=pc:libswscale
+ libavutil-dev=pc:libavutil
+ libopenblas-openmp-dev=blas:cblas.h libdnnl-dev=h:dnnl.h
+ openmpi-bin=cmd:ompi_info libopenmpi-dev=mpi:mpicc
+ libjansson-dev=pc:jansson libyaml-dev=pc:yaml-0.1 libxxhash-dev=pc:libxxhash
+ libpng-dev=pc:libpng libhwloc-dev=pc:hwloc libicu-dev=pc:icu-uc"
+tests="libcriterion-dev=h:criterion/criterion.h ffmpeg=cmd:ffmpeg python3=cmd:python3
+ coinor-libcbc-dev=h:coin/Cbc_C_Interface.h libsimgrid-dev=h:simgrid/engine.h
+ clang-format-14=cmd:clang-format-14 g++=cmd:c++"
 wanted=$build
 [ "${1-}" = --tests ] && wanted="$build $tests"
+present() { # PACKAGE KIND NAME
+    dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^ii' && return
+    case $2 in
+    cmd) command -v "$3" >/dev/null ;;
+    h) echo "#include <$3>" | cc -E -x c - >/dev/null 2>&1 ;;
+    pc) pkg-config --exists "$3" 2>/dev/null ;;
+    mpi) "$3" --showme:version 2>/dev/null | grep -q "Open MPI" ;; # MPICH has the same commands
+    blas) # where cmake/dependencies.cmake looks for it
+        ls /usr/include/*/openblas-openmp/"$3" /usr/include/"$3" /usr/include/openblas/"$3" \
+            /usr/local/include/"$3" 2>/dev/null | grep -q . ;;
+    esac
+}
 missing=
 for p in $wanted; do
-    dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing="$missing $p"
+    check=${p#*=}
+    present "${p%%=*}" "${check%%:*}" "${check#*:}" || missing="$missing ${p%%=*}"
 done
 [ -z "$missing" ] && exit 0
 if ! command -v apt-get >/dev/null; then

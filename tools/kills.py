@@ -39,9 +39,9 @@ data: {path: shards}
 autoencoder:
   class: AutoencoderKLWan
   config: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}
-checkpoint: {every: 7, keep: 2}
+checkpoint: {interval: 7, keep_latest: 2}
 stages:
-  - {steps: 40, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 2}
+  - {steps: 40, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup_steps: 2}
 """
 DIT = """
 out: runs/dit
@@ -54,14 +54,14 @@ text_encoders:
   - class: WeftBytesEncoder
     config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 7, keep: 2}
+checkpoint: {interval: 7, keep_latest: 2}
 stages:
-  - {steps: 60, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 4}
-  - {steps: 20, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup: 0, schedule: constant}
+  - {steps: 60, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 4}
+  - {steps: 20, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
 """
 FEW = ["stages.0.steps=3", "stages.1.steps=2"]
 ENCODE = FEW + ["stages.0.height=64", "stages.0.width=64", "stages.1.height=64", "stages.1.width=64"]
-CHECKPOINTS = ["checkpoint.every=1", "checkpoint.keep=3"]
+CHECKPOINTS = ["checkpoint.interval=1", "checkpoint.keep_latest=3"]
 EXPORT = FEW + ["transformer.config.ffn_dim=8192", "transformer.config.num_layers=6"]
 
 
@@ -76,12 +76,12 @@ class Phase:
         start += ["--enable-recovery", "--tag-output"] if recover else []
         more = [x for o in self.options for x in ("--set", o)] if self.verb.startswith("train") else self.options
         if self.verb.startswith("train"):
-            more += ["--set", "out=out", "--set", f"deadline={DEADLINE}"]
+            more += ["--set", "out=out", "--set", f"comm_timeout={DEADLINE}"]
         return start + [args.weft] + self.verb.split() + more
 
 
 def generate(ranks):
-    return Phase(ranks, "generate", "--model", "model", "--prompts", "prompts.txt", "--steps", "8", "--raw", "--out", "out", "--batch", "2")
+    return Phase(ranks, "generate", "--model", "model", "--prompts", "prompts.txt", "--steps", "8", "--frames-npy", "--out", "out", "--batch-size", "2")
 
 
 PHASES = {
@@ -117,7 +117,7 @@ LAYOUTS = {
     "pp-zero2": "pp=2 dp=2 zero=2 schedule=interleaved", "pp-fsdp": "pp=2 fsdp=2 schedule=wave", "pp-tp": "pp=2 tp=2 schedule=gpipe",
     "pp-sp": "pp=2 tp=2 sequence=true schedule=zero-bubble", "pp-ulysses": "pp=2 cp=2 schedule=interleaved", "pp-ring": "pp=2 cp=2 context=ring",
 }
-FOUR_BLOCKS = ["transformer.config.num_layers=4", "stages.0.steps=14", "stages.1.steps=6", "stages.1.batch=6", "checkpoint.every=4"]
+FOUR_BLOCKS = ["transformer.config.num_layers=4", "stages.0.steps=14", "stages.1.steps=6", "stages.1.batch=6", "checkpoint.interval=4"]
 
 
 def layout(degrees, *options, link=None):
@@ -135,7 +135,7 @@ def layout(degrees, *options, link=None):
 for name, degrees in LAYOUTS.items():
     PHASES["slow-" + name] = layout(degrees, link="0.05 Gbit/s, 400 us")
 for name in ("zero2", "fsdp-tp", "pp-zero1", "pp-ring"):
-    PHASES["save-" + name] = layout(LAYOUTS[name], "checkpoint.every=1", "checkpoint.keep=3")
+    PHASES["save-" + name] = layout(LAYOUTS[name], "checkpoint.interval=1", "checkpoint.keep_latest=3")
 
 
 # ---- what a folder holds ----------------------------------------------------------------------------------------------
@@ -376,9 +376,9 @@ def check_named(phase, run, took, waits):
         said = run.said_by(rank)
         if rank == run.dead or "weft train: " not in said:
             continue  # one that had done its part leaves without an error
-        if not re.search(rf"rank {run.dead} is gone|for rank {run.dead}\b|rank {run.dead} gave up|rank {run.dead} has written nothing", said):
+        if not re.search(rf"rank {run.dead} (?:exited|failed|is gone|.*ended before)|for rank {run.dead}\b|rank {run.dead} has written nothing", said):
             wrong.append(f"rank {rank} does not name rank {run.dead}, which was killed: {said[-200:]}")
-        found = re.search(rf"waits for it in (\w+)(?:.*on axis (\w+))?", said)
+        found = re.search(rf"waited for it in (\w+)(?:.*on axis (\w+))?", said)
         if found:
             waits[" ".join(x for x in found.groups() if x)] += 1
     if took > 3 * DEADLINE:
@@ -453,7 +453,7 @@ def play(args, name, whole, rng, counts, waits):
     text, out = run.text(), folder / "out"
     if run.process.returncode:
         return [f"{name}: the same command again fails with {run.process.returncode}"]
-    for word in ("damaged", "lost bytes", "is not whole"):
+    for word in ("damaged", "truncated", "[checkpoint-", "[latents-rebuilt]"):
         if word in text and phase.verb != "curate":
             wrong.append(f"{name}: the last run tells of '{word}'")
     found = content(out)

@@ -2,13 +2,14 @@
 """tools/mutants.py [--list] [--check] [--only PATTERN] [--work DIR] [--seconds N] [--baseline]: how many errors the tests find.
 
 A mutant is one small error in one place of src. The script plants each mutant in a copy of the tree, builds the programs that its
-tests need, and runs those tests. A mutant is detected if a test fails or crashes. A test that exceeds the time limit does not count.
+tests need, and runs those tests. A mutant is detected if a test fails, crashes or hangs. A test hangs if it exceeds the time limit with
+the mutant, and passes within a third of it without; else the machine is too slow for the limit, and the mutant does not count.
 
     --list           prints the mutants
     --check          only verifies that each mutant's text occurs once in its file, and that its tests exist (a second)
     --only PATTERN   mutants whose name or file contains PATTERN; may be repeated
     --work DIR       copy of the tree, with its build folder; reused from run to run (default /tmp/weft-mutants)
-    --seconds N      time limit of each test (default 600)
+    --seconds N      time limit of each test (default 240)
     --baseline       first runs every selected test without a mutant
     --log FILE       also writes the outcomes as lines of JSON
 
@@ -38,7 +39,7 @@ def read(path):
 def cases_of(program):
     """"suite/case" of each Criterion test of tests/<program>."""
     found = []
-    folder = os.path.join(ROOT, "tests", program)
+    folder = os.path.join(ROOT, "tests", program.replace("-", "/"))
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         if name.endswith(".c"):
             found += ["/".join(m) for m in re.findall(r"^Test\((\w+),\s*(\w+)", read(os.path.join(folder, name)), re.M)]
@@ -83,9 +84,21 @@ def copy_tree(work):
             continue
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copy2(source, target)
+    for folder, _, names in os.walk(os.path.join(tree, "build")):
+        for name in names:
+            if name.endswith(".o.kept"):  # a run was killed: the object beside it has a mutant
+                put_back(tree, os.path.join(folder, name[:-5]))
     if not os.path.isdir(os.path.join(tree, "build")) and os.path.isdir(os.path.join(ROOT, "build")):
         subprocess.run(["cp", "-a", os.path.join(ROOT, "build"), tree], check=True)
     return tree
+
+
+def put_back(tree, obj):
+    """Restores the kept object with its time, and removes what was linked with the mutant."""
+    os.replace(obj + ".kept", obj)
+    for name in "libweft.a", "weft":
+        if os.path.exists(os.path.join(tree, "build", name)):
+            os.remove(os.path.join(tree, "build", name))
 
 
 def read_bytes(path):
@@ -99,15 +112,25 @@ def run(command, tree, seconds, log):
     shared = os.path.join(os.path.dirname(ROOT), "shared")
     if "WEFT_SHARED" not in env and os.path.exists(shared):
         env["WEFT_SHARED"] = os.path.realpath(shared)
-    env["WEFT_TEST_TIMEOUT"] = str(seconds)
+    env["WEFT_TEST_TIMEOUT"] = str(2 * seconds)  # of scripts: later than the limit here
     with open(log, "wb") as out:
         child = subprocess.Popen(command, cwd=tree, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             return child.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
+            end_session(child.pid)
             child.wait()
             return 124
+
+
+def end_session(session):
+    """Kills every process of a session: of a script, timeout and mpirun have process groups of their own."""
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.getsid(int(name)) == session:
+                os.kill(int(name), signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has ended
 
 
 def build(tree, tests, log):
@@ -121,15 +144,16 @@ def run_test(tree, test, seconds, log):
     if test.endswith(".sh"):
         return run(["tests/run.sh", "build", test], tree, seconds, log)
     program, pattern = test.split(":")
-    return run(["build/test/" + program, "--filter", pattern, "-j2"], tree, seconds, log)
+    return run(["build/test/" + program, "--filter", pattern, "-j2", "--fail-fast"], tree, seconds, log)
 
 
 class Planted:
     """A mutant in the tree; leaves source and object as they were, so that only one file is compiled for each mutant."""
 
     def __init__(self, tree, path, old, new):
-        self.path = os.path.join(tree, path)
-        self.object = os.path.join(tree, "build", path[:-2] + ".o")
+        self.tree, self.path = tree, os.path.join(tree, path)
+        target = "weft" if path == "src/cli/main.c" else "weft_objects"
+        self.object = os.path.join(tree, "build/CMakeFiles", target + ".dir", path + ".o")
         self.old, self.new = old, new
 
     def __enter__(self):
@@ -144,31 +168,30 @@ class Planted:
             f.write(self.text)
         os.utime(self.path, ns=(self.times.st_atime_ns, self.times.st_mtime_ns))
         if os.path.exists(self.object + ".kept"):
-            os.replace(self.object + ".kept", self.object)
+            put_back(self.tree, self.object)
         elif os.path.exists(self.object):
             os.remove(self.object)
-        library = os.path.join(tree_of(self.path), "build", "libweft.a")
-        if os.path.exists(library):
-            os.remove(library)
-
-
-def tree_of(path):
-    return path[:path.rindex("/src/")]
 
 
 def try_mutant(tree, mutant, seconds, log):
     """Outcome, and the test that failed."""
     name, path, old, new, tests = mutant
+    hung = None
     with Planted(tree, path, old, new):
         if build(tree, tests.split(), log):
             return "does not compile", ""
         for test in tests.split():
             status = run_test(tree, test, seconds, log)
             if status == 124:
-                return "time limit", test
+                hung = test
+                break
             if status:
                 return "detected", test
-    return "SURVIVED", ""
+    if not hung:
+        return "SURVIVED", ""
+    if build(tree, [hung], log) or run_test(tree, hung, seconds / 3, log):
+        return "time limit", hung
+    return "detected", hung + " (hangs)"
 
 
 def main():
@@ -178,7 +201,7 @@ def main():
     parser.add_argument("--baseline", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--work", default="/tmp/weft-mutants")
-    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--seconds", type=int, default=240)
     parser.add_argument("--log")
     args = parser.parse_args()
     problems = check(MUTANTS)
@@ -192,6 +215,7 @@ def main():
         for name, path, old, new, tests in chosen:
             print(f"{name}\n  {path}\n  - {old}\n  + {new}\n  {tests}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the tree is left without a mutant
     tree = copy_tree(args.work)
     log = os.path.join(args.work, "last.log")
     if args.baseline:

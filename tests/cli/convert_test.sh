@@ -1,10 +1,10 @@
 #!/bin/bash
 # weft convert: to the names of the authors' files and back is the same to the bit, in one file and in shards; types; merged adapters equal the golden
 # weights; adapters between readers; what does not fit is refused before anything is written.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 golden=${WEFT_SHARED:-/nonexistent}/golden
-[ -f "$golden/dialect_wan_a.json" ] || { echo "no golden files"; exit 77; }
-fail() { echo "FAILED: $*"; exit 1; }
+[ -f "$golden/dialect_wan_a.json" ] || skip "no golden files"
 convert() { "$WEFT" convert "$@" >log 2>&1 || { cat log; fail "weft convert $*"; }; }
 cat >same.py <<'PY'
 # same.py A B [PREFIX]: the same tensors, to the bit; B's names behind any usual prefix or PREFIX; what is computed may be missing in A
@@ -28,7 +28,8 @@ assert all(a[k] == b[k] for k in a), [k for k in a if a[k] != b[k]][:9]
 PY
 same() { python3 same.py "$@" || fail "$* differ"; }
 
-for model in wan hunyuan; do
+to_the_names_of_the_authors_and_back() { # MODEL
+    local model=$1 d
     d=$golden/dialects/dialect_${model}_a
     convert "$d/diffusers" $model.safetensors --to original --dtype f32
     same $model.safetensors "$d/original.safetensors"
@@ -39,29 +40,37 @@ for model in wan hunyuan; do
     same $model-comfy.safetensors "$d/comfy_bf16.safetensors"
     head -c 600 $model-comfy.safetensors | grep -q '"model.diffusion_model\.' || fail "no prefix for ComfyUI"
     "$WEFT" inspect model $model-comfy.safetensors | grep -q "names *original, behind model.diffusion_model." || fail "$model: inspect does not know ComfyUI's file"
-done
+}
+for model in wan hunyuan; do check "to_the_names_of_the_authors_and_back_$model" to_the_names_of_the_authors_and_back $model; done
 wan=$golden/dialects/dialect_wan_a
-convert "$wan/diffusers" f16.safetensors --to original --dtype f16
-same f16.safetensors "$wan/comfy_f16.safetensors"
-convert "$wan/diffusers" f8 --dtype f8
-"$WEFT" inspect model f8 --tensors >/dev/null || fail "f8 is not read"
-python3 - <<'PY' || fail "f8"
+types_are_converted() {
+    convert "$wan/diffusers" f16.safetensors --to original --dtype f16
+    same f16.safetensors "$wan/comfy_f16.safetensors"
+    convert "$wan/diffusers" f8 --dtype f8
+    "$WEFT" inspect model f8 --tensors >/dev/null || fail "f8 is not read"
+    python3 - <<'PY' || fail "f8"
 import json, struct
 data = open("f8/diffusion_pytorch_model.safetensors", "rb").read()
 h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
 assert all(v["dtype"] == ("F8_E4M3" if len(v["shape"]) > 1 else "BF16") for k, v in h.items() if k != "__metadata__")
 PY
-python3 -c "import json; json.dump(json.load(open('$golden/dialect_gguf_a.json'))['config'], open('gguf.json', 'w'))"
-convert "$golden/dialects/dialect_gguf_a/model.gguf" gguf --config gguf.json
-"$WEFT" inspect model gguf >log 2>&1 || { cat log; fail "what was a GGUF is not read"; }
+}
+check types_are_converted
+a_gguf_is_converted() {
+    python3 -c "import json; json.dump(json.load(open('$golden/dialect_gguf_a.json'))['config'], open('gguf.json', 'w'))"
+    convert "$golden/dialects/dialect_gguf_a/model.gguf" gguf --config gguf.json
+    "$WEFT" inspect model gguf >log 2>&1 || { cat log; fail "what was a GGUF is not read"; }
+}
+check a_gguf_is_converted
 
 # merged, and adapters for other readers
 lora=$wan/lora
-for pair in "kohya.safetensors merged_alpha" "comfy_diff.safetensors merged_diff" "peft merged_alpha"; do
-    set -- $pair
-    rm -rf merged
-    convert "$wan/diffusers" merged --lora "$lora/$1" --dtype f32
-    python3 - "$wan/truth.safetensors" $2 <<'PY' || fail "merged with $1"
+adapters_are_merged() {
+    for pair in "kohya.safetensors merged_alpha" "comfy_diff.safetensors merged_diff" "peft merged_alpha"; do
+        set -- $pair
+        rm -rf merged
+        convert "$wan/diffusers" merged --lora "$lora/$1" --dtype f32
+        python3 - "$wan/truth.safetensors" $2 <<'PY' || fail "merged with $1"
 import sys
 truth, by = sys.argv[1], sys.argv[2] + "."
 sys.argv = []
@@ -70,11 +79,14 @@ a, b = read("merged"), read(truth)
 changed = {k[len(by):]: v for k, v in b.items() if k.startswith(by)}
 assert changed and all(a[k][2] == v[2] for k, v in changed.items()), [k for k, v in changed.items() if a[k][2] != v[2]][:5]
 PY
-done
-rm -rf merged
-convert "$wan/diffusers" merged --lora "$lora/kohya.safetensors:0"
-same merged "$wan/diffusers"
-for model in wan hunyuan; do
+    done
+    rm -rf merged
+    convert "$wan/diffusers" merged --lora "$lora/kohya.safetensors:0"
+    same merged "$wan/diffusers"
+}
+check adapters_are_merged
+adapters_for_every_reader() { # MODEL
+    local model=$1 d plain reader file
     d=$golden/dialects/dialect_${model}_a
     plain=$d/lora/diffusers_plain.safetensors
     [ $model = wan ] && plain=$d/lora/diffusers_metadata.safetensors
@@ -82,65 +94,76 @@ for model in wan hunyuan; do
     convert "$d/diffusers" truth --lora "$plain" --dtype f32
     for reader in diffusers peft kohya comfyui; do
         rm -rf adapter merged
-        convert "$plain" adapter --for $reader --config "$d/diffusers"
+        convert "$plain" adapter --lora-format $reader --config "$d/diffusers"
         [ $reader = peft ] && file=adapter || file=adapter/pytorch_lora_weights.safetensors
         convert "$d/diffusers" merged --lora $file --dtype f32
         same merged truth
     done
-done
-rm -rf adapter
-convert "$lora/kohya.safetensors" adapter --for kohya --config "$wan/diffusers"
-same adapter "$lora/kohya.safetensors"
-rm -rf adapter
-convert "$lora/peft" adapter --for peft --config "$wan/diffusers"
-same adapter "$lora/peft"
+}
+for model in wan hunyuan; do check "adapters_for_every_reader_$model" adapters_for_every_reader $model; done
+adapters_come_back_unchanged() {
+    rm -rf adapter
+    convert "$lora/kohya.safetensors" adapter --lora-format kohya --config "$wan/diffusers"
+    same adapter "$lora/kohya.safetensors"
+    rm -rf adapter
+    convert "$lora/peft" adapter --lora-format peft --config "$wan/diffusers"
+    same adapter "$lora/peft"
+}
+check adapters_come_back_unchanged
 
 # each family's authors' files, whose names are made by other means than weft's rules
-python3 "$SRC/tests/model/original_names.py" "$WEFT" >/dev/null || fail "original_names.py"
-for json in dialect_original_*.json; do
-    name=${json%.json}
-    python3 -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
-    rm -rf ours theirs.safetensors
-    convert dialects/$name/original.safetensors ours --config config.json
-    convert ours theirs.safetensors --to original
-    same theirs.safetensors dialects/$name/original.safetensors
-done
+names_of_every_family() {
+    python3 "$SRC/tests/model/original_names.py" "$WEFT" >/dev/null || fail "original_names.py"
+    for json in dialect_original_*.json; do
+        name=${json%.json}
+        python3 -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
+        rm -rf ours theirs.safetensors
+        convert dialects/$name/original.safetensors ours --config config.json
+        convert ours theirs.safetensors --to original
+        same theirs.safetensors dialects/$name/original.safetensors
+    done
+}
+check names_of_every_family
 
 # what a killed run left goes with the next
-mkdir killed
-: >killed/diffusion_pytorch_model.safetensors.tmp.4194303
-: >killed.safetensors.tmp.4194303
-convert "$wan/diffusers" killed
-convert "$wan/diffusers" killed.safetensors --to original
-[ -z "$(ls -d killed*.tmp.* killed/*.tmp.* 2>/dev/null)" ] || fail "what a killed run left is there still"
+leftovers_of_a_killed_run_are_removed() {
+    mkdir killed
+    : >killed/diffusion_pytorch_model.safetensors.tmp.4194303
+    : >killed.safetensors.tmp.4194303
+    convert "$wan/diffusers" killed
+    convert "$wan/diffusers" killed.safetensors --to original
+    [ -z "$(ls -d killed*.tmp.* killed/*.tmp.* 2>/dev/null)" ] || fail "what a killed run left is there still"
+}
+check leftovers_of_a_killed_run_are_removed
 
 # what is refused, with nothing left behind
-refuse() { # PATTERN ARGUMENTS...
-    local pattern=$1
-    shift
+refuse() { check "refuses $*" refused "$@"; }
+refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
+    take_message "$@"
+    set -- "${rest[@]}"
     "$WEFT" convert "$@" >log 2>&1 && fail "$*: taken"
-    grep -qE -- "$pattern" log || { cat log; fail "$*: expected '$pattern'"; }
+    has_message log "${wanted[@]}" || fail "$*: not as expected"
     [ ! -e new ] && [ ! -e new.safetensors ] || fail "$*: something was written"
 }
-refuse "no such file" nowhere new
-refuse "writes a folder" "$lora/kohya.safetensors" new.safetensors --for diffusers --config "$wan/diffusers"
-refuse "merged is there already" "$wan/diffusers" merged
-refuse "must end with .safetensors" "$wan/diffusers" new --to original
-refuse "no published size; give its config: --config" "$wan/original.safetensors" new
-refuse "the weights of a WanTransformer3DModel .* and the model is a HunyuanVideo" "$wan/original.safetensors" new --config "$golden/dialects/dialect_hunyuan_a/diffusers"
-refuse "--to onnx: known are diffusers, original, comfyui" "$wan/diffusers" new --to onnx
-refuse "--dtype f4: known are f32" "$wan/diffusers" new --dtype f4
-refuse "the model .* has nothing for .* Is it an adapter for another model" "$wan/diffusers" new --lora "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors"
-refuse "whose adapter is" "$lora/peft" new --for kohya
-refuse "is a whole difference, no pair" "$lora/comfy_diff.safetensors" new --for kohya --config "$wan/diffusers"
-refuse "are no part of an adapter" "$wan/original.safetensors" new --for kohya --config "$wan/diffusers"
+refuse file-not-found file=nowhere -- nowhere new
+refuse file-name file=new.safetensors text~=folder -- "$lora/kohya.safetensors" new.safetensors --lora-format diffusers --config "$wan/diffusers"
+refuse file-exists file=merged -- "$wan/diffusers" merged
+refuse file-name file=new text~=.safetensors -- "$wan/diffusers" new --to original
+refuse model-not-found file=*/original.safetensors text~=--config -- "$wan/original.safetensors" new
+refuse tensor-names text~=WanTransformer3DModel 'text~=the model is a HunyuanVideo' -- "$wan/original.safetensors" new --config "$golden/dialects/dialect_hunyuan_a/diffusers"
+refuse option-choice key=--to "text~='onnx'" 'text~=diffusers, original, comfyui' -- "$wan/diffusers" new --to onnx
+refuse option-choice key=--dtype "text~='f4'" text~=f32 -- "$wan/diffusers" new --dtype f4
+refuse adapter-invalid file=*kohya.safetensors 'text~=of the adapter' text~=WanTransformer3DModel -- "$wan/diffusers" new --lora "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors"
+refuse option-required key=--config text~=/lora/peft -- "$lora/peft" new --lora-format kohya
+refuse adapter-unsupported file=*comfy_diff.safetensors -- "$lora/comfy_diff.safetensors" new --lora-format kohya --config "$wan/diffusers"
+refuse adapter-invalid file=*original.safetensors -- "$wan/original.safetensors" new --lora-format kohya --config "$wan/diffusers"
 for option in "--lora $lora/peft" "--to original" "--shard-size 4k"; do
-    refuse "--for writes an adapter; --lora, --to and --shard-size are of whole models" "$lora/peft" new --for kohya --config "$wan/diffusers" $option
+    refuse option-conflict key=--lora-format 'text~=--lora, --to and --shard-size' -- "$lora/peft" new --lora-format kohya --config "$wan/diffusers" $option
 done
 convert "$wan/diffusers" parts.safetensors --to original --shard-size 60k
 before=$(cat parts* | md5sum)
 for size in 0 20k; do
-    refuse "parts.safetensors.index.json is there already" "$wan/diffusers" parts.safetensors --to original --shard-size $size
+    refuse file-exists file=parts.safetensors.index.json -- "$wan/diffusers" parts.safetensors --to original --shard-size $size
 done
 [ "$before" = "$(cat parts* | md5sum)" ] || fail "what was there has changed"
 python3 - "$lora/kohya.safetensors" <<'PY'
@@ -153,13 +176,13 @@ h[k]["shape"] = [h[k]["shape"][0] * 2, h[k]["shape"][1] // 2]
 text = json.dumps(h).encode()
 open("ranks.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
 PY
-refuse "are no pair: .* with one rank are needed" "$wan/diffusers" new --lora ranks.safetensors
+refuse tensor-shape file=ranks.safetensors key=*lora_down.weight -- "$wan/diffusers" new --lora ranks.safetensors
 python3 - "$wan/original.safetensors" <<'PY'
 import sys
 data = open(sys.argv[1], "rb").read()
 open("missing.safetensors", "wb").write(data.replace(b"blocks.1.ffn.2.bias", b"blocks.1.ffn.2.bied"))
 PY
-refuse "missing.safetensors: 1 of the parameters of this WanTransformer3DModel are missing: blocks.1.ffn.net.2.bias" missing.safetensors new --config "$wan/diffusers"
+refuse tensor-missing file=missing.safetensors text~=1 text~=WanTransformer3DModel 'text~=: blocks.1.ffn.net.2.bias' -- missing.safetensors new --config "$wan/diffusers"
 python3 - "$wan/diffusers" <<'PY'
 import json, os, struct, sys
 data = bytearray(open(sys.argv[1] + "/diffusion_pytorch_model.safetensors", "rb").read())
@@ -169,7 +192,7 @@ for name, value in ("most", 65519), ("more", 65520):
     data[at:at + 4] = struct.pack("<f", value)
     open(name + ".safetensors", "wb").write(data)
 PY
-refuse '65520 in "blocks.0.self_attn.q.weight" is more than f16 can hold' more.safetensors new.safetensors --to original --dtype f16 --config "$wan/diffusers"
+refuse value-not-finite file=more.safetensors key=blocks.0.self_attn.q.weight text~=65520 -- more.safetensors new.safetensors --to original --dtype f16 --config "$wan/diffusers"
 convert most.safetensors most --dtype f16 --config "$wan/diffusers"
 
 # a model of 256 MiB goes through a few of memory, whatever is made of it
@@ -206,4 +229,4 @@ assert peak < 160, f"{peak} MiB"
 PY
 done
 rm -rf slim large
-exit 0
+finish

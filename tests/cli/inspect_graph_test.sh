@@ -1,12 +1,14 @@
 #!/bin/bash
 # The bytes that `weft inspect graph` predicts are those that the run of the same config reserves.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 cat >vae.yaml <<'YAML'
 out: run
 data: {path: shards, split: ""}
 autoencoder: {class: AutoencoderKLWan, config: {base_dim: 4, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}}
 stages:
-  - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4, warmup: 0}
+  - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4, warmup_steps: 0}
 YAML
 "$WEFT" inspect graph vae.yaml >plan.txt
 grep -q "^stage one: 2 steps of 1 x 1x32x32" plan.txt
@@ -17,62 +19,80 @@ ffmpeg -v error -f lavfi -i testsrc2=size=64x64:rate=8 -frames:v 12 -pix_fmt yuv
 echo '{"caption":"test","frames":12,"fps":8,"width":64,"height":64}' >curated/metas/a.json
 "$WEFT" shard --in curated --out shards --set heldout=0 >/dev/null 2>&1
 "$WEFT" train vae.yaml >run.txt 2>&1
-grep -qF "program $predicted," run.txt || { cat plan.txt run.txt; exit 1; }
-# both tell the whole run's phases, by one function
-terms() { sed -n 's/^memory: at most .*, \(weights and optimizer .*, copies .*, stage 0 .* and batches .*, latent statistics .*\)/\1/p' "$1"; }
-[ -n "$(terms plan.txt)" ] && [ "$(terms plan.txt)" = "$(terms run.txt)" ] || { cat plan.txt run.txt; exit 1; }
-"$WEFT" inspect graph vae.yaml --set stages.0.batch=3 | grep -q "of 3 x 1x32x32"
-if "$WEFT" inspect graph missing.yaml 2>err; then exit 1; fi
-grep -q "missing.yaml" err
+the_run_reserves_the_prediction() {
+    grep -qF "program $predicted," run.txt || { cat plan.txt run.txt; exit 1; }
+    # both tell the whole run's phases, by one function
+    terms() { sed -nE 's/.*memory: at most .*, (weights and optimizer .*, copies .*, stage 0 .* and batches .*, latent statistics [0-9.]+ .iB).*/\1/p' "$1"; }
+    [ -n "$(terms plan.txt)" ] && [ "$(terms plan.txt)" = "$(terms run.txt)" ] || { cat plan.txt run.txt; exit 1; }
+    "$WEFT" inspect graph vae.yaml --set stages.0.batch=3 | grep -q "of 3 x 1x32x32"
+    if "$WEFT" inspect graph missing.yaml 2>err; then exit 1; fi
+    has_message err file-not-found file=missing.yaml
+}
+check the_run_reserves_the_prediction
 
 # Sizes, mesh and recomputation on the command line stand in for the config's.
-"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 >sizes.txt
-grep -q "of 4 x 5x64x32" sizes.txt
 bytes() { awk -v what="$1" '$1 == what {print $2 * ($3 == "KiB" ? 1 : $3 == "MiB" ? 1024 : 1048576)}' "$2"; }
-"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --mesh dp=4 >mesh.txt
-"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --set parallel.dp=4 >set.txt
-stable() { sed 's/at most .*copies/copies/' "$1" | grep -v planned; } # what is resident is another each time
-diff <(stable mesh.txt) <(stable set.txt)
-awk -v a="$(bytes activations sizes.txt)" -v b="$(bytes activations mesh.txt)" \
-    'BEGIN {exit !(b < 0.4 * a)}' || { cat sizes.txt mesh.txt; exit 1; }
-"$WEFT" inspect graph vae.yaml --recompute 'conv3d' --frames 5 >again.txt
-"$WEFT" inspect graph vae.yaml --frames 5 >once.txt
-awk -v a="$(bytes activations once.txt)" -v b="$(bytes activations again.txt)" 'BEGIN {exit !(b < a)}'
+options_replace_the_config() {
+    "$WEFT" inspect graph vae.yaml --batch-size 4 --frames 5 --height 64 --width 32 >sizes.txt
+    grep -q "of 4 x 5x64x32" sizes.txt
+    "$WEFT" inspect graph vae.yaml --batch-size 4 --frames 5 --height 64 --width 32 --mesh dp=4 >mesh.txt
+    "$WEFT" inspect graph vae.yaml --batch-size 4 --frames 5 --height 64 --width 32 --set parallel.dp=4 >set.txt
+    stable() { sed 's/at most .*copies/copies/' "$1" | grep -v planned; } # what is resident is another each time
+    diff <(stable mesh.txt) <(stable set.txt)
+    awk -v a="$(bytes activations sizes.txt)" -v b="$(bytes activations mesh.txt)" \
+        'BEGIN {exit !(b < 0.4 * a)}' || { cat sizes.txt mesh.txt; exit 1; }
+    "$WEFT" inspect graph vae.yaml --recompute 'conv3d' --frames 5 >again.txt
+    "$WEFT" inspect graph vae.yaml --frames 5 >once.txt
+    awk -v a="$(bytes activations once.txt)" -v b="$(bytes activations again.txt)" 'BEGIN {exit !(b < a)}'
+}
+check options_replace_the_config
 
 # The seconds of a step on a cluster, every part of it.
-"$WEFT" inspect graph vae.yaml --cluster h100:1 | grep -q "^  predicted step .* forward .* backward .* update "
-if "$WEFT" inspect graph vae.yaml --cluster h1000 2>err; then exit 1; fi
-grep -q "neither a file nor a preset" err
+seconds_on_a_cluster() {
+    "$WEFT" inspect graph vae.yaml --cluster h100:1 | grep -q "^  predicted step .* forward .* backward .* update "
+    if "$WEFT" inspect graph vae.yaml --cluster h1000 2>err; then exit 1; fi
+    has_message err file-not-found file=h1000 'text~=did you mean h100'
+}
+check seconds_on_a_cluster
 
 # What each pass changed; a pass that is off; a name that is none; starts and waits.
-"$WEFT" inspect graph vae.yaml --mesh dp=2 --batch 2 --passes --graph >passes.txt
-grep -q "^shard .*vary +" passes.txt
-grep -q "^recompute  *nothing to do" passes.txt
-grep -q "^order .* behind .* collectives" passes.txt
-grep -q "^start %[0-9]* .* = all_reduce" passes.txt
-grep -q "^wait %[0-9]*$" passes.txt
-"$WEFT" inspect graph vae.yaml --passes --set passes.order=off | grep -q "^order  *off"
-if "$WEFT" inspect graph vae.yaml --set passes.nonesuch=off 2>err; then exit 1; fi
-grep -q "nonesuch.*recompute, .*order" err || { cat err; exit 1; }
+passes_are_listed() {
+    "$WEFT" inspect graph vae.yaml --mesh dp=2 --batch-size 2 --passes --graph >passes.txt
+    grep -q "^shard .*vary +" passes.txt
+    grep -q "^recompute  *nothing to do" passes.txt
+    grep -q "^comm_order .* collectives with [0-9.]* nodes during each" passes.txt
+    grep -q "^start %[0-9]* .* = all_reduce" passes.txt
+    grep -q "^wait %[0-9]*$" passes.txt
+    "$WEFT" inspect graph vae.yaml --passes --set passes.comm_order=off | grep -q "^comm_order  *off"
+    if "$WEFT" inspect graph vae.yaml --set passes.nonesuch=off 2>err; then exit 1; fi
+    has_message err '*' level=error text~=nonesuch text~=recompute text~=comm_order
+}
+check passes_are_listed
 
 # Axes that nothing splits over, and those that are known here.
-for mesh in pd=2 tp=2 dp=2,tp=2; do
-    if "$WEFT" inspect graph vae.yaml --batch 2 --mesh $mesh 2>err; then exit 1; fi
-    grep -q "known are dp (.*fsdp (" err || { cat err; exit 1; }
-done
-"$WEFT" inspect graph vae.yaml --batch 2 --mesh fsdp=2 >fsdp.txt
-"$WEFT" inspect graph vae.yaml --batch 2 >one.txt
-awk -v a="$(bytes weights one.txt)" -v b="$(bytes weights fsdp.txt)" 'BEGIN {exit !(b < 0.6 * a)}'
+axes_that_nothing_splits_are_refused() {
+    for mesh in pd=2 tp=2 dp=2,tp=2; do
+        if "$WEFT" inspect graph vae.yaml --batch-size 2 --mesh $mesh 2>err; then exit 1; fi
+        has_message err mesh-invalid 'text~=dp (' 'text~=fsdp (' || { cat err; exit 1; }
+    done
+    "$WEFT" inspect graph vae.yaml --batch-size 2 --mesh fsdp=2 >fsdp.txt
+    "$WEFT" inspect graph vae.yaml --batch-size 2 >one.txt
+    awk -v a="$(bytes weights one.txt)" -v b="$(bytes weights fsdp.txt)" 'BEGIN {exit !(b < 0.6 * a)}'
+}
+check axes_that_nothing_splits_are_refused
 
 # What only the other word takes is refused.
-for option in --json --tensors --train "--backend ref" "--top 3"; do
-    if "$WEFT" inspect graph vae.yaml $option >out.txt 2>err; then cat out.txt; exit 1; fi
-    grep -q -e "${option% *} is an option of weft inspect model" err
-done
-for option in --passes "--cluster h100:1" "--set seed=2"; do
-    if "$WEFT" inspect model wan-1.3b $option >out.txt 2>err; then exit 1; fi
-    grep -q -e "${option% *} is an option of weft inspect graph" err
-done
+options_of_the_other_word_are_refused() {
+    for option in --json --tensors --training-step "--backend ref" "--top 3"; do
+        if "$WEFT" inspect graph vae.yaml $option >out.txt 2>err; then cat out.txt; exit 1; fi
+        has_message err option-no-effect key="${option% *}" 'text~=weft inspect model'
+    done
+    for option in --passes "--cluster h100:1" "--set seed=2"; do
+        if "$WEFT" inspect model wan-1.3b $option >out.txt 2>err; then exit 1; fi
+        has_message err option-no-effect key="${option% *}" 'text~=weft inspect graph'
+    done
+}
+check options_of_the_other_word_are_refused
 
 # The whole set-up of one rank of 1,024: Wan 14B, 75,600 tokens, every axis and stages. Nothing is as large as the model or the
 # sequence (56 GiB of weights; a rope table alone is 37 MiB a copy), and no rank keeps anything by pairs of ranks.
@@ -84,13 +104,14 @@ data: {path: shards, split: ""}
 autoencoder: {weights: large}
 transformer: {class: WanTransformer3DModel}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 512, num_layers: 2, max_length: 512}}]
-recompute: ['transformer.blocks.*']
+memory: {recompute: ['transformer.blocks.*']}
 stages:
-  - {steps: 2, batch: 16, frames: 81, height: 720, width: 1280, lr: 1e-4, warmup: 0}
+  - {steps: 2, batch: 16, frames: 81, height: 720, width: 1280, lr: 1e-4, warmup_steps: 0}
 parallel: {tp: 8, cp: 8, pp: 4, dp: 4, microbatches: 4}
 YAML
-case $WEFT_BUILD in */asan | */tsan) most=0 ;; *) most=256 ;; esac
-most=$most python3 - <<'P'
+a_rank_of_1024_is_set_up() {
+    case $WEFT_BUILD in */asan | */tsan) most=0 ;; *) most=256 ;; esac
+    most=$most python3 - <<'P'
 import os, resource, subprocess
 for rank in (0, 517, 1023):
     out = subprocess.run([os.environ["WEFT"], "inspect", "graph", "large.yaml", "--rank", str(rank), "--set", "backend=virtual"],
@@ -100,5 +121,8 @@ for rank in (0, 517, 1023):
 held = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 assert int(os.environ["most"]) == 0 or held < int(os.environ["most"]), f"{held} MiB"
 P
-if "$WEFT" inspect graph large.yaml --rank 1024 2>err; then exit 1; fi
-grep -q -e "--rank: '1024' is not an integer from 0 to 1023" err || { cat err; exit 1; }
+    if "$WEFT" inspect graph large.yaml --rank 1024 2>err; then exit 1; fi
+    has_message err option-invalid key=--rank text~=1024 'text~=0 to 1023' || { cat err; exit 1; }
+}
+check a_rank_of_1024_is_set_up
+finish

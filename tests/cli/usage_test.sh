@@ -1,59 +1,77 @@
 #!/bin/bash
 # Exit statuses and messages of the command line itself.
-set -u
-failures=0
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+unset WEFT_LOG_FORMAT # the plain form is tested, too
 # expect STATUS PATTERN ARGUMENTS...: exit status, and a line of the output that matches
-expect() {
+expect() { check "weft ${*:3} gives $1 and $2" expected "$@"; }
+expected() {
     local status=$1 pattern=$2
     shift 2
     "$WEFT" "$@" >out 2>&1
     local got=$?
-    if [ $got != "$status" ] || ! grep -qE -- "$pattern" out; then
-        echo "weft $*: status $got, expected $status and '$pattern':"
-        cat out
-        failures=$((failures + 1))
-    fi
+    [ $got = "$status" ] && grep -qE -- "$pattern" out || fail_with out "weft $*: status $got, expected $status and '$pattern'"
 }
 expect 0 "^weft $(cat "$SRC/VERSION")$" --version
 expect 0 '^usage: weft VERB' --help
 expect 2 '^usage: weft VERB'
-expect 2 "unknown verb 'docter' \(did you mean 'doctor'\?\)" docter
-expect 2 "unknown option '--hlep' \(did you mean '--help'\?\)" doctor --hlep
-expect 2 "unexpected argument 'x'" doctor x
+# refuse STATUS ID [FIELD=VALUE...] -- ARGUMENTS...: exit status, class and fields of the error
+refuse() { check "refuses ${*:2}" refused "$@"; }
+refused() {
+    local status=$1 wanted=()
+    shift
+    while [ "$1" != -- ]; do wanted+=("$1"); shift; done
+    shift
+    WEFT_LOG_FORMAT=json "$WEFT" "$@" >out 2>&1
+    local got=$?
+    [ $got = "$status" ] && has_message out "${wanted[@]}" || fail "weft $*: status $got, expected $status and ${wanted[*]}"
+}
+refuse 2 verb-unknown value=docter "text~=doctor" -- docter
+refuse 2 option-unknown key=--hlep verb=doctor "text~=--help" -- doctor --hlep
+refuse 2 argument-unexpected value=x -- doctor x
 expect 0 '^usage: weft doctor' doctor --help
 expect 0 '^usage: weft doctor' help doctor
-expect 2 '--markdown needs a value' help --markdown
-expect 2 '--man takes no value' help --man=1
-expect 2 '--man is given twice' help --man --man
+refuse 2 option-value-missing key=--markdown -- help --markdown
+refuse 2 option-takes-no-value key=--man value=1 -- help --man=1
+refuse 2 option-repeated key=--man -- help --man --man
 expect 0 '^# weft doctor' help --markdown=doctor
-expect 1 '^weft doctor: --ranks does nothing beside --collectives' doctor --collectives 8 --measure --ranks
-expect 1 '^weft doctor: --measure does nothing beside --ranks' doctor --measure --ranks
-expect 1 '^weft doctor: --parallel goes with --ranks' doctor --parallel tp=2
-expect 1 '^weft doctor: --out goes with --collectives' doctor --out x.json
-expect 2 "^weft generate: unknown option '--bogus' \(weft generate --help lists them\)" generate --bogus
-expect 2 "unknown option '--promt' \(did you mean '--prompt'\?\)" generate --promt
+refuse 1 option-conflict key=--ranks "text~=--collectives" -- doctor --collectives 8 --measure --ranks
+refuse 1 option-conflict key=--measure "text~=--ranks" -- doctor --measure --ranks
+refuse 1 option-no-effect key=--parallel "text~=--ranks" -- doctor --parallel tp=2
+refuse 1 option-no-effect key=--out "text~=--collectives" -- doctor --out x.json
+refuse 2 option-unknown key=--bogus verb=generate -- generate --bogus
+refuse 2 option-unknown key=--promt "text~=--prompt" -- generate --promt
 for option in '--ranks 4' '--iterations 2' '--svg x.svg'; do
-    expect 1 "^weft train: ${option% *} has an effect only with --dry-run" train x.yaml $option
+    refuse 1 option-no-effect key="${option% *}" "text~=--dry-run" -- train x.yaml $option
 done
 # an error that all ranks have is printed by one of them, errors of their own by each
-if command -v mpirun >/dev/null; then
+ranks_share_one_error() {
+    command -v mpirun >/dev/null || skip "mpirun is not there"
     mpirun -n 3 "$WEFT" generate --model x --prompt x --out x.mp4 --parallel foo=2 >out 2>&1
-    [ "$(grep -c "unknown key 'foo'" out)" = 1 ] || { cat out; failures=$((failures + 1)); }
+    [ "$(grep -c 'error\[config-unknown-key\].* foo: ' out)" = 1 ] || fail_with out "not printed once"
     mpirun -n 1 "$WEFT" generate --bogus : -n 2 "$WEFT" generate --other >out 2>&1
-    [ "$(grep -c "unknown option '--bogus'" out) $(grep -c "unknown option '--other'" out)" = "1 1" ] || { cat out; failures=$((failures + 1)); }
-fi
-expect 2 "unknown option '--ranke'" train x.yaml --ranke 2
-expect 2 "unknown option '--mode'" generate --mode x
+    [ "$(grep -c 'error\[option-unknown\]: --bogus: ' out) $(grep -c 'error\[option-unknown\]: --other: ' out)" = "1 1" ] || fail_with out "not printed by each"
+}
+check ranks_share_one_error
+refuse 2 option-unknown key=--ranke -- train x.yaml --ranke 2
+refuse 2 option-unknown key=--mode -- generate --mode x
 for number in -1 65537 x 1.5 ""; do
-    expect 2 "--ranks: '$number' is not an integer from 0 to 65536" train "$SRC/examples/demo/vae.yaml" --dry-run --ranks "$number"
+    refuse 2 option-invalid key=--ranks value="$number" "text~=0 to 65536" -- train "$SRC/examples/demo/vae.yaml" --dry-run --ranks "$number"
 done
 for verb in $("$WEFT" help --verbs); do
-    expect 0 "^usage: weft $verb" "$verb" --help
-    expect 2 "unknown option '--no-such-option'" "$verb" --no-such-option
+    [ "$verb" = doctor ] || expect 0 "^usage: weft $verb" "$verb" --help
+    refuse 2 option-unknown key=--no-such-option verb="$verb" -- "$verb" --no-such-option
 done
 # a full disk behind standard output is a failure
-if [ -w /dev/full ]; then
+a_full_disk_is_a_failure() {
+    [ -w /dev/full ] || skip "/dev/full cannot be written"
     "$WEFT" doctor >/dev/full 2>err
-    [ $? = 1 ] || { echo "weft doctor >/dev/full must fail"; failures=$((failures + 1)); }
-fi
-exit $((failures > 0))
+    [ $? = 1 ] || fail "weft doctor >/dev/full must fail"
+}
+check a_full_disk_is_a_failure
+# weft explain knows every id that a message can have
+explain_lists_every_id() { "$WEFT" explain >ids && [ "$(wc -l <ids)" -gt 100 ]; }
+check explain_lists_every_id
+expect 0 '^config-unknown-key \(bad config\)$' explain config-unknown-key
+refuse 1 option-choice value=config-unknwon-key "text~=config-unknown-key" -- explain config-unknwon-key
+finish

@@ -1,11 +1,18 @@
 /* Groups and channels at work: what is stalled holds nobody else up, large messages that cross,
  * many exchanges on overlapping groups in random order, ranks that would exchange different
  * things, ranks that are busy, votes, links that are slow. */
-#include "runtime/comm.h"
+#include "comm/comm.h"
 
 #include "base/log.h"
+#include "comm/comm_check.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "comm/group.h"
+#include "comm/link_model.h"
+#include "exec/store/tensor_shard.h"
+#include "graph/graph.h"
 #include "kernel/virtual/virtual.h"
-#include "runtime/part.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -22,6 +29,8 @@ typedef struct member {
     weft_status (*body)(struct member *);
     weft_status_code status;
     char error[1400];
+    weft_message_class kind; /* of the error */
+    int concerned;           /* the rank that it names */
     double seconds;
 } member;
 
@@ -31,7 +40,9 @@ static void *run_member(void *argument)
     m->status = m->body(m);
     if (m->status != WEFT_OK) {
         snprintf(m->error, sizeof m->error, "rank %d: %s", m->rank, weft_error_message());
-        weft_comm_give_up(m->comm);
+        m->kind = weft_error_class();
+        m->concerned = weft_error_fields()->has_rank ? weft_error_fields()->rank : -1;
+        weft_comm_abort(m->comm);
     }
     return NULL;
 }
@@ -42,8 +53,8 @@ static void run_ranks(int ranks, const weft_link_model *link, double deadline,
 {
     weft_comm *comm[MOST];
     pthread_t thread[MOST];
-    cr_assert_eq(link ? weft_comm_open_fake_linked(ranks, link, comm)
-                      : weft_comm_open_fake(ranks, comm),
+    cr_assert_eq(link ? weft_comm_open_threads_linked(ranks, link, comm)
+                      : weft_comm_open_threads(ranks, comm),
                  WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         m[r] = (member){.comm = comm[r], .rank = r, .ranks = ranks, .task = task, .body = body};
@@ -73,7 +84,7 @@ static void sleep_for(double seconds)
 
 /* A sum of floats that is made, bound and attached, with its memory. */
 typedef struct sum {
-    weft_exchange *x;
+    weft_comm_request *x;
     float *data;
     void *scratch;
     int64_t count;
@@ -86,18 +97,18 @@ static weft_status make_sum(sum *s, weft_group *group, weft_channel channel, int
     s->x = NULL;
     s->scratch = NULL;
     s->data = weft_alloc_aligned(4 * count + 64);
-    WEFT_TRY(weft_exchange_create(weft_group_count(group), weft_group_index(group),
-                                  WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape, &shape,
-                                  WEFT_F32, "a test", &s->x));
-    s->scratch = weft_alloc_aligned(weft_exchange_scratch(s->x) + 64);
-    WEFT_TRY(weft_exchange_attach(s->x, group, channel));
-    weft_exchange_bind(s->x, s->data, s->data, s->scratch);
+    WEFT_TRY(weft_comm_request_create(weft_group_count(group), weft_group_index(group),
+                                      WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape, &shape,
+                                      WEFT_F32, "a test", &s->x));
+    s->scratch = weft_alloc_aligned(weft_comm_request_scratch(s->x) + 64);
+    WEFT_TRY(weft_comm_request_attach(s->x, group, channel));
+    weft_comm_request_bind(s->x, s->data, s->data, s->scratch);
     return WEFT_OK;
 }
 
 static void free_sum(sum *s)
 {
-    weft_exchange_free(s->x);
+    weft_comm_request_free(s->x);
     weft_free(s->scratch);
     weft_free(s->data);
 }
@@ -118,19 +129,19 @@ static weft_status stall(member *m)
             s[i].data[k] = (float)(k % 100 + i);
     }
     if (m->rank == 0)
-        weft_exchange_start(s[0].x);
+        weft_comm_request_start(s[0].x);
     for (int i = 1; i < 3; i++) {
-        weft_exchange_start(s[i].x);
-        WEFT_GO(weft_exchange_wait(s[i].x));
+        weft_comm_request_start(s[i].x);
+        WEFT_GO(weft_comm_request_wait(s[i].x));
     }
     if (m->rank == 1)
-        weft_exchange_start(s[0].x);
-    WEFT_GO(weft_exchange_wait(s[0].x));
+        weft_comm_request_start(s[0].x);
+    WEFT_GO(weft_comm_request_wait(s[0].x));
     for (int i = 0; i < 3; i++)
         for (int64_t k = 0; k < s[i].count && status == WEFT_OK; k++)
             if (s[i].data[k] != 2 * (float)(k % 100 + i))
-                status = weft_fail(WEFT_E_INTERNAL, "exchange %d, element %d: %g", i, (int)k,
-                                   (double)s[i].data[k]);
+                status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                                    "exchange %d, element %d: %g", i, (int)k, (double)s[i].data[k]);
 out:
     for (int i = 0; i < 3; i++)
         free_sum(&s[i]);
@@ -160,7 +171,8 @@ static weft_status cross(member *m)
         WEFT_GO(weft_group_recv(world, WEFT_CHANNEL_HANDOFF, !m->rank, in, bytes));
         for (int64_t k = 0; k < bytes && status == WEFT_OK; k++)
             if (in[k] != 'a' + 2 * i + !m->rank)
-                status = weft_fail(WEFT_E_INTERNAL, "message %d, byte %d: %d", i, (int)k, in[k]);
+                status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                                    "message %d, byte %d: %d", i, (int)k, in[k]);
     }
 out:
     weft_free(in);
@@ -223,8 +235,9 @@ static weft_status check_sum(const entry *e, const sum *s, int schedule, int ind
         for (int j = 0; j < e->count; j++)
             wanted += value_of(schedule, index, e->members[j], k);
         if (s->data[k] != wanted)
-            return weft_fail(WEFT_E_INTERNAL, "schedule %d, exchange %d: %g instead of %g",
-                             schedule, index, (double)s->data[k], (double)wanted);
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                              "schedule %d, exchange %d: %g instead of %g", schedule, index,
+                              (double)s->data[k], (double)wanted);
     }
     return WEFT_OK;
 }
@@ -248,22 +261,22 @@ static weft_status play(member *m, int schedule, const entry *list, int lives)
         WEFT_GO(make_sum(&s[i], group, list[i].channel, list[i].length));
         for (int64_t k = 0; k < list[i].length; k++)
             s[i].data[k] = value_of(schedule, i, m->rank, k);
-        weft_exchange_start(s[i].x);
+        weft_comm_request_start(s[i].x);
         mine[count++] = i;
         if (count == lives) {
             weft_comm_fake_kill(m->comm);
-            WEFT_GO(weft_fail(WEFT_E_COMM, "killed"));
+            WEFT_GO(weft_error(WEFT_MSG_COMM_FAILED, WEFT_NOWHERE, "killed"));
         }
     }
     while (count > 0) {
         const int at = (int)(draw(&state) % (uint64_t)count), i = mine[at];
         mine[at] = mine[--count];
-        WEFT_GO(weft_exchange_wait(s[i].x));
+        WEFT_GO(weft_comm_request_wait(s[i].x));
         WEFT_GO(check_sum(&list[i], &s[i], schedule, i));
     }
 out:
     if (status != WEFT_OK)
-        weft_comm_give_up(m->comm);
+        weft_comm_abort(m->comm);
     for (int i = 0; i < EXCHANGES; i++)
         free_sum(&s[i]);
     return status;
@@ -306,12 +319,15 @@ static void kill_one(int ranks, const murder *what)
 {
     member m[MOST];
     char dead[32];
-    snprintf(dead, sizeof dead, "rank %d is gone", what->victim);
+    snprintf(dead, sizeof dead, "rank %d exited", what->victim);
     run_ranks(ranks, NULL, 60, play_until_killed, what, m);
     for (int r = 0; r < ranks; r++) {
         cr_expect_eq(m[r].status, WEFT_E_COMM, "rank %d of %d ended well", r, ranks);
-        if (r != what->victim)
-            cr_expect(strstr(m[r].error, dead), "%s: %s", dead, m[r].error);
+        if (r == what->victim)
+            continue;
+        cr_expect_eq(m[r].kind, WEFT_MSG_RANK_FAILED, "%s", m[r].error);
+        /* the rank saw it, or heard of it from another one */
+        cr_expect(strstr(m[r].error, dead), "%s: %s", dead, m[r].error);
     }
 }
 
@@ -351,7 +367,7 @@ static weft_status differ(member *m)
     const int64_t *length = m->rank == 2 && mode == 1 ? other : usual;
     const int count = m->rank == 2 && mode == 2 ? 2 : 4;
     sum s[4] = {0};
-    weft_exchange *list[4];
+    weft_comm_request *list[4];
     weft_group *world;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_comm_world(m->comm, &world));
@@ -376,15 +392,16 @@ Test(channel, different_exchanges_are_told_with_both_lists)
     run_ranks(4, NULL, 30, differ, &mode, m);
     for (int r = 0; r < 4; r++) {
         cr_expect_eq(m[r].status, WEFT_E_COMM);
-        cr_expect(strstr(m[r].error, "part at exchange 2") || strstr(m[r].error, "gave up"), "%s",
+        cr_expect(m[r].kind == WEFT_MSG_RANKS_DISAGREE || m[r].kind == WEFT_MSG_RANK_FAILED, "%s",
                   m[r].error);
+        if (m[r].kind == WEFT_MSG_RANKS_DISAGREE)
+            cr_expect(m[r].concerned == 2 && strstr(m[r].error, "exchange 2 "), "%s", m[r].error);
     }
-    cr_expect(strstr(m[0].error, "rank 0: 1: all_reduce f32 on layers, 40 bytes") ||
-                  strstr(m[0].error, "gave up"),
-              "%s", m[0].error);
-    cr_expect(strstr(m[0].error, "-> 2: all_reduce f32 on layers, 120 bytes") ||
-                  strstr(m[0].error, "gave up"),
-              "%s", m[0].error);
+    const bool heard = m[0].kind == WEFT_MSG_RANK_FAILED; /* another rank found it before */
+    cr_expect(heard || strstr(m[0].error, "rank 0: 1: all_reduce f32 on layers, 40 bytes"), "%s",
+              m[0].error);
+    cr_expect(heard || strstr(m[0].error, "-> 2: all_reduce f32 on layers, 120 bytes"), "%s",
+              m[0].error);
     mode = 2;
     run_ranks(4, NULL, 30, differ, &mode, m);
     int told = 0;
@@ -401,9 +418,9 @@ Test(channel, different_exchanges_are_told_with_both_lists)
 static weft_status be_late(member *m)
 {
     if (m->rank == 3) {
-        weft_comm_busy(m->comm, "writing the checkpoint of step 40");
+        weft_comm_set_busy(m->comm, "writing the checkpoint of step 40");
         sleep_for(4);
-        weft_comm_busy(m->comm, NULL);
+        weft_comm_set_busy(m->comm, NULL);
     }
     return weft_comm_barrier(m->comm);
 }
@@ -423,11 +440,12 @@ static weft_status leave_early(member *m)
     WEFT_TRY(weft_comm_world(m->comm, &world));
     WEFT_TRY(make_sum(&s, world, WEFT_CHANNEL_LAYERS, 100000));
     if (m->rank == 0) {
-        weft_exchange_start(s.x);
+        weft_comm_request_start(s.x);
         free_sum(&s);
         return weft_comm_barrier(m->comm) == WEFT_E_COMM
                    ? WEFT_OK
-                   : weft_fail(WEFT_E_INTERNAL, "goes on with an exchange that is gone");
+                   : weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                                "goes on with an exchange that is gone");
     }
     free_sum(&s);
     return WEFT_OK;
@@ -519,7 +537,9 @@ Test(channel, links_differ_inside_nodes_and_between_pairs)
                            "1 Gbit/s, 1 us; 1 Gbit/s, 1 us",
                            "1 Gbit/s, 1 us more"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        cr_expect_eq(weft_link_model_parse(wrong[i], &model), WEFT_E_ARG, "%s", wrong[i]);
+        cr_expect(weft_link_model_parse(wrong[i], &model) == WEFT_E_ARG &&
+                      weft_error_class() == WEFT_MSG_ENVIRONMENT_VALUE,
+                  "%s", wrong[i]);
 }
 
 /* ---- what missing ranks say ---------------------------------------------------------------- */
@@ -544,6 +564,7 @@ Test(channels, an_answer_is_one_to_the_wait_that_asked)
     member m[2];
     run_ranks(2, NULL, 60, answer_late, NULL, m);
     cr_expect_eq(m[0].status, WEFT_E_COMM);
+    cr_expect(m[0].kind == WEFT_MSG_RANK_FAILED && m[0].concerned == 1, "%s", m[0].error);
     cr_expect(strstr(m[0].error, "rank 1 (alive, in recv"), "%s", m[0].error);
     cr_expect_null(strstr(m[0].error, "not in a collective"), "%s", m[0].error);
 }
@@ -573,15 +594,17 @@ static weft_status gather_rows(member *m)
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; self == ROOT && i < ROWS * WIDTH && status == WEFT_OK; i++)
         if (((float *)made)[i] != (float)i)
-            status = weft_fail(WEFT_E_INTERNAL, "element %lld is %g", (long long)i,
-                               (double)((float *)made)[i]);
+            status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "element %" PRId64 " is %g",
+                                i, (double)((float *)made)[i]);
     if (status == WEFT_OK && (self == ROOT) != (made != NULL))
-        status = weft_fail(WEFT_E_INTERNAL, "rank %d has%s a whole", self, made ? "" : " not");
+        status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "rank %d has%s a whole", self,
+                            made ? "" : " not");
     /* Beside its own part, the notes of who holds what. */
     const int64_t most = (self == ROOT ? 0 : rows * WIDTH * 4) + ranks * 256;
     if (status == WEFT_OK && after - before > most)
-        status = weft_fail(WEFT_E_INTERNAL, "rank %d sent %lld bytes, its part has %lld", self,
-                           (long long)(after - before), (long long)rows * WIDTH * 4);
+        status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                            "rank %d sent %" PRId64 " bytes, its part has %" PRId64, self,
+                            after - before, rows * WIDTH * 4);
     weft_free(made);
     return status;
 }
@@ -608,33 +631,35 @@ static weft_status sum_hollow(member *m)
     weft_status_code status = WEFT_OK;
     for (int t = 0; t < 4 && status == WEFT_OK; t++) {
         const weft_shape shape = WEFT_SHAPE(count[t / 2]);
-        weft_exchange *x;
+        weft_comm_request *x;
         int64_t messages, before, sent, after;
-        WEFT_TRY(weft_exchange_create(ranks, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
-                                      &shape, type[t % 2], "a test", &x));
-        WEFT_TRY(weft_exchange_cut(x, WEFT_COMM_WIDE));
+        WEFT_TRY(weft_comm_request_create(ranks, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0},
+                                          &shape, &shape, type[t % 2], "a test", &x));
+        WEFT_TRY(weft_comm_request_cut(x, WEFT_COMM_WIDE));
         const int64_t bytes = count[t / 2] * weft_dtype_bytes(type[t % 2]),
                       looked = bytes < 4096 ? bytes : 4096;
-        char *data = device->alloc(bytes), *scratch = device->alloc(weft_exchange_scratch(x));
+        char *data = device->alloc(bytes), *scratch = device->alloc(weft_comm_request_scratch(x));
         memset(data, 0x5a, (size_t)looked);
-        status = weft_exchange_attach(x, world, WEFT_CHANNEL_LAYERS);
-        weft_exchange_set_device(x, device, stream);
-        weft_exchange_bind(x, data, data, scratch);
+        status = weft_comm_request_attach(x, world, WEFT_CHANNEL_LAYERS);
+        weft_comm_request_set_device(x, device, stream);
+        weft_comm_request_bind(x, data, data, scratch);
         weft_comm_sent(m->comm, &messages, &before);
         if (status == WEFT_OK) {
-            weft_exchange_start(x);
-            status = weft_exchange_wait(x);
+            weft_comm_request_start(x);
+            status = weft_comm_request_wait(x);
         }
         weft_comm_sent(m->comm, &sent, &after);
         for (int64_t i = 0; i < looked && status == WEFT_OK; i++)
             if (data[i] != 0x5a)
-                status = weft_fail(WEFT_E_INTERNAL, "memory was touched");
+                status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "memory was touched");
         if (status == WEFT_OK && after - before < bytes)
-            status = weft_fail(WEFT_E_INTERNAL, "%lld bytes of %lld were sent",
-                               (long long)(after - before), (long long)bytes);
+            status =
+                weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                           "%" PRId64 " bytes of %" PRId64 " were sent", after - before, bytes);
         if (status == WEFT_OK && sent - messages > 2 * ranks) /* 12 MiB go at once there */
-            status = weft_fail(WEFT_E_INTERNAL, "%lld messages", (long long)(sent - messages));
-        weft_exchange_free(x);
+            status = weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "%" PRId64 " messages",
+                                sent - messages);
+        weft_comm_request_free(x);
         device->free(data);
         device->free(scratch);
     }

@@ -1,8 +1,11 @@
 /* Schedules of all ranks played in one thread: every receive meets its send, results are right and
  * of the same bits on all ranks and by all algorithms, messages are counted. */
+#include "comm/coll_algorithms.h"
+#include "comm/coll_schedule.h"
+#include "comm/comm.h"
+#include "comm/comm_request.h"
+#include "graph/graph.h"
 #include "kernel/sums.h"
-#include "runtime/comm.h"
-#include "runtime/moves.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -11,7 +14,7 @@
 
 /* A chunk is one float. */
 typedef struct player {
-    weft_moves s;
+    weft_coll_schedule s;
     float *in, *result, *term; /* by chunk, by chunk, by member */
     int64_t at;                /* move */
     int sent, received;
@@ -44,8 +47,9 @@ static void begin(game *g)
     for (int r = 0; r < k; r++) {
         player *p = &g->rank[r];
         const weft_comm_op op = g->op == WEFT_COMM_SEND && r == 1 ? WEFT_COMM_RECV : g->op;
-        cr_assert_eq(weft_moves_make(g->algorithm, op, &g->layout, r, argument_of(g, r), &p->s),
-                     WEFT_OK);
+        cr_assert_eq(
+            weft_coll_schedule_make(g->algorithm, op, &g->layout, r, argument_of(g, r), &p->s),
+            WEFT_OK);
         p->in = calloc((size_t)p->s.chunks, sizeof(float));
         p->result = calloc((size_t)p->s.chunks, sizeof(float));
         p->term = calloc((size_t)k, sizeof(float));
@@ -60,7 +64,7 @@ static void begin(game *g)
 static void end(game *g)
 {
     for (int r = 0; r < g->layout.ranks; r++) {
-        weft_moves_free(&g->rank[r].s);
+        weft_coll_schedule_free(&g->rank[r].s);
         free(g->rank[r].in);
         free(g->rank[r].result);
         free(g->rank[r].term);
@@ -68,11 +72,11 @@ static void end(game *g)
     free(g->rank);
 }
 
-static const weft_move *sent_by(const player *from, int64_t first, int round, int to)
+static const weft_coll_step *sent_by(const player *from, int64_t first, int round, int to)
 {
-    for (int64_t i = first; i < from->s.count && from->s.move[i].round == round; i++)
-        if (from->s.move[i].kind == WEFT_MOVE_SEND && from->s.move[i].peer == to)
-            return &from->s.move[i];
+    for (int64_t i = first; i < from->s.count && from->s.step[i].round == round; i++)
+        if (from->s.step[i].kind == WEFT_COLL_STEP_SEND && from->s.step[i].peer == to)
+            return &from->s.step[i];
     return NULL;
 }
 
@@ -88,14 +92,14 @@ static void play_round(game *g, int round, const int64_t *first, float *const *b
     const int k = g->layout.ranks;
     for (int r = 0; r < k; r++) {
         player *p = &g->rank[r];
-        for (; p->at < p->s.count && p->s.move[p->at].round == round; p->at++) {
-            const weft_move *m = &p->s.move[p->at];
-            if (m->kind == WEFT_MOVE_SEND) {
+        for (; p->at < p->s.count && p->s.step[p->at].round == round; p->at++) {
+            const weft_coll_step *m = &p->s.step[p->at];
+            if (m->kind == WEFT_COLL_STEP_SEND) {
                 p->sent++;
                 continue;
             }
             const player *from = &g->rank[m->peer];
-            const weft_move *s = sent_by(from, first[m->peer], round, r);
+            const weft_coll_step *s = sent_by(from, first[m->peer], round, r);
             p->received++;
             cr_assert(s, "%s %s of %d: rank %d waits in round %d for rank %d, which sends nothing",
                       weft_algorithm_name(g->algorithm), weft_comm_op_name(g->op), k, r, round,
@@ -107,9 +111,9 @@ static void play_round(game *g, int round, const int64_t *first, float *const *b
                 const float x = s->from_in ? from->in[of] : before[m->peer][of];
                 const bool moved = g->op >= WEFT_COMM_ALL_TO_ALL;
                 cr_assert(moved || to == of, "chunk %d arrives as %d", of, to);
-                if (m->kind == WEFT_MOVE_ADD)
+                if (m->kind == WEFT_COLL_STEP_ADD)
                     p->result[to] += x;
-                else if (m->kind == WEFT_MOVE_PLACE)
+                else if (m->kind == WEFT_COLL_STEP_RECEIVE)
                     p->result[to] = x;
                 else
                     p->term[m->peer] = x;
@@ -260,11 +264,11 @@ static void count_at_1024(weft_comm_op op, int64_t bytes, int per_node)
     int most = 0;
     for (int r = 0; r < 1024; r++)
         most = g.rank[r].sent > most ? g.rank[r].sent : most;
-    cr_expect_leq(most, 20, "%s of %lld bytes, %s: a rank sends %d messages", weft_comm_op_name(op),
-                  (long long)bytes, weft_algorithm_name(algorithm), most);
-    fprintf(
-        stderr, "1024 ranks, %d a node: %s of %lld bytes, %s: at most %d messages sent a rank\n",
-        per_node, weft_comm_op_name(op), (long long)bytes, weft_algorithm_name(algorithm), most);
+    cr_expect_leq(most, 20, "%s of %" PRId64 " bytes, %s: a rank sends %d messages",
+                  weft_comm_op_name(op), bytes, weft_algorithm_name(algorithm), most);
+    fprintf(stderr,
+            "1024 ranks, %d a node: %s of %" PRId64 " bytes, %s: at most %d messages sent a rank\n",
+            per_node, weft_comm_op_name(op), bytes, weft_algorithm_name(algorithm), most);
     end(&g);
 }
 
@@ -301,8 +305,8 @@ Test(moves, the_choice_is_the_cheapest)
                                  WEFT_OK);
                     cr_expect_leq(seconds, other);
                 }
-            cr_expect_gt(seconds, before, "more bytes cost no more: %d ranks, %lld bytes", ranks,
-                         (long long)bytes);
+            cr_expect_gt(seconds, before, "more bytes cost no more: %d ranks, %" PRId64 " bytes",
+                         ranks, bytes);
             before = seconds;
         }
     }
@@ -337,13 +341,13 @@ Test(moves, a_ring_shift_takes_the_same_memory_among_any_number_of_ranks)
     const weft_attr_comm attr = {.shift = 1};
     int64_t bytes[2];
     for (int i = 0; i < 2; i++) {
-        weft_exchange *x;
-        cr_assert_eq(weft_exchange_create(i ? 512 : 4, 3, WEFT_OP_RING_SHIFT, &attr, &shape, &shape,
-                                          WEFT_F32, "a test", &x),
+        weft_comm_request *x;
+        cr_assert_eq(weft_comm_request_create(i ? 512 : 4, 3, WEFT_OP_RING_SHIFT, &attr, &shape,
+                                              &shape, WEFT_F32, "a test", &x),
                      WEFT_OK, "%s", weft_error_message());
-        bytes[i] = weft_exchange_own_bytes(x);
-        weft_exchange_free(x);
+        bytes[i] = weft_comm_request_own_bytes(x);
+        weft_comm_request_free(x);
     }
-    cr_expect_leq(bytes[1], bytes[0], "%lld bytes among 512 ranks, %lld among 4",
-                  (long long)bytes[1], (long long)bytes[0]);
+    cr_expect_leq(bytes[1], bytes[0], "%" PRId64 " bytes among 512 ranks, %" PRId64 " among 4",
+                  bytes[1], bytes[0]);
 }

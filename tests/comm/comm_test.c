@@ -1,6 +1,11 @@
 /* Collectives on the fake communicator: every op, 1 to 5 ranks, parts that do not divide, against
  * what the definition says; the same bits whatever the cut; dead and silent ranks. */
-#include "runtime/comm.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "comm/group.h"
+#include "graph/graph.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -68,9 +73,10 @@ static int64_t global_index(const job *j, const weft_shape *s, int dim, int64_t 
 static void fail(job *j, const char *what, int64_t i, double got, double wanted)
 {
     if (!j->error)
-        j->error = (snprintf(j->text, sizeof j->text, "rank %d %s: element %lld is %.9g, not %.9g",
-                             j->rank, what, (long long)i, got, wanted),
-                    j->text);
+        j->error =
+            (snprintf(j->text, sizeof j->text, "rank %d %s: element %" PRId64 " is %.9g, not %.9g",
+                      j->rank, what, i, got, wanted),
+             j->text);
 }
 
 static void *run_job(void *argument)
@@ -96,25 +102,27 @@ static void *run_job(void *argument)
         out = part(j, in_dim, k, ((me - j->attr.shift) % k + k) % k, &out_start);
     }
     const bool adds = j->op == WEFT_OP_ALL_REDUCE || j->op == WEFT_OP_REDUCE_SCATTER;
-    weft_exchange *x;
+    weft_comm_request *x;
     weft_group *world, *group;
-    if (weft_exchange_create(k, me, j->op, &j->attr, &in, &out, j->dtype, "test", &x) != WEFT_OK ||
-        (j->cut && weft_exchange_cut(x, j->cut) != WEFT_OK) ||
+    if (weft_comm_request_create(k, me, j->op, &j->attr, &in, &out, j->dtype, "test", &x) !=
+            WEFT_OK ||
+        (j->cut && weft_comm_request_cut(x, j->cut) != WEFT_OK) ||
         weft_comm_world(j->comm, &world) != WEFT_OK ||
         weft_comm_axis_group(world, j->mesh, j->rank, axis, &group) != WEFT_OK ||
-        weft_exchange_attach(x, group, WEFT_CHANNEL_LAYERS) != WEFT_OK) {
+        weft_comm_request_attach(x, group, WEFT_CHANNEL_LAYERS) != WEFT_OK) {
         j->error = strcpy(j->text, weft_error_message());
         return NULL;
     }
     const int64_t n_in = weft_shape_count(&in), n_out = weft_shape_count(&out);
-    void *a = weft_alloc_aligned(n_in * 8), *scratch = weft_alloc_aligned(weft_exchange_scratch(x));
+    void *a = weft_alloc_aligned(n_in * 8),
+         *scratch = weft_alloc_aligned(weft_comm_request_scratch(x));
     void *b = j->op == WEFT_OP_ALL_REDUCE ? a : weft_alloc_aligned(n_out * 8);
-    weft_exchange_bind(x, a, b, scratch);
+    weft_comm_request_bind(x, a, b, scratch);
     for (int r = 0; r < j->repeat && !j->error; r++) {
         for (int64_t i = 0; i < n_in; i++)
             put(j, a, i, element(global_index(j, &in, in_dim, in_start, i) + r, adds ? me : 0));
-        weft_exchange_start(x);
-        if (weft_exchange_wait(x) != WEFT_OK) {
+        weft_comm_request_start(x);
+        if (weft_comm_request_wait(x) != WEFT_OK) {
             j->error = strcpy(j->text, weft_error_message());
             break;
         }
@@ -131,7 +139,7 @@ static void *run_job(void *argument)
                 fail(j, weft_op_get(j->op)->name, i, get(j, b, i), wanted);
         }
     }
-    weft_exchange_free(x);
+    weft_comm_request_free(x);
     if (b != a)
         weft_free(b);
     weft_free(a);
@@ -147,7 +155,7 @@ static void run_world(const char *mesh_text, const job *base)
     pthread_t thread[16];
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     const int ranks = weft_mesh_ranks(&mesh);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         job_of[r] = *base;
         job_of[r].comm = comm[r];
@@ -214,6 +222,8 @@ typedef struct straggler {
     int mode; /* 0 works, 1 is killed, 2 never comes, 3 gives up */
     weft_status_code status;
     double seconds;
+    weft_message_class kind;
+    int concerned; /* the rank that the error names */
     char message[1024];
 } straggler;
 
@@ -228,8 +238,8 @@ static void *run_straggler(void *argument)
     if (s->mode == 2)
         return NULL;
     if (s->mode == 3) {
-        s->status = weft_fail(WEFT_E_NUMERIC, "loss left its range");
-        weft_comm_give_up(s->comm);
+        s->status = weft_error(WEFT_MSG_LOSS_NOT_FINITE, WEFT_NOWHERE, "loss left its range");
+        weft_comm_abort(s->comm);
         return NULL;
     }
     struct timespec a, b;
@@ -237,6 +247,8 @@ static void *run_straggler(void *argument)
     s->status = weft_comm_barrier(s->comm);
     clock_gettime(CLOCK_MONOTONIC, &b);
     s->seconds = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+    s->kind = weft_error_class();
+    s->concerned = weft_error_fields()->has_rank ? weft_error_fields()->rank : -1;
     snprintf(s->message, sizeof s->message, "%s", weft_error_message());
     return NULL;
 }
@@ -245,7 +257,7 @@ static void run_stragglers(int mode, double deadline, straggler *s)
 {
     weft_comm *comm[3];
     pthread_t thread[3];
-    cr_assert_eq(weft_comm_open_fake(3, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(3, comm), WEFT_OK);
     for (int r = 0; r < 3; r++) {
         weft_comm_set_deadline(comm[r], deadline);
         s[r] = (straggler){.comm = comm[r], .mode = r == 1 ? mode : 0};
@@ -257,13 +269,19 @@ static void run_stragglers(int mode, double deadline, straggler *s)
         weft_comm_free(comm[r]);
 }
 
+static void expect_named(const straggler *s)
+{
+    cr_expect_eq(s->kind, WEFT_MSG_RANK_FAILED, "%s", s->message);
+    cr_expect_eq(s->concerned, 1, "%s", s->message);
+}
+
 Test(comm, a_killed_rank_is_named_soon)
 {
     straggler s[3];
     run_stragglers(1, 60, s);
     for (int r = 0; r < 3; r += 2) {
         cr_expect_eq(s[r].status, WEFT_E_COMM);
-        cr_expect(strstr(s[r].message, "rank 1 is gone"), "%s", s[r].message);
+        expect_named(&s[r]);
         cr_expect_lt(s[r].seconds, 20);
     }
 }
@@ -274,6 +292,7 @@ Test(comm, a_rank_that_does_not_come_is_named_at_the_deadline)
     run_stragglers(2, 2, s);
     for (int r = 0; r < 3; r += 2) {
         cr_expect_eq(s[r].status, WEFT_E_COMM);
+        expect_named(&s[r]);
         cr_expect(strstr(s[r].message, "rank 1 (alive, not in a collective)"), "%s", s[r].message);
         cr_expect(s[r].seconds > 1.9 && s[r].seconds < 20, "%g s", s[r].seconds);
     }
@@ -285,7 +304,8 @@ Test(comm, a_rank_that_gives_up_tells_why)
     run_stragglers(3, 60, s);
     for (int r = 0; r < 3; r += 2) {
         cr_expect_eq(s[r].status, WEFT_E_COMM);
-        cr_expect(strstr(s[r].message, "rank 1 gave up: loss left its range"), "%s", s[r].message);
+        expect_named(&s[r]);
+        cr_expect(strstr(s[r].message, "loss left its range"), "%s", s[r].message);
         cr_expect_lt(s[r].seconds, 20);
     }
 }

@@ -1,8 +1,13 @@
 /* Clocks of ranks that differ by hours come to one time, within the error that is reported. */
-#include "runtime/common_clock.h"
+#include "comm/common_clock.h"
 
 #include "../ranks_of.h"
 #include "base/log.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "comm/group.h"
+#include "comm/link_model.h"
+#include "exec/trace/run_trace.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -53,8 +58,8 @@ static void run(int ranks, const char *links, double shift, job *jobs)
     weft_link_model model;
     if (links)
         cr_assert_eq(weft_link_model_parse(links, &model), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(links ? weft_comm_open_fake_linked(ranks, &model, comm)
-                       : weft_comm_open_fake(ranks, comm),
+    cr_assert_eq(links ? weft_comm_open_threads_linked(ranks, &model, comm)
+                       : weft_comm_open_threads(ranks, comm),
                  WEFT_OK);
     for (int r = 0; r < ranks; r++)
         jobs[r] = (job){.comm = comm[r], .shift = shift * (r * r - 3.5 * r)};

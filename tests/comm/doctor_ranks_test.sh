@@ -1,22 +1,35 @@
 #!/bin/bash
 # weft doctor --ranks: a line for each rank, the one with slow links is named and no other for its links, the axes of a run lie on
 # the ranks as its mesh does; ranks of machines that the launcher dealt out by turns are numbered machine by machine.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-fail() { echo "FAILED: $*"; exit 1; }
 WEFT_LINK="1 Gbit/s, 20 us, 1 per node; 1-2 0.1 Gbit/s, 1000 us; 2-3 0.1 Gbit/s, 1000 us" \
     "$MPIRUN" --oversubscribe -n 4 "$WEFT" doctor --ranks --parallel dp=2 --parallel cp=2 >doctor.log 2>&1 || { cat doctor.log; fail "doctor"; }
-for r in 0 1 2 3; do
-    grep -qE "^ +$r  .*any.* GFLOP/s .* GB/s .* GB/s, .* us$" doctor.log || { cat doctor.log; fail "rank $r has no line"; }
-done
-grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
-grep -qE '^rank 2 on .*: latency between machines .* more than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
-! grep -qE '^rank [013] on .*: link between' doctor.log || { cat doctor.log; fail "its neighbours are named for its links"; }
-grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.log && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.log || { cat doctor.log; fail "axes"; }
-"$WEFT" doctor --ranks --parallel tp=2 >one.log 2>&1 && fail "tp=2 on one rank is not refused"
-grep -q "need 2 ranks, but 1 run" one.log || { cat one.log; fail "not told what would do"; }
-unshare --uts hostname other >/dev/null 2>&1 || { echo "no second host name can be had here: machines not tested"; exit 0; }
+every_rank_has_a_line() {
+    for r in 0 1 2 3; do
+        grep -qE "^ +$r  .*any.* GFLOP/s .* GB/s .* GB/s, .* us$" doctor.log || { cat doctor.log; fail "rank $r has no line"; }
+    done
+}
+check every_rank_has_a_line
+slow_links_are_named() {
+    grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
+    grep -qE '^rank 2 on .*: latency between machines .* more than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
+    ! grep -qE '^rank [013] on .*: link between' doctor.log || { cat doctor.log; fail "its neighbours are named for its links"; }
+}
+check slow_links_are_named
+axes_are_listed() {
+    grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.log && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.log || { cat doctor.log; fail "axes"; }
+}
+check axes_are_listed
+too_few_ranks_are_refused() {
+    "$WEFT" doctor --ranks --parallel tp=2 >one.log 2>&1 && fail "tp=2 on one rank is not refused"
+    has_message one.log layout-invalid text~=2 text~=1 || fail "the number of ranks is not named"
+}
+check too_few_ranks_are_refused
+hosts_are_numbered_by_machine() {
+unshare --uts hostname other >/dev/null 2>&1 || skip "no second host name can be had here"
 cat >host.sh <<'S'
 #!/bin/bash
 exec unshare --uts bash -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)); exec \"\$@\"" sh "$@"
@@ -26,4 +39,6 @@ chmod +x host.sh
 grep -q "the launcher started them as 0 2 1 3$" hosts.log || { cat hosts.log; fail "not numbered by machine"; }
 [ "$(awk '$1 ~ /^[0-3]$/ {print $2}' hosts.log | tr '\n' ' ')" = "node0 node0 node1 node1 " ] || { cat hosts.log; fail "hosts"; }
 grep -qE '^tp +2 +1  2 inside a machine: ' hosts.log && grep -qE '^dp +2 +2  2 between machines: ' hosts.log || { cat hosts.log; fail "axes of two hosts"; }
-exit 0
+}
+check hosts_are_numbered_by_machine
+finish

@@ -1,6 +1,12 @@
 /* Exchanges as a profile times them: every op, among all ranks and among pairs at the same time. */
-#include "runtime/measure.h"
-#include "runtime/mover.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_measure.h"
+#include "comm/measure.h"
+#include "exec/copy_engine.h"
+#include "exec/measure_products.h"
+#include "kernel/cpu/table.h"
+#include "kernel/ref/table.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -45,7 +51,7 @@ Test(measure, exchanges_of_all_ops_among_pairs_and_all)
     weft_comm *comm[RANKS];
     job j[RANKS] = {0};
     pthread_t thread[RANKS];
-    cr_assert_eq(weft_comm_open_fake(RANKS, comm), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_comm_open_threads(RANKS, comm), WEFT_OK, "%s", weft_error_message());
     for (int r = 0; r < RANKS; r++) {
         j[r].comm = comm[r];
         pthread_create(&thread[r], NULL, run, &j[r]);
@@ -71,16 +77,17 @@ Test(measure, copies_take_the_core_that_kernels_compute_on)
             CPU_SET(c, &one);
     cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
     omp_set_num_threads(1);
-    weft_mover_rates rates = {0};
-    for (int turn = 0; turn < 5 && !(rates.drag > 0.3); turn++) { /* others may use it, too */
-        cr_assert_eq(weft_mover_measure("/tmp", &rates), WEFT_OK, "%s", weft_error_message());
-        cr_expect(rates.bytes_per_second > 0 && rates.drag >= 0 && rates.drag <= 1, "%g, %g",
-                  rates.bytes_per_second, rates.drag);
+    weft_copy_engine_rates rates = {0};
+    for (int turn = 0; turn < 5 && !(rates.slowdown > 0.3); turn++) { /* others may use it, too */
+        cr_assert_eq(weft_copy_engine_measure("/tmp", &rates), WEFT_OK, "%s", weft_error_message());
+        cr_expect(rates.bytes_per_second > 0 && rates.slowdown >= 0 && rates.slowdown <= 1,
+                  "%g, %g", rates.bytes_per_second, rates.slowdown);
     }
-    cr_expect_gt(rates.drag, 0.3, "%g", rates.drag);
+    cr_expect_gt(rates.slowdown, 0.3, "%g", rates.slowdown);
 }
 
-/* ---- the peak that training is compared with --------------------------------------------------- */
+/* ---- the peak that training is compared with
+ * --------------------------------------------------- */
 
 Test(measure, peak_is_the_fastest_core_times_the_cores_in_use)
 {

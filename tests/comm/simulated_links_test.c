@@ -1,7 +1,8 @@
 /* Messages of ranks over links that they share: when they pass follows the clocks of the ranks and
  * not the order in which their threads come, which is made the wrong way round here. Two nodes of
  * two ranks behind a port of a byte a second each; times are exact. */
-#include "runtime/comm_internal.h"
+#include "comm/comm_internal.h"
+#include "comm/simulated_links.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -18,7 +19,7 @@ static const char yaml[] =
 static const double latency = 0.5; /* of both ports */
 
 typedef struct job {
-    weft_turns *turns;
+    weft_simulated_links *turns;
     weft_group *group;
     int rank;
     double clock;
@@ -43,7 +44,7 @@ static void play(void *(*const body[RANKS])(void *), double got[RANKS])
     const weft_cluster c = make_cluster(arena);
     pthread_t thread[RANKS];
     job j[RANKS];
-    weft_turns *turns = weft_turns_create(RANKS, &c);
+    weft_simulated_links *turns = weft_simulated_links_create(RANKS, &c);
     cr_assert(turns);
     for (int r = 0; r < RANKS; r++) {
         j[r] = (job){.turns = turns, .group = &group, .rank = r};
@@ -53,50 +54,50 @@ static void play(void *(*const body[RANKS])(void *), double got[RANKS])
         pthread_join(thread[r], NULL);
         got[r] = j[r].got;
     }
-    weft_turns_free(turns);
+    weft_simulated_links_free(turns);
     weft_arena_free(arena);
 }
 
-static weft_exchange single(job *j, weft_comm_op op, int peer, uint32_t number)
+static weft_comm_request single(job *j, weft_comm_op op, int peer, uint32_t number)
 {
-    return (weft_exchange){.group = j->group,
-                           .op = op,
-                           .argument = peer,
-                           .ranks = RANKS,
-                           .number = number,
-                           .clock = {.now = &j->clock}};
+    return (weft_comm_request){.group = j->group,
+                               .op = op,
+                               .argument = peer,
+                               .ranks = RANKS,
+                               .number = number,
+                               .clock = {.now = &j->clock}};
 }
 
-static weft_exchange start(job *j, int peer, uint32_t number, double when, int64_t bytes)
+static weft_comm_request start(job *j, int peer, uint32_t number, double when, int64_t bytes)
 {
-    weft_exchange x = single(j, WEFT_COMM_SEND, peer, number);
+    weft_comm_request x = single(j, WEFT_COMM_SEND, peer, number);
     x.asked = j->clock = when;
     x.bytes = bytes;
-    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
     return x;
 }
 
-static double finish(job *j, weft_exchange *x)
+static double finish(job *j, weft_comm_request *x)
 {
-    weft_turns_wait(j->turns, j->rank, x);
-    cr_assert_eq(weft_turns_go_on(j->turns, j->rank, x), WEFT_OK);
+    weft_simulated_links_wait(j->turns, j->rank, x);
+    cr_assert_eq(weft_simulated_links_advance(j->turns, j->rank, x), WEFT_OK);
     return x->end;
 }
 
 static void *receive(job *j, int peer)
 {
-    weft_exchange x = single(j, WEFT_COMM_RECV, peer, 0);
-    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    weft_comm_request x = single(j, WEFT_COMM_RECV, peer, 0);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
     j->got = finish(j, &x);
-    weft_turns_leave(j->turns, j->rank);
+    weft_simulated_links_leave(j->turns, j->rank);
     return NULL;
 }
 
 static void *send_once(job *j, int peer, double when, int64_t bytes)
 {
-    weft_exchange x = start(j, peer, 0, when, bytes);
+    weft_comm_request x = start(j, peer, 0, when, bytes);
     j->got = finish(j, &x);
-    weft_turns_leave(j->turns, j->rank);
+    weft_simulated_links_leave(j->turns, j->rank);
     return NULL;
 }
 
@@ -144,21 +145,21 @@ Test(turns, links_are_shared_by_the_clocks_and_not_by_the_threads)
 static void *sends_two(void *self)
 {
     job *j = self;
-    weft_exchange first = start(j, 2, 0, 0, 2), second = start(j, 2, 1, 0, 2);
-    cr_expect_not(weft_turns_passed(j->turns, j->rank, &first, 1));
+    weft_comm_request first = start(j, 2, 0, 0, 2), second = start(j, 2, 1, 0, 2);
+    cr_expect_not(weft_simulated_links_passed(j->turns, j->rank, &first, 1));
     cr_expect_eq(finish(j, &first), 2);
     cr_expect_eq(first.begin, 0);
-    cr_expect_not(weft_turns_passed(j->turns, j->rank, &second, 2));
+    cr_expect_not(weft_simulated_links_passed(j->turns, j->rank, &second, 2));
     j->got = finish(j, &second);
     cr_expect_eq(second.begin, 2, "%g", second.begin);
-    weft_turns_leave(j->turns, j->rank);
+    weft_simulated_links_leave(j->turns, j->rank);
     return NULL;
 }
 
 static void *leaves(void *self)
 {
     const job *j = self;
-    weft_turns_leave(j->turns, j->rank);
+    weft_simulated_links_leave(j->turns, j->rank);
     return NULL;
 }
 
@@ -174,21 +175,28 @@ Test(turns, messages_to_one_rank_follow_one_another)
 
 /* ---- meeting --------------------------------------------------------------------------------- */
 
+/* The two that meet are rank 0 and another one, members 0 and 1 of their group. */
+static weft_comm_request meeting_of(const job *j)
+{
+    return (weft_comm_request){
+        .group = j->group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2, .own = j->rank > 0};
+}
+
 static void meet(job *j)
 {
-    weft_exchange x = {.group = j->group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2};
-    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
+    weft_comm_request x = meeting_of(j);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
     finish(j, &x);
 }
 
 static void *meets_then_sends(void *self)
 {
     job *j = self;
-    weft_exchange x = {.group = j->group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2};
-    cr_assert_eq(weft_turns_begin(j->turns, j->rank, &x), WEFT_OK);
-    weft_turns_wait(j->turns, j->rank, &x);
+    weft_comm_request x = meeting_of(j);
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
+    weft_simulated_links_wait(j->turns, j->rank, &x);
     usleep(2 * LATE); /* what it waits for has come meanwhile, and it has not seen that yet */
-    cr_assert_eq(weft_turns_go_on(j->turns, j->rank, &x), WEFT_OK);
+    cr_assert_eq(weft_simulated_links_advance(j->turns, j->rank, &x), WEFT_OK);
     return send_once(j, 2, 0.5, 2);
 }
 
@@ -220,7 +228,7 @@ Test(turns, wait_for_those_that_meet)
 static void *sends_for_ever(void *self)
 {
     job *j = self;
-    weft_exchange x = start(j, 3, 0, 3, 1);
+    weft_comm_request x = start(j, 3, 0, 3, 1);
     finish(j, &x);
     j->got = x.end;
     return NULL;
@@ -234,13 +242,13 @@ Test(turns, nobody_waits_when_they_are_broken, .timeout = 60)
     weft_arena *arena = weft_arena_create();
     const weft_cluster c = make_cluster(arena);
     pthread_t thread;
-    job j = {.turns = weft_turns_create(RANKS, &c), .group = &group, .got = -1};
+    job j = {.turns = weft_simulated_links_create(RANKS, &c), .group = &group, .got = -1};
     cr_assert(j.turns);
     pthread_create(&thread, NULL, sends_for_ever, &j);
     usleep(LATE);
-    weft_turns_break(j.turns);
+    weft_simulated_links_break(j.turns);
     pthread_join(thread, NULL);
     cr_expect_eq(j.got, 0, "no time: %g", j.got);
-    weft_turns_free(j.turns);
+    weft_simulated_links_free(j.turns);
     weft_arena_free(arena);
 }

@@ -1,9 +1,9 @@
 #!/bin/bash
 # What is chosen: the better of two copies, bars of dark shots by those of the film, captions whatever their spelling, and
 # other limits without a second look at the footage.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 encode() { ffmpeg -v error -nostdin -y "$@"; }
-fail() { echo "$*"; exit 1; }
 mkdir src raw
 encode -f lavfi -i mandelbrot=size=640x360:rate=24 -t 3 -c:v libx264 -crf 14 -preset veryfast -pix_fmt yuv420p src/a.mp4
 encode -f lavfi -i testsrc2=size=640x360:rate=24 -t 3 -vf "hue=H=t/3,crop=600:320:20*sin(t):20" -c:v libx264 -crf 14 -preset veryfast -pix_fmt yuv420p src/b.mp4
@@ -29,6 +29,8 @@ for colour in white red 0x3060a0; do
 done
 copy side -vf "scale=480:-2,pad=800:ih:160:0:color=green" -c:v libx264 -crf 14
 copy mirrored -vf "hflip,scale=600:-2,pad=600:600:0:(oh-ih)/2:color=white" -c:v libx264 -crf 14
+the_better_copy_is_kept() {
+local set kept
 for set in raw/*; do
     $WEFT curate --in "$set" --out out >log 2>&1 || { cat log; exit 1; }
     kept=$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')
@@ -36,18 +38,23 @@ for set in raw/*; do
     [ "$kept" = "original.mp4 " ] || fail "$set: kept $kept"
     rm -rf out
 done
+}
+check the_better_copy_is_kept
 # mirrored copies are an option
-$WEFT curate --in raw/mirrored-a --out out --set duplicates.mirrored=false >log 2>&1 || { cat log; exit 1; }
-[ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')" = "copy.mp4 original.mp4 " ] || fail "a mirrored copy was rejected without duplicates.mirrored"
+mirrored_copies_are_an_option() {
+    $WEFT curate --in raw/mirrored-a --out out --set duplicates.mirrored=false >log 2>&1 || { cat log; exit 1; }
+    [ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' out/manifest.jsonl | sort -u | tr '\n' ' ')" = "copy.mp4 original.mp4 " ] || fail "a mirrored copy was rejected without duplicates.mirrored"
 python3 - <<'PY'
 import json
 for clip in map(json.loads, open('out/manifest.jsonl')):
     if clip['source_video'] == 'copy.mp4':
         assert clip['width'] == 600 and 320 <= clip['height'] <= 338, (clip['width'], clip['height'])
 PY
-rm -rf out
+}
+check mirrored_copies_are_an_option
 
 # ---- bars: a dark shot between two bright ones of one letterboxed film -------------------------
+bars_of_a_dark_shot_are_those_of_the_film() {
 mkdir film
 encode -i src/a.mp4 -i src/b.mp4 -filter_complex "[0:v]split[p][q];[p]scale=640:272,setsar=1[x];[q]scale=640:272,setsar=1,negate[z];[1:v]scale=640:272,setsar=1,fps=24,lutyuv=y=16+(val-16)/8:u=128+(val-128)/8:v=128+(val-128)/8[y];[x][y][z]concat=n=3:v=1,pad=640:360:0:44" -c:v libx264 -crf 14 -pix_fmt yuv420p film/film.mp4
 $WEFT curate --in film --out bars --set quality.min_brightness=0 --set quality.min_sharpness=0 --set quality.min_motion=0 --set duplicates.on=false >log 2>&1
@@ -60,6 +67,8 @@ assert dark, [c['brightness_score'] for c in clips]
 for c in clips:
     assert 256 <= c['height'] <= 272 and c['width'] == 640, (c['frame_span'], c['brightness_score'], c['width'], c['height'])
 PY
+}
+check bars_of_a_dark_shot_are_those_of_the_film
 
 # ---- captions ----------------------------------------------------------------------------------
 mkdir said
@@ -71,6 +80,7 @@ printf '\xef\xbb\xbfa mark before it\r\n' >said/mark.txt
 printf 'one\0two' >said/zero.txt
 printf '\xff\xfeo\0n\0e\0' >said/utf16.txt
 printf '{"title": "no caption"}' >said/nothing.json
+captions_in_every_spelling() {
 $WEFT curate --in said --out told --set duplicates.on=false >log 2>&1
 python3 - <<'PY'
 import json
@@ -82,8 +92,12 @@ assert sorted(why) == ['nothing.json', 'number.json', 'utf16.txt', 'zero.txt'], 
 assert '42' in why['number.json'] and 'NUL' in why['zero.txt'] and 'UTF-16' in why['utf16.txt'] and 'neither' in why['nothing.json'], why
 assert all(said[n + '.mp4'] is None for n in ('number', 'zero', 'utf16', 'nothing')), said
 PY
+}
+check captions_in_every_spelling
 
 # ---- other limits, other clips: from the records that are there --------------------------------
+other_limits_need_no_second_look() {
+    needs captions_in_every_spelling
 stat -c '%n %Y %i' told/state/*.json >before
 $WEFT curate --in said --out told --set duplicates.on=false --set clips.crf=34 --set clips.max_side=160 >log 2>&1
 [ "$(python3 -c "import json; print({json.loads(x)['width'] for x in open('told/manifest.jsonl')})")" = "{160}" ] || fail "clips are not written anew"
@@ -93,3 +107,6 @@ $WEFT curate --in said --out told --set duplicates.on=false >log 2>&1
 stat -c '%n %Y %i' told/state/*.json | diff before - || fail "the footage was looked at again"
 $WEFT curate --in said --out fresh --set duplicates.on=false >log 2>&1
 diff -r -x state told fresh || fail "a folder whose settings changed and came back is another"
+}
+check other_limits_need_no_second_look
+finish

@@ -1,10 +1,15 @@
 #!/bin/bash
 # Curation: accounting, captions, duplicates, black bars, damaged files, settings, kill and resume.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+source "$SRC/tests/signal_at.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
-refused() { # refused WORDS COMMAND...: it fails and says so
-    ! "${@:2}" >/dev/null 2>error || { echo "not refused: ${*:2}"; exit 1; }
-    grep -qi "$1" error || { cat error; exit 1; }
+refused() { # ID [FIELD=VALUE...] -- COMMAND...: it fails and says so
+    take_message "$@"
+    set -- "${rest[@]}"
+    ! "$@" >/dev/null 2>error || fail "not refused: $*"
+    has_message error "${wanted[@]}" || fail "$*"
 }
 no_temporaries() { [ -z "$(find "$1" -name '*.tmp.*')" ] || { find "$1" -name '*.tmp.*'; exit 1; }; }
 $WEFT synth --out set --shots 24 --seed 3 --held-out-clips 0 >/dev/null 2>&1
@@ -35,7 +40,8 @@ head -c $(($(stat -c %s ends.webm) / 2)) ends.webm >raw/ends.webm
 
 $WEFT curate --in raw --out a --set workers=2 >a.txt 2>a.log || { cat a.log; exit 1; }
 cat a.txt
-python3 - <<'EOF'
+every_file_is_accounted_for() {
+    python3 - <<'EOF'
 import json, os
 lines = lambda n: [json.loads(l) for l in open(n)]
 s, m, r = json.load(open('a/summary.json')), lines('a/manifest.jsonl'), lines('a/rejects.jsonl')
@@ -88,66 +94,75 @@ for name, clips in by.items():
             assert c['caption'] == best['caption'], (c, best)
 assert sum('caption' in x for x in m) >= 18
 EOF
-[ "$(ls a/clips | wc -l)" = "$(wc -l <a/manifest.jsonl)" ]
-no_temporaries a
+    [ "$(ls a/clips | wc -l)" = "$(wc -l <a/manifest.jsonl)" ]
+    no_temporaries a
+}
+check every_file_is_accounted_for
 
-# Killed again and again, each time a little later, then run to the end: the same folder.
-for delay in 0.1 0.2 0.4 0.6 0.9 1.3; do
-    $WEFT curate --in raw --out b --set workers=2 >/dev/null 2>&1 &
-    pid=$!
-    sleep $delay
-    kill -9 $pid 2>/dev/null || true
-    wait $pid 2>/dev/null || true
-    ls b/state/*.json >/dev/null 2>&1 && stat -c '%n %Y %i' b/state/*.json | sort >>states
-done
-$WEFT curate --in raw --out b --set workers=2 >b.txt 2>&1
-diff -r -x state a b
-# What was finished was not done again: each record was written once.
-stat -c '%n %Y %i' b/state/*.json | sort >>states
-[ "$(sort -u states | cut -d' ' -f1 | sort | uniq -d | wc -l)" = 0 ] || { echo "records were written twice"; sort -u states; exit 1; }
-stat -c '%n %Y %i' b/clips/* >before
-$WEFT curate --in raw --out b --set workers=1 >/dev/null 2>&1
-stat -c '%n %Y %i' b/clips/* | diff before -
+# Killed again and again, at records, in the middle of clips and after them, then run to the end: the same folder.
+a_killed_run_is_completed() {
+    for at in 'rename 1 *b/state/*.json' 'rename 3 *b/state/*.json' 'rename 6 *b/state/*.json' 'write 2 *b/clips/*.tmp.*' 'rename 2 *b/clips/*.mp4' 'rename 5 *b/clips/*.mp4'; do
+        read -r event count pattern <<<"$at"
+        status=0
+        SIGNAL_ON=$event SIGNAL_COUNT=$count SIGNAL_TO=pid.0 signal_at KILL "$pattern" bash "$with_pid" "" $WEFT curate --in raw --out b --set workers=2 >/dev/null 2>&1 || status=$?
+        [ $status = 137 ] || { echo "not killed at $at: status $status"; exit 1; }
+        ls b/state/*.json >/dev/null 2>&1 && stat -c '%n %Y %i' b/state/*.json | sort >>states
+    done
+    $WEFT curate --in raw --out b --set workers=2 >b.txt 2>&1
+    diff -r -x state a b
+    # What was finished was not done again: each record was written once.
+    stat -c '%n %Y %i' b/state/*.json | sort >>states
+    [ "$(sort -u states | cut -d' ' -f1 | sort | uniq -d | wc -l)" = 0 ] || { echo "records were written twice"; sort -u states; exit 1; }
+    stat -c '%n %Y %i' b/clips/* >before
+    $WEFT curate --in raw --out b --set workers=1 >/dev/null 2>&1
+    stat -c '%n %Y %i' b/clips/* | diff before -
+}
+check a_killed_run_is_completed
 
 # A worker that is ended or crashes costs its video, with a line that says so: until the next run, or, crashed, for good.
-worker_gets() { # SIGNAL OUT
-    rm -rf $2
-    $WEFT curate --in raw --out $2 --set workers=1 >worker.txt 2>&1 &
-    pid=$!
-    until worker=$(pgrep -P $pid | head -n 1) && [ -n "$worker" ]; do sleep 0.005; done
-    kill -$1 $worker
-    wait $pid
+a_worker_that_ends_costs_its_video() {
+    worker_gets() { # SIGNAL OUT
+        rm -rf $2
+        SIGNAL_ON=write signal_at $1 'pipe:*' $WEFT curate --in raw --out $2 --set workers=1 >worker.txt 2>&1 # the first one, at its first sign of life
+    }
+    worker_gets TERM d
+    grep -q 'its process was ended from outside (signal 15)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
+    $WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
+    diff -r -x state a d
+    worker_gets SEGV d
+    grep -q 'the decoder crashed (signal 11)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
+    cp d/rejects.jsonl crashed
+    $WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
+    cmp d/rejects.jsonl crashed
 }
-worker_gets TERM d
-grep -q 'its process was ended from outside (signal 15)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
-$WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
-diff -r -x state a d
-worker_gets SEGV d
-grep -q 'the decoder crashed (signal 11)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
-cp d/rejects.jsonl crashed
-$WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
-cmp d/rejects.jsonl crashed
+check a_worker_that_ends_costs_its_video
 
 # Errors with a remedy.
-exec 8>b/state/lock && flock 8 # a second run beside the first
-touch b/state/x.json.tmp.1
-refused 'another curation' $WEFT curate --in raw --out b
-[ -e b/state/x.json.tmp.1 ] || { echo "the second run removed what the first is writing"; exit 1; }
-exec 8>&-
-refused 'shots.trim.*another --out' $WEFT curate --in raw --out b --set shots.trim=3
-refused 'nowhere: no such folder' $WEFT curate --in nowhere --out c
-refused 'crf' $WEFT curate --in raw --out c --set clips.crff=30
-if [ "$(id -u)" != 0 ]; then
-    mkdir locked && chmod 500 locked
-    refused 'locked' $WEFT curate --in raw --out locked/x
-fi
+refusals() {
+    exec 8>b/state/lock && flock 8 # a second run beside the first
+    touch b/state/x.json.tmp.1
+    refused folder-locked file=b -- $WEFT curate --in raw --out b
+    [ -e b/state/x.json.tmp.1 ] || { echo "the second run removed what the first is writing"; exit 1; }
+    exec 8>&-
+    refused config-changed file=b text~=shots.trim -- $WEFT curate --in raw --out b --set shots.trim=3
+    refused footage-not-found file=nowhere -- $WEFT curate --in nowhere --out c
+    refused '*' text~=crf -- $WEFT curate --in raw --out c --set clips.crff=30
+    if [ "$(id -u)" != 0 ]; then
+        mkdir locked && chmod 500 locked
+        refused '*' text~=locked -- $WEFT curate --in raw --out locked/x
+    fi
+}
+check refusals
 # A full disk stops the run with its name, and leaves no half clip.
-if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=300k tmpfs tiny 2>/dev/null; then
-    trap 'umount tiny' EXIT
-    refused 'space\|full' $WEFT curate --in raw --out tiny/x
-    no_temporaries tiny
-    for clip in tiny/x/clips/*.mp4; do
-        [ ! -e "$clip" ] || ffprobe -v error "$clip"
-    done
-fi
-echo "curation: all as it should be"
+a_full_disk_stops_the_run() {
+    if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=300k tmpfs tiny 2>/dev/null; then
+        trap 'umount tiny' EXIT
+        refused disk-full -- $WEFT curate --in raw --out tiny/x
+        no_temporaries tiny
+        for clip in tiny/x/clips/*.mp4; do
+            [ ! -e "$clip" ] || ffprobe -v error "$clip"
+        done
+    fi
+}
+check a_full_disk_stops_the_run
+finish

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Damaged pictures, and those predicted from them, are in no clip; the rest of the film is. Time that goes back splits a shot.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 mkdir raw joined
 ffmpeg -v error -nostdin -f lavfi -i "testsrc2=s=320x240:r=24" -t 10 -colorspace bt709 -color_primaries bt709 -color_trc bt709 -c:v libx264 -preset veryfast -crf 18 \
     -g 24 -pix_fmt yuv420p whole.mp4
@@ -22,10 +23,11 @@ at = data.index(b'\x1f\x43\xb6\x75', len(data) // 3) - 2000  # before a cluster 
 data[at:at + 4000] = bytes(4000)
 open('raw/hole.mkv', 'wb').write(data)
 PY
-$WEFT curate --in raw --out out --set workers=2 --set duplicates.on=false --set clips.min_seconds=0.5 --set clips.min_frames=8 \
-    --set quality.max_motion=9 --set quality.min_motion=0 --set quality.min_sharpness=0 >/dev/null 2>log
-ffmpeg -v error -nostdin -i whole.mp4 -f rawvideo -pix_fmt gray whole.gray
-python3 - <<'PY'
+damaged_pictures_are_in_no_clip() {
+    $WEFT curate --in raw --out out --set workers=2 --set duplicates.on=false --set clips.min_seconds=0.5 --set clips.min_frames=8 \
+        --set quality.max_motion=9 --set quality.min_motion=0 --set quality.min_sharpness=0 >/dev/null 2>log
+    ffmpeg -v error -nostdin -i whole.mp4 -f rawvideo -pix_fmt gray whole.gray
+    python3 - <<'PY'
 import json, math, subprocess
 whole, size = open('whole.gray', 'rb').read(), 320 * 240
 lines = [json.loads(l) for l in open('out/manifest.jsonl')]
@@ -50,6 +52,8 @@ missing = [r for r in rejects if r.get('operator') == 'missing']
 print(missing)
 assert any(r['source'] == 'hole.mkv' and 0 < r['duration_span'][0] <= r['duration_span'][1] for r in missing)
 PY
+}
+check damaged_pictures_are_in_no_clip
 # a picture that the decoder patches up is told of on any number of threads, in every run
 mkdir patched
 ffmpeg -v error -nostdin -f lavfi -i "testsrc2=s=320x240:r=10" -t 4 -colorspace bt709 -color_primaries bt709 -color_trc bt709 -c:v libx264 -preset medium \
@@ -63,16 +67,20 @@ count = r.choice([60, 300, 800])
 copy[at:at + count] = bytes(count) if r.random() < .5 else r.randbytes(count)
 open('patched/one.mp4', 'wb').write(copy[:len(data)])
 PY
-for run in 1 2 3 4; do
-    $WEFT curate --in patched --out patched.$run --set workers=$((run > 1 ? 3 : 1)) --set duplicates.on=false --set quality.max_motion=9 >/dev/null 2>>log
-    cmp patched.1/rejects.jsonl patched.$run/rejects.jsonl
-done
-grep -q '"operator":"damaged"' patched.1/rejects.jsonl || { cat patched.1/rejects.jsonl; exit 1; }
+damage_does_not_depend_on_threads() {
+    for run in 1 2 3 4; do
+        $WEFT curate --in patched --out patched.$run --set workers=$((run > 1 ? 3 : 1)) --set duplicates.on=false --set quality.max_motion=9 >/dev/null 2>>log
+        cmp patched.1/rejects.jsonl patched.$run/rejects.jsonl
+    done
+    grep -q '"operator":"damaged"' patched.1/rejects.jsonl || { cat patched.1/rejects.jsonl; exit 1; }
+}
+check damage_does_not_depend_on_threads
 # two transport streams of five seconds, joined as files are
-ffmpeg -v error -nostdin -i whole.mp4 -t 5 -c copy -bsf:v h264_mp4toannexb a.ts
-cat a.ts a.ts >joined/twice.ts
-$WEFT curate --in joined --out two --set workers=1 --set duplicates.on=false --set quality.max_motion=9 --set quality.min_sharpness=0 >/dev/null 2>>log
-python3 - <<'PY'
+time_that_goes_back_splits_a_shot() {
+    ffmpeg -v error -nostdin -i whole.mp4 -t 5 -c copy -bsf:v h264_mp4toannexb a.ts
+    cat a.ts a.ts >joined/twice.ts
+    $WEFT curate --in joined --out two --set workers=1 --set duplicates.on=false --set quality.max_motion=9 --set quality.min_sharpness=0 >/dev/null 2>>log
+    python3 - <<'PY'
 import json
 lines = [json.loads(l) for l in open('two/manifest.jsonl')]
 spans = [(l['duration_span'], l['frame_span'], l['fps']) for l in lines]
@@ -80,3 +88,6 @@ print(spans)
 assert len(lines) >= 2 and all(abs(fps - 24) < 0.5 for _, _, fps in spans), spans
 assert 9 < sum(b - a for (a, b), _, _ in spans) < 11, spans
 PY
+}
+check time_that_goes_back_splits_a_shot
+finish

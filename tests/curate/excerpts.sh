@@ -1,12 +1,14 @@
 #!/bin/bash
-# A long shot and sharper excerpts of it: it is left out only where the excerpts show all of it.
-set -eu
+# A long shot and its excerpts: an excerpt of the same size is rejected, sharper excerpts stay, and they
+# replace the long shot only if together they show all of it.
+set -e
+. "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
 source="-f lavfi -i mandelbrot=size=320x180:rate=24:start_scale=2:end_scale=0.2:end_pts=300"
 mkdir -p small part whole
 ff $source -t 8 -vf scale=160:90 -pix_fmt yuv420p long.mp4
 ff $source -t 8 -pix_fmt yuv420p sharp.mp4
-ff -i sharp.mp4 -t 1 -crf 12 small/excerpt.mp4
+ff -i sharp.mp4 -t 1 -vf scale=160:90 -crf 12 small/excerpt.mp4
 ff -i sharp.mp4 -t 4 -crf 12 part/first.mp4
 ff -i sharp.mp4 -t 4 -crf 12 whole/first.mp4
 ff -ss 4 -i sharp.mp4 -t 4 -crf 12 whole/second.mp4
@@ -16,6 +18,17 @@ for set in small part whole; do
     sed 's/.*"source":"\([^"]*\)".*"reason":"\([^"]*\)".*/\1: \2/' $set.out/rejects.jsonl >$set.txt
     cat $set.txt
 done
-grep -q '^excerpt.mp4: shows the same as long.mp4' small.txt && [ "$(wc -l <small.txt)" = 1 ] # fewer pixels in all
-[ ! -s part.txt ]                                                                           # half of it is not there otherwise
-grep -q '^long.mp4: shows the same as' whole.txt && [ "$(wc -l <whole.txt)" = 1 ]
+a_short_excerpt_is_a_copy() {
+    # of equal size, the longer shot ranks first
+    grep -q '^excerpt.mp4: shows the same as long.mp4' small.txt && [ "$(wc -l <small.txt)" = 1 ]
+}
+check a_short_excerpt_is_a_copy
+half_an_excerpt_leaves_the_long_shot() {
+    [ ! -s part.txt ] # the other half is in no excerpt
+}
+check half_an_excerpt_leaves_the_long_shot
+excerpts_of_all_replace_the_long_shot() {
+    grep -q '^long.mp4: shows the same as' whole.txt && [ "$(wc -l <whole.txt)" = 1 ]
+}
+check excerpts_of_all_replace_the_long_shot
+finish

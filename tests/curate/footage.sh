@@ -1,9 +1,9 @@
 #!/bin/bash
 # Real footage: near-duplicates as dedup.json lists them (same bytes, transcodes and rescales found, look-alikes kept), and
 # every damaged or unusual file accounted for: its frames lie in clips or rejects, once.
-set -u
+. "$SRC/tests/check.sh"
 videos=$WEFT_SHARED/videos
-[ -f "$videos/dedup.json" ] || { echo "no shared footage"; exit 77; }
+[ -f "$videos/dedup.json" ] || skip "no shared footage"
 mkdir -p in
 cp -r "$videos/odd" in/odd
 mkdir in/clips
@@ -17,8 +17,9 @@ for f in sorted(files):
     if f.startswith("clips/"):
         shutil.copy(f"{videos}/{f}", f"in/{f}")
 PY
-"$WEFT" curate --in in --out out --set clips.max_side=96 --set clips.preset=ultrafast >curate.log 2>&1 || { cat curate.log; exit 1; }
-python3 - "$videos" <<'PY'
+"$WEFT" curate --in in --out out --set clips.max_side=96 --set clips.preset=ultrafast >curate.log 2>&1 || fail_with curate.log "weft curate"
+duplicates_are_found_and_frames_accounted_for() {
+    python3 - "$videos" <<'PY'
 import collections, json, os, sys
 listed = json.load(open(sys.argv[1] + "/dedup.json"))
 clips = [json.loads(l) for l in open("out/manifest.jsonl")]
@@ -67,3 +68,6 @@ assert files == whole | set(spans), files ^ (whole | set(spans))
 for r in rejects:
     assert r["operator"] and r["reason"] and "value" in r and "threshold" in r, r
 PY
+}
+check duplicates_are_found_and_frames_accounted_for
+finish

@@ -1,6 +1,8 @@
 #!/bin/bash
 # A folder of footage made of links: every file once, nothing in circles, and what gives nothing is told.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
 mkdir -p store/one/deep raw
 ff -f lavfi -i testsrc2=size=160x90:rate=24 -t 1 -pix_fmt yuv420p store/one/a.mp4
@@ -15,7 +17,8 @@ mkfifo raw/pipe.mp4
 for _ in 1 2; do
     "$WEFT" curate --in raw --out out --set quality.max_motion=99 --set quality.min_motion=0 >log 2>&1 || { cat log; exit 1; }
 done
-python3 - <<'EOF'
+every_file_counts_once() {
+    python3 - <<'EOF'
 import json
 rejects = {r["source"]: (r["operator"], r["reason"]) for r in map(json.loads, open("out/rejects.jsonl"))}
 kept = {json.loads(l)["source_video"] for l in open("out/manifest.jsonl")}
@@ -27,9 +30,14 @@ assert "nothing" in rejects["broken.mp4"][1] and "another path" in rejects["seco
 assert "another path" in rejects["linked/back"][1]
 assert summary["files"] == 7 and summary["other_files"] == 4 and summary["videos"] == 3, summary
 EOF
-! "$WEFT" curate --in raw --out raw 2>error || exit 1
-grep -q 'another --out' error
-mkdir empty && ln -s nothing empty/gone
-! "$WEFT" curate --in empty --out e 2>error || exit 1
-grep -q 'no file in it' error
-echo "links: all as it should be"
+}
+check every_file_counts_once
+refusals() {
+    ! "$WEFT" curate --in raw --out raw 2>error || exit 1
+    has_message error option-conflict file=raw key=--out
+    mkdir empty && ln -s nothing empty/gone
+    ! "$WEFT" curate --in empty --out e 2>error || exit 1
+    has_message error footage-not-found file=empty
+}
+check refusals
+finish

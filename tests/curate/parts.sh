@@ -1,8 +1,9 @@
 #!/bin/bash
 # Copies by tools/near_sets.py of two films: crops, a logo, an inset, without colours; found, and told how they differ.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 clips=${WEFT_SHARED:-}/videos/clips
-[ -d "$clips" ] || { echo "no shared footage"; exit 77; }
+[ -d "$clips" ] || skip "no shared footage"
 mkdir footage
 ln -s "$clips/rabbit-watermelon.mp4" "$clips/coffee.mp4" footage/
 tool=$(dirname "$WEFT_BUILD")/tools/near_sets.py
@@ -10,19 +11,30 @@ python3 "$tool" make footage raw --seconds 2.5 --kinds crop15,logo,gray,inset
 # people who come in at one door, one after the other: not the same, though nothing else differs
 ln -s "$clips/one-by-one-person-detection_30s.mp4" raw/people.mp4
 run() { "$WEFT" curate --in raw --out "$1" --set clips.max_side=96 --set clips.preset=ultrafast "${@:2}" >log 2>&1 || { cat log; exit 1; }; }
-run out
-python3 "$tool" score out | tee score
-grep -q '^copies found [78] of 8, false pairs 0$' score
-grep -q 'coffee--crop15.*cropped to [67].* %' out/rejects.jsonl
-grep -q '"source":"[a-z-]*--gray.*without colours' out/rejects.jsonl
-! grep -q '"source":"people.mp4".*"duplicate"' out/rejects.jsonl || exit 1
+copies_are_found_and_described() {
+    run out
+    python3 "$tool" score out | tee score
+    grep -q '^copies found [78] of 8, false pairs 0$' score
+    grep -q 'coffee--crop15.*cropped to [67].* %' out/rejects.jsonl
+    grep -q '"source":"[a-z-]*--gray.*without colours' out/rejects.jsonl
+    ! grep -q '"source":"people.mp4".*"duplicate"' out/rejects.jsonl || exit 1
+}
+check copies_are_found_and_described
 # Drawn shapes that move over flat grounds are much alike: none is another's copy by its parts.
-"$WEFT" synth --out set --shots 60 --seed 5 --size 128 --held-out-clips 0 >/dev/null 2>&1
-"$WEFT" curate --in set/train --out drawn --set clips.max_side=96 --set clips.preset=ultrafast >log 2>&1
-! grep -E '"duplicate".*(cropped|something else|without colours|mirrored)' drawn/rejects.jsonl || exit 1
+drawn_shapes_are_no_copies() {
+    "$WEFT" synth --out set --shots 60 --seed 5 --size 128 --held-out-clips 0 >/dev/null 2>&1
+    "$WEFT" curate --in set/train --out drawn --set clips.max_side=96 --set clips.preset=ultrafast >log 2>&1
+    ! grep -E '"duplicate".*(cropped|something else|without colours|mirrored)' drawn/rejects.jsonl || exit 1
+}
+check drawn_shapes_are_no_copies
 # The key switches it off, without a second look at the footage; records without their parts are made again.
-run out --set duplicates.parts=0
-! grep -q 'cropped to' out/rejects.jsonl || exit 1
-: >out/state/"$(ls out/state | grep 'coffee__crop15.*parts$')"
-run out
-python3 "$tool" score out | cmp - score
+parts_are_switched_off_and_made_again() {
+    needs copies_are_found_and_described
+    run out --set duplicates.partial_share=0
+    ! grep -q 'cropped to' out/rejects.jsonl || exit 1
+    : >out/state/"$(ls out/state | grep 'coffee__crop15.*parts$')"
+    run out
+    python3 "$tool" score out | cmp - score
+}
+check parts_are_switched_off_and_made_again
+finish

@@ -1,7 +1,6 @@
 #!/bin/bash
 # What a clip shows is what a player shows: rotation and pixel aspect are applied. And what may not be read costs itself only.
-set -u
-fail() { echo "FAILED: $*"; exit 1; }
+. "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
 psnr() { # psnr CLIP SOURCE FILTER: of the clip against the filtered source
     ffmpeg -v info -nostdin -i "$1" -i "$2" -lavfi "[1:v]$3[b];[0:v][b]psnr" -f null - 2>&1 | sed -n 's/.*average:\([0-9.]*\|inf\).*/\1/p'
@@ -9,22 +8,26 @@ psnr() { # psnr CLIP SOURCE FILTER: of the clip against the filtered source
 above() { awk "BEGIN { exit !($1 > $2) }" || fail "$3: $1 dB, more than $2 expected"; }
 curate() { "$WEFT" curate --in "$1" --out "$2" --set quality.max_motion=99 --set quality.min_motion=0 --set duplicates.on=false --set clips.min_frames=5 --set clips.crf=4 "${@:3}" >"$2.log" 2>&1 || { cat "$2.log"; fail "curate $1"; }; }
 
-mkdir aspect
-ff -f lavfi -i testsrc2=size=96x96:rate=24 -t 2 -vf setsar=2 -pix_fmt yuv420p -c:v libx264 -crf 4 aspect/wide.mp4
-curate aspect out
-[ "$(ffprobe -v error -show_entries stream=width,height,sample_aspect_ratio -of csv=p=0 out/clips/wide-*.mp4)" = 192,96,1:1 ] || fail "pixel aspect"
-above "$(psnr out/clips/wide-*.mp4 aspect/wide.mp4 scale=192:96,setsar=1)" 22 "pixel aspect"
+pixel_aspect_is_applied() {
+    mkdir aspect
+    ff -f lavfi -i testsrc2=size=96x96:rate=24 -t 2 -vf setsar=2 -pix_fmt yuv420p -c:v libx264 -crf 4 aspect/wide.mp4
+    curate aspect out
+    [ "$(ffprobe -v error -show_entries stream=width,height,sample_aspect_ratio -of csv=p=0 out/clips/wide-*.mp4)" = 192,96,1:1 ] || fail "pixel aspect"
+    above "$(psnr out/clips/wide-*.mp4 aspect/wide.mp4 scale=192:96,setsar=1)" 22 "pixel aspect"
+}
+check pixel_aspect_is_applied
 
-# HDR becomes SDR by the formulas of docs/curation.md: six patches of known PQ codes, from code to light to BT.709
-mkdir hdr
-ff -f lavfi -i nullsrc=size=192x64:rate=24 -t 1 -vf "format=yuv420p10le,geq=lum='st(0,floor(X/32));64+146*ld(0)':cb='512+if(eq(floor(X/16),3),60)':cr='512+if(eq(floor(X/16),4),70)'" \
-    -c:v libx265 -x265-params lossless=1:log-level=none -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc -color_range tv hdr/patches.mp4
-curate hdr hdr_out --set clips.crop_borders=false
-grep -q '"hdr_source":true' hdr_out/manifest.jsonl && grep -q '"transfer_source":"smpte2084"' hdr_out/manifest.jsonl || fail "the clip does not tell that its source was HDR"
-ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt709:flags=accurate_rnd+full_chroma_int -pix_fmt rgb24 -f rawvideo hdr.rgb
-ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt601 -pix_fmt rgb24 -f rawvideo wrong.rgb
-[ "$(ffprobe -v error -show_entries stream=pix_fmt,color_space,color_transfer,color_primaries -of csv=p=0 hdr_out/clips/patches-*.mp4)" = yuv420p,bt709,bt709,bt709 ] || fail "tags of the tone mapped clip"
-python3 - <<'EOF' || fail "HDR"
+# HDR becomes SDR by the formulas of docs/explanation/curation.md: six patches of known PQ codes, from code to light to BT.709
+hdr_becomes_sdr() {
+    mkdir hdr
+    ff -f lavfi -i nullsrc=size=192x64:rate=24 -t 1 -vf "format=yuv420p10le,geq=lum='st(0,floor(X/32));64+146*ld(0)':cb='512+if(eq(floor(X/16),3),60)':cr='512+if(eq(floor(X/16),4),70)'" \
+        -c:v libx265 -x265-params lossless=1:log-level=none -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc -color_range tv hdr/patches.mp4
+    curate hdr hdr_out --set clips.crop_borders=false
+    grep -q '"hdr_source":true' hdr_out/manifest.jsonl && grep -q '"transfer_source":"smpte2084"' hdr_out/manifest.jsonl || fail "the clip does not tell that its source was HDR"
+    ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt709:flags=accurate_rnd+full_chroma_int -pix_fmt rgb24 -f rawvideo hdr.rgb
+    ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt601 -pix_fmt rgb24 -f rawvideo wrong.rgb
+    [ "$(ffprobe -v error -show_entries stream=pix_fmt,color_space,color_transfer,color_primaries -of csv=p=0 hdr_out/clips/patches-*.mp4)" = yuv420p,bt709,bt709,bt709 ] || fail "tags of the tone mapped clip"
+    python3 - <<'EOF' || fail "HDR"
 import math
 def light(e):  # SMPTE ST 2084, in units of 203 cd/m2
     p = max(e, 0) ** (32 / 2523)
@@ -47,6 +50,8 @@ for patch in range(6):
     colours.add(tuple(got))
 assert len(colours) == 6
 EOF
+}
+check hdr_becomes_sdr
 
 # a folder and a file that may not be read, next to one that may; as somebody who is not root
 mkdir -p locked/in/shut locked/in/open
@@ -64,29 +69,36 @@ as_somebody() {
         bash -c "$command" || { cat locked/log; fail "curate with unreadable files"; }
     fi
 }
-as_somebody
-grep -q '"source":"shut".*Permission denied' locked/out/rejects.jsonl || fail "the folder is not listed: $(cat locked/out/rejects.jsonl)"
-grep -q '"source":"open/b.mp4".*Permission denied' locked/out/rejects.jsonl || fail "the file is not listed"
-[ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] || fail "the readable file gave no clip"
-# one that becomes unreadable between its two jobs costs itself only, and is taken again when it can be read
-rm locked/out/clips/* locked/out/metas/*
-chmod 0 locked/in/open/a.mp4
-as_somebody
-grep -q '"source":"open/a.mp4","operator":"transcode".*Permission denied' locked/out/rejects.jsonl || fail "unreadable in the second job: $(cat locked/out/rejects.jsonl)"
-chmod 644 locked/in/open/a.mp4 locked/in/open/b.mp4
-chmod 755 locked/in/shut
-as_somebody
-[ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] && [ "$(grep -c '"operator":"duplicate"' locked/out/rejects.jsonl)" = 2 ] && [ "$(wc -l <locked/out/rejects.jsonl)" = 2 ] || fail "not taken again: $(cat locked/out/rejects.jsonl)"
+unreadable_files_cost_themselves_only() {
+    as_somebody
+    grep -q '"source":"shut".*Permission denied' locked/out/rejects.jsonl || fail "the folder is not listed: $(cat locked/out/rejects.jsonl)"
+    grep -q '"source":"open/b.mp4".*Permission denied' locked/out/rejects.jsonl || fail "the file is not listed"
+    [ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] || fail "the readable file gave no clip"
+    # one that becomes unreadable between its two jobs costs itself only, and is taken again when it can be read
+    rm locked/out/clips/* locked/out/metas/*
+    chmod 0 locked/in/open/a.mp4
+    as_somebody
+    grep -q '"source":"open/a.mp4","operator":"transcode".*Permission denied' locked/out/rejects.jsonl || fail "unreadable in the second job: $(cat locked/out/rejects.jsonl)"
+    chmod 644 locked/in/open/a.mp4 locked/in/open/b.mp4
+    chmod 755 locked/in/shut
+    as_somebody
+    [ "$(wc -l <locked/out/manifest.jsonl)" = 1 ] && [ "$(grep -c '"operator":"duplicate"' locked/out/rejects.jsonl)" = 2 ] && [ "$(wc -l <locked/out/rejects.jsonl)" = 2 ] || fail "not taken again: $(cat locked/out/rejects.jsonl)"
+}
+check unreadable_files_cost_themselves_only
 
 turned=$WEFT_SHARED/videos/odd/fire2_rot180_10fps.mp4
-[ -f "$turned" ] || { echo "no shared footage: the turned video was not tried"; exit 77; }
-mkdir turned
-cp "$turned" turned/fire.mp4
-curate turned turned_out
-for clip in turned_out/clips/fire-*.mp4; do
-    first=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["frame_span"][0])' "turned_out/metas/$(basename "$clip" .mp4).json")
-    right=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS") # ffmpeg turns it
-    above "$right" 28 "turned"
-    wrong=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS,hflip,vflip")
-    above "$right" "$wrong + 6" "turned against not turned"
-done
+rotation_is_applied() {
+    [ -f "$turned" ] || skip "no shared footage"
+    mkdir turned
+    cp "$turned" turned/fire.mp4
+    curate turned turned_out
+    for clip in turned_out/clips/fire-*.mp4; do
+        first=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["frame_span"][0])' "turned_out/metas/$(basename "$clip" .mp4).json")
+        right=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS") # ffmpeg turns it
+        above "$right" 28 "turned"
+        wrong=$(psnr "$clip" turned/fire.mp4 "trim=start_frame=$first,setpts=PTS-STARTPTS,hflip,vflip")
+        above "$right" "$wrong + 6" "turned against not turned"
+    done
+}
+check rotation_is_applied
+finish

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A container that claims an impossible frame rate is not believed: the packets' times tell the real one.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
 mkdir raw
 ff -f lavfi -i testsrc2=size=160x90:rate=25 -t 2 -pix_fmt yuv420p 25.mkv
@@ -15,7 +16,8 @@ for name, claim in (("25", 1000000), ("23.976", 1000000), ("12", 3000000000)):
     data[at + 4:at + 8] = claim.to_bytes(4, "big")
     open(f"raw/{name}.mkv", "wb").write(data)
 EOF
-"$WEFT" curate --in raw --out out --set quality.min_motion=0 --set quality.max_motion=99 --set clips.preset=ultrafast >log 2>&1 || { cat log; exit 1; }
+the_real_rate_is_used() {
+"$WEFT" curate --in raw --out out --set quality.min_motion=0 --set quality.max_motion=99 --set clips.preset=ultrafast >log 2>&1 || fail_with log "curate"
 python3 - <<'EOF'
 import json
 clips = [json.loads(l) for l in open("out/manifest.jsonl")]
@@ -25,3 +27,6 @@ for c in clips:
     assert abs(c["framerate_source"] - fps) < 0.01 * fps and abs(c["fps"] - fps) < 0.01 * fps, c
     assert abs(c["seconds"] - c["frames"] / fps) < 0.02, c
 EOF
+}
+check the_real_rate_is_used
+finish

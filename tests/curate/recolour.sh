@@ -1,6 +1,7 @@
 #!/bin/bash
 # The same motion in other colours is another video: generated sets hold many. Transcodes of each are still found.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "$@"; }
 "$WEFT" synth --out set --shots 24 --seed 3 --size 128 --held-out-clips 0 >/dev/null 2>&1
 mkdir raw
@@ -28,9 +29,13 @@ for end in "h264.mp4 -c:v libx264" "vp9.webm -c:v libvpx-vp9 -b:v 300k -deadline
     ff -f lavfi -i color=0x545454:size=128x128:rate=24 -f lavfi -i color=0x2850E0:size=24x24:rate=24 -t 2 -filter_complex "[0][1]overlay=x=10+35*t:y=50" "${@:2}" -pix_fmt yuv420p "iso/$1"
     ff -f lavfi -i color=0x545454:size=128x128:rate=24 -f lavfi -i color=0x2850E0:size=24x24:rate=24 -t 2 -filter_complex "[0][1]overlay=x=40:y=50" "${@:2}" -pix_fmt yuv420p "iso/rest-$1"
 done
-"$WEFT" curate --in iso --out iso_out --set duplicates.on=false >log 2>&1 || { cat log; exit 1; }
-[ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' iso_out/manifest.jsonl | tr '\n' ' ')" = "h264.mp4 vp9.webm " ] || { cat iso_out/rejects.jsonl; exit 1; }
+motion_of_a_shape_of_equal_luma_is_seen() {
+    "$WEFT" curate --in iso --out iso_out --set duplicates.on=false >log 2>&1 || { cat log; exit 1; }
+    [ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' iso_out/manifest.jsonl | tr '\n' ' ')" = "h264.mp4 vp9.webm " ] || { cat iso_out/rejects.jsonl; exit 1; }
 [ "$(grep -c '"operator":"motion"' iso_out/rejects.jsonl)" = 2 ] || { cat iso_out/rejects.jsonl; exit 1; }
+}
+check motion_of_a_shape_of_equal_luma_is_seen
+colours_are_compared() {
 run() { "$WEFT" curate --in raw --out "$1" --set quality.max_motion=99 --set quality.min_motion=0 "${@:2}" >log 2>&1 || { cat log; exit 1; }; }
 run out
 run blind --set duplicates.colour=255
@@ -53,3 +58,6 @@ assert {"red.mp4", "green.mp4"} <= kept and base(twin["gray.mp4"]) in ("red", "g
 kept, twin = look("blind")  # without colours all of a family are one
 assert len([n for n in kept if n[0] == "s" and n[1].isdigit()]) == 4 and "gray.mp4" in twin, kept
 EOF
+}
+check colours_are_compared
+finish

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Films made of footage by tools/shot_sets.py: fades are told whole, long dissolves are found, nothing swallows a shot.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 clips=${WEFT_SHARED:-}/videos/clips
-[ -d "$clips" ] || { echo "no shared footage"; exit 77; }
+[ -d "$clips" ] || skip "no shared footage"
 mkdir footage
 for name in flower.mp4 juggle.mp4 man-surfing.mp4 woman-running.mp4 car-turn.mp4; do
     ln -s "$clips/$name" footage/
@@ -10,6 +11,7 @@ done
 tool=$(dirname "$WEFT_BUILD")/tools/shot_sets.py
 # Seeds whose films are of 10 and 12 frames a second, so that they are made soon. Without flashes left out of spans and fades
 # told by what noise leaves, the first two have five false alarms.
+fades_and_dissolves_are_found() {
 python3 "$tool" make footage fades --seed 6 --films 1 --kind fades >/dev/null
 python3 "$tool" make footage flashes --seed 13 --films 1 --kind flash >/dev/null
 python3 "$tool" make footage wipes --seed 16 --films 1 >/dev/null
@@ -25,3 +27,6 @@ first, all_of = (re.search(r'false (\d+) .* left (\d+)/(\d+) .* F1 ([\d.]+)', l)
 assert int(first[0]) == 0 and int(first[1]) == 0 and int(first[2]) >= 6 and float(first[3]) >= 0.98, first
 assert int(all_of[1]) == 0 and float(all_of[3]) >= 0.95, all_of
 EOF
+}
+check fades_and_dissolves_are_found
+finish

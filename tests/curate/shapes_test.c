@@ -1,6 +1,7 @@
 /* The reader of moving shapes on scenes, sharp, blurred, noisy and compressed; and that it can say
  * no. */
 #include "base/memory.h"
+#include "video/shape_reader.h"
 #include "video/shapes.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 #include "curate/curate_work.h"
+#include "curate/shot_filter.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static json_t *shot_with(const char *score, double value)
 static void expect(const weft_curate_config *c, const char *score, double value,
                    const char *operator_name, double limit)
 {
-    json_t *shot = shot_with(score, value), *reject = weft_curate_judge(c, shot);
+    json_t *shot = shot_with(score, value), *reject = weft_curate_filter(c, shot);
     if (!operator_name) {
         cr_assert_null(reject, "%s %g is rejected by %s", score, value,
                        json_string_value(json_object_get(reject, "operator")));

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Variable frame rate: clips keep every frame at its own time; spans, durations and rates are those of the clock.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
 ff() { ffmpeg -v error -nostdin -y "${@:1:$#-1}" -colorspace bt709 "${!#}"; } # not converted on the way
 mkdir raw
 # 10 frames/s for two seconds, then 30; the same frames as a constant 30 beside it. And pauses of 0.6 s and 20 s inside a shot.
@@ -12,7 +13,8 @@ ff -f lavfi -t 3 -i testsrc2=size=160x90:rate=25 -vf "setpts='PTS+gte(N,25)*20/T
 ff -f lavfi -t 20 -i testsrc2=size=160x90:rate=1/2 -pix_fmt yuv420p raw/slow.mp4
 "$WEFT" curate --in raw --out out --set quality.min_motion=0 --set quality.max_motion=99 --set quality.max_brightness=255 \
     --set duplicates.on=false --set clips.crf=4 --set clips.max_seconds=3 >log 2>&1 || { cat log; exit 1; }
-python3 - <<'EOF'
+frames_keep_their_times() {
+    python3 - <<'EOF'
 import json, subprocess
 def times(path):
     out = subprocess.run(["ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "packet=pts_time", "-of", "csv=p=0", path],
@@ -59,12 +61,21 @@ for c, (start, end) in zip(gap, ((0, 1), (21, 23))):
 # A film of one picture in two seconds is none.
 assert [(r["operator"], r["value"]) for r in rejects if r["source"] == "slow.mp4"] == [("fps", 0.5)], rejects
 EOF
+}
+check frames_keep_their_times
 
 # The copy of variable rate is found: hashes stand at equal steps of time.
-"$WEFT" curate --in raw --out found --set quality.min_motion=0 --set quality.max_motion=99 >log 2>&1
-[ "$(grep -c '"operator":"duplicate"' found/rejects.jsonl)" = 3 ] || { cat found/rejects.jsonl; exit 1; } # vfr.mp4, both of gap.mp4
-[ "$(grep -c '"reason":"shows the same as vfr.mkv' found/rejects.jsonl)" = 3 ]
+a_copy_of_variable_rate_is_found() {
+    "$WEFT" curate --in raw --out found --set quality.min_motion=0 --set quality.max_motion=99 >log 2>&1
+    [ "$(grep -c '"operator":"duplicate"' found/rejects.jsonl)" = 3 ] || { cat found/rejects.jsonl; exit 1; } # vfr.mp4, both of gap.mp4
+    [ "$(grep -c '"reason":"shows the same as vfr.mkv' found/rejects.jsonl)" = 3 ]
+}
+check a_copy_of_variable_rate_is_found
+copies_of_other_rates_are_found() {
 mkdir rates
 for rate in 30 25 24 12; do ff -f lavfi -i $source -t 8 -vf fps=$rate -pix_fmt yuv420p rates/$rate.mp4; done
 "$WEFT" curate --in rates --out rates_out --set quality.max_motion=99 >log 2>&1
 [ "$(grep -c '"operator":"duplicate"' rates_out/rejects.jsonl)" = 3 ] || { cat rates_out/rejects.jsonl; exit 1; }
+}
+check copies_of_other_rates_are_found
+finish

@@ -3,11 +3,12 @@
 #include "base/fs.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "data/sample_order.h"
 #include "data/shard_file.h"
 #include "data/shard_write.h"
-#include "data/shuffle.h"
-#include "format/npy.h"
-#include "format/tar.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_write.h"
+#include "format/tensors/npy.h"
 #include "video/writer.h"
 
 #include <criterion/criterion.h>
@@ -95,7 +96,7 @@ Test(dataset, opening_reads_indexes_alone, .init = setup, .fini = teardown)
     cr_assert_eq(c.reads, SHARDS);
     cr_assert_eq(c.facts, 2 * SHARDS); /* of a shard and its index */
     cr_assert_eq(c.bytes_read, index_bytes(SHARDS));
-    cr_assert(allocations < 20 * SHARDS, "%lld allocations for %d shards", (long long)allocations,
+    cr_assert(allocations < 20 * SHARDS, "%" PRId64 " allocations for %d shards", allocations,
               SHARDS);
     weft_bucket bucket = {1, 9, 64, 64};
     weft_loader *l;
@@ -296,7 +297,7 @@ Test(loader_reading, changed_bytes_are_found, .init = setup, .fini = teardown)
     cr_assert_eq(r.samples[WEFT_SAMPLE_DAMAGED], 1);
     cr_assert_eq(r.samples[WEFT_SAMPLE_USED], CLIPS - 2);
     cr_assert_eq(all_samples(&r), CLIPS);
-    cr_assert_eq(weft_loader_fate(l, 2), WEFT_SAMPLE_CORRUPT);
+    cr_assert_eq(weft_loader_outcome(l, 2), WEFT_SAMPLE_CORRUPT);
     cr_assert_gt(r.replaced, 0);
     weft_loader_close(l);
 }
@@ -342,14 +343,14 @@ Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = 
     for (int step = 0; step < 3 * SAMPLES; step++) {
         cr_assert_eq(weft_loader_next(l, &batch), WEFT_OK, "%s", weft_error_message());
         for (int i = 0; i < FLOATS; i++)
-            cr_assert_eq(batch.part[i], (float)(i + batch.sample[0]), "sample %lld, %d",
-                         (long long)batch.sample[0], i);
+            cr_assert_eq(batch.part[i], (float)(i + batch.sample[0]), "sample %" PRId64 ", %d",
+                         batch.sample[0], i);
     }
     const weft_loader_report r = weft_loader_get_report(l);
     cr_assert_eq(r.samples[WEFT_SAMPLE_CORRUPT], 2);
     cr_assert_eq(r.samples[WEFT_SAMPLE_USED], SAMPLES - 2);
-    cr_assert_eq(weft_loader_fate(l, 1), WEFT_SAMPLE_CORRUPT);
-    cr_assert_eq(weft_loader_fate(l, 3), WEFT_SAMPLE_CORRUPT);
+    cr_assert_eq(weft_loader_outcome(l, 1), WEFT_SAMPLE_CORRUPT);
+    cr_assert_eq(weft_loader_outcome(l, 3), WEFT_SAMPLE_CORRUPT);
     weft_loader_close(l);
     /* a member that is lost takes the checksums of no other with it */
     spoil("train-000000.tar", last - 512, 100);
@@ -458,7 +459,7 @@ Test(loader_reading, windows_over_ranks_and_resumes, .init = setup, .fini = tear
                 for (int64_t i = 0; i < b.count; i++) {
                     if (b.epoch[i] < EPOCHS)
                         seen[b.epoch[i]][b.sample[i]]++;
-                    cr_assert_eq(b.place[i], total + i);
+                    cr_assert_eq(b.sequence_index[i], total + i);
                 }
                 total += b.count;
             }
@@ -495,7 +496,7 @@ Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
     static weft_item item[2 * CLIPS + 1], later[2 * CLIPS + 1];
     int64_t count;
     const int64_t floats = FRAMES * SIDE * SIDE * 3;
-    weft_taken taken = {0};
+    weft_loaded_item taken = {0};
     float *pixels = malloc((size_t)floats * 4);
     int in;
     cr_assert_eq(weft_loader_peek(l, 2, &in, later, &count), WEFT_OK);
@@ -508,24 +509,24 @@ Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
         for (int64_t i = 0; i < count; i++) {
             const weft_item *one = s == 2 ? &later[i] : &item[i];
             cr_assert(one->sample == b.sample[i] && one->epoch == b.epoch[i] &&
-                      one->place == b.place[i] && one->bucket == b.bucket);
+                      one->sequence_index == b.sequence_index[i] && one->bucket == b.bucket);
             for (int64_t k = 0; k < i; k++)
-                cr_assert_neq(b.place[i], b.place[k]);
+                cr_assert_neq(b.sequence_index[i], b.sequence_index[k]);
         }
-        cr_assert_eq(weft_loader_take(l, &item[4], pixels, NULL, &taken), WEFT_OK, "%s",
+        cr_assert_eq(weft_loader_load_item(l, &item[4], pixels, NULL, &taken), WEFT_OK, "%s",
                      weft_error_message());
         cr_assert_eq(memcmp(pixels, b.video + 4 * floats, (size_t)floats * 4), 0);
         cr_assert(taken.id == b.id[4] && !taken.replaced);
         cr_assert_str_eq(taken.caption, b.caption[4]);
         /* the same where it is decoded before it is asked for, or when it is */
         const weft_item wanted[3] = {item[0], item[3], item[4]};
-        cr_assert_eq(weft_loader_want(l, wanted, 3), WEFT_OK);
+        cr_assert_eq(weft_loader_prefetch_items(l, wanted, 3), WEFT_OK);
         while (s < 2 && weft_loader_get_report(l).early < 3 + s)
             usleep(1000);
         for (int k = 2; k >= 0; k -= 2) {
             const int64_t at = k ? 4 : 0;
             memset(pixels, 0, (size_t)floats * 4);
-            cr_assert_eq(weft_loader_take(l, &wanted[k], pixels, NULL, &taken), WEFT_OK);
+            cr_assert_eq(weft_loader_load_item(l, &wanted[k], pixels, NULL, &taken), WEFT_OK);
             cr_assert_eq(memcmp(pixels, b.video + at * floats, (size_t)floats * 4), 0);
             cr_assert(taken.id == b.id[at] && taken.sample == b.sample[at]);
             cr_assert_str_eq(taken.caption, b.caption[at]);

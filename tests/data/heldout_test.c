@@ -127,3 +127,45 @@ Test(split, a_damaged_memory_is_an_error, .init = setup, .fini = teardown)
     cr_assert_eq(weft_split_choose(&q, clip, 2), WEFT_E_FORMAT);
     cr_assert(strstr(weft_error_message(), "split.json"), "%s", weft_error_message());
 }
+
+/* One that was edited by hand, or is of a later version: what it holds out is not known either. */
+Test(split, a_memory_of_another_form_is_an_error, .init = setup, .fini = teardown)
+{
+#define ENTRY "{\"version\": 1, \"splits\": [{\"seed\": 0, \"heldout\": 0.05, "
+    static const struct {
+        const char *text, *says;
+    } files[] = {
+        {"[]", "version"},
+        {"{}", "version"},
+        {"{\"version\": 2, \"splits\": []}", "version"},
+        {"{\"version\": 1, \"splits\": {}}", "splits"},
+        {"{\"version\": 1, \"splits\": [7]}", "seed"},
+        {"{\"version\": 1, \"splits\": [{\"heldout\": 0.05}]}", "seed"},
+        {ENTRY "\"sources\": [\"b\"], \"clips\": {}}]}", "sources"},
+        {ENTRY "\"sources\": {}}]}", "clips"},
+        {ENTRY "\"sources\": {}, \"clips\": {\"b\": {\"id\": \"x\"}}}]}", "clips"},
+        {ENTRY "\"sources\": {}, \"clips\": {\"b\": [{\"frames\": [0, 1]}]}}]}", "frames"},
+    };
+    weft_split_clip clip[] = {{.id = "b", .source = "b"}, {.id = "c", .source = "c"}};
+    const weft_split_request q = {.in = in, .out = out, .share = 0.05};
+    char path[80];
+    snprintf(path, sizeof path, "%s/split.json", out);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const int64_t length = (int64_t)strlen(files[i].text);
+        char *there;
+        int64_t bytes;
+        cr_assert_eq(weft_file_write_atomic(path, files[i].text, length), WEFT_OK);
+        cr_expect_eq(weft_split_choose(&q, clip, 2), WEFT_E_FORMAT, "%s", files[i].text);
+        cr_expect(weft_error_class() == WEFT_MSG_JSON_VALUE ||
+                      weft_error_class() == WEFT_MSG_JSON_TYPE,
+                  "%s: %s", files[i].text, weft_error_message());
+        cr_expect_str_eq(weft_error_fields()->file, path);
+        cr_expect(strstr(weft_error_message(), files[i].says) &&
+                      strstr(weft_error_text(), "remove it"),
+                  "%s: %s", files[i].text, weft_error_message());
+        cr_assert_eq(weft_file_read(path, 1 << 16, &there, &bytes), WEFT_OK);
+        cr_expect(bytes == length && !memcmp(there, files[i].text, (size_t)bytes),
+                  "%s is overwritten", files[i].text);
+        free(there);
+    }
+}

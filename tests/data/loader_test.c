@@ -2,7 +2,8 @@
 #include "base/json.h"
 #include "data/loader.h"
 #include "data/shard_write.h"
-#include "format/tar.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_write.h"
 #include "video/image.h"
 #include "video/reader.h"
 #include "video/writer.h"
@@ -116,7 +117,7 @@ Test(loader, each_sample_once_per_epoch, .init = setup, .fini = teardown)
         for (int c = lane ? 3 : 0; c < (lane ? CLIPS : 3);
              c++) /* every clip within one of its fair share */
             cr_assert(llabs(seen[c] * samples - taken[lane]) <= samples,
-                      "clip %d: %d times in %lld", c, seen[c], (long long)taken[lane]);
+                      "clip %d: %d times in %" PRId64, c, seen[c], taken[lane]);
     }
     cr_assert_float_eq((double)taken[0] / (double)(taken[0] + taken[1]), 0.3, 0.02);
     weft_loader_close(loader);
@@ -257,7 +258,7 @@ Test(loader, decodes_ahead_as_many_as_it_is_told, .init = setup, .fini = teardow
             int64_t ahead = 0;
             for (int wait = 0; wait < 6000 && ahead < prefetch; wait++) {
                 usleep(10000);
-                ahead = weft_loader_get_report(loader).ahead;
+                ahead = weft_loader_get_report(loader).decoded_batches;
             }
             cr_assert_eq(ahead, prefetch);
         }
@@ -291,8 +292,8 @@ Test(loader, says_why_nothing_fits, .init = setup, .fini = teardown)
     config.buckets = (weft_section_list){1, huge};
     weft_loader *loader;
     cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "10 of 10 samples are shorter"), "%s",
-              weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLES_NONE, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_text(), "10 of 10 samples"), "%s", weft_error_message());
 }
 
 /* Every sample and every frame is used or dropped for one reason. */
@@ -307,8 +308,8 @@ static void balance(const weft_loader *loader, weft_loader_report *r)
     cr_assert_eq(samples, r->all_samples);
     cr_assert_eq(r->all_samples, weft_dataset_count(weft_loader_dataset(loader)));
     cr_assert_eq(frames, r->all_frames);
-    cr_assert_eq(r->window_frames + r->behind_frames, r->frames[WEFT_SAMPLE_USED]);
-    json_t *account = weft_loader_account(loader);
+    cr_assert_eq(r->window_frames + r->unused_frames, r->frames[WEFT_SAMPLE_USED]);
+    json_t *account = weft_loader_report_json(loader);
     const json_t *used = json_object_get(account, "used");
     const char *reason;
     json_t *entry;
@@ -336,9 +337,9 @@ Test(loader, counts_what_it_does_not_use, .init = setup, .fini = teardown)
     cr_assert_eq(r.frames[WEFT_SAMPLE_TOO_SHORT], 6 + 7);
     cr_assert_eq(r.samples[WEFT_SAMPLE_USED], 8);
     cr_assert_eq(r.window_frames, 64);
-    cr_assert_eq(r.behind_frames, 105 - 13 - 64);
+    cr_assert_eq(r.unused_frames, 105 - 13 - 64);
     weft_buf text = {0};
-    weft_loader_explain(loader, &text);
+    weft_loader_format_report(loader, &text);
     cr_assert(strstr(text.data, "8 of 10 samples and 64 of 105 frames"), "%s", text.data);
     cr_assert(strstr(text.data, "28 frames of used samples lie outside"), "%s", text.data);
     cr_assert(strstr(text.data, "2 of 10 samples are shorter than every bucket (13 frames)"), "%s",
@@ -406,7 +407,7 @@ Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
     cr_assert_eq(r.frames[WEFT_SAMPLE_UNDECODABLE], 30);
     cr_assert_eq(r.samples[WEFT_SAMPLE_USED], CLIPS);
     cr_assert(replaced > 0 && replaced < shown / 2);
-    cr_assert_eq(weft_loader_fate(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
+    cr_assert_eq(weft_loader_outcome(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
     weft_loader_close(loader);
 }
 
@@ -435,7 +436,7 @@ Test(loader, a_clip_that_asks_for_too_much_memory_costs_itself, .init = setup, .
         weft_batch batch;
         cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
     }
-    cr_assert_eq(weft_loader_fate(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
+    cr_assert_eq(weft_loader_outcome(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
     weft_loader_close(loader);
 }
 
@@ -461,16 +462,18 @@ Test(loader, a_folder_without_shards_lists_its_files, .init = setup, .fini = tea
         cr_assert_eq(weft_file_write_atomic(path, "x", 1), WEFT_OK);
     }
     cr_assert_eq(open_in(folder, "train"), WEFT_E_NOT_FOUND);
-    const char *message = weft_error_message();
+    const char *message = weft_error_text();
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARDS_NOT_FOUND, "%s", message);
+    cr_assert_str_eq(weft_error_fields()->value, "train");
     cr_assert(strstr(message, "2 .tar.gz") && strstr(message, "1 .mp4") &&
                   strstr(message, "data.split") && strstr(message, "gunzip"),
               "%s", message);
     snprintf(path, sizeof path, "%s/train-000000.tar.gz", folder);
     cr_assert_eq(open_in(path, NULL), WEFT_E_UNSUPPORTED);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARD_UNSUPPORTED);
     cr_assert_eq(open_in(shards, "other"), WEFT_E_NOT_FOUND);
-    cr_assert(strstr(weft_error_message(), "3 .tar,") &&
-                  strstr(weft_error_message(), "other splits"),
-              "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARDS_NOT_FOUND);
+    cr_assert(strstr(weft_error_text(), "3 .tar,"), "%s", weft_error_message());
 }
 
 /* Which of two samples of one key is right nobody can say: refused, with both shards. So is a
@@ -482,15 +485,16 @@ Test(loader, keys_that_come_twice, .init = setup, .fini = teardown)
     weft_dataset *ds;
     write_tar("train-000009.tar", again, 2);
     cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
-    cr_assert(strstr(weft_error_message(), "train-000009.tar") &&
-                  strstr(weft_error_message(), "\"c03\"") &&
-                  strstr(weft_error_message(), "train-00000"),
-              "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SHARD_DAMAGED, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_fields()->file, "train-000009.tar"), "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->key, "c03");
+    cr_assert(strstr(weft_error_text(), "train-00000"), "%s", weft_error_message());
     write_tar("train-000009.tar", twice, 2);
     cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
-    cr_assert(
-        strstr(weft_error_message(), "train-000009.tar: sample \"new\" has the suffix .txt twice"),
-        "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLE_DAMAGED, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_fields()->file, "train-000009.tar"), "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->key, "new");
+    cr_assert(strstr(weft_error_text(), ".txt"), "%s", weft_error_message());
 }
 
 /* Pictures and clips in one set of shards: pictures go to the bucket of one frame, with their

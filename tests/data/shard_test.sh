@@ -1,12 +1,9 @@
 #!/bin/bash
 # weft shard on the command line: what it writes, twice the same, what a kill and bad input leave.
-set -u
-failures=0
-check() { # DESCRIPTION COMMAND...
-    local what=$1
-    shift
-    "$@" || { echo "failed: $what"; failures=$((failures + 1)); }
-}
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+source "$SRC/tests/signal_at.sh"
+. "$SRC/tests/check.sh"
 mkdir -p in/clips in/metas
 for i in $(seq 10 29); do
     # any bytes do: sharding does not decode
@@ -123,8 +120,9 @@ with open("films/manifest.jsonl", "w") as f:
     for i in range(30):
         f.write(json.dumps({"id": f"c{i}", "source_video": f"film{i % 2}.mp4", "frame_span": [8 * i, 8 * i + 7]}) + "\n")
 PY
-check "shard of two films" "$WEFT" shard --in films --out by-two --set heldout=0.05 >log 2>&1
-check "the achieved share" grep -q "heldout: 15 of 30 clips (50 %) are held out, and 5 % were requested.*1 of 2 source videos" log
+shard_two_films() { "$WEFT" shard --in films --out by-two --set heldout=0.05 >log 2>&1; }
+check "shard of two films" shard_two_films
+check "the achieved share" has_message log heldout-changed key=heldout 'text~=15 of 30 clips (50 %)' 'text~=5 %' 'text~=1 of 2 source videos'
 # films that come one at a time move nothing out of what is held out
 python3 - <<'PY'
 import glob, json, os, subprocess, tarfile
@@ -142,7 +140,8 @@ for n in range(1, 7):
     assert held <= now and now, (n, held - now)
     held = now
 PY
-check "films that come one at a time" [ $? = 0 ]
+added=$?
+check "films that come one at a time" [ $added = 0 ]
 check "one of three is held out" [ "$(tar tf three/heldout-000000.tar | grep -c mp4)" = 1 ]
 check "two of three are for training" [ "$(tar tf three/train-000000.tar | grep -c mp4)" = 2 ]
 check "shard of three, none held out" "$WEFT" shard --in few --out none --set heldout=0
@@ -153,14 +152,13 @@ sed -i 's/clip 12/clip twelve/' mended/metas/v12.json
 check "shard of what was mended" "$WEFT" shard --in mended --out again --set max_samples=5 --set heldout=0.2
 check "the mended caption" grep -qa "clip twelve" again/train-000000.tar again/train-000001.tar again/train-000002.tar again/heldout-000000.tar
 # a run that is killed leaves no shard that is not whole, and goes on to the same result
-for delay in 0.002 0.005 0.01 0.02; do
-    "$WEFT" shard --in in --out killed --set max_samples=5 --set heldout=0.2 >/dev/null 2>&1 &
-    pid=$!
-    sleep $delay
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
+for at in 'write 1 *.tar.tmp.*' 'rename 1 *.tar' 'rename 2 *' 'rename 4 *' 'write 2 *.tar.tmp.*'; do
+    read -r event count pattern <<<"$at"
+    SIGNAL_ON=$event SIGNAL_COUNT=$count signal_at KILL "$pattern" "$WEFT" shard --in in --out killed --set max_samples=5 --set heldout=0.2 >/dev/null 2>&1
+    status=$?
+    check "killed at $at" [ $status = 137 ]
     for f in killed/*.tar; do
-        [ -e "$f" ] && check "$f after a kill" cmp -s "$f" "out/$(basename "$f")"
+        [ -e "$f" ] && check "$f after a kill at $at" cmp -s "$f" "out/$(basename "$f")"
     done
 done
 check "after the kills" shard killed
@@ -172,55 +170,61 @@ echo precious >theirs/train-extra.tar
 echo precious >theirs/train-notes.tar.txt
 mkdir theirs/heldout-x.tar.d
 printf 'x' | dd of=theirs/train-000003.tar bs=1 seek=1000 conv=notrunc 2>/dev/null
-"$WEFT" shard --in in --out theirs --set max_samples=4 --set heldout=0.2 >log 2>&1 && { echo "a changed shard was written over"; failures=$((failures + 1)); }
-check "fewer shards" "$WEFT" shard --in in --out theirs --set max_samples=7 --set heldout=0.2 >log 2>&1
-check "a changed shard is told" grep -q "train-000003.tar is of an earlier run and was changed" log
-check "a foreign shard is told" grep -q "train-extra.tar was not written by weft shard" log
+"$WEFT" shard --in in --out theirs --set max_samples=4 --set heldout=0.2 >log 2>&1
+status=$?
+check "a changed shard is not written over" [ $status != 0 ]
+shard_to() { "$WEFT" shard --in in --out "$@" --set heldout=0.2 >log 2>&1; }
+check "fewer shards" shard_to theirs --set max_samples=7
+check "a changed shard is told" has_message log shard-foreign file=*train-000003.tar
+check "a foreign shard is told" has_message log shard-foreign file=*train-extra.tar
 for f in train-extra.tar train-notes.tar.txt heldout-x.tar.d train-000003.tar; do check "$f stays" [ -e theirs/$f ]; done
 cp -r out fewer
-check "fewer shards, none changed" "$WEFT" shard --in in --out fewer --set max_samples=1000 --set heldout=0.2 >log 2>&1
+check "fewer shards, none changed" shard_to fewer --set max_samples=1000
 check "shards of the earlier run are gone" [ "$(ls fewer | grep -c 'train-.*tar$')" = 1 ]
 check "their indexes and notes too" [ "$(ls -A fewer | grep -c 'train-00000[1-9]')" = 0 ]
 mkdir mine && echo precious >mine/train-000000.tar
-fails_over() { "$WEFT" shard --in in --out mine >log 2>&1 && return 1; grep -q 'mine/train-000000.tar: is there and is not as weft shard wrote it' log && grep -q precious mine/train-000000.tar; }
+fails_over() { "$WEFT" shard --in in --out mine >log 2>&1 && return 1; has_message log file-exists file=mine/train-000000.tar && grep -q precious mine/train-000000.tar; }
 check "another's shard is not written over" fails_over
 # captions that are no text, and clips that cannot be read, are said
 cp -r few odd
 echo '{"caption": 42, "frames": 12}' >odd/metas/v12.json
 rm odd/clips/v13.mp4 && ln -s nowhere odd/clips/v13.mp4
-check "odd clips" "$WEFT" shard --in odd --out odder >log 2>&1
-check "a caption that is a number" grep -q "v12.json: its caption is a number" log
+shard_odd() { "$WEFT" shard --in odd --out odder >log 2>&1; }
+check "odd clips" shard_odd
+check "a caption that is a number" has_message log caption-invalid file=*v12.json 'text~=the caption is a number'
 check "a clip that cannot be read" grep -q "dropped 1 of 3 clips, 13 frames: the clip cannot be read" log
 # bad input: one message, a status, nothing written
-fails() { # PATTERN ARGUMENTS...
-    local pattern=$1
-    shift
-    "$WEFT" shard "$@" >log 2>&1 && { echo "weft shard $* must fail"; failures=$((failures + 1)); return; }
-    grep -qE -- "$pattern" log || { echo "weft shard $*: no '$pattern' in:"; cat log; failures=$((failures + 1)); }
+fails() { check "refuses $*" refused "$@"; }
+refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" shard "$@" >log 2>&1 && fail "weft shard $* must fail"
+    has_message log "${wanted[@]}" || fail "$*: not as expected"
 }
-fails 'nothere' --in nothere --out x
+fails '*' text~=nothere -- --in nothere --out x
 mkdir -p useless/clips && cp in/clips/v10.mp4 useless/clips
-fails 'none of its 1 clips can be used' --in useless --out unused
-fails 'max_samples' --in in --out x --set max_samples=0
-fails "max_sampels.*max_samples" --in in --out x --set max_sampels=3
-fails '/dev/null' --in in --out /dev/null/x/y
+fails clips-not-found file=useless 'text~=none of its 1 clips' -- --in useless --out unused
+fails '*' text~=max_samples -- --in in --out x --set max_samples=0
+fails '*' text~=max_sampels text~=max_samples -- --in in --out x --set max_sampels=3
+fails '*' text~=/dev/null -- --in in --out /dev/null/x/y
 # no room: a limit on the size of files stands for the full disk
-(
+no_room() {
     trap '' XFSZ
     ulimit -f 60
     "$WEFT" shard --in in --out full --set max_samples=5 >log 2>&1
-    [ $? = 1 ] && grep -q full/ log
-)
-check "no room" test $? = 0
+    [ $? = 1 ] && has_message log '*' level=error text~=full/
+}
+check "no room" no_room
 check "no shard without room" test -z "$(find full -name '*.tar' -o -name '*.tmp.*')"
 # a disk that is really full, where this user may mount one
 mkdir -p small
 if mount -t tmpfs -o size=60k none small 2>/dev/null; then
     "$WEFT" shard --in in --out small/s --set max_samples=5 >log 2>&1
-    check "full tmpfs: status" test $? = 1
-    check "full tmpfs: message" grep -q "small/s/.*No space left" log
+    status=$?
+    check "full tmpfs: status" [ $status = 1 ]
+    check "full tmpfs: message" has_message log disk-full 'file=small/s/*'
     check "full tmpfs: nothing half-written" test -z "$(find small -name '*.tar' -o -name '*.tmp*')"
     umount small
 fi
-[ ! -e x ] || { echo "x was written"; failures=$((failures + 1)); }
-exit $((failures > 0))
+check "a refused run writes nothing" [ ! -e x ]
+finish

@@ -23,7 +23,6 @@ Test(flow, schedule_falls_to_zero_for_any_count)
         cr_assert(sigma[0] == 1.0);
         cr_assert(sigma[steps] == 0.0);
         for (int64_t i = 0; i < steps; i++)
-            cr_assert(sigma[i + 1] < sigma[i], "%lld steps, step %lld", (long long)steps,
-                      (long long)i);
+            cr_assert(sigma[i + 1] < sigma[i], "%" PRId64 " steps, step %" PRId64, steps, i);
     }
 }

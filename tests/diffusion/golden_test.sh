@@ -1,12 +1,12 @@
 #!/bin/bash
 # Schedules, walks of every sampler and the formulas agree with the reference's; a file with one
 # changed number fails, and what is not built in is refused by name.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 golden=${WEFT_SHARED:-/nonexistent}/golden
-[ -f "$golden/formulas_a.json" ] || exit 77
-for json in "$golden"/sched_*.json "$golden"/formulas_*.json; do
-    "$WEFT" parity "$json"
-done
+[ -f "$golden/formulas_a.json" ] || skip "no golden files"
+for json in "$golden"/sched_*.json "$golden"/formulas_*.json; do check "$(basename "$json" .json)" "$WEFT" parity "$json"; done
 python3 - "$golden" <<'PY'
 import json, shutil, struct, sys
 golden = sys.argv[1]
@@ -25,12 +25,18 @@ ask["runs"][0]["config"]["solver_p"] = "DDIM"
 json.dump(ask, open("refused.json", "w"))
 shutil.copy(f"{golden}/sched_unipc_a.safetensors", "refused.safetensors")
 PY
-for name in sched_unipc_a sched_ddim_a formulas_a; do
+a_changed_number_is_found() { # NAME
+    local name=$1
     if "$WEFT" parity ${name}_changed.json >/dev/null 2>&1; then
-        echo "$name with a changed number passed"; exit 1
+        fail "$name with a changed number passed"
     fi
-done
-if "$WEFT" parity refused.json 2>err; then
-    echo "solver_p passed"; exit 1
-fi
-grep -q solver_p err
+}
+for name in sched_unipc_a sched_ddim_a formulas_a; do check "a_changed_number_is_found_$name" a_changed_number_is_found $name; done
+an_unknown_solver_is_refused() {
+    if "$WEFT" parity refused.json 2>err; then
+        fail "solver_p passed"
+    fi
+    has_message err '*' level=error text~=solver_p
+}
+check an_unknown_solver_is_refused
+finish

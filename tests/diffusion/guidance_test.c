@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* Of two samples of two numbers, by row and scale. */
-static void guide(const char *name, weft_guiding g, float out[4])
+static void guide(const char *name, weft_guidance_params g, float out[4])
 {
     static const float conditional[4] = {1, -2, 3, 5}, unconditional[4] = {0, 2, 3, 1};
     for (int i = 0; i < 4; i++)
@@ -16,8 +16,8 @@ static void guide(const char *name, weft_guiding g, float out[4])
 Test(guidance, cfg_and_cosmos_differ_by_one)
 {
     float a[4], b[4];
-    guide("cfg", (weft_guiding){.scale = 3}, a);
-    guide("cosmos", (weft_guiding){.scale = 2}, b);
+    guide("cfg", (weft_guidance_params){.scale = 3}, a);
+    guide("cosmos", (weft_guidance_params){.scale = 2}, b);
     cr_assert(a[0] == 3.0f && a[1] == -10.0f);
     for (int i = 0; i < 4; i++)
         cr_assert_float_eq(a[i], b[i], 1e-6);
@@ -28,7 +28,8 @@ Test(guidance, a_scale_of_one_needs_one_row)
     cr_assert_eq(weft_guidance_of(1), weft_guidance_find("none"));
     cr_assert_eq(weft_guidance_of(1)->rows, 1);
     cr_assert_eq(weft_guidance_of(3)->rows, 2);
-    cr_assert(weft_guidance_find("distilled")->told && weft_guidance_find("distilled")->rows == 1);
+    cr_assert(weft_guidance_find("distilled")->takes_scale &&
+              weft_guidance_find("distilled")->rows == 1);
     cr_assert_null(weft_guidance_find("cfgg"));
 }
 
@@ -36,23 +37,23 @@ Test(guidance, a_scale_of_one_needs_one_row)
 Test(guidance, two_scales)
 {
     float a[4], high[4], low[4];
-    weft_guiding g = {.scale = 4, .low_scale = 3, .boundary = 0.875, .time = 0.9};
+    weft_guidance_params g = {.scale = 4, .low_scale = 3, .boundary = 0.875, .time = 0.9};
     guide("cfg", g, a);
-    guide("cfg", (weft_guiding){.scale = 4}, high);
-    guide("cfg", (weft_guiding){.scale = 3}, low);
+    guide("cfg", (weft_guidance_params){.scale = 4}, high);
+    guide("cfg", (weft_guidance_params){.scale = 3}, low);
     cr_assert(a[0] == high[0] && a[1] == high[1]);
     g.time = 0.8;
     guide("cfg", g, a);
     cr_assert(a[0] == low[0] && a[1] == low[1] && low[0] != high[0]);
     g.time = 0.875; /* the boundary itself is the high one's */
-    cr_assert_eq(weft_guiding_scale(&g), 4);
+    cr_assert_eq(weft_guidance_scale_at(&g), 4);
 }
 
 /* With all of it brought back, the deviation is the conditional answer's; per sample. */
 Test(guidance, rescale_restores_the_deviation)
 {
     float a[4];
-    guide("rescale", (weft_guiding){.scale = 7, .rescale = 1}, a);
+    guide("rescale", (weft_guidance_params){.scale = 7, .rescale = 1}, a);
     cr_assert_float_eq(fabsf(a[0] - a[1]), 3, 1e-5);
     cr_assert_float_eq(fabsf(a[2] - a[3]), 2, 1e-5);
 }
@@ -60,10 +61,10 @@ Test(guidance, rescale_restores_the_deviation)
 Test(guidance, dynamic_begins_at_one)
 {
     float a[4], b[4];
-    guide("dynamic", (weft_guiding){.scale = 6, .time = 1}, a);
+    guide("dynamic", (weft_guidance_params){.scale = 6, .time = 1}, a);
     cr_assert(a[0] == 1.0f && a[1] == -2.0f);
-    guide("dynamic", (weft_guiding){.scale = 6, .time = 0}, a);
-    guide("cfg", (weft_guiding){.scale = 7}, b);
+    guide("dynamic", (weft_guidance_params){.scale = 6, .time = 0}, a);
+    guide("cfg", (weft_guidance_params){.scale = 7}, b);
     cr_assert_float_eq(a[1], b[1], 1e-5);
 }
 
@@ -71,7 +72,7 @@ Test(guidance, dynamic_begins_at_one)
 Test(guidance, apg_is_orthogonal)
 {
     float a[4];
-    guide("apg", (weft_guiding){.scale = 2, .eta = 0}, a);
+    guide("apg", (weft_guidance_params){.scale = 2, .eta = 0}, a);
     cr_assert_float_eq((a[0] - 0) * 1 + (a[1] - 2) * -2, 0, 1e-5);
 }
 
@@ -86,12 +87,12 @@ Test(guidance, apg_averages_differences)
     for (int step = 0; step < 3; step++) {
         float made[2] = {(float)c[step][0], (float)c[step][1]};
         const float without[2] = {(float)u[step][0], (float)u[step][1]};
-        const weft_guiding g = {.scale = scale,
-                                .eta = eta,
-                                .momentum = momentum,
-                                .most = most,
-                                .average = average,
-                                .each = 2};
+        const weft_guidance_params g = {.scale = scale,
+                                        .eta = eta,
+                                        .momentum = momentum,
+                                        .most = most,
+                                        .average = average,
+                                        .each = 2};
         weft_guidance_find("apg")->combine(&g, made, without, 2);
         double norm = 0, along = 0, own = 0;
         for (int i = 0; i < 2; i++) {

@@ -5,7 +5,12 @@
 #include "base/config.h"
 #include "base/rng.h"
 #include "diffusion/sampler.h"
+#include "diffusion/sampler_jump.h"
+#include "diffusion/sampler_multistep.h"
+#include "diffusion/sampler_res.h"
+#include "diffusion/sampler_unipc.h"
 #include "diffusion/scheduler.h"
+#include "diffusion/scheduler_space.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -14,7 +19,7 @@
 
 static const double mean = 0.7, deviation = 0.4;
 
-static weft_status_code exact(void *user, int64_t step, const float *x, const weft_level *l,
+static weft_status_code exact(void *user, int64_t step, const float *x, const weft_noise_level *l,
                               float *answer)
 {
     const int64_t count = *(const int64_t *)user;
@@ -36,7 +41,7 @@ static weft_status_code draw(void *user, int64_t number, float *noise)
     return WEFT_OK;
 }
 
-static weft_level level_at(const weft_scheduler *s, double lambda)
+static weft_noise_level level_at(const weft_scheduler *s, double lambda)
 {
     const double ratio = exp(-lambda); /* sigma / alpha */
     double alpha = 1;
@@ -53,21 +58,22 @@ static double error_of(const weft_scheduler *s, const weft_sampler *sampler, con
 {
     enum { COUNT = 8, MOST = 256 };
     const double first = -2, last = 2.5;
-    weft_leg leg[MOST];
+    weft_solver_step leg[MOST];
     float x[COUNT], work[COUNT * 16];
     int64_t count = COUNT;
-    cr_assert(steps <= MOST && weft_sampler_work(sampler, o, COUNT) <= WEFT_COUNT(work));
+    cr_assert(steps <= MOST &&
+              weft_sampler_workspace_floats(sampler, o, COUNT) <= WEFT_COUNT(work));
     for (int64_t i = 0; i < steps; i++) {
         const double step = (last - first) / (double)steps, at = first + step * (double)i;
-        leg[i] =
-            (weft_leg){level_at(s, at), level_at(s, at + step / 2), level_at(s, at + step), false};
+        leg[i] = (weft_solver_step){level_at(s, at), level_at(s, at + step / 2),
+                                    level_at(s, at + step), false};
     }
-    const weft_level a = leg[0].from, b = leg[steps - 1].to;
+    const weft_noise_level a = leg[0].from, b = leg[steps - 1].to;
     const double from = sqrt(pow(a.alpha * deviation, 2) + a.sigma * a.sigma),
                  to = sqrt(pow(b.alpha * deviation, 2) + b.sigma * b.sigma);
     for (int i = 0; i < COUNT; i++)
         x[i] = (float)(a.alpha * mean + from * (i - 3.5) / 2);
-    const weft_sampler_callbacks callbacks = {.answer = exact, .noise = draw, .user = &count};
+    const weft_sampler_callbacks callbacks = {.predict = exact, .noise = draw, .user = &count};
     cr_assert_eq(weft_sampler_run(sampler, o, leg, steps, x, COUNT, COUNT, work, NULL, &callbacks),
                  WEFT_OK);
     double worst = 0;
@@ -96,16 +102,16 @@ Test(sampler, converges_at_its_order)
         {&weft_sampler_ddim, 1, {.order = 1}},
         {&weft_sampler_heun, 2, {.order = 1}},
         {&weft_sampler_dpmpp, 1, {.order = 1}},
-        {&weft_sampler_dpmpp, 2, {.order = 2, .form = WEFT_FORM_MIDPOINT}},
-        {&weft_sampler_dpmpp, 2, {.order = 2, .form = WEFT_FORM_HEUN}},
+        {&weft_sampler_dpmpp, 2, {.order = 2, .form = WEFT_SOLVER_MIDPOINT}},
+        {&weft_sampler_dpmpp, 2, {.order = 2, .form = WEFT_SOLVER_HEUN}},
         {&weft_sampler_dpmpp, 2, {.order = 3}}, /* its first step is of first order */
         {&weft_sampler_dpmpp, 2, {.order = 2, .of_noise = true}},
         {&weft_sampler_dpmpp, 2, {.order = 3, .of_noise = true}},
-        {&weft_sampler_unipc, 2, {.order = 1, .form = WEFT_FORM_BH2}},
-        {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_FORM_BH2}},
-        {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_FORM_BH1}},
-        {&weft_sampler_unipc, 2, {.order = 2, .form = WEFT_FORM_BH2, .uncorrected = UINT64_MAX}},
-        {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_FORM_BH2, .of_noise = true}},
+        {&weft_sampler_unipc, 2, {.order = 1, .form = WEFT_SOLVER_BH2}},
+        {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_SOLVER_BH2}},
+        {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_SOLVER_BH1}},
+        {&weft_sampler_unipc, 2, {.order = 2, .form = WEFT_SOLVER_BH2, .uncorrected = UINT64_MAX}},
+        {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_SOLVER_BH2, .of_noise = true}},
         {&weft_sampler_res_2ab, 2, {.order = 1}},
         {&weft_sampler_res_2mid, 2, {.order = 1}},
     };
@@ -116,9 +122,9 @@ Test(sampler, converges_at_its_order)
             const double fine = error_of(&paths[p], rows[k].sampler, o, 24);
             const double order = log2(coarse / fine);
             cr_expect(order > rows[k].order - 0.45 || fine < 2e-6,
-                      "%s of order %lld on path %d: errors %.2e and %.2e, order %.2f and not %g",
-                      rows[k].sampler->name, (long long)o->order, p, coarse, fine, order,
-                      rows[k].order);
+                      "%s of order %" PRId64
+                      " on path %d: errors %.2e and %.2e, order %.2f and not %g",
+                      rows[k].sampler->name, o->order, p, coarse, fine, order, rows[k].order);
             cr_expect(fine < 0.1);
         }
 }
@@ -138,19 +144,20 @@ Test(sampler, stochastic_ones_keep_the_distribution)
         {&weft_sampler_cogvideox_dpm, {.order = 2}},
     };
     weft_scheduler s;
-    weft_leg leg[STEPS];
+    weft_solver_step leg[STEPS];
     int64_t count = COUNT;
     float *x = malloc(sizeof *x * COUNT), *work = malloc(sizeof *work * COUNT * 8);
     cr_assert_eq(weft_scheduler_of("DDIMScheduler", "", &s), WEFT_OK);
     s.betas.zero_snr = true;
     s.prediction = WEFT_PREDICT_V;
     s.spacing = WEFT_SPACING_TRAILING;
-    cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){STEPS, NULL, NAN}, leg), WEFT_OK);
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){STEPS, NULL, NAN}, leg),
+                 WEFT_OK);
     for (int k = 0; k < WEFT_COUNT(rows); k++) {
         double sum = 0, squares = 0;
         for (int i = 0; i < COUNT; i++)
             x[i] = weft_random_normal(3, WEFT_RNG_TEST, (uint64_t)i);
-        const weft_sampler_callbacks callbacks = {.answer = exact, .noise = draw, .user = &count};
+        const weft_sampler_callbacks callbacks = {.predict = exact, .noise = draw, .user = &count};
         cr_assert_eq(weft_sampler_run(rows[k].sampler, &rows[k].solver, leg, STEPS, x, COUNT, COUNT,
                                       work, NULL, &callbacks),
                      WEFT_OK);
@@ -167,7 +174,7 @@ Test(sampler, stochastic_ones_keep_the_distribution)
     free(work);
 }
 
-static weft_status_code nothing(void *user, int64_t step, const float *x, const weft_level *l,
+static weft_status_code nothing(void *user, int64_t step, const float *x, const weft_noise_level *l,
                                 float *answer)
 {
     (void)x, (void)l;
@@ -177,21 +184,22 @@ static weft_status_code nothing(void *user, int64_t step, const float *x, const 
     return WEFT_OK;
 }
 
-static void three_legs(weft_leg *leg)
+static void three_legs(weft_solver_step *leg)
 {
     weft_scheduler s;
     cr_assert_eq(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", "", &s), WEFT_OK);
-    cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){3, NULL, NAN}, leg), WEFT_OK);
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){3, NULL, NAN}, leg),
+                 WEFT_OK);
 }
 
 /* Caches key what they keep by the step. Heun's last step, to data, is an Euler step. */
 Test(sampler, tells_the_step)
 {
-    weft_leg leg[3];
+    weft_solver_step leg[3];
     float x = 1, work[3];
     int64_t seen[4] = {0};
     three_legs(leg);
-    const weft_sampler_callbacks callbacks = {.answer = nothing, .user = seen};
+    const weft_sampler_callbacks callbacks = {.predict = nothing, .user = seen};
     cr_assert_eq(weft_sampler_run(&weft_sampler_heun, &weft_solver_defaults, leg, 3, &x, 1, 1, work,
                                   NULL, &callbacks),
                  WEFT_OK);
@@ -200,11 +208,11 @@ Test(sampler, tells_the_step)
 
 Test(sampler, stops_at_nan)
 {
-    weft_leg leg[3];
+    weft_solver_step leg[3];
     float x = 1, work[2];
     int64_t seen[4] = {0, 0, 0, 1};
     three_legs(leg);
-    const weft_sampler_callbacks callbacks = {.answer = nothing, .user = seen};
+    const weft_sampler_callbacks callbacks = {.predict = nothing, .user = seen};
     cr_assert_eq(weft_sampler_run(&weft_sampler_euler, &weft_solver_defaults, leg, 3, &x, 1, 1,
                                   work, NULL, &callbacks),
                  WEFT_E_NUMERIC);
@@ -219,16 +227,18 @@ Test(sampler, every_row_on_every_class)
     for (int c = 0; weft_scheduler_classes[c].name; c++)
         for (int k = 0; weft_samplers[k]; k++) {
             weft_scheduler s;
-            weft_leg leg[STEPS];
+            weft_solver_step leg[STEPS];
             int64_t count = COUNT;
             float x[COUNT], work[COUNT * 16];
             cr_assert_eq(weft_scheduler_of(weft_scheduler_classes[c].name, "", &s), WEFT_OK);
-            s.solver.clip = WEFT_CLIP_NONE;
-            cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){STEPS, NULL, NAN}, leg), WEFT_OK);
+            s.solver.clip = WEFT_SAMPLE_CLAMP_NONE;
+            cr_assert_eq(
+                weft_scheduler_set_timesteps(&s, &(weft_timestep_request){STEPS, NULL, NAN}, leg),
+                WEFT_OK);
             for (int i = 0; i < COUNT; i++)
                 x[i] = (float)(weft_scheduler_first(&s) * (i - 3.5) / 2);
             const weft_sampler_callbacks callbacks = {
-                .answer = exact, .noise = draw, .user = &count};
+                .predict = exact, .noise = draw, .user = &count};
             cr_assert_eq(weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT, COUNT,
                                           work, NULL, &callbacks),
                          WEFT_OK, "%s on %s: %s", weft_samplers[k]->name, s.kind->name,
@@ -249,8 +259,8 @@ static weft_status_code stop(void *user, int64_t done, int64_t steps)
     return done == ((stopping *)user)->at ? WEFT_E_CANCELLED : WEFT_OK;
 }
 
-/* Bitwise: a walk that was left after any step, with nothing kept but what weft_sampler_place says,
- * by every row, also those with history and fresh noise. */
+/* Bitwise: a walk that was left after any step, with nothing kept but what weft_sampler_cursor
+ * says, by every row, also those with history and fresh noise. */
 Test(sampler, goes_on_from_its_place)
 {
     enum { COUNT = 8, STEPS = 9 };
@@ -259,19 +269,22 @@ Test(sampler, goes_on_from_its_place)
     for (int c = 0; c < WEFT_COUNT(classes); c++)
         for (int k = 0; weft_samplers[k]; k++) {
             weft_scheduler s;
-            weft_leg leg[STEPS];
+            weft_solver_step leg[STEPS];
             float whole[COUNT], work[COUNT * 16];
             cr_assert_eq(weft_scheduler_of(classes[c], "", &s), WEFT_OK);
-            cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){STEPS, NULL, NAN}, leg), WEFT_OK);
+            cr_assert_eq(
+                weft_scheduler_set_timesteps(&s, &(weft_timestep_request){STEPS, NULL, NAN}, leg),
+                WEFT_OK);
             s.solver.stochastic = k % 2 == 1;
             s.solver.eta = 0.5;
             for (int64_t at = 0; at < STEPS; at++) {
-                weft_sampler_place place = {0};
+                weft_sampler_cursor place = {0};
                 stopping user = {COUNT, at};
                 float x[COUNT], kept[COUNT * 16];
                 const weft_sampler_callbacks callbacks = {
-                    .answer = exact, .noise = draw, .progress = stop, .user = &user};
-                const int64_t keeps = weft_sampler_kept(weft_samplers[k], &s.solver, COUNT);
+                    .predict = exact, .noise = draw, .progress = stop, .user = &user};
+                const int64_t keeps =
+                    weft_sampler_history_floats(weft_samplers[k], &s.solver, COUNT);
                 for (int i = 0; i < COUNT; i++)
                     x[i] = (float)(weft_scheduler_first(&s) * (i - 3.5) / 2);
                 const weft_status_code first =
@@ -289,8 +302,8 @@ Test(sampler, goes_on_from_its_place)
                 cr_assert_eq(weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT,
                                               COUNT, kept, &place, &callbacks),
                              WEFT_OK);
-                cr_expect_arr_eq(x, whole, sizeof whole, "%s on %s, left after step %lld",
-                                 weft_samplers[k]->name, s.kind->name, (long long)at);
+                cr_expect_arr_eq(x, whole, sizeof whole, "%s on %s, left after step %" PRId64,
+                                 weft_samplers[k]->name, s.kind->name, at);
             }
         }
 }

@@ -1,6 +1,8 @@
 #include "diffusion/scheduler.h"
 
 #include "base/config.h"
+#include "diffusion/sampler_multistep.h"
+#include "diffusion/scheduler_space.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -17,56 +19,64 @@ static weft_status_code read(const char *text, weft_scheduler *s)
     return status;
 }
 
-static weft_leg *lay(const weft_scheduler *s, int64_t steps, double mu)
+static weft_solver_step *lay(const weft_scheduler *s, int64_t steps, double mu)
 {
-    weft_leg *leg = calloc((size_t)steps, sizeof *leg);
-    cr_assert_eq(weft_scheduler_lay(s, &(weft_walk){steps, NULL, mu}, leg), WEFT_OK, "%s",
-                 weft_error_message());
+    weft_solver_step *leg = calloc((size_t)steps, sizeof *leg);
+    cr_assert_eq(weft_scheduler_set_timesteps(s, &(weft_timestep_request){steps, NULL, mu}, leg),
+                 WEFT_OK, "%s", weft_error_message());
     return leg;
 }
 
-/* Each refusal names the file, the field and what would do. */
+/* Each error names the file, the field and what would do. */
 Test(scheduler, refuses_by_name)
 {
     static const struct {
-        const char *json, *said[2];
+        const char *json;
+        weft_message_class kind;
+        const char *key, *remedy;
     } cases[] = {
-        {"{\"_class_name\": \"PNDMScheduler\"}", {"PNDMScheduler", "DDIMScheduler"}},
-        {"{}", {"_class_name", "a.json"}},
+        {"{\"_class_name\": \"PNDMScheduler\"}", WEFT_MSG_SCHEDULER_UNSUPPORTED, "_class_name",
+         "DDIMScheduler"},
+        {"{}", WEFT_MSG_JSON_MISSING_KEY, "_class_name", ""},
         {"{\"_class_name\": \"UniPCMultistepScheduler\", \"flow_shft\": 3}",
-         {"flow_shft", "flow_shift"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "flow_shft", "flow_shift"},
         {"{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"flow_shift\": 3}",
-         {"flow_shift", "did you mean"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "flow_shift", "\"shift"},
         {"{\"_class_name\": \"DDIMScheduler\", \"beta_schedule\": \"cosine\"}",
-         {"beta_schedule", "squaredcos_cap_v2"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "beta_schedule", "squaredcos_cap_v2"},
         {"{\"_class_name\": \"DDIMScheduler\", \"trained_betas\": [0.1]}",
-         {"trained_betas", "null"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "trained_betas", "null"},
         {"{\"_class_name\": \"DDPMScheduler\", \"variance_type\": \"learned_range\"}",
-         {"variance_type", "fixed_large"}},
-        {"{\"_class_name\": \"UniPCMultistepScheduler\", \"solver_p\": {}}", {"solver_p", "null"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "variance_type", "fixed_large"},
+        {"{\"_class_name\": \"UniPCMultistepScheduler\", \"solver_p\": {}}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "solver_p", "null"},
         {"{\"_class_name\": \"UniPCMultistepScheduler\", \"solver_order\": 9}",
-         {"solver_order", "1 to"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "solver_order", "1 to"},
         {"{\"_class_name\": \"UniPCMultistepScheduler\", \"prediction_type\": \"flow_prediction\"}",
-         {"flow_prediction", "use_flow_sigmas"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "prediction_type", "use_flow_sigmas"},
         {"{\"_class_name\": \"DPMSolverMultistepScheduler\", \"algorithm_type\": \"dpmsolver\"}",
-         {"final_sigmas_type", "sigma_min"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "final_sigmas_type", "sigma_min"},
         {"{\"_class_name\": \"DPMSolverMultistepScheduler\", \"use_karras_sigmas\": true, "
          "\"use_beta_sigmas\": true}",
-         {"use_beta_sigmas", "at most one"}},
+         WEFT_MSG_SCHEDULER_CONFIG, NULL, "use_beta_sigmas"},
         {"{\"_class_name\": \"EDMEulerScheduler\", \"prediction_type\": \"sample\"}",
-         {"sample", "v_prediction"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "prediction_type", "v_prediction"},
         {"{\"_class_name\": \"DDIMScheduler\", \"rescale_betas_zero_snr\": true, "
          "\"timestep_spacing\": "
          "\"trailing\"}",
-         {"rescale_betas_zero_snr", "v_prediction"}},
-        {"{\"_class_name\": \"DDIMScheduler\", \"clip_sample\": 1}", {"clip_sample", "a.json"}},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "rescale_betas_zero_snr", "v_prediction"},
+        {"{\"_class_name\": \"DDIMScheduler\", \"clip_sample\": 1}", WEFT_MSG_JSON_TYPE,
+         "clip_sample", ""},
     };
     for (int i = 0; i < WEFT_COUNT(cases); i++) {
         weft_scheduler s;
         cr_expect_neq(read(cases[i].json, &s), WEFT_OK, "%s", cases[i].json);
-        for (int k = 0; k < 2; k++)
-            cr_expect(strstr(weft_error_message(), cases[i].said[k]), "%s: %s", cases[i].json,
-                      weft_error_message());
+        const weft_message_fields *at = weft_error_fields();
+        cr_expect_eq(weft_error_class(), cases[i].kind, "%s", weft_error_message());
+        cr_expect(at->file && !strcmp(at->file, "a.json"), "%s", weft_error_message());
+        cr_expect(cases[i].key ? at->key && !strcmp(at->key, cases[i].key) : !at->key, "%s",
+                  weft_error_message());
+        cr_expect(strstr(weft_error_text(), cases[i].remedy), "%s", weft_error_message());
     }
 }
 
@@ -80,7 +90,7 @@ Test(scheduler, carried_fields)
              "\"solver_type\": \"bh2\", \"invert_sigmas\": false, \"shift_terminal\": null}",
              &s),
         WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(s.solver.form, WEFT_FORM_MIDPOINT);
+    cr_assert_eq(s.solver.form, WEFT_SOLVER_MIDPOINT);
     cr_assert_eq(s.kind->sampler, &weft_sampler_dpmpp);
 }
 
@@ -88,7 +98,7 @@ Test(scheduler, karras_and_exponential)
 {
     weft_scheduler s;
     cr_assert_eq(weft_scheduler_of("EDMEulerScheduler", "", &s), WEFT_OK);
-    weft_leg *leg = lay(&s, 18, NAN);
+    weft_solver_step *leg = lay(&s, 18, NAN);
     for (int i = 0; i < 18; i++) {
         const double want =
             pow(pow(80, 1 / 7.) + i / 17. * (pow(0.002, 1 / 7.) - pow(80, 1 / 7.)), 7);
@@ -112,11 +122,12 @@ Test(scheduler, beta_spacing)
     weft_scheduler s;
     cr_assert_eq(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", "", &s), WEFT_OK);
     s.beta = true;
-    weft_leg *leg = lay(&s, 5, NAN);
+    weft_solver_step *leg = lay(&s, 5, NAN);
     const double low = leg[4].from.sigma, high = leg[0].from.sigma, range = high - low;
     cr_assert_float_eq(leg[2].from.sigma, (low + high) / 2, 1e-9);
     cr_assert_float_eq(leg[1].from.sigma + leg[3].from.sigma, low + high, 1e-9);
-    /* the share below x is the integral of t^-0.4 (1 - t)^-0.4; with t = y^(1/0.6) its end is smooth */
+    /* the share below x is the integral of t^-0.4 (1 - t)^-0.4; with t = y^(1/0.6) its end is
+     * smooth */
     const double x = (leg[3].from.sigma - low) / range, end = pow(x, 0.6);
     double sum = 0;
     for (int i = 0; i < 20000; i++)
@@ -136,7 +147,7 @@ Test(scheduler, zero_snr_is_zero)
         s.betas.zero_snr = true;
         s.prediction = WEFT_PREDICT_V;
         s.spacing = WEFT_SPACING_TRAILING;
-        weft_leg *leg = lay(&s, 8, NAN);
+        weft_solver_step *leg = lay(&s, 8, NAN);
         cr_expect(leg[0].from.alpha == 0 && leg[0].from.sigma == 1, "%s", classes[c]);
         cr_expect(leg[0].from.time == 999 && leg[7].to.alpha == 1 && leg[7].to.sigma == 0);
         for (int i = 1; i < 8; i++)
@@ -158,7 +169,8 @@ Test(scheduler, cosine_betas)
     }
 }
 
-/* SNR is divided by the scale: alpha_bar' / (1 - alpha_bar') = alpha_bar / (1 - alpha_bar) / scale. */
+/* SNR is divided by the scale: alpha_bar' / (1 - alpha_bar') = alpha_bar / (1 - alpha_bar) /
+ * scale. */
 Test(scheduler, snr_shift)
 {
     double plain[1000], shifted[1000];
@@ -180,7 +192,7 @@ Test(scheduler, spacing_of_times)
         cr_assert_eq(weft_scheduler_of("DDIMScheduler", "", &s), WEFT_OK);
         s.spacing = spacing;
         s.offset = 1;
-        weft_leg *leg = lay(&s, 4, NAN);
+        weft_solver_step *leg = lay(&s, 4, NAN);
         for (int i = 0; i < 4; i++)
             cr_expect_eq((int64_t)leg[i].from.time, expected[spacing][i], "%d %d: %g", spacing, i,
                          leg[i].from.time);
@@ -199,8 +211,8 @@ Test(scheduler, times_of_flow_levels_are_cut)
             s.path = WEFT_PATH_FLOW;
             s.prediction = WEFT_PREDICT_FLOW;
             s.flow = true;
-            weft_leg *leg = lay(&s, steps, NAN);
-            cr_expect_eq(leg[0].from.time, 999, "%s, %lld steps: %g", classes[c], (long long)steps,
+            weft_solver_step *leg = lay(&s, steps, NAN);
+            cr_expect_eq(leg[0].from.time, 999, "%s, %" PRId64 " steps: %g", classes[c], steps,
                          leg[0].from.time);
             for (int64_t i = 0; i < steps; i++)
                 cr_expect(leg[i].from.time == floor(leg[i].from.time) &&
@@ -213,7 +225,7 @@ Test(scheduler, times_of_flow_levels_are_cut)
 Test(scheduler, shift_by_resolution)
 {
     weft_scheduler s, fixed;
-    weft_leg leg[4];
+    weft_solver_step leg[4];
     cr_assert_eq(
         read("{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"use_dynamic_shifting\": "
              "true, \"base_shift\": 0.95, \"max_shift\": 2.05, \"base_image_seq_len\": 1024}",
@@ -221,7 +233,8 @@ Test(scheduler, shift_by_resolution)
         WEFT_OK);
     cr_assert_float_eq(weft_scheduler_mu(&s, 1024), 0.95, 1e-12);
     cr_assert_float_eq(weft_scheduler_mu(&s, 4096), 2.05, 1e-12);
-    cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){4, NULL, NAN}, leg), WEFT_E_ARG);
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){4, NULL, NAN}, leg),
+                 WEFT_E_ARG);
     cr_assert_eq(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", "", &fixed), WEFT_OK);
     cr_assert(isnan(weft_scheduler_mu(&fixed, 1024)));
     fixed.shift = exp(1.5);
@@ -236,7 +249,7 @@ Test(scheduler, terminal_and_inverted)
     weft_scheduler s;
     cr_assert_eq(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", "", &s), WEFT_OK);
     s.terminal = 0.1;
-    weft_leg *leg = lay(&s, 6, NAN);
+    weft_solver_step *leg = lay(&s, 6, NAN);
     cr_assert_float_eq(leg[5].from.sigma, 0.1, 1e-12);
     cr_assert(leg[0].from.sigma == 1 && leg[5].to.sigma == 0);
     free(leg);
@@ -250,9 +263,13 @@ Test(scheduler, terminal_and_inverted)
 Test(scheduler, more_steps_than_times)
 {
     weft_scheduler s;
-    weft_leg leg[60];
+    weft_solver_step leg[60];
     cr_assert_eq(weft_scheduler_of("LCMScheduler", "", &s), WEFT_OK);
-    cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){60, NULL, NAN}, leg), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "50"));
-    cr_assert_eq(weft_scheduler_lay(&s, &(weft_walk){0, NULL, NAN}, leg), WEFT_E_ARG);
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){60, NULL, NAN}, leg),
+                 WEFT_E_ARG);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLING_INVALID);
+    cr_assert_eq(weft_error_fields()->number, 60);
+    cr_assert(strstr(weft_error_text(), " 50 "));
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){0, NULL, NAN}, leg),
+                 WEFT_E_ARG);
 }

@@ -1,6 +1,9 @@
 /* The clock over a program's instructions, with seconds that are easy to add up: kernels of 10 s,
  * an exchange of 25 s. */
-#include "runtime/program_price.h"
+#include "estimate/program_estimate.h"
+#include "graph/builder_helpers.h"
+#include "graph/graph.h"
+#include "plan/cluster/cluster_path.h"
 
 #include <criterion/criterion.h>
 
@@ -15,13 +18,13 @@ static double exchange(const void *self, int axis, weft_comm_op op, int64_t byte
 }
 
 /* a = 2 x; s = sum of a over the ranks; `beside` kernels that do not read s; then y = 2 s. */
-static weft_foreseen foresee(int beside, bool no_overlap, double drag)
+static weft_time_estimate foresee(int beside, bool no_overlap, double drag)
 {
     enum { COUNT = 100000 };
     const int64_t bytes = COUNT * 4;
     weft_graph *g = weft_graph_create();
     weft_program *p;
-    weft_foreseen out;
+    weft_time_estimate out;
     weft_graph_set_mesh(g, &mesh, 0);
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
     const weft_value a = weft_affine(g, x, 2, 0);
@@ -37,15 +40,15 @@ static weft_foreseen foresee(int beside, bool no_overlap, double drag)
     for (int n = 0; n < 16; n++)
         seconds[n] = 10;
     const weft_part_times times = {
-        .kernel = seconds, .exchange = exchange, .self = &bytes, .drag = drag};
+        .kernel = seconds, .collective = exchange, .self = &bytes, .slowdown = drag};
     cr_assert_leq(weft_graph_node_count(g), 16);
-    cr_assert_eq(weft_program_foresee(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_estimate(p, &times, &out), WEFT_OK, "%s", weft_error_message());
     weft_program_free(p);
     weft_graph_free(g);
     return out;
 }
 
-static void expect(weft_foreseen f, double kernels, double exposed)
+static void expect(weft_time_estimate f, double kernels, double exposed)
 {
     cr_expect_float_eq(f.kernels, kernels, 1e-9, "kernels %g, not %g", f.kernels, kernels);
     cr_expect_float_eq(f.exposed, exposed, 1e-9, "exposed %g, not %g", f.exposed, exposed);
@@ -70,12 +73,12 @@ Test(foresee, kernels_lose_what_an_exchange_beside_them_takes)
 }
 
 /* a = 2 x goes elsewhere, two kernels, it comes back and is read. */
-static weft_foreseen foresee_moves(double move_drag)
+static weft_time_estimate foresee_moves(double move_drag)
 {
     enum { COUNT = 1000 };
     weft_graph *g = weft_graph_create();
     weft_program *p;
-    weft_foreseen out;
+    weft_time_estimate out;
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
     const weft_value a = weft_affine(g, x, 2, 0);
     const weft_value away = weft_emit(g, WEFT_OP_OFFLOAD, &a, 1, &(weft_attr_move){1 << 20});
@@ -88,8 +91,8 @@ static weft_foreseen foresee_moves(double move_drag)
     for (int n = 0; n < 16; n++)
         seconds[n] = 10;
     const weft_part_times times = {
-        .kernel = seconds, .copy = 1e-3 / 4, .move_drag = move_drag}; /* a second each way */
-    cr_assert_eq(weft_program_foresee(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+        .kernel = seconds, .copy = 1e-3 / 4, .copy_slowdown = move_drag}; /* a second each way */
+    cr_assert_eq(weft_program_estimate(p, &times, &out), WEFT_OK, "%s", weft_error_message());
     weft_program_free(p);
     weft_graph_free(g);
     return out;
@@ -98,7 +101,7 @@ static weft_foreseen foresee_moves(double move_drag)
 /* An engine copies beside the kernels; a core that copies does not compute. */
 Test(foresee, kernels_lose_what_a_core_copies)
 {
-    const weft_foreseen engine = foresee_moves(0), core = foresee_moves(1);
+    const weft_time_estimate engine = foresee_moves(0), core = foresee_moves(1);
     cr_expect_float_eq(core.kernels, engine.kernels, 1e-9);
     cr_expect_lt(engine.exposed, 1.5, "%g", engine.exposed); /* what is fetched at once */
     cr_expect_float_eq(core.exposed, 2, 1e-9, "%g", core.exposed);
@@ -110,7 +113,7 @@ Test(foresee, what_is_not_made_in_place_is_copied)
     enum { COUNT = 1000 };
     weft_graph *g = weft_graph_create();
     weft_program *p;
-    weft_foreseen out;
+    weft_time_estimate out;
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
     const weft_value s =
         weft_state(g, "s", WEFT_F32, WEFT_SHAPE(COUNT), (weft_init){WEFT_INIT_ZERO, 0});
@@ -122,7 +125,7 @@ Test(foresee, what_is_not_made_in_place_is_copied)
     for (int n = 0; n < 16; n++)
         seconds[n] = 10;
     const weft_part_times times = {.kernel = seconds, .copy = 1e-3};
-    cr_assert_eq(weft_program_foresee(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_estimate(p, &times, &out), WEFT_OK, "%s", weft_error_message());
     cr_expect_float_eq(out.seconds, 10 + 4, 1e-9, "%g", out.seconds);
     weft_program_free(p);
     weft_graph_free(g);
@@ -138,13 +141,13 @@ Test(foresee, a_group_is_priced_where_it_lies)
     weft_cluster cluster;
     cr_assert_eq(weft_cluster_load(arena, "h100:2", &cluster), WEFT_OK, "%s", weft_error_message());
     for (int64_t per_node = 6; per_node <= 8; per_node += 2) {
-        const weft_priced_links links = {&cluster, &wide, per_node < 8 ? per_node : 0};
+        const weft_rank_links links = {&cluster, &wide, per_node < 8 ? per_node : 0};
         const double priced =
-            weft_exchange_price(&links, "all_to_all", WEFT_COLL_ALL_TO_ALL, 0, bytes);
+            weft_comm_estimate(&links, "all_to_all", WEFT_COLL_ALL_TO_ALL, 0, bytes);
         cr_expect_float_eq(priced,
                            weft_cluster_collective_seconds(&cluster, WEFT_COLL_ALL_TO_ALL, 12,
                                                            per_node, (double)bytes),
-                           1e-12, "%lld on a node", (long long)per_node);
+                           1e-12, "%" PRId64 " on a node", per_node);
     }
     weft_arena_free(arena);
 }

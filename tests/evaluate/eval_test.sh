@@ -1,6 +1,7 @@
 #!/bin/bash
 # weft eval, weft report, and what loading weights must refuse, on models trained for seconds.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -9,34 +10,55 @@ write_configs
 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae.png --json vae.json >eval.log 2>&1 ||
     { cat eval.log; fail "weft eval vae"; }
 # clips over ranks: the figures, the sheet and who is counted are one rank's, whatever the ranks divide
-for n in 2 4; do
+ranks_have_the_figures_of_one() { # N
+    local n=$1
     ranks $n "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae$n.png --json vae$n.json \
         --parallel dp=$n >eval$n.log 2>&1 || { cat eval$n.log; fail "weft eval vae on $n ranks"; }
     [ "$(grep -c '^VAE over 6 clips' eval$n.log)" = 1 ] || { cat eval$n.log; fail "$n ranks: not one line of figures"; }
     cmp vae.json vae$n.json && cmp vae.png vae$n.png || fail "$n ranks: other figures or another sheet than one rank's"
-done
-ranks 2 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --parallel tp=2 >eval.log 2>&1 && fail "tp of an autoencoder"
-grep -q "eval vae: the axis tp splits no autoencoder: ranks take clips of their own, as dp=2 says" eval.log || { cat eval.log; fail "tp is not refused"; }
-"$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
+}
+for n in 2 4; do check "ranks_have_the_figures_of_one_$n" ranks_have_the_figures_of_one "$n"; done
+tp_of_an_autoencoder_is_refused() {
+    ranks 2 "$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --parallel tp=2 >eval.log 2>&1 && fail "tp of an autoencoder"
+    has_message eval.log layout-invalid key=tp text~=dp=2 || fail "tp is not refused"
+}
+check tp_of_an_autoencoder_is_refused
+"$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
     { cat prompts.log; fail "weft eval prompts"; }
-ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out two --json two.json --parallel cfg=2 \
+ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out two --json two.json --parallel cfg=2 \
     >two.log 2>&1 || { cat two.log; fail "weft eval prompts on two ranks"; }
-[ "$(grep -c 'held out' two.log)" = 1 ] && [ "$(ls two)" = "$(ls evaluated)" ] || { cat two.log; ls two; fail "two ranks: figures or videos are other than one rank's"; }
-cp -r runs/dit/model pictures
-sed -i 's/"frames": [0-9]*/"frames": 1/' pictures/weft.json
-"$WEFT" eval prompts --model pictures --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out stills --json stills.json >stills.log 2>&1 ||
-    { cat stills.log; fail "weft eval prompts of pictures"; }
-grep -q "^held out .* %  *-  .* %$" stills.log && grep -q '"direction": null' stills.json || { cat stills.log; fail "pictures have a direction"; }
-"$WEFT" inspect model dit.yaml >inspect.log 2>&1 && fail "a config of weft train as a model"
-grep -q "weft inspect graph dit.yaml" inspect.log || { cat inspect.log; fail "what a config is inspected with is not told"; }
-cmp prompts.json two.json || fail "two ranks read something else from the videos"
+ranks_make_the_same_videos() {
+    [ "$(grep -c 'held out' two.log)" = 1 ] && [ "$(ls two)" = "$(ls evaluated)" ] || { cat two.log; ls two; fail "two ranks: figures or videos are other than one rank's"; }
+}
+check ranks_make_the_same_videos
+images_have_no_direction() {
+    cp -r runs/dit/model pictures
+    sed -i 's/"frames": [0-9]*/"frames": 1/' pictures/weft.json
+    "$WEFT" eval prompts --model pictures --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out stills --json stills.json >stills.log 2>&1 ||
+        { cat stills.log; fail "weft eval prompts of pictures"; }
+    grep -q "^held out .* %  *-  .* %$" stills.log && grep -q '"direction": null' stills.json || { cat stills.log; fail "pictures have a direction"; }
+}
+check images_have_no_direction
+a_config_is_no_model() {
+    "$WEFT" inspect model dit.yaml >inspect.log 2>&1 && fail "a config of weft train as a model"
+    has_message inspect.log '*' level=error "text~=weft inspect graph dit.yaml" || fail "how a config is inspected is not reported"
+}
+check a_config_is_no_model
+ranks_measure_the_same() {
+    cmp prompts.json two.json || fail "two ranks read something else from the videos"
+}
+check ranks_measure_the_same
 echo '{"step": "train", "seconds": 3}' >times.jsonl
 "$WEFT" report --out page.html --run "VAE=runs/vae" --run "DiT=runs/dit" --vae-eval vae.json --prompt-eval prompts.json --videos evaluated \
-    --picture "Reconstructions=vae.png" --times times.jsonl >report.log 2>&1 || { cat report.log; fail "weft report"; }
-mkdir -p torn && head -n 2 runs/dit/metrics.jsonl >torn/metrics.jsonl && echo '{"step": 3, "lo' >>torn/metrics.jsonl
-if "$WEFT" report --out torn.html --run torn=torn >torn.log 2>&1; then fail "a damaged metrics.jsonl is accepted"; fi
-grep -q "torn/metrics.jsonl:3: " torn.log && [ ! -e torn.html ] || { cat torn.log; fail "the damaged line is not named"; }
-python3 - <<'PY' || fail "figures of weft eval, or the page"
+    --picture "Reconstructions=vae.png" --step-times times.jsonl >report.log 2>&1 || { cat report.log; fail "weft report"; }
+a_damaged_log_is_named() {
+    mkdir -p torn && head -n 2 runs/dit/metrics.jsonl >torn/metrics.jsonl && echo '{"step": 3, "lo' >>torn/metrics.jsonl
+    if "$WEFT" report --out torn.html --run torn=torn >torn.log 2>&1; then fail "a damaged metrics.jsonl is accepted"; fi
+    has_message torn.log '*' level=error file=torn/metrics.jsonl line=3 && [ ! -e torn.html ] || { cat torn.log; fail "the damaged line is not named"; }
+}
+check a_damaged_log_is_named
+figures_and_page_are_right() {
+    python3 - <<'PY' || fail "figures of weft eval, or the page"
 import html.parser, json, re, struct
 vae = json.load(open("vae.json"))
 assert vae["clips"] == 6 == len(vae["each"]) and vae["skipped"] == 0, vae
@@ -54,12 +76,15 @@ html.parser.HTMLParser().feed(page)
 assert "<svg" in page and "data:image/png;base64," in page and "data:video/mp4;base64," in page
 assert not re.search(r'(src|href)="(?!data:|#)', page), "the page loads something from elsewhere"
 PY
+}
+check figures_and_page_are_right
 
 # refuse PATTERN: weft generate with the model in ./broken
 refuse() {
+    take_message "$@"
     "$WEFT" generate --model broken --prompt x --steps 1 --out never.mp4 >out.log 2>&1
     local status=$?
-    [ $status = 1 ] && grep -qE -- "$1" out.log && [ ! -e never.mp4 ] || { cat out.log; fail "status $status, expected 1 and '$1'"; }
+    [ $status = 1 ] && has_message out.log "${wanted[@]}" && [ ! -e never.mp4 ] || fail "status $status, expected 1"
 }
 edit() { # edit PYTHON: changes the tensors {name: (dtype, shape, bytes)} of the transformer of a fresh copy
     rm -rf broken
@@ -80,19 +105,25 @@ text = json.dumps(head).encode()
 open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
 PY
 }
-edit 'del t["blocks.1.attn1.to_q.bias"]'
-refuse "transformer.*1 of .* missing: blocks\.1\.attn1\.to_q\.bias"
-edit 't["blocks.7.extra"] = ("F32", [2], bytes(8))'
-refuse "1 tensors are no parameters of this model: blocks\.7\.extra"
-edit 'd, s, raw = t["proj_out.weight"]; t["proj_out.weight"] = (d, s[::-1], raw)'
-refuse "another shape.*proj_out\.weight"
-edit 'd, s, raw = t["proj_out.bias"]; t["proj_out.bias"] = ("I32", s, raw)'
-refuse "proj_out\.bias.*(I32|i32)"
-edit 'pass'
-truncate -s -100 broken/transformer/diffusion_pytorch_model.safetensors
-refuse "diffusion_pytorch_model\.safetensors"
-rm -rf broken && cp -r runs/dit/model broken && rm -r broken/text_encoder
-refuse "broken/text_encoder"
-"$WEFT" generate --model runs/dit/model --prompt x --steps 1 --height 30 --out never.mp4 >out.log 2>&1 && fail "height 30 was taken"
-grep -q "30" out.log || { cat out.log; fail "height 30 is not named"; }
-exit 0
+damaged_weights_are_refused() {
+    edit 'del t["blocks.1.attn1.to_q.bias"]'
+    refuse tensor-missing file=*transformer* 'text~=1 of' 'text~=: blocks.1.attn1.to_q.bias' --
+    edit 't["blocks.7.extra"] = ("F32", [2], bytes(8))'
+    refuse tensor-unexpected 'text~=1 tensors' 'text~=: blocks.7.extra' --
+    edit 'd, s, raw = t["proj_out.weight"]; t["proj_out.weight"] = (d, s[::-1], raw)'
+    refuse tensor-shape text~=proj_out.weight --
+    edit 'd, s, raw = t["proj_out.bias"]; t["proj_out.bias"] = ("I32", s, raw)'
+    refuse '*' text~=proj_out.bias text~=i32 --
+    edit 'pass'
+    truncate -s -100 broken/transformer/diffusion_pytorch_model.safetensors
+    refuse '*' text~=diffusion_pytorch_model.safetensors --
+    rm -rf broken && cp -r runs/dit/model broken && rm -r broken/text_encoder
+    refuse '*' text~=broken/text_encoder --
+}
+check damaged_weights_are_refused
+another_height_is_refused() {
+    "$WEFT" generate --model runs/dit/model --prompt x --steps 1 --height 30 --out never.mp4 >out.log 2>&1 && fail "height 30 was taken"
+    has_message out.log '*' level=error text~=30 || fail "height 30 is not named"
+}
+check another_height_is_refused
+finish

@@ -7,11 +7,14 @@
 #include "../denoisers_of.h"
 #include "../ranks_of.h"
 #include "base/rng.h"
-#include "pass/passes.h"
-#include "pass/reuse.h"
-#include "pass/rewrite.h"
-#include "runtime/comm.h"
-#include "runtime/part.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "graph/rewrite.h"
+#include "transform/feature_cache_ranks.h"
+#include "transform/numeric/feature_cache_graphs.h"
+#include "transform/passes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,18 +24,18 @@ enum { FULL, PROBE, REFRESH, REUSE, PROGRAMS };
 
 typedef struct rule {
     const char *name;
-    weft_reuse_what what;
-    weft_reuse_signal signal;
+    weft_feature_cache_kind what;
+    weft_feature_cache_signal signal;
     int front;
 } rule;
 
 static const rule rules[] = {
-    {"every, front 0", WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 0},
-    {"every, front 1", WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 1},
-    {"attention", WEFT_REUSE_ATTENTION, WEFT_SIGNAL_NONE, 0},
-    {"block", WEFT_REUSE_BLOCKS, WEFT_SIGNAL_BLOCK, 0},
-    {"input", WEFT_REUSE_BLOCKS, WEFT_SIGNAL_INPUT, 0},
-    {"time", WEFT_REUSE_BLOCKS, WEFT_SIGNAL_TIME, 0},
+    {"every, front 0", WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_NONE, 0},
+    {"every, front 1", WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_NONE, 1},
+    {"attention", WEFT_FEATURE_CACHE_ATTENTION, WEFT_SIGNAL_NONE, 0},
+    {"block", WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_BLOCK, 0},
+    {"input", WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_INPUT, 0},
+    {"time", WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_TIME, 0},
 };
 
 /* Distinct scopes of linear layers, in the order of the graph. */
@@ -45,7 +48,7 @@ typedef struct job {
     const example *model;
     const rule *rule;
     const char *axes;
-    weft_slices slices;
+    weft_comm_overlap slices;
     weft_mesh mesh;
     weft_comm *comm;
     int rank;
@@ -130,17 +133,19 @@ static weft_status point(bench *b, int which)
             at++;
         if (at == b->states) {
             if (b->states == STATES || which == REUSE)
-                return weft_fail(WEFT_E_INTERNAL, "%s: no graph writes it", slot[i].name);
+                return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "%s: no graph writes it",
+                                  slot[i].name);
             b->state[at].name = slot[i].name;
             b->state[at].bytes = bytes;
             b->state[at].data = weft_alloc_aligned(bytes);
             b->states++;
         }
         if (b->state[at].bytes != bytes)
-            return weft_fail(WEFT_E_INTERNAL, "%s: the graphs differ in its size", slot[i].name);
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                              "%s: the graphs differ in its size", slot[i].name);
         slot[i].data = b->state[at].data;
     }
-    weft_program_point(b->program[which]);
+    weft_program_set_slots(b->program[which]);
     return WEFT_OK;
 }
 
@@ -233,25 +238,25 @@ static weft_status_code walk(void *user)
     job *j = user;
     const weft_model model = model_of(j->model->config);
     bench b = {.j = j, .store = weft_store_create(), .graph = {denoiser_graph(j->model)}};
-    const weft_reuse_setup reuse = {"batch.latents", "batch.timestep", j->rule->what,
-                                    j->rule->signal, j->rule->front};
+    const weft_feature_cache_programs_setup reuse = {
+        "batch.latents", "batch.timestep", j->rule->what, j->rule->signal, j->rule->front};
     weft_recipe recipe = {0};
-    weft_reuse made = {0};
+    weft_feature_cache_programs made = {0};
     weft_status_code status = WEFT_OK;
     const bool several = weft_mesh_ranks(&j->mesh) > 1;
     WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &j->mesh, &recipe));
     for (int i = 0; i < recipe.count; i++)
         ((weft_recipe_row *)(uintptr_t)recipe.row)[i].optional = true;
-    recipe.slices = &j->slices;
+    recipe.overlap = &j->slices;
     const weft_pass_setup setup = {
         .mesh = several ? &j->mesh : NULL, .rank = j->rank, .recipe = &recipe};
-    WEFT_GO(weft_pass_reuse(b.graph[FULL], &reuse, &made));
-    WEFT_GO(weft_reuse_shard(&made, &setup));
+    WEFT_GO(weft_pass_feature_cache(b.graph[FULL], &reuse, &made));
+    WEFT_GO(weft_feature_cache_programs_shard(&made, &setup));
     WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &b.graph[FULL], NULL));
     b.graph[PROBE] = made.probe;
     b.graph[REFRESH] = made.refresh;
     b.graph[REUSE] = made.reuse;
-    made = (weft_reuse){0};
+    made = (weft_feature_cache_programs){0};
     WEFT_GO(compile(&b, &setup));
     WEFT_GO(run_steps(&b));
 out:
@@ -261,7 +266,7 @@ out:
     }
     for (int i = 0; i < b.states; i++)
         weft_free(b.state[i].data);
-    weft_reuse_free(&made);
+    weft_feature_cache_programs_free(&made);
     weft_recipe_free(&recipe);
     weft_store_free(b.store);
     return status;
@@ -276,7 +281,7 @@ static int run(const job *as, job *jobs)
     char what[256];
     cr_assert_eq(weft_mesh_parse(as->axes, &mesh), WEFT_OK, "%s", weft_error_message());
     const int ranks = weft_mesh_ranks(&mesh);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = *as;
         jobs[r].mesh = mesh;
@@ -349,7 +354,8 @@ static void compare(const job *as, const job *one)
     const int ranks = run(as, many);
     for (int r = 0; r < ranks; r++) {
         snprintf(what, sizeof what, "%.50s, %s, %s, slices %s, rank %d", as->model->config,
-                 as->rule->name, as->axes, as->slices.kind == WEFT_SLICES_ON ? "on" : "off", r);
+                 as->rule->name, as->axes, as->slices.kind == WEFT_COMM_OVERLAP_ON ? "on" : "off",
+                 r);
         compare_layers(one, &many[r], what);
         compare_values(one, &many[r], what);
     }
@@ -360,13 +366,14 @@ static void compare(const job *as, const job *one)
 static void compare_layouts(const job *as, const job *one)
 {
     const weft_family *f = model_of(as->model->config).family;
-    const weft_slices off = {.kind = WEFT_SLICES_OFF}, on = {.kind = WEFT_SLICES_ON,
-                                                             .time = 2,
-                                                             .space = 3,
-                                                             .lift_time = 1,
-                                                             .lift_space = 1,
-                                                             .heads = 2,
-                                                             .chunks = 2};
+    const weft_comm_overlap off = {.kind = WEFT_COMM_OVERLAP_OFF},
+                            on = {.kind = WEFT_COMM_OVERLAP_ON,
+                                  .time = 2,
+                                  .space = 3,
+                                  .lift_time = 1,
+                                  .lift_space = 1,
+                                  .heads = 2,
+                                  .chunks = 2};
     for (int i = -1; i < f->recipes; i++) {
         char axes[64];
         snprintf(axes, sizeof axes, "%s=2", i < 0 ? "dp" : f->recipe[i]->axis);
@@ -443,7 +450,7 @@ Test(feature_cache, two_axes_and_three_ranks)
             job as = {.model = &denoisers_of[i],
                       .rule = &rules[(i + k) % 2 ? 3 : 1],
                       .axes = "",
-                      .slices = weft_slices_default};
+                      .slices = weft_comm_overlap_default};
             const char *layout = axes[(i + k * 2) % WEFT_COUNT(axes)];
             if (!has_axes(model_of(denoisers_of[i].config).family, layout))
                 layout = "cp=3";

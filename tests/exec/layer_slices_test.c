@@ -1,5 +1,5 @@
-/* Spatial and temporal layers in slices (pass/slice.c): forward of small STDiT3 and Latte on ranks
- * as threads, whose frames, places and samples divide nothing.
+/* Spatial and temporal layers in slices (layer_slices.c): forward of small STDiT3 and Latte on
+ * ranks as threads, whose frames, places and samples divide nothing.
  *
  *   close    outputs of any number of slices to 1e-5 of one rank's, and to 1e-6 of those of whole
  *            layers (slices: off): matrix products take other kernels for fewer rows
@@ -8,9 +8,12 @@
 #include "../model_of.h"
 #include "../ranks_of.h"
 #include "base/rng.h"
-#include "pass/passes.h"
-#include "runtime/comm.h"
-#include "runtime/part.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "kernel/ref/table.h"
+#include "transform/passes.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -41,7 +44,7 @@ typedef struct setting {
     const char *model, *mesh;
     int64_t batch, frames, height, width;
     bool mask; /* frames that are given: rows of their own in each layer */
-    weft_slices slices;
+    weft_comm_overlap slices;
     bool exact; /* f64 */
 } setting;
 
@@ -117,11 +120,11 @@ static weft_status_code forward(void *user)
     weft_store *store = weft_store_create();
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &j->mesh, &recipe));
-    recipe.slices = &j->of->slices;
+    recipe.overlap = &j->of->slices;
     const weft_pass_setup setup = {.mesh = &j->mesh, .rank = j->rank, .recipe = &recipe};
     weft_graph *whole = g;
     WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &g, NULL));
-    weft_slices_count(whole, g, &recipe, j->made);
+    weft_comm_overlap_count(whole, g, &recipe, j->made);
     if (g != whole)
         weft_graph_free(whole);
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
@@ -160,7 +163,7 @@ static int run(const setting *of, job *jobs)
     cr_assert_eq(weft_mesh_parse(of->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
     const int ranks = weft_mesh_ranks(&mesh);
     cr_assert(ranks <= RANKS, "%s", of->mesh);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){.of = of, .mesh = mesh, .comm = ranks > 1 ? comm[r] : NULL, .rank = r};
         weft_comm_set_deadline(comm[r], 120);
@@ -190,16 +193,16 @@ static double distance(const job *a, const job *b)
 
 #define SLICES(t, s, lt, ls)                                                                       \
     {                                                                                              \
-        WEFT_SLICES_ON, t, s, lt, ls                                                               \
+        WEFT_COMM_OVERLAP_ON, t, s, lt, ls                                                         \
     }
-static const weft_slices off = {.kind = WEFT_SLICES_OFF};
+static const weft_comm_overlap off = {.kind = WEFT_COMM_OVERLAP_OFF};
 
 /* All slices of one setting against one rank, and against whole layers, in f32 to `close`. */
 static void compare_to(const char *model, const char *mesh, const int64_t size[4], bool mask,
                        double close)
 {
-    static const weft_slices slices[] = {SLICES(2, 2, 0, 0), SLICES(4, 4, 1, 3), SLICES(3, 2, 2, 1),
-                                         SLICES(100, 100, 100, 100)};
+    static const weft_comm_overlap slices[] = {SLICES(2, 2, 0, 0), SLICES(4, 4, 1, 3),
+                                               SLICES(3, 2, 2, 1), SLICES(100, 100, 100, 100)};
     setting at = {model, "", size[0], size[1], size[2], size[3], mask, off, false};
     job one[RANKS], plain[RANKS], many[RANKS];
     for (int exact = 0; exact < 2; exact++) {
@@ -217,9 +220,8 @@ static void compare_to(const char *model, const char *mesh, const int64_t size[4
             run(&at, many);
             for (int r = 0; r < ranks; r++)
                 cr_expect(distance(&plain[r], &many[r]) <= (exact ? 0 : close),
-                          "%s, %lld x %lld slices, rank %d: off by %g", mesh,
-                          (long long)slices[i].time, (long long)slices[i].space, r,
-                          distance(&plain[r], &many[r]));
+                          "%s, %" PRId64 " x %" PRId64 " slices, rank %d: off by %g", mesh,
+                          slices[i].time, slices[i].space, r, distance(&plain[r], &many[r]));
             end(many, ranks);
         }
         end(plain, ranks);
@@ -296,8 +298,8 @@ Test(slices, few_frames_have_several_slices)
         at.slices = off;
         run(&at, whole);
         for (int r = 0; r < ranks; r++) /* the last slice is filled up to a multiple of the ranks */
-            cr_expect_leq(many[r].sent, whole[r].sent * 5 / 4, "%lld, whole layers %lld",
-                          (long long)many[r].sent, (long long)whole[r].sent);
+            cr_expect_leq(many[r].sent, whole[r].sent * 5 / 4, "%" PRId64 ", whole layers %" PRId64,
+                          many[r].sent, whole[r].sent);
         end(many, ranks);
         end(whole, ranks);
     }
@@ -331,8 +333,8 @@ Test(slices, sent_once)
     const int64_t activations = (int64_t)2 * 8 * 16 * 24 * 4;
     for (int r = 0; r < ranks; r++) /* the last has the prediction's 12 channels; it is gathered */
         cr_expect_eq(many[r].sent,
-                     3 * activations / 4 + activations / 8 + 2 * 8 * 8 * 8 * 3 * 4 / 2, "%lld",
-                     (long long)many[r].sent);
+                     3 * activations / 4 + activations / 8 + 2 * 8 * 8 * 8 * 3 * 4 / 2, "%" PRId64,
+                     many[r].sent);
     end(many, ranks);
 }
 
@@ -352,7 +354,7 @@ static void compare_portions(const char *model, const char *mesh, const int64_t 
     job one[RANKS], plain[RANKS], many[RANKS];
     for (int exact = 0; exact < 2; exact++) {
         at.exact = exact;
-        at.slices = weft_slices_default;
+        at.slices = weft_comm_overlap_default;
         at.mesh = "";
         run(&at, one);
         at.mesh = mesh;
@@ -368,16 +370,16 @@ static void compare_portions(const char *model, const char *mesh, const int64_t 
                              most == 0          ? 0
                              : wanted[i] < most ? wanted[i]
                                                 : most,
-                             "%s: %lld of %lld portions, %lld asked for", mesh, (long long)made,
-                             (long long)most, (long long)wanted[i]);
+                             "%s: %" PRId64 " of %" PRId64 " portions, %" PRId64 " asked for", mesh,
+                             made, most, wanted[i]);
                 cr_expect(distance(one, &many[r]) <= 1e-5, "%s, rank %d: off by %g", mesh, r,
                           distance(one, &many[r]));
                 cr_expect(distance(&plain[r], &many[r]) <= (exact || bits ? 0 : 1e-6),
-                          "%s, %lld portions, rank %d: off by %g", mesh, (long long)wanted[i], r,
+                          "%s, %" PRId64 " portions, rank %d: off by %g", mesh, wanted[i], r,
                           distance(&plain[r], &many[r]));
                 cr_expect(!even || i == 2 || plain[r].sent == many[r].sent,
-                          "%s, %lld portions: %lld for %lld", mesh, (long long)wanted[i],
-                          (long long)many[r].sent, (long long)plain[r].sent);
+                          "%s, %" PRId64 " portions: %" PRId64 " for %" PRId64, mesh, wanted[i],
+                          many[r].sent, plain[r].sent);
             }
             end(many, ranks);
         }

@@ -1,8 +1,17 @@
 /* Memory of programs: a run allocates nothing (malloc is counted), what is reserved is what was
  * predicted, every constructor survives every failing allocation. */
-#include "../pass/training_graph.h"
+#include "../transform/training_graph.h"
 #include "allocations.h"
-#include "runtime/comm.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
+#include "kernel/kernel.h"
+#include "kernel/ref/table.h"
+#include "transform/memory/comm_order.h"
+#include "transform/memory/lifetime.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -210,7 +219,7 @@ Test(memory, a_world_survives_failing_allocations)
     weft_comm *comm[3];
     for (int64_t n = 1;; n++) {
         weft_alloc_fail_at(n);
-        const weft_status_code status = weft_comm_open_fake(3, comm);
+        const weft_status_code status = weft_comm_open_threads(3, comm);
         weft_alloc_fail_at(0);
         if (status == WEFT_OK)
             break;

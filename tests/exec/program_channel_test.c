@@ -1,8 +1,15 @@
 /* Programs on channels: sums that only the update needs hold up no layer's collective, and what is
  * bound to a group keeps inside it. */
 #include "../model_of.h"
-#include "runtime/program.h"
-#include "train/step.h"
+#include "comm/comm_fake.h"
+#include "comm/link_model.h"
+#include "exec/execute.h"
+#include "exec/program_internal.h"
+#include "exec/trace/run_trace.h"
+#include "graph/builder_helpers.h"
+#include "graph/trace.h"
+#include "kernel/cpu/table.h"
+#include "train/step/train_step.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -86,10 +93,12 @@ static weft_status run_program(rank_job *j, const weft_graph *g, weft_program *p
     const float sum = 0.5f * (float)(index % 2 ? 2 + 4 : 1 + 3);
     for (int64_t i = 0; i < GRADIENT && status == WEFT_OK; i++)
         if (moment[i] != sum)
-            WEFT_GO(weft_fail(WEFT_E_INTERNAL, "element %d is %g", (int)i, (double)moment[i]));
+            WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "element %d is %g", (int)i,
+                               (double)moment[i]));
     for (int r = 0; r < 2 * ROWS; r++) /* rows of dp 0, then those of dp 1 */
         if (y[r * ROWS] != (float)(WIDTH * (r < ROWS ? 1 + 2 : 3 + 4)))
-            WEFT_GO(weft_fail(WEFT_E_INTERNAL, "row %d is %g", r, (double)y[r * ROWS]));
+            WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "row %d is %g", r,
+                               (double)y[r * ROWS]));
 out:
     weft_program_unbind(p);
     weft_store_free(store);
@@ -112,7 +121,7 @@ static void *rank_main(void *user)
             status = run_program(j, g, p, index);
         if (status != WEFT_OK) {
             snprintf(j->error, sizeof j->error, "%.390s", weft_error_message());
-            weft_comm_give_up(j->comm);
+            weft_comm_abort(j->comm);
         }
         weft_program_free(p);
         weft_graph_free(g);
@@ -122,8 +131,8 @@ static void *rank_main(void *user)
     return NULL;
 }
 
-/* On links of 0.05 Gbit/s the gradient takes 0.8 s, more than a busy machine lets a rank wait for its
- * turn; the gather starts behind it and ends before. */
+/* On links of 0.05 Gbit/s the gradient takes 0.8 s, more than a busy machine lets a rank wait for
+ * its turn; the gather starts behind it and ends before. */
 Test(program_channel, a_slow_gradient_sum_holds_up_no_layer_and_no_other_rank)
 {
     weft_comm *comm[RANKS];
@@ -131,7 +140,7 @@ Test(program_channel, a_slow_gradient_sum_holds_up_no_layer_and_no_other_rank)
     pthread_t thread[RANKS];
     weft_link_model model;
     cr_assert_eq(weft_link_model_parse("0.05 Gbit/s, 50 us", &model), WEFT_OK);
-    cr_assert_eq(weft_comm_open_fake_linked(RANKS, &model, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads_linked(RANKS, &model, comm), WEFT_OK);
     for (int r = 0; r < RANKS; r++) {
         job[r] = (rank_job){.comm = comm[r], .rank = r};
         weft_comm_set_deadline(comm[r], 60);
@@ -166,34 +175,36 @@ Test(program_channel, a_sharded_step_gathers_beside_its_gradients)
     weft_comm *comm[2];
     weft_step step;
     weft_store *store = weft_store_create();
-    models.captions = captions_of(
-        &models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
-                          "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":24}");
+    models.text = captions_of(&models.denoiser,
+                              "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
+                              "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":24}");
     weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();
     weft_objective_build(g, &run, &models, &size);
-    cr_assert_eq(weft_comm_open_fake(2, comm), WEFT_OK);
-    const weft_place_of_run place = {.comm = comm[0],
-                                     .backend = &weft_backend_cpu,
-                                     .mesh = {.axis_count = 1, .axis = {{"fsdp", 2}}}};
+    cr_assert_eq(weft_comm_open_threads(2, comm), WEFT_OK);
+    const weft_exec_config place = {.comm = comm[0],
+                                    .backend = &weft_backend_cpu,
+                                    .mesh = {.axis_count = 1, .axis = {{"fsdp", 2}}}};
     cr_assert_eq(weft_step_make(g, &optimizer, &place, store, 1, &step), WEFT_OK, "%s",
                  weft_error_message());
     const weft_program *p = step.program;
     int gathers = 0, sums = 0;
-    for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
-        const weft_node *node = weft_graph_node(p->graph, n);
+    for (int32_t n = 0; n < weft_graph_node_count(p->compiled->graph); n++) {
+        const weft_node *node = weft_graph_node(p->compiled->graph, n);
         gathers += node->op == WEFT_OP_ALL_GATHER && node->backward &&
-                   p->channel[n] == WEFT_CHANNEL_LAYERS;
+                   p->compiled->channel[n] == WEFT_CHANNEL_LAYERS;
         if (node->op != WEFT_OP_REDUCE_SCATTER)
             continue;
         sums++;
-        cr_expect_eq(p->channel[n], WEFT_CHANNEL_GRADIENTS, "node %d", (int)n);
+        cr_expect_eq(p->compiled->channel[n], WEFT_CHANNEL_GRADIENTS, "node %d", (int)n);
     }
     cr_expect_gt(gathers, 0);
     cr_expect_gt(sums, 0);
-    cr_expect_gt(p->scratch_bytes[0][WEFT_CHANNEL_GRADIENTS], 0);
-    cr_expect_geq(p->passing_bytes, p->plan.arena_bytes + p->scratch_bytes[0][WEFT_CHANNEL_LAYERS] +
-                                        p->scratch_bytes[0][WEFT_CHANNEL_GRADIENTS]);
+    cr_expect_gt(p->compiled->areas.scratch_bytes[0][WEFT_CHANNEL_GRADIENTS], 0);
+    cr_expect_geq(p->compiled->areas.shared_bytes,
+                  p->compiled->plan.arena_bytes +
+                      p->compiled->areas.scratch_bytes[0][WEFT_CHANNEL_LAYERS] +
+                      p->compiled->areas.scratch_bytes[0][WEFT_CHANNEL_GRADIENTS]);
     weft_step_free(&step);
     weft_store_free(store);
     for (int r = 0; r < 2; r++)

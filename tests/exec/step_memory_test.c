@@ -3,7 +3,10 @@
  * their own calls is counted beside it. */
 #include "../model_of.h"
 #include "allocations.h"
-#include "train/step.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "kernel/cpu/table.h"
+#include "train/step/train_step.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -26,7 +29,7 @@ static weft_graph *objective(bool denoises)
             model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,"
                      "\"num_attention_heads\":2,\"attention_head_dim\":32,\"ffn_dim\":128,"
                      "\"freq_dim\":32,\"in_channels\":4,\"text_dim\":32}");
-        models.captions =
+        models.text =
             captions_of(&models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,"
                                           "\"num_heads\":2,\"num_layers\":1,\"ffn_dim\":64,"
                                           "\"max_length\":24}");
@@ -59,7 +62,7 @@ static void feed(const weft_step *step)
 
 typedef struct trainer {
     bool denoises;
-    weft_place_of_run place;
+    weft_exec_config place;
     weft_store *store;
     weft_step step;
     weft_status_code status;
@@ -90,12 +93,12 @@ static void count_steps(bool denoises, int ranks)
     pthread_t thread[MAX_RANKS];
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, (unsigned)ranks + 1);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         t[r] = (trainer){.denoises = denoises, .store = weft_store_create(), .barrier = &barrier};
-        t[r].place = (weft_place_of_run){.comm = comm[r],
-                                         .backend = &weft_backend_cpu,
-                                         .mesh = {.axis_count = 1, .axis = {{"dp", ranks}}}};
+        t[r].place = (weft_exec_config){.comm = comm[r],
+                                        .backend = &weft_backend_cpu,
+                                        .mesh = {.axis_count = 1, .axis = {{"dp", ranks}}}};
         cr_assert_eq(
             weft_step_make(objective(denoises), &optimizer, &t[r].place, t[r].store, 1, &t[r].step),
             WEFT_OK, "%s", weft_error_message());
@@ -123,9 +126,9 @@ static void count_steps(bool denoises, int ranks)
     pthread_barrier_destroy(&barrier);
     fprintf(stderr,
             "%s on %d rank(s): %d runs, %d exchanges each, %ld allocations, %ld in libraries\n",
-            denoises ? "DiT" : "VAE", ranks, RUNS, times.exchanges, a.own, a.others);
+            denoises ? "DiT" : "VAE", ranks, RUNS, times.requests, a.own, a.others);
     cr_expect_eq(a.own, 0, "%ld allocations, the largest of %ld bytes", a.own, a.largest);
-    cr_expect(ranks == 1 || times.exchanges > 0);
+    cr_expect(ranks == 1 || times.requests > 0);
 }
 
 Test(step_memory, vae)

@@ -1,7 +1,9 @@
 /* The number of threads that a program was compiled for is the one that it is bound and run with,
  * whatever the caller sets in between. Guard bytes stand behind the workspace. */
-#include "../pass/training_graph.h"
-#include "runtime/runtime.h"
+#include "../transform/training_graph.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "kernel/host.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

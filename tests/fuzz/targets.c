@@ -1,13 +1,15 @@
 #include "fuzz.h"
 
 #include "base/config.h"
+#include "base/config_text.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "data/dataset.h"
-#include "format/metrics.h"
-#include "format/npy.h"
-#include "format/safetensors.h"
-#include "format/tar.h"
+#include "format/log/metrics.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_read.h"
+#include "format/tensors/npy.h"
+#include "format/tensors/safetensors.h"
 #include "text/tokenizer.h"
 
 #include <fcntl.h>

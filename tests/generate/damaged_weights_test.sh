@@ -1,23 +1,20 @@
 #!/bin/bash
 # Model folders with damaged or missing parts are rejected before the work, with the file, the tensor and the remedy:
 # NaN and infinite weights and LoRAs, Git LFS pointers, missing folders, weights, shards and indices.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1
-fail() { echo "FAILED: $*"; exit 1; }
 golden=$SRC/tests/golden/pipelines/wan_over
 fresh() { rm -rf model; cp -r "$golden" model; chmod -R u+w model; }
-# reject PATTERN... -- OPTIONS...: every pattern is in the message, and no video is written
+# reject ID [FIELD=VALUE...] -- OPTIONS...: the error has this class and these fields, and no video is written
 reject() {
-    local patterns=()
-    while [ "$1" != -- ]; do patterns+=("$1"); shift; done
-    shift
+    take_message "$@"
+    set -- "${rest[@]}"
     rm -f out.mp4
     "$WEFT" generate --model model --prompt x --height 32 --width 32 --frames 5 --steps 2 --out out.mp4 "$@" >log 2>&1 &&
-        { cat log; fail "accepted: ${patterns[*]}"; }
-    for pattern in "${patterns[@]}"; do
-        grep -qE -e "$pattern" log || { cat log; fail "no '$pattern'"; }
-    done
-    grep -q 'denoising step' log && { cat log; fail "rejected after the work"; }
+        fail "accepted: ${wanted[*]}"
+    has_message log "${wanted[@]}" level=error || fail "$*"
+    ! is_progress log || fail "rejected after the work"
     [ ! -e out.mp4 ] || fail "a video was written"
 }
 # poison FILE TENSOR VALUE ELEMENT
@@ -34,23 +31,24 @@ data[at:at + 4] = struct.pack("<f", value)
 open(path, "wb").write(data)
 PY
 }
-check_weights() { # FOLDER TENSOR [OPTIONS...]
+weights_are_rejected() { # FOLDER TENSOR [OPTIONS...]
     local folder=$1 tensor=$2 file
     shift 2
     for value in nan -inf; do
         fresh
         file=$(echo model/$folder/*.safetensors)
         poison "$file" "$tensor" $value 5
-        reject "$file" "element 5 of tensor \"$tensor\" is ($([ $value = nan ] && echo NaN || echo infinite))" -- "$@"
+        reject tensor-not-finite "file=$file" "key=$tensor" "text~=element 5 is $([ $value = nan ] && echo NaN || echo infinite)" -- "$@"
     done
 }
-check_weights transformer blocks.0.ffn.net.0.proj.weight
-check_weights transformer blocks.0.ffn.net.0.proj.weight --pass stream=on # mapped from the file
-check_weights vae decoder.up_blocks.3.resnets.0.conv1.weight
-check_weights text_encoder encoder.block.1.layer.0.SelfAttention.o.weight
+check weights_of_a_transformer weights_are_rejected transformer blocks.0.ffn.net.0.proj.weight
+check weights_that_are_mapped weights_are_rejected transformer blocks.0.ffn.net.0.proj.weight --pass weight_streaming=on # from the file
+check weights_of_a_vae weights_are_rejected vae decoder.up_blocks.3.resnets.0.conv1.weight
+check weights_of_a_text_encoder weights_are_rejected text_encoder encoder.block.1.layer.0.SelfAttention.o.weight
 
-fresh
-python3 - <<'PY'
+an_adapter_is_rejected() {
+    fresh
+    python3 - <<'PY'
 import json, struct
 head = {"transformer.blocks.0.attn1.to_q.lora_A.weight": {"dtype": "F32", "shape": [1, 24], "data_offsets": [0, 96]},
         "transformer.blocks.0.attn1.to_q.lora_B.weight": {"dtype": "F32", "shape": [24, 1], "data_offsets": [96, 192]}}
@@ -59,27 +57,37 @@ data = [0.5] * 48
 data[30] = float("inf")
 open("lora.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + struct.pack("<48f", *data))
 PY
-reject lora.safetensors 'element 6 of tensor "transformer.blocks.0.attn1.to_q.lora_B.weight" is infinite' -- --lora lora.safetensors
+    reject tensor-not-finite file=*lora.safetensors key=transformer.blocks.0.attn1.to_q.lora_B.weight 'text~=element 6 is infinite' -- --lora lora.safetensors
+}
+check an_adapter_is_rejected
 
-for file in transformer/diffusion_pytorch_model.safetensors vae/diffusion_pytorch_model.safetensors tokenizer/tokenizer.json; do
-    fresh
-    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >model/$file
-    reject "model/$file" 'Git LFS pointer' 'git lfs pull' --
-done
-for folder in transformer vae text_encoder; do
+pointers_of_git_lfs_are_named() {
+    for file in transformer/diffusion_pytorch_model.safetensors vae/diffusion_pytorch_model.safetensors tokenizer/tokenizer.json; do
+        fresh
+        printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >model/$file
+        reject git-lfs-pointer "file=model/$file" --
+    done
+}
+check pointers_of_git_lfs_are_named
+missing_parts_are_named() { # FOLDER
+    local folder=$1
     fresh
     rm -r model/$folder
-    reject "model/$folder: this folder is missing" Download --
+    reject model-not-found "file=model/$folder" text~=Download --
     fresh
     rm model/$folder/config.json
-    reject "model/$folder: this folder has no config.json" Download --
+    reject model-not-found "file=model/$folder" text~=config.json text~=Download --
     fresh
     rm model/$folder/*.safetensors
-    reject "model/$folder: no .*safetensors" Download --
-done
-fresh
-rm -r model/*
-reject "model/transformer: this folder is missing" Download --
+    reject model-not-found "file=*model/$folder" text~=safetensors text~=Download --
+}
+for folder in transformer vae text_encoder; do check "missing_parts_are_named_$folder" missing_parts_are_named "$folder"; done
+an_empty_folder_is_rejected() {
+    fresh
+    rm -r model/*
+    reject model-not-found file=model/transformer text~=Download --
+}
+check an_empty_folder_is_rejected
 
 # shards: one of them, both, and the index are missing
 shards() {
@@ -106,13 +114,16 @@ json.dump({"metadata": {}, "weight_map": index}, open(folder + "diffusion_pytorc
 PY
 }
 stem=diffusion_pytorch_model
-shards
-"$WEFT" generate --model model --prompt x --height 32 --width 32 --frames 5 --steps 2 --out whole.mp4 >log 2>&1 || { cat log; fail "whole shards"; }
-rm model/transformer/$stem-00002*
-reject "$stem.safetensors.index.json: 1 of the 2 files that this index names are missing: $stem-00002-of-00002" Download --
-rm model/transformer/$stem-00001*
-reject "2 of the 2 files that this index names are missing: $stem-00001.*$stem-00002" Download --
-shards
-rm model/transformer/*.index.json
-reject "model/transformer: .*without their index" "Download $stem.safetensors.index.json" --
-exit 0
+missing_shards_are_named() {
+    shards
+    "$WEFT" generate --model model --prompt x --height 32 --width 32 --frames 5 --steps 2 --out whole.mp4 >log 2>&1 || { cat log; fail "whole shards"; }
+    rm model/transformer/$stem-00002*
+    reject model-not-found "file=*$stem.safetensors.index.json" 'text~=1 of the 2' "text~=$stem-00002-of-00002" text~=Download --
+    rm model/transformer/$stem-00001*
+    reject model-not-found 'text~=2 of the 2' "text~=$stem-00001" "text~=$stem-00002" text~=Download --
+    shards
+    rm model/transformer/*.index.json
+    reject model-not-found file=*model/transformer "text~=Download" "text~=$stem.safetensors.index.json" --
+}
+check missing_shards_are_named
+finish

@@ -1,8 +1,7 @@
 #!/bin/bash
 # Weights are copied out of their files' maps piece by piece: while a model is loaded its largest tensor is not in memory twice.
 # A text encoder with a table of 256 MB (a sparse file) takes that much more than the same with a small one, and little else.
-set -u
-fail() { echo "FAILED: $*"; exit 1; }
+. "$SRC/tests/check.sh"
 cp -r "$SRC/tests/golden/pipelines/ltx_i2v" small
 cp -r small large
 python3 - <<'P' || fail "a large table"
@@ -44,8 +43,12 @@ if done.returncode:
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 P
 }
-small=$(peak small) || fail "small: $small"
+one_copy_in_memory() {
+    local small large
+    small=$(peak small) || fail "small: $small"
 large=$(peak large) || fail "large: $large"
 echo "peak of $small MiB, and of $large MiB with a table of 244 MiB"
 [ $((large - small)) -ge 200 ] && [ $((large - small)) -le 300 ] || fail "the table of 244 MiB takes $((large - small)) MiB"
-exit 0
+}
+check one_copy_in_memory
+finish

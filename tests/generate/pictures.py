@@ -22,5 +22,5 @@ def draw_mask(path):
 
 
 def write_frame(path, width, height, frame):
-    """frame: numbers in -1..1, as weft generate --raw writes them"""
+    """frame: numbers in -1..1, as weft generate --frames-npy writes them"""
     write(path, width, height, bytes(max(0, min(255, int((v + 1) * 127.5 + 0.5))) for v in frame))

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
-set -u
-fail() { echo "FAILED: $*"; exit 1; }
-for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v mochi cog_i2v cog15 cog15_i2v cosmos2; do
+. "$SRC/tests/check.sh"
+same_latents() { # NAME
+    local name=$1 folder options
     folder=$SRC/tests/golden/pipelines/$name
     mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
 import json, os, sys
-names = {"prompt": "--prompt", "negative": "--negative", "height": "--height", "width": "--width", "num_frames": "--frames",
-         "num_inference_steps": "--steps", "guidance_scale": "--guidance", "guidance_scale_2": "--guidance-low",
-         "frame_rate": "--fps", "strength": "--strength", "guide": "--guide"}
+names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
+         "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
+         "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method"}
 for key, value in json.load(open(sys.argv[1])).items():
     print(names[key], value, sep="\n")
 for what in "image", "last_image", "video":
@@ -17,7 +17,7 @@ for what in "image", "last_image", "video":
         print("--" + what.replace("_", "-"), path, sep="\n")
 PY
     )
-    "$WEFT" generate --model "$folder" --noise "$folder/noise.npy" --latents --out "$name.mp4" "${options[@]}" >"$name.log" 2>&1 ||
+    "$WEFT" generate --model "$folder" --init-latents "$folder/noise.npy" --latents-npy --out "$name.mp4" "${options[@]}" >"$name.log" 2>&1 ||
         { cat "$name.log"; fail "weft generate with $name"; }
     python3 - "$name" "$folder/latents.npy" "$name.latents.npy" <<'PY' || fail "latents of $name"
 import array, math, struct, sys
@@ -31,5 +31,6 @@ error = math.sqrt(sum((a - b) ** 2 for a, b in zip(theirs, ours)) / sum(a * a fo
 print(f"{sys.argv[1]}: {error:.2g} of the norm")
 assert error < 3e-5, error  # f32 in every step on both sides
 PY
-done
-exit 0
+}
+for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v mochi cog_i2v cog15 cog15_i2v cosmos2; do check $name same_latents $name; done
+finish

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The progress line on a terminal: messages have lines of their own, 100 % is shown at the end alone, the time left is that of
 # the denoising steps (not of loading and the texts), and decoding is a phase of its own.
-set -u
+. "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1
 model=$SRC/tests/golden/pipelines/wan_over
 cat >terminal.py <<'PY'
@@ -61,27 +61,32 @@ assert any(re.fullmatch("predicted from the first two steps: .*", line) for line
 assert any("denoising step" in line for line in shown) and any("decoding frame" in line for line in shown), shown
 for line in shown:
     if "100 %" in line:
-        assert "left" not in line and "step" not in line and "frame" not in line, line
+        assert "eta" not in line and "step" not in line and "frame" not in line, line
     step = re.search(r"denoising step (\d+)/(\d+), ([0-9.]+) (us|ms|s) each", line)
-    left = re.search(r"  ([0-9.]+) (us|ms|s) left", line)
+    left = re.search(r"  eta ([0-9.]+) (us|ms|s)$", line)
     unit = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
     if step and left:  # one video, whose decoding is not known yet
         expected = (int(step[2]) - int(step[1])) * float(step[3]) * unit[step[4]]
         assert abs(float(left[1]) * unit[left[2]] - expected) <= 0.02 * expected, line
 assert [line for line in lines if "100 %" in line], lines
 PY
-python3 terminal.py "$WEFT" generate --model "$model" --prompt x --height 64 --width 64 --frames 9 --steps 6 --out video.mp4 || { echo "FAILED: one video"; exit 1; }
-# an error does not stand on the progress line
+a_video_has_one_line_of_progress() {
+    python3 terminal.py "$WEFT" generate --model "$model" --prompt x --height 64 --width 64 --frames 9 --steps 6 --out video.mp4
+}
+check a_video_has_one_line_of_progress
 mkdir blocked.npy
-python3 - "$WEFT" "$model" <<'PY' || { echo "FAILED: an error on the progress line"; exit 1; }
+an_error_has_its_own_line() {
+    python3 - "$WEFT" "$model" <<'PY'
 import sys
 source = open("terminal.py").read().split("text, status")[0]
 exec(source)
 text, status = run([sys.argv[1], "generate", "--model", sys.argv[2], "--prompt", "x", "--height", "32", "--width", "32", "--frames", "5", "--steps", "3",
-                    "--raw", "--out", "blocked.mp4"])
+                    "--frames-npy", "--out", "blocked.mp4"])
 assert status != 0, text
 lines = [str(line) for line in screen(text)[0]]
 assert any(line.startswith("weft generate: ") for line in lines), lines
 assert not any("weft generate: " in line and "denoising step" in line for line in lines), lines
 PY
-exit 0
+}
+check an_error_has_its_own_line
+finish

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What published folders have beside a transformer: a second expert with its boundary, a negative prompt; latents in and out.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -11,17 +12,17 @@ done
 generate() { # generate OUT MODEL [options]: OUT.latents.npy
     local out=$1 model=$2
     shift 2
-    "$WEFT" generate --model "$model" --prompt "a red circle" --steps 4 --frames 5 --latents --out "$out.mp4" "$@" >generate.log 2>&1
+    "$WEFT" generate --model "$model" --prompt "a red circle" --steps 4 --frames 5 --latents-npy --out "$out.mp4" "$@" >generate.log 2>&1
 }
 must() { generate "$@" || { cat generate.log; fail "generate $*"; }; }
-refused() { # refused WORDS MODEL [options]
-    local words=$1
-    shift
-    generate refused "$@" && fail "not refused: $words"
-    grep -q -e "$words" generate.log || { cat generate.log; fail "the refusal does not say: $words"; }
+refused() { # ID [FIELD=VALUE...] -- MODEL [options]
+    take_message "$@"
+    set -- "${rest[@]}"
+    generate refused "$@" && fail "not refused: $*"
+    has_message generate.log "${wanted[@]}" || fail "$*: not as expected"
 }
 same() { cmp -s "$1.latents.npy" "$2.latents.npy" || fail "$1 and $2 differ"; }
-differ() { cmp -s "$1.latents.npy" "$2.latents.npy" && fail "$1 and $2 are the same"; }
+differ() { ! cmp -s "$1.latents.npy" "$2.latents.npy" || fail "$1 and $2 are the same"; }
 must one runs/one/model
 # two experts that are one are that one; a boundary at the end leaves one of them alone
 for pair in "alike one" "other two"; do
@@ -29,7 +30,8 @@ for pair in "alike one" "other two"; do
     cp -r runs/one/model "$1"
     cp -r "runs/$2/model/transformer" "$1/transformer_2"
 done
-refused 'boundary_ratio' alike
+a_boundary_is_required() { refused option-required file=alike key=--boundary-ratio -- alike; }
+check a_boundary_is_required
 for model in alike other; do
     python3 - $model <<'PY'
 import json, sys
@@ -40,29 +42,41 @@ index["transformer_2"] = index["transformer"]
 json.dump(index, open(path, "w"))
 PY
 done
-must alike alike
-same alike one
-must other other
-differ other one
-must low other --boundary 1
-must two runs/two/model
-# (the encoder is of the other run: only the transformers are compared)
-differ low one
-must scales alike --guidance-low 2
-differ scales alike
+two_experts_are_used() {
+    must alike alike
+    same alike one
+    must other other
+    differ other one
+    must low other --boundary-ratio 1
+    must two runs/two/model
+    # (the encoder is of the other run: only the transformers are compared)
+    differ low one
+    must scales alike --guidance-scale-2 2
+    differ scales alike
+}
+check two_experts_are_used
 # what model_index.json names and a download lacks is not left out
-for part in transformer_2 scheduler; do
-    mv other/$part away
-    refused "names \"$part\", and there is no such folder" other
-    mv away other/$part
-done
-sed -i 's/"num_layers": 2/"num_layers": 1/' other/transformer_2/config.json
-refused "transformer_2 has another config" other
+a_missing_part_is_refused() {
+    for part in transformer_2 scheduler; do
+        mv other/$part away
+        refused model-config file=other "key=$part" -- other
+        mv away other/$part
+    done
+}
+check a_missing_part_is_refused
+experts_of_two_sizes_are_refused() {
+    sed -i 's/"num_layers": 2/"num_layers": 1/' other/transformer_2/config.json
+    refused model-config file=other key=transformer_2 -- other
+}
+check experts_of_two_sizes_are_refused
 # a negative prompt is in the place of the empty one
-must negative runs/one/model --negative "a blue square"
-differ negative one
-must nothing runs/one/model --negative ""
-same nothing one
+a_negative_prompt_is_used() {
+    must negative runs/one/model --negative-prompt "a blue square"
+    differ negative one
+    must nothing runs/one/model --negative-prompt ""
+    same nothing one
+}
+check a_negative_prompt_is_used
 # latents to begin with stand in for the seed's
 python3 - <<'PY'
 import random, struct
@@ -77,11 +91,14 @@ def npy(path, shape):
 npy("noise.npy", (2, 4, 4, 4))
 npy("short.npy", (2, 4, 4, 3))
 PY
-must given runs/one/model --noise noise.npy
-must seeded runs/one/model --noise noise.npy --seed 9
-same given seeded
-differ given one
-refused "2 frames x 4 x 4 x 4 channels are needed" runs/one/model --noise short.npy
+initial_latents_are_used() {
+    must given runs/one/model --init-latents noise.npy
+    must seeded runs/one/model --init-latents noise.npy --seed 9
+    same given seeded
+    differ given one
+    refused latents-invalid file=short.npy 'text~=2 frames x 4 x 4 x 4 channels' -- runs/one/model --init-latents short.npy
+}
+check initial_latents_are_used
 # an adapter is merged when the weights are loaded: the bits of a file that it was merged into, and none at weight 0
 python3 - runs/one/model <<'PY'
 import glob, json, os, shutil, struct, sys
@@ -120,24 +137,31 @@ write("style.safetensors", lora)
 lora.pop("lora_unet_blocks_1_ffn_2.lora_up.weight")
 write("half.safetensors", lora)
 PY
-must merged merged
-differ merged one
-must adapted runs/one/model --lora style.safetensors
-same adapted merged
-must twice runs/one/model --lora style.safetensors:0.25 --lora transformer=style.safetensors:0.75
-same twice merged
-must without runs/one/model --lora style.safetensors:0
-same without one
-must undone merged --lora style.safetensors:-1
-differ undone merged
-refused 'WEIGHT, and "x" is no number' runs/one/model --lora style.safetensors:x
-refused 'an adapter for transformer_2, and runs/one/model has none' runs/one/model --lora transformer_2=style.safetensors
-refused 'not the other: lora_unet_blocks_1_ffn_2' runs/one/model --lora half.safetensors
-grep -q 'predicted peak' generate.log && fail "a bad adapter is refused behind the plan, with the weights"
-refused 'nowhere.safetensors' runs/one/model --lora nowhere.safetensors
+an_adapter_is_merged() {
+    must merged merged
+    differ merged one
+    must adapted runs/one/model --lora style.safetensors
+    same adapted merged
+    must twice runs/one/model --lora style.safetensors:0.25 --lora transformer=style.safetensors:0.75
+    same twice merged
+    must without runs/one/model --lora style.safetensors:0
+    same without one
+    must undone merged --lora style.safetensors:-1
+    differ undone merged
+}
+check an_adapter_is_merged
+damaged_adapters_are_refused() {
+    refused option-invalid key=--lora value=style.safetensors:x -- runs/one/model --lora style.safetensors:x
+    refused option-conflict file=style.safetensors key=--lora text~=transformer_2 text~=runs/one/model -- runs/one/model --lora transformer_2=style.safetensors
+    refused adapter-invalid file=half.safetensors text~=lora_unet_blocks_1_ffn_2 -- runs/one/model --lora half.safetensors
+    [ "$(count_messages generate.log job-report text~=peak)" != 0 ] && fail "a bad adapter is refused behind the plan, with the weights"
+    refused '*' text~=nowhere.safetensors -- runs/one/model --lora nowhere.safetensors
+}
+check damaged_adapters_are_refused
 # each rank adds to the parts that it has
-for split in tp=2 fsdp=2; do
-    ranks 2 "$WEFT" generate --model runs/one/model --prompt "a red circle" --steps 4 --frames 5 --latents --out $split.mp4 \
+ranks_merge_their_parts() { # SPLIT
+    local split=$1
+    ranks 2 "$WEFT" generate --model runs/one/model --prompt "a red circle" --steps 4 --frames 5 --latents-npy --out $split.mp4 \
         --lora style.safetensors --parallel $split >generate.log 2>&1 || { cat generate.log; fail "--lora on two ranks"; }
     python3 - $split <<'PY' || fail "--lora with $split"
 import array, struct, sys
@@ -149,5 +173,6 @@ error = (sum((x - y) ** 2 for x, y in zip(one, two)) / sum(x * x for x in one)) 
 print(error)
 assert error <= 1e-5, error
 PY
-done
-exit 0
+}
+for split in tp=2 fsdp=2; do check "ranks_merge_their_parts_$split" ranks_merge_their_parts "$split"; done
+finish

@@ -2,9 +2,9 @@
 # What was stopped or killed goes on to the same bits: by every kind of sampler, with windows, masks, two experts, fresh noise,
 # batches and on two ranks; latents that were kept are decoded alone, in less memory where decoding was killed; lists of prompts go
 # on where they were; what is of another model, VAE, prompt or setting is refused by name.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 export OMPI_MCA_btl=self,vader OMP_NUM_THREADS=1
-fail() { echo "FAILED: $*"; exit 1; }
 golden=$SRC/tests/golden/pipelines
 wan=$golden/wan_over
 size=(--height 32 --width 32)
@@ -17,72 +17,89 @@ source "$SRC/tests/signal_at.sh"
 stopped() {
     local signal=$1 out=$2
     shift 2
-    SIGNAL_RANK=0 signal_at "$signal" "*$out.walk.safetensors" "$@" --out "$out.mp4" >"$out.stop" 2>&1
-    [ -e "$out.walk.safetensors" ] && [ ! -e "$out.mp4" ] || { cat "$out.stop"; fail "$out: was not stopped in a walk"; }
+    SIGNAL_RANK=0 signal_at "$signal" "*$out.sampling.safetensors" "$@" --out "$out.mp4" >"$out.stop" 2>&1
+    [ -e "$out.sampling.safetensors" ] && [ ! -e "$out.mp4" ] || { cat "$out.stop"; fail "$out: was not stopped in a walk"; }
 }
 # goes_on NAME SIGNAL COMMAND...: the same latents and frames as of the run that nobody stopped
 goes_on() {
     local name=$1 signal=$2
     shift 2
-    "$@" --raw --latents --out "$name-whole.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
-    stopped "$signal" "$name" "$@" --raw --latents
-    "$@" --raw --latents --resume --out "$name.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name: --resume"; }
-    grep -qE "goes on after step [1-9]" "$name.log" || { cat "$name.log"; fail "$name: began anew"; }
+    "$@" --frames-npy --latents-npy --out "$name-whole.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
+    stopped "$signal" "$name" "$@" --frames-npy --latents-npy
+    "$@" --frames-npy --latents-npy --resume --out "$name.mp4" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name: --resume"; }
+    has_message "$name.log" run-resumed "file=$name.*safetensors" 'value=[1-9]*' || fail "$name: began anew"
     cmp "$name.latents.npy" "$name-whole.latents.npy" && cmp "$name.npy" "$name-whole.npy" || fail "$name: not the same bits"
     [ -z "$(find . -name "$name.*.safetensors")" ] || fail "$name: what was kept stays"
 }
 frames=(--prompt "a red cat" "${size[@]}" --frames 17)
 long=("${frames[@]}" --model "$wan" --steps 20)
-goes_on unipc INT generate "${long[@]}"
-goes_on dpmpp TERM generate "${long[@]}" --sampler dpmpp --negative "a dog"
-goes_on ddpm KILL generate "${long[@]}" --sampler ddpm
-goes_on res KILL generate "${long[@]}" --sampler res_2ab
-goes_on windows INT generate "${long[@]}" --window 9 --sampler ddim --eta 0.5
-goes_on mask KILL generate "${long[@]}" --video "$wan/video.png" --mask left.png --sampler heun
-goes_on over TERM generate "${long[@]}" --video "$wan/video.png" --strength 0.7 --sampler dpmpp
-goes_on experts INT generate --prompt cat --model "$golden/wan22" "${size[@]}" --frames 9 --steps 20 --guidance-low 3
-goes_on cached INT generate "${long[@]}" --cache attention:3,warm=0
-goes_on cached-twice KILL generate "${long[@]}" --cache attention:3 --sampler heun --window 9
-goes_on cached-half KILL generate --prompt x --model "$golden/mochi" "${size[@]}" --frames 7 --steps 20 --cache block:0.3,warm=0 --guidance-until 0.6
+check resumes_unipc goes_on unipc INT generate "${long[@]}"
+check resumes_dpmpp goes_on dpmpp TERM generate "${long[@]}" --sampler dpmpp --negative-prompt "a dog"
+check resumes_ddpm goes_on ddpm KILL generate "${long[@]}" --sampler ddpm
+check resumes_res goes_on res KILL generate "${long[@]}" --sampler res_2ab
+check resumes_windows goes_on windows INT generate "${long[@]}" --window 9 --sampler ddim --eta 0.5
+check resumes_mask goes_on mask KILL generate "${long[@]}" --video "$wan/video.png" --mask left.png --sampler heun
+check resumes_over goes_on over TERM generate "${long[@]}" --video "$wan/video.png" --strength 0.7 --sampler dpmpp
+check resumes_experts goes_on experts INT generate --prompt cat --model "$golden/wan22" "${size[@]}" --frames 9 --steps 20 --guidance-scale-2 3
+check resumes_cached goes_on cached INT generate "${long[@]}" --feature-cache attention:3,warm=0
+check resumes_cached-twice goes_on cached-twice KILL generate "${long[@]}" --feature-cache attention:3 --sampler heun --window 9
+check resumes_cached-half goes_on cached-half KILL generate --prompt x --model "$golden/mochi" "${size[@]}" --frames 7 --steps 20 --feature-cache block:0.3,warm=0 --guidance-end 0.6
 longer=("${frames[@]}" --model "$wan" --steps 20)
-goes_on ranks KILL on_two "${longer[@]}"
-goes_on ranks-int INT on_two "${longer[@]}" --sampler dpmpp
-goes_on cached-ranks KILL on_two "${longer[@]}" --cache attention:3 --parallel cfg=2
+check resumes_ranks goes_on ranks KILL on_two "${longer[@]}"
+check resumes_ranks-int goes_on ranks-int INT on_two "${longer[@]}" --sampler dpmpp
+check resumes_cached-ranks goes_on cached-ranks KILL on_two "${longer[@]}" --feature-cache attention:3 --parallel cfg=2
 # one rank cannot keep its caches: it says so, the other hears of it, and the video is made
-mkdir able unable && touch unable/out
-absolute=$(realpath "$wan")
-(cd able && timeout 300 mpirun -n 1 "$WEFT" generate "${frames[@]}" --model "$absolute" --steps 4 --cache attention:3 --parallel cfg=2 --out out/v.mp4 : \
-    -n 1 -wdir ../unable "$WEFT" generate "${frames[@]}" --model "$absolute" --steps 4 --cache attention:3 --parallel cfg=2 --out out/v.mp4) >unable.log 2>&1 &&
-    [ "$(ls able/out)" = v.mp4 ] && grep -q 'out is a file, and a folder is wanted there.*the walk goes on' unable.log && grep -q 'another rank could not keep the walk; the walk goes on' unable.log ||
-    { cat unable.log; fail "a rank that cannot keep its caches"; }
-stopped INT cached-one generate "${long[@]}" --cache attention:2
-rm cached-one.walk.cache-*
-"$WEFT" generate "${long[@]}" --cache attention:2 --resume --out cached-one.mp4 >refused.log 2>&1 && fail "a walk without its caches was taken"
-grep -q 'cached-one.walk.cache-0-of-1-[0-9]*.safetensors: there is no such file: .* remove cached-one.walk.safetensors' refused.log || { cat refused.log; fail "caches that are gone"; }
-grep -q 'stopped after step [1-9][0-9]* of 20 of prompt 1.*--resume' unipc.stop || { cat unipc.stop; fail "how to go on is not said"; }
+a_rank_that_cannot_save_its_caches() {
+    mkdir able unable && touch unable/out
+    absolute=$(realpath "$wan")
+    (cd able && timeout 300 mpirun -n 1 "$WEFT" generate "${frames[@]}" --model "$absolute" --steps 4 --feature-cache attention:3 --parallel cfg=2 --out out/v.mp4 : \
+        -n 1 -wdir ../unable "$WEFT" generate "${frames[@]}" --model "$absolute" --steps 4 --feature-cache attention:3 --parallel cfg=2 --out out/v.mp4) >unable.log 2>&1 &&
+        [ "$(ls able/out)" = v.mp4 ] && has_message unable.log save-failed file=out && [ "$(count_messages unable.log save-failed)" = 2 ] ||
+        { cat unable.log; fail "a rank that cannot keep its caches"; }
+}
+check a_rank_that_cannot_save_its_caches
+caches_that_are_missing_are_named() {
+    stopped INT cached-one generate "${long[@]}" --feature-cache attention:2
+    rm cached-one.sampling.cache-*
+    "$WEFT" generate "${long[@]}" --feature-cache attention:2 --resume --out cached-one.mp4 >refused.log 2>&1 && fail "a walk without its caches was taken"
+    has_message refused.log latents-mismatch file=cached-one.sampling.cache-0-of-1-*.safetensors text~=cached-one.sampling.safetensors || fail "caches that are gone"
+}
+check caches_that_are_missing_are_named
+how_to_resume_is_reported() {
+    needs resumes_unipc
+    has_message unipc.stop run-finished 'value=[1-9]*' text~=20 text~=--resume || fail "how to go on is not reported"
+}
+check how_to_resume_is_reported
 
 # pictures on the way: nothing else changes
-generate "${long[@]}" --preview 7 --raw --out seen.mp4 >seen.log 2>&1 || { cat seen.log; fail "--preview"; }
-generate "${long[@]}" --preview 999 --out refused.mp4 >refused.log 2>&1 && fail "a preview behind step 999"
-grep -q -e "--preview 999: none of [0-9]* steps would be shown" refused.log || { cat refused.log; fail "--preview of more than the steps"; }
-mkdir blind.preview.png # cannot be written
-generate "${long[@]}" --preview 7 --raw --out blind.mp4 >blind.log 2>&1 && cmp blind.npy unipc.npy && [ "$(grep -c "goes on without --preview" blind.log)" = 1 ] ||
-    { cat blind.log; fail "a picture of --preview that cannot be written"; }
-cmp seen.npy unipc.npy && [ "$(head -c 8 seen.preview.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || { cat seen.log; fail "--preview"; }
-grep -q 'predicted from the first two steps' seen.log || { cat seen.log; fail "no seconds are predicted"; }
+previews_change_nothing() {
+    needs resumes_unipc
+    generate "${long[@]}" --preview-interval 7 --frames-npy --out seen.mp4 >seen.log 2>&1 || { cat seen.log; fail "--preview-interval"; }
+    generate "${long[@]}" --preview-interval 999 --out refused.mp4 >refused.log 2>&1 && fail "a preview behind step 999"
+    has_message refused.log option-invalid key=--preview-interval text~=999 'text~=20 steps' || fail "--preview-interval of more than the steps"
+    mkdir blind.preview.png # cannot be written
+    generate "${long[@]}" --preview-interval 7 --frames-npy --out blind.mp4 >blind.log 2>&1 && cmp blind.npy unipc.npy && [ "$(count_messages blind.log preview-failed 'file=blind.preview.png*')" = 1 ] ||
+        { cat blind.log; fail "a picture of --preview-interval that cannot be written"; }
+    cmp seen.npy unipc.npy && [ "$(head -c 8 seen.preview.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || { cat seen.log; fail "--preview-interval"; }
+    has_message seen.log estimate "text~=20 steps" || fail "no seconds are predicted"
+}
+check previews_change_nothing
 
 # of other settings, prompts, models: named, and the walk stays
 stopped INT other generate "${long[@]}" --seed 3
-other() { # PATTERN OPTIONS...
-    local pattern=$1
-    shift
+other() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
     "$WEFT" generate "$@" --resume --out other.mp4 >other.log 2>&1 && fail "$* was taken"
-    grep -qE -e "$pattern" other.log || { cat other.log; fail "no '$pattern'"; }
-    [ -e other.walk.safetensors ] || fail "$*: the walk is gone"
+    has_message other.log "${wanted[@]}" || fail "$*: not as expected"
+    [ -e other.sampling.safetensors ] || fail "$*: the walk is gone"
 }
-other 'other.walk.safetensors: it was made with seed 3, and this command says 4' "${long[@]}" --seed 4
-other 'made with guidance 4.0, and this command says 5.0' "${long[@]}" --seed 3 --guidance 5
-other 'made with sampler "unipc", and this command says "euler"' "${long[@]}" --seed 3 --sampler euler
+other_settings_are_refused() {
+    other latents-mismatch file=other.sampling.safetensors key=seed text~=3, text~=4 -- "${long[@]}" --seed 4
+    other latents-mismatch file=other.sampling.safetensors key=guidance text~=4.0, text~=5.0. -- "${long[@]}" --seed 3 --guidance-scale 5
+    other latents-mismatch file=other.sampling.safetensors key=sampler 'text~="unipc",' 'text~="euler"' -- "${long[@]}" --seed 3 --sampler euler
+}
+check other_settings_are_refused
 cp -r "$wan" model
 chmod -R u+w model
 python3 - <<'PY'
@@ -99,61 +116,76 @@ for part in transformer vae; do # another one of either
     rm -f model-*/*/*.safetensors.*
 done
 rm -f model/*/*.safetensors.*
-other 'made with another model than this model folder has' "${frames[@]}" --steps 20 --seed 3 --model model-transformer
-generate "${frames[@]}" --model "$wan" --steps 3 --keep-latents --raw --out kept.mp4 >kept.log 2>&1 || { cat kept.log; fail "--keep-latents"; }
-decode() { "$WEFT" generate --decode kept.latents.safetensors "$@"; }
-decode --model "$wan" --raw --out decoded.mp4 --sheet decoded.png >decoded.log 2>&1 && cmp decoded.npy kept.npy && [ -s decoded.png ] ||
-    { cat decoded.log; fail "--decode"; }
-grep -q 'did not come to an end' decoded.log && { cat decoded.log; fail "a decoding that came to its end is told as one that did not"; }
-"$WEFT" generate "${frames[@]}" --model "$wan" --steps 4 --resume --out kept.mp4 >refused.log 2>&1 && fail "latents of 3 steps for a video of 4"
-grep -q 'kept.latents.safetensors: it was made with steps 3, and this command says 4' refused.log || { cat refused.log; fail "latents of other steps"; }
-decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE"
-grep -q 'kept.latents.safetensors: made for another VAE (.*) than the one in model-vae/vae' refused.log || { cat refused.log; fail "another VAE is not named"; }
-"$WEFT" generate --decode seen.mp4 --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a video was decoded"
-grep -q "seen.mp4.*; kept latents are in .latents.safetensors" refused.log || { cat refused.log; fail "not told: what is decoded"; }
-"$WEFT" generate --decode other.walk.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"
-grep -q 'a walk after step [0-9]* of 20, not yet denoised' refused.log || { cat refused.log; fail "a walk"; }
-head -c -40 kept.latents.safetensors >cut.safetensors
-"$WEFT" generate --decode cut.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a cut file was decoded"
-"$WEFT" generate --decode "$wan/vae/diffusion_pytorch_model.safetensors" --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "weights were decoded"
-grep -q 'no kept latents: weft generate leaves them' refused.log || { cat refused.log; fail "no kept latents"; }
-decode --model "$wan" --tile 16x16+16 --out refused.mp4 >refused.log 2>&1 && fail "tiles that are all overlap"
-[ ! -e refused.mp4 ] || fail "something came of what was refused"
+another_model_is_refused() {
+    other latents-mismatch file=other.sampling.safetensors key=model -- "${frames[@]}" --steps 20 --seed 3 --model model-transformer
+}
+check another_model_is_refused
+generate "${frames[@]}" --model "$wan" --steps 3 --save-latents --frames-npy --out kept.mp4 >kept.log 2>&1 || { cat kept.log; fail "--save-latents"; }
+decode() { "$WEFT" generate --decode-latents kept.latents.safetensors "$@"; }
+saved_latents_are_decoded() {
+    decode --model "$wan" --frames-npy --out decoded.mp4 --sheet decoded.png >decoded.log 2>&1 && cmp decoded.npy kept.npy && [ -s decoded.png ] ||
+        { cat decoded.log; fail "--decode-latents"; }
+    [ "$(count_messages decoded.log run-resumed file=kept.latents.safetensors)" = 0 ] || { cat decoded.log; fail "a decoding that came to its end is told as one that did not"; }
+}
+check saved_latents_are_decoded
+what_cannot_be_decoded_is_refused() {
+    "$WEFT" generate "${frames[@]}" --model "$wan" --steps 4 --resume --out kept.mp4 >refused.log 2>&1 && fail "latents of 3 steps for a video of 4"
+    has_message refused.log latents-mismatch file=kept.latents.safetensors key=steps text~=3, text~=4 || fail "latents of other steps"
+    decode --model model-vae --out refused.mp4 >refused.log 2>&1 && fail "another VAE"
+    has_message refused.log latents-mismatch file=kept.latents.safetensors key=vae text~=model-vae/vae || fail "another VAE is not named"
+    "$WEFT" generate --decode-latents seen.mp4 --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a video was decoded"
+    has_message refused.log '*' level=error text~=seen.mp4 text~=.latents.safetensors || fail "what is decoded is not named"
+    "$WEFT" generate --decode-latents other.sampling.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a walk was decoded"
+    has_message refused.log latents-mismatch file=other.sampling.safetensors text~=step 'text~=of 20' text~=--resume || fail "a walk"
+    head -c -40 kept.latents.safetensors >cut.safetensors
+    "$WEFT" generate --decode-latents cut.safetensors --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "a cut file was decoded"
+    "$WEFT" generate --decode-latents "$wan/vae/diffusion_pytorch_model.safetensors" --model "$wan" --out refused.mp4 >refused.log 2>&1 && fail "weights were decoded"
+    has_message refused.log latents-invalid file=*/vae/diffusion_pytorch_model.safetensors || fail "no kept latents"
+    decode --model "$wan" --vae-tile 16x16+16 --out refused.mp4 >refused.log 2>&1 && fail "tiles that are all overlap"
+    [ ! -e refused.mp4 ] || fail "something came of what was refused"
+}
+check what_cannot_be_decoded_is_refused
 
 # decoding that was killed is tried in less memory: the file says what it took. 256 x 256 whole takes more than tiles
-big=(--model "$wan" --height 256 --width 256 --frames 5 --steps 1 --prompt x --tile off)
-generate "${big[@]}" --keep-latents --out big.mp4 >big.log 2>&1 || { cat big.log; fail "a large picture"; }
-rm big.mp4
-"$WEFT" generate --model "$wan" --decode big.latents.safetensors --tile off --memory 1KiB --out refused.mp4 >refused.log 2>&1 && fail "1 KiB"
-tried=$(python3 - <<'PY'
+decoding_is_retried_with_less_memory() {
+    big=(--model "$wan" --height 256 --width 256 --frames 5 --steps 1 --prompt x --vae-tile off)
+    generate "${big[@]}" --save-latents --out big.mp4 >big.log 2>&1 || { cat big.log; fail "a large picture"; }
+    rm big.mp4
+    "$WEFT" generate --model "$wan" --decode-latents big.latents.safetensors --vae-tile off --memory-limit 1KiB --out refused.mp4 >refused.log 2>&1 && fail "1 KiB"
+    tried=$(python3 - <<'PY'
 import json, re, struct
-number, unit = re.search("would take ([0-9.]+) ([KM]iB)", open("refused.log").read()).groups()
+number, unit = re.search("([0-9.]+) ([KM]iB)", [json.loads(l)["message"] for l in open("refused.log") if '"level":"error"' in l][-1].split("the VAE needs")[1]).groups()
 tried = int(float(number) * 0.98 * {"KiB": 1 << 10, "MiB": 1 << 20}[unit])
 data = open("big.latents.safetensors", "rb").read()
 end = 8 + struct.unpack("<Q", data[:8])[0]
 head = json.loads(data[8:end])
-kept = json.loads(head["__metadata__"]["weft.kept"])
+kept = json.loads(head["__metadata__"]["weft.saved_latents"])
 assert kept["tried"] == 0, kept # the decoding above came to its end
 kept["tried"] = tried
-head["__metadata__"]["weft.kept"] = json.dumps(kept)
+head["__metadata__"]["weft.saved_latents"] = json.dumps(kept)
 text = json.dumps(head).encode()
 text += b" " * (-len(text) % 64)
 open("big.latents.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[end:])
 print(tried)
 PY
-)
-generate "${big[@]:0:12}" --resume --memory $((tried * 3 / 2 / 1024))KiB --out big.mp4 >big.log 2>&1 || { cat big.log; fail "decoding in less"; }
-grep -q 'did not come to an end; once more in less' big.log && grep -qE 'is decoded in [0-9]+ tiles of' big.log && [ -s big.mp4 ] || { cat big.log; fail "no smaller tiles"; }
+    )
+    generate "${big[@]:0:12}" --resume --memory-limit $((tried * 3 / 2 / 1024))KiB --out big.mp4 >big.log 2>&1 || { cat big.log; fail "decoding in less"; }
+    has_message big.log run-resumed file=big.latents.safetensors && has_message big.log job-report 'file=big*' text~=tiles && [ -s big.mp4 ] || { cat big.log; fail "no smaller tiles"; }
+}
+check decoding_is_retried_with_less_memory
 
 # a video that is finished stays; of another seed it is made
-one=(--prompt "a red cat" --model "$wan" "${size[@]}" --frames 9 --steps 2 --negative "a dog")
-generate "${one[@]}" --out one.mp4 >one.log 2>&1 || { cat one.log; fail "one video"; }
-cp one.mp4 first.mp4
-generate "${one[@]}" --resume --out one.mp4 >one.log 2>&1 || { cat one.log; fail "--resume of a finished video"; }
-grep -q 'one.mp4: is there already, of this prompt' one.log && ! grep -q 'denoising step' one.log && cmp one.mp4 first.mp4 || { cat one.log; fail "a finished video is made again"; }
-generate "${one[@]}" --seed 1 --resume --out one.mp4 >one.log 2>&1 && ! cmp -s one.mp4 first.mp4 || { cat one.log; fail "another seed is not made"; }
-decode --model "$wan" --steps 3 --out refused.mp4 >refused.log 2>&1 && fail "--steps beside --decode"
-grep -q -e '--steps: does nothing beside --decode' refused.log || { cat refused.log; fail "--steps beside --decode"; }
+a_finished_video_stays() {
+    one=(--prompt "a red cat" --model "$wan" "${size[@]}" --frames 9 --steps 2 --negative-prompt "a dog")
+    generate "${one[@]}" --out one.mp4 >one.log 2>&1 || { cat one.log; fail "one video"; }
+    cp one.mp4 first.mp4
+    generate "${one[@]}" --resume --out one.mp4 >one.log 2>&1 || { cat one.log; fail "--resume of a finished video"; }
+    has_message one.log run-finished file=one.mp4 && ! is_progress one.log && cmp one.mp4 first.mp4 || { cat one.log; fail "a finished video is made again"; }
+    generate "${one[@]}" --seed 1 --resume --out one.mp4 >one.log 2>&1 && ! cmp -s one.mp4 first.mp4 || { cat one.log; fail "another seed is not made"; }
+    decode --model "$wan" --steps 3 --out refused.mp4 >refused.log 2>&1 && fail "--steps beside --decode-latents"
+    has_message refused.log option-no-effect key=--steps text~=--decode-latents || fail "--steps beside --decode-latents"
+}
+check a_finished_video_stays
 
 # a list: what is there stays, what is not is made
 cat >list.jsonl <<'LIST'
@@ -164,28 +196,43 @@ cat >list.jsonl <<'LIST'
 {"prompt": "a hat", "guidance": 1}
 {"prompt": "a bat"}
 LIST
-list=(--model "$wan" "${size[@]}" --frames 9 --steps 4 --prompts list.jsonl --latents)
+list=(--model "$wan" "${size[@]}" --frames 9 --steps 4 --prompts list.jsonl --latents-npy)
 generate "${list[@]}" --out list >list.log 2>&1 || { cat list.log; fail "a list"; }
 [ "$(find list -name '*.mp4' | sort | tr '\n' ' ')" = "list/0000.mp4 list/0002.mp4 list/0003.mp4 list/0004.mp4 list/cats/x.mp4 " ] || { find list; fail "names"; }
-cp -r list before
-rm list/0002.mp4
-head -c -20 before/prompts.jsonl >list/prompts.jsonl # killed while the last line was written
-generate "${list[@]}" --resume --out list >list.log 2>&1 || { cat list.log; fail "a list with --resume"; }
-grep -q 'list: 3 of 5 videos are there' list.log || { cat list.log; fail "not 3 of 5"; }
+a_list_resumes() {
+    cp -r list before
+    rm list/0002.mp4
+    head -c -20 before/prompts.jsonl >list/prompts.jsonl # killed while the last line was written
+    generate "${list[@]}" --resume --out list >list.log 2>&1 || { cat list.log; fail "a list with --resume"; }
+    has_message list.log run-resumed file=list value=3 || fail "not 3 of 5"
+}
+check a_list_resumes
 # killed behind a video's line, it has left what was kept of the video; a walk is of a batch, and needed till all of it is there
-left=(0000.latents.safetensors cats/x.window0000.latents.safetensors 0003.walk.cache-0-of-1-2.safetensors 0003.walk.safetensors)
-touch "${left[@]/#/list/}"
-generate "${list[@]}" --resume --out list >list.log 2>&1 && [ -z "$(find list -name '*.safetensors')" ] || { cat list.log; find list; fail "what was left behind a line stays"; }
-printf 'one\ntwo\n' >two.txt
-two=(--model "$wan" "${size[@]}" --frames 9 --steps 2 --prompts two.txt --batch 2)
-generate "${two[@]}" --out two >two.log 2>&1 || { cat two.log; fail "a batch of two"; }
-rm two/0001.mp4
-touch two/0000.walk.safetensors
-generate "${two[@]}" --resume --out two >two.log 2>&1 && [ -s two/0001.mp4 ] && grep -q 'two/0000.walk.safetensors.*made again' two.log ||
-    { cat two.log; fail "the walk of a batch went before all of its videos were there"; }
-on_two "${list[@]}" --out ranks >ranks.log 2>&1 || { cat ranks.log; fail "a list on two ranks"; }
-grep -q '2 ranks make videos each for itself' ranks.log || { cat ranks.log; fail "ranks share"; }
-python3 - <<'PY' || fail "lines of prompts.jsonl"
+leftovers_of_a_list_are_removed() {
+    needs a_list_resumes
+    left=(0000.latents.safetensors cats/x.window0000.latents.safetensors 0003.sampling.cache-0-of-1-2.safetensors 0003.sampling.safetensors)
+    touch "${left[@]/#/list/}"
+    generate "${list[@]}" --resume --out list >list.log 2>&1 && [ -z "$(find list -name '*.safetensors')" ] || { cat list.log; find list; fail "what was left behind a line stays"; }
+}
+check leftovers_of_a_list_are_removed
+the_state_of_a_batch_stays() {
+    printf 'one\ntwo\n' >two.txt
+    two=(--model "$wan" "${size[@]}" --frames 9 --steps 2 --prompts two.txt --batch-size 2)
+    generate "${two[@]}" --out two >two.log 2>&1 || { cat two.log; fail "a batch of two"; }
+    rm two/0001.mp4
+    touch two/0000.sampling.safetensors
+    generate "${two[@]}" --resume --out two >two.log 2>&1 && [ -s two/0001.mp4 ] && has_message two.log latents-rebuilt file=two/0000.sampling.safetensors ||
+        { cat two.log; fail "the walk of a batch went before all of its videos were there"; }
+}
+check the_state_of_a_batch_stays
+ranks_share_a_list() {
+    on_two "${list[@]}" --out ranks >ranks.log 2>&1 || { cat ranks.log; fail "a list on two ranks"; }
+    has_message ranks.log job-report value=2 text~=5 || fail "ranks share"
+}
+check ranks_share_a_list
+every_line_of_prompts_is_right() {
+    needs a_list_resumes ranks_share_a_list
+    python3 - <<'PY' || fail "lines of prompts.jsonl"
 import json
 for name in ("before", "list", "ranks"):
     lines = [json.loads(line) for line in open(name + "/prompts.jsonl")]
@@ -197,31 +244,46 @@ for name in ("before", "list", "ranks"):
     assert all(line["seconds"]["denoise"] > 0 and line["seconds"]["decode"] >= 0 for line in lines)
 assert {line["team"] for line in lines} == {0, 1}
 PY
-for f in 0000 0002 0003 0004 cats/x; do # each rank for itself: one rank's bits
-    cmp before/$f.latents.npy list/$f.latents.npy && cmp before/$f.latents.npy ranks/$f.latents.npy || fail "latents of $f"
-done
-bad() { # PATTERN LINE
-    printf '%s\n' '{"prompt": "good"}' "$2" >bad.jsonl
-    "$WEFT" generate --model "$wan" "${size[@]}" --frames 9 --steps 1 --prompts bad.jsonl --out bad >bad.log 2>&1 && fail "$2 was taken"
-    grep -qE -e "$1" bad.log && [ ! -e bad ] || { cat bad.log; fail "$2"; }
+    for f in 0000 0002 0003 0004 cats/x; do # each rank for itself: one rank's bits
+        cmp before/$f.latents.npy list/$f.latents.npy && cmp before/$f.latents.npy ranks/$f.latents.npy || fail "latents of $f"
+    done
 }
-bad 'bad.jsonl:2: there is no key "sead"; did you mean "seed"' '{"prompt": "x", "sead": 3}'
-bad 'bad.jsonl:2: .*"prompt"' '{"seed": 3}'
-bad 'bad.jsonl:2:[0-9]+: not valid JSON' '{"prompt": "x", '
-bad 'bad.jsonl:2: "frames": 0; from 1' '{"prompt": "x", "frames": 0}'
-bad 'bad.jsonl:2: "guidance": -1; from 0' '{"prompt": "x", "guidance": -1}'
-bad 'bad.jsonl:2: "out": x.avi: a video is written as .mp4' '{"prompt": "x", "out": "x.avi"}'
-bad 'bad.jsonl:2: "out": \.\./x.mp4: give a name below' '{"prompt": "x", "out": "../x.mp4"}'
-bad 'bad.jsonl:2: not an object' '["x"]'
-bad 'bad.jsonl:2: --frames 6: this model makes 1 \+ 4 n; the nearest is' '{"prompt": "x", "frames": 6}' # before the first is made
-bad 'bad.jsonl:2: --width 40: this model makes multiples of 16' '{"prompt": "x", "width": 40}'
-bad 'bad.jsonl:2: the video would be written to 0000.mp4, and so would that of bad.jsonl:1' '{"prompt": "x", "out": "./0000.mp4"}'
-printf 'one\n \t\n\ntwo\n' >blank.txt # a line of blanks is no prompt; ranks of a config's layout work on each video
-printf 'parallel: {tp: 2}\n' >tp.yaml
-on_two --model "$wan" "${size[@]}" --frames 5 --steps 1 --prompts blank.txt --config tp.yaml --out blank >blank.log 2>&1 || { cat blank.log; fail "a list with --config"; }
-grep -q '2 ranks: tp=2' blank.log && [ "$(ls blank/*.mp4 | tr '\n' ' ')" = "blank/0000.mp4 blank/0001.mp4 " ] || { cat blank.log; fail "a list with --config"; }
-generate --model "$wan" "${size[@]}" --frames 9 --window 4 --prompt x --out refused.mp4 >refused.log 2>&1 && fail "--window 4"
-grep -q 'the nearest is 5' refused.log || { cat refused.log; fail "--window 4: another is named that is refused, too"; }
-"$WEFT" generate "${list[@]}" --seed 9 --resume --out list >list.log 2>&1 && fail "another seed"
-grep -q 'list/cats/x.mp4: it was made with seed 1, and this command says 10' list.log || { cat list.log; fail "another seed is not named"; }
-exit 0
+check every_line_of_prompts_is_right
+bad() { check "refuses ${*: -1}" refused_job "$@"; }
+refused_job() { # ID [FIELD=VALUE...] -- LINE
+    take_message "$@"
+    set -- "${rest[@]}"
+    printf '%s\n' '{"prompt": "good"}' "$1" >bad.jsonl
+    "$WEFT" generate --model "$wan" "${size[@]}" --frames 9 --steps 1 --prompts bad.jsonl --out bad >bad.log 2>&1 && fail "$1 was taken"
+    has_message bad.log "${wanted[@]}" && [ ! -e bad ] || fail "$1"
+}
+bad json-unknown-key file=bad.jsonl line=2 key=sead 'text~="seed"' -- '{"prompt": "x", "sead": 3}'
+bad json-missing-key file=bad.jsonl line=2 key=prompt -- '{"seed": 3}'
+bad json-syntax file=bad.jsonl line=2 -- '{"prompt": "x", '
+bad json-value file=bad.jsonl line=2 key=frames text~=0 'text~=1 to' -- '{"prompt": "x", "frames": 0}'
+bad json-value file=bad.jsonl line=2 key=guidance text~=-1 'text~=0 to 100' -- '{"prompt": "x", "guidance": -1}'
+bad output-format file=x.avi text~=bad.jsonl:2 -- '{"prompt": "x", "out": "x.avi"}'
+bad json-value file=bad.jsonl line=2 key=out text~=../x.mp4 -- '{"prompt": "x", "out": "../x.mp4"}'
+bad json-type file=bad.jsonl line=2 -- '["x"]'
+bad video-size file=bad.jsonl line=2 key=--frames 'text~=1 + 4 n' 'text~=6;' text~=5 -- '{"prompt": "x", "frames": 6}' # before the first is made
+bad video-size file=bad.jsonl line=2 key=--width text~=40 text~=16, -- '{"prompt": "x", "width": 40}'
+bad job-invalid file=bad.jsonl line=2 key=out text~=0000.mp4, text~=bad.jsonl:1 text~=0000.mp4 -- '{"prompt": "x", "out": "./0000.mp4"}'
+a_config_lays_out_a_list() {
+    printf 'one\n \t\n\ntwo\n' >blank.txt # a line of blanks is no prompt; ranks of a config's layout work on each video
+    printf 'parallel: {tp: 2}\n' >tp.yaml
+    on_two --model "$wan" "${size[@]}" --frames 5 --steps 1 --prompts blank.txt --config tp.yaml --out blank >blank.log 2>&1 || { cat blank.log; fail "a list with --config"; }
+    has_message blank.log job-report text~=tp=2 && [ "$(ls blank/*.mp4 | tr '\n' ' ')" = "blank/0000.mp4 blank/0001.mp4 " ] || { cat blank.log; fail "a list with --config"; }
+}
+check a_config_lays_out_a_list
+another_window_is_suggested() {
+    generate --model "$wan" "${size[@]}" --frames 9 --window 4 --prompt x --out refused.mp4 >refused.log 2>&1 && fail "--window 4"
+    has_message refused.log video-size key=--window 'text~=4;' text~=5 || fail "--window 4: another is named that is refused, too"
+}
+check another_window_is_suggested
+another_seed_is_named() {
+    needs a_list_resumes
+    "$WEFT" generate "${list[@]}" --seed 9 --resume --out list >list.log 2>&1 && fail "another seed"
+    has_message list.log latents-mismatch file=list/cats/x.mp4 key=seed text~=1, text~=10 || fail "another seed is not named"
+}
+check another_seed_is_named
+finish

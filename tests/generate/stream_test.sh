@@ -1,9 +1,10 @@
 #!/bin/bash
 # Weights that are read from their files for each use: bit for bit the numbers of weights in memory, in two blocks' memory, as told and held.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+. "$SRC/tests/check.sh"
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-fail() { echo "FAILED: $*"; exit 1; }
 python3 "$SRC/tests/generate/enlarge.py" model 256 1024 6 256 512 6 20000 || fail "a model"
 python3 "$SRC/tests/generate/enlarge.py" half 256 1024 6 256 512 6 20000 bf16 || fail "a model in bf16"
 generate() { # RANKS OUT MODEL OPTIONS...
@@ -12,7 +13,7 @@ generate() { # RANKS OUT MODEL OPTIONS...
     local run=()
     [ "$n" = 1 ] || run=("$MPIRUN" --oversubscribe -n "$n")
     python3 - "$out" "${run[@]}" "$WEFT" generate --model "$model" --prompt "a red cat" --seed 3 --steps 2 --height 32 --width 32 --frames 5 \
-        --raw --out "$out.mp4" "$@" >"$out.log" 2>&1 <<'P' || { cat "$out.log"; fail "weft generate on $n ranks: $*"; }
+        --frames-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 <<'P' || { cat "$out.log"; fail "weft generate on $n ranks: $*"; }
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[2:]).returncode
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=open(sys.argv[1] + ".rss", "w"))
@@ -26,23 +27,35 @@ generate 1 half half
 generate 1 half_stream half --weights stream
 generate 1 rounded model --weights bf16
 generate 1 rounded_stream model --weights bf16,stream # not so in the files
-same stored stream
-same half half_stream
-same rounded rounded_stream
-cmp -s stored.npy half.npy && fail "bf16 files give the numbers of f32 ones"
-generate 2 stored2 model --parallel tp=2
-generate 2 stream2 model --parallel tp=2 --weights stream # columns do not lie together in the files
-same stored2 stream2
-generate 3 stored3 model --parallel fsdp=3
-generate 3 stream3 model --parallel fsdp=3 --weights stream
-same stored3 stream3
-ls -A | grep -v -e '^model$' -e '^half$' -e '\.mp4$' -e '\.npy$' -e '\.log$' -e '\.rss$' && fail "something is left behind"
-python3 - <<'P' || fail "memory"
-import os, re
-unit = {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}
+streamed_weights_give_the_same_bits() {
+    same stored stream
+    same half half_stream
+    same rounded rounded_stream
+}
+check streamed_weights_give_the_same_bits
+columns_of_tp_are_streamed() {
+    cmp -s stored.npy half.npy && fail "bf16 files give the numbers of f32 ones"
+    generate 2 stored2 model --parallel tp=2
+    generate 2 stream2 model --parallel tp=2 --weights stream # columns do not lie together in the files
+    same stored2 stream2
+}
+check columns_of_tp_are_streamed
+shards_of_fsdp_are_streamed() {
+    generate 3 stored3 model --parallel fsdp=3
+    generate 3 stream3 model --parallel fsdp=3 --weights stream
+    same stored3 stream3
+}
+check shards_of_fsdp_are_streamed
+nothing_is_left() {
+    ! ls -A | grep -v -e '^model$' -e '^half$' -e '\.mp4$' -e '\.npy$' -e '\.log$' -e '\.rss$' || fail "something is left behind"
+}
+check nothing_is_left
+streaming_saves_the_predicted_memory() {
+    python3 - <<'P' || fail "memory"
+import json, os
 def told(name):
-    number, of = re.search(r"predicted peak ([0-9.]+) (.iB)", open(name + ".log").read()).groups()
-    return float(number) * unit[of]
+    messages = [json.loads(line) for line in open(name + ".log") if line.startswith("{")]
+    return next(m["value"] for m in messages if m.get("id") == "job-report" and "value" in m) / 2 ** 20
 def held(name): return int(open(name + ".rss").read()) / 1024
 def weights(model): return sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(model) for f in fs if f.endswith("safetensors") and "vae" not in d) / 2 ** 20
 for model, whole, streamed in ("model", "stored", "stream"), ("half", "half", "half_stream"), ("model", "rounded", "rounded_stream"):
@@ -53,13 +66,18 @@ block = 4 * (8 * 256 * 256 + 2 * 256 * 1024) / 2 ** 20  # of the transformer, th
 assert told("stream") < told("stored") - weights("model") + 2 * block + 1, block  # and what is small
 assert told("half_stream") < told("half") - weights("half") + block + 1, block
 P
-refused() { # WORDS OPTIONS...
-    local words=$1
-    shift
-    "$WEFT" generate --model model --prompt x --frames 5 --height 64 --width 64 --out no.mp4 "$@" >refused.log 2>&1 && fail "$*: not refused"
-    grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
 }
-refused "streamed by that pass; leave one of them out" --weights stream --pass stream=off
-refused "--weights stream,bf16: known are stored" --weights stream,bf16
-refused "--weights bf16,: known are stored" --weights bf16,
-exit 0
+check streaming_saves_the_predicted_memory
+refused() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" generate --model model --prompt x --frames 5 --height 64 --width 64 --out no.mp4 "$@" >refused.log 2>&1 && fail "$*: not refused"
+    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+}
+refusals() {
+    refused option-conflict key=--weights 'text~=--pass weight_streaming=off' -- --weights stream --pass weight_streaming=off
+    refused option-choice key=--weights "text~='stream,bf16'" -- --weights stream,bf16
+    refused option-choice key=--weights "text~='bf16,'" -- --weights bf16,
+}
+check refusals
+finish

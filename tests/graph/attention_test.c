@@ -1,7 +1,12 @@
 /* Attention in parts: over pieces of the keys, merged, it is attention over all of them, forward
  * and backward, in f64 to rounding. It is what a ring of ranks computes. */
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
+#include "graph/dump.h"
+#include "kernel/cpu/table.h"
 #include "ranks.h"
 #include "sharded.h"
+#include "transform/sharding/shard.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -84,8 +89,8 @@ static double distance(const lockstep *l, const weft_graph *g, const char *a, co
     cr_assert_eq(view_count(x), view_count(y));
     for (int64_t i = 0; i < view_count(x); i++) {
         const double one = view_get(x, i), two = view_get(y, i);
-        cr_assert(one == two || (isfinite(one) && isfinite(two)), "%s[%lld] is %g, %s %g", a,
-                  (long long)i, one, b, two);
+        cr_assert(one == two || (isfinite(one) && isfinite(two)), "%s[%" PRId64 "] is %g, %s %g", a,
+                  i, one, b, two);
         worst = one == two ? worst : fmax(worst, fabs(one - two));
     }
     return worst;
@@ -190,11 +195,11 @@ Test(attention, nothing_seen)
                     *out = &l->value[0][weft_graph_find(g, "out b").id],
                     *dq = &l->value[0][weft_graph_find(g, "dq b").id];
     for (int64_t i = 0; i < B * H * SQ; i++) {
-        cr_expect_eq(view_get(lse, i) == -INFINITY, i >= H * SQ, "lse[%lld]", (long long)i);
+        cr_expect_eq(view_get(lse, i) == -INFINITY, i >= H * SQ, "lse[%" PRId64 "]", i);
         cr_expect_eq(view_get(one, i) == -INFINITY, i >= H * SQ || i % SQ >= 3);
     }
     for (int64_t i = SQ * H * W; i < B * SQ * H * W; i++)
-        cr_expect(view_get(out, i) == 0 && view_get(dq, i) == 0, "element %lld", (long long)i);
+        cr_expect(view_get(out, i) == 0 && view_get(dq, i) == 0, "element %" PRId64, i);
     lockstep_free(l);
     weft_graph_free(g);
 }
@@ -346,7 +351,7 @@ Test(attention, a_ring_that_is_not_offered)
     for (int s = 0; s < 2; s++) {
         weft_graph *one = build((void *)(uintptr_t)&without[s]), *part;
         cr_expect_eq(weft_pass_shard(one, &mesh, 0, &recipe, &part), WEFT_E_UNSUPPORTED);
-        cr_expect(strstr(weft_error_message(), "\"ring\""), "%s", weft_error_message());
+        cr_expect(strstr(weft_error_text(), "\"ring\""), "%s", weft_error_message());
         weft_graph_free(one);
     }
 }

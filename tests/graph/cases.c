@@ -1,4 +1,5 @@
 #include "cases.h"
+#include "graph/builder_helpers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -226,7 +227,7 @@ static const op_case table[] = {
     {WEFT_OP_ROPE,
      3,
      {S(2, 5, 3, 4), S(1, 5, 3, 2), S(1, 5, 3, 2)},
-     ATTR(weft_attr_rope, .halves = true),
+     ATTR(weft_attr_rope, .rotate_half = true),
      -1,
      1,
      0},
@@ -267,7 +268,7 @@ static const op_case table[] = {
     {WEFT_OP_TOP_K,
      2,
      {S(5, 12), S(12)},
-     ATTR(weft_attr_top_k, .count = 3, .groups = 4, .kept = 2),
+     ATTR(weft_attr_top_k, .count = 3, .groups = 4, .top_groups = 2),
      -1,
      1,
      1},

@@ -1,4 +1,6 @@
 /* FLOPs and bytes of operations against their formulas. */
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
 #include "graph/graph.h"
 
 #include <criterion/criterion.h>

@@ -2,6 +2,7 @@
 
 #include "../model_of.h"
 #include "diffusion/flow.h"
+#include "graph/builder_helpers.h"
 
 #include <stdio.h>
 
@@ -10,10 +11,10 @@ weft_graph *dit_build(void *user)
     const dit_setup *s = user;
     char text_of[400];
     snprintf(text_of, sizeof text_of,
-             "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":%lld,"
+             "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":%" PRId64 ","
              "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,"
              "\"ffn_dim\":10,\"num_layers\":2,\"eps\":1e-5,\"rope_max_seq_len\":32}",
-             (long long)s->heads);
+             s->heads);
     const weft_model config = model_of(text_of);
     const weft_flow_config flow = {.logit_std = 1, .shift = 2};
     weft_graph *g = weft_graph_create();

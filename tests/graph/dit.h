@@ -3,7 +3,7 @@
 #define TESTS_GRAPH_DIT_H
 
 #include "graph/graph.h"
-#include "pass/pass.h"
+#include "transform/sharding/recipes.h"
 
 typedef struct dit_setup {
     int64_t batch, heads, frames, height, width;

@@ -1,9 +1,15 @@
-/* Every denoiser and autoencoder family on a small config: gradients against central differences, and
- * every recipe of its row against one rank; loss, prediction and all gradients, in f64. */
+/* Every denoiser and autoencoder family on a small config: gradients against central differences,
+ * and every recipe of its row against one rank; loss, prediction and all gradients, in f64. */
 #include "../model_of.h"
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
+#include "graph/dump.h"
 #include "lockstep.h"
-#include "pass/passes.h"
 #include "sharded.h"
+#include "transform/passes.h"
+#include "transform/sharding/input_footprint.h"
+#include "transform/sharding/shard.h"
+#include "transform/sharding/token_sharding.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -65,11 +71,11 @@ static const setup families[] = {
      "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2],"
      "\"image_condition_type\":\"token_replace\"}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"max_size\":[4,4,8]}",
-     {2, 2, 4, 4, 3, .times = 2, .given = GIVEN(FPS)}},
+     {2, 2, 4, 4, 3, .times = 2, .present_ports = GIVEN(FPS)}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
@@ -77,22 +83,22 @@ static const setup families[] = {
     {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"caption_channels\":5}",
-     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}},
+     {2, 2, 2, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"caption_channels\":5,\"attention_bias\":false}",
-     {2, 2, 2, 2, 5, .times = 8, .given = GIVEN(PLACES)}},
+     {2, 2, 2, 2, 5, .times = 8, .present_ports = GIVEN(POSITIONS)}},
     {"{\"_class_name\":\"MochiTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"time_embed_dim\":4,"
      "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":1,\"sample_size\":4,"
      "\"caption_channels\":5}",
      {1, 2, 4, 4, 3}},
     {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
      "\"depth\":1,\"caption_channels\":5,\"input_sq_size\":32}",
-     {1, 2, 4, 3, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FRAME_MASK) | GIVEN(FPS)}},
+     {1, 2, 4, 3, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(FRAME_MASK) | GIVEN(FPS)}},
     {"{\"_class_name\":\"UViT\",\"img_size\":4,\"embed_dim\":8,\"depth\":2,\"num_heads\":2,"
      "\"in_chans\":2,\"clip_dim\":3,\"num_clip_token\":3,\"mlp_time_embed\":true}",
      {2, 1, 4, 4, 3}},
@@ -100,7 +106,7 @@ static const setup families[] = {
      "\"attention_head_dim\":4,\"hidden_size\":8,\"in_channels\":2,\"num_layers\":4,"
      "\"cross_attention_dim\":5,\"cross_attention_dim_t5\":8,\"pooled_projection_dim\":3,"
      "\"sample_size\":8,\"text_len\":3,\"text_len_t5\":2}",
-     {2, 1, 4, 4, 3, .given = GIVEN(TEXT_MASK)}},
+     {2, 1, 4, 4, 3, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"CrossAttnDownBlock2D\","
      "\"DownBlock2D\"],\"up_block_types\":[\"UpBlock2D\",\"CrossAttnUpBlock2D\"],"
      "\"block_out_channels\":[4,6],\"layers_per_block\":1,\"norm_num_groups\":2,"
@@ -109,11 +115,11 @@ static const setup families[] = {
     {"{\"_class_name\":\"AllegroTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"caption_channels\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
     {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
-     {1, 3, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+     {1, 3, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
     {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
@@ -166,7 +172,7 @@ static weft_graph *build_as(const setup *s, bool scoped)
     for (int i = 0; i < f->ports; i++) {
         const weft_port port = f->port[i].port;
         if (!f->port[i].output && weft_model_takes(&model, port) &&
-            (!f->port[i].optional || s->size.given >> port & 1))
+            (!f->port[i].optional || s->size.present_ports >> port & 1))
             p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
     }
     weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
@@ -297,6 +303,70 @@ Test(family, ranks_agree_with_one)
     }
 }
 
+/* Linears of tensor parallelism: by columns, or by rows. */
+static const struct {
+    const char *name;
+    int dim;
+} tensor_parallel[] = {
+    {".to_q.weight", 0},       {".to_k.weight", 0},       {".to_v.weight", 0},
+    {".add_q_proj.weight", 0}, {".add_k_proj.weight", 0}, {".add_v_proj.weight", 0},
+    {".to_out.0.weight", 1},   {".to_add_out.weight", 1}, {".net.0.proj.weight", 0},
+    {".net.2.weight", 1},
+};
+
+/* Counts a family's linears of each kind, of which a rank has to have half. */
+static void count_split(const setup *s, const char *axes, int split[10])
+{
+    weft_mesh mesh;
+    weft_recipe recipe;
+    const weft_model model = model_of(s->config);
+    weft_graph *all = build((void *)(uintptr_t)s), *part;
+    int count;
+    cr_assert_eq(weft_mesh_parse(axes, &mesh), WEFT_OK);
+    cr_assert_eq(weft_recipe_compose(model.family->recipe, model.family->recipes, &mesh, &recipe),
+                 WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_shard(all, &mesh, 0, &recipe, &part), WEFT_OK, "%s",
+                 weft_error_message());
+    const weft_value *param = weft_graph_params(part, &count);
+    for (int i = 0; i < count; i++) {
+        const weft_value_info *own = weft_value_get(part, param[i]);
+        const weft_shape shape = weft_value_get(all, weft_graph_find(all, own->name))->shape;
+        for (int k = 0; k < 10; k++) {
+            const size_t name = strlen(own->name), end = strlen(tensor_parallel[k].name);
+            if (!strstr(own->name, "blocks.") || !strstr(own->name, k < 8 ? "attn" : "ff") ||
+                name < end || strcmp(own->name + name - end, tensor_parallel[k].name) != 0)
+                continue;
+            const int d = tensor_parallel[k].dim;
+            split[k]++;
+            cr_expect(own->shape.dim[d] <= (shape.dim[d] + 1) / 2, "%s, %s: a rank has all of %s",
+                      model.family->class_name, axes, own->name);
+        }
+    }
+    weft_recipe_free(&recipe);
+    weft_graph_free(part);
+    weft_graph_free(all);
+}
+
+/* With tp or sp a rank keeps half of each linear around attention and in feed-forwards; a forgotten
+ * row would give the same numbers, and cost its memory and a gather in each block. */
+Test(family, tensor_parallel_splits_every_linear_of_the_blocks)
+{
+    static const char *const axes[] = {"tp", "sp"};
+    for (int a = 0; a < 2; a++) {
+        int split[10] = {0};
+        for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+            const weft_model model = model_of(families[i].config);
+            char mesh[32];
+            snprintf(mesh, sizeof mesh, "%s=2", axes[a]);
+            for (int r = 0; r < model.family->recipes; r++)
+                if (!strcmp(model.family->recipe[r]->axis, axes[a]))
+                    count_split(&families[i], mesh, split);
+        }
+        for (int k = 0; k < 10; k++)
+            cr_expect(split[k] > 0, "%s: no family has %s", axes[a], tensor_parallel[k].name);
+    }
+}
+
 /* ---- tokens -------------------------------------------------------------------------------- */
 
 typedef struct own_tokens {
@@ -316,7 +386,7 @@ static weft_graph *build_noised(const setup *s)
     for (int i = 0; i < f->ports; i++) {
         const weft_port port = f->port[i].port;
         if (!f->port[i].output && weft_model_takes(&model, port) &&
-            (!f->port[i].optional || s->size.given >> port & 1))
+            (!f->port[i].optional || s->size.present_ports >> port & 1))
             p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
     }
     const weft_value x = p.at[WEFT_PORT_LATENTS];
@@ -337,7 +407,7 @@ static weft_graph *build_moved(void *user)
 {
     own_tokens *o = user;
     weft_graph *g = build_noised(o->setup), *moved = NULL;
-    cr_assert_eq(weft_pass_tokens(g, &o->mesh, &o->recipe, &moved), WEFT_OK, "%s",
+    cr_assert_eq(weft_pass_token_sharding(g, &o->mesh, &o->recipe, &moved), WEFT_OK, "%s",
                  weft_error_message());
     o->moved = moved;
     if (!moved)
@@ -402,7 +472,7 @@ static int64_t count_reads(const weft_graph *whole, const own_tokens *o, int64_t
     *elements = weft_shape_count(&weft_value_get(g, x)->shape);
     for (int r = 0; r < weft_mesh_ranks(&o->mesh); r++) {
         bool *read = weft_alloc(*elements + 1);
-        cr_assert_eq(weft_graph_reads(g, x, r, read), WEFT_OK);
+        cr_assert_eq(weft_input_footprint(g, x, r, read), WEFT_OK);
         for (int64_t e = 0; e < *elements; e++)
             reads += read[e];
         weft_free(read);
@@ -441,8 +511,8 @@ static void check_tokens(const setup *s, const char *axis, int ranks)
     const int64_t reads = count_reads(g, &o, &elements);
     cr_expect(o.moved, "%s", model.family->class_name);
     cr_expect(reads == elements || mixes(model.family->class_name),
-              "%s on %s: ranks read %lld elements of %lld", model.family->class_name, mesh,
-              (long long)reads, (long long)elements);
+              "%s on %s: ranks read %" PRId64 " elements of %" PRId64, model.family->class_name,
+              mesh, reads, elements);
     weft_graph_free(g);
     weft_recipe_free(&o.recipe);
 }
@@ -494,7 +564,7 @@ static void check_types(const weft_graph *g, const char *name)
  * which each parameter has one, in f32. */
 static void check_narrow(const setup *s)
 {
-    const weft_pass_setup narrow = {.narrow = true};
+    const weft_pass_setup narrow = {.bf16_compute = true};
     weft_graph *g[2] = {build_as(s, true), build_as(s, true)};
     lockstep *l[2];
     weft_value *grad[2];

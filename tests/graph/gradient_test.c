@@ -1,5 +1,7 @@
 /* Every gradient rule against central differences in f64. */
 #include "cases.h"
+#include "graph/autodiff.h"
+#include "graph/dump.h"
 #include "lockstep.h"
 
 #include <criterion/criterion.h>
@@ -37,8 +39,8 @@ static void check_input(const op_case *c, weft_graph *g, const char *name, const
         const double up = loss_of(g, (nudge){c, name, i, h}),
                      down = loss_of(g, (nudge){c, name, i, -h});
         const double expected = (up - down) / (2 * h), got = view_get(grad, i);
-        cr_assert(isfinite(got), "%s: gradient of %s[%lld] is not finite", weft_op_get(c->op)->name,
-                  name, (long long)i);
+        cr_assert(isfinite(got), "%s: gradient of %s[%" PRId64 "] is not finite",
+                  weft_op_get(c->op)->name, name, i);
         worst = fmax(worst, fabs(got - expected));
         largest = fmax(largest, fabs(expected));
     }

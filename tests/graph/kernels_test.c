@@ -1,8 +1,11 @@
 /* Every case on the kernels of `cpu`, against the reference in f64: close, by the tolerance of the
- * op's row; bitwise where that is 0. Sizes at the edges of vectors and tiles are in tests/kernel. */
+ * op's row; bitwise where that is 0. Sizes at the edges of vectors and tiles are in tests/kernel.
+ * */
 #include "base/convert.h"
 #include "base/memory.h"
 #include "cases.h"
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
 #include "lockstep.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
 #include "lockstep.h"
+#include "kernel/ref/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

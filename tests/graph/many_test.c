@@ -1,8 +1,14 @@
 /* A node of 200 inputs: concat has as many as it is given. Forward, gradient, split along its own
  * dim and beside it, through passes and as programs, copied and by placement. */
-#include "pass/pass.h"
+#include "graph/builder_helpers.h"
+#include "graph/dump.h"
+#include "kernel/cpu/table.h"
+#include "kernel/ref/table.h"
 #include "ranks.h"
 #include "sharded.h"
+#include "transform/memory/comm_order.h"
+#include "transform/memory/recompute.h"
+#include "transform/numeric/fuse.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -77,7 +83,7 @@ static void check_outputs(const ranks_result *r, const joined *j)
             const double x = (double)(float)fill(NULL, name, WEFT_F32, e);
             const double want = j->square ? (double)((float)x * (float)x) : x;
             const int64_t at = j->dim ? e / n * all->shape.dim[1] + start + e % n : start * W + e;
-            cr_assert_eq(all->data[at], want, "%s[%lld]", name, (long long)e);
+            cr_assert_eq(all->data[at], want, "%s[%" PRId64 "]", name, e);
         }
         start += n;
     }
@@ -94,8 +100,8 @@ Test(many, as_a_program)
             ranks_run(1, &g, backend ? &weft_backend_cpu : &weft_backend_ref, fill, NULL, &result);
             if (backend)
                 check_outputs(&result, &cases[c]);
-            cr_expect_eq(result.views, c == 2 ? 2 : 1, "case %d: %lld views", c,
-                         (long long)result.views);
+            cr_expect_eq(result.views, c == 2 ? 2 : 1, "case %d: %" PRId64 " views", c,
+                         result.views);
             ranks_free(1, &result);
             weft_graph_free(g);
         }

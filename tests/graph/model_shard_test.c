@@ -2,8 +2,10 @@
  * loss, prediction and the gradients of all parameters, in f64, so that only a wrong rule can make
  * a difference. */
 #include "dit.h"
+#include "graph/autodiff.h"
 #include "sharded.h"
-#include "train/optimizer.h"
+#include "train/graph/optimizer.h"
+#include "transform/sharding/shard.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,11 +1,17 @@
 /* The whole way: training steps of sharded graphs, after all passes, as programs on communicators
  * of one process, against the program of one rank. */
 #include "../ranks_of.h"
+#include "comm/comm_fake.h"
+#include "comm/group.h"
 #include "dit.h"
-#include "pass/passes.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "graph/dump.h"
+#include "kernel/cpu/table.h"
+#include "kernel/ref/table.h"
 #include "ranks.h"
-#include "runtime/runtime.h"
-#include "train/optimizer.h"
+#include "train/graph/optimizer.h"
+#include "transform/passes.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -101,7 +107,7 @@ static int run_world(const weft_backend *backend, const char *mesh_text,
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     const int ranks = weft_mesh_ranks(&mesh);
     weft_recipe recipe = dit_recipe(&mesh);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         job[r] = (rank_job){.backend = backend,
                             .recipe = &recipe,

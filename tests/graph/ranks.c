@@ -1,6 +1,11 @@
 #include "ranks.h"
-
-#include "pass/pass.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/group.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "transform/memory/comm_order.h"
+#include "transform/memory/lifetime.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -117,7 +122,7 @@ void ranks_run(int ranks, weft_graph *const *graph, const weft_backend *backend,
     weft_comm *comm[RANKS_MAX];
     pthread_t thread[RANKS_MAX];
     rank_job job[RANKS_MAX];
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         result[r] = (ranks_result){0};
         job[r] = (rank_job){graph[r], backend, comm[r], fill, user, &result[r]};

@@ -4,7 +4,6 @@
 #define TESTS_GRAPH_RANKS_H
 
 #include "lockstep.h"
-#include "runtime/runtime.h"
 
 enum { RANKS_MAX = 8, RANKS_OUTPUTS = 12 };
 

@@ -146,8 +146,8 @@ static void check_row(const op_case *c, const weft_layout_choice *choice, int ra
             const double want = view_get(expected, i);
             const double got = assemble(view, choice->out[o], ranks, &expected->shape, i);
             cr_assert(got == want || fabs(got - want) <= 1e-9 * (1 + fabs(want)),
-                      "%s row %d on %d ranks: %s[%lld] is %g, not %g", name, row, ranks, output,
-                      (long long)i, got, want);
+                      "%s row %d on %d ranks: %s[%" PRId64 "] is %g, not %g", name, row, ranks,
+                      output, i, got, want);
         }
     }
     for (int r = 0; r < ranks; r++) {

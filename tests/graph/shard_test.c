@@ -89,7 +89,7 @@ static int64_t sweep_case(const op_case *c, int ranks)
         if (!try_recipe(c, pending, &mesh, &recipe)) {
             for (int i = 0; i < rows; i++)
                 fprintf(stderr, "  %s: S(%d)\n", row[i].pattern, row[i].layout.dim);
-            cr_assert_fail("%s: layouts %lld on %d ranks", weft_op_get(c->op)->name, (long long)n,
+            cr_assert_fail("%s: layouts %" PRId64 " on %d ranks", weft_op_get(c->op)->name, n,
                            ranks);
         }
         tried++;
@@ -104,7 +104,7 @@ static void sweep(int ranks)
     int64_t tried = 0;
     for (int i = 0; i < count; i++)
         tried += sweep_case(&c[i], ranks);
-    cr_log_info("%lld layouts on %d ranks", (long long)tried, ranks);
+    cr_log_info("%" PRId64 " layouts on %d ranks", tried, ranks);
 }
 
 Test(shard, every_op_under_every_layout_on_2_ranks)

@@ -1,4 +1,7 @@
 #include "sharded.h"
+#include "graph/autodiff.h"
+#include "graph/dump.h"
+#include "transform/sharding/shard.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -131,8 +134,8 @@ static void check_sources(weft_graph *const *part, int ranks, char why[300])
         }
         for (int64_t e = 0; seen && e < count && !why[0]; e++)
             if (seen[e] == 0 || seen[e] != seen[0])
-                snprintf(why, 300, "element %lld of %s is on %d ranks, the first on %d",
-                         (long long)e, name, seen[e], seen[0]);
+                snprintf(why, 300, "element %" PRId64 " of %s is on %d ranks, the first on %d", e,
+                         name, seen[e], seen[0]);
         weft_free(seen);
     }
 }

@@ -4,7 +4,7 @@
 #define TESTS_GRAPH_SHARDED_H
 
 #include "lockstep.h"
-#include "pass/pass.h"
+#include "transform/sharding/recipes.h"
 
 enum { SHARDED_MAX_RANKS = 16 };
 

@@ -1,8 +1,7 @@
-/* Autoencoders in pieces: what FIRST and NEXT make of a video, one after the other with their states,
- * is what one shot makes. In f64, so that a frame too few in a state shows. */
+/* Autoencoders in pieces: what FIRST and NEXT make of a video, one after the other with their
+ * states, is what one shot makes. In f64, so that a frame too few in a state shows. */
 #include "../model_of.h"
 #include "lockstep.h"
-#include "pass/pass.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,21 +1,25 @@
 #!/bin/bash
 # tools/install-deps.sh waits while another program holds the lock of the package manager, and reports other failures.
+# It installs nothing that is present, with or without dpkg. make test and make demo run it first.
 set -eu
+unset MAKEFLAGS MAKELEVEL MFLAGS
 fail() { echo "$*"; cat log; exit 1; }
 mkdir bin
-printf '#!/bin/sh\nexit 1\n' >bin/dpkg-query # nothing is installed
+export CALLS=$PWD/calls
+printf '#!/bin/sh\nexit 1\n' | tee bin/dpkg-query >bin/cc # dpkg has nothing, no header is found
+printf '#!/bin/sh\n[ "$1" = --version ] && echo 1.8.1\n' >bin/pkg-config # nor any library
 printf '#!/bin/sh\nexit 0\n' >bin/sleep
 printf '#!/bin/sh\nexec "$@"\n' >bin/sudo
 cat >bin/apt-get <<'EOF'
 #!/bin/sh
-echo "$*" >>calls
-[ "$(wc -l <calls)" -gt "$BUSY" ] && exit "$STATUS"
+echo "$*" >>"$CALLS"
+[ "$(wc -l <"$CALLS")" -gt "$BUSY" ] && exit "$STATUS"
 echo "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1 (apt-get)" >&2
 exit 100
 EOF
 chmod +x bin/*
-run() { PATH=$PWD/bin:$PATH BUSY=$1 STATUS=$2 "$tool" >log 2>&1; }
-tool=$(dirname "$WEFT_BUILD")/tools/install-deps.sh
+run() { PATH=$PWD/bin:$PATH BUSY=$1 STATUS=$2 "${tool[@]}" >log 2>&1; }
+tool=("$SRC/tools/install-deps.sh")
 run 3 0 || fail "a busy package manager ends the installation"
 [ "$(wc -l <calls)" = 5 ] || fail "apt-get was not called three times in vain, to update and to install"
 grep -q "waiting for it" log || fail "waiting is not reported"
@@ -24,4 +28,32 @@ run 100000 0 && fail "it waits for ever"
 grep -q "Could not get lock" log || fail "the reason is not printed"
 rm calls
 run 0 100 && fail "a failure of apt-get is lost"
-exit 0
+
+# ---- make on a machine without the libraries: test and demo install first, plain make names them ----
+for goal in test demo; do
+    rm -f calls
+    tool=(make -C "$SRC" O="$PWD/fresh" "$goal")
+    run 0 100 && fail "make $goal succeeds although nothing can be installed"
+    grep -q "^installing:.* libjansson-dev" log && grep -q update calls || fail "make $goal does not install"
+    ! grep -q "not found:" log || fail "make $goal stops before it installs"
+done
+! [ -e fresh ] || fail "make configures before the libraries are installed"
+rm -f calls
+rm bin/cc # CMake needs a compiler before it looks for libraries
+tool=(make -C "$SRC" O="$PWD/fresh")
+run 0 0 && fail "make succeeds without libraries"
+grep -q 'not found: libavformat .* jansson .*On Debian 12, `make deps` installs every package' log || fail "make does not name what is missing"
+! [ -e calls ] || fail "plain make installs"
+
+# ---- without CMake -----------------------------------------------------------------------------------
+mkdir path
+ln -s "$(command -v make)" "$(command -v cc)" "$(command -v sh)" "$(command -v nproc)" path
+tool=(env PATH="$PWD/path" make -C "$SRC" O="$PWD/fresh")
+run 0 0 && fail "make succeeds without cmake"
+grep -q 'not found: cmake. On Debian 12, `make deps` installs every package' log || fail "make does not name cmake"
+
+# ---- everything is present: no package manager, whether dpkg knows the packages or not ----------------
+rm bin/pkg-config
+tool=("$SRC/tools/install-deps.sh" --tests)
+run 0 100 || fail "packages that are present are installed"
+! [ -e calls ] || fail "the package manager was called although nothing is missing"

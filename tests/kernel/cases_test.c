@@ -206,7 +206,7 @@ Test(kernel, experts)
          .in = {X(2, 900, 2, 21), X(2, 900, 1, 19), IDS(3, 2, 900, 2)}},
         {.op = WEFT_OP_TOP_K, .attr = &(weft_attr_top_k){.count = 8}, .in = {X(50, 64)}},
         {.op = WEFT_OP_TOP_K,
-         .attr = &(weft_attr_top_k){.count = 8, .groups = 4, .kept = 2},
+         .attr = &(weft_attr_top_k){.count = 8, .groups = 4, .top_groups = 2},
          .in = {X(50, 128), X(128)}},
         {.op = WEFT_OP_DISPATCH,
          .attr = &(weft_attr_experts){.experts = 64, .slots = 40},
@@ -293,7 +293,8 @@ Test(kernel, conv3d, .timeout = 120)
         {"wide", CONV(1, 1, 1, 0, 1, 1, 0, 1, 1),
          .in = {X(1, 3, 10, 40, 100), X(100, 100, 1, 3, 3)}},
         /* More channels than the own weight gradient takes: several runs of frames and a rest, a
-         * batch of which only the last frame of the kernel sees all, frames that see padding alone. */
+         * batch of which only the last frame of the kernel sees all, frames that see padding
+         * alone. */
         {"runs", CONV(1, 1, 1, 2, 0, 0, 0, 0, 0),
          .in = {X(1, 5, 20, 50, 200), X(50, 200, 3, 1, 1)}},
         {"batch of runs", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
@@ -510,10 +511,10 @@ Test(kernel, modulation)
          .attr = &(weft_attr_rope){true},
          .in = {X(2, 70, 4, 32), X(70, 16), X(70, 16)}},
         {.op = WEFT_OP_ROPE,
-         .attr = &(weft_attr_rope){.halves = true},
+         .attr = &(weft_attr_rope){.rotate_half = true},
          .in = {X(2, 7, 3, 10), X(7, 5), X(7, 5)}},
         {.op = WEFT_OP_ROPE,
-         .attr = &(weft_attr_rope){.inverse = true, .halves = true},
+         .attr = &(weft_attr_rope){.inverse = true, .rotate_half = true},
          .in = {X(2, 33, 4, 64), X(1, 33, 4, 32), X(1, 33, 4, 32)}},
         {.op = WEFT_OP_ROPE,
          .attr = &(weft_attr_rope){false},

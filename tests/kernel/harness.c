@@ -2,6 +2,9 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
+#include "kernel/ref/table.h"
 #include "kernel/view.h"
 
 #include <criterion/criterion.h>
@@ -255,14 +258,15 @@ static void compare(const op_case *c, int which, const double *got, const double
             size += isinf(want[i]) ? 0 : want[i] * want[i];
             continue;
         }
-        cr_assert(isfinite(got[i]), "%s: output %d: element %lld of %lld is %g", c->label, which,
-                  (long long)i, (long long)n, got[i]);
+        cr_assert(isfinite(got[i]), "%s: output %d: element %" PRId64 " of %" PRId64 " is %g",
+                  c->label, which, i, n, got[i]);
         error += (got[i] - want[i]) * (got[i] - want[i]);
         size += want[i] * want[i];
     }
     const double relative = size > 0 ? sqrt(error / size) : sqrt(error);
-    cr_assert(!!(relative <= tolerance), "%s: output %d: error %.3g, tolerance %.3g (seed %llu)",
-              c->label, which, relative, tolerance, (unsigned long long)c->seed);
+    cr_assert(!!(relative <= tolerance),
+              "%s: output %d: error %.3g, tolerance %.3g (seed %" PRIu64 ")", c->label, which,
+              relative, tolerance, c->seed);
 }
 
 static void check_outputs(const op_case *c, const run *cpu, const run *ref)

@@ -1,5 +1,6 @@
-/* Activations in bf16 and f16: every op that transformers spend their time in, cpu against ref, which
- * starts from the same narrow values. Close, with the op row's tolerance for narrow results. */
+/* Activations in bf16 and f16: every op that transformers spend their time in, cpu against ref,
+ * which starts from the same narrow values. Close, with the op row's tolerance for narrow
+ * results. */
 #include "harness.h"
 
 #include <criterion/criterion.h>

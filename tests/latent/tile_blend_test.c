@@ -1,6 +1,6 @@
-/* Blended tiles against the rule written down with whole tiles: each fades in over the one above and
- * then over the one to its left, as these are after their own fading. */
-#include "latent/mosaic.h"
+/* Blended tiles against the rule written down with whole tiles: each fades in over the one above
+ * and then over the one to its left, as these are after their own fading. */
+#include "latent/tile_blend.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -54,7 +54,7 @@ static void fade(tile made[TILES][TILES], int row, int column)
 Test(mosaic, tiles_fade_over_those_before)
 {
     static tile made[TILES][TILES];
-    const weft_tile_side side = {.size = SIZE, .step = STEP, .blend = BLEND, .keep = STEP};
+    const weft_tile_side side = {.size = SIZE, .step = STEP, .blend = BLEND, .out_step = STEP};
     const weft_tiling t = {.in_space = true,
                            .side = {{1, 1, 0, 1}, side, side},
                            .cell = 1,
@@ -62,9 +62,9 @@ Test(mosaic, tiles_fade_over_those_before)
                            .out = {1, SIDE, SIDE},
                            .up = {1, 1, 1},
                            .down = {1, 1, 1}};
-    weft_mosaic m;
+    weft_tile_blend m;
     cr_assert_eq(weft_tiling_count(&t, 1), TILES);
-    cr_assert_eq(weft_mosaic_create(&t, 1, CHANNELS, &m), WEFT_OK);
+    cr_assert_eq(weft_tile_blend_create(&t, 1, CHANNELS, &m), WEFT_OK);
     for (int row = 0; row < TILES; row++)
         for (int column = 0; column < TILES; column++) {
             const int rows = length_of(row), columns = length_of(column);
@@ -73,7 +73,7 @@ Test(mosaic, tiles_fade_over_those_before)
                 for (int x = 0; x < columns; x++)
                     for (int c = 0; c < CHANNELS; c++)
                         plain[(y * columns + x) * CHANNELS + c] = value_of(row, column, y, x, c);
-            weft_mosaic_lay(&m, row, column, 0, 1, plain);
+            weft_tile_blend_add(&m, row, column, 0, 1, plain);
             fade(made, row, column);
         }
     for (int y = 0; y < SIDE; y++)
@@ -84,5 +84,5 @@ Test(mosaic, tiles_fade_over_those_before)
                                    made[row][column][y - row * STEP][x - column * STEP][c], 1e-6,
                                    "row %d, column %d, channel %d", y, x, c);
             }
-    weft_mosaic_free(&m);
+    weft_tile_blend_free(&m);
 }

@@ -2,7 +2,8 @@
  * at weights, refusals. Numbers are small integers and halves, so every sum is exact: bitwise. */
 #include "model/adapter.h"
 
-#include "format/safetensors.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_write.h"
 #include "graph/graph.h"
 
 #include <criterion/criterion.h>
@@ -13,11 +14,11 @@
 
 static const weft_rename_rule rules[] = {
     {"self_attn.qkv", "attn.{to_q,to_k}"}, {"layers", "blocks"}, {"out_mod", "~norm.linear"}};
-static const weft_dialect dialects[] = {
+static const weft_key_mapping dialects[] = {
     {"own", "norm.linear.weight", NULL, 0},
     {"theirs", "out_mod.weight", rules, sizeof rules / sizeof *rules},
 };
-static const weft_family family = {.class_name = "Small", .dialect = dialects, .dialects = 2};
+static const weft_family family = {.class_name = "Small", .mapping = dialects, .mappings = 2};
 
 static weft_graph *small(void)
 {
@@ -217,11 +218,18 @@ Test(adapter, several_are_summed_before_rounding)
     weft_graph_free(g);
 }
 
-static void expect_refusal(weft_status_code status, weft_status_code code, const char *words)
+/* The error is of this class, for this tensor or module (NULL: none), with the figures or names
+ * that the user needs. */
+static void expect_refusal(weft_status_code status, weft_message_class kind, const char *key,
+                           const char *figures)
 {
-    cr_assert_eq(status, code, "%s", status == WEFT_OK ? "taken" : weft_error_message());
-    cr_assert_not_null(strstr(weft_error_message(), words), "\"%s\" does not say \"%s\"",
-                       weft_error_message(), words);
+    cr_assert_neq(status, WEFT_OK);
+    cr_assert_eq(weft_error_class(), kind, "%s", weft_error_message());
+    cr_assert_not_null(weft_error_fields()->file);
+    if (key)
+        cr_assert_str_eq(weft_error_fields()->key, key);
+    cr_assert_not_null(strstr(weft_error_text(), figures), "\"%s\" lacks \"%s\"", weft_error_text(),
+                       figures);
 }
 
 Test(adapter, refusals)
@@ -230,30 +238,32 @@ Test(adapter, refusals)
     weft_adapter *a;
     const piece down = {"norm.linear.lora_A.weight", 2, {1, 2}, 1},
                 up = {"norm.linear.lora_B.weight", 2, {4, 1}, 1};
-    expect_refusal(OPEN(g, &a, down), WEFT_E_FORMAT,
-                   "one matrix of the pair (lora_A and lora_B, or lora_down and lora_up) and not "
-                   "the other: norm.linear");
-    expect_refusal(OPEN(g, &a, {"norm.linear.alpha", 0, {0}, 1}), WEFT_E_FORMAT, "norm.linear");
+    expect_refusal(OPEN(g, &a, down), WEFT_MSG_ADAPTER_INVALID, NULL,
+                   "(lora_A and lora_B, or lora_down and lora_up): norm.linear");
+    expect_refusal(OPEN(g, &a, {"norm.linear.alpha", 0, {0}, 1}), WEFT_MSG_ADAPTER_INVALID, NULL,
+                   "norm.linear");
     expect_refusal(OPEN(g, &a, down, up, {"norm.linear.lora_down.weight", 2, {1, 2}, 1}),
-                   WEFT_E_FORMAT, "the same of one module");
-    expect_refusal(OPEN(g, &a, down, up, {"single.q.diff", 1, {4}, 1}), WEFT_E_FORMAT,
-                   "nothing for 1 of the adapter's 3 tensors: single.q.diff. Is it an adapter for "
-                   "another model?");
-    expect_refusal(OPEN(g, &a, down, {"norm.linear.lora_B.weight", 2, {6, 1}, 1}), WEFT_E_SHAPE,
-                   "is for 6 rows of 2 columns; \"t.norm.linear.weight\" of the model has 4 of 2");
-    expect_refusal(OPEN(g, &a, down, {"norm.linear.lora_B.weight", 2, {4, 2}, 1}), WEFT_E_SHAPE,
-                   "are no pair");
-    expect_refusal(OPEN(g, &a, {"norm.linear.lora_A.weight", 2, {1, 3}, 1}, up), WEFT_E_SHAPE,
-                   "is for 4 rows of 3 columns");
+                   WEFT_MSG_ADAPTER_INVALID, NULL, "\"norm.linear.lora_");
+    expect_refusal(OPEN(g, &a, down, up, {"single.q.diff", 1, {4}, 1}), WEFT_MSG_ADAPTER_INVALID,
+                   NULL, ": single.q.diff. ");
+    cr_expect(weft_error_fields()->has_number && weft_error_fields()->number == 1);
+    expect_refusal(OPEN(g, &a, down, {"norm.linear.lora_B.weight", 2, {6, 1}, 1}),
+                   WEFT_MSG_TENSOR_SHAPE, "norm.linear.lora_B.weight",
+                   "6 rows of 2 columns; \"t.norm.linear.weight\" of the model has 4 of 2");
+    expect_refusal(OPEN(g, &a, down, {"norm.linear.lora_B.weight", 2, {4, 2}, 1}),
+                   WEFT_MSG_TENSOR_SHAPE, "norm.linear.lora_A.weight",
+                   "\"norm.linear.lora_B.weight\"");
+    expect_refusal(OPEN(g, &a, {"norm.linear.lora_A.weight", 2, {1, 3}, 1}, up),
+                   WEFT_MSG_TENSOR_SHAPE, "norm.linear.lora_B.weight", "4 rows of 3 columns");
     static const char *const others[][2] = {{"norm.linear.dora_scale", "DoRA"},
                                             {"norm.linear.lora_magnitude_vector", "DoRA"},
                                             {"norm.linear.hada_w1_a", "LoHa"},
                                             {"norm.linear.lokr_w2", "LoKr"}};
     for (int i = 0; i < 4; i++)
-        expect_refusal(OPEN(g, &a, down, up, {others[i][0], 1, {4}, 1}), WEFT_E_UNSUPPORTED,
-                       others[i][1]);
-    expect_refusal(OPEN(g, &a, down, up, {"norm.linear.weight", 2, {4, 2}, 1}), WEFT_E_FORMAT,
-                   "1 tensors are no part of an adapter: norm.linear.weight");
+        expect_refusal(OPEN(g, &a, down, up, {others[i][0], 1, {4}, 1}),
+                       WEFT_MSG_ADAPTER_UNSUPPORTED, others[i][0], others[i][1]);
+    expect_refusal(OPEN(g, &a, down, up, {"norm.linear.weight", 2, {4, 2}, 1}),
+                   WEFT_MSG_ADAPTER_INVALID, NULL, ": norm.linear.weight");
     /* differences of nothing for parameters that the model does not have */
     cr_assert_eq(OPEN(g, &a, down, up, {"block.norm9.diff", 0, {0}, 0}), WEFT_OK, "%s",
                  weft_error_message());

@@ -1,9 +1,10 @@
 /* The names that a model's tensors have in its own files are of no other family. */
 #include "graph/graph.h"
-#include "model/dialect.h"
+#include "model/key_mapping.h"
 #include "model/model.h"
 
 #include "../model_of.h"
+#include "model/registry.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -21,9 +22,9 @@ static void found_as_itself(const weft_model *model)
     weft_graph *g = weft_graph_create();
     weft_model_build(g, model, &size, false);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
-    const weft_dialect *dialect;
+    const weft_key_mapping *dialect;
     const char *prefix;
-    const weft_family *found = weft_dialect_detect(has_param, g, &dialect, &prefix);
+    const weft_family *found = weft_key_mapping_detect(has_param, g, &dialect, &prefix);
     if (found) /* Open-Sora-Plan 1.3 has Allegro's names and shapes */
         cr_expect(found == family || (!strcmp(family->class_name, "OpenSoraT2V_v1_3") &&
                                       !strcmp(found->class_name, "AllegroTransformer3DModel")),

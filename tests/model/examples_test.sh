@@ -1,7 +1,8 @@
 #!/bin/bash
 # The configs in examples/models have as many parameters as the paper says, within one in a hundred; of a mixture's, those at work within three.
-set -eu
-python3 - "$WEFT" "$SRC/examples/models" <<'PY'
+. "$SRC/tests/check.sh"
+sizes_are_those_of_the_paper() {
+    python3 - "$WEFT" "$SRC/examples/models" <<'PY'
 import math, os, subprocess, sys
 weft, folder = sys.argv[1:]
 said = {"aquarius-2b": (2e9, None), "aquarius-13.4b": (13.4e9, None), "aquarius-moe-10b-a1.7b": (10e9, 1.7e9)}
@@ -19,3 +20,6 @@ for name, (params, active) in said.items():
     assert abs(total / params - 1) < 0.01
     assert not active or abs(at_work / active - 1) < 0.03
 PY
+}
+check sizes_are_those_of_the_paper
+finish

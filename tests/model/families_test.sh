@@ -1,10 +1,9 @@
 #!/bin/bash
 # The reference's outputs and gradients of every family that has golden files beside the checkout,
 # and its trainings.
-set -u
+. "$SRC/tests/check.sh"
 golden=$WEFT_SHARED/golden
-[ -d "$golden" ] || { echo "no golden files in $golden"; exit 77; }
-failed=0
+[ -d "$golden" ] || skip "no golden files in $golden"
 for name in wan_i2v_a wan_flf2v_a wan_ti2v_a cogvideox_2b_a cogvideox_5b_a cogvideox_15_a \
     hunyuan_video_a hunyuan_video_i2v_a cosmos_a cosmos2_a \
     ltx_video_a ltx_video_cond_a mochi_a latte_a stdit3_a stdit3_cond_a uvit_a uvit_t2i_a \
@@ -12,6 +11,6 @@ for name in wan_i2v_a wan_flf2v_a wan_ti2v_a cogvideox_2b_a cogvideox_5b_a cogvi
     flux_a opensoraplan_a \
     t5_a umt5_a clip_text_a clip_text_proj_a clip_vision_a llama_a qwen25vl_text_a \
     cosmos_train30_a hunyuan_train30_a; do
-    "$WEFT" parity "$golden/$name.json" || failed=1
+    check "$name" "$WEFT" parity "$golden/$name.json"
 done
-exit $failed
+finish

@@ -3,6 +3,7 @@
 #include "graph/graph.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/registry.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ Test(grid, frames_of_every_autoencoder)
         const weft_grid grid = weft_model_grid(&model);
         for (int64_t frames = 1; frames < MOST; frames++) {
             if (weft_grid_takes_frames(&grid, frames))
-                cr_expect(builds(&model, frames), "%s: %lld frames: %s",
-                          weft_families[i]->class_name, (long long)frames, weft_error_message());
+                cr_expect(builds(&model, frames), "%s: %" PRId64 " frames: %s",
+                          weft_families[i]->class_name, frames, weft_error_message());
         }
     }
 }

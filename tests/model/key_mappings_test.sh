@@ -1,43 +1,47 @@
 #!/bin/bash
 # Weights in every dialect of the golden files are the same to the bit, a changed byte is seen, and
 # what is cut, lies or could run code is refused by name.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 golden=${WEFT_SHARED:-/nonexistent}/golden
-[ -f "$golden/dialect_wan_a.json" ] || exit 77
-for json in "$golden"/dialect_*.json "$golden"/quant_blocks_*.json; do
-    "$WEFT" parity "$json"
-done
+[ -f "$golden/dialect_wan_a.json" ] || skip "no golden files"
+for json in "$golden"/dialect_*.json "$golden"/quant_blocks_*.json; do check "$(basename "$json" .json)" "$WEFT" parity "$json"; done
 
 # the names of the authors of each family, made by other means than the rules
 python3 "$(dirname "$0")/original_names.py" "$WEFT"
-for json in dialect_original_*.json; do
-    "$WEFT" parity "$json"
-done
+for json in dialect_original_*.json; do check "${json%.json}" "$WEFT" parity "$json"; done
 # a file without one of its tensors is seen
-python3 - dialects/dialect_original_wan_vae/original.safetensors <<'PY'
+a_misnamed_tensor_is_found() {
+    python3 - dialects/dialect_original_wan_vae/original.safetensors <<'PY'
 import sys
 data = open(sys.argv[1], "rb").read()
 open(sys.argv[1], "wb").write(data.replace(b"decoder.upsamples.7.time_conv", b"decoder.upsamples.9.time_conv"))
 PY
-if "$WEFT" parity dialect_original_wan_vae.json >out 2>err; then
-    echo "a misnamed tensor passed"; exit 1
-fi
-grep -q 'decoder.up_blocks.1.upsamplers.0.time_conv' err
+    if "$WEFT" parity dialect_original_wan_vae.json >out 2>err; then
+        fail "a misnamed tensor passed"
+    fi
+    has_message err '*' level=error text~=decoder.up_blocks.1.upsamplers.0.time_conv
+}
+check a_misnamed_tensor_is_found
 
-mkdir -p dialects
-cp -r "$golden/dialects/dialect_gguf_a" dialects/
-cp "$golden/dialect_gguf_a.json" .
-chmod -R u+w dialects
-gguf=dialects/dialect_gguf_a/model.gguf
-python3 - $gguf <<'PY'
+a_changed_gguf_fails() {
+    mkdir -p dialects
+    cp -r "$golden/dialects/dialect_gguf_a" dialects/
+    cp "$golden/dialect_gguf_a.json" .
+    chmod -R u+w dialects
+    gguf=dialects/dialect_gguf_a/model.gguf
+    python3 - $gguf <<'PY'
 import sys
 data = bytearray(open(sys.argv[1], "rb").read())
 data[-100:] = bytes(b ^ 0x55 for b in data[-100:])
 open(sys.argv[1], "wb").write(data)
 PY
-if "$WEFT" parity dialect_gguf_a.json >/dev/null 2>&1; then
-    echo "a changed GGUF passed"; exit 1
-fi
+    if "$WEFT" parity dialect_gguf_a.json >/dev/null 2>&1; then
+        fail "a changed GGUF passed"
+    fi
+}
+check a_changed_gguf_fails
 
 # adapters: what their settings say, what is damaged, and what is another model's
 cp "$golden/dialect_wan_a.json" "$golden/dialect_hunyuan_a.json" .
@@ -57,38 +61,48 @@ $1
 json.dump(c, open('$peft', 'w'))"
 }
 passes() {
-    "$WEFT" parity "$1" >out 2>&1 || { cat out; echo "$1 failed"; exit 1; }
-    grep -q 'lora/.*, to the bit' out || { cat out; echo "no adapter was compared"; exit 1; }
+    "$WEFT" parity "$1" >out 2>&1 || fail_with out "$1 failed"
+    grep -q 'lora/.*, to the bit' out || fail_with out "no adapter was compared"
 }
 fails() { # FILE WORDS
     if "$WEFT" parity "$1" >out 2>&1; then
-        cat out; echo "$1 passed"; exit 1
+        fail_with out "$1 passed"
     fi
-    grep -q -- "$2" out || { cat out; echo "no \"$2\""; exit 1; }
+    grep -q -- "$2" out || fail_with out "no \"$2\""
 }
-only_peft "c['lora_alpha'], c['use_rslora'] = 4, True" # 4 / sqrt(4) = 8 / 4
-passes dialect_wan_a.json
-only_peft "c['lora_alpha'], c['alpha_pattern'] = 3, {m: 8 for m in c['target_modules']}"
-passes dialect_wan_a.json
-only_peft "c['lora_alpha'] = 4"
-fails dialect_wan_a.json 'merged_alpha.*FAIL'
-only_peft "c['use_dora'] = True"
-fails dialect_wan_a.json '"use_dora" is not supported'
-only_peft "c['layer_replication'] = [[0, 1], [0, 2]]"
-fails dialect_wan_a.json '"layer_replication" is not supported'
-only_peft "c['modules_to_save'], c['layer_replication'] = None, []"
-passes dialect_wan_a.json
-only_peft "c['peft_type'] = 'LOHA'"
-fails dialect_wan_a.json '"peft_type" is LOHA; weft reads LORA'
-only_peft "c['alpha_pattern'] = {'^blocks': 8}"
-fails dialect_wan_a.json 'regular expression "^blocks"'
-lora dialect_wan_a
-cp "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors" dialects/dialect_wan_a/lora/
-fails dialect_wan_a.json 'has nothing for 60 of the adapter.s 60 tensors: lora_unet_double_blocks_0_img_attn_proj.*Is it an adapter for another model'
+alpha_and_its_pattern_are_read() {
+    only_peft "c['lora_alpha'], c['use_rslora'] = 4, True" # 4 / sqrt(4) = 8 / 4
+    passes dialect_wan_a.json
+    only_peft "c['lora_alpha'], c['alpha_pattern'] = 3, {m: 8 for m in c['target_modules']}"
+    passes dialect_wan_a.json
+}
+check alpha_and_its_pattern_are_read
+settings_of_an_adapter_are_checked() {
+    only_peft "c['lora_alpha'] = 4"
+    fails dialect_wan_a.json 'merged_alpha.*FAIL'
+    only_peft "c['use_dora'] = True"
+    fails dialect_wan_a.json 'adapter_config.json: use_dora: '
+    only_peft "c['layer_replication'] = [[0, 1], [0, 2]]"
+    fails dialect_wan_a.json 'adapter_config.json: layer_replication: '
+    only_peft "c['modules_to_save'], c['layer_replication'] = None, []"
+    passes dialect_wan_a.json
+    only_peft "c['peft_type'] = 'LOHA'"
+    fails dialect_wan_a.json 'adapter_config.json: peft_type: LOHA '
+    only_peft "c['alpha_pattern'] = {'^blocks': 8}"
+    fails dialect_wan_a.json 'adapter_config.json: alpha_pattern: .*blocks'
+}
+check settings_of_an_adapter_are_checked
+an_adapter_of_another_model_is_named() {
+    lora dialect_wan_a
+    cp "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors" dialects/dialect_wan_a/lora/
+    fails dialect_wan_a.json 'kohya.safetensors: 60 of the adapter.s 60 tensors .*: lora_unet_double_blocks_0_img_attn_proj'
+}
+check an_adapter_of_another_model_is_named
 
 # halves that change places, in the names of the file whose layer has them the other way round
-lora dialect_hunyuan_a
-python3 - dialects/dialect_hunyuan_a <<'PY'
+halves_that_change_places_are_merged() {
+    lora dialect_hunyuan_a
+    python3 - dialects/dialect_hunyuan_a <<'PY'
 import json, os, struct, sys
 folder = sys.argv[1]
 def read(path):
@@ -125,23 +139,28 @@ for file, module in ("comfy_plain", "diffusion_model.final_layer.adaLN_modulatio
     write(f"{folder}/lora/{file}.safetensors", {module + ".lora_A.weight": ("F32", [2, columns], f32(down)),
                                               module + ".lora_B.weight": ("F32", [rows, 2], f32(up))})
 PY
-passes dialect_hunyuan_a.json
-grep -q '1 parameters changed, 156 comparisons, 0 differ' out
+    passes dialect_hunyuan_a.json
+    grep -q '1 parameters changed, 156 comparisons, 0 differ' out
+}
+check halves_that_change_places_are_merged
 
-refuses() { # FILE WORDS: weft inspect model FILE fails and says so
+refuses() { # FILE ID [TEXT]: weft inspect model FILE fails with this class, for this file
     if "$WEFT" inspect model "$1" >out 2>err; then
         echo "$1 passed"; exit 1
     fi
-    grep -q -- "$2" err || { cat err; echo "no \"$2\""; exit 1; }
+    has_message err "$2" "file=$1" "text~=${3-}" || fail "no $2 ${3-}"
 }
-head -c 3000 "$golden/dialects/dialect_gguf_a/model.gguf" >cut.gguf
-refuses cut.gguf 'truncated download'
-head -c 100000 "$golden/dialects/dialect_gguf_a/model.gguf" >short.gguf
-refuses short.gguf 'truncated download'
-: >empty.safetensors
-refuses empty.safetensors 'as short as 0 bytes'
-echo "no weights at all" >text.gguf
-refuses text.gguf 'neither GGUF nor of torch.save'
+damaged_files_are_refused() {
+    head -c 3000 "$golden/dialects/dialect_gguf_a/model.gguf" >cut.gguf
+    refuses cut.gguf file-truncated
+    head -c 100000 "$golden/dialects/dialect_gguf_a/model.gguf" >short.gguf
+    refuses short.gguf file-truncated
+    : >empty.safetensors
+    refuses empty.safetensors file-truncated ' 0 bytes'
+    echo "no weights at all" >text.gguf
+    refuses text.gguf format-unknown
+}
+check damaged_files_are_refused
 
 # what torch.save writes, made by hand: a zip of data.pkl and the storages
 python3 - "$golden/dialects/dialect_wan_a/original.safetensors" <<'PY'
@@ -206,11 +225,18 @@ with zipfile.ZipFile("big.pt", "w", zipfile.ZIP_STORED) as z:
     z.writestr("archive/byteorder", "big")
 PY
 "$WEFT" inspect model "$golden/dialects/dialect_wan_a/original.safetensors" --tensors | sort >expected
-for file in plain.pt nested.pth older.pt older4.pt wide.pt; do
-    "$WEFT" inspect model $file --tensors | sort | cmp - expected
-done
-refuses evil.pt 'os.system'
-[ ! -e owned ]
-refuses big.pt 'big-endian'
-head -c 20000 plain.pt >cut.pt
-refuses cut.pt 'truncated download'
+every_form_of_torch_save_is_read() {
+    for file in plain.pt nested.pth older.pt older4.pt wide.pt; do
+        "$WEFT" inspect model $file --tensors | sort | cmp - expected
+    done
+}
+check every_form_of_torch_save_is_read
+code_and_damage_in_pickles_are_refused() {
+    refuses evil.pt format-unsupported 'os.system'
+    [ ! -e owned ]
+    refuses big.pt format-unsupported 'big-endian'
+    head -c 20000 plain.pt >cut.pt
+    refuses cut.pt file-truncated
+}
+check code_and_damage_in_pickles_are_refused
+finish

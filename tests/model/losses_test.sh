@@ -1,13 +1,11 @@
 #!/bin/bash
 # LPIPS, PatchGAN and an autoencoder's step against both: the reference's outputs, gradients and running
 # statistics of every such golden file beside the checkout; a changed statistic and a lost tensor are found.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 golden=$WEFT_SHARED/golden
-[ -d "$golden" ] || { echo "no golden files in $golden"; exit 77; }
-failed=0
-for json in "$golden"/lpips_*.json "$golden"/patchgan*.json "$golden"/vaegan*.json; do
-    "$WEFT" parity "$json" || failed=1
-done
+[ -d "$golden" ] || skip "no golden files in $golden"
+for json in "$golden"/lpips_*.json "$golden"/patchgan*.json "$golden"/vaegan*.json; do check "$(basename "$json" .json)" "$WEFT" parity "$json"; done
 python3 - "$golden/patchgan2d_a.safetensors" "$golden/lpips_alex_a.safetensors" <<'PY'
 import json, struct, sys
 def read(path):
@@ -24,8 +22,14 @@ write("changed.safetensors", header, body)
 header, body = read(sys.argv[2])
 write("lost.safetensors", {("param.typo" if k == "param.features.6.bias" else k): v for k, v in header.items()}, body)
 PY
-"$WEFT" parity changed.safetensors "$golden/patchgan2d_a.json" >log 2>&1 && { echo "a changed statistic passed"; failed=1; }
-grep -q "after *main.3.running_var .* FAIL" log || { cat log; failed=1; }
-"$WEFT" parity lost.safetensors "$golden/lpips_alex_a.json" >log 2>&1 && { echo "a lost tensor passed"; failed=1; }
-grep -q 'lost.safetensors: "param.features.6.bias" is missing: the trunk is torchvision' log || { cat log; failed=1; }
-exit $failed
+a_changed_statistic_is_found() {
+    "$WEFT" parity changed.safetensors "$golden/patchgan2d_a.json" >log 2>&1 && fail "a changed statistic passed"
+    grep -q "after *main.3.running_var .* FAIL" log || fail_with log "the statistic is not named"
+}
+check a_changed_statistic_is_found
+a_lost_tensor_is_found() {
+    "$WEFT" parity lost.safetensors "$golden/lpips_alex_a.json" >log 2>&1 && fail "a lost tensor passed"
+    has_message log '*' level=error file=lost.safetensors key=param.features.6.bias text~=torchvision || fail_with log "the tensor is not named"
+}
+check a_lost_tensor_is_found
+finish

@@ -1,19 +1,21 @@
 #!/bin/bash
 # Parameters of the published sizes: every name and shape is the public checkpoint's.
-set -u
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 names=$WEFT_SHARED/golden/names
-[ -d "$names" ] || { echo "no list of names in $names"; exit 77; }
-compared=0 failed=0
-for config in "$names"/*.config.json; do
+[ -d "$names" ] || skip "no list of names in $names"
+same() { # CONFIG
+    local config=$1
     list=${config%.config.json}.tensors.txt
     "$WEFT" inspect model "$config" --tensors >ours.txt 2>err || {
-        grep -qE 'is not built in|is not supported|fit no model family' err || { cat err; failed=1; }
-        continue # another family, or a switch that is refused by name
+        has_message err model-unknown 2>/dev/null || has_message err model-config-unsupported 2>/dev/null || has_message err model-config key=_class_name || fail_with err "refused for another reason"
+        return 0 # another family, or a switch that is refused by name
     }
-    compared=$((compared + 1))
+    echo "$config" >>compared
     diff <(cut -d' ' -f1,3 ours.txt | LC_ALL=C sort) <(grep -v '^#' "$list" | LC_ALL=C sort) >differs ||
-        { echo "$config:"; head -5 differs; failed=1; }
-done
-echo "$compared configs compared"
-[ $compared -ge 2 ] || failed=1
-exit $failed
+        { head -5 differs; fail "other tensors than in $list"; }
+}
+for config in "$names"/*.config.json; do check "$(basename "$config" .config.json)" same "$config"; done
+two_or_more_are_compared() { [ "$(wc -l <compared)" -ge 2 ]; }
+[ -n "${WEFT_TEST_CHECK-}" ] || check two_or_more_are_compared
+finish

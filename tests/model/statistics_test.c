@@ -1,10 +1,12 @@
-/* Means and deviations of latents: one a channel, of each frame, or in the file beside the weights. */
+/* Means and deviations of latents: one a channel, of each frame, or in the file beside the
+ * weights. */
 #include "base/fs.h"
-#include "format/safetensors.h"
-#include "model/dialect.h"
+#include "format/tensors/safetensors.h"
+#include "model/key_mapping.h"
 #include "model/model.h"
 
 #include "../model_of.h"
+#include "format/tensors/safetensors_write.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -25,8 +27,8 @@ Test(statistics, of_each_frame)
             cr_expect_eq(grid.mean[at], mean[3 * f + c]);
             cr_expect_eq(grid.deviation[at], 10 * mean[3 * f + c]);
         }
-    cr_expect_eq(weft_grid_check_statistics(&grid, 2, "x"), WEFT_OK);
-    cr_expect_eq(weft_grid_check_statistics(&grid, 3, "x"), WEFT_E_UNSUPPORTED);
+    cr_expect_eq(weft_grid_check_statistics(&grid, 2, WEFT_NOWHERE), WEFT_OK);
+    cr_expect_eq(weft_grid_check_statistics(&grid, 3, WEFT_NOWHERE), WEFT_E_UNSUPPORTED);
     /* back into the config, and from there again */
     grid.mean[1] = 7;
     weft_model_set_statistics(&model, &grid);
@@ -44,7 +46,7 @@ Test(statistics, one_a_channel)
     cr_expect_eq(grid.own_frames, 0);
     cr_expect_eq(grid.mean[15], 0);
     cr_expect_eq(grid.deviation[15], 1);
-    cr_expect_eq(weft_grid_check_statistics(&grid, 1000, "x"), WEFT_OK);
+    cr_expect_eq(weft_grid_check_statistics(&grid, 1000, WEFT_NOWHERE), WEFT_OK);
     cr_expect_eq(weft_grid_statistics_at(&grid, 5), 0);
 }
 
@@ -74,12 +76,12 @@ Test(statistics, in_the_file)
     weft_model model = model_of("{\"_class_name\":\"AutoencoderKLLTXVideo\",\"latent_channels\":2,"
                                 "\"scaling_factor\":2}");
     write_file(folder, (const float[]){3, 4});
-    cr_assert_eq(weft_dialect_statistics(folder, &model), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_key_mapping_statistics(folder, &model), WEFT_OK, "%s", weft_error_message());
     const weft_grid grid = weft_model_grid(&model);
     cr_expect_eq(grid.mean[1], -1);
     cr_expect_eq(grid.deviation[0], 1.5);
     write_file(folder, (const float[]){3, 0});
-    cr_expect_eq(weft_dialect_statistics(folder, &model), WEFT_E_FORMAT);
+    cr_expect_eq(weft_key_mapping_statistics(folder, &model), WEFT_E_FORMAT);
     cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
-    cr_expect_eq(weft_dialect_statistics(folder, &model), WEFT_OK); /* nothing to read */
+    cr_expect_eq(weft_key_mapping_statistics(folder, &model), WEFT_OK); /* nothing to read */
 }

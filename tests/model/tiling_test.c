@@ -34,7 +34,7 @@ Test(tiling, steps_to_the_border)
         cr_expect_eq(weft_tiling_length(&t, 2, i), columns[i]);
     cr_expect_eq(weft_tiling_first(&t, 1, 2), 8);
     cr_expect_eq(t.side[1].blend, 16);
-    cr_expect_eq(t.side[1].keep, 32);
+    cr_expect_eq(t.side[1].out_step, 32);
 }
 
 /* A picture that is no larger than a tile is whole, and every one is unless it is asked for. */
@@ -47,7 +47,7 @@ Test(tiling, whole)
     /* the family's own overlap, as a share of another size */
     const weft_tiling t =
         tiling_of(wan, (weft_tile){.on = true, .size = {0, 128, 128}}, true, 5, 256, 256);
-    cr_expect_eq(t.side[1].keep, 96);
+    cr_expect_eq(t.side[1].out_step, 96);
 }
 
 /* HunyuanVideo's is cut in time above 4 latent frames, asked or not. */
@@ -66,20 +66,25 @@ Test(tiling, of_time)
     cr_expect_eq(weft_tiling_made(&e, 0, 17), 5);
 }
 
-static void refused(const char *config, weft_tile tile, bool decoder, const char *words)
+static void refused(const char *config, weft_tile tile, bool decoder, weft_message_class kind,
+                    const char *figures)
 {
     const weft_model model = model_of(config);
     weft_tiling t;
     tile.on = true;
     cr_expect_neq(weft_tiling_of(&model, &tile, decoder, (int64_t[]){5, 256, 256}, &t), WEFT_OK);
-    cr_expect(strstr(weft_error_message(), words), "%s", weft_error_message());
+    cr_expect_eq(weft_error_class(), kind, "%s", weft_error_message());
+    cr_expect(strstr(weft_error_message(), figures), "%s", weft_error_message());
 }
 
 Test(tiling, what_cannot_be)
 {
-    refused(wan, (weft_tile){.size = {0, 4, 64}}, true, "tiles of 4 in height");
-    refused(wan, (weft_tile){.size = {0, 64, 64}, .step = {0, 80, 64}}, true, "to the tile's size");
+    refused(wan, (weft_tile){.size = {0, 4, 64}}, true, WEFT_MSG_ARGUMENT_INVALID,
+            "tiles of 4 in height");
+    refused(wan, (weft_tile){.size = {0, 64, 64}, .step = {0, 80, 64}}, true,
+            WEFT_MSG_ARGUMENT_INVALID, "80");
     refused(wan, (weft_tile){.size = {0, 64, 64}, .step = {0, 44, 48}}, false,
-            "this encoder takes multiples of 8");
-    refused(wan, (weft_tile){.size = {16, 64, 64}}, true, "not taken in tiles of time");
+            WEFT_MSG_ARGUMENT_INVALID, "multiples of 8");
+    refused(wan, (weft_tile){.size = {16, 64, 64}}, true, WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+            "AutoencoderKLWan");
 }

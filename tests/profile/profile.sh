@@ -1,37 +1,48 @@
 #!/bin/bash
 # weft profile: what it measured is a cluster for plan and simulate, and what it predicts of a training step of other sizes is
 # what the step takes. Node by node, each at its quicker rounds: a whole step's time tells the machine's other work, too.
-set -eu
+set -e
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-fail() { echo "$*" >&2; exit 1; }
-refuse() { # refuse TEXT command...: must end with an error that holds TEXT
-    local text=$1; shift
+refuse() { # ID [FIELD=VALUE...] -- command...: must end with an error that holds TEXT
+    take_message "$@"
+    set -- "${rest[@]}"
     if "$@" >out 2>err; then fail "accepted: $*"; fi
-    grep -qF -- "$text" err || fail "no \"$text\" in: $(cat err)   ($*)"
+    has_message err "${wanted[@]}" || fail "$*: not as expected"
 }
 
 # without a config: a table of small models
-"$WEFT" profile --seconds 0.1 --hidden 64 --out here.json >profiled.txt
-grep -q 'kinds of nodes' profiled.txt
-"$WEFT" topology here.json | grep -q '1 node x 1 '
+"$WEFT" profile --seconds 0.1 --hidden-size 64 --out here.json >profiled.txt
+a_profile_is_a_cluster() {
+    grep -q 'kinds of nodes' profiled.txt
+    "$WEFT" topology here.json | grep -q '1 node x 1 '
+}
+check a_profile_is_a_cluster
 cat >tiny.json <<'JSON'
 {"_class_name": "WanTransformer3DModel", "num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 24, "ffn_dim": 96, "text_dim": 32}
 JSON
-"$WEFT" plan layout --set model=tiny.json --set cluster=here.json --set batch=4 --set frames=5 --set height=64 --set width=64 \
-    "$SRC/examples/plan-layout.yaml" >tiny.txt
-grep -q 'costs: graph' tiny.txt || fail "$(cat tiny.txt)"
-sed 's/"seconds": [0-9.e-]*/"seconds": -1/' here.json >bad.json
-refuse 'seconds must be over 0' "$WEFT" topology bad.json
-sed 's/weft.profile.1/weft.profile.9/' here.json >bad.json
-refuse 'not "weft.profile/1"' "$WEFT" topology bad.json
-sed 's/"touch": [0-9.e-]*/"touch": 1e18/' here.json >bad.json
-refuse "1e+18 s for a byte's first use" "$WEFT" topology bad.json
-sed 's/"threads": [0-9]*/"threads": 0/' here.json >bad.json
-refuse '0 threads' "$WEFT" topology bad.json
-sed 's/"ranks": [0-9]*/"ranks": 1000000000000/' here.json >bad.json
-refuse '1000000000000 ranks; from 1 to' "$WEFT" topology bad.json
-sed 's/"exchanges": \[\]/"exchanges": {}/' here.json >bad.json
-refuse '"exchanges" is no list' "$WEFT" topology bad.json
+a_profile_is_used_for_plans() {
+    "$WEFT" plan layout --set model=tiny.json --set cluster=here.json --set batch=4 --set frames=5 --set height=64 --set width=64 \
+        "$SRC/examples/plan-layout.yaml" >tiny.txt
+    grep -q 'costs: graph' tiny.txt || fail "$(cat tiny.txt)"
+}
+check a_profile_is_used_for_plans
+damaged_profiles_are_refused() {
+    sed 's/"seconds": [0-9.e-]*/"seconds": -1/' here.json >bad.json
+    refuse profile-invalid file=bad.json -- "$WEFT" topology bad.json
+    sed 's/weft.profile.1/weft.profile.9/' here.json >bad.json
+    refuse profile-invalid file=bad.json key=format -- "$WEFT" topology bad.json
+    sed 's/"touch": [0-9.e-]*/"touch": 1e18/' here.json >bad.json
+    refuse profile-invalid file=bad.json key=touch text~=1e+18 -- "$WEFT" topology bad.json
+    sed 's/"threads": [0-9]*/"threads": 0/' here.json >bad.json
+    refuse profile-invalid file=bad.json key=threads text~=0 -- "$WEFT" topology bad.json
+    sed 's/"ranks": [0-9]*/"ranks": 1000000000000/' here.json >bad.json
+    refuse profile-invalid file=bad.json key=ranks text~=1000000000000 -- "$WEFT" topology bad.json
+    sed 's/"exchanges": \[\]/"exchanges": {}/' here.json >bad.json
+    refuse profile-invalid file=bad.json key=exchanges -- "$WEFT" topology bad.json
+}
+check damaged_profiles_are_refused
 
 # a DiT, at the sizes that were profiled and at others
 mkdir vae
@@ -51,7 +62,7 @@ stages:
 Y
 sed 's/height: 64, width: 64/height: 80, width: 96/' dit.yaml >other.yaml
 together() { # together CONFIG: predicted and measured seconds of its step within 1.6 of each other
-    "$WEFT" profile "$1" --seconds 0.5 --hidden 64 --against dit.json >against.txt || fail "$(cat against.txt)"
+    "$WEFT" profile "$1" --seconds 0.5 --hidden-size 64 --compare dit.json >against.txt || fail "$(cat against.txt)"
     python3 - <<'PY'
 import re
 line = open("against.txt").read().splitlines()[1]
@@ -60,23 +71,31 @@ print(line, " predicted/measured", said / nodes)
 raise SystemExit(not (0.9 * nodes <= took and 1 / 1.6 < said / nodes < 1.6))
 PY
 }
-for try in 1 2 3 4; do # a machine that becomes busy or idle between the two is measured again
-    "$WEFT" profile dit.yaml --seconds 0.5 --hidden 64 --out dit.json >profiled.txt
-    if together dit.yaml && together other.yaml; then break; fi
-    [ $try -lt 4 ] || fail "prediction and measurement are apart: $(head -2 against.txt)"
-done
-grep -q ' [0-9]\{1,2\} % of it measured at these shapes' against.txt || fail "the other sizes are the same: $(head -2 against.txt)"
+predicted_and_measured_seconds_agree() {
+    for try in 1 2 3 4; do # a machine that becomes busy or idle between the two is measured again
+        "$WEFT" profile dit.yaml --seconds 0.5 --hidden-size 64 --out dit.json >profiled.txt
+        if together dit.yaml && together other.yaml; then break; fi
+        [ $try -lt 4 ] || fail "prediction and measurement are apart: $(head -2 against.txt)"
+    done
+    grep -q ' [0-9]\{1,2\} % of it measured at these shapes' against.txt || fail "the other sizes are the same: $(head -2 against.txt)"
+}
+check predicted_and_measured_seconds_agree
 
 # two ranks at a time: programs of the layouts that the run can have, exchanges between the ranks; what --cluster local finds
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
 sed -i 's/num_layers: 4/num_layers: 2/' dit.yaml
 mkdir -p runs/dit
-"$MPIRUN" --oversubscribe -n 2 "$WEFT" profile dit.yaml --seconds 0.1 --out runs/dit/profile.json >two.txt || fail "$(cat two.txt)"
-for program in 'dp=2, 4 x' 'cp=2 context=ring, 4 x' 'tp=2, 4 x' 'microbatches=2, 2 x' 'update'; do
-    grep -qF "$program" two.txt || fail "no \"$program\" in: $(cat two.txt)"
-done
-"$WEFT" plan layout --for dit.yaml --devices 2 --json >plan.json
-python3 - <<'PY'
+two_ranks_are_profiled() {
+    "$MPIRUN" --oversubscribe -n 2 "$WEFT" profile dit.yaml --seconds 0.1 --out runs/dit/profile.json >two.txt || fail "$(cat two.txt)"
+    for program in 'dp=2, 4 x' 'cp=2 context=ring, 4 x' 'tp=2, 4 x' 'microbatches=2, 2 x' 'update'; do
+        grep -qF "$program" two.txt || fail "no \"$program\" in: $(cat two.txt)"
+    done
+}
+check two_ranks_are_profiled
+the_profile_is_used_for_the_run() {
+    needs two_ranks_are_profiled
+    "$WEFT" plan layout --run-config dit.yaml --devices 2 --json >plan.json
+    python3 - <<'PY'
 import json
 p = json.load(open("runs/dit/profile.json"))
 assert p["ranks"] == 2 and p["threads"] == 1 and 0 <= p["drag"] <= 1, (p["ranks"], p["drag"])
@@ -89,6 +108,13 @@ assert plan["cluster"]["spec"] == "runs/dit/profile.json", plan["cluster"]
 for c in plan["candidates"]:
     assert not c["fits"] or c["exact"] > 0.8, c # of seconds, which other work bends
 PY
-"$WEFT" plan layout --for dit.yaml --devices 2 --set memory.limit=900MiB | grep -q "measured with" && fail "two ranks are not two"
-"$WEFT" plan layout --for dit.yaml --devices 3 >three.txt || fail "three ranks: $(cat three.txt)"
-grep -q "measured with 2 processes at a time, and 3 will run" three.txt || fail "$(cat three.txt)"
+}
+check the_profile_is_used_for_the_run
+another_number_of_ranks_is_reported() {
+    needs two_ranks_are_profiled
+    "$WEFT" plan layout --run-config dit.yaml --devices 2 --set memory.limit=900MiB | grep -q "measured with" && fail "two ranks are not two"
+    "$WEFT" plan layout --run-config dit.yaml --devices 3 >three.txt || fail "three ranks: $(cat three.txt)"
+    grep -q "measured with 2 processes at a time, and 3 will run" three.txt || fail "$(cat three.txt)"
+}
+check another_number_of_ranks_is_reported
+finish

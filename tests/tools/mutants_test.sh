@@ -1,6 +1,8 @@
 #!/bin/bash
 # Every mutant of tools/mutants.py applies to this tree, and its tests exist; each folder of src has two or more.
-exec python3 - "$SRC" <<'PY'
+. "$SRC/tests/check.sh"
+every_mutant_applies() {
+    python3 - "$SRC" <<'PY'
 import os, sys
 sys.path.insert(0, os.path.join(sys.argv[1], "tools"))
 sys.dont_write_bytecode = True
@@ -13,3 +15,6 @@ for folder in sorted(os.listdir(os.path.join(sys.argv[1], "src"))):
 print(len(mutants.MUTANTS), "mutants", *problems, sep="\n")
 sys.exit(bool(problems))
 PY
+}
+check every_mutant_applies
+finish

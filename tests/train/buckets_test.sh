@@ -3,35 +3,45 @@
 # the same losses, a killed run goes on with the same bits, and memory is what was predicted. Then a text encoder that stays
 # as it is: its embeddings are encoded once, and the model that comes out is whole.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 make_mixed_shards
 buckets='[{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 5, frames: 1, height: 32, width: 32}]'
-sed -i 's/keep: 2/keep: 9/' dit.yaml
+sed -i 's/keep_latest: 2/keep_latest: 9/' dit.yaml
 for what in vae dit; do
     sed -i "/^stages:/,\$d; s/path: shards/path: mixed/" $what.yaml
-    printf 'stages:\n  - {steps: 16, buckets: %s, lr: 1e-3, warmup: 2}\n' "$buckets" >>$what.yaml
+    printf 'stages:\n  - {steps: 16, buckets: %s, lr: 1e-3, warmup_steps: 2}\n' "$buckets" >>$what.yaml
 done
 # program RUN.log: what the run says that it reserves
-program() { sed -n 's/.*, program \(.* .iB\), weights.*/\1/p' "$1"; }
+program() { message_size "$1" stage-report key= 'value=?*'; }
 
 # a VAE: every sample has a bucket, memory is the predicted one and less than the sum
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
-grep -q "data: 6 of 24 samples are in bucket 1 of 9x16x32" vae.log || { cat vae.log; fail "samples of a bucket"; }
-grep -q "data: 24 of 24 samples" vae.log || { cat vae.log; fail "a sample without a bucket"; }
-"$WEFT" inspect graph vae.yaml >inspect.txt || fail "weft inspect"
-[ "$(grep -c '^stage ' inspect.txt)" = 3 ] || { cat inspect.txt; fail "inspect does not show three buckets"; }
-predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
-[ "$predicted" = "$(program vae.log)" ] || fail "program of '$(program vae.log)', predicted '$predicted'"
+every_sample_has_a_bucket() {
+    has_message vae.log data-report key=data "text~=6 of 24" text~=9x16x32 || fail "samples of a bucket"
+    has_message vae.log data-report key=data "text~=24 of 24" || fail "a sample without a bucket"
+}
+check every_sample_has_a_bucket
+inspect_predicts_the_program() {
+    "$WEFT" inspect graph vae.yaml >inspect.txt || fail "weft inspect"
+    [ "$(grep -c '^stage ' inspect.txt)" = 3 ] || { cat inspect.txt; fail "inspect does not show three buckets"; }
+    predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
+    [ "$predicted" = "$(program vae.log)" ] || fail "program of '$(program vae.log)', predicted '$predicted'"
+}
+check inspect_predicts_the_program
 
 # a transformer on 1, 2 and 3 ranks
-for n in 1 2 3; do
+reports() { # RANKS
+    local n=$1
     ranks $n "$WEFT" train dit.yaml --set out=runs/dit$n >dit$n.log 2>&1 || { cat dit$n.log; fail "weft train dit on $n ranks"; }
-    grep -q "latents: 24 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of latents"; }
-    [ "$(grep -c "1 of 24 samples have no caption; they train without text" dit$n.log)" = 1 ] || { cat dit$n.log; fail "a lost caption is not told once"; }
-    grep -q "data at the end of the stage: 24 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of training"; }
-done
-python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks"
+    has_message dit$n.log data-report key=latents "text~=24 of 24" || fail "the account of latents"
+    [ "$(count_messages dit$n.log '*' level=warning "text~=1 of 24" text~=caption)" = 1 ] || { cat dit$n.log; fail "a lost caption is not told once"; }
+    has_message dit$n.log data-report "key=data at the end of the stage" "text~=24 of 24" || fail "the account of training"
+}
+for n in 1 2 3; do check "every_sample_is_reported_on_${n}_ranks" reports $n; done
+ranks_have_the_losses_of_one() {
+    python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks"
 import json, sys
 runs = [[json.loads(l) for l in open(r + "/metrics.jsonl")] for r in sys.argv[1:]]
 assert all(len(r) == 16 for r in runs)
@@ -43,23 +53,28 @@ for other in runs[1:]:
         assert a["bucket"] == b["bucket"]
         assert abs(a["loss"] - b["loss"]) <= 1e-5 * a["loss"], (a["step"], a["loss"], b["loss"])
 PY
+}
+check ranks_have_the_losses_of_one
 # as if killed behind a checkpoint in the middle of an epoch: the same bits
-for last in 05 10 15; do
+resumes() { # STEP
+    local last=$1 later
     rm -rf again
     cp -r runs/dit2 again
     rm -r again/model again/checkpoints/step-00000016
     for later in 10 15; do [ $later -le "$last" ] || rm -r again/checkpoints/step-000000$later; done
     ranks 2 "$WEFT" train dit.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "going on from step $last"; }
-    grep -q "going on from again/checkpoints/step-000000$last" again.log || { cat again.log; fail "it did not go on from step $last"; }
+    has_message again.log run-resumed "value=$((10#$last))" || fail "it did not go on from step $last"
     diff <(losses runs/dit2) <(losses again) || fail "other losses after going on from step $last"
-done
+}
+for last in 05 10 15; do check "resumes_at_step_$last" resumes $last; done
 
 # embeddings of a text encoder that is not trained
-ranks 2 "$WEFT" train dit.yaml --set out=runs/frozen --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen.log 2>&1 ||
-    { cat frozen.log; fail "a text encoder that stays"; }
-ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen1.log 2>&1 ||
-    { cat frozen1.log; fail "a text encoder that stays on one rank"; }
-python3 - <<'PY' || fail "embeddings"
+a_fixed_encoder_is_cached() {
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/frozen --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen.log 2>&1 ||
+        { cat frozen.log; fail "a text encoder that stays"; }
+    ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen1.log 2>&1 ||
+        { cat frozen1.log; fail "a text encoder that stays on one rank"; }
+    python3 - <<'PY' || fail "embeddings"
 import glob, json, tarfile
 folder, = glob.glob("runs/frozen/latents/*")
 names = []
@@ -72,28 +87,36 @@ assert len(a) == len(b) == 16
 for x, y in zip(a, b):
     assert abs(x["loss"] - y["loss"]) <= 1e-5 * x["loss"], (x["step"], x["loss"], y["loss"])
 PY
-cmp runs/dit1/model/text_encoder/model.safetensors runs/frozen/model/text_encoder/model.safetensors || fail "the encoder changed"
-"$WEFT" generate --model runs/frozen/model --prompt "a red circle" --steps 2 --out x.mp4 >generate.log 2>&1 || { cat generate.log; fail "weft generate"; }
+    cmp runs/dit1/model/text_encoder/model.safetensors runs/frozen/model/text_encoder/model.safetensors || fail "the encoder changed"
+    "$WEFT" generate --model runs/frozen/model --prompt "a red circle" --steps 2 --out x.mp4 >generate.log 2>&1 || { cat generate.log; fail "weft generate"; }
+}
+check a_fixed_encoder_is_cached
 # with the same weights and captions, embeddings made before and tokens encoded in the step are the same step
-"$WEFT" train dit.yaml --set out=runs/begin --set 'transformer={weights: runs/dit1/model/transformer}' \
-    --set 'text_encoders=[{weights: runs/dit1/model/text_encoder, train: true}]' --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "weights to begin with"; }
-"$WEFT" train dit.yaml --set out=runs/begin2 --set 'transformer={weights: runs/dit1/model/transformer}' --set stages.0.steps=2 \
-    --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >begin2.log 2>&1 || { cat begin2.log; fail "weights and an encoder that stays"; }
-python3 - <<'PY' || fail "embeddings against tokens"
+cached_embeddings_are_those_of_the_step() {
+    "$WEFT" train dit.yaml --set out=runs/begin --set 'transformer={weights: runs/dit1/model/transformer}' \
+        --set 'text_encoders=[{weights: runs/dit1/model/text_encoder, train: true}]' --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "weights to begin with"; }
+    "$WEFT" train dit.yaml --set out=runs/begin2 --set 'transformer={weights: runs/dit1/model/transformer}' --set stages.0.steps=2 \
+        --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >begin2.log 2>&1 || { cat begin2.log; fail "weights and an encoder that stays"; }
+    python3 - <<'PY' || fail "embeddings against tokens"
 import json
 a, b = (json.loads(open(r + "/metrics.jsonl").readline()) for r in ("runs/begin", "runs/begin2"))
 assert abs(a["loss"] - b["loss"]) <= 1e-6 * a["loss"], (a, b)
 PY
+}
+check cached_embeddings_are_those_of_the_step
 
 # what cannot be
-refuse() { # TEXT OPTIONS...
-    local text=$1
-    shift
+refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
     "$WEFT" train dit.yaml --set out=runs/refused "$@" >refused.log 2>&1 && fail "accepted: $*"
-    grep -q "$text" refused.log || { cat refused.log; fail "the message does not say: $text"; }
+    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
 }
-refuse "stages.0: give batch, frames, height and width, or buckets" --set stages.0.frames=9
-refuse "stages.0.buckets.3: has the size of bucket 0" --set 'stages.0.buckets.3={batch: 2, frames: 9, height: 32, width: 32}'
-refuse "stages.0.buckets.1.frames: 6 is not 1 + 4 n" --set stages.0.buckets.1.frames=6
-refuse "text_encoders.0.weights: runs/vae/model/vae holds a AutoencoderKLWan, a video autoencoder; a text encoder is needed" --set 'text_encoders=[{weights: runs/vae/model/vae}]'
-exit 0
+refusals() {
+    refuse config-conflict file=dit.yaml key=stages.0 -- --set stages.0.frames=9
+    refuse config-conflict file=dit.yaml key=stages.0.buckets.3 'text~=bucket 0' -- --set 'stages.0.buckets.3={batch: 2, frames: 9, height: 32, width: 32}'
+    refuse '*' 'text~=stages.0.buckets.1.frames: 6 is not 1 + 4 n' -- --set stages.0.buckets.1.frames=6
+    refuse model-role file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a text encoder is needed' -- --set 'text_encoders=[{weights: runs/vae/model/vae}]'
+}
+check refusals
+finish

@@ -2,6 +2,7 @@
 # Captions through real text encoders: with their tokenizers' files, several at once, trained and not; embeddings from the cache and made
 # in the step give the same losses; what was trained generates.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -12,9 +13,9 @@ python3 - <<'PY' || fail "tokenizers"
 import json, os, re
 for name in "umt5", "llama3", "clip":
     os.makedirs("tokenizers/" + name)
-source = open(os.environ["SRC"] + "/src/model/hunyuan_video_dit.c").read()
-aspects = source[source.index("#define ASPECTS"):source.index("static const weft_shown")]
-before = source[source.rindex(".before = "):source.rindex(".behind = ")].replace("ASPECTS", aspects)
+source = open(os.environ["SRC"] + "/src/model/denoisers/hunyuan_video_dit.c").read()
+aspects = source[source.index("#define ASPECTS"):source.index("static const weft_vision_input")]
+before = source[source.rindex(".before = "):source.rindex(".after = ")].replace("ASPECTS", aspects)
 before = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', before)).replace("\\n", "\n")
 special = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 special.append(before[:before.rindex("<|eot_id|>") - 84])
@@ -54,23 +55,35 @@ short='s/steps: 12/steps: 4/; s/steps: 8, batch: 5/steps: 3, batch: 5/'
 sed -e "$short" -e '/class: WeftBytesEncoder/,/config: {dim/d' dit.yaml |
     sed "s|^text_encoders:|text_encoders:\n  - class: UMT5EncoderModel\n    config: {vocab_size: 101, d_model: 16, d_kv: 8, d_ff: 32, num_layers: 2, num_heads: 2}\n    tokenizer: $TOK/umt5/tokenizer.json\n    length: 48|" >wan.yaml
 run begin wan.yaml
-for part in text_encoder/model.safetensors tokenizer/tokenizer.json transformer/config.json; do
-    test -s "runs/begin/model/$part" || fail "no $part in the finished model"
-done
-python3 -c 'import json; assert json.load(open("runs/begin/model/model_index.json"))["tokenizer"] == ["transformers", "T5TokenizerFast"]' || fail "tokenizer in model_index.json"
-"$WEFT" generate --model runs/begin/model --prompt "a red circle that moves left and then $(printf 'very %.0s' {1..40})far" --steps 2 --out a.mp4 >generate.log 2>&1 ||
-    { cat generate.log; fail "generate with UMT5"; }
-grep -q 'prompt 1 has [0-9]* tokens more than the 48 that text_encoder (UMT5EncoderModel) takes; cut was ".*very far"' generate.log || { cat generate.log; fail "what was cut is not told"; }
+a_trained_encoder_is_exported() {
+    for part in text_encoder/model.safetensors tokenizer/tokenizer.json transformer/config.json; do
+        test -s "runs/begin/model/$part" || fail "no $part in the finished model"
+    done
+    python3 -c 'import json; assert json.load(open("runs/begin/model/model_index.json"))["tokenizer"] == ["transformers", "T5TokenizerFast"]' || fail "tokenizer in model_index.json"
+}
+check a_trained_encoder_is_exported
+a_cut_prompt_is_reported() {
+    "$WEFT" generate --model runs/begin/model --prompt "a red circle that moves left and then $(printf 'very %.0s' {1..40})far" --steps 2 --out a.mp4 >generate.log 2>&1 ||
+        { cat generate.log; fail "generate with UMT5"; }
+    has_message generate.log prompt-truncated "text~=prompt 1" text~=48 text~=UMT5EncoderModel 'text~=very far"' || fail "what was cut is not reported"
+}
+check a_cut_prompt_is_reported
 # it stays: cached, and in every step
 sed '/class: UMT5/,/config:/d' wan.yaml | sed 's|^    tokenizer: .*|  - weights: runs/begin/model/text_encoder|' >stays.yaml
-run cached stays.yaml
-run step stays.yaml --set data.embeddings=step
-same_losses cached step
-test -d runs/step/checkpoints/step-00000007/transformer || fail "no checkpoint"
-test -e runs/step/checkpoints/step-00000007/text_encoder && fail "a text encoder that stays is in the checkpoint"
-grep -q 'captions have more tokens' cached.log && fail "captions were cut"
-run cut stays.yaml --set text_encoders.0.length=6
-grep -q 'captions have more tokens than the 6 that text_encoder takes' cut.log || { cat cut.log; fail "cut captions are not told"; }
+a_fixed_encoder_is_cached_or_in_the_step() {
+    run cached stays.yaml
+    run step stays.yaml --set data.text_embeddings=step
+    same_losses cached step
+    test -d runs/step/checkpoints/step-00000007/transformer || fail "no checkpoint"
+    test -e runs/step/checkpoints/step-00000007/text_encoder && fail "a text encoder that stays is in the checkpoint"
+    [ "$(count_messages cached.log prompt-truncated)" = 0 ] || fail "captions were cut"
+}
+check a_fixed_encoder_is_cached_or_in_the_step
+cut_captions_are_reported() {
+    run cut stays.yaml --set text_encoders.0.max_length=6
+    has_message cut.log prompt-truncated 'text~=6 tokens that text_encoder takes' || fail "cut captions are not told"
+}
+check cut_captions_are_reported
 # HunyuanVideo: a language model with its template, and CLIP's pooled vector; one is trained, one stays
 cat >hunyuan.sed <<S
 s/class: WanTransformer3DModel/class: HunyuanVideoTransformer3DModel/
@@ -80,20 +93,33 @@ s|^text_encoders:|text_encoders:\n  - class: LlamaModel\n    config: {vocab_size
 S
 sed -e "$short" -f hunyuan.sed dit.yaml >hunyuan.yaml
 run hunyuan hunyuan.yaml
-"$WEFT" generate --model runs/hunyuan/model --prompt "a red circle" --steps 2 --out h.mp4 >generate.log 2>&1 || { cat generate.log; fail "generate with two encoders"; }
+two_encoders_generate() {
+    "$WEFT" generate --model runs/hunyuan/model --prompt "a red circle" --steps 2 --out h.mp4 >generate.log 2>&1 || { cat generate.log; fail "generate with two encoders"; }
+}
+check two_encoders_generate
 sed -e '/class: LlamaModel/,/config:/d' -e '/class: CLIPTextModel/,/config:/d' -e "s|^    tokenizer: $TOK/llama3|  - weights: runs/hunyuan/model/text_encoder|" \
     -e "s|^    tokenizer: $TOK/clip|  - weights: runs/hunyuan/model/text_encoder_2|" hunyuan.yaml >two.yaml
-run two_cached two.yaml
-run two_step two.yaml --set data.embeddings=step
-same_losses two_cached two_step
-run two_half two.yaml --set text_encoders.1.train=true
-test -d runs/two_half/checkpoints/step-00000007/text_encoder_2 || fail "the trained encoder is not in the checkpoint"
-ranks 2 "$WEFT" train two.yaml --set out=runs/two_ranks >ranks.log 2>&1 || { cat ranks.log; fail "two ranks"; }
-python3 - <(losses runs/two_cached) <(losses runs/two_ranks) <<'PY' || fail "losses on two ranks"
+two_fixed_encoders() {
+    run two_cached two.yaml
+    run two_step two.yaml --set data.text_embeddings=step
+    same_losses two_cached two_step
+}
+check two_fixed_encoders
+a_trained_and_a_fixed_encoder() {
+    run two_half two.yaml --set text_encoders.1.train=true
+    test -d runs/two_half/checkpoints/step-00000007/text_encoder_2 || fail "the trained encoder is not in the checkpoint"
+}
+check a_trained_and_a_fixed_encoder
+two_ranks_have_the_losses_of_one() {
+    needs two_fixed_encoders
+    ranks 2 "$WEFT" train two.yaml --set out=runs/two_ranks >ranks.log 2>&1 || { cat ranks.log; fail "two ranks"; }
+    python3 - <(losses runs/two_cached) <(losses runs/two_ranks) <<'PY' || fail "losses on two ranks"
 import sys
 a, b = ([float(l.split()[1]) for l in open(f)] for f in sys.argv[1:])
 assert len(a) == len(b) and max(abs(x - y) / x for x, y in zip(a, b)) < 1e-5, (a, b)
 PY
+}
+check two_ranks_have_the_losses_of_one
 # Flux: pictures, T5 and CLIP's pooled vector; two stages of a pipeline have the losses of one rank
 cat >flux.sed <<S
 s/class: WanTransformer3DModel/class: FluxTransformer2DModel/
@@ -104,19 +130,27 @@ s|^text_encoders:|text_encoders:\n  - class: T5EncoderModel\n    config: {vocab_
 S
 sed -e "$short" -f flux.sed dit.yaml >flux.yaml
 run flux flux.yaml
-"$WEFT" generate --model runs/flux/model --prompt "a red circle" --steps 2 --out f.mp4 >generate.log 2>&1 || { cat generate.log; fail "generate with Flux"; }
-ranks 2 "$WEFT" train flux.yaml --set out=runs/flux_stages --set parallel.pp=2 >ranks.log 2>&1 || { cat ranks.log; fail "Flux in two stages"; }
-same_losses flux flux_stages
+flux_generates_and_has_stages() {
+    "$WEFT" generate --model runs/flux/model --prompt "a red circle" --steps 2 --out f.mp4 >generate.log 2>&1 || { cat generate.log; fail "generate with Flux"; }
+    ranks 2 "$WEFT" train flux.yaml --set out=runs/flux_stages --set parallel.pp=2 >ranks.log 2>&1 || { cat ranks.log; fail "Flux in two stages"; }
+    same_losses flux flux_stages
+}
+check flux_generates_and_has_stages
 # refusals name what is missing
-refused() { # refused WORDS CONFIG [--set ...]
-    local words=$1 config=$2
-    shift 2
-    "$WEFT" train "$config" --set out=runs/refused "$@" >refused.log 2>&1 && fail "not refused: $words"
-    grep -q "$words" refused.log || { cat refused.log; fail "the refusal does not say: $words"; }
+refused() { # ID [FIELD=VALUE...] -- CONFIG [--set ...]
+    take_message "$@"
+    set -- "${rest[@]}"
+    local config=$1
+    shift
+    "$WEFT" train "$config" --set out=runs/refused "$@" >refused.log 2>&1 && fail "not refused: ${wanted[*]}"
+    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
 }
 sed '/text_encoder_2/d' two.yaml >one.yaml
-refused "takes 2 text encoders (one for the text, then one for its pooled vector), 1 are given" one.yaml
-mkdir bare && cp runs/begin/model/text_encoder/* bare/
-refused "by its tokenizer, and there is none in bare" stays.yaml --set text_encoders.0.weights=bare
-refused "it is another model's" stays.yaml --set text_encoders.0.tokenizer="$TOK/llama3"
-exit 0
+refusals() {
+    refused text-encoder-mismatch 'text~=takes 2 text encoders (one for the text, then one for its pooled vector), not 1' -- one.yaml
+    mkdir bare && cp runs/begin/model/text_encoder/* bare/
+    refused model-not-found text~=tokenizer text~=bare -- stays.yaml --set text_encoders.0.weights=bare
+    refused text-encoder-mismatch "text~=$TOK/llama3" -- stays.yaml --set text_encoders.0.tokenizer="$TOK/llama3"
+}
+check refusals
+finish

@@ -1,8 +1,7 @@
 # Sourced by the scripts of this folder: a small data set, and configs that train in seconds.
-set -u
+. "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-fail() { echo "FAILED: $*"; exit 1; }
 ranks() { # ranks N COMMAND...
     local n=$1
     shift
@@ -29,7 +28,7 @@ PY
     "$WEFT" shard --in cur --out shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
 }
 make_mixed_shards() { # ./mixed: of the 24 clips 12 of 64x64 stay, 6 become 64x32, 6 images (PNG and JPEG), in one shard that another tool wrote
-    command -v ffmpeg >/dev/null || { echo "ffmpeg is not there"; exit 77; }
+    command -v ffmpeg >/dev/null || skip "ffmpeg is not there"
     python3 - <<'PY' || fail "mixed shards"
 import glob, io, json, os, subprocess, tarfile
 os.makedirs("mixed")
@@ -65,7 +64,7 @@ autoencoder:
   class: AutoencoderKLWan
   config: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}
 stages:
-  - {steps: 8, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 2}
+  - {steps: 8, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup_steps: 2}
 Y
     cat >dit.yaml <<'Y'
 out: runs/dit
@@ -78,10 +77,10 @@ text_encoders:
   - class: WeftBytesEncoder
     config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 5, keep: 2}
+checkpoint: {interval: 5, keep_latest: 2}
 stages:
-  - {steps: 12, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 4}
-  - {steps: 8, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup: 0, schedule: constant}
+  - {steps: 12, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 4}
+  - {steps: 8, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
 Y
 }
 make_pictures() { # red.png and blue.png, of 16x16
@@ -94,7 +93,7 @@ for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
                                     part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
 PY
 }
-# each_family BASE.yaml COMMAND: writes CLASS.yaml, BASE.yaml with that transformer, and runs COMMAND CLASS [OPTIONS...], for
+# each_family BASE.yaml COMMAND: writes CLASS.yaml, BASE.yaml with that transformer, and checks COMMAND CLASS [OPTIONS...], for
 # every family that needs no more than latents, a time and text (write_configs' WanTransformer3DModel is that of BASE).
 each_family() {
     local base=$1 command=$2
@@ -102,7 +101,7 @@ each_family() {
         local class=$1 config=$2
         shift 2
         sed "s/class: WanTransformer3DModel/class: $class/; s/  config: {num_layers: 2, num_att.*/  config: $config/" "$base" >"$class.yaml"
-        "$command" "$class" "$@"
+        check "family_$class" "$command" "$class" "$@"
     }
     family CogVideoXTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, time_embed_dim: 32, max_text_seq_length: 32}'
     family CosmosTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, adaln_lora_dim: 8}' --set process=edm
@@ -118,8 +117,8 @@ each_family() {
 }
 # write_update_config: update.yaml, dit.yaml for the runs that same_updates compares.
 write_update_config() {
-    sed 's/^checkpoint:.*/checkpoint: {every: 0}/; s/^optimizer:.*/optimizer: {eps: 1e-3, ema_decay: 0.5}/; /^stages:/,$d' dit.yaml >update.yaml
-    echo 'stages: [{steps: 3, batch: 4, frames: 9, height: 32, width: 32, lr: 1e-2, warmup: 0, schedule: constant}]' >>update.yaml
+    sed 's/^checkpoint:.*/checkpoint: {interval: 0}/; s/^optimizer:.*/optimizer: {eps: 1e-3, ema_decay: 0.5}/; /^stages:/,$d' dit.yaml >update.yaml
+    echo 'stages: [{steps: 3, batch: 4, frames: 9, height: 32, width: 32, lr: 1e-2, warmup_steps: 0, lr_schedule: constant}]' >>update.yaml
 }
 # one_rank CONFIG [OPTIONS...]: the run that layouts are compared with, and the initial weights.
 one_rank() {

@@ -2,6 +2,7 @@
 # A mixture of four experts trains, tells how even its load is, and has one rank's losses and gradient norms to 1e-5 with its
 # experts over 2, 3 and 4 ranks and beside stages; it goes on on other ranks, and is generated from.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -14,9 +15,9 @@ transformer:
   config: {num_layers: 3, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 46, freq_dim: 32, first_k_dense_replace: 1,
            num_routed_experts: 4, num_activated_experts: 2, moe_intermediate_size: 20, n_shared_experts: 1, aux_loss_alpha: 0.05}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
-checkpoint: {every: 0}
-log_every: 1
-stages: [{steps: 6, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 2, schedule: constant}]
+checkpoint: {interval: 0}
+log_interval: 1
+stages: [{steps: 6, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 2, lr_schedule: constant}]
 Y
 figures() { # RUN NAME: of each step
     python3 - "runs/$1/metrics.jsonl" "$2" <<'P'
@@ -27,13 +28,16 @@ for line in open(sys.argv[1]):
 P
 }
 "$WEFT" train moe.yaml >whole.log 2>&1 || { cat whole.log; fail "one rank"; }
-for name in balance fullest dropped; do
-    [ "$(figures whole $name | wc -l)" = 6 ] || fail "no $name in the metrics"
-done
-figures whole fullest | awk '$1 < 1 || $1 > 2 {exit 1}' || fail "the fullest of four experts, two of which are taken, has 1 to 2 shares"
-figures whole dropped | awk '$1 != 0 {exit 1}' || fail "somebody was dropped"
-"$WEFT" inspect model runs/whole/model/transformer --tensors | grep -q "^blocks.2.ff.experts.3.w2.weight f32 24,20$" ||
-    fail "experts are not files' tensors one by one"
+the_load_is_measured() {
+    for name in balance fullest dropped; do
+        [ "$(figures whole $name | wc -l)" = 6 ] || fail "no $name in the metrics"
+    done
+    figures whole fullest | awk '$1 < 1 || $1 > 2 {exit 1}' || fail "the fullest of four experts, two of which are taken, has 1 to 2 shares"
+    figures whole dropped | awk '$1 != 0 {exit 1}' || fail "somebody was dropped"
+    "$WEFT" inspect model runs/whole/model/transformer --tensors | grep -q "^blocks.2.ff.experts.3.w2.weight f32 24,20$" ||
+        fail "experts are not files' tensors one by one"
+}
+check the_load_is_measured
 near() { # RUN: as one rank's
     paste <(losses runs/whole) <(losses "runs/$1") | awk '
         function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
@@ -46,27 +50,35 @@ lay() { # RANKS NAME DEGREES...
     ranks "$n" "$WEFT" train moe.yaml --set "out=runs/$name" "${options[@]}" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
     near "$name"
 }
-lay 2 two ep=2
-grep -qE "^ *ep +2 +experts, tokens go to them and back" two.log || { cat two.log; fail "the layout is not told"; }
-paste <(figures whole fullest) <(figures two fullest) | awk '{d = $1 - $2} d * d > 1e-8 {exit 1}' || fail "another load on two ranks"
-lay 3 three ep=3
-lay 4 parts ep=2 dp=2 zero=2
-lay 4 stages ep=2 pp=2 microbatches=3
+experts_on_two_ranks() {
+    lay 2 two ep=2
+    has_message two.log stage-report text~=ep text~=expert || fail "the layout is not reported"
+    paste <(figures whole fullest) <(figures two fullest) | awk '{d = $1 - $2} d * d > 1e-8 {exit 1}' || fail "another load on two ranks"
+}
+check experts_on_two_ranks
+check experts_on_three_ranks lay 3 three ep=3
+check experts_and_data_parallel lay 4 parts ep=2 dp=2 zero=2
+check experts_and_stages lay 4 stages ep=2 pp=2 microbatches=3
 # two ranks, one, and a video from what they made
-ranks 2 "$WEFT" train moe.yaml --set out=runs/on --set stages.0.steps=3 --set parallel.ep=2 >on.log 2>&1 || { cat on.log; fail "on two"; }
-"$WEFT" train moe.yaml --set out=runs/on >on.log 2>&1 || { cat on.log; fail "on one"; }
-grep -q "going on from runs/on/checkpoints/step-00000003$" on.log || { cat on.log; fail "not gone on from 3"; }
-near on
-"$WEFT" generate --model runs/on/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
-ranks 2 "$WEFT" generate --model runs/on/model --prompt "a red square" --out two.mp4 --steps 2 --seed 3 --parallel ep=2 >two.log 2>&1 ||
-    { cat two.log; fail "generate on two ranks"; }
+another_number_of_ranks_goes_on_and_generates() {
+    ranks 2 "$WEFT" train moe.yaml --set out=runs/on --set stages.0.steps=3 --set parallel.ep=2 >on.log 2>&1 || { cat on.log; fail "on two"; }
+    "$WEFT" train moe.yaml --set out=runs/on >on.log 2>&1 || { cat on.log; fail "on one"; }
+    has_message on.log run-resumed value=3 || fail "not gone on from 3"
+    near on
+    "$WEFT" generate --model runs/on/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
+    ranks 2 "$WEFT" generate --model runs/on/model --prompt "a red square" --out two.mp4 --steps 2 --seed 3 --parallel ep=2 >two.log 2>&1 ||
+        { cat two.log; fail "generate on two ranks"; }
+}
+check another_number_of_ranks_goes_on_and_generates
 # both searches price layouts with ep, and such a layout of a plan trains
 wide=(--set transformer.config.moe_intermediate_size=8192 --set transformer.config.num_layers=2)
-"$WEFT" plan layout --for moe.yaml --devices 2 --cluster h100 "${wide[@]}" --out layout.json >plan.log 2>&1 ||
-    { cat plan.log; fail "weft plan layout"; }
-"$WEFT" plan generate --set model=runs/on/model --set frames=9 --set height=32 --set width=32 --devices 4 --out generate.json >plan.log 2>&1 ||
-    { cat plan.log; fail "weft plan generate"; }
-python3 - <<'P' || fail "the layouts with ep"
+a_planned_layout_trains() {
+    needs another_number_of_ranks_goes_on_and_generates
+    "$WEFT" plan layout --run-config moe.yaml --devices 2 --cluster h100 "${wide[@]}" --out layout.json >plan.log 2>&1 ||
+        { cat plan.log; fail "weft plan layout"; }
+    "$WEFT" plan generate --set model=runs/on/model --set frames=9 --set height=32 --set width=32 --devices 4 --out generate.json >plan.log 2>&1 ||
+        { cat plan.log; fail "weft plan generate"; }
+    python3 - <<'P' || fail "the layouts with ep"
 import json
 train, videos = ({c["layout"]: c for c in json.load(open(f))["candidates"]} for f in ("layout.json", "generate.json"))
 for plan, layouts in (train, ("ep=2",)), (videos, ("ep=4", "cfg=2 ep=2", "fsdp=2 ep=2", "ep=2 tp=2", "ep=2 cp=2 context=ring")):
@@ -74,9 +86,15 @@ for plan, layouts in (train, ("ep=2",)), (videos, ("ep=4", "cfg=2 ep=2", "fsdp=2
         assert plan[name]["fits"] and plan[name].get("seconds", plan[name].get("video")) > 0, (name, list(plan))
 assert json.load(open("layout.json"))["parallel"]["ep"] == 2, json.load(open("layout.json"))["parallel"]
 P
-ranks 2 "$WEFT" train moe.yaml "${wide[@]}" --set out=runs/planned --set stages.0.steps=1 --set parallel.plan=layout.json >planned.log 2>&1 || { cat planned.log; fail "a plan with ep is not trained"; }
-grep -q "layout by layout.json: ep=2$" planned.log || { cat planned.log; fail "the plan's layout is not printed"; }
+    ranks 2 "$WEFT" train moe.yaml "${wide[@]}" --set out=runs/planned --set stages.0.steps=1 --set parallel.layout_file=layout.json >planned.log 2>&1 || { cat planned.log; fail "a plan with ep is not trained"; }
+    has_message planned.log layout-chosen text~=layout.json text~=ep=2 || fail "the plan's layout is not printed"
+}
+check a_planned_layout_trains
 # places for half of an even share
-"$WEFT" train moe.yaml --set out=runs/few --set transformer.config.capacity_factor=0.5 --set stages.0.steps=2 >few.log 2>&1 ||
-    { cat few.log; fail "capacity"; }
-figures few dropped | awk '$1 < 0.45 || $1 > 1 {exit 1}' || fail "half of the choices and more have no place"
+what_exceeds_the_capacity_is_dropped() {
+    "$WEFT" train moe.yaml --set out=runs/few --set transformer.config.capacity_factor=0.5 --set stages.0.steps=2 >few.log 2>&1 ||
+        { cat few.log; fail "capacity"; }
+    figures few dropped | awk '$1 < 0.45 || $1 > 1 {exit 1}' || fail "half of the choices and more have no place"
+}
+check what_exceeds_the_capacity_is_dropped
+finish

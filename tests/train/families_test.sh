@@ -16,4 +16,4 @@ assert len(losses) == 20 and all(map(math.isfinite, losses)) and sum(losses[-5:]
         { cat generate.log; fail "weft generate with $class"; }
 }
 each_family dit.yaml train
-exit 0
+finish

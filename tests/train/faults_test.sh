@@ -1,6 +1,7 @@
 #!/bin/bash
 # What goes wrong while training: NaN in the data, ranks that die or sleep, a VAE's rank killed in the middle of a step.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -25,11 +26,12 @@ PY
 }
 
 # one bad sample: its steps are skipped, counted and shown, all others train
-mkdir runs/nan
-cp -r runs/dit/latents runs/nan
-poison runs/nan 1
-"$WEFT" train dit.yaml --set out=runs/nan >nan.log 2>&1 || { cat nan.log; fail "one bad sample stopped the run"; }
-python3 - runs/nan/metrics.jsonl <<'PY' || fail "steps with NaN in the data"
+steps_of_a_bad_sample_are_skipped() {
+    mkdir runs/nan
+    cp -r runs/dit/latents runs/nan
+    poison runs/nan 1
+    "$WEFT" train dit.yaml --set out=runs/nan >nan.log 2>&1 || { cat nan.log; fail "one bad sample stopped the run"; }
+    python3 - runs/nan/metrics.jsonl <<'PY' || fail "steps with NaN in the data"
 import json, sys
 lines = [json.loads(l) for l in open(sys.argv[1])]
 bad = [l["step"] for l in lines if l["loss"] is None]
@@ -37,65 +39,62 @@ assert len(lines) == 20 and 3 <= len(bad) <= 8, bad
 assert lines[-1]["skipped"] == len(bad)
 assert all(l["grad_norm"] is not None for l in lines if l["step"] not in bad)
 PY
+}
+check steps_of_a_bad_sample_are_skipped
 
 # nothing but bad samples: stops after guard.patience steps and names the last good checkpoint, also one of an earlier
 # stage, on every rank
-poison runs/nan 1000
-rm -r runs/nan/model runs/nan/checkpoints/step-00000020
-for n in 1 2; do
-    ranks $n "$WEFT" train dit.yaml --set out=runs/nan --set guard.patience=3 >nan.log 2>&1 && fail "$n ranks: only NaN, but exit code 0"
-    [ "$(grep -c 'weft train: step 18: 3 steps in a row were skipped (loss nan.*the last good checkpoint is runs/nan/checkpoints/step-00000015$' nan.log)" -ge 1 ] ||
-        { cat nan.log; fail "$n ranks: the last good checkpoint is not named"; }
-    grep -q 'no checkpoint' nan.log && { cat nan.log; fail "$n ranks: a rank does not know the checkpoint"; }
-    [ ! -e runs/nan/model ] || fail "$n ranks: a model of a stopped run"
-done
-
-# victim: the newest process of the last run
-victim() { pgrep -n -f -- "--set out=$1"; }
-wait_for() { # FOLDER: until it is there, 60 s at most
-    for _ in $(seq 6000); do
-        [ -d "$1" ] && return
-        sleep 0.01
+a_run_of_bad_samples_stops() {
+    needs steps_of_a_bad_sample_are_skipped
+    poison runs/nan 1000
+    rm -r runs/nan/model runs/nan/checkpoints/step-00000020
+    for n in 1 2; do
+        ranks $n "$WEFT" train dit.yaml --set out=runs/nan --set guard.patience=3 >nan.log 2>&1 && fail "$n ranks: only NaN, but exit code 0"
+        [ "$(count_messages nan.log loss-not-finite level=error "text~=step 18" text~=runs/nan/checkpoints/step-00000015)" = \
+            "$(count_messages nan.log loss-not-finite level=error)" ] && has_message nan.log loss-not-finite level=error ||
+            { cat nan.log; fail "$n ranks: a rank does not name the last good checkpoint"; }
+        [ ! -e runs/nan/model ] || fail "$n ranks: a model of a stopped run"
     done
-    fail "$1 never came"
+}
+check a_run_of_bad_samples_stops
+
+source "$SRC/tests/signal_at.sh"
+# struck SIGNAL STEP COMMAND...: of $n ranks rank 1 gets the signal when rank 0 has written the checkpoint of that step; status 124 when
+# the others hang
+struck() {
+    local signal=$1 step=$2
+    shift 2
+    SIGNAL_RANK=0 SIGNAL_TO=pid.1 signal_at "$signal" "*/checkpoints/step-000000$step" timeout 600 "$MPIRUN" --oversubscribe -n "$n" bash "$with_pid" "" "$@"
 }
 
-# a rank that is gone, and one that sleeps: the others end within the deadline and name it
-for how in KILL STOP; do
+a_rank_that_is_gone_or_sleeps_is_named() { # SIGNAL
+    local how=$1 n=2 status
     rm -rf runs/dead
-    ranks 2 "$WEFT" train dit.yaml --set out=runs/dead --set stages.0.steps=1000000 --set deadline=4 >dead.log 2>&1 &
-    pid=$!
-    wait_for runs/dead/checkpoints/step-00000015
-    one=$(victim runs/dead)
-    begin=$SECONDS
-    kill -$how "$one"
-    wait $pid && fail "$how: exit code 0"
-    took=$((SECONDS - begin))
-    kill -KILL "$one" 2>/dev/null
+    struck $how 15 "$WEFT" train dit.yaml --set out=runs/dead --set stages.0.steps=1000000 --set comm_timeout=4 >dead.log 2>&1
+    status=$?
+    kill -KILL "$(cat pid.1)" 2>/dev/null
+    [ $status != 0 ] || fail "$how: exit code 0"
+    [ $status != 124 ] || { cat dead.log; fail "$how: the other rank hangs"; }
     if [ $how = STOP ]; then
-        grep -qE 'rank [01] waited [4-9]\.[0-9] s in .* for rank [01]' dead.log || { cat dead.log; fail "the sleeping rank is not named"; }
+        has_message dead.log rank-failed rank=1 level=error || fail "the sleeping rank is not named"
+        awk -v least=4 '/rank 0 waited/ {for (i = 1; i <= NF; i++) if ($i == "waited" && $(i + 1) >= least) good = 1} END {exit !good}' dead.log ||
+            { cat dead.log; fail "it was given up before the deadline"; }
     fi # the launcher may end the other one of a killed pair before it can speak
-    [ $took -le 60 ] || { cat dead.log; fail "$how: took $took s"; }
-done
+}
+for how in KILL STOP; do check "a_rank_after_SIG${how}_is_named" a_rank_that_is_gone_or_sleeps_is_named $how; done
 
 # a VAE's rank killed in the middle of a step, then the same command: the same bits
-for n in 2 3; do
-    more=(--set stages.0.steps=40 --set checkpoint.every=8)
+a_vae_goes_on_after_a_kill() { # RANKS
+    local n=$1
+    more=(--set stages.0.steps=40 --set checkpoint.interval=8)
     ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/vae$n >vae.log 2>&1 || { cat vae.log; fail "a VAE on $n ranks"; }
-    for try in 1 2 3 4 5; do # until it falls between a checkpoint and the end
-        rm -rf runs/broken$n
-        ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 &
-        pid=$!
-        wait_for runs/broken$n/checkpoints/step-00000008
-        kill -KILL "$(victim runs/broken$n)" 2>/dev/null
-        wait $pid && continue
-        ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 || { cat broken.log; fail "a VAE on $n ranks going on"; }
-        grep -q 'going on from' broken.log && break
-    done
-    grep -q 'going on from' broken.log || fail "$n ranks: never killed between a checkpoint and the end"
+    struck KILL 08 "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 && { cat broken.log; fail "$n ranks: none was killed"; }
+    ranks $n "$WEFT" train vae.yaml "${more[@]}" --set out=runs/broken$n >broken.log 2>&1 || { cat broken.log; fail "a VAE on $n ranks going on"; }
+    has_message broken.log run-resumed || fail "$n ranks: it did not go on"
     [ "$(losses runs/vae$n | wc -l)" = 40 ] || fail "$n ranks: 40 steps expected"
     diff <(losses runs/vae$n) <(losses runs/broken$n) || fail "a VAE on $n ranks: other losses after the death of a rank"
     cmp runs/vae$n/model/vae/diffusion_pytorch_model.safetensors runs/broken$n/model/vae/diffusion_pytorch_model.safetensors ||
         fail "a VAE on $n ranks: other weights after the death of a rank"
-done
-exit 0
+}
+for n in 2 3; do check "a_vae_on_${n}_ranks_goes_on_after_a_kill" a_vae_goes_on_after_a_kill $n; done
+finish

@@ -2,6 +2,7 @@
 # condition: first_frame: the model is given each clip's first frame, on channels or in its place; weft generate --image takes it;
 # ranks see the same; what cannot be is refused with what to write.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -10,12 +11,16 @@ clips="--set stages.0.frames=9 --set stages.0.steps=12 --set stages.1.frames=9"
 "$WEFT" train dit.yaml $channels $clips --set out=runs/channels >channels.log 2>&1 || { cat channels.log; fail "on channels"; }
 "$WEFT" train dit.yaml --set condition=first_frame $clips --set out=runs/places >places.log 2>&1 || { cat places.log; fail "in its place"; }
 "$WEFT" train dit.yaml $clips --set out=runs/none >none.log 2>&1 || { cat none.log; fail "nothing given"; }
-losses runs/places >places.txt
-losses runs/none >none.txt
-cmp -s places.txt none.txt && fail "a first frame without effect"
-grep -q '"condition": "first_frame"' runs/channels/model/weft.json || { cat runs/channels/model/weft.json; fail "the model does not say it"; }
-grep -q condition runs/none/model/weft.json && fail "a model without it says it"
-for mode in channels places; do
+the_first_frame_has_effect() {
+    losses runs/places >places.txt
+    losses runs/none >none.txt
+    cmp -s places.txt none.txt && fail "a first frame without effect"
+    grep -q '"condition": "first_frame"' runs/channels/model/weft.json || { cat runs/channels/model/weft.json; fail "the model does not say it"; }
+    ! grep -q condition runs/none/model/weft.json || fail "a model without it says it"
+}
+check the_first_frame_has_effect
+ranks_have_the_losses_of_one() { # MODE
+    local mode=$1 set layout
     set=$([ $mode = channels ] && echo "$channels" || echo "--set condition=first_frame")
     for layout in $([ $mode = channels ] && echo dp=2 pp=2 || echo tp=2 cp=2); do
         ranks 2 "$WEFT" train dit.yaml $set $clips --set "out=runs/$mode-$layout" --set "parallel.${layout%=*}=2" >"$mode.log" 2>&1 ||
@@ -28,7 +33,8 @@ for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
     assert abs(a - b) <= 1e-5 * abs(a), (a, b)
 PY
     done
-done
+}
+for mode in channels places; do check "ranks_have_the_losses_of_one_$mode" ranks_have_the_losses_of_one $mode; done
 # told by a mask of frames
 python3 - <<'PY'
 import re
@@ -54,26 +60,41 @@ PY
 done
 # the first frame of what is generated is the picture's, of a model that has it in its place; on channels it has an effect
 make_pictures
-for mode in channels places mask latent_concat token_replace; do
-    for picture in red blue; do
-        "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||
-            { cat out.log; fail "generate, $mode, $picture"; }
+a_picture_has_effect() {
+    for mode in channels places mask latent_concat token_replace; do
+        for picture in red blue; do
+            "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents-npy --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||
+                { cat out.log; fail "generate, $mode, $picture"; }
+        done
+        ! cmp -s $mode-red.latents.npy $mode-blue.latents.npy || fail "$mode: an image without effect"
     done
-    cmp -s $mode-red.latents.npy $mode-blue.latents.npy && fail "$mode: an image without effect"
-done
-refuse() { # PATTERN OPTIONS...
-    local pattern=$1
-    shift
-    "$WEFT" train dit.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "weft train $*: not refused"
-    grep -qE -- "$pattern" out.log || { cat out.log; fail "weft train $*: not told: $pattern"; }
 }
-refuse 'in_channels: 12, out_channels: 4' --set condition=first_frame --set transformer.config.in_channels=8 --set transformer.config.out_channels=4
-refuse 'condition: first_frame gives it the rest' --set transformer.config.in_channels=12 --set transformer.config.out_channels=4
-refuse 'a clip of one latent frame has none behind the first; 5 frames' --set condition=first_frame --set stages.0.frames=1
-refuse 'condition' --set condition=last_frame
-"$WEFT" train token_replace.yaml $clips --set out=runs/refused >out.log 2>&1 && fail "token_replace without a first frame: not refused"
-grep -q 'takes its first frame as given; write condition: first_frame' out.log || { cat out.log; fail "token_replace: not told"; }
-refuse 'images of this autoencoder have a scale of their own' --set condition=first_frame --set autoencoder.weights="$SRC/tests/golden/pipelines/cog15_i2v/vae"
-"$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "an image for a model of text"
-grep -q 'was not trained to begin with an image' out.log || { cat out.log; fail "not told why"; }
-exit 0
+check a_picture_has_effect
+refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" train dit.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "weft train $*: not refused"
+    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+}
+refusals() {
+    refuse '*' 'text~=in_channels: 12, out_channels: 4' -- --set condition=first_frame --set transformer.config.in_channels=8 --set transformer.config.out_channels=4
+    refuse config-conflict file=dit.yaml key=transformer 'text~=condition: first_frame' -- --set transformer.config.in_channels=12 --set transformer.config.out_channels=4
+    refuse config-conflict file=dit.yaml key=stages.0 'text~=5 frames' -- --set condition=first_frame --set stages.0.frames=1
+    refuse '*' text~=condition -- --set condition=last_frame
+}
+check refusals
+token_replace_needs_a_first_frame() {
+    "$WEFT" train token_replace.yaml $clips --set out=runs/refused >out.log 2>&1 && fail "token_replace without a first frame: not refused"
+    has_message out.log config-missing-key key=condition 'text~=condition: first_frame' || fail "token_replace: not told"
+}
+check token_replace_needs_a_first_frame
+scaled_latents_are_refused() {
+    refuse config-conflict file=dit.yaml key=condition text~=invert_scale_latents -- --set condition=first_frame --set autoencoder.weights="$SRC/tests/golden/pipelines/cog15_i2v/vae"
+}
+check scaled_latents_are_refused
+an_image_for_a_model_of_text_is_refused() {
+    "$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "an image for a model of text"
+    has_message out.log model-input-unsupported file=runs/none/model key=--image || fail "not told why"
+}
+check an_image_for_a_model_of_text_is_refused
+finish

@@ -1,7 +1,8 @@
 #!/bin/bash
 # identity: an encoder of pictures is trained beside the transformer, its tokens go before the text's: the same on ranks, gone on
-# from, exported, beside LoRA and a frozen transformer; weft generate --identity takes it; what cannot be is refused with what to write.
+# from, exported, beside LoRA and a frozen transformer; weft generate --identity-image takes it; what cannot be is refused with what to write.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -27,43 +28,55 @@ for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
 PY
 }
 train id
-"$WEFT" train dit.yaml --set out=runs/none >none.log 2>&1 || { cat none.log; fail "without"; }
-losses runs/id >one.txt
-losses runs/none >two.txt
-cmp -s one.txt two.txt && fail "an identity without effect"
-train always --set identity.dropout=0
-losses runs/always >two.txt
-cmp -s one.txt two.txt && fail "dropout without effect"
-for layout in dp tp fsdp pp; do
+identity_and_dropout_have_effect() {
+    "$WEFT" train dit.yaml --set out=runs/none >none.log 2>&1 || { cat none.log; fail "without"; }
+    losses runs/id >one.txt
+    losses runs/none >two.txt
+    cmp -s one.txt two.txt && fail "an identity without effect"
+    train always --set identity.dropout=0
+    losses runs/always >two.txt
+    ! cmp -s one.txt two.txt || fail "dropout without effect"
+}
+check identity_and_dropout_have_effect
+ranks_have_the_losses_of_one() { # LAYOUT
+    local layout=$1
     ranks 2 "$WEFT" train id.yaml --set "out=runs/$layout" --set "parallel.$layout=2" >"$layout.log" 2>&1 || { cat "$layout.log"; fail "$layout"; }
     same id "$layout"
-done
+}
+for layout in dp tp fsdp pp; do check "ranks_have_the_losses_of_one_$layout" ranks_have_the_losses_of_one "$layout"; done
 # its own file and config, and a place in the index
-for file in config.json model.safetensors; do
-    [ -s "runs/id/model/identity/$file" ] || fail "no identity/$file"
-done
-grep -q '"WeftIdentityEncoder"' runs/id/model/model_index.json || fail "the index does not name it"
-"$WEFT" inspect model runs/id/model/identity --tensors >tensors.txt || fail "inspect"
-grep -q '^ *queries .*4.*16' tensors.txt || { cat tensors.txt; fail "names of its tensors"; }
+its_files_are_written() {
+    for file in config.json model.safetensors; do
+        [ -s "runs/id/model/identity/$file" ] || fail "no identity/$file"
+    done
+    grep -q '"WeftIdentityEncoder"' runs/id/model/model_index.json || fail "the index does not name it"
+    "$WEFT" inspect model runs/id/model/identity --tensors >tensors.txt || fail "inspect"
+    grep -q '^ *queries .*4.*16' tensors.txt || { cat tensors.txt; fail "names of its tensors"; }
+}
+check its_files_are_written
 # pictures
 make_pictures
 make() { # make NAME OPTIONS...
     local name=$1
     shift
-    "$WEFT" generate --prompt "a circle" --steps 2 --guidance 2 --latents --out "$name.mp4" "$@" >out.log 2>&1 || { cat out.log; fail "generate $name"; }
+    "$WEFT" generate --prompt "a circle" --steps 2 --guidance-scale 2 --latents-npy --out "$name.mp4" "$@" >out.log 2>&1 || { cat out.log; fail "generate $name"; }
 }
-make red --model runs/id/model --identity red.png
-make blue --model runs/id/model --identity blue.png
-make plain --model runs/id/model
-make zero --model runs/id/model --identity red.png --identity-scale 0
-make half --model runs/id/model --identity red.png --identity-scale 0.5
-make module --model runs/none/model --identity red.png --identity-module runs/id/model/identity
-cmp -s red.latents.npy blue.latents.npy && fail "a picture without effect"
-cmp -s red.latents.npy half.latents.npy && fail "a scale without effect"
-cmp -s plain.latents.npy zero.latents.npy || fail "scale 0 is not as without a picture"
-ranks 2 "$WEFT" generate --model runs/id/model --prompt "a circle" --steps 2 --guidance 2 --latents --identity red.png --parallel cfg=2 --out ranks.mp4 \
-    >out.log 2>&1 || { cat out.log; fail "generate on ranks"; }
-cmp red.latents.npy ranks.latents.npy || fail "halves on two ranks: other bits"
+generate_takes_a_picture() {
+    needs identity_and_dropout_have_effect
+    make red --model runs/id/model --identity-image red.png
+    make blue --model runs/id/model --identity-image blue.png
+    make plain --model runs/id/model
+    make zero --model runs/id/model --identity-image red.png --identity-scale 0
+    make half --model runs/id/model --identity-image red.png --identity-scale 0.5
+    make module --model runs/none/model --identity-image red.png --identity-encoder runs/id/model/identity
+    cmp -s red.latents.npy blue.latents.npy && fail "a picture without effect"
+    cmp -s red.latents.npy half.latents.npy && fail "a scale without effect"
+    cmp -s plain.latents.npy zero.latents.npy || fail "scale 0 is not as without a picture"
+    ranks 2 "$WEFT" generate --model runs/id/model --prompt "a circle" --steps 2 --guidance-scale 2 --latents-npy --identity-image red.png --parallel cfg=2 --out ranks.mp4 \
+        >out.log 2>&1 || { cat out.log; fail "generate on ranks"; }
+    cmp red.latents.npy ranks.latents.npy || fail "halves on two ranks: other bits"
+}
+check generate_takes_a_picture
 # from trained weights: beside LoRA, and a transformer that stays
 python3 - <<'PY'
 import re
@@ -73,37 +86,51 @@ text = re.sub(r"text_encoders:\n  - class: .*\n    config: .*", "text_encoders: 
 open("lora.yaml", "w").write(text.replace("TUNED", "lora: {rank: 2}").replace("runs/dit", "runs/lora"))
 open("frozen.yaml", "w").write(text.replace("TUNED", 'freeze: ["*"]').replace("runs/dit", "runs/frozen"))
 PY
-for mode in lora frozen; do
-    "$WEFT" train $mode.yaml >$mode.log 2>&1 || { cat $mode.log; fail "$mode"; }
-done
-make lora --model runs/none/model --lora runs/lora/adapter --identity red.png --identity-module runs/lora/identity
-cmp runs/none/model/transformer/diffusion_pytorch_model.safetensors runs/frozen/model/transformer/diffusion_pytorch_model.safetensors ||
-    fail "a frozen transformer has changed"
-cmp -s runs/id/model/identity/model.safetensors runs/frozen/model/identity/model.safetensors && fail "frozen: nothing was trained"
-# families with masks, joint attention and others
-for family in 'CogVideoXTransformer3DModel {num_layers: 1, num_attention_heads: 2, attention_head_dim: 16, time_embed_dim: 32, use_rotary_positional_embeddings: true}' \
-    'LTXVideoTransformer3DModel {num_layers: 1, num_attention_heads: 2, attention_head_dim: 16}' \
-    'STDiT3 {depth: 1, num_heads: 2, hidden_size: 32, pred_sigma: false}'; do
-    class=${family%% *}
-    sed "s/class: WanTransformer3DModel/class: $class/; s/  config: {num_layers: 2, num_att.*/  config: ${family#* }/" id.yaml >"$class.yaml"
-    "$WEFT" train "$class.yaml" --set "out=runs/$class" --set stages.0.steps=2 --set stages.1.steps=2 >"$class.log" 2>&1 || { cat "$class.log"; fail "$class"; }
-    make "$class" --model "runs/$class/model" --identity red.png
-done
-# gone on from
-"$WEFT" train id.yaml --set out=runs/two --set checkpoint.every=6 >two.log 2>&1 || { cat two.log; fail "checkpoints"; }
-cmp runs/id/model/identity/model.safetensors runs/two/model/identity/model.safetensors || fail "checkpoints changed the run"
-refuse() { # PATTERN COMMAND...
-    local pattern=$1
-    shift
-    "$@" >out.log 2>&1 && fail "$*: not refused"
-    grep -qE -- "$pattern" out.log || { cat out.log; fail "$*: not told: $pattern"; }
+beside_lora_and_a_frozen_transformer() {
+    needs identity_and_dropout_have_effect
+    for mode in lora frozen; do
+        "$WEFT" train $mode.yaml >$mode.log 2>&1 || { cat $mode.log; fail "$mode"; }
+    done
+    make lora --model runs/none/model --lora runs/lora/adapter --identity-image red.png --identity-encoder runs/lora/identity
+    cmp runs/none/model/transformer/diffusion_pytorch_model.safetensors runs/frozen/model/transformer/diffusion_pytorch_model.safetensors ||
+        fail "a frozen transformer has changed"
+    ! cmp -s runs/id/model/identity/model.safetensors runs/frozen/model/identity/model.safetensors || fail "frozen: nothing was trained"
 }
-refuse 'was not trained to be told one .*--identity-module' "$WEFT" generate --model runs/none/model --prompt x --identity red.png --out no.mp4
-refuse 'of which picture\? Give it as --identity FILE' "$WEFT" generate --model runs/id/model --prompt x --identity-scale 2 --out no.mp4
-refuse 'identity: it takes latents of 3 channels, the autoencoder.s have 4' "$WEFT" train id.yaml --set out=runs/no --set identity.config.in_channels=3
-refuse 'its tokens are 9 wide, the text of this WanTransformer3DModel is 16' "$WEFT" train id.yaml --set out=runs/no --set identity.config.text_dim=9
-refuse 'places for [0-9]+ tokens of text and no others' "$WEFT" train id.yaml --set out=runs/no --set transformer.class=CogVideoXTransformer3DModel \
-    --set 'transformer.config={num_layers: 1, num_attention_heads: 2, attention_head_dim: 16, max_text_seq_length: 32}'
-cat vae.yaml identity.yaml >wrong.yaml
-refuse 'identity: it tells a transformer' "$WEFT" train wrong.yaml
-exit 0
+check beside_lora_and_a_frozen_transformer
+# families with masks, joint attention and others
+every_kind_of_family() {
+    for family in 'CogVideoXTransformer3DModel {num_layers: 1, num_attention_heads: 2, attention_head_dim: 16, time_embed_dim: 32, use_rotary_positional_embeddings: true}' \
+        'LTXVideoTransformer3DModel {num_layers: 1, num_attention_heads: 2, attention_head_dim: 16}' \
+        'STDiT3 {depth: 1, num_heads: 2, hidden_size: 32, pred_sigma: false}'; do
+        class=${family%% *}
+        sed "s/class: WanTransformer3DModel/class: $class/; s/  config: {num_layers: 2, num_att.*/  config: ${family#* }/" id.yaml >"$class.yaml"
+        "$WEFT" train "$class.yaml" --set "out=runs/$class" --set stages.0.steps=2 --set stages.1.steps=2 >"$class.log" 2>&1 || { cat "$class.log"; fail "$class"; }
+        make "$class" --model "runs/$class/model" --identity-image red.png
+    done
+}
+check every_kind_of_family
+# gone on from
+a_run_with_checkpoints_is_the_same() {
+    "$WEFT" train id.yaml --set out=runs/two --set checkpoint.interval=6 >two.log 2>&1 || { cat two.log; fail "checkpoints"; }
+    cmp runs/id/model/identity/model.safetensors runs/two/model/identity/model.safetensors || fail "checkpoints changed the run"
+}
+check a_run_with_checkpoints_is_the_same
+refuse() { # ID [FIELD=VALUE...] -- COMMAND...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$@" >out.log 2>&1 && fail "$*: not refused"
+    has_message out.log "${wanted[@]}" || fail "$*: not as expected"
+}
+refusals() {
+    needs identity_and_dropout_have_effect
+    refuse model-input-unsupported file=runs/none/model key=--identity-image text~=--identity-encoder -- "$WEFT" generate --model runs/none/model --prompt x --identity-image red.png --out no.mp4
+    refuse option-no-effect key=--identity-scale text~=2 'text~=--identity-image FILE' -- "$WEFT" generate --model runs/id/model --prompt x --identity-scale 2 --out no.mp4
+    refuse config-conflict file=id.yaml key=identity 'text~=3 channels' text~=4 -- "$WEFT" train id.yaml --set out=runs/no --set identity.config.in_channels=3
+    refuse text-encoder-mismatch 'text~=width 9;' 'text~=WanTransformer3DModel have 16' -- "$WEFT" train id.yaml --set out=runs/no --set identity.config.text_dim=9
+    refuse text-encoder-unsupported 'text~=positions for' 'text~=tokens of text' -- "$WEFT" train id.yaml --set out=runs/no --set transformer.class=CogVideoXTransformer3DModel \
+        --set 'transformer.config={num_layers: 1, num_attention_heads: 2, attention_head_dim: 16, max_text_seq_length: 32}'
+    cat vae.yaml identity.yaml >wrong.yaml
+    refuse config-no-effect file=wrong.yaml key=identity -- "$WEFT" train wrong.yaml
+}
+check refusals
+finish

@@ -3,20 +3,21 @@
 # split (cp), and two of them, has the losses and gradient norms of one rank, to 1e-4; and leaves a
 # whole model of the same names and sizes. In every family every axis updates every tensor as one rank does
 # (same_updates.py). Axes that nothing splits are refused.
-set -eu
+set -e
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 mkdir -p curated/clips curated/metas
 for i in 1 2 3 4; do
     ffmpeg -v error -f lavfi -i "testsrc2=size=64x64:rate=8,hue=h=$((i * 50))" -frames:v 12 -pix_fmt yuv420p curated/clips/$i.mp4
     echo '{"caption":"test '$i'","frames":12,"fps":8,"width":64,"height":64}' >curated/metas/$i.json
 done
-"$WEFT" shard --in curated --out shards --set heldout=0 >/dev/null 2>&1
+"$WEFT" shard --in curated --out shards --set heldout=0 >shard.log 2>&1 || fail_with shard.log "weft shard"
 cat >vae.yaml <<'YAML'
 out: vae
 data: {path: shards, split: ""}
 autoencoder: {class: AutoencoderKLWan, config: {base_dim: 8, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}}
 stages:
-  - {name: one, steps: 2, batch: 4, frames: 1, height: 32, width: 32, lr: 1e-3, warmup: 0}
+  - {name: one, steps: 2, batch: 4, frames: 1, height: 32, width: 32, lr: 1e-3, warmup_steps: 0}
 YAML
 cat >dit.yaml <<'YAML'
 out: dit
@@ -25,7 +26,7 @@ autoencoder: {weights: vae/model/vae}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, ffn_dim: 64, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 32, num_heads: 2, num_layers: 1, ffn_dim: 64, max_length: 16}}]
 stages:
-  - {name: one, steps: 3, batch: 4, frames: 1, height: 32, width: 32, lr: 1e-3, warmup: 0}
+  - {name: one, steps: 3, batch: 4, frames: 1, height: 32, width: 32, lr: 1e-3, warmup_steps: 0}
 YAML
 agree() { # run, tolerance
     paste <(losses "${1%%.*}") <(losses "$1") | awk -v e="$2" '
@@ -33,31 +34,40 @@ agree() { # run, tolerance
         off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR == 0}' || fail "$1 differs"
     for part in vae transformer text_encoder; do
         [ -d "${1%%.*}/model/$part" ] || continue
-        diff <("$WEFT" inspect model "${1%%.*}/model/$part" --tensors) <("$WEFT" inspect model "$1/model/$part" --tensors)
+        diff <("$WEFT" inspect model "${1%%.*}/model/$part" --tensors) <("$WEFT" inspect model "$1/model/$part" --tensors) || fail "$1: other tensors of $part"
     done
 }
-"$WEFT" train vae.yaml >log 2>&1 || { cat log; exit 1; }
-ranks 2 "$WEFT" train vae.yaml --set out=vae.fsdp --set parallel.fsdp=2 >log 2>&1 || { cat log; exit 1; }
-agree vae.fsdp 1e-4
-"$WEFT" train dit.yaml >log 2>&1 || { cat log; exit 1; }
+"$WEFT" train vae.yaml >log 2>&1 || fail_with log "weft train"
+fsdp_of_a_vae() {
+    ranks 2 "$WEFT" train vae.yaml --set out=vae.fsdp --set parallel.fsdp=2 >log 2>&1 || fail_with log "weft train"
+    agree vae.fsdp 1e-4
+}
+check fsdp_of_a_vae
+"$WEFT" train dit.yaml >log 2>&1 || fail_with log "weft train"
 run() { # RANKS NAME KEY=VALUE of parallel...
     local n=$1 name=$2 set=()
     shift 2
     for key; do set+=(--set "$key"); done
-    ranks "$n" "$WEFT" train dit.yaml --set out="dit.$name" "${set[@]}" >log 2>&1 || { cat log; exit 1; }
+    ranks "$n" "$WEFT" train dit.yaml --set out="dit.$name" "${set[@]}" >log 2>&1 || fail_with log "weft train"
     agree "dit.$name" 1e-4
 }
-run 2 tp parallel.tensor_parallel_degree=2
-grep -q "tp  *2  tensor parallel  *[0-9.]* [KM]*iB" log || { cat log; fail "no layout is told"; }
-run 2 sp parallel.tp=2 parallel.sequence=true
-run 2 cp parallel.cp=2
-run 2 ring parallel.context=ring parallel.cp=2
-run 4 both 'parallel.context={ulysses: 2, ring: 2}'
-grep -q "ring  *2 .*" log && grep -q "cp  *2 " log || { cat log; fail "both kinds of context"; }
-run 4 fsdp_tp parallel.fsdp=2 parallel.tp=2
+tensor_parallel() {
+    run 2 tp parallel.tensor_parallel_degree=2
+    has_message log stage-report "text~=tp" "text~=tensor parallel" || fail "no layout is reported"
+}
+check tensor_parallel
+check sequence_parallel run 2 sp parallel.tp=2 parallel.sequence_parallel=true
+check context_parallel run 2 cp parallel.cp=2
+check ring run 2 ring parallel.context=ring parallel.cp=2
+ulysses_and_ring() {
+    run 4 both 'parallel.context={ulysses: 2, ring: 2}'
+    has_message log stage-report text~=ring text~=cp || fail "both kinds of context"
+}
+check ulysses_and_ring
+check fsdp_and_tp run 4 fsdp_tp parallel.fsdp=2 parallel.tp=2
 # Optimizer states in parts (zero), with averages, which are gathered at the end; and going on from such a checkpoint.
 for zero in 1 2; do
-    run 3 zero$zero parallel.zero=$zero optimizer.ema_decay=0.5
+    check zero_$zero run 3 zero$zero parallel.zero=$zero optimizer.ema_decay=0.5
 done
 # the weights of every family; averages come from optimizer.ema_decay
 make_shards
@@ -72,25 +82,26 @@ splits() { # CONFIG [OPTIONS...]
     if [ "$config" = STDiT3 ]; then return; fi # has no tensor parallelism
     same_updates "$config" 2 tp "$@" --set parallel.tp=2
 }
-splits update
-same_updates update 2 fsdp --set parallel.fsdp=2
-same_updates update 2 zero2 --set parallel.zero=2
-same_updates update 2 ring --set parallel.cp=2 --set parallel.context=ring
-same_updates update 2 sp --set parallel.tp=2 --set parallel.sequence=true
-same_updates update 4 both --set parallel.fsdp=2 --set parallel.tp=2
+check updates_of_cp_and_tp splits update
+check updates_of_fsdp same_updates update 2 fsdp --set parallel.fsdp=2
+check updates_of_zero same_updates update 2 zero2 --set parallel.zero=2
+check updates_of_ring same_updates update 2 ring --set parallel.cp=2 --set parallel.context=ring
+check updates_of_sp same_updates update 2 sp --set parallel.tp=2 --set parallel.sequence_parallel=true
+check updates_of_fsdp_and_tp same_updates update 4 both --set parallel.fsdp=2 --set parallel.tp=2
 each_family update.yaml splits
 # What does not fit is said with the number that would do.
-refuse_ranks() { # TEXT ARGS...
-    local text=$1
-    shift
+refuse_ranks() { # ID [FIELD=VALUE...] -- ARGS...
+    take_message "$@"
+    set -- "${rest[@]}"
     if ranks 2 "$WEFT" train "$@" --set out=bad >log 2>&1; then fail "$* runs"; fi
-    grep -q "$text" log || { cat log; fail "$* is not told of '$text'"; }
+    has_message log "${wanted[@]}" || fail "$*: not as expected"
 }
-refuse_ranks "unknown key 'pd'" dit.yaml --set parallel.pd=2
-refuse_ranks "nothing is known to split over the axis" vae.yaml --set parallel.tp=2
-refuse_ranks "need 3 ranks, but 2 run" dit.yaml --set parallel.tp=3
-refuse_ranks "make 4 ranks, but 2 run (mpirun -n 4" dit.yaml --set parallel.dp=2 --set parallel.tp=2
-refuse_ranks "the degrees make more than 1048576 ranks" dit.yaml --set parallel.fsdp=1048576 --set parallel.ep=1048576 --set parallel.cp=1048576 --set parallel.tp=1048576
-refuse_ranks "ulysses 2 x ring 1 make 2" dit.yaml --set parallel.cp=4 --set parallel.context.ulysses=2
-refuse_ranks "'xp' is no axis" dit.yaml --set parallel.tp=2 --set 'parallel.order=[xp]'
-refuse_ranks "no key any more: write parallel" dit.yaml --set mesh=tp=2
+refuse_ranks config-unknown-key text~=pd: -- dit.yaml --set parallel.pd=2
+refuse_ranks mesh-invalid key=*tp -- vae.yaml --set parallel.tp=2
+refuse_ranks layout-invalid key=*parallel 'text~=need 3 ranks, but 2 run' -- dit.yaml --set parallel.tp=3
+refuse_ranks layout-invalid key=*parallel 'text~=make 4 ranks, but 2 run (mpirun -n 4' -- dit.yaml --set parallel.dp=2 --set parallel.tp=2
+refuse_ranks layout-invalid key=*parallel 'text~=1048576 ranks' -- dit.yaml --set parallel.fsdp=1048576 --set parallel.ep=1048576 --set parallel.cp=1048576 --set parallel.tp=1048576
+refuse_ranks layout-invalid key=*parallel.cp 'text~=cp is 4,' -- dit.yaml --set parallel.cp=4 --set parallel.context.ulysses=2
+refuse_ranks layout-invalid key=*parallel.axis_order "text~='xp'" -- dit.yaml --set parallel.tp=2 --set 'parallel.axis_order=[xp]'
+refuse_ranks config-removed-key text~=mesh: text~=parallel -- dit.yaml --set mesh=tp=2
+finish

@@ -1,9 +1,10 @@
 #!/bin/bash
 # precision: bf16. Losses stay beside f32's; the memory told is the memory reserved, and less than f32's; twice the same bits. On
 # several ranks the forward is one rank's and each rank's gradients are rounded for themselves: losses stay as near to one
-# rank's as those are to f32's; gradient_sums: bf16 sends half the bytes. Checkpoints hold f32 and go on in either precision; a
+# rank's as those are to f32's; grad_reduce_dtype: bf16 sends half the bytes. Checkpoints hold f32 and go on in either precision; a
 # model written in bf16 is generated from.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml --set precision=bf16 >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -14,8 +15,8 @@ data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 4, num_attention_heads: 4, attention_head_dim: 16, ffn_dim: 128, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 6}
-stages: [{steps: 12, batch: 8, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 0, schedule: constant}]
+checkpoint: {interval: 6}
+stages: [{steps: 12, batch: 8, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 0, lr_schedule: constant}]
 Y
 try() { # NAME RANKS SETTINGS...
     local name=$1 ranks=$2
@@ -24,43 +25,56 @@ try() { # NAME RANKS SETTINGS...
 }
 narrow="--set precision=bf16"
 try f32 1
-try bf16 1 $narrow
-try again 1 $narrow
-diff <(losses runs/bf16) <(losses runs/again) || fail "twice, and other bits"
-diff -q <(losses runs/f32) <(losses runs/bf16) >/dev/null && fail "bf16 is f32"
 far() { # A B: the largest relative distance of their losses
     paste <(losses "runs/$1") <(losses "runs/$2") | awk '{d = $2 / $5 - 1; d = d < 0 ? -d : d; m = d > m ? d : m} END {print m + 0}'
 }
 below() { awk "BEGIN {exit !($1 <= $2)}"; }
-below "$(far bf16 f32)" 2e-3 || fail "$(far bf16 f32) from f32"
+bf16_is_near_f32_and_repeats() {
+    try bf16 1 $narrow
+    try again 1 $narrow
+    diff <(losses runs/bf16) <(losses runs/again) || fail "twice, and other bits"
+    diff -q <(losses runs/f32) <(losses runs/bf16) >/dev/null && fail "bf16 is f32"
+    below "$(far bf16 f32)" 2e-3 || fail "$(far bf16 f32) from f32"
+}
+check bf16_is_near_f32_and_repeats
 
-program() { sed -n 's/^stage 0: .* program \([0-9.]*\) MiB.*/\1/p' "$1"; }
+program() { message_mib "$1" stage-report key= 'value=?*'; }
 foretold() { sed -n 's/^  program *\([0-9.]*\) MiB.*/\1/p' "$1"; }
-for p in f32 bf16; do
-    "$WEFT" inspect graph wide.yaml --set precision=$p >inspect.$p || { cat inspect.$p; fail "inspect $p"; }
-    [ "$(foretold inspect.$p)" = "$(program $p.log)" ] || fail "$p: told $(foretold inspect.$p) MiB, reserved $(program $p.log)"
-done
-echo "program of a step: f32 $(program f32.log) MiB, bf16 $(program bf16.log) MiB"
-below "$(program bf16.log)" "0.7 * $(program f32.log)" || fail "bf16 saves little"
+the_program_is_as_predicted_and_smaller() {
+    for p in f32 bf16; do
+        "$WEFT" inspect graph wide.yaml --set precision=$p >inspect.$p || { cat inspect.$p; fail "inspect $p"; }
+        [ "$(foretold inspect.$p)" = "$(program $p.log)" ] || fail "$p: told $(foretold inspect.$p) MiB, reserved $(program $p.log)"
+    done
+    echo "program of a step: f32 $(program f32.log) MiB, bf16 $(program bf16.log) MiB"
+    below "$(program bf16.log)" "0.7 * $(program f32.log)" || fail "bf16 saves little"
+}
+check the_program_is_as_predicted_and_smaller
 
-try dp 2 $narrow --set parallel.dp=2
-try zero 2 $narrow --set parallel.dp=2 --set parallel.zero=2
-try fsdp 2 $narrow --set parallel.fsdp=2
-try tp 2 $narrow --set parallel.tp=2
-try stages 2 $narrow --set parallel.pp=2 --set parallel.microbatches=2
-try sums 2 $narrow --set parallel.dp=2 --set gradient_sums=bf16
-for name in dp zero fsdp tp stages sums; do
-    paste <(losses runs/$name) <(losses runs/bf16) | awk 'NR == 1 {d = $2 / $5 - 1; exit d * d > 1e-12}' || fail "$name: another first loss"
-    echo "$name: $(far $name bf16) from one rank, $(far bf16 f32) between bf16 and f32"
-    below "$(far $name bf16)" 2e-3 || fail "$name is $(far $name bf16) from one rank"
-done
+every_layout_is_near_one_rank() {
+    try dp 2 $narrow --set parallel.dp=2
+    try zero 2 $narrow --set parallel.dp=2 --set parallel.zero=2
+    try fsdp 2 $narrow --set parallel.fsdp=2
+    try tp 2 $narrow --set parallel.tp=2
+    try stages 2 $narrow --set parallel.pp=2 --set parallel.microbatches=2
+    try sums 2 $narrow --set parallel.dp=2 --set grad_reduce_dtype=bf16
+    for name in dp zero fsdp tp stages sums; do
+        paste <(losses runs/$name) <(losses runs/bf16) | awk 'NR == 1 {d = $2 / $5 - 1; exit d * d > 1e-12}' || fail "$name: another first loss"
+        echo "$name: $(far $name bf16) from one rank, $(far bf16 f32) between bf16 and f32"
+        below "$(far $name bf16)" 2e-3 || fail "$name is $(far $name bf16) from one rank"
+    done
+}
+check every_layout_is_near_one_rank
 sent() { # KiB that dp sends
     "$WEFT" inspect graph wide.yaml $narrow --set parallel.dp=2 "$@" | sed -n '/sent a step and rank/,$p' | awk '$1 == "dp" {for (i = 1; i < NF; i++) if ($(i + 1) ~ /iB$/) print $i * ($(i + 1) == "MiB" ? 1024 : 1)}'
 }
-below "$(sent --set gradient_sums=bf16)" "0.6 * $(sent)" || fail "gradient_sums: bf16 sends $(sent --set gradient_sums=bf16) KiB, f32 $(sent)"
+reduced_gradients_send_half() {
+    below "$(sent --set grad_reduce_dtype=bf16)" "0.6 * $(sent)" || fail "grad_reduce_dtype: bf16 sends $(sent --set grad_reduce_dtype=bf16) KiB, f32 $(sent)"
+}
+check reduced_gradients_send_half
 
 # masters, and going on
-python3 - runs/bf16/checkpoints <<'P' || fail "a checkpoint holds other than f32"
+checkpoints_hold_f32() {
+    python3 - runs/bf16/checkpoints <<'P' || fail "a checkpoint holds other than f32"
 import glob, json, struct, sys
 files = glob.glob(sys.argv[1] + "/*/**/*.safetensors", recursive=True)
 assert files
@@ -69,20 +83,32 @@ for name in files:
     header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
     assert all(t["dtype"] == "F32" for k, t in header.items() if k != "__metadata__"), name
 P
-try on 1 $narrow --set stages.0.steps=6
-try on 1 $narrow
-diff <(losses runs/bf16) <(losses runs/on) || fail "going on is another run"
+}
+check checkpoints_hold_f32
+a_stopped_run_resumes_bitwise() {
+    try on 1 $narrow --set stages.0.steps=6
+    try on 1 $narrow
+    diff <(losses runs/bf16) <(losses runs/on) || fail "going on is another run"
+}
+check a_stopped_run_resumes_bitwise
 # from weights that were trained, whose biases and rows of norms are no round numbers, as they begin: sums in bf16 are of gradients alone
-for k in 1 2; do
-    cp -r runs/bf16 runs/from$k
-    rm -r runs/from$k/model
-    try from$k $k $narrow --set stages.0.steps=13 --set gradient_sums=bf16
-done
-paste <(losses runs/from2) <(losses runs/from1) | awk 'NR == 13 {d = $2 / $5 - 1; same = d * d <= 1e-12} END {exit !same}' ||
-    fail "gradient_sums: bf16 computes another forward"
-try other 1 --set stages.0.steps=6
-try other 1 $narrow --set model_dtype=bf16
-below "$(far other f32)" 2e-3 || fail "from f32 to bf16: $(far other f32)"
-"$WEFT" inspect model runs/other/model/transformer/diffusion_pytorch_model.safetensors >file.log || { cat file.log; fail "inspect of the file"; }
-grep -qi "bf16" file.log || { cat file.log; fail "the model is not written in bf16"; }
-"$WEFT" generate --model runs/other/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
+the_forward_is_that_of_one_rank() {
+    for k in 1 2; do
+        cp -r runs/bf16 runs/from$k
+        rm -r runs/from$k/model
+        try from$k $k $narrow --set stages.0.steps=13 --set grad_reduce_dtype=bf16
+    done
+    paste <(losses runs/from2) <(losses runs/from1) | awk 'NR == 13 {d = $2 / $5 - 1; same = d * d <= 1e-12} END {exit !same}' ||
+        fail "grad_reduce_dtype: bf16 computes another forward"
+}
+check the_forward_is_that_of_one_rank
+another_precision_goes_on_and_generates() {
+    try other 1 --set stages.0.steps=6
+    try other 1 $narrow --set export_dtype=bf16
+    below "$(far other f32)" 2e-3 || fail "from f32 to bf16: $(far other f32)"
+    "$WEFT" inspect model runs/other/model/transformer/diffusion_pytorch_model.safetensors >file.log || { cat file.log; fail "inspect of the file"; }
+    grep -qi "bf16" file.log || { cat file.log; fail "the model is not written in bf16"; }
+    "$WEFT" generate --model runs/other/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
+}
+check another_precision_goes_on_and_generates
+finish

@@ -2,37 +2,45 @@
 # A VAE's stage of single frames, which has no gradient for temporal convolutions, then one of clips: going on from a
 # checkpoint inside either stage and from the border gives the same bits; averages begin as their parameters.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 cat >>vae.yaml <<'Y'
-  - {steps: 6, batch: 3, frames: 1, height: 16, width: 16, lr: 1e-3, warmup: 0}
-  - {steps: 6, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 2}
+  - {steps: 6, batch: 3, frames: 1, height: 16, width: 16, lr: 1e-3, warmup_steps: 0}
+  - {steps: 6, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup_steps: 2}
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 3, keep: 9}
+checkpoint: {interval: 3, keep_latest: 9}
 Y
 sed -i '/steps: 8,/d' vae.yaml # only the two
 "$WEFT" train vae.yaml --set out=whole >whole.log 2>&1 || { cat whole.log; fail "weft train"; }
 [ "$(ls whole/checkpoints | wc -l)" = 4 ] || fail "checkpoints: $(ls whole/checkpoints)"
-for last in 3 6 9; do # as if killed right behind the checkpoint of this step
+goes_on_from() { # STEP: as if killed right behind its checkpoint
+    local last=$1 step file
     rm -rf again
     cp -r whole again
     rm -r again/model
     for step in $(seq $((last + 3)) 3 12); do rm -r "again/checkpoints/step-$(printf %08d "$step")"; done
     "$WEFT" train vae.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "going on from step $last"; }
-    grep -q "going on from again/checkpoints/step-0*$last$" again.log || { cat again.log; fail "step $last is not what it went on from"; }
+    has_message again.log run-resumed value=$last || fail "step $last is not what it went on from"
     diff <(losses whole) <(losses again) || fail "other losses after going on from step $last"
     for file in optimizer.safetensors ema.safetensors vae/diffusion_pytorch_model.safetensors; do
         cmp "whole/checkpoints/step-00000012/$file" "again/checkpoints/step-00000012/$file" || fail "$file differs after step $last"
     done
-done
+}
+for last in 3 6 9; do check "resumes_at_step_$last" goes_on_from $last; done
 # a config that changed in between, and a run that is over, are told
-"$WEFT" train vae.yaml --set out=whole >over.log 2>&1 || { cat over.log; fail "the same command again"; }
-grep -q "all 12 steps are done" over.log && ! grep -q changed over.log || { cat over.log; fail "a run that is over"; }
-"$WEFT" train vae.yaml --set out=whole --set stages.1.steps=8 --set stages.1.lr=5e-4 >more.log 2>&1 || { cat more.log; fail "more steps"; }
-[ "$(grep "changed since the checkpoint" more.log | cut -d: -f2- | tr '\n' ';')" = " stages.1.steps: 8, was 6; stages.1.lr: 0.0005, was 0.001;" ] ||
-    { cat more.log; fail "changes of the config"; }
-[ "$(losses whole | wc -l)" = 14 ] || fail "14 steps expected"
-python3 - whole/checkpoints/step-00000006 <<'PY' || fail "averages"
+changes_of_the_config_are_reported() {
+    "$WEFT" train vae.yaml --set out=whole >over.log 2>&1 || { cat over.log; fail "the same command again"; }
+    has_message over.log run-finished value=12 && [ "$(count_messages over.log run-changed)" = 0 ] || { cat over.log; fail "a run that is over"; }
+    "$WEFT" train vae.yaml --set out=whole --set stages.1.steps=8 --set stages.1.lr=5e-4 >more.log 2>&1 || { cat more.log; fail "more steps"; }
+    [ "$(count_messages more.log run-changed)" = 2 ] && has_message more.log run-changed text~=stages.1.steps text~=8 text~=6 &&
+        has_message more.log run-changed text~=stages.1.lr text~=0.0005 text~=0.001 ||
+        { cat more.log; fail "changes of the config"; }
+    [ "$(losses whole | wc -l)" = 14 ] || fail "14 steps expected"
+}
+check changes_of_the_config_are_reported
+averages_begin_as_their_parameters() {
+    python3 - whole/checkpoints/step-00000006 <<'PY' || fail "averages"
 import json, struct, sys
 def tensors(path):
     data = open(path, "rb").read()
@@ -47,3 +55,6 @@ for name in params:
 for name in untouched:
     assert ema["ema.vae." + name] == params[name], name
 PY
+}
+check averages_begin_as_their_parameters
+finish

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Training from the command line: both models, resuming after kill -9, 1, 2 and 3 ranks, files and refusals.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -8,16 +9,20 @@ write_configs
 # the printed command runs
 run_next() { # LOG [OPTIONS...]
     local next
-    next=$(sed -n 's/^.*next: weft //p' "$1")
+    next=$(message_field message "$1" run-finished 'text~=next: weft ') && next=${next#next: weft }
     [ -n "$next" ] || { cat "$1"; fail "$1 has no next command"; }
     shift
     eval "\"$WEFT\" $next $*" >next.log 2>&1 || { cat next.log; fail "next: weft $next"; }
 }
-grep -q "the autoencoder is runs/vae/model/vae$" vae.log || { cat vae.log; fail "the path of the autoencoder is not printed"; }
-run_next vae.log --limit 1
-grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
+the_next_command_of_the_vae_runs() {
+    has_message vae.log run-finished text~=runs/vae/model/vae || fail "the path of the autoencoder is not printed"
+    run_next vae.log --limit 1
+    grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
+}
+check the_next_command_of_the_vae_runs
 # TensorBoard's files say the same as metrics.jsonl: TFRecords of events, both checksums right
-python3 - runs/vae <<'PY' || fail "TensorBoard events"
+tensorboard_has_the_numbers_of_metrics() {
+    python3 - runs/vae <<'PY' || fail "TensorBoard events"
 import glob, json, struct, sys
 table = []
 for n in range(256):
@@ -72,86 +77,106 @@ for line in lines:
         value = seen[line["step"], name]
         assert abs(value - line[name]) <= 1e-6 * abs(line[name]), (line["step"], name, value, line[name])
 PY
+}
+check tensorboard_has_the_numbers_of_metrics
 
 # the whole run at once
-"$WEFT" train dit.yaml --set out=runs/whole >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
-[ "$(losses runs/whole | wc -l)" = 20 ] || fail "20 steps expected in runs/whole/metrics.jsonl"
-for part in model_index.json transformer/config.json text_encoder/config.json vae/config.json scheduler/scheduler_config.json weft.json; do
-    [ -f "runs/whole/model/$part" ] || fail "runs/whole/model/$part is missing"
-done
-[ "$(ls runs/whole/checkpoints | tr '\n' ' ')" = "step-00000015 step-00000020 " ] || fail "kept checkpoints: $(ls runs/whole/checkpoints)"
-for file in config.yaml state.json optimizer.safetensors ema.safetensors transformer/diffusion_pytorch_model.safetensors; do
-    [ -f "runs/whole/checkpoints/step-00000020/$file" ] || fail "the checkpoint has no $file"
-done
-grep -q "the model is runs/whole/model$" whole.log || { cat whole.log; fail "the path of the model is not printed"; }
-run_next whole.log --steps 2
-[ -s video.mp4 ] || fail "the printed command made no video"
+a_whole_run_writes_every_file() {
+    "$WEFT" train dit.yaml --set out=runs/whole >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
+    [ "$(losses runs/whole | wc -l)" = 20 ] || fail "20 steps expected in runs/whole/metrics.jsonl"
+    for part in model_index.json transformer/config.json text_encoder/config.json vae/config.json scheduler/scheduler_config.json weft.json; do
+        [ -f "runs/whole/model/$part" ] || fail "runs/whole/model/$part is missing"
+    done
+    [ "$(ls runs/whole/checkpoints | tr '\n' ' ')" = "step-00000015 step-00000020 " ] || fail "kept checkpoints: $(ls runs/whole/checkpoints)"
+    for file in config.yaml state.json optimizer.safetensors ema.safetensors transformer/diffusion_pytorch_model.safetensors; do
+        [ -f "runs/whole/checkpoints/step-00000020/$file" ] || fail "the checkpoint has no $file"
+    done
+    has_message whole.log run-finished text~=runs/whole/model || fail "the path of the model is not printed"
+    run_next whole.log --steps 2
+    [ -s video.mp4 ] || fail "the printed command made no video"
+}
+check a_whole_run_writes_every_file
 
 # killed in the middle, and again, then the same command: bitwise the same losses
-for try in 1 2 3 4 5; do # until the kill falls between the first checkpoint and the end
-    rm -rf runs/killed
-    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 &
-    pid=$!
-    for _ in $(seq 3000); do
-        [ -d runs/killed/checkpoints/step-00000005 ] && break
-        sleep 0.01
+a_killed_run_resumes_bitwise() {
+    needs a_whole_run_writes_every_file
+    for try in 1 2 3 4 5; do # until the kill falls between the first checkpoint and the end
+        rm -rf runs/killed
+        "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 &
+        pid=$!
+        for _ in $(seq 3000); do
+            [ -d runs/killed/checkpoints/step-00000005 ] && break
+            sleep 0.01
+        done
+        kill -9 $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        [ -d runs/killed/model ] && continue
+        "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
+        has_message killed.log run-resumed && break
     done
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    [ -d runs/killed/model ] && continue
-    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
-    grep -q 'going on from' killed.log && break
-done
-grep -q 'going on from' killed.log || fail "never killed between a checkpoint and the end"
-diff <(losses runs/whole) <(losses runs/killed) || fail "the loss curve after kill -9 differs"
-cmp runs/whole/model/transformer/diffusion_pytorch_model.safetensors runs/killed/model/transformer/diffusion_pytorch_model.safetensors ||
-    fail "the weights after kill -9 differ"
+    has_message killed.log run-resumed || fail "never killed between a checkpoint and the end"
+    diff <(losses runs/whole) <(losses runs/killed) || fail "the loss curve after kill -9 differs"
+    cmp runs/whole/model/transformer/diffusion_pytorch_model.safetensors runs/killed/model/transformer/diffusion_pytorch_model.safetensors ||
+        fail "the weights after kill -9 differ"
+}
+check a_killed_run_resumes_bitwise
 
 # one of two ranks killed in the middle of a step
-ranks 2 "$WEFT" train dit.yaml --set out=runs/two >two.log 2>&1 || { cat two.log; fail "two ranks"; }
-for try in 1 2 3 4 5; do
-    rm -rf runs/half
-    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 &
-    pid=$!
-    for _ in $(seq 3000); do
-        [ -d runs/half/checkpoints/step-00000005 ] && break
-        sleep 0.01
+ranks_of_which_one_was_killed_resume_bitwise() {
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/two >two.log 2>&1 || { cat two.log; fail "two ranks"; }
+    for try in 1 2 3 4 5; do
+        rm -rf runs/half
+        ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 &
+        pid=$!
+        for _ in $(seq 3000); do
+            [ -d runs/half/checkpoints/step-00000005 ] && break
+            sleep 0.01
+        done
+        kill -9 "$(pgrep -n -f -- "train dit.yaml --set out=runs/half")" 2>/dev/null
+        wait $pid && continue # it was over before
+        ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "going on after a rank was killed"; }
+        has_message half.log run-resumed && break
     done
-    kill -9 "$(pgrep -n -f -- "train dit.yaml --set out=runs/half")" 2>/dev/null
-    wait $pid && continue # it was over before
-    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "going on after a rank was killed"; }
-    grep -q 'going on from' half.log && break
-done
-grep -q 'going on from' half.log || fail "no rank was killed between a checkpoint and the end"
-diff <(losses runs/two) <(losses runs/half) || fail "the loss curve after the death of a rank differs"
+    has_message half.log run-resumed || fail "no rank was killed between a checkpoint and the end"
+    diff <(losses runs/two) <(losses runs/half) || fail "the loss curve after the death of a rank differs"
+}
+check ranks_of_which_one_was_killed_resume_bitwise
 
 # a damaged checkpoint is named and the one before it is taken
-cp -r runs/whole runs/damaged
-rm -r runs/damaged/model
-printf x | dd of=runs/damaged/checkpoints/step-00000020/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
-"$WEFT" train dit.yaml --set out=runs/damaged >damaged.log 2>&1 || { cat damaged.log; fail "a damaged checkpoint"; }
-grep -q 'step-00000020/optimizer.safetensors: damaged' damaged.log || { cat damaged.log; fail "the damage is not named"; }
-grep -q 'going on from .*step-00000015' damaged.log || fail "did not go on from step 15"
-diff <(losses runs/whole) <(losses runs/damaged) || fail "the loss curve after damage differs"
+a_damaged_checkpoint_is_passed_over() {
+    needs a_whole_run_writes_every_file
+    cp -r runs/whole runs/damaged
+    rm -r runs/damaged/model
+    printf x | dd of=runs/damaged/checkpoints/step-00000020/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
+    "$WEFT" train dit.yaml --set out=runs/damaged >damaged.log 2>&1 || { cat damaged.log; fail "a damaged checkpoint"; }
+    has_message damaged.log '*' level=warning 'file=*step-00000020/optimizer.safetensors' || fail "the damage is not named"
+    has_message damaged.log run-resumed value=15 || fail "did not go on from step 15"
+    diff <(losses runs/whole) <(losses runs/damaged) || fail "the loss curve after damage differs"
+}
+check a_damaged_checkpoint_is_passed_over
 
 # ranks: the same losses within 1e-5
-for n in 2 3; do
-    ranks $n "$WEFT" train dit.yaml --set out=runs/r$n --set stages.0.steps=50 --set checkpoint.every=0 >r$n.log 2>&1 || { cat r$n.log; fail "$n ranks"; }
-done
-"$WEFT" train dit.yaml --set out=runs/r1 --set stages.0.steps=50 --set checkpoint.every=0 >r1.log 2>&1 || fail "1 rank"
-for n in 2 3; do
-    python3 - runs/r1 runs/r$n <<'PY' || fail "$n ranks differ from one"
+ranks_have_the_losses_of_one() {
+    for n in 2 3; do
+        ranks $n "$WEFT" train dit.yaml --set out=runs/r$n --set stages.0.steps=50 --set checkpoint.interval=0 >r$n.log 2>&1 || { cat r$n.log; fail "$n ranks"; }
+    done
+    "$WEFT" train dit.yaml --set out=runs/r1 --set stages.0.steps=50 --set checkpoint.interval=0 >r1.log 2>&1 || fail "1 rank"
+    for n in 2 3; do
+        python3 - runs/r1 runs/r$n <<'PY' || fail "$n ranks differ from one"
 import json, sys
 a, b = ([json.loads(l)["loss"] for l in open(p + "/metrics.jsonl")] for p in sys.argv[1:])
 worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
 print(f"{sys.argv[2]}: worst relative difference of {len(a)} losses: {worst:.2e}")
 sys.exit(not (len(a) == len(b) == 58 and worst <= 1e-5))
 PY
-done
+    done
+}
+check ranks_have_the_losses_of_one
 
 # the timeline of a step: kernels one after the other, collectives beside them, everything inside the step
-ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=4 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
-python3 - <<'PY' || fail "the trace"
+a_trace_has_every_kernel_and_collective() {
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=4 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
+    python3 - <<'PY' || fail "the trace"
 import json
 for rank in (0, 1):
     events = [e for e in json.load(open(f"runs/traced/trace-0-{rank}.json"))["traceEvents"] if e["ph"] == "X"]
@@ -162,4 +187,6 @@ for rank in (0, 1):
     assert all(e["cat"] == "all-reduce" and 0 < e["ts"] < kernels[-1][1] for e in collectives)
     assert any("backward" in e["name"] for e in events) and any(e["name"].startswith("wait: ") for e in events)
 PY
-exit 0
+}
+check a_trace_has_every_kernel_and_collective
+finish

@@ -1,8 +1,17 @@
 /* Passes from graph to graph, run on the reference backend: recompute and order leave every bit of
  * loss and weights as it was, fuse stays close; and they do what they are for. */
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "graph/builder_helpers.h"
+#include "kernel/ref/table.h"
 #include "training_graph.h"
-
-#include "runtime/runtime.h"
+#include "transform/memory/comm_order.h"
+#include "transform/memory/lifetime.h"
+#include "transform/memory/lifetime_check.h"
+#include "transform/memory/offload.h"
+#include "transform/memory/recompute.h"
+#include "transform/memory/saved_activations.h"
+#include "transform/numeric/fuse.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -123,19 +132,20 @@ static int64_t peak(const weft_graph *g)
 }
 
 /* Of every `step`th node that leaves something for the backward. */
-static weft_fates some_fates(const weft_graph *g, int step, weft_fate fate)
+static weft_activation_plan some_fates(const weft_graph *g, int step, weft_activation_policy fate)
 {
-    weft_kept *kept;
+    weft_saved_activation *kept;
     int32_t count, met = 0;
-    cr_assert_eq(weft_kept_find(g, &kept, &count), WEFT_OK, "%s", weft_error_message());
-    weft_fates fates = {.row = weft_alloc((count + 1) * (int64_t)sizeof *fates.row)};
+    cr_assert_eq(weft_saved_activations_find(g, &kept, &count), WEFT_OK, "%s",
+                 weft_error_message());
+    weft_activation_plan fates = {.row = weft_alloc((count + 1) * (int64_t)sizeof *fates.row)};
     for (int32_t n = 0; n < count; n++) {
         if (kept[n].bytes == 0 || met++ % step)
             continue;
         int64_t at = fates.count++;
         for (; at > 0 && fates.row[at - 1].key > kept[n].key; at--)
             fates.row[at] = fates.row[at - 1];
-        fates.row[at] = (struct weft_fate_row){kept[n].key, fate};
+        fates.row[at] = (struct weft_activation_policy_row){kept[n].key, fate};
     }
     for (int64_t i = 1; i < fates.count; i++)
         cr_assert_lt(fates.row[i - 1].key, fates.row[i].key, "two nodes have one key");
@@ -146,8 +156,8 @@ static weft_fates some_fates(const weft_graph *g, int step, weft_fate fate)
 Test(rewrite, what_is_kept_is_made_again_bitwise)
 {
     weft_graph *g = training_graph(4, 16), *all, *third;
-    const weft_fates every = some_fates(g, 1, WEFT_FATE_AGAIN),
-                     one_of_three = some_fates(g, 3, WEFT_FATE_AGAIN);
+    const weft_activation_plan every = some_fates(g, 1, WEFT_ACTIVATION_RECOMPUTE),
+                               one_of_three = some_fates(g, 3, WEFT_ACTIVATION_RECOMPUTE);
     cr_assert_eq(weft_pass_recompute(g, NULL, 0, &every, &all), WEFT_OK, "%s",
                  weft_error_message());
     cr_assert_eq(weft_pass_recompute(g, NULL, 0, &one_of_three, &third), WEFT_OK, "%s",
@@ -175,7 +185,7 @@ static int64_t checked_away(const weft_graph *g)
     weft_memory_plan plan;
     cr_assert_eq(weft_pass_lifetime(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(weft_memory_plan_check(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
-    const int64_t bytes = plan.away_bytes;
+    const int64_t bytes = plan.offloaded_bytes;
     weft_memory_plan_free(&plan);
     return bytes;
 }
@@ -185,10 +195,10 @@ Test(rewrite, what_is_moved_away_comes_back)
 {
     static const char *const states[] = {"adamw.*"};
     weft_graph *g = training_graph(4, 16), *marked, *away, *both, *ordered;
-    const weft_fates every = some_fates(g, 1, WEFT_FATE_AWAY);
-    weft_fates mixed = some_fates(g, 1, WEFT_FATE_AWAY);
+    const weft_activation_plan every = some_fates(g, 1, WEFT_ACTIVATION_OFFLOAD);
+    weft_activation_plan mixed = some_fates(g, 1, WEFT_ACTIVATION_OFFLOAD);
     for (int64_t i = 0; i < mixed.count; i += 2)
-        mixed.row[i].fate = WEFT_FATE_AGAIN;
+        mixed.row[i].policy = WEFT_ACTIVATION_RECOMPUTE;
     cr_assert_eq(weft_pass_recompute(g, NULL, 0, &every, &marked), WEFT_OK);
     cr_assert_eq(weft_pass_offload(marked, NULL, 0, 0, &away), WEFT_OK, "%s", weft_error_message());
     weft_graph_free(marked);
@@ -221,7 +231,9 @@ Test(rewrite, recompute_patterns_without_a_match)
     weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
     const char *pattern[] = {"blocks.*", "block.*"};
     cr_expect_eq(weft_pass_recompute(g, pattern, 2, NULL, &out), WEFT_E_ARG);
-    cr_expect(strstr(weft_error_message(), "\"block.*\" matches no scope (such as \"blocks.0."),
+    cr_expect(weft_error_class() == WEFT_MSG_PATTERN_MATCHES_NOTHING &&
+                  !strcmp(weft_error_fields()->value, "block.*") &&
+                  strstr(weft_error_text(), "such as \"blocks.0."),
               "%s", weft_error_message());
     cr_expect_eq(weft_pass_recompute(forward, pattern, 2, NULL, &out), WEFT_OK, "%s",
                  weft_error_message());
@@ -281,8 +293,7 @@ Test(rewrite, order_adds_to_states_as_soon_as_it_can)
         heavy += weft_op_has(node->op, WEFT_TRAIT_HEAVY);
         behind += added && weft_op_has(node->op, WEFT_TRAIT_HEAVY);
     }
-    cr_expect_gt(behind, heavy / 2, "%lld of %lld behind the first", (long long)behind,
-                 (long long)heavy);
+    cr_expect_gt(behind, heavy / 2, "%" PRId64 " of %" PRId64 " behind the first", behind, heavy);
     cr_expect_lt(peak(ordered), peak(g), "%g of %g", (double)peak(ordered), (double)peak(g));
     weft_graph_free(g);
     weft_graph_free(ordered);

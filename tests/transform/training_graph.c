@@ -1,6 +1,7 @@
 #include "training_graph.h"
 
 #include "../model_of.h"
+#include "graph/builder_helpers.h"
 
 #include <stdio.h>
 

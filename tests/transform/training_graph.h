@@ -4,7 +4,7 @@
 #define WEFT_TESTS_PASS_TRAINING_GRAPH_H
 
 #include "graph/graph.h"
-#include "train/optimizer.h"
+#include "train/graph/optimizer.h"
 
 weft_graph *training_graph(int layers, int size);
 /* Its two halves: the model with its loss, output "objective"; gradients and optimizer. */

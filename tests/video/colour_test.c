@@ -366,8 +366,9 @@ Test(colour, what_has_no_conversion_is_said)
     bool got;
     cr_assert_eq(weft_video_reader_open(path, NULL, &r), WEFT_OK);
     cr_assert_eq(weft_video_reader_next(r, &f, &got), WEFT_E_UNSUPPORTED);
-    cr_assert(strstr(weft_error_message(), "ICtCp") && strstr(weft_error_message(), path), "%s",
-              weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_VIDEO_UNSUPPORTED, "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->file, path);
+    cr_assert(strstr(weft_error_text(), "ICtCp"), "%s", weft_error_message());
     weft_video_reader_close(r);
     unlink(path);
 }

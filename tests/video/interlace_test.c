@@ -1,6 +1,7 @@
 /* Interlaced footage: combs go, film in an interlaced stream stays as it is. */
 #include "base/fs.h"
 #include "base/memory.h"
+#include "video/deinterlace.h"
 #include "video/reader.h"
 
 #include <criterion/criterion.h>
@@ -24,7 +25,7 @@ static uint8_t *read_all(const char *path)
     char *bytes;
     int64_t size;
     cr_assert_eq(weft_file_read(path, 1 << 28, &bytes, &size), WEFT_OK, "%s", weft_error_message());
-    cr_assert(size >= (int64_t)W * H * 3 * FRAMES, "%s: %lld bytes", path, (long long)size);
+    cr_assert(size >= (int64_t)W * H * 3 * FRAMES, "%s: %" PRId64 " bytes", path, size);
     return (uint8_t *)bytes;
 }
 
@@ -103,4 +104,50 @@ Test(interlace, combs_go, .timeout = 60)
     unlink(file);
     unlink(plain);
     unlink(truth);
+}
+
+/* Lines that are alternately `low` and `high` (of 255), of a format whose samples are shifted. */
+static AVFrame *combed_frame(int format, int shift, int low, int high)
+{
+    AVFrame *f = av_frame_alloc();
+    f->format = format;
+    f->width = f->height = 64;
+    f->interlaced_frame = f->top_field_first = 1;
+    cr_assert_geq(av_frame_get_buffer(f, 0), 0);
+    for (int p = 0; p < 3 && f->data[p]; p++)
+        for (int y = 0; y < (p ? 32 : 64); y++)
+            for (int x = 0; x < f->linesize[p] / (shift < 0 ? 1 : 2); x++) {
+                const int level = p ? 128 : y % 2 ? high : low;
+                if (shift < 0)
+                    f->data[p][y * f->linesize[p] + x] = (uint8_t)level;
+                else
+                    ((uint16_t *)(void *)(f->data[p] + y * f->linesize[p]))[x] =
+                        (uint16_t)(level << shift);
+            }
+    return f;
+}
+
+/* What is a comb does not depend on how samples are stored: 8 bits, 10 bits low in a word, or 10
+ * bits high in it (P010, which decoders of graphics cards and HDR footage have). Thin lines that
+ * are weaker stay. */
+Test(interlace, stored_depth_does_not_matter)
+{
+    static const struct {
+        int format, shift;
+    } kinds[] = {{AV_PIX_FMT_YUV420P, -1}, {AV_PIX_FMT_YUV420P10LE, 2}, {AV_PIX_FMT_P010LE, 8}};
+    for (int k = 0; k < 3; k++) {
+        const AVFrame *out;
+        AVFrame *work = NULL, *weak = combed_frame(kinds[k].format, kinds[k].shift, 100, 108),
+                *strong = combed_frame(kinds[k].format, kinds[k].shift, 100, 140);
+        cr_assert_eq(weft_deinterlace(weak, &work, &out), WEFT_OK);
+        cr_expect_eq(out, weak, "format %d: lines of 8 levels are no comb", k);
+        cr_assert_eq(weft_deinterlace(strong, &work, &out), WEFT_OK);
+        cr_assert_neq(out, strong, "format %d: lines of 40 levels are a comb", k);
+        cr_expect_eq(
+            memcmp(out->data[0] + 9 * out->linesize[0], out->data[0] + 8 * out->linesize[0], 64), 0,
+            "format %d: the later field is interpolated", k);
+        av_frame_free(&weak);
+        av_frame_free(&strong);
+        av_frame_free(&work);
+    }
 }

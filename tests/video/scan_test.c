@@ -70,7 +70,7 @@ static weft_status_code begin(void *user, const weft_video_info *info)
 {
     seen *s = user;
     *s = (seen){.begun = s->begun + 1, .in_order = true, .last_seconds = -1, .fail_at = s->fail_at};
-    return info->width > 0 ? WEFT_OK : weft_fail(WEFT_E_INTERNAL, "no size");
+    return info->width > 0 ? WEFT_OK : weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "no size");
 }
 
 static uint64_t mix(uint64_t sum, const weft_video_frame *f)
@@ -86,7 +86,7 @@ static weft_status_code take(void *user, const weft_video_frame *f, const weft_v
 {
     seen *s = user;
     if (s->fail_at && s->frames == s->fail_at)
-        return weft_fail(WEFT_E_CANCELLED, "enough");
+        return weft_error(WEFT_MSG_INTERRUPTED, WEFT_NOWHERE, "enough");
     s->in_order &= f->index == s->frames && f->seconds > s->last_seconds;
     s->last_seconds = f->seconds;
     s->frames++;
@@ -160,7 +160,7 @@ Test(scan, the_number_of_threads_changes_nothing)
         const seen one = scan_it(path, 1, 5, 4, &a);
         cr_assert_eq(one.frames, FRAMES);
         cr_assert_eq(one.begun, 1);
-        cr_assert(one.mixed > FRAMES / 4, "%lld frames were mixed", (long long)one.mixed);
+        cr_assert(one.mixed > FRAMES / 4, "%" PRId64 " frames were mixed", one.mixed);
         cr_assert(one.longest_run <= 5);
         cr_assert_eq(one.mixed_at_cut, 0, "a frame at the cut was mixed");
         for (int threads = 2; threads <= 7; threads += 5) {
@@ -181,7 +181,7 @@ typedef struct slow {
 static weft_status_code begin_slow(void *user, const weft_video_info *info)
 {
     *(slow *)user = (slow){0};
-    return info->width > 0 ? WEFT_OK : weft_fail(WEFT_E_INTERNAL, "no size");
+    return info->width > 0 ? WEFT_OK : weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "no size");
 }
 
 static weft_status_code look_slowly(void *user, const weft_video_frame *f,
@@ -214,7 +214,7 @@ Test(scan, what_waits_is_bounded, .timeout = 120)
             cr_assert_eq(weft_video_scan(path, &o, &v, &r), WEFT_OK, "%s", weft_error_message());
             cr_assert_eq(r.frames, FRAMES);
             cr_assert(r.most_waiting > 0 && r.most_waiting <= WEFT_SCAN_WAITING,
-                      "%d threads: %lld bytes waited", threads, (long long)r.most_waiting);
+                      "%d threads: %" PRId64 " bytes waited", threads, r.most_waiting);
         }
         cr_assert(at[0].sum == at[1].sum && at[0].frames == at[1].frames);
         unlink(path);
@@ -328,6 +328,6 @@ Test(scan, real_footage_is_counted_like_ffmpeg, .timeout = 240)
         mixed += s.mixed;
         weft_buf_free(&name);
     }
-    cr_expect(mixed > 3000, "%lld frames were mixed", (long long)mixed);
+    cr_expect(mixed > 3000, "%" PRId64 " frames were mixed", mixed);
     json_decref(manifest);
 }

@@ -10,9 +10,19 @@
  *   ranks stall | kill | fail           what happens to the others when rank 1 sleeps, dies, or has
  *                                       an error */
 #include "base/log.h"
+#include "comm/comm.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "comm/group.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
+#include "graph/graph.h"
 #include "kernel/kernel.h"
-#include "runtime/comm.h"
-#include "runtime/runtime.h"
+#include "kernel/registry/backend.h"
+#include "transform/memory/comm_order.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -123,8 +133,9 @@ static weft_status trouble(const char *mode, const setup *s, weft_comm *comm, in
     if (!strcmp(mode, "kill"))
         raise(SIGKILL);
     if (!strcmp(mode, "fail")) {
-        const weft_status_code status = weft_fail(WEFT_E_NUMERIC, "the loss is not a number");
-        weft_comm_give_up(comm);
+        const weft_status_code status =
+            weft_error(WEFT_MSG_LOSS_NOT_FINITE, WEFT_NOWHERE, "the loss is not a number");
+        weft_comm_abort(comm);
         return status;
     }
     return WEFT_OK;
@@ -161,7 +172,7 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
         if (large && s.rank == 0 && step > 1)
             printf("%d exchanges, %.1f MB sent, %.1f ms on the wire, %.1f ms exposed, hidden %.0f "
                    "%%, step %.1f ms\n",
-                   times.exchanges, (double)times.wire_bytes * 1e-6, times.busy * 1e3,
+                   times.requests, (double)times.wire_bytes * 1e-6, times.busy * 1e3,
                    times.exposed * 1e3, 100 * (1 - times.exposed / times.busy), seconds * 1e3);
         const float loss = *(const float *)weft_program_output(p, "loss")->data;
         if (s.rank == 0)
@@ -170,7 +181,7 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
     uint64_t mine = checksum(store), all[64];
     WEFT_GO(weft_comm_all_gather(comm, &mine, sizeof mine, all));
     for (int r = 0; r < s.ranks && s.rank == 0; r++)
-        printf("weights of rank %d: %016llx\n", r, (unsigned long long)all[r]);
+        printf("weights of rank %d: %016" PRIx64 "\n", r, all[r]);
 out:
     weft_program_free(p);
     weft_store_free(store);
@@ -187,7 +198,7 @@ static weft_status time_link(weft_comm *comm)
     char *data = weft_alloc(BYTES);
     double best = 1e9;
     weft_group *world;
-    weft_status_code status = data ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory");
+    weft_status_code status = data ? WEFT_OK : weft_no_memory("the test");
     if (status == WEFT_OK)
         status = weft_comm_world(comm, &world);
     for (int i = 0; i < 3 && status == WEFT_OK; i++) {
@@ -213,7 +224,7 @@ static weft_status count_looks(weft_comm *comm)
 {
     char byte = 0;
     weft_group *world;
-    weft_exchange *x;
+    weft_comm_request *x;
     struct rusage begin, end;
     WEFT_TRY(weft_comm_world(comm, &world));
     WEFT_TRY(weft_comm_barrier(comm));
@@ -221,16 +232,16 @@ static weft_status count_looks(weft_comm *comm)
         usleep(600 * 1000);
         return weft_group_send(world, WEFT_CHANNEL_HANDOFF, 0, &byte, 1);
     }
-    WEFT_TRY(weft_exchange_create_recv(2, 0, 1, 1, WEFT_U8, "a byte", &x));
-    WEFT_TRY(weft_exchange_attach(x, world, WEFT_CHANNEL_HANDOFF));
-    weft_exchange_bind(x, &byte, &byte, NULL);
-    weft_exchange_start(x);
+    WEFT_TRY(weft_comm_request_create_recv(2, 0, 1, 1, WEFT_U8, "a byte", &x));
+    WEFT_TRY(weft_comm_request_attach(x, world, WEFT_CHANNEL_HANDOFF));
+    weft_comm_request_bind(x, &byte, &byte, NULL);
+    weft_comm_request_start(x);
     getrusage(RUSAGE_SELF, &begin);
     for (const double until = weft_now() + 0.3; weft_now() < until;)
         continue;
     getrusage(RUSAGE_SELF, &end);
-    const weft_status_code status = weft_exchange_wait(x);
-    weft_exchange_free(x);
+    const weft_status_code status = weft_comm_request_wait(x);
+    weft_comm_request_free(x);
     printf("%ld\n", end.ru_nvcsw - begin.ru_nvcsw);
     return status;
 }
@@ -252,8 +263,8 @@ int main(int argc, char **argv)
                            argc > 3 && !strcmp(argv[3], "order"), comm);
     }
     if (status != WEFT_OK)
-        fprintf(stderr, "rank %d after %.1f s: %s\n", weft_comm_rank(comm), weft_now() - begin,
-                weft_error_message());
+        fprintf(stderr, "rank %d after %.1f s: error[%s]: %s\n", weft_comm_rank(comm),
+                weft_now() - begin, weft_message_id(weft_error_class()), weft_error_message());
     weft_comm_free(comm);
     return status == WEFT_OK ? 0 : 3;
 }

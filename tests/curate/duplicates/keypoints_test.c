@@ -1,8 +1,8 @@
 /* Parts of pictures: made of a drawn scene of things that move over a patterned ground, and of what
  * becomes of it in copies and in another take. */
 #include "base/memory.h"
-#include "curate/near.h"
-#include "curate/near_parts.h"
+#include "curate/duplicates/near_duplicates.h"
+#include "curate/duplicates/partial_candidates.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -11,8 +11,8 @@
 enum { WIDTH = 256, HEIGHT = 144, SECONDS = 4, LOOKS = 4 * SECONDS, THINGS = 6 };
 
 typedef struct film {
-    weft_look look[LOOKS];
-    weft_points points[SECONDS];
+    weft_thumbnail look[LOOKS];
+    weft_keypoints points[SECONDS];
     weft_parts parts;
 } film;
 
@@ -85,21 +85,21 @@ static film *make(way w)
     w.scale = w.scale > 0 ? w.scale : 1;
     for (int k = 0; k < LOOKS; k++) {
         draw(&w, k / 4.0, plane);
-        weft_look_make(planes, stride, WIDTH, HEIGHT, &f->look[k]);
+        weft_thumbnail_make(planes, stride, WIDTH, HEIGHT, &f->look[k]);
         if (k % 4 == 0)
-            weft_points_make(plane[0][0], WIDTH, WIDTH, HEIGHT, 16.0 / 9, &f->points[k / 4]);
+            weft_keypoints_make(plane[0][0], WIDTH, WIDTH, HEIGHT, 16.0 / 9, &f->points[k / 4]);
     }
     f->parts = (weft_parts){.aspect = 16.0 / 9,
-                            .points = f->points,
-                            .pictures = SECONDS,
-                            .points_step = WEFT_POINTS_STEP,
-                            .look = f->look,
-                            .looks = LOOKS};
+                            .keypoints = f->points,
+                            .keypoint_frames = SECONDS,
+                            .keypoints_step = WEFT_KEYPOINTS_STEP,
+                            .thumbnail = f->look,
+                            .thumbnails = LOOKS};
     return f;
 }
 
 static film *films[2];
-static weft_status_code looks_of(void *user, int64_t shot, weft_look *to)
+static weft_status_code looks_of(void *user, int64_t shot, weft_thumbnail *to)
 {
     (void)user;
     memcpy(to, films[shot]->look, sizeof films[shot]->look);
@@ -111,15 +111,18 @@ static void find(weft_near_result *result)
 {
     static weft_phash hash[2][8];
     weft_near_shot shots[2];
-    const weft_near_limits limits = {
-        .frames = {20, 10}, .share = 0.7, .mirrored = true, .parts = 0.6, .looks = looks_of};
+    const weft_near_limits limits = {.frames = {20, 10},
+                                     .share = 0.7,
+                                     .mirrored = true,
+                                     .parts = 0.6,
+                                     .read_thumbnails = looks_of};
     for (int i = 0; i < 2; i++) {
         for (int t = 0; t < 8; t++)
             for (int k = 0; k < WEFT_PHASH_WORDS; k++)
                 hash[i][t].word[k] = (uint64_t)(noise(i, 9 * t + k) * 65535) * 0x9E3779B97F4A7C15u;
         shots[i] = (weft_near_shot){hash[i], 8, &films[i]->parts};
     }
-    cr_assert_eq(weft_near_find(shots, 2, &limits, result, NULL), WEFT_OK, "%s",
+    cr_assert_eq(weft_near_duplicates_find(shots, 2, &limits, result, NULL), WEFT_OK, "%s",
                  weft_error_message());
 }
 
@@ -180,16 +183,16 @@ Test(parts, copies_are_found_and_other_takes_are_not, .timeout = 120)
 Test(parts, copies_meet_and_few_others_do)
 {
     enum { SHOTS = 600, PICTURES = 3 };
-    static weft_points points[SHOTS][PICTURES];
+    static weft_keypoints points[SHOTS][PICTURES];
     static weft_parts parts[SHOTS];
     const weft_parts *list[SHOTS];
     weft_near_pair *pairs;
     int64_t found, copies = 0;
     for (int s = 0; s < SHOTS; s++) { /* every odd one has the points of the one before */
         for (int k = 0; k < PICTURES; k++)
-            for (int i = 0; i < WEFT_POINTS; i++) {
+            for (int i = 0; i < WEFT_KEYPOINTS; i++) {
                 weft_point *p = &points[s][k].point[i];
-                points[s][k].count = WEFT_POINTS;
+                points[s][k].count = WEFT_KEYPOINTS;
                 for (int w = 0; w < 2; w++)
                     p->word[w] = (uint32_t)(noise(s + 1000 * w, 91 * k + i) * 65535) << 16 |
                                  (uint32_t)(noise(s + 5000 * w, 77 * k + i + 9) * 65535) | 1;
@@ -198,7 +201,7 @@ Test(parts, copies_meet_and_few_others_do)
                     p->word[turn % 2] ^= 2u << (int)(noise(s, 977 * k + 31 * i + turn) * 30);
                 }
             }
-        parts[s] = (weft_parts){.aspect = 1, .points = points[s], .pictures = PICTURES};
+        parts[s] = (weft_parts){.aspect = 1, .keypoints = points[s], .keypoint_frames = PICTURES};
         list[s] = s % 97 == 96 ? NULL : &parts[s]; /* one that has none */
     }
     cr_assert_eq(weft_near_parts(list, SHOTS, &pairs, &found), WEFT_OK);
@@ -249,9 +252,9 @@ Test(parts, flat_and_still_pictures_are_no_copies)
     memset(plane, 90, sizeof plane);
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < LOOKS; k++)
-            weft_look_make(planes, stride, WIDTH, HEIGHT, &films[i]->look[k]);
+            weft_thumbnail_make(planes, stride, WIDTH, HEIGHT, &films[i]->look[k]);
         for (int k = 0; k < SECONDS; k++)
-            weft_points_make(plane[0][0], WIDTH, WIDTH, HEIGHT, 16.0 / 9, &films[i]->points[k]);
+            weft_keypoints_make(plane[0][0], WIDTH, WIDTH, HEIGHT, 16.0 / 9, &films[i]->points[k]);
         cr_assert_eq(films[i]->points[0].count, 0);
     }
     find(result);

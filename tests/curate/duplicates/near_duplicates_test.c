@@ -1,6 +1,6 @@
 /* The index finds what comparing all pairs finds: the same shots, the same shares, bit for bit. */
 #include "base/memory.h"
-#include "curate/near.h"
+#include "curate/duplicates/near_duplicates.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -116,8 +116,8 @@ Test(near, the_index_finds_what_all_pairs_do, .timeout = 120)
         state = (uint64_t)run;
         make_shots(shots, hash, run % 2 ? 12 : 3, limits.bits);
         all_pairs(shots, SHOTS, limits, share, wanted);
-        cr_assert_eq(weft_near_find(shots, SHOTS, &wanted_limits, found, &pairs), WEFT_OK, "%s",
-                     weft_error_message());
+        cr_assert_eq(weft_near_duplicates_find(shots, SHOTS, &wanted_limits, found, &pairs),
+                     WEFT_OK, "%s", weft_error_message());
         for (int i = 0; i < SHOTS; i++) {
             cr_assert(found[i].of == wanted[i].of &&
                           memcmp(&found[i].share, &wanted[i].share, sizeof(double)) == 0,
@@ -143,15 +143,15 @@ Test(near, a_long_shot_is_given_up_for_all_its_excerpts_only)
             whole[t].word[w] = hash[t].word[w] = next_random();
     const weft_near_shot shots[3] = {{hash, 20, NULL}, {hash + 20, 16, NULL}, {whole, 40, NULL}};
     const weft_near_limits limits = within((weft_phash_limits){10, 10}, 0.7);
-    cr_assert_eq(weft_near_find(shots, 3, &limits, result, NULL), WEFT_OK);
+    cr_assert_eq(weft_near_duplicates_find(shots, 3, &limits, result, NULL), WEFT_OK);
     cr_assert(result[0].of == -1 && result[1].of == -1 && result[2].of == 0, "%d %d %d",
               (int)result[0].of, (int)result[1].of, (int)result[2].of);
     cr_assert_float_eq(result[2].share, 0.9, 1e-9);
     const weft_near_shot part[2] = {{hash, 20, NULL}, {whole, 40, NULL}};
-    cr_assert_eq(weft_near_find(part, 2, &limits, result, NULL), WEFT_OK);
+    cr_assert_eq(weft_near_duplicates_find(part, 2, &limits, result, NULL), WEFT_OK);
     cr_assert_eq(result[1].of, -1);
     const weft_near_shot turned[2] = {{whole, 40, NULL}, {hash, 20, NULL}};
-    cr_assert_eq(weft_near_find(turned, 2, &limits, result, NULL), WEFT_OK);
+    cr_assert_eq(weft_near_duplicates_find(turned, 2, &limits, result, NULL), WEFT_OK);
     cr_assert_eq(result[1].of, 0);
 }
 
@@ -161,8 +161,8 @@ Test(near, no_shots_and_no_hashes)
     int64_t pairs;
     const weft_near_shot none[2] = {{NULL, 0, NULL}, {NULL, 0, NULL}};
     const weft_near_limits limits = within((weft_phash_limits){32, 10}, 0.7);
-    cr_assert_eq(weft_near_find(NULL, 0, &limits, NULL, &pairs), WEFT_OK);
-    cr_assert_eq(weft_near_find(none, 2, &limits, result, &pairs), WEFT_OK);
+    cr_assert_eq(weft_near_duplicates_find(NULL, 0, &limits, NULL, &pairs), WEFT_OK);
+    cr_assert_eq(weft_near_duplicates_find(none, 2, &limits, result, &pairs), WEFT_OK);
     cr_assert(result[0].of == -1 && result[1].of == -1);
 }
 
@@ -177,7 +177,8 @@ Test(near, an_allocation_that_fails_is_an_error)
     int64_t n = 1;
     for (;; n++) {
         weft_alloc_fail_at(n);
-        const weft_status_code status = weft_near_find(shots, SHOTS, &limits, result, NULL);
+        const weft_status_code status =
+            weft_near_duplicates_find(shots, SHOTS, &limits, result, NULL);
         weft_alloc_fail_at(0);
         if (status == WEFT_OK)
             break;

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Damage of which the decoder says nothing (HEVC and VP9 have no check of their data) is found where pictures leap and do not end with
-# their data, and cut out; without video.prove it is in the clips. Whole films stay whole: also with cuts, flashes, noise and hard compression.
-set -eu
+# their data, and cut out; without video.check_corruption it is in the clips. Whole films stay whole: also with cuts, flashes, noise and hard compression.
+set -e
+. "$SRC/tests/check.sh"
 mkdir raw clean
 film() { # NAME SOURCE ARGUMENTS...
     local name=$1 source=$2
@@ -34,9 +35,10 @@ film clean/two.mp4 "testsrc=s=320x240:r=24" -t 2 -c:v libx264 -preset veryfast -
 options="--set duplicates.on=false --set clips.min_seconds=0.2 --set clips.min_frames=4 --set quality.max_motion=99 --set quality.min_motion=0
          --set quality.min_sharpness=0 --set quality.min_brightness=0 --set clips.preset=ultrafast --set clips.crf=10 --set video.max_concealed=1"
 $WEFT curate --in raw --out on --set workers=1 $options >/dev/null 2>log
-$WEFT curate --in raw --out off --set workers=1 $options --set video.prove=false >/dev/null 2>>log
+$WEFT curate --in raw --out off --set workers=1 $options --set video.check_corruption=false >/dev/null 2>>log
 $WEFT curate --in clean --out whole --set workers=1 $options >/dev/null 2>>log
-python3 - <<'PY'
+damage_is_found_and_whole_films_stay_whole() {
+    python3 - <<'PY'
 import json, math, subprocess
 def gray(path):
     return subprocess.run(['ffmpeg', '-v', 'error', '-nostdin', '-i', path, '-vf', 'scale=320:180:flags=area', '-f', 'rawvideo', '-pix_fmt', 'gray', '-'],
@@ -67,3 +69,6 @@ assert not lost, lost
 metas = [json.loads(l) for l in open('whole/manifest.jsonl')]
 assert metas and all(m['damaged_source'] == 0 for m in metas)
 PY
+}
+check damage_is_found_and_whole_films_stay_whole
+finish

@@ -10,7 +10,7 @@ plan() { "$WEFT" plan generate "${size[@]}" "$@" >plan.log 2>&1 || { cat plan.lo
 plan --devices 4 --out four.json --explain
 grep -q "19 layouts of 4 ranks" plan.log || { cat plan.log; fail "how many layouts"; }
 plan --devices 7 --out seven.json
-plan --devices 2 --memory 9MiB --out short.json
+plan --devices 2 --memory-limit 9MiB --out short.json
 plan --devices 3 --cluster h100:2 --set batch=2 --out three.json
 python3 - <<'P' || fail "the plans"
 import json
@@ -35,25 +35,25 @@ generate() { # RANKS OUT OPTIONS...
     shift 2
     local run=()
     [ "$n" = 1 ] || run=("$MPIRUN" --oversubscribe -n "$n")
-    "${run[@]}" "$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 --frames 5 --height 32 --width 48 --latents --out "$out.mp4" "$@" \
+    "${run[@]}" "$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 --frames 5 --height 32 --width 48 --latents-npy --out "$out.mp4" "$@" \
         >"$out.log" 2>&1 || { cat "$out.log"; fail "weft generate on $n ranks: $*"; }
 }
 generate 1 one
 generate 2 auto --parallel auto
-grep -q "layout of 2 ranks: .*, the best of 6: .* a step, .* a video; next .* slower, by" auto.log || { cat auto.log; fail "auto does not say why"; }
-generate 2 short --parallel auto --memory 9MiB
+grep -q "layout of 2 ranks: .*, the best of 6: .* a step, .* a video; next .* slower: " auto.log || { cat auto.log; fail "auto does not say why"; }
+generate 2 short --parallel auto --memory-limit 9MiB
 grep -q "weights stream" short.log || { cat short.log; fail "auto does not stream what does not fit"; }
 generate 2 halves --parallel cfg=2
 cmp one.latents.npy halves.latents.npy || fail "cfg=2 gives other latents than one rank"
-generate 1 tiles --raw --tile 24x24+8
-generate 2 tiles2 --raw --tile 24x24+8 --parallel cfg=2
+generate 1 tiles --frames-npy --vae-tile 24x24+8
+generate 2 tiles2 --frames-npy --vae-tile 24x24+8 --parallel cfg=2
 grep -q "decoded in 6 tiles" tiles.log || { cat tiles.log; fail "how many tiles"; }
 cmp one.latents.npy tiles2.latents.npy && cmp tiles.npy tiles2.npy || fail "cfg=2 and tiles over ranks give another video than one rank"
 # text encoders on one rank: one rank's bits, and its memory alone has them
-generate 2 text --parallel cfg=2 --parallel text=1
+generate 2 text --parallel cfg=2 --parallel text_encoder_rank=1
 grep -q "text encoders on rank 1 alone" text.log || { cat text.log; fail "where the text encoders are is not told"; }
 cmp one.latents.npy text.latents.npy || fail "text=1 gives other latents than one rank"
-generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text=2
+generate 3 text3 --parallel cp=3 --parallel context=ring --parallel text_encoder_rank=2
 python3 - text.log text3.log <<'P' || fail "memory of text encoders"
 import os, re, sys
 unit = {"KiB": 1 << 10, "MiB": 1 << 20}
@@ -69,26 +69,26 @@ refused_text() { # WORDS RANKS OPTIONS...
     "$MPIRUN" --oversubscribe -n "$n" "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --out no "$@" >refused.log 2>&1 && fail "$*: not refused"
     grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
 }
-refused_text "text=2: shared, or the one of the ranks 0 to 1" 2 --parallel text=2
-refused_text "text=own: shared, or the one" 2 --parallel text=own
-refused_text "text=1: shared, or the one of the ranks 0 to 0" 1 --parallel text=1
+refused_text "\[layout-invalid\]: .*text: '2' .* 0 to 1 " 2 --parallel text_encoder_rank=2
+refused_text "\[layout-invalid\]: .*text: 'own' " 2 --parallel text_encoder_rank=own
+refused_text "\[layout-invalid\]: .*text: '1' .* 0 to 0 " 1 --parallel text_encoder_rank=1
 # seconds before the start, where a profile has rates
-"$WEFT" profile --seconds 2 --hidden 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
+"$WEFT" profile --seconds 2 --hidden-size 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
 generate 2 foretold --parallel cfg=2 --cluster profile.json
 grep -q "predicted: .* a step, .* for the denoising of 1, .* for the decoding of a video (.* % of it" foretold.log || { cat foretold.log; fail "no seconds before the start"; }
-grep -q "denoised in .*, .* % of what was predicted" foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
-"$WEFT" plan generate "${size[@]}" --devices 1 --cluster profile.json --memory 1GiB >foreign.log 2>&1 || { cat foreign.log; fail "weft plan generate by a profile of other shapes"; }
+grep -q "^denoised in .*, [+-][0-9]* % " foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
+"$WEFT" plan generate "${size[@]}" --devices 1 --cluster profile.json --memory-limit 1GiB >foreign.log 2>&1 || { cat foreign.log; fail "weft plan generate by a profile of other shapes"; }
 grep -q "; the profile has [0-9]* % of the best one's kernel time at its shapes, .*weft profile --model" foreign.log || { cat foreign.log; fail "not told: the profile is of other shapes"; }
 grep -q "^predicted: " one.log && fail "seconds are told without measured rates"
 # by the programs of this very video in every layout, which are timed whole; other sizes by their kernels
-"$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
+"$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --vae-tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
     { cat two.log; fail "weft profile --model"; }
-generate 2 known --parallel cfg=2 --tile 24x24+8 --cluster two.json
+generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --cluster two.json
 grep -q "predicted: .* (100 % of it" known.log || { cat known.log; fail "programs that were timed are not known again"; }
-"$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
+"$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance-scale 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
     { cat alone.log; fail "weft profile --model on one rank"; }
 for frames in 5 9; do
-    "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --cluster two.json --memory 1GiB --out two$frames.json >plan.log 2>&1 ||
+    "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --cluster two.json --memory-limit 1GiB --out two$frames.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan generate by such a profile"; }
     [ $frames = 9 ] || ! grep "the profile has" plan.log || fail "told of a profile of these shapes"
 done
@@ -117,10 +117,10 @@ P
 grep -q "need 2 ranks, but 1 run" refused.log || { cat refused.log; fail "not told: which ranks are missing"; }
 "$WEFT" profile run.yaml --model model >refused.log 2>&1 && fail "a config and a model"
 "$WEFT" profile --frames 5 >frames.log 2>&1 && fail "frames of no model"
-grep -q "of the videos of which model" frames.log || { cat frames.log; fail "not told: which model"; }
-grep -q "a profile is of either" refused.log || { cat refused.log; fail "not told: a config or a model"; }
+grep -q "error\[option-no-effect\]: --frames: .*--model" frames.log || { cat frames.log; fail "not told: which model"; }
+grep -q "error\[option-conflict\]: --model: .*run.yaml" refused.log || { cat refused.log; fail "not told: a config or a model"; }
 printf 'parallel: {tp: 3}\n' >run.yaml
-generate 3 config --config run.yaml --parallel sequence=true
+generate 3 config --config run.yaml --parallel sequence_parallel=true
 generate 5 five --parallel fsdp=5
 generate 7 seven --parallel cp=7 --parallel context=ring
 python3 - <<'P' || fail "one rank and several differ"
@@ -140,9 +140,9 @@ refused() { # WORDS COMMAND...
     "$@" >refused.log 2>&1 && fail "$*: not refused"
     grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
 }
-refused "of which model? --set model=DIR" "$WEFT" plan generate
-refused "no layout of 2 ranks fits; the nearest" "$WEFT" plan generate "${size[@]}" --devices 2 --memory 1MiB
-refused "auto chooses all degrees: leave the other --parallel out" "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
-refused "auto chooses all degrees: leave --config out" "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
+refused "error\[config-missing-key\]: model: .*--set model=DIR" "$WEFT" plan generate
+refused "error\[layout-infeasible\]: model: .* 2 ranks .* nearest" "$WEFT" plan generate "${size[@]}" --devices 2 --memory-limit 1MiB
+refused "error\[option-conflict\]: --parallel: .*another --parallel" "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
+refused "error\[option-conflict\]: --parallel: .*--config" "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
 refused "tp 3 need 3 ranks, but 1 run" "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml
 exit 0

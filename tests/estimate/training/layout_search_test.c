@@ -1,5 +1,5 @@
 /* The search over layouts of a run finds what pricing every combination of its keys finds. */
-#include "train/layouts.h"
+#include "estimate/training/layout_search.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ typedef struct fixture {
     weft_run run;
     weft_run_models models;
     weft_cluster cluster;
-    weft_pricer pricer;
+    weft_layout_estimator pricer;
 } fixture;
 
 static void open_fixture(fixture *f, const char *config, int ranks)
@@ -54,15 +54,16 @@ static void open_fixture(fixture *f, const char *config, int ranks)
     cr_assert_eq(weft_run_models_read(&f->run, path, &f->models), WEFT_OK, "%s",
                  weft_error_message());
     cr_assert_eq(weft_cluster_load(f->arena, "h100", &f->cluster), WEFT_OK);
-    f->pricer = (weft_pricer){.run = &f->run,
-                              .path = path,
-                              .models = &f->models,
-                              .cluster = &f->cluster,
-                              .ranks = ranks,
-                              .arena = f->arena};
+    f->pricer = (weft_layout_estimator){.run = &f->run,
+                                        .path = path,
+                                        .models = &f->models,
+                                        .cluster = &f->cluster,
+                                        .ranks = ranks,
+                                        .arena = f->arena};
 }
 
-/* ---- every combination ------------------------------------------------------------------------- */
+/* ---- every combination
+ * ------------------------------------------------------------------------- */
 
 typedef struct found {
     double seconds;
@@ -72,8 +73,9 @@ typedef struct found {
 
 static void price(const fixture *f, const weft_parallel *p, found *out)
 {
-    weft_layout_price price;
-    cr_assert_eq(weft_layout_price_of(&f->pricer, p, &price), WEFT_OK, "%s", weft_error_message());
+    weft_layout_estimate price;
+    cr_assert_eq(weft_layout_estimate_make(&f->pricer, p, &price), WEFT_OK, "%s",
+                 weft_error_message());
     if (!price.fits)
         return;
     weft_buf name = {0};
@@ -89,7 +91,7 @@ static void price(const fixture *f, const weft_parallel *p, found *out)
 static void price_schedules(const fixture *f, weft_parallel p, found *out)
 {
     static const char *const schedule[] = {"gpipe", "1f1b", "interleaved", "wave", "zero-bubble"};
-    const int64_t batch = weft_stage_bucket(f->run.stages.item, 0)->batch;
+    const int64_t batch = weft_train_stage_bucket(f->run.train_stages.item, 0)->batch;
     if (p.pp == 1) {
         price(f, &p, out);
         return;
@@ -104,19 +106,19 @@ static void price_schedules(const fixture *f, weft_parallel p, found *out)
 
 static void price_variants(const fixture *f, weft_parallel p, bool heads, found *out)
 {
-    static const int kind[] = {WEFT_CONTEXT_ULYSSES, WEFT_CONTEXT_RING, WEFT_CONTEXT_HEADS};
+    static const int kind[] = {WEFT_CP_ULYSSES, WEFT_CP_RING, WEFT_CP_HEADS};
     for (p.zero = 0; p.zero <= 2; p.zero++)
         for (int sequence = 0; sequence < 2; sequence++)
             for (int64_t ring = 1; ring <= p.cp; ring++)
                 for (int k = 0; k < WEFT_COUNT(kind); k++) {
                     p.sequence = sequence;
-                    p.context = (weft_context){kind[k], p.cp / ring, ring};
+                    p.context = (weft_cp_config){kind[k], p.cp / ring, ring};
                     if (p.cp == 1)
                         p.context.ulysses = p.context.ring = 0;
                     /* the same layout under another name, or one that the model has not */
                     if ((p.dp == 1 && p.zero) || (p.tp == 1 && sequence) || p.cp % ring ||
-                        kind[k] == WEFT_CONTEXT_RING ||
-                        (kind[k] == WEFT_CONTEXT_HEADS && (!heads || p.cp / ring == 1)))
+                        kind[k] == WEFT_CP_RING ||
+                        (kind[k] == WEFT_CP_HEADS && (!heads || p.cp / ring == 1)))
                         continue;
                     price_schedules(f, p, out);
                 }
@@ -138,15 +140,17 @@ static found price_all(const fixture *f, bool heads)
     return out;
 }
 
-static void same_as_all(const fixture *f, bool heads, weft_layouts *layouts)
+static void same_as_all(const fixture *f, bool heads, weft_layout_list *layouts)
 {
     weft_buf name = {0};
     const found all = price_all(f, heads);
     cr_assert_eq(weft_layouts_search(&f->pricer, layouts), WEFT_OK, "%s", weft_error_message());
-    weft_parallel_name(&layouts->item[0].parallel, &name);
-    cr_expect_eq(layouts->fitting, all.fitting, "%lld layouts fit, of all combinations %lld",
-                 (long long)layouts->fitting, (long long)all.fitting);
-    cr_expect_eq(layouts->item[0].seconds, all.seconds);
+    weft_parallel_name(&weft_layouts_at(layouts, 0)->parallel, &name);
+    cr_expect_eq(layouts->fitting, all.fitting,
+                 "%" PRId64 " layouts fit, of all combinations %" PRId64, layouts->fitting,
+                 all.fitting);
+    cr_expect_eq(weft_layouts_at(layouts, 0)->seconds, all.seconds);
+    cr_expect_eq(layouts->item[0].score.seconds, all.seconds);
     cr_expect_str_eq(name.data, all.best);
     weft_buf_free(&name);
 }
@@ -154,38 +158,39 @@ static void same_as_all(const fixture *f, bool heads, weft_layouts *layouts)
 Test(layouts, experts_are_split_where_that_is_fastest)
 {
     fixture f;
-    weft_layouts layouts;
+    weft_layout_list layouts;
     int64_t with_experts = 0;
     open_fixture(&f, experts, 4);
     same_as_all(&f, false, &layouts);
     for (int64_t i = 0; i < layouts.count; i++)
-        with_experts += layouts.item[i].fits && layouts.item[i].parallel.ep > 1;
-    cr_expect_gt(with_experts, 10, "%lld layouts with ep", (long long)with_experts);
-    cr_expect_eq(layouts.item[0].parallel.ep, 4, "the experts are nearly all that is summed");
+        with_experts += layouts.item[i].score.fits && weft_layouts_at(&layouts, i)->parallel.ep > 1;
+    cr_expect_gt(with_experts, 10, "%" PRId64 " layouts with ep", with_experts);
+    cr_expect_eq(weft_layouts_at(&layouts, 0)->parallel.ep, 4,
+                 "the experts are nearly all that is summed");
     weft_arena_free(f.arena);
 }
 
 Test(layouts, dense_models_have_no_layout_with_experts)
 {
     fixture f;
-    weft_layouts layouts;
+    weft_layout_list layouts;
     open_fixture(&f, dense, 2);
     same_as_all(&f, false, &layouts);
     for (int64_t i = 0; i < layouts.count; i++)
-        cr_expect_eq(layouts.item[i].parallel.ep, 1);
+        cr_expect_eq(weft_layouts_at(&layouts, i)->parallel.ep, 1);
     weft_arena_free(f.arena);
 }
 
 Test(layouts, heads_are_tried_of_models_over_frames_and_places)
 {
     fixture f;
-    weft_layouts layouts;
+    weft_layout_list layouts;
     int64_t by_heads = 0;
     open_fixture(&f, frames_and_places, 2);
     same_as_all(&f, true, &layouts);
     for (int64_t i = 0; i < layouts.count; i++)
-        by_heads +=
-            layouts.item[i].fits && layouts.item[i].parallel.context.kind == WEFT_CONTEXT_HEADS;
-    cr_expect_eq(by_heads, 1, "%lld layouts with context: heads", (long long)by_heads);
+        by_heads += layouts.item[i].score.fits &&
+                    weft_layouts_at(&layouts, i)->parallel.context.kind == WEFT_CP_HEADS;
+    cr_expect_eq(by_heads, 1, "%" PRId64 " layouts with context: heads", by_heads);
     weft_arena_free(f.arena);
 }

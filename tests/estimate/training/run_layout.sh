@@ -1,5 +1,5 @@
 #!/bin/bash
-# weft plan layout --for RUN: all layouts of a run, the best first, each with the memory that training it tells, byte for byte
+# weft plan layout --run-config RUN: all layouts of a run, the best first, each with the memory that training it tells, byte for byte
 # but for what the process has; the file that it writes lays a run out, and is refused by any other. context: auto takes the
 # cheaper way.
 source "$SRC/tests/train/common.sh"
@@ -13,9 +13,9 @@ data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 5, num_attention_heads: 3, attention_head_dim: 12, ffn_dim: 46, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 0}
+checkpoint: {interval: 0}
 stages:
-  - {steps: 2, batch: 4, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 0, schedule: constant}
+  - {steps: 2, batch: 4, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 0, lr_schedule: constant}
 Y
 refuse() { # TEXT COMMAND...: must end with an error that holds TEXT
     local text=$1
@@ -23,8 +23,8 @@ refuse() { # TEXT COMMAND...: must end with an error that holds TEXT
     if "$@" >out.txt 2>err.txt; then fail "accepted: $*"; fi
     grep -qF -- "$text" err.txt out.txt || fail "no \"$text\" in: $(cat err.txt out.txt)   ($*)"
 }
-plan() { "$WEFT" plan layout --for run.yaml --devices 2 "$@"; }
-plan --out layout.json --explain >table.txt || fail "plan layout --for"
+plan() { "$WEFT" plan layout --run-config run.yaml --devices 2 "$@"; }
+plan --out layout.json --explain >table.txt || fail "plan layout --run-config"
 plan --json >again.json || fail "plan layout --json"
 python3 - <<'P' || fail "the plan: $(cat table.txt)"
 import json, re
@@ -59,7 +59,7 @@ for c in json.load(open("layout.json"))["candidates"]:
     if c["layout"] == sys.argv[1]: print(c["memory"].split("program and libraries")[1].split(", ", 1)[1])' "$1"
 }
 first=$(python3 -c 'import json; print(json.load(open("layout.json"))["candidates"][0]["layout"])')
-ranks 2 "$WEFT" train run.yaml --set parallel.plan=layout.json >best.log 2>&1 || { cat best.log; fail "the plan is not trained"; }
+ranks 2 "$WEFT" train run.yaml --set parallel.layout_file=layout.json >best.log 2>&1 || { cat best.log; fail "the plan is not trained"; }
 grep -q "layout by layout.json: $first\$" best.log || { cat best.log; fail "the layout is not told"; }
 [ "$(memory best.log)" = "$(told "$first")" ] || fail "memory of $first: $(memory best.log), planned $(told "$first")"
 for layout in "dp=2 zero=2" "cp=2 context=ring" "tp=2 sequence=true" "pp=2 schedule=wave microbatches=4"; do
@@ -74,27 +74,27 @@ options=()
 for o in $first; do options+=(--set "parallel.$o"); done
 ranks 2 "$WEFT" train run.yaml --set out=runs/given "${options[@]}" >given.log 2>&1 || { cat given.log; fail "$first"; }
 diff <(losses runs/one) <(losses runs/given) || fail "the plan's run is not that of its degrees"
-"$WEFT" inspect graph run.yaml --set parallel.plan=layout.json >inspect.txt || fail "inspect with a plan"
+"$WEFT" inspect graph run.yaml --set parallel.layout_file=layout.json >inspect.txt || fail "inspect with a plan"
 grep -q "layout by layout.json" inspect.txt || fail "inspect does not tell the layout"
 
 # another run does not take it
-with() { "$WEFT" inspect graph run.yaml --set parallel.plan=layout.json "$@"; }
-refuse "was made for 2 ranks, but 1 run" "$WEFT" train run.yaml --set out=runs/no --set parallel.plan=layout.json
-refuse 'was made for another stage 0: {"accumulate":1,"sizes":["4 x 9x32x32"]}, now {"accumulate":1,"sizes":["8 x 9x32x32"]}' with --set stages.0.batch=8
-refuse 'now {"accumulate":2' with --set stages.0.accumulate=2
-refuse "parameters trained together, this run has a WanTransformer3DModel with" with --set transformer.config.num_layers=6
-refuse "was made for other steps of such a WanTransformer3DModel" with --set transformer.config.eps=1e-5
-refuse "and tp is given beside it" with --set parallel.tp=2
-refuse "and microbatches is given beside it" with --set parallel.microbatches=2
+with() { "$WEFT" inspect graph run.yaml --set parallel.layout_file=layout.json "$@"; }
+refuse "error[layout-invalid]: run.yaml: parallel.layout_file: layout.json was made for 2 ranks" "$WEFT" train run.yaml --set out=runs/no --set parallel.layout_file=layout.json
+refuse 'error[layout-invalid]: run.yaml: parallel.layout_file: layout.json was made for another stage 0: {"accumulate":1,"sizes":["4 x 9x32x32"]}, now {"accumulate":1,"sizes":["8 x 9x32x32"]}' with --set stages.0.batch=8
+refuse 'now {"accumulate":2' with --set stages.0.gradient_accumulation_steps=2
+refuse "trained parameters, and this run has a WanTransformer3DModel with" with --set transformer.config.num_layers=6
+refuse "error[layout-invalid]: run.yaml: parallel.layout_file: layout.json was made for other training steps of a WanTransformer3DModel" with --set transformer.config.eps=1e-5
+refuse "error[config-conflict]: run.yaml: parallel.layout_file: layout_file replaces all other keys of parallel, and tp" with --set parallel.tp=2
+refuse "error[config-conflict]: run.yaml: parallel.layout_file: layout_file replaces all other keys of parallel, and microbatches" with --set parallel.microbatches=2
 sed 's/"seconds": [0-9.e-]*/"seconds": 1.0/' layout.json >edited.json
-refuse "not as it was made" with --set parallel.plan=edited.json
-refuse "no_such.json" with --set parallel.plan=no_such.json
-refuse "give a config or --for" "$WEFT" plan layout run.yaml --for run.yaml
+refuse "edited.json: id: " with --set parallel.layout_file=edited.json
+refuse "no_such.json" with --set parallel.layout_file=no_such.json
+refuse "error[option-conflict]: --run-config: " "$WEFT" plan layout run.yaml --run-config run.yaml
 
 # both memories stand in the table, and what is elsewhere where something is
 grep -q "^  layout .* device  *host$" table.txt || fail "no columns of both memories: $(head -3 table.txt)"
 grep -q "^memory of the rank that takes most: device: .*; host: .* backend computes in the host's" table.txt || fail "what the memories are is not told"
-plan --explain --set memory.states=offload --set transformer.config.ffn_dim=4096 --out moved.json >moved.txt || fail "states elsewhere"
+plan --explain --set memory.optimizer_states=offload --set transformer.config.ffn_dim=4096 --out moved.json >moved.txt || fail "states elsewhere"
 grep -q "^  layout .* device  *host  *elsewhere$" moved.txt && grep -q "elsewhere: a file" moved.txt || fail "no column of what is elsewhere: $(head -3 moved.txt)"
 python3 -c '
 import json
@@ -103,14 +103,14 @@ assert all(c["elsewhere_bytes"] == 0 for c in plain.values()) and all(c["elsewhe
 assert moved["fsdp=2"]["elsewhere_bytes"] < moved["dp=2"]["elsewhere_bytes"]' || fail "bytes elsewhere"
 
 # a limit that only some keep, or none
-all=$("$WEFT" plan layout --for run.yaml --devices 2 --explain | sed -n 's/.*memory of a rank: at most \([0-9]*\)\..*/\1/p' | sort -n | tail -1)
+all=$("$WEFT" plan layout --run-config run.yaml --devices 2 --explain | sed -n 's/.*memory of a rank: at most \([0-9]*\)\..*/\1/p' | sort -n | tail -1)
 plan --set memory.limit=$((all + 8))MiB --json >roomy.json || fail "a limit of $((all + 8)) MiB"
-refuse "no layout of 2 ranks fits" plan --set memory.limit=20MiB
-refuse "no layout of 2 ranks fits" plan --memory 20MiB
+refuse "error[layout-infeasible]: run.yaml: no layout of 2 ranks" plan --set memory.limit=20MiB
+refuse "error[layout-infeasible]: run.yaml: no layout of 2 ranks" plan --memory-limit 20MiB
 
 # clusters of more ranks than layouts are priced for
-refuse "131072 ranks, and layouts of up to 65536 are priced" "$WEFT" plan layout --for run.yaml --cluster h100:16384
-refuse "8192 ranks, and layouts of up to 4096 are priced" "$WEFT" plan generate --set model=none --cluster h100:1024
+refuse "error[option-required]: --devices: the cluster h100:16384 has 131072 devices" "$WEFT" plan layout --run-config run.yaml --cluster h100:16384
+refuse "error[option-required]: --devices: the cluster h100:1024 has 8192 devices" "$WEFT" plan generate --set model=none --cluster h100:1024
 
 # context: auto
 ranks 2 "$WEFT" train run.yaml --set out=runs/auto --set parallel.cp=2 --set parallel.context=auto >auto.log 2>&1 || { cat auto.log; fail "context: auto"; }

@@ -1,14 +1,21 @@
 /* What ranks executed, played by the event simulator: a denoising step of STDiT3, its layers over
  * four modelled ranks of two machines. Executed is within 5 % of simulated. */
-#include "../model_of.h"
-#include "../ranks_of.h"
+#include "../../model_of.h"
+#include "../../ranks_of.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "comm/link_model.h"
+#include "exec/execute.h"
+#include "exec/trace/run_trace.h"
+#include "exec/trace/timeline_file.h"
+#include "exec/trace/timeline_merge.h"
 #include "kernel/virtual/virtual.h"
-#include "pass/parallel.h"
-#include "pass/passes.h"
 #include "plan/simulate/simulator.h"
-#include "runtime/comm.h"
+#include "transform/passes.h"
+#include "transform/sharding/mesh_config.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -64,7 +71,7 @@ static weft_status_code play(void *user)
         model_of("{\"_class_name\":\"STDiT3\",\"depth\":2,\"hidden_size\":128,\"num_heads\":4}");
     const weft_virtual_rates rates = {
         .flops = 60e9, .bytes = 8e9, .launch = 1e-6, .pack = 1e-7, .scale = 1, .clock = &j->now};
-    const weft_slices slices = weft_slices_default;
+    const weft_comm_overlap slices = weft_comm_overlap_default;
     weft_mesh mesh = {.axis_count = 1, .axis = {{"", RANKS}}};
     snprintf(mesh.axis[0].name, sizeof mesh.axis[0].name, "%s", j->axis);
     weft_recipe recipe = {0};
@@ -77,7 +84,7 @@ static weft_status_code play(void *user)
     j->timeline = weft_timeline_open(j->rank, RANKS);
     WEFT_GO(weft_backend_virtual_create(&rates, &backend));
     WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &mesh, &recipe));
-    recipe.slices = j->waits ? NULL : &slices;
+    recipe.overlap = j->waits ? NULL : &slices;
     const weft_pass_setup setup = {.mesh = &mesh, .rank = j->rank, .recipe = &recipe};
     const weft_program_options options = {
         .backend = backend, .mesh = &mesh, .profile = true, .no_overlap = j->waits, .threads = 1};
@@ -105,7 +112,7 @@ static void execute(bool waits, const char *axis, const char *links, weft_timeli
     weft_link_model model;
     cr_assert_eq(weft_link_model_parse(links, &model), WEFT_OK, "%s", weft_error_message());
     model.clocked = true;
-    cr_assert_eq(weft_comm_open_fake_linked(RANKS, &model, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads_linked(RANKS, &model, comm), WEFT_OK);
     for (int r = 0; r < RANKS; r++) {
         all[r] = (job){.comm = comm[r], .rank = r, .waits = waits, .axis = axis};
     }
@@ -212,25 +219,28 @@ Test(replay, files_bring_the_same_trace)
         weft_timeline_free(&timeline[r]);
 }
 
-static void refused(const weft_timeline *timeline, int count, const char *words)
+/* The join fails and names this rank. */
+static void refused(const weft_timeline *timeline, int count, int rank)
 {
     weft_trace trace;
     double executed;
     cr_expect_eq(weft_timelines_join(timeline, count, &trace, &executed), WEFT_E_FORMAT);
-    cr_expect(strstr(weft_error_message(), words) != NULL, "%s: %s", words, weft_error_message());
+    cr_expect_eq(weft_error_class(), WEFT_MSG_TRACE_INVALID, "%s", weft_error_message());
+    cr_expect(weft_error_fields()->has_rank && weft_error_fields()->rank == rank, "%s",
+              weft_error_message());
 }
 
 Test(replay, what_is_not_of_one_run_is_refused)
 {
     weft_timeline timeline[RANKS], mixed[RANKS];
     execute(false, "cp", links, timeline);
-    refused(timeline, RANKS - 1, "give those of all ranks");
+    refused(timeline, RANKS - 1, 0);
     memcpy(mixed, timeline, sizeof mixed);
     mixed[1] = timeline[0];
-    refused(mixed, RANKS, "there twice");
+    refused(mixed, RANKS, 0);
     mixed[1] = timeline[1];
     mixed[1].trace.step_count /= 2; /* it ends before the others */
-    refused(mixed, RANKS, "not of one run");
+    refused(mixed, RANKS, 0);
     for (int r = 0; r < RANKS; r++)
         weft_timeline_free(&timeline[r]);
 }
@@ -271,5 +281,7 @@ Test(replay, what_is_no_number_is_refused)
 {
     weft_timeline timeline = {0};
     cr_assert_eq(read_steps("[0, 0, 0, 0, 0, 2, \"7\", 0, -1, 0, 0, 0]", &timeline), WEFT_E_FORMAT);
-    cr_assert(strstr(weft_error_message(), "step 0: column 6"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_TRACE_INVALID, "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->key, "steps");
+    cr_assert(strstr(weft_error_text(), "step 0: column 6"), "%s", weft_error_message());
 }

@@ -1,7 +1,9 @@
 /* tar: what is written others read, what others write is read, and damage costs no more than its
  * place. */
 #include "data/dataset.h"
-#include "format/tar.h"
+#include "format/tar/tar.h"
+#include "format/tar/tar_read.h"
+#include "format/tar/tar_write.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -142,7 +144,7 @@ Test(tar, damaged_header)
     overwrite(1024 + 20, "scratch"); /* in the header of b/c.bin */
     open_archive(&map, &index);
     cr_assert_eq(index.count, 3);
-    cr_assert_eq(index.damaged_places, 1);
+    cr_assert_eq(index.damaged_regions, 1);
     cr_assert_str_eq(index.member[1].name, long_name);
     cr_assert(strstr(index.damage, "byte 1024 of"), "%s", index.damage);
     close_archive(&map, &index);
@@ -191,10 +193,10 @@ Test(tar, lost_blocks)
     fclose(f);
     open_archive(&map, &index);
     cr_assert_eq(index.count, 3);
-    cr_assert_eq(index.damaged_places, 1);
+    cr_assert_eq(index.damaged_regions, 1);
     cr_assert_str_eq(index.member[1].name, long_name);
-    cr_assert(strstr(index.damage, "other bytes stand behind what looks like its end at byte 1024"),
-              "%s", index.damage);
+    cr_assert(strstr(index.damage, "data follows the end mark of the archive at byte 1024"), "%s",
+              index.damage);
     close_archive(&map, &index);
     for (int64_t bytes = 10240; bytes <= 16384; bytes += 6144) {
         const weft_map part = {.data = (void *)(uintptr_t)zeros, .bytes = bytes};
@@ -262,7 +264,7 @@ Test(tar, of_gnu_tar)
         if (ustar)
             cr_assert_null(index.damage);
         else
-            cr_assert(strstr(index.damage, "sparse file") && index.damaged_places == 1, "%s: %s",
+            cr_assert(strstr(index.damage, "sparse file") && index.damaged_regions == 1, "%s: %s",
                       forms[f], index.damage);
         close_archive(&map, &index);
     }

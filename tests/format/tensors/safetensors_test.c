@@ -1,7 +1,8 @@
 /* safetensors: what is written reads back, and every way in which a file can lie is refused with
  * its place. */
 #include "base/fs.h"
-#include "format/safetensors.h"
+#include "format/tensors/safetensors.h"
+#include "format/tensors/safetensors_write.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -46,14 +47,21 @@ static const char *write_file(const char *header, int64_t data_bytes, int64_t pr
     return path;
 }
 
-static void refused(const char *header, int64_t data_bytes, int64_t promised, weft_status_code code,
-                    const char *word)
+/* Opening fails with this class, for this file and the tensor `key` (NULL: the whole file). */
+static void refused(const char *header, int64_t data_bytes, int64_t promised,
+                    weft_message_class kind, const char *key)
 {
     weft_tensors *t;
-    const weft_status_code status = weft_tensors_open(write_file(header, data_bytes, promised), &t);
-    cr_assert_eq(status, code, "%s: %s", header, weft_status_name(status));
-    cr_assert(strstr(weft_error_message(), "x.safetensors"), "%s", weft_error_message());
-    cr_assert(strstr(weft_error_message(), word), "'%s' lacks '%s'", weft_error_message(), word);
+    const char *path = write_file(header, data_bytes, promised);
+    const weft_status_code status = weft_tensors_open(path, &t);
+    const weft_message_fields *at = weft_error_fields();
+    cr_assert_eq((int)status, weft_message_status(kind), "%s: %s", header,
+                 weft_status_name(status));
+    cr_assert_str_eq(weft_message_id(weft_error_class()), weft_message_id(kind), "%s: %s", header,
+                     weft_error_message());
+    cr_assert_str_eq(at->file, path);
+    cr_assert_str_eq(at->key ? at->key : "", key ? key : "", "%s: %s", header,
+                     weft_error_message());
 }
 
 #define ENTRY(name, dtype, shape, begin, end)                                                      \
@@ -67,37 +75,41 @@ Test(safetensors, lies)
     cr_assert_eq(weft_tensors_open(write_file(good, 12, -1), &t), WEFT_OK, "%s",
                  weft_error_message());
     weft_tensors_close(t);
-    refused(good, 12, 5000, WEFT_E_FORMAT, "header");
-    refused(good, 12, INT64_MAX, WEFT_E_FORMAT, "header");
-    refused(good, 12, 20, WEFT_E_FORMAT, "");
-    refused(good, 11, -1, WEFT_E_FORMAT, "\"b\""); /* truncated */
-    refused(good, 13, -1, WEFT_E_FORMAT, "end");   /* too long */
-    refused("[1, 2]", 0, -1, WEFT_E_FORMAT, "object");
-    refused("{", 0, -1, WEFT_E_FORMAT, "");
+    refused(good, 12, 5000, WEFT_MSG_FORMAT_UNKNOWN, NULL);
+    refused(good, 12, INT64_MAX, WEFT_MSG_FORMAT_UNKNOWN, NULL);
+    refused(good, 12, 20, WEFT_MSG_JSON_SYNTAX, NULL);
+    refused(good, 11, -1, WEFT_MSG_FILE_TRUNCATED, "b");
+    refused(good, 13, -1, WEFT_MSG_FORMAT_DAMAGED, NULL); /* bytes after the last tensor */
+    refused("[1, 2]", 0, -1, WEFT_MSG_FORMAT_DAMAGED, NULL);
+    refused("{", 0, -1, WEFT_MSG_JSON_SYNTAX, NULL);
     refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("a", "F32", "[2]", 0, 8) "}", 8, -1,
-            WEFT_E_FORMAT, "a");
+            WEFT_MSG_JSON_SYNTAX, NULL);
     refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[2]", 4, 12) "}", 12, -1,
-            WEFT_E_FORMAT, "overlap");
+            WEFT_MSG_FORMAT_DAMAGED, "b");
     refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[1]", 12, 16) "}", 16, -1,
-            WEFT_E_FORMAT, "\"b\"");
-    refused("{" ENTRY("a", "F32", "[3]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "need 12");
-    refused("{" ENTRY("a", "F32", "[2]", 8, 0) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F32", "[2]", -8, 0) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F32", "[2]", 0, 9223372036854775807) "}", 8, -1, WEFT_E_FORMAT,
-            "\"a\"");
-    refused("{" ENTRY("a", "F32", "[4611686018427387904,4]", 0, 8) "}", 8, -1, WEFT_E_FORMAT,
-            "\"a\"");
-    refused("{" ENTRY("a", "F32", "[-2]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F32", "[2.0]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,2]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F4", "[2]", 0, 8) "}", 8, -1, WEFT_E_UNSUPPORTED, "F4");
-    refused("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, -1, WEFT_E_FORMAT, "dtype");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, -1, WEFT_E_FORMAT, "data_offsets");
-    refused("{\"a\":3}", 8, -1, WEFT_E_FORMAT, "\"a\"");
+            WEFT_MSG_FORMAT_DAMAGED, "b");
+    refused("{" ENTRY("a", "F32", "[3]", 0, 8) "}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    cr_assert(strstr(weft_error_text(), "12"), "%s", weft_error_text()); /* bytes of the shape */
+    refused("{" ENTRY("a", "F32", "[2]", 8, 0) "}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{" ENTRY("a", "F32", "[2]", -8, 0) "}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{" ENTRY("a", "F32", "[2]", 0, 9223372036854775807) "}", 8, -1,
+            WEFT_MSG_FILE_TRUNCATED, "a");
+    refused("{" ENTRY("a", "F32", "[4611686018427387904,4]", 0, 8) "}", 8, -1,
+            WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{" ENTRY("a", "F32", "[-2]", 0, 8) "}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{" ENTRY("a", "F32", "[2.0]", 0, 8) "}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,2]", 0, 8) "}", 8, -1, WEFT_MSG_FORMAT_DAMAGED,
+            "a");
+    refused("{" ENTRY("a", "F4", "[2]", 0, 8) "}", 8, -1, WEFT_MSG_DTYPE_UNSUPPORTED, "a");
+    cr_assert_str_eq(weft_error_fields()->value, "F4");
+    refused("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
+    refused("{\"a\":3}", 8, -1, WEFT_MSG_FORMAT_DAMAGED, "a");
     char path[96];
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
     cr_assert_eq(weft_file_write_atomic(path, "abc", 3), WEFT_OK);
     cr_assert_eq(weft_tensors_open(path, &t), WEFT_E_FORMAT);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_FILE_TRUNCATED);
     cr_assert_eq(weft_tensors_open("/no/such.safetensors", &t), WEFT_E_NOT_FOUND);
     cr_assert_eq(weft_tensors_open(folder, &t), WEFT_E_NOT_FOUND);
 }
@@ -183,14 +195,17 @@ Test(safetensors, shards_with_index)
                         json_string("../x.safetensors"));
     cr_assert_eq(weft_json_save(path, index), WEFT_OK);
     cr_assert_eq(weft_tensors_open(folder, &t), WEFT_E_FORMAT);
-    cr_assert(strstr(weft_error_message(), "ghost"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_WEIGHTS_SPLIT, "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->key, "ghost");
+    cr_assert_str_eq(weft_error_fields()->value, "../x.safetensors");
     json_decref(index);
     /* a shard is missing */
     write_three(folder, 24, WEFT_F32);
     snprintf(path, sizeof path, "%s/diffusion_pytorch_model-00001-of-00002.safetensors", folder);
     cr_assert_eq(remove(path), 0);
     cr_assert_eq(weft_tensors_open(folder, &t), WEFT_E_NOT_FOUND);
-    cr_assert(strstr(weft_error_message(), "00001-of-00002"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_MODEL_NOT_FOUND, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_text(), "00001-of-00002"), "%s", weft_error_text());
 }
 
 /* One file over an earlier sharded set: the new tensors are read, not those of the old index. */

@@ -1,13 +1,16 @@
-/* Caches between steps (generate/cache.h) and the guidance interval, over whole walks: what is
+/* Caches between steps (feature_cache.h) and the guidance interval, over whole walks: what is
  * refreshed always is bitwise the walk without; state is a request's, a window's, an expert's, a
  * guidance half's; ranks decide as one does. */
 #include "base/fs.h"
 #include "base/rng.h"
-#include "generate/cache.h"
-#include "generate/generator.h"
-#include "runtime/weights.h"
+#include "exec/store/weights.h"
+#include "generate/generator/feature_cache.h"
+#include "generate/generator/generator.h"
 
-#include "../model_of.h"
+#include "../../model_of.h"
+#include "comm/comm_fake.h"
+#include "generate/generator/feature_cache_rule.h"
+#include "generate/generator/generator_denoise.h"
 
 #include <criterion/criterion.h>
 #include <malloc.h>
@@ -93,7 +96,7 @@ typedef struct walk {
     const char *prompt[PROMPTS];
     /* what came */
     float latents[PROMPTS * CELLS];
-    weft_generator_saved saved;
+    weft_generator_cache_stats saved;
     char told[1000];
     weft_status_code status;
 } walk;
@@ -126,7 +129,7 @@ static void *go(void *user)
                                             .parallel = w->parallel,
                                             .sampler =
                                                 w->sampler ? weft_sampler_find(w->sampler) : NULL,
-                                            .away = w->away,
+                                            .offload_dir = w->away,
                                             .cache = w->cache};
     const weft_generator_sink sink = {.latents = keep_latents, .frames = drop, .user = w};
     weft_generator *p = NULL;
@@ -137,7 +140,7 @@ static void *go(void *user)
     if (w->status == WEFT_OK)
         w->status = weft_generator_run(p, w->prompt, seeds, w->count ? w->count : 1, &sink);
     if (w->status == WEFT_OK) {
-        w->saved = weft_generator_cache(p);
+        w->saved = weft_generator_get_cache_stats(p);
         if (weft_generator_tell_cache(p, &told) == WEFT_OK && told.data)
             snprintf(w->told, sizeof w->told, "%s", told.data);
     } else {
@@ -258,7 +261,7 @@ static taken bound(int64_t windows, const char *away)
                                             .frames = 9 + (windows - 1) * 8,
                                             .window = 9,
                                             .cache = "block:0.6",
-                                            .away = away};
+                                            .offload_dir = away};
     weft_generator *p = NULL;
     cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_OK, "%s",
                  weft_error_message());
@@ -267,7 +270,7 @@ static taken bound(int64_t windows, const char *away)
     const struct mallinfo2 after = mallinfo2();
     const taken t = {weft_generator_bytes(p),
                      (int64_t)(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd),
-                     weft_generator_away_bytes(p)};
+                     weft_generator_offloaded_bytes(p)};
     weft_generator_free(p);
     return t;
 }
@@ -334,8 +337,8 @@ Test(cache, ranks_decide_together, .init = setup, .fini = teardown)
         static walk rank[2];
         weft_comm *comm[2];
         pthread_t thread[2];
-        parallel.slices = weft_slices_default;
-        cr_assert_eq(weft_comm_open_fake(2, comm), WEFT_OK);
+        parallel.overlap = weft_comm_overlap_default;
+        cr_assert_eq(weft_comm_open_threads(2, comm), WEFT_OK);
         for (int r = 0; r < 2; r++) {
             rank[r] = (walk){.cache = layouts[i].cache,
                              .until = layouts[i].until,
@@ -363,26 +366,32 @@ Test(cache, rules_are_read_or_refused)
     weft_model large, latte;
     cr_assert_eq(weft_model_open("wan-1.3b", &large), WEFT_OK);
     cr_assert_eq(weft_model_default("LatteTransformer3DModel", &latte), WEFT_OK);
-    weft_cache_rule r;
+    weft_feature_cache_rule r;
     bool on = true;
-    cr_expect_eq(weft_cache_choose("off", &wan, 0, &r, &on), WEFT_OK);
+    cr_expect_eq(weft_feature_cache_choose("off", &wan, 0, &r, &on), WEFT_OK);
     cr_expect(!on);
-    cr_expect_eq(weft_cache_choose("fast", &wan, 0, &r, &on), WEFT_OK);
+    cr_expect_eq(weft_feature_cache_choose("fast", &wan, 0, &r, &on), WEFT_OK);
     cr_expect(on && r.signal == WEFT_SIGNAL_BLOCK && !r.adds);
-    cr_expect_eq(weft_cache_choose("fast", &large, 0, &r, &on), WEFT_OK);
+    cr_expect_eq(weft_feature_cache_choose("fast", &large, 0, &r, &on), WEFT_OK);
     cr_expect(r.signal == WEFT_SIGNAL_TIME && r.adds && r.threshold == 0.1 && r.warm == 0.1);
-    cr_expect_eq(weft_cache_choose("teacache:0.07,run=2,warm=0", &large, 0, &r, &on), WEFT_OK);
+    cr_expect_eq(weft_feature_cache_choose("teacache:0.07,run=2,warm=0", &large, 0, &r, &on),
+                 WEFT_OK);
     cr_expect(r.threshold == 0.07 && r.run == 2 && r.warm == 0 && r.coefficient[4] != 0);
-    cr_expect_eq(weft_cache_choose("teacache:0.07", &wan, 0, &r, &on), WEFT_E_UNSUPPORTED);
-    cr_expect(strstr(weft_error_message(), "take block:0.08"), "%s", weft_error_message());
-    cr_expect_eq(weft_cache_choose("conservative", &latte, 0, &r, &on), WEFT_E_UNSUPPORTED);
-    cr_expect(strstr(weft_error_message(), "for LatteTransformer3DModel"), "%s",
-              weft_error_message());
-    cr_expect(strstr(weft_error_message(), "WanTransformer3DModel"), "%s", weft_error_message());
+    cr_expect_eq(weft_feature_cache_choose("teacache:0.07", &wan, 0, &r, &on), WEFT_E_UNSUPPORTED);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_CACHE_UNSUPPORTED, "%s", weft_error_message());
+    cr_expect_str_eq(weft_error_fields()->key, "--feature-cache");
+    cr_expect_str_eq(weft_error_fields()->value, "teacache:0.07");
+    cr_expect(strstr(weft_error_text(), "block:0.08"), "%s", weft_error_text());
+    cr_expect_eq(weft_feature_cache_choose("conservative", &latte, 0, &r, &on), WEFT_E_UNSUPPORTED);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_CACHE_UNSUPPORTED, "%s", weft_error_message());
+    cr_expect_str_eq(weft_error_fields()->value, "conservative");
+    cr_expect(strstr(weft_error_text(), "LatteTransformer3DModel"), "%s", weft_error_text());
+    cr_expect(strstr(weft_error_text(), "WanTransformer3DModel"), "%s", weft_error_text());
     static const char *const wrong[] = {
         "quick",           "block",     "block:",     "block:x",    "block:-1",
         "every:0",         "every:2.5", "blocks:0.1", "block:0.1,", "block:0.1,warm=2",
         "block:0.1,foo=2", "block:nan", "every:2 "};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        cr_expect_eq(weft_cache_choose(wrong[i], &wan, 0, &r, &on), WEFT_E_ARG, "%s", wrong[i]);
+        cr_expect_eq(weft_feature_cache_choose(wrong[i], &wan, 0, &r, &on), WEFT_E_ARG, "%s",
+                     wrong[i]);
 }

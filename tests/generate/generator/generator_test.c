@@ -1,8 +1,11 @@
 #include "base/fs.h"
-#include "generate/generator.h"
-#include "runtime/weights.h"
+#include "exec/store/weights.h"
+#include "generate/generator/generator.h"
 
-#include "../model_of.h"
+#include "../../model_of.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "generate/generator/generator_denoise.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -140,10 +143,15 @@ Test(generator, wrong_sizes_are_explained, .init = setup, .fini = teardown)
     weft_generator_options options = {.steps = 3, .guidance = 2, .batch = 1, .frames = 10};
     weft_generator *p;
     cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "the nearest is 9"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_VIDEO_SIZE, "%s", weft_error_message());
+    cr_expect_str_eq(weft_error_fields()->key, "--frames");
+    cr_expect_eq(weft_error_fields()->number, 10);
+    cr_expect(strstr(weft_error_text(), " 9"), "%s", weft_error_text());
     options = (weft_generator_options){.steps = 3, .guidance = 2, .batch = 1, .height = 20};
     cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "--height 20"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_VIDEO_SIZE, "%s", weft_error_message());
+    cr_expect_str_eq(weft_error_fields()->key, "--height");
+    cr_expect_eq(weft_error_fields()->number, 20);
 }
 
 static weft_status_code append(void *user, int64_t first_frame, int64_t count, const float *frames)
@@ -271,7 +279,7 @@ Test(tiles, ranks_give_the_same_bits, .init = setup, .fini = teardown)
     alone.video = malloc(ALL * 4);
     cr_assert_eq(decode_shared(&alone, &small_tiles), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(alone.given, FRAMES);
-    cr_assert_eq(weft_comm_open_fake(RANKS, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(RANKS, comm), WEFT_OK);
     for (int i = 0; i < RANKS; i++) {
         rank[i].comm = comm[i];
         rank[i].video = malloc(ALL * 4);

@@ -2,6 +2,7 @@
 # Matrices that stay as a GGUF file packs them: bit for bit the numbers of the same file expanded when it is loaded, in a
 # fraction of the memory, and what was predicted is what is reserved. Also split over ranks by samples, width and parameters.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 sed -i 's/attention_head_dim: 12, ffn_dim: 48/attention_head_dim: 96, ffn_dim: 768/' dit.yaml
@@ -44,27 +45,33 @@ PY
 generate() { # MODEL OUT OPTIONS...
     local model=$1 out=$2
     shift 2
-    ${LAUNCH:-} "$WEFT" generate --model "$model" --prompt "a red circle" --seed 3 --steps 3 --raw --out "$out.mp4" "$@" >"$out.log" 2>&1 ||
+    ${LAUNCH:-} "$WEFT" generate --model "$model" --prompt "a red circle" --seed 3 --steps 3 --frames-npy --out "$out.mp4" "$@" >"$out.log" 2>&1 ||
         { cat "$out.log"; fail "weft generate $*"; }
 }
-generate packed wide --weights f32
-generate packed gguf --weights gguf
-cmp wide.npy gguf.npy || fail "matrices that stay packed give other numbers than the same ones expanded when loaded"
-generate packed stream --weights gguf,stream
-cmp gguf.npy stream.npy || fail "packed matrices that are streamed give other numbers"
-generate runs/dit/model plain
-cmp -s plain.npy gguf.npy && fail "packed weights give the numbers of those they were rounded from"
-python3 - gguf wide <<'PY' || fail "predicted peaks"
-import os, re, sys
-unit = {"KiB": 1, "MiB": 1024, "GiB": 1 << 20}
+packed_weights_give_the_same_bits() {
+    generate packed wide --weights f32
+    generate packed gguf --weights gguf
+    cmp wide.npy gguf.npy || fail "matrices that stay packed give other numbers than the same ones expanded when loaded"
+    generate packed stream --weights gguf,stream
+    cmp gguf.npy stream.npy || fail "packed matrices that are streamed give other numbers"
+    generate runs/dit/model plain
+    ! cmp -s plain.npy gguf.npy || fail "packed weights give the numbers of those they were rounded from"
+}
+check packed_weights_give_the_same_bits
+packed_weights_take_less_memory() {
+    needs packed_weights_give_the_same_bits
+    python3 - gguf wide <<'PY' || fail "predicted peaks"
+import json, os, sys
 def peak(name):
-    size, of = re.search(r"predicted peak ([0-9.]+) (.iB)", open(name + ".log").read()).groups()
-    return float(size) * unit[of]
+    messages = [json.loads(line) for line in open(name + ".log") if line.startswith("{")]
+    return next(m["value"] for m in messages if m.get("id") == "job-report" and "value" in m) / 1024
 narrow, wide = map(peak, sys.argv[1:])
 weights = os.path.getsize("runs/dit/model/transformer/diffusion_pytorch_model.safetensors") / 1024
 print(narrow, wide, weights)
 assert wide - narrow > 0.6 * weights, (wide, narrow, weights) # a quarter or an eighth, and one matrix at work
 PY
+}
+check packed_weights_take_less_memory
 # an adapter: what it changes is expanded, the rest stays
 python3 - <<'PY'
 import json, random, struct
@@ -77,12 +84,17 @@ for name, shape in ("lora_A", [2, 96 * 2]), ("lora_B", [96 * 2, 2]):
 text = json.dumps(head).encode()
 open("small.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + blob)
 PY
-generate packed wide-lora --weights f32 --lora small.safetensors
-generate packed gguf-lora --weights gguf --lora small.safetensors
-cmp wide-lora.npy gguf-lora.npy || fail "an adapter gives packed matrices other numbers"
-cmp -s gguf.npy gguf-lora.npy && fail "the adapter changed nothing"
-if command -v mpirun >/dev/null; then
-    for lay in dp=2 tp=2 fsdp=2 cp=2; do
+an_adapter_gives_the_same_bits() {
+    needs packed_weights_give_the_same_bits
+    generate packed wide-lora --weights f32 --lora small.safetensors
+    generate packed gguf-lora --weights gguf --lora small.safetensors
+    cmp wide-lora.npy gguf-lora.npy || fail "an adapter gives packed matrices other numbers"
+    ! cmp -s gguf.npy gguf-lora.npy || fail "the adapter changed nothing"
+}
+check an_adapter_gives_the_same_bits
+two_ranks_are_within_rounding() { # LAYOUT
+    local lay=$1
+    needs packed_weights_give_the_same_bits
         LAUNCH="mpirun -n 2" generate packed "many-$lay" --weights gguf --parallel $lay
         python3 - "many-$lay" <<'PY' || fail "two ranks, $lay"
 import array, struct, sys
@@ -95,15 +107,18 @@ error = sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / norm
 print(error)
 assert len(a) == len(b) and error < 1e-5, error
 PY
-    done
-fi
-refused() { # WORDS OPTIONS...
-    local words=$1
-    shift
-    "$WEFT" generate --prompt x "$@" >refused.log 2>&1 && fail "weft generate $* was taken"
-    grep -q -- "$words" refused.log || { cat refused.log; fail "the refusal of $*"; }
 }
-refused "none of this model's are" --model runs/dit/model --weights gguf
-cp packed/transformer/small-Q8_0.gguf packed/transformer/other.gguf
-refused "both other.gguf and small-Q8_0.gguf are there" --model packed
-exit 0
+for lay in dp=2 tp=2 fsdp=2 cp=2; do check "two_ranks_with_$lay" two_ranks_are_within_rounding $lay; done
+refused() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" generate --prompt x "$@" >refused.log 2>&1 && fail "weft generate $* was taken"
+    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+}
+refusals() {
+    refused option-no-effect file=runs/dit/model key=--weights -- --model runs/dit/model --weights gguf
+    cp packed/transformer/small-Q8_0.gguf packed/transformer/other.gguf
+    refused weights-split file=packed/transformer 'text~=other.gguf and small-Q8_0.gguf' -- --model packed
+}
+check refusals
+finish

@@ -1,6 +1,7 @@
-/* The list of a folder of videos: a line that the disk has no room for is told, and leaves nothing. */
+/* The list of a folder of videos: a line that the disk has no room for is told, and leaves
+ * nothing. */
 #include "base/fs.h"
-#include "generate/gallery.h"
+#include "generate/jobs/video_outputs.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -25,34 +26,35 @@ Test(gallery, a_line_is_whole_or_not_there)
     char dir[] = "/tmp/weft-gallery-XXXXXX", *text, *whole, command[64];
     static const float frame[FRAME];
     cr_assert(mkdtemp(dir));
-    const weft_gallery_item dog = {.prompt = "a dog",
-                                   .frames = 1,
-                                   .height = SIDE,
-                                   .width = SIDE,
-                                   .steps = 1,
-                                   .guidance = 1,
-                                   .sampler = "euler",
-                                   .fps = 8};
-    weft_gallery_item item[2] = {dog, dog};
+    const weft_video_outputs_item dog = {.prompt = "a dog",
+                                         .frames = 1,
+                                         .height = SIDE,
+                                         .width = SIDE,
+                                         .steps = 1,
+                                         .guidance = 1,
+                                         .sampler = "euler",
+                                         .fps = 8};
+    weft_video_outputs_item item[2] = {dog, dog};
     item[1].prompt = "a cat";
-    const weft_gallery_options o = {.out = dir, .items = item, .count = 2};
-    weft_gallery *g;
-    cr_assert_eq(weft_gallery_open(&o, &g), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_gallery_frames(g, 0, 0, 1, frame), WEFT_OK, "%s", weft_error_message());
+    const weft_video_outputs_options o = {.out = dir, .items = item, .count = 2};
+    weft_video_outputs *g;
+    cr_assert_eq(weft_video_outputs_open(&o, &g), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_video_outputs_frames(g, 0, 0, 1, frame), WEFT_OK, "%s", weft_error_message());
     const int64_t before = bytes_of(dir, "prompts.jsonl", &whole);
     /* a file ends at so many bytes, as on a disk that is full: the first write is short */
     signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ROOM, RLIM_INFINITY}), 0);
     char *note = weft_alloc(LONG + 1);
     memset(note, 'x', LONG);
-    weft_gallery_facts(g, json_pack("{s:s}", "note", note));
-    const weft_status_code status = weft_gallery_frames(g, 1, 0, 1, frame);
+    weft_video_outputs_facts(g, json_pack("{s:s}", "note", note));
+    const weft_status_code status = weft_video_outputs_frames(g, 1, 0, 1, frame);
     cr_assert_neq(status, WEFT_OK);
-    cr_assert(strstr(weft_error_message(), "prompts.jsonl: File too large"), "%s",
-              weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_FILE_IO, "%s", weft_error_message());
+    cr_expect(strstr(weft_error_fields()->file, "prompts.jsonl"), "%s", weft_error_message());
+    cr_expect(strstr(weft_error_text(), "File too large"), "%s", weft_error_text());
     cr_assert_eq(bytes_of(dir, "prompts.jsonl", &text), before);
     cr_assert_eq(memcmp(text, whole, (size_t)before), 0);
-    weft_gallery_free(g);
+    weft_video_outputs_free(g);
     weft_free(note);
     weft_free(text);
     weft_free(whole);

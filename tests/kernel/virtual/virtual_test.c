@@ -1,9 +1,22 @@
 /* The virtual backend: real programs and collectives, modelled time, no memory. Times are compared
  * with the model by wide factors, never with seconds. */
-#include "../ranks_of.h"
+#include "../../ranks_of.h"
 #include "base/log.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_request.h"
+#include "comm/group.h"
+#include "comm/link_model.h"
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
+#include "graph/graph.h"
+#include "kernel/cpu/table.h"
+#include "kernel/ref/table.h"
+#include "kernel/registry/backend.h"
 #include "kernel/virtual/virtual.h"
-#include "runtime/comm.h"
+#include "transform/sharding/shard.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -79,7 +92,7 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
         j->exposed = weft_program_comm_times(p).exposed;
     }
     j->bytes = weft_program_bytes(p) + weft_store_bytes(store);
-    j->exchanges = weft_program_comm_times(p).exchanges;
+    j->exchanges = weft_program_comm_times(p).requests;
     weft_program_free(p);
     return status;
 }
@@ -122,7 +135,7 @@ Test(virtual, a_step_takes_the_modelled_time_and_no_memory, .timeout = 300)
     rank_job job[RANKS];
     const int64_t before = resident();
     cr_assert_eq(weft_backend_virtual_create(&rates, &backend), WEFT_OK);
-    cr_assert_eq(weft_comm_open_fake(RANKS, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(RANKS, comm), WEFT_OK);
     for (int r = 0; r < RANKS; r++) {
         job[r] = (rank_job){.backend = backend, .comm = comm[r], .rank = r};
     }
@@ -136,8 +149,8 @@ Test(virtual, a_step_takes_the_modelled_time_and_no_memory, .timeout = 300)
                       "%g s, modelled %g, waited for sums %g", job[r].took, job[r].modelled,
                       job[r].exposed);
     }
-    cr_expect_lt(resident() - before, (int64_t)512 << 20, "%lld bytes became resident",
-                 (long long)(resident() - before));
+    cr_expect_lt(resident() - before, (int64_t)512 << 20, "%" PRId64 " bytes became resident",
+                 resident() - before);
     weft_backend_virtual_free(backend);
 }
 
@@ -207,7 +220,7 @@ Test(virtual, stores_and_programs_share_a_device)
                  WEFT_OK);
     weft_store *store = weft_store_create();
     cr_expect_eq(weft_program_bind(p, store, NULL), WEFT_E_ARG);
-    cr_expect(strstr(weft_error_message(), "weft_store_create_on"), "%s", weft_error_message());
+    cr_expect(strstr(weft_error_text(), "weft_store_create_on"), "%s", weft_error_message());
     weft_store_free(store);
     weft_program_free(p);
     weft_graph_free(g);
@@ -255,7 +268,7 @@ static weft_status_code run_clocked(void *user)
     weft_backend *backend;
     weft_device_stream *work, *stream;
     weft_group *world;
-    weft_exchange *in = NULL, *out = NULL, *sum = NULL;
+    weft_comm_request *in = NULL, *out = NULL, *sum = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_backend_virtual_create(&rates, &backend));
     WEFT_TRY(backend->device->open(backend, &work));
@@ -263,19 +276,19 @@ static weft_status_code run_clocked(void *user)
     WEFT_TRY(weft_comm_world(r->comm, &world));
     char *data = backend->device->alloc(4 * many), *scratch = NULL;
     if (self > 0)
-        WEFT_GO(weft_exchange_create_recv(CLOCKED, self, self - 1, few, WEFT_F32, "x", &in));
+        WEFT_GO(weft_comm_request_create_recv(CLOCKED, self, self - 1, few, WEFT_F32, "x", &in));
     if (self + 1 < CLOCKED)
-        WEFT_GO(weft_exchange_create_send(CLOCKED, self, self + 1, few, WEFT_F32, "x", &out));
-    WEFT_GO(weft_exchange_create(CLOCKED, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
-                                 &shape, WEFT_F32, "y", &sum));
-    scratch = backend->device->alloc(weft_exchange_scratch(sum));
+        WEFT_GO(weft_comm_request_create_send(CLOCKED, self, self + 1, few, WEFT_F32, "x", &out));
+    WEFT_GO(weft_comm_request_create(CLOCKED, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0},
+                                     &shape, &shape, WEFT_F32, "y", &sum));
+    scratch = backend->device->alloc(weft_comm_request_scratch(sum));
     for (int i = 0; i < 3; i++) {
-        weft_exchange *x = i == 0 ? in : i == 1 ? out : sum;
+        weft_comm_request *x = i == 0 ? in : i == 1 ? out : sum;
         if (!x)
             continue;
-        WEFT_GO(weft_exchange_attach(x, world, WEFT_CHANNEL_LAYERS));
-        weft_exchange_set_device(x, backend->device, stream);
-        weft_exchange_bind(x, data, data, scratch);
+        WEFT_GO(weft_comm_request_attach(x, world, WEFT_CHANNEL_LAYERS));
+        weft_comm_request_set_device(x, backend->device, stream);
+        weft_comm_request_bind(x, data, data, scratch);
     }
     for (int turn = 0; turn < TURNS; turn++) {
         const weft_kernel_args args = {
@@ -283,20 +296,20 @@ static weft_status_code run_clocked(void *user)
         WEFT_GO(backend->kernel[WEFT_OP_LINEAR]->run(&args));
         WEFT_GO(backend->device->wait(work));
         for (int i = 0; i < 3; i++) {
-            weft_exchange *x = i == 0 ? in : i == 1 ? out : sum;
+            weft_comm_request *x = i == 0 ? in : i == 1 ? out : sum;
             if (!x)
                 continue;
-            weft_exchange_start(x);
-            WEFT_GO(weft_exchange_wait(x));
+            weft_comm_request_start(x);
+            WEFT_GO(weft_comm_request_wait(x));
             if (i == 1 && turn == 0) /* the first rank sends when it has computed */
                 r->seen[0] = r->now;
         }
         r->seen[turn] = turn ? r->now : r->seen[0];
     }
 out:
-    weft_exchange_free(in);
-    weft_exchange_free(out);
-    weft_exchange_free(sum);
+    weft_comm_request_free(in);
+    weft_comm_request_free(out);
+    weft_comm_request_free(sum);
     backend->device->free(data);
     backend->device->free(scratch);
     backend->device->close(work);
@@ -314,7 +327,7 @@ static void run_world(clocked_rank *rank)
         weft_link_model_parse("64 Gbit/s, 2000 us, 2 per node; inside 640 Gbit/s, 1000 us", &model),
         WEFT_OK);
     model.clocked = true;
-    cr_assert_eq(weft_comm_open_fake_linked(CLOCKED, &model, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads_linked(CLOCKED, &model, comm), WEFT_OK);
     for (int r = 0; r < CLOCKED; r++) {
         rank[r] = (clocked_rank){.comm = comm[r]};
     }

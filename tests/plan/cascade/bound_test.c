@@ -1,9 +1,11 @@
 /* Lower bounds where they are known: cascades that exclude one another, and chains. */
+#include "plan/cascade/bound.h"
 #include "plan/cascade/cascade.h"
 
 #include <criterion/criterion.h>
 
-/* The bound of `count` cascades of one option each; after[c]: the one that c waits for, -1: none. */
+/* The bound of `count` cascades of one option each; after[c]: the one that c waits for, -1: none.
+ * */
 static double bound_of(int count, int64_t devices, const int64_t *degree, const double *seconds,
                        const int *after)
 {

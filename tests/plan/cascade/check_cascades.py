@@ -97,7 +97,7 @@ def main():
         with open("random.json", "w") as file:
             json.dump({"cascades": cascades}, file)
         command = [WEFT, "plan", "cascades", "--costs", "random.json", "--devices", str(devices), "--json"]
-        command += ["--memory", str(int(memory))] if memory < math.inf else []
+        command += ["--memory-limit", str(int(memory))] if memory < math.inf else []
         plan = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         check(cascades, devices, memory, plan)
         proved += plan["proved"]

@@ -1,7 +1,8 @@
 /* What a placed plan is simulated to hand on: every latent frame once from the device that makes it
  * to each that its tokens are read by and that did not make it, counted frame by frame. */
 #include "base/rng.h"
-#include "plan/cascade/hand_off.h"
+#include "plan/cascade/assign_trace.h"
+#include "plan/cascade/transfer_plan.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

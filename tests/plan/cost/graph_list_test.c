@@ -1,7 +1,9 @@
 /* Operator lists from graphs, and seconds by measured rates. */
-#include "cli/plan_models.h"
-#include "cli/published/video_list.h"
+#include "estimate/plan_models.h"
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
 #include "plan/cost/graph_list.h"
+#include "plan/published/video_list.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

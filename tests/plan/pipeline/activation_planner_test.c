@@ -1,5 +1,5 @@
 #include "base/rng.h"
-#include "cli/published/block_items.h"
+#include "plan/published/block_items.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -15,7 +15,7 @@ Test(memory, nine_ratios_of_table_2)
     const weft_block_shape shape = {
         .batch = 1, .tokens = 115000, .hidden = 3072, .heads = 24, .tp = 8, .layers = 1};
     const weft_block_rates rates = {1e14, 1e14, 1e12, 1e11, 0};
-    weft_keep_item item[WEFT_BLOCK_PIECES];
+    weft_activation_item item[WEFT_BLOCK_PIECES];
     weft_block_items(&shape, &rates, item);
     for (int i = 0; i < 9; i++) {
         const double size = item[i].bytes / 1048576, got = size / latency_ms[i];
@@ -36,23 +36,23 @@ Test(memory, nine_ratios_of_table_2)
         double limit = all;
         for (int k = 0; k < n; k++)
             limit -= item[order[k]].bytes;
-        weft_keep_choice c;
+        weft_activation_choice c;
         cr_assert_eq(
-            weft_keep_greedy(item, 9, (weft_keep_copies){0}, limit * (1 + 1e-12) + 1e-3, &c),
+            weft_keep_greedy(item, 9, (weft_offload_rates){0}, limit * (1 + 1e-12) + 1e-3, &c),
             WEFT_OK, "%s", weft_error_message());
         cr_assert(c.recomputed[order[n - 1]] == 1 ||
                   c.seconds <= latency_ms[order[n - 1]] * 1e-3 + 1);
-        weft_keep_choice_free(&c);
+        weft_activation_choice_free(&c);
     }
 }
 
-static double brute(const weft_keep_item *item, int64_t items, weft_keep_copies copies,
+static double brute(const weft_activation_item *item, int64_t items, weft_offload_rates copies,
                     double limit, int64_t at, double kept, double seconds, double transfer)
 {
     if (kept > limit)
         return INFINITY;
     if (at == items)
-        return seconds + fmax(copies.drag * transfer, transfer - copies.window);
+        return seconds + fmax(copies.slowdown * transfer, transfer - copies.window);
     double best = INFINITY;
     for (int64_t x = 0; x <= item[at].count; x++)
         for (int64_t y = 0; x + y <= item[at].count; y++)
@@ -70,11 +70,11 @@ Test(memory, exact_equals_brute_force)
     double worst = 1, sum = 0;
     int cases = 0;
     for (int round = 0; round < 500; round++) {
-        weft_keep_item item[6];
+        weft_activation_item item[6];
         const int64_t items = 1 + (int64_t)weft_rng_below(&rng, 6);
         double all = 0;
         for (int64_t i = 0; i < items; i++) {
-            item[i] = (weft_keep_item){
+            item[i] = (weft_activation_item){
                 .name = "x",
                 .bytes = (double)weft_rng_below(&rng, 50),
                 .recompute = weft_rng_below(&rng, 6) ? weft_rng_f64(&rng) : INFINITY,
@@ -82,12 +82,12 @@ Test(memory, exact_equals_brute_force)
                 .count = (int64_t)weft_rng_below(&rng, 4)};
             all += item[i].bytes * (double)item[i].count;
         }
-        const weft_keep_copies copies = {.window = weft_rng_below(&rng, 2) ? weft_rng_f64(&rng) : 0,
-                                         .drag = weft_rng_below(&rng, 2) ? 1.5 * weft_rng_f64(&rng)
-                                                                         : 0};
+        const weft_offload_rates copies = {
+            .window = weft_rng_below(&rng, 2) ? weft_rng_f64(&rng) : 0,
+            .slowdown = weft_rng_below(&rng, 2) ? 1.5 * weft_rng_f64(&rng) : 0};
         const double limit = floor(all * weft_rng_f64(&rng));
         const double want = brute(item, items, copies, limit, 0, 0, 0, 0);
-        weft_keep_choice exact, greedy;
+        weft_activation_choice exact, greedy;
         const weft_status_code status = weft_keep_exact(item, items, copies, limit, 0, &exact);
         if (isinf(want)) {
             cr_assert_eq(status, WEFT_E_INFEASIBLE);
@@ -95,7 +95,7 @@ Test(memory, exact_equals_brute_force)
         }
         cr_assert_eq(status, WEFT_OK, "%s", weft_error_message());
         cr_assert_eq(weft_keep_greedy(item, items, copies, limit, &greedy), WEFT_OK);
-        cr_assert(exact.proved && exact.kept <= limit && greedy.kept <= limit);
+        cr_assert(exact.proved && exact.saved <= limit && greedy.saved <= limit);
         cr_assert(fabs(exact.seconds - want) <= 1e-9, "round %d: %.12g, brute force %.12g", round,
                   exact.seconds, want);
         cr_assert(greedy.seconds >= exact.seconds - 1e-9);
@@ -104,8 +104,8 @@ Test(memory, exact_equals_brute_force)
             sum += greedy.seconds / want;
             cases++;
         }
-        weft_keep_choice_free(&exact);
-        weft_keep_choice_free(&greedy);
+        weft_activation_choice_free(&exact);
+        weft_activation_choice_free(&greedy);
     }
     cr_log_info("greedy / exact: mean %.3f, worst %.2f in %d cases", sum / cases, worst, cases);
     cr_assert(cases > 200 && sum / cases < 1.3);
@@ -117,42 +117,43 @@ Test(memory, exact_on_a_model)
     const weft_block_shape shape = {
         .batch = 1, .tokens = 115200, .hidden = 3072, .heads = 24, .tp = 8, .layers = 40};
     const weft_block_rates rates = {4e14, 3e14, 2e12, 3e11, 25e9};
-    weft_keep_item item[WEFT_BLOCK_PIECES];
+    weft_activation_item item[WEFT_BLOCK_PIECES];
     weft_block_items(&shape, &rates, item);
     double all = 0, previous = INFINITY;
     for (int i = 0; i < 9; i++)
         all += item[i].bytes * 40;
     for (double share = 0.05; share < 1; share += 0.1) {
-        weft_keep_choice exact, greedy;
+        weft_activation_choice exact, greedy;
         cr_assert_eq(
-            weft_keep_exact(item, 9, (weft_keep_copies){.window = 0.5}, share * all, 0, &exact),
+            weft_keep_exact(item, 9, (weft_offload_rates){.window = 0.5}, share * all, 0, &exact),
             WEFT_OK, "%s", weft_error_message());
         cr_assert_eq(
-            weft_keep_greedy(item, 9, (weft_keep_copies){.window = 0.5}, share * all, &greedy),
+            weft_keep_greedy(item, 9, (weft_offload_rates){.window = 0.5}, share * all, &greedy),
             WEFT_OK);
-        cr_log_info("limit %2.0f %%: exact %.4f s, bound %.4f (%lld nodes%s), greedy %.4f s",
-                    100 * share, exact.seconds, exact.lower_bound, (long long)exact.nodes,
+        cr_log_info("limit %2.0f %%: exact %.4f s, bound %.4f (%" PRId64 " nodes%s), greedy %.4f s",
+                    100 * share, exact.seconds, exact.lower_bound, exact.nodes,
                     exact.proved ? "" : ", not proved", greedy.seconds);
         cr_assert(exact.seconds <= 1.015 * exact.lower_bound + 1e-3);
-        cr_assert(exact.kept <= share * all && greedy.kept <= share * all);
+        cr_assert(exact.saved <= share * all && greedy.saved <= share * all);
         cr_assert(exact.seconds <= greedy.seconds && exact.seconds <= previous + 1e-9);
         previous = exact.seconds;
-        weft_keep_choice_free(&exact);
-        weft_keep_choice_free(&greedy);
+        weft_activation_choice_free(&exact);
+        weft_activation_choice_free(&greedy);
     }
 }
 
 Test(memory, says_what_does_not_fit)
 {
-    weft_keep_item item[2] = {{"a", 60 * 1073741824.0, INFINITY, INFINITY, 2},
-                              {"b", 1e9, 1, INFINITY, 1}};
-    weft_keep_choice c;
-    cr_assert_eq(weft_keep_exact(item, 2, (weft_keep_copies){0}, 80 * 1073741824.0, 0, &c),
+    weft_activation_item item[2] = {{"a", 60 * 1073741824.0, INFINITY, INFINITY, 2},
+                                    {"b", 1e9, 1, INFINITY, 1}};
+    weft_activation_choice c;
+    cr_assert_eq(weft_keep_exact(item, 2, (weft_offload_rates){0}, 80 * 1073741824.0, 0, &c),
                  WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "needs 120"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_PLAN_INFEASIBLE, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_text(), " 120.00 GiB "), "%s", weft_error_message());
     item[1].recompute = NAN;
-    cr_assert_eq(weft_keep_greedy(item, 2, (weft_keep_copies){0}, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_keep_greedy(item, 2, (weft_offload_rates){0}, 1e15, &c), WEFT_E_ARG);
     item[1].recompute = -1;
-    cr_assert_eq(weft_keep_greedy(item, 2, (weft_keep_copies){0}, 1e15, &c), WEFT_E_ARG);
-    cr_assert_eq(weft_keep_greedy(item, 0, (weft_keep_copies){0}, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_keep_greedy(item, 2, (weft_offload_rates){0}, 1e15, &c), WEFT_E_ARG);
+    cr_assert_eq(weft_keep_greedy(item, 0, (weft_offload_rates){0}, 1e15, &c), WEFT_E_ARG);
 }

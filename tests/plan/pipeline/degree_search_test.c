@@ -1,7 +1,7 @@
-#include "cli/published/dit_list.h"
-#include "cli/published/unet_list.h"
-#include "plan/pipeline/degrees_report.h"
-#include "plan/pipeline/pulse.h"
+#include "plan/pipeline/degree_report.h"
+#include "plan/pipeline/pulse_search.h"
+#include "plan/published/dit_list.h"
+#include "plan/published/unet_list.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -35,7 +35,7 @@ static weft_degrees_plan tune(weft_arena *arena, const char *preset, int64_t nod
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
     weft_degrees_plan plan;
-    cr_assert_eq(weft_degrees_tune(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s",
+    cr_assert_eq(weft_degrees_search(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s",
                  weft_error_message());
     return plan;
 }
@@ -70,7 +70,7 @@ static weft_degrees best_of(workload w, weft_degrees_limits limits, double *mfu)
     const weft_degrees l = plan.candidate[0].layout;
     char text[96];
     weft_degrees_text(&l, text);
-    cr_log_info("%s on %lld devices: %s, %.1f %% of peak", w.name, (long long)w.nodes * 8, text,
+    cr_log_info("%s on %" PRId64 " devices: %s, %.1f %% of peak", w.name, w.nodes * 8, text,
                 100 * plan.candidate[0].terms.mfu);
     if (mfu)
         *mfu = plan.candidate[0].terms.mfu;
@@ -226,7 +226,7 @@ Test(tune, experts_are_spread)
     cr_assert_eq(weft_dit_costs(arena, &moe, &list), WEFT_OK);
     const weft_fabric f = h100(8);
     weft_degrees_plan plan;
-    cr_assert_eq(weft_degrees_tune(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s",
+    cr_assert_eq(weft_degrees_search(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s",
                  weft_error_message());
     weft_buf text = {0};
     weft_degrees_plan_print(&plan, 3, &text);
@@ -250,13 +250,12 @@ Test(tune, all_degrees_of_many_devices_and_experts_are_priced)
     const weft_degrees_limits limits = {0};
     weft_degrees_plan plan;
     int64_t most = 0;
-    cr_assert_eq(weft_degrees_tune(arena, &list, 64, &f, 12288, &limits, &plan), WEFT_OK, "%s",
+    cr_assert_eq(weft_degrees_search(arena, &list, 64, &f, 12288, &limits, &plan), WEFT_OK, "%s",
                  weft_error_message());
     for (int64_t i = 0; i < plan.count; i++)
         most = plan.candidate[i].layout.tp > most ? plan.candidate[i].layout.tp : most;
-    cr_expect_gt(plan.count, 20000, "%lld sets of degrees", (long long)plan.count);
-    cr_expect_eq(most, list.heads, "tp up to %lld of %lld heads", (long long)most,
-                 (long long)list.heads);
+    cr_expect_gt(plan.count, 20000, "%" PRId64 " sets of degrees", plan.count);
+    cr_expect_eq(most, list.heads, "tp up to %" PRId64 " of %" PRId64 " heads", most, list.heads);
     weft_arena_free(arena);
 }
 
@@ -269,26 +268,26 @@ Test(tune, impossible_layouts_say_why)
     f.memory = 16e9;
     f.host = 0;
     weft_degrees_plan plan;
-    cr_assert_eq(weft_degrees_tune(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "needs") &&
-                  strstr(weft_error_message(), "limit 13.71 GiB"),
+    cr_assert_eq(weft_degrees_search(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_INFEASIBLE);
+    cr_assert(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
+                  strstr(weft_error_text(), "limit 13.71 GiB"),
               "%s", weft_error_message());
     f.nodes = 0;
-    cr_assert_eq(weft_degrees_tune(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_ARG);
+    cr_assert_eq(weft_degrees_search(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_ARG);
     weft_arena_free(arena);
 }
 
 /* Eq. 14-17 on numbers that can be done by hand: 8 equal operators, 4 devices, no skips. */
 Test(tune, pulse_equations)
 {
-    weft_pipe_op op[8];
+    weft_pp_op op[8];
     for (int i = 0; i < 8; i++)
-        op[i] = (weft_pipe_op){.forward = 0.01,
-                               .backward = 0.02,
-                               .output_bytes = 1e6,
-                               .parameter_bytes = 1e8,
-                               .activation_bytes = 1e7};
-    const weft_pipe_costs costs = {.op = op, .op_count = 8};
+        op[i] = (weft_pp_op){.forward = 0.01,
+                             .backward = 0.02,
+                             .output_bytes = 1e6,
+                             .parameter_bytes = 1e8,
+                             .activation_bytes = 1e7};
+    const weft_pp_costs costs = {.op = op, .op_count = 8};
     const weft_fabric f = {.nodes = 1,
                            .per_node = 4,
                            .intra = 1e11,
@@ -303,7 +302,7 @@ Test(tune, pulse_equations)
                            .memory_rate = 1};
     weft_pulse_choice c[64];
     int64_t count;
-    cr_assert_eq(weft_tune_pulse(&costs, &f, 4, 4, 0, c, 64, &count), WEFT_OK);
+    cr_assert_eq(weft_pulse_search(&costs, &f, 4, 4, 0, c, 64, &count), WEFT_OK);
     cr_assert_eq(count, 9);
     for (int64_t i = 0; i < count; i++) {
         const double P = (double)c[i].p, G = (double)c[i].g, b = (double)c[i].b,
@@ -343,8 +342,10 @@ Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
                               .interleave = 4};
     cr_assert_eq(list.layers, 28);
     cr_expect_eq(weft_degrees_price(&list, 1, &f, 64, &odd, &t, &fits), WEFT_E_INFEASIBLE);
-    cr_expect(strstr(weft_error_message(), "does not divide the 28 layers"), "%s",
-              weft_error_message());
+    cr_expect(weft_error_class() == WEFT_MSG_LAYOUT_INFEASIBLE &&
+                  !strcmp(weft_error_fields()->key, "pp") &&
+                  strstr(weft_error_text(), " divide the 28 layers"),
+              "%s", weft_error_message());
     /* pp 4 x dp 4 over two nodes of eight: stages 1 and 2 are in two nodes */
     weft_degrees across = odd;
     across.interleave = 1;

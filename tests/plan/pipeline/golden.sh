@@ -1,8 +1,10 @@
 #!/bin/bash
 # Golden plans: a change of any plan is seen in review. GOLDEN=write makes them anew.
-set -eu
-golden=$SRC/tests/pipeline/golden
-plan() { # plan NAME ARGUMENTS...
+set -e
+. "$SRC/tests/check.sh"
+golden=$SRC/tests/plan/pipeline/golden
+plan() { local name=$1; shift; check "$name" same_plan "$name" "$@"; }
+same_plan() { # NAME ARGUMENTS...
     local name=$1
     shift
     "$WEFT" plan "$@" >"$name.txt"
@@ -10,7 +12,7 @@ plan() { # plan NAME ARGUMENTS...
         mkdir -p "$golden"
         cp "$name.txt" "$golden/$name.txt"
     fi
-    diff -u "$golden/$name.txt" "$name.txt" || { echo "FAIL: the plan $name changed (GOLDEN=write accepts it)"; exit 1; }
+    diff -u "$golden/$name.txt" "$name.txt" || fail "the plan $name changed (GOLDEN=write accepts it)"
 }
 for model in uvit-2.7b:4 sdv2-4.6b:2 hunyuan-dit-3b:4; do
     IFS=: read -r model samples <<<"$model"
@@ -26,3 +28,4 @@ for cluster in a100:4 h200:2 v100:4 ascend910a:4; do
 done
 plan memory-20gib memory "$SRC/examples/plan-memory.yaml" --set limit=20GiB --set offload=false
 plan memory-30gib memory "$SRC/examples/plan-memory.yaml"
+finish

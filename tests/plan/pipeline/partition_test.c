@@ -9,7 +9,7 @@
 enum { MAX_OPS = 14 };
 
 /* The objective, written down once more from the definition in the header. */
-static double objective(const weft_pipe_costs *c, const int64_t *cut, int64_t stages, bool priced)
+static double objective(const weft_pp_costs *c, const int64_t *cut, int64_t stages, bool priced)
 {
     double worst = 0;
     for (int64_t q = 0; q < stages; q++) {
@@ -31,7 +31,7 @@ static double objective(const weft_pipe_costs *c, const int64_t *cut, int64_t st
     return worst;
 }
 
-static bool collocates(const weft_pipe_costs *c, const int64_t *cut, int64_t stages)
+static bool collocates(const weft_pp_costs *c, const int64_t *cut, int64_t stages)
 {
     for (int64_t k = 0; k < c->skip_count; k++) {
         int64_t a = 0, b = 0;
@@ -46,7 +46,7 @@ static bool collocates(const weft_pipe_costs *c, const int64_t *cut, int64_t sta
 }
 
 /* Tries every cut. */
-static double brute(const weft_pipe_costs *c, int64_t stages, weft_collocation mode)
+static double brute(const weft_pp_costs *c, int64_t stages, weft_collocation mode)
 {
     int64_t cut[MAX_OPS + 1] = {0};
     double best = INFINITY;
@@ -66,8 +66,8 @@ static double brute(const weft_pipe_costs *c, int64_t stages, weft_collocation m
 }
 
 typedef struct instance {
-    weft_pipe_costs costs;
-    weft_pipe_op op[MAX_OPS];
+    weft_pp_costs costs;
+    weft_pp_op op[MAX_OPS];
     weft_skip skip[8];
 } instance;
 
@@ -76,12 +76,12 @@ static void draw(weft_rng *rng, int kind, instance *x)
 {
     *x = (instance){0};
     const int64_t n = 1 + (int64_t)weft_rng_below(rng, MAX_OPS);
-    x->costs = (weft_pipe_costs){.op = x->op,
-                                 .op_count = n,
-                                 .skip = x->skip,
-                                 .lambda = weft_rng_below(rng, 2) ? weft_rng_f64(rng) : 0,
-                                 .bandwidth = 10,
-                                 .latency = weft_rng_f64(rng)};
+    x->costs = (weft_pp_costs){.op = x->op,
+                               .op_count = n,
+                               .skip = x->skip,
+                               .lambda = weft_rng_below(rng, 2) ? weft_rng_f64(rng) : 0,
+                               .bandwidth = 10,
+                               .latency = weft_rng_f64(rng)};
     const bool whole = weft_rng_below(rng, 2);
     for (int64_t i = 0; i < n; i++) {
         x->op[i].forward = whole ? (double)weft_rng_below(rng, 5) : weft_rng_f64(rng);
@@ -110,16 +110,16 @@ static void compare(const instance *x, int64_t stages, weft_collocation mode)
     weft_partition got;
     const weft_status_code status = weft_partition_solve(&x->costs, stages, mode, &got);
     if (isinf(want)) {
-        cr_assert_eq(status, WEFT_E_INFEASIBLE, "%lld ops, %lld stages",
-                     (long long)x->costs.op_count, (long long)stages);
+        cr_assert_eq(status, WEFT_E_INFEASIBLE, "%" PRId64 " ops, %" PRId64 " stages",
+                     x->costs.op_count, stages);
         return;
     }
     cr_assert_eq(status, WEFT_OK, "%s", weft_error_message());
     cr_assert(got.proved);
     cr_assert(fabs(got.bottleneck - want) <= 1e-12 * (1 + want),
-              "%lld ops, %lld stages, mode %d: %.17g, "
+              "%" PRId64 " ops, %" PRId64 " stages, mode %d: %.17g, "
               "brute force %.17g",
-              (long long)x->costs.op_count, (long long)stages, mode, got.bottleneck, want);
+              x->costs.op_count, stages, mode, got.bottleneck, want);
     cr_assert(fabs(objective(&x->costs, got.cut, stages, mode == WEFT_COLLOCATE_PRICE) - want) <=
               1e-12 * (1 + want));
     cr_assert(mode != WEFT_COLLOCATE_ALL || collocates(&x->costs, got.cut, stages));
@@ -153,15 +153,15 @@ Test(partition, equals_brute_force)
 Test(partition, thousand_operators_into_32_stages)
 {
     enum { N = 1000 };
-    static weft_pipe_op op[N];
+    static weft_pp_op op[N];
     static weft_skip skip[N];
     for (int kind = 0; kind < 4; kind++) {
         weft_rng rng = weft_rng_make((uint64_t)kind, WEFT_RNG_TEST);
-        weft_pipe_costs c = {
+        weft_pp_costs c = {
             .op = op, .op_count = N, .skip = skip, .lambda = 1, .bandwidth = 1e9, .latency = 1e-5};
         for (int i = 0; i < N; i++)
-            op[i] = (weft_pipe_op){.forward = 1e-4 + 1e-3 * weft_rng_f64(&rng),
-                                   .output_bytes = 1e5 * weft_rng_f64(&rng)};
+            op[i] = (weft_pp_op){.forward = 1e-4 + 1e-3 * weft_rng_f64(&rng),
+                                 .output_bytes = 1e5 * weft_rng_f64(&rng)};
         /* 0: a skip per operator, 1: every 20th, 2: one in the middle, 3: none */
         const int every = kind == 0 ? 1 : kind == 1 ? 20 : kind == 2 ? 490 : N;
         for (int i = kind == 2 ? 490 : 0; i < N / 2 - 1 && kind < 3; i += every)
@@ -183,19 +183,20 @@ Test(partition, thousand_operators_into_32_stages)
 
 Test(partition, says_what_is_wrong)
 {
-    weft_pipe_op op[6] = {{.forward = 1}, {.forward = 2}, {.forward = 3},
-                          {.forward = 1}, {.forward = 1}, {.forward = 1}};
+    weft_pp_op op[6] = {{.forward = 1}, {.forward = 2}, {.forward = 3},
+                        {.forward = 1}, {.forward = 1}, {.forward = 1}};
     weft_skip skip[2] = {{0, 2, 5}, {1, 4, 5}};
-    weft_pipe_costs c = {.op = op, .op_count = 6, .skip = skip};
+    weft_pp_costs c = {.op = op, .op_count = 6, .skip = skip};
     weft_partition got;
     cr_assert_eq(weft_partition_solve(&c, 0, WEFT_COLLOCATE_AUTO, &got), WEFT_E_ARG);
     cr_assert_eq(weft_partition_solve(&c, 7, WEFT_COLLOCATE_AUTO, &got), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "7 stages need at least 7 operators; there are 6"));
+    cr_assert_eq(weft_error_class(), WEFT_MSG_PLAN_INFEASIBLE, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_text(), "at least 7 operators; the model has 6"));
     c.skip_count = 1;
     cr_assert_eq(weft_partition_solve(&c, 4, WEFT_COLLOCATE_ALL, &got), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "the most stages that can be had is 3"), "%s",
-              weft_error_message());
-    cr_assert(strstr(weft_error_message(), "without the skip [0, 2]"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_PLAN_INFEASIBLE, "%s", weft_error_message());
+    cr_assert(strstr(weft_error_text(), "at most 3 stages"), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_text(), "the skip [0, 2]"), "%s", weft_error_message());
     cr_assert_eq(weft_partition_solve(&c, 4, WEFT_COLLOCATE_AUTO, &got), WEFT_OK);
     cr_assert_eq(got.mode, WEFT_COLLOCATE_PRICE);
     weft_partition_free(&got);
@@ -206,13 +207,15 @@ Test(partition, says_what_is_wrong)
     c.skip_count = 0;
     op[3].forward = NAN;
     cr_assert_eq(weft_partition_solve(&c, 2, WEFT_COLLOCATE_ALL, &got), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "operator 3"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_COSTS_INVALID, "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->key, "ops[3].forward");
     op[3].forward = -1;
     cr_assert_eq(weft_partition_solve(&c, 2, WEFT_COLLOCATE_ALL, &got), WEFT_E_ARG);
     op[3].forward = 0;
     c.lambda = 1;
     cr_assert_eq(weft_partition_solve(&c, 2, WEFT_COLLOCATE_ALL, &got), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "bandwidth"), "%s", weft_error_message());
+    cr_assert_eq(weft_error_class(), WEFT_MSG_COSTS_INVALID, "%s", weft_error_message());
+    cr_assert_str_eq(weft_error_fields()->key, "bandwidth");
 }
 
 Test(partition, failing_allocations)
@@ -241,10 +244,10 @@ Test(partition, failing_allocations)
 
 Test(partition, blockwise_is_the_baseline)
 {
-    weft_pipe_op op[10] = {{0}};
+    weft_pp_op op[10] = {{0}};
     for (int i = 0; i < 10; i++)
         op[i].forward = i;
-    weft_pipe_costs c = {.op = op, .op_count = 10};
+    weft_pp_costs c = {.op = op, .op_count = 10};
     weft_partition got;
     cr_assert_eq(weft_partition_blockwise(&c, 4, NULL, &got), WEFT_OK);
     const int64_t want[] = {0, 3, 5, 8, 10};

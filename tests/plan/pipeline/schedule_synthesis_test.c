@@ -1,5 +1,5 @@
 #include "base/log.h"
-#include "plan/pipeline/synthesise.h"
+#include "plan/pipeline/schedule_synthesis.h"
 
 #include <coin/Cbc_C_Interface.h>
 #include <criterion/criterion.h>
@@ -8,30 +8,30 @@
 
 static weft_synthesis solve(int64_t stages, int64_t devices, int64_t microbatches, bool mirrored)
 {
-    weft_stage_pair pair[32];
+    weft_pp_stage_pair pair[32];
     int64_t pairs = 0;
     for (int32_t s = 0; s < (mirrored ? stages / 2 : 0); s++)
-        pair[pairs++] = (weft_stage_pair){s, (int32_t)stages - 1 - s};
+        pair[pairs++] = (weft_pp_stage_pair){s, (int32_t)stages - 1 - s};
     weft_synthesis out;
     cr_assert_eq(weft_synthesise(stages, devices, microbatches, pair, pairs, 0, &out), WEFT_OK,
                  "%s", weft_error_message());
-    cr_assert_eq(weft_schedule_check(&out.schedule), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pp_schedule_check(&out.schedule), WEFT_OK, "%s", weft_error_message());
     cr_assert(out.schedule.steps >= out.lower_bound);
     for (int64_t s = 0; mirrored && s < stages; s++)
         cr_assert_eq(out.schedule.device_of[s], out.schedule.device_of[stages - 1 - s]);
     return out;
 }
 
-static void expect_order(const weft_schedule *got, const weft_schedule *want)
+static void expect_order(const weft_pp_schedule *got, const weft_pp_schedule *want)
 {
     cr_assert_eq(got->task_count, want->task_count);
     for (int64_t i = 0; i < got->task_count; i++) {
         const weft_task *a = &got->task[i], *b = &want->task[i];
-        cr_assert(a->device == b->device && a->kind == b->kind && a->stage == b->stage &&
+        cr_assert(a->device == b->device && a->kind == b->kind && a->pp_stage == b->pp_stage &&
                       a->microbatch == b->microbatch,
                   "task %lld: device %d %c%d.%d, wanted device %d %c%d.%d", (long long)i, a->device,
-                  "FBW"[a->kind], a -> stage, a -> microbatch, b -> device, "FBW"[b->kind],
-                  b -> stage, b -> microbatch);
+                  "FBW"[a->kind], a -> pp_stage, a -> microbatch, b -> device, "FBW"[b->kind],
+                  b -> pp_stage, b -> microbatch);
     }
 }
 
@@ -44,13 +44,14 @@ Test(synthesise, recovers_1f1b)
             cr_assert(got.proved && got.states > 0);
             cr_assert_eq(got.schedule.steps, 2 * (m + d - 1));
             int32_t device_of[8];
-            weft_stage_map_fill(WEFT_MAP_ROUND, d, d, device_of);
-            weft_schedule want;
-            cr_assert_eq(weft_schedule_make(WEFT_SCHEDULE_1F1B, device_of, d, d, m, NULL, &want),
-                         WEFT_OK);
+            weft_pp_stage_map_fill(WEFT_MAP_ROUND, d, d, device_of);
+            weft_pp_schedule want;
+            cr_assert_eq(
+                weft_pp_schedule_make(WEFT_PP_SCHEDULE_1F1B, device_of, d, d, m, NULL, &want),
+                WEFT_OK);
             expect_order(&got.schedule, &want);
-            weft_schedule_free(&want);
-            weft_schedule_free(&got.schedule);
+            weft_pp_schedule_free(&want);
+            weft_pp_schedule_free(&got.schedule);
         }
 }
 
@@ -63,22 +64,23 @@ Test(synthesise, recovers_the_wave)
             const double start = weft_now();
             weft_synthesis got = solve(2 * d, d, m, true);
             int32_t fold[16];
-            weft_stage_map_fill(WEFT_MAP_FOLD, 2 * d, d, fold);
+            weft_pp_stage_map_fill(WEFT_MAP_FOLD, 2 * d, d, fold);
             for (int64_t s = 0; s < 2 * d; s++)
                 cr_assert_eq(got.schedule.device_of[s], fold[s]);
             cr_assert(got.proved);
-            weft_schedule wave;
-            cr_assert_eq(weft_schedule_make(WEFT_SCHEDULE_WAVE, fold, 2 * d, d, m, NULL, &wave),
-                         WEFT_OK);
-            cr_log_info("D %lld M %lld: synthesised %lld steps, generator %lld, bound %lld, %lld "
+            weft_pp_schedule wave;
+            cr_assert_eq(
+                weft_pp_schedule_make(WEFT_PP_SCHEDULE_WAVE, fold, 2 * d, d, m, NULL, &wave),
+                WEFT_OK);
+            cr_log_info("D %" PRId64 " M %" PRId64 ": synthesised %" PRId64
+                        " steps, generator %" PRId64 ", bound %" PRId64 ", %" PRId64 " "
                         "states, %.2f s",
-                        (long long)d, (long long)m, (long long)got.schedule.steps,
-                        (long long)wave.steps,
-                        (long long)weft_schedule_lower_bound(fold, 2 * d, d, m),
-                        (long long)got.states, weft_now() - start);
+                        d, m, got.schedule.steps, wave.steps,
+                        weft_pp_schedule_lower_bound(fold, 2 * d, d, m), got.states,
+                        weft_now() - start);
             cr_assert_eq(wave.steps, got.schedule.steps);
-            weft_schedule_free(&wave);
-            weft_schedule_free(&got.schedule);
+            weft_pp_schedule_free(&wave);
+            weft_pp_schedule_free(&got.schedule);
         }
 }
 
@@ -93,9 +95,9 @@ Test(synthesise, extension_keeps_the_optimum)
                     if (stages > 6 && (m > 3 || (!mirrored && d > 2)))
                         continue;
                     weft_synthesis exact = solve(stages, d, m, mirrored), rule;
-                    weft_stage_pair pair[8];
+                    weft_pp_stage_pair pair[8];
                     for (int32_t s = 0; s < stages / 2; s++)
-                        pair[s] = (weft_stage_pair){s, (int32_t)stages - 1 - s};
+                        pair[s] = (weft_pp_stage_pair){s, (int32_t)stages - 1 - s};
                     cr_assert_eq(
                         weft_synthesise(stages, d, m, pair, mirrored ? stages / 2 : 0, 1, &rule),
                         WEFT_OK);
@@ -104,12 +106,12 @@ Test(synthesise, extension_keeps_the_optimum)
                     cases++;
                     equal += rule.schedule.steps == exact.schedule.steps;
                     if (rule.schedule.steps != exact.schedule.steps)
-                        cr_log_info("S %lld D %lld M %lld %s: %lld, exact %lld", (long long)stages,
-                                    (long long)d, (long long)m, mirrored ? "mirrored" : "free",
-                                    (long long)rule.schedule.steps,
-                                    (long long)exact.schedule.steps);
-                    weft_schedule_free(&rule.schedule);
-                    weft_schedule_free(&exact.schedule);
+                        cr_log_info("S %" PRId64 " D %" PRId64 " M %" PRId64 " %s: %" PRId64
+                                    ", exact %" PRId64,
+                                    stages, d, m, mirrored ? "mirrored" : "free",
+                                    rule.schedule.steps, exact.schedule.steps);
+                    weft_pp_schedule_free(&rule.schedule);
+                    weft_pp_schedule_free(&exact.schedule);
                 }
     cr_log_info("%d of %d extended schedules are optimal", equal, cases);
     cr_assert(equal * 100 >= cases * 80);
@@ -122,7 +124,7 @@ Test(synthesise, gives_up_on_too_many_ways)
     cr_assert_eq(got.states, 0);
     cr_assert(got.proved);
     cr_assert_eq(got.schedule.steps, 32);
-    weft_schedule_free(&got.schedule);
+    weft_pp_schedule_free(&got.schedule);
 }
 
 Test(synthesise, extends_to_any_size)
@@ -130,10 +132,10 @@ Test(synthesise, extends_to_any_size)
     for (int64_t d = 5; d <= 32; d *= 2) {
         weft_synthesis got = solve(2 * d, d, 2 * d, true);
         cr_assert_eq(got.states, 0);
-        cr_log_info("D %lld M %lld: %lld steps, bound %lld", (long long)d, (long long)(2 * d),
-                    (long long)got.schedule.steps, (long long)got.lower_bound);
+        cr_log_info("D %" PRId64 " M %" PRId64 ": %" PRId64 " steps, bound %" PRId64, d, 2 * d,
+                    got.schedule.steps, got.lower_bound);
         cr_assert((double)got.schedule.steps <= 1.05 * (double)got.lower_bound);
-        weft_schedule_free(&got.schedule);
+        weft_pp_schedule_free(&got.schedule);
     }
 }
 
@@ -256,15 +258,15 @@ Test(synthesise, agrees_with_cbc, .timeout = 300)
         const double start = weft_now();
         const int steps = cbc_steps(cases[i].stages, cases[i].devices, cases[i].microbatches,
                                     cases[i].mirrored, (int)got.schedule.steps + 1);
-        cr_log_info("S %d D %d M %d %s: %lld steps, CBC %d (%.2f s)", cases[i].stages,
+        cr_log_info("S %d D %d M %d %s: %" PRId64 " steps, CBC %d (%.2f s)", cases[i].stages,
                     cases[i].devices, cases[i].microbatches,
-                    cases[i].mirrored ? "mirrored" : "free", (long long)got.schedule.steps, steps,
+                    cases[i].mirrored ? "mirrored" : "free", got.schedule.steps, steps,
                     weft_now() - start);
         if (steps > 0) {
             cr_assert_eq(steps, got.schedule.steps);
             agreed++;
         }
-        weft_schedule_free(&got.schedule);
+        weft_pp_schedule_free(&got.schedule);
     }
     cr_assert(agreed >= 8, "CBC solved only %d", agreed);
 }

@@ -1,5 +1,5 @@
-#include "cli/published/unet_list.h"
 #include "plan/pipeline/schedule.h"
+#include "plan/published/unet_list.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -18,17 +18,19 @@ Test(unet, parameters_are_those_of_the_models)
         const char *name;
         double want, within;
     } sizes[] = {{"sdv2-0.9b", 865.91e6, 1e-4}, /* the published UNet has 865,910,724 */
-                 {"hunyuan-dit-1.5b", 1.5e9, 0.05}, {"uvit-1b", 1.0e9, 0.06},
-                 {"uvit-2.7b", 2.7e9, 0.02},        {"uvit-6b", 6.0e9, 0.02},
-                 {"sdv2-1.7b", 1.7e9, 0.02},        {"sdv2-2.5b", 2.5e9, 5},
-                 {"sdv2-4.6b", 4.6e9, 0.02},        {"sdv2-7.2b", 7.2e9, 0.03},
-                 {"hunyuan-dit-0.8b", 0.8e9, 0.05}, {"hunyuan-dit-3b", 3.0e9, 0.05}};
+                 {"hunyuan-dit-1.5b", 1.5e9, 0.05}, {"uvit-0.5b", 501e6, 0.02},
+                 {"uvit-1b", 1.0e9, 0.06},          {"uvit-2.7b", 2.7e9, 0.02},
+                 {"uvit-6b", 6.0e9, 0.02},          {"sdv2-1.7b", 1.7e9, 0.02},
+                 {"sdv2-2.5b", 2.5e9, 5},           {"sdv2-4.6b", 4.6e9, 0.02},
+                 {"sdv2-7.2b", 7.2e9, 0.03},        {"hunyuan-dit-0.8b", 0.8e9, 0.05},
+                 {"hunyuan-dit-3b", 3.0e9, 0.05}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         weft_arena *arena = weft_arena_create();
         const weft_unet_list l = load(arena, sizes[i].name);
-        cr_log_info("%s: %.4g parameters, %lld operators, %lld skips, %.3g FLOPs forward",
-                    sizes[i].name, l.parameters, (long long)l.list.count,
-                    (long long)l.list.skip_count, weft_op_list_total(&l.list).forward_flops);
+        cr_log_info("%s: %.4g parameters, %" PRId64 " operators, %" PRId64
+                    " skips, %.3g FLOPs forward",
+                    sizes[i].name, l.parameters, l.list.count, l.list.skip_count,
+                    weft_op_list_total(&l.list).forward_flops);
         cr_assert(fabs(l.parameters / sizes[i].want - 1) <= sizes[i].within, "%s has %.5g",
                   sizes[i].name, l.parameters);
         cr_assert_float_eq(weft_op_list_total(&l.list).param_bytes, 2 * l.parameters, 1);
@@ -56,12 +58,12 @@ Test(unet, sd_v2_is_the_published_network)
 static double per_sample(const weft_unet_list *l, int64_t stages, int64_t devices, bool wave,
                          bool relay, int64_t *crossings)
 {
-    weft_pipe_costs c = {
+    weft_pp_costs c = {
         .skip = l->list.skip, .skip_count = l->list.skip_count, .op_count = l->list.count};
     c.op = weft_alloc(c.op_count * (int64_t)sizeof *c.op);
     for (int64_t i = 0; i < c.op_count; i++)
-        c.op[i] = (weft_pipe_op){.forward = l->list.op[i].forward_flops,
-                                 .output_bytes = l->list.op[i].output_bytes};
+        c.op[i] = (weft_pp_op){.forward = l->list.op[i].forward_flops,
+                               .output_bytes = l->list.op[i].output_bytes};
     weft_partition p;
     if (relay)
         cr_assert_eq(weft_partition_blockwise(&c, stages, l->block, &p), WEFT_OK, "%s",
@@ -70,7 +72,7 @@ static double per_sample(const weft_unet_list *l, int64_t stages, int64_t device
         cr_assert_eq(weft_partition_solve(&c, stages, WEFT_COLLOCATE_ALL, &p), WEFT_OK, "%s",
                      weft_error_message());
     int32_t device_of[64];
-    weft_stage_map_fill(wave ? WEFT_MAP_FOLD : WEFT_MAP_ROUND, stages, devices, device_of);
+    weft_pp_stage_map_fill(wave ? WEFT_MAP_FOLD : WEFT_MAP_ROUND, stages, devices, device_of);
     const double forward = weft_pipeline_bytes(&c, &p, device_of, relay, NULL);
     *crossings = 0;
     for (int64_t s = 0; s + 1 < stages; s++)
@@ -106,7 +108,7 @@ Test(unet, table_iii_ratios_are_those_of_the_crossings)
             per_sample(&l, rows[i].stages, rows[i].devices, true, false, &crossings);
         /* the wave of D devices in S stages crosses S - 1 boundaries but for the folds */
         cr_expect_eq(crossings, rows[i].stages / rows[i].devices * (rows[i].devices - 1),
-                     "%s: %lld crossings", rows[i].model, (long long)crossings);
+                     "%s: %" PRId64 " crossings", rows[i].model, crossings);
         const double other = per_sample(&l, rows[i].other_stages, rows[i].other_devices,
                                         rows[i].other_wave, true, &crossings);
         const double ratio = other / pulse, paper = rows[i].other / rows[i].paper;
@@ -132,4 +134,28 @@ Test(unet, sd_v2_saves_as_much)
                 hanayo);
     cr_assert(pulse < 0.11 * plain && pulse < 0.06 * hanayo);
     weft_arena_free(arena);
+}
+
+/* Fig. 3: the share of the skips in what 4 devices send for a sample's forward pass in 1F1B. Of a
+ * UViT with 29 blocks, 14 skips: 7 from the first device to the last pass 3 boundaries, 7 of the
+ * second pass 1, and 3 outputs: 28 of 31 tensors. The paper has "85.5 %-90 %" for UViT and SDv2. */
+Test(unet, most_bytes_are_skips)
+{
+    static const struct {
+        const char *model;
+        double low, high;
+    } rows[] = {{"uvit-0.5b", 28.0 / 31 - 1e-9, 28.0 / 31 + 1e-9}, {"sdv2-0.9b", 0.855, 0.857}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        weft_arena *arena = weft_arena_create();
+        weft_unet_list l = load(arena, rows[i].model);
+        int64_t crossings;
+        const double all = per_sample(&l, 4, 4, false, true, &crossings);
+        l.list.skip_count = 0;
+        const double outputs = per_sample(&l, 4, 4, false, true, &crossings),
+                     context = l.context_bytes * (double)crossings / (1 << 20);
+        const double share = (all - outputs) / (all + context); /* the context goes forward only */
+        cr_log_info("%s: %.2f %% are skips", rows[i].model, 100 * share);
+        cr_expect(share > rows[i].low && share < rows[i].high, "%s: %.5f", rows[i].model, share);
+        weft_arena_free(arena);
+    }
 }

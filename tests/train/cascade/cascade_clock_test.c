@@ -4,14 +4,19 @@
  * plans iterations with them, and the executed makespan is held against the plan's (close: 5 %, and
  * 2 % on average; the same seconds to the bit the second time). Sums of gradients over ranks are
  * hidden behind the last backward as far as states come before its end. */
-#include "train/cascade_run.h"
+#include "train/cascade/cascade_executor.h"
 
-#include "../model_of.h"
-#include "../ranks_of.h"
+#include "../../model_of.h"
+#include "../../ranks_of.h"
 #include "base/rng.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/link_model.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
 #include "kernel/virtual/virtual.h"
 #include "plan/cascade/assign.h"
-#include "runtime/comm.h"
+#include "plan/cascade/genetic.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -67,7 +72,8 @@ static weft_status make_graph(void *user, int b, weft_graph **out)
 }
 
 static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t index,
-                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES])
+                        const weft_step *step,
+                        const weft_received_latents handed[WEFT_CASCADE_MODULES])
 {
     (void)user, (void)plan, (void)index, (void)step, (void)handed;
     return WEFT_OK;
@@ -81,7 +87,8 @@ static weft_cascade_row row_of(void *user, int b, weft_cascade_module module)
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          const weft_cascade_share *share, weft_group *group, float *rows)
+                          const weft_cascade_share *share, weft_group *group,
+                          const weft_latent_rows *rows)
 {
     job *j = user;
     const int b = plan->sample[plan->cascade[index].sample].bucket;
@@ -90,7 +97,8 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     return WEFT_OK;
 }
 
-/* ---- plans ------------------------------------------------------------------------------------- */
+/* ---- plans
+ * ------------------------------------------------------------------------------------- */
 
 typedef struct made_plan {
     weft_placed_iteration all;
@@ -192,11 +200,12 @@ static void plan_mixed(made_plan *p, int64_t step, const double (*seconds)[DEGRE
     cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
 }
 
-/* ---- one world --------------------------------------------------------------------------------- */
+/* ---- one world
+ * --------------------------------------------------------------------------------- */
 
 static weft_status play_all(job *j, weft_cascade_run *run)
 {
-    weft_cascade_done of[MOST];
+    weft_cascade_timing of[MOST];
     weft_iteration_done done = {.cascade = of};
     weft_step *update;
     for (int i = 0; i < j->plans; i++) {
@@ -222,17 +231,17 @@ static weft_status_code play(void *user)
     weft_cascade_run *run = NULL;
     WEFT_TRY(weft_backend_virtual_create(&rates, &backend));
     weft_store *store = weft_store_create_on(backend->device);
-    const weft_place_of_run place = {.comm = j->comm,
-                                     .backend = backend,
-                                     .mesh = {.axis_count = 1, .axis = {{"dp", RANKS}}},
-                                     .recipes = j->model->family->recipe,
-                                     .recipe_count = j->model->family->recipes};
+    const weft_exec_config place = {.comm = j->comm,
+                                    .backend = backend,
+                                    .mesh = {.axis_count = 1, .axis = {{"dp", RANKS}}},
+                                    .recipes = j->model->family->recipe,
+                                    .recipe_count = j->model->family->recipes};
     const weft_cascade_setup setup = {.comm = j->comm,
                                       .store = store,
-                                      .place = &place,
+                                      .exec = &place,
                                       .optimizer = &adamw,
                                       .context = WEFT_SP_ULYSSES,
-                                      .late_sums = j->late,
+                                      .late_reduce = j->late,
                                       .buckets = BUCKETS,
                                       .calls = {j, make_graph, fill, row_of, encode}};
     weft_status_code status = weft_cascade_run_create(&setup, &run);
@@ -254,7 +263,7 @@ static void run(const weft_placed_iteration *plan, int plans, bool late, job *jo
         weft_link_model_parse("400 Gbit/s, 5 us, 8 per node; inside 3600 Gbit/s, 3 us", &links),
         WEFT_OK, "%s", weft_error_message());
     links.clocked = true;
-    cr_assert_eq(weft_comm_open_fake_linked(RANKS, &links, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads_linked(RANKS, &links, comm), WEFT_OK);
     for (int r = 0; r < RANKS; r++) {
         jobs[r] = (job){.plan = plan,
                         .plans = plans,

@@ -2,6 +2,7 @@
 # parallel.cascades with dispatch: late and objective: expected. Losses and norms of one rank without cascades (close: 1e-5),
 # from latents and from pixels, with zero; plans.jsonl has the executed ranks, and its replay has the same losses (bitwise).
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 make_mixed_shards
 write_configs
@@ -9,7 +10,7 @@ write_configs
 cat >c.yaml <<'Y'
 out: runs/c
 autoencoder: {weights: runs/vae/model/vae}
-data: {path: mixed, shuffle: 0}
+data: {path: mixed, shuffle_buffer: 0}
 transformer:
   class: WanTransformer3DModel
   config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
@@ -18,7 +19,7 @@ text_encoders:
     config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
 stages:
   - steps: 5
-    accumulate: 5
+    gradient_accumulation_steps: 5
     lr: 2e-3
     buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 1, frames: 9, height: 32, width: 64}, {batch: 2, frames: 9, height: 64, width: 64}]
 Y
@@ -36,20 +37,29 @@ run() { # run NAME RANKS PLAN OPTION...
     ranks "$2" "$WEFT" train c.yaml --set "out=runs/$1" --set "parallel.cascades.plan=$3" "${@:4}" >"$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
     python3 compare.py runs/c "runs/$1" || fail "$1 is not the run without cascades"
 }
-for name in latents pixels zero; do
+late_dispatch() { # NAME
+    local name=$1
     case $name in
         latents) options="" ;;
-        pixels) options="--set data.samples_from=pixels" ;;
+        pixels) options="--set data.input=pixels" ;;
         zero) options="--set parallel.zero=2" ;;
     esac
     run $name 3 every-iteration $late $options
     run $name-again 3 runs/$name/cascades/plans.jsonl $options
     diff <(losses runs/$name) <(losses runs/$name-again) || fail "$name: other losses from the executed plans"
     ! grep -q '"late"' runs/$name/cascades/plans.jsonl || fail "$name: plans.jsonl has planned ranks"
-done
-ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration $late --set parallel.cascades.accumulation=representative >refused.log 2>&1 &&
-    fail "late dispatch with representatives"
-grep -q "Use accumulation: own" refused.log || { cat refused.log; fail "the remedy for late dispatch with representatives"; }
-ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration --set parallel.cascades.objective=expected --set parallel.cascades.policy=flexsp >refused.log 2>&1 &&
-    fail "expected seconds by a rule"
-grep -q "flexsp plans by its own rule" refused.log || { cat refused.log; fail "the reason against expected seconds by a rule"; }
+}
+for name in latents pixels zero; do check "late_dispatch_$name" late_dispatch "$name"; done
+representatives_are_refused() {
+    ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration $late --set parallel.cascades.gradient_reduction=representative >refused.log 2>&1 &&
+        fail "late dispatch with representatives"
+    has_message refused.log '*' level=error text~=gradient_reduction || fail "the remedy for late dispatch with representatives"
+}
+check representatives_are_refused
+flexsp_is_refused() {
+    ranks 2 "$WEFT" train c.yaml --set out=runs/refused --set parallel.cascades.plan=every-iteration --set parallel.cascades.objective=expected --set parallel.cascades.policy=flexsp >refused.log 2>&1 &&
+        fail "expected seconds by a rule"
+    has_message refused.log '*' level=error text~=flexsp || fail "the reason against expected seconds by a rule"
+}
+check flexsp_is_refused
+finish

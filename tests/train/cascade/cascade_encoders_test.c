@@ -1,15 +1,18 @@
 /* Clips of an encoder's cascade over the ranks of its group.
  *
- *   equal    every unit of every clip is made by one member, and no share of the work is larger than
- *            the best of all ways to deal clips and cut them
+ *   equal    every unit of every clip is made by one member, and no share of the work is larger
+ *            than the best of all ways to deal clips and cut them
  *   close    latents of parts on 2, 3 and 5 ranks are one rank's to 1e-5: the same sums, but for
  *            kernels that take other ways for fewer frames
  *   bitwise  the second time
  *   a rank that dies on the way is named by those that wait for it */
-#include "train/cascade_encode.h"
+#include "train/cascade/cascade_encoders.h"
 
-#include "../model_of.h"
+#include "../../model_of.h"
 #include "base/rng.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "kernel/cpu/table.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -18,7 +21,8 @@
 
 enum { RANKS = 5 };
 
-/* ---- shares ------------------------------------------------------------------------------------ */
+/* ---- shares
+ * ------------------------------------------------------------------------------------ */
 
 static int64_t best(int64_t pieces, int64_t clips, int64_t degree)
 {
@@ -42,8 +46,8 @@ static void check_shares(const weft_cascade_row *row, int64_t clips, int64_t deg
             for (int64_t u = 0; u < s.units.count; u++)
                 made[s.clips.first + c][s.units.first + u]++;
         cr_assert(!s.clips.count || s.units.count > 0,
-                  "%lld units, %lld clips, member %lld of %lld", (long long)row->units,
-                  (long long)clips, (long long)m, (long long)degree);
+                  "%" PRId64 " units, %" PRId64 " clips, member %" PRId64 " of %" PRId64,
+                  row->units, clips, m, degree);
         if (s.clips.count && row->piece) /* at borders of pieces */
             cr_assert_eq((row->units - s.units.first - s.units.count) % row->piece, 0);
         const int64_t own =
@@ -52,9 +56,10 @@ static void check_shares(const weft_cascade_row *row, int64_t clips, int64_t deg
     }
     for (int64_t c = 0; c < clips; c++)
         for (int64_t u = 0; u < row->units; u++)
-            cr_assert_eq(made[c][u], 1, "%lld units in pieces of %lld, %lld clips, degree %lld",
-                         (long long)row->units, (long long)row->piece, (long long)clips,
-                         (long long)degree);
+            cr_assert_eq(made[c][u], 1,
+                         "%" PRId64 " units in pieces of %" PRId64 ", %" PRId64
+                         " clips, degree %" PRId64,
+                         row->units, row->piece, clips, degree);
     /* the first piece may be longer than the others by what does not divide */
     cr_assert(most <= best(pieces, clips, degree) + (row->piece > 1) * clips);
 }
@@ -68,7 +73,8 @@ Test(cascade_encode, every_unit_is_made_once_and_the_work_is_even)
                     check_shares(&(weft_cascade_row){units, 1, piece}, clips, degree);
 }
 
-/* ---- latents ----------------------------------------------------------------------------------- */
+/* ---- latents
+ * ----------------------------------------------------------------------------------- */
 
 typedef struct setup {
     const char *config;
@@ -126,7 +132,7 @@ static weft_status encode(job *j)
     const weft_grid grid = weft_model_grid(&model);
     const weft_bucket bucket = bucket_of(j, &model);
     const weft_cascade_row row = {j->s->latents, 1, grid.piece};
-    weft_place_of_run place = {.backend = &weft_backend_cpu};
+    weft_exec_config place = {.backend = &weft_backend_cpu};
     weft_store *store = weft_store_create();
     weft_group *group = NULL;
     weft_step step = {0};
@@ -146,7 +152,7 @@ static weft_status encode(job *j)
     fill(j, &model, weft_program_input(step.program, "batch.video"));
     if (j->dies) {
         weft_comm_fake_kill(j->comm);
-        WEFT_GO(weft_fail(WEFT_E_INTERNAL, "killed"));
+        WEFT_GO(weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "killed"));
     }
     WEFT_GO(weft_program_run(step.program));
     const weft_tensor *out = weft_program_output(step.program, "latents");
@@ -173,7 +179,7 @@ static void run(const setup *s, int ranks, int victim, job *jobs)
 {
     weft_comm *comm[RANKS];
     pthread_t thread[RANKS];
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){.s = s, .comm = comm[r], .ranks = ranks, .rank = r, .dies = r == victim};
         weft_comm_set_deadline(comm[r], victim < 0 ? 60 : 3);

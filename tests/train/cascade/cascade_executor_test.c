@@ -1,5 +1,5 @@
 /* Random iterations of cascades on 2 to 8 ranks, as threads, against one rank that takes the same
- * samples one after the other through the steps of `weft train` (train/step.h): a small Wan DiT
+ * samples one after the other through the steps of `weft train` (train_step.h): a small Wan DiT
  * whose sizes divide nothing, samples of four sizes, groups that are nested, disjoint, overlapping.
  *
  *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
@@ -8,12 +8,17 @@
  *   order    executed times of cascades that depend on one another, on clocks that differ by rank
  *   equal    bytes handed on = the least possible, counted here unit by unit; units that no token
  *            of a rank lies in are other numbers there */
-#include "train/cascade_run.h"
+#include "train/cascade/cascade_executor.h"
 
-#include "../model_of.h"
+#include "../../model_of.h"
 #include "base/rng.h"
-#include "runtime/part.h"
-#include "train/cascade_log.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
+#include "train/cascade/cascade_log.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -58,7 +63,8 @@ static weft_status make_graph_of(const weft_model *model, int b, weft_graph **ou
     return weft_graph_check(g);
 }
 
-/* ---- data: a function of the sample and the element -------------------------------------------- */
+/* ---- data: a function of the sample and the element
+ * -------------------------------------------- */
 
 static const char *const names[] = {"batch.latents", "batch.timestep", "batch.text",
                                     "batch.target"};
@@ -81,34 +87,51 @@ static void fill_row(int64_t sample, int b, int input, int64_t clip, float *to)
     }
 }
 
-/* The rest of it was never sent, so that a program that reads more has other numbers. */
-static void copy_read(const weft_handed *from, int64_t clip, float *to)
+/* Index in the data set of a clip: another one for each clip and sample. */
+static int64_t index_of(int64_t sample, int64_t clip)
 {
-    const int64_t unit = from->floats / from->units, first = from->read.first * unit;
-    for (int64_t e = 0; e < from->floats; e++)
+    return ((int64_t)1 << 40) + 100 * sample + clip;
+}
+
+/* Copies the units that this rank reads, all of which must be of the clip of `sample`. Other
+ * units were never sent. They are set to 1000, so that a program that reads them has another
+ * loss. */
+static weft_status copy_read(const weft_received_latents *from, int64_t sample, int64_t clip,
+                             float *to)
+{
+    const weft_latent_rows *rows = &from->rows;
+    int64_t received;
+    for (int64_t e = 0; e < rows->units * rows->floats; e++)
         to[e] = 1e3F;
-    memcpy(to + first, from->row + clip * from->floats + first,
-           (size_t)(from->read.count * unit) * sizeof *to);
+    for (int64_t u = from->read.first; u < from->read.first + from->read.count; u++)
+        memcpy(to + u * rows->floats, weft_latent_rows_unit(rows, clip, u),
+               (size_t)rows->floats * sizeof *to);
+    WEFT_TRY(weft_received_latents_sample(from, clip, &received));
+    cr_expect_eq(received, index_of(sample, clip),
+                 "clip %" PRId64 " of sample %" PRId64 " has index %" PRId64, clip, sample,
+                 received);
+    return WEFT_OK;
 }
 
 static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t index,
-                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES])
+                        const weft_step *step,
+                        const weft_received_latents handed[WEFT_CASCADE_MODULES])
 {
     const weft_placed_sample *s = &plan->sample[plan->cascade[index].sample];
     (void)user;
     for (int k = 0; k < 4; k++) {
         const weft_tensor own = weft_tensor_of(step->graph, weft_graph_find(step->graph, names[k]));
         weft_tensor *to = weft_program_input(step->program, names[k]);
-        const weft_handed *from = k == 0   ? &handed[WEFT_CASCADE_VAE]
-                                  : k == 2 ? &handed[WEFT_CASCADE_TEXT]
-                                           : NULL;
+        const weft_received_latents *from = k == 0   ? &handed[WEFT_CASCADE_VAE]
+                                            : k == 2 ? &handed[WEFT_CASCADE_TEXT]
+                                                     : NULL;
         const int64_t floats = row_floats(s->bucket, k), clips = own.whole.dim[0];
         float *whole = weft_alloc(clips * floats * (int64_t)sizeof *whole);
         for (int64_t i = 0; i < clips; i++) {
-            if (!from || !from->row)
+            if (!from || !from->rows.data)
                 fill_row(s->batch, s->bucket, k, i, whole + i * floats);
-            else if (i >= step->slice_first && i < step->slice_first + step->slice_count)
-                copy_read(from, i, whole + i * floats);
+            else if (i >= step->local_first && i < step->local_first + step->local_count)
+                WEFT_TRY(copy_read(from, s->batch, i, whole + i * floats));
         }
         const weft_box part = weft_box_of(&own), all = weft_box_whole(&own.whole);
         weft_box_copy(&part, to->data, to->dtype, &all, whole, WEFT_F32);
@@ -128,7 +151,8 @@ static weft_cascade_row row_of(void *user, int b, weft_cascade_module module)
 }
 
 static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
-                          const weft_cascade_share *share, weft_group *group, float *rows)
+                          const weft_cascade_share *share, weft_group *group,
+                          const weft_latent_rows *rows)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
     const weft_placed_sample *s = &plan->sample[c->sample];
@@ -138,15 +162,18 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     cr_expect_eq(group != NULL, share->parts > 1);
     for (int64_t i = share->clips.first; i < share->clips.first + share->clips.count; i++) {
         fill_row(s->batch, s->bucket, input, i, whole);
-        memcpy(rows + (i * row.units + share->units.first) * row.floats,
-               whole + share->units.first * row.floats,
-               (size_t)(share->units.count * row.floats) * sizeof *whole);
+        for (int64_t u = share->units.first; u < share->units.first + share->units.count; u++) {
+            memcpy(weft_latent_rows_unit(rows, i, u), whole + u * row.floats,
+                   (size_t)row.floats * sizeof *whole);
+            weft_latent_rows_set_sample(rows, i, u, index_of(s->batch, i));
+        }
     }
     weft_free(whole);
     return WEFT_OK;
 }
 
-/* ---- random plans ------------------------------------------------------------------------------ */
+/* ---- random plans
+ * ------------------------------------------------------------------------------ */
 
 typedef struct made_plan {
     weft_placed_iteration all;
@@ -215,7 +242,8 @@ static void make_plan(made_plan *p, uint64_t seed, int64_t step, int ranks)
     cr_assert_eq(weft_placed_check(&p->all, ranks, "random"), WEFT_OK, "%s", weft_error_message());
 }
 
-/* ---- one run ----------------------------------------------------------------------------------- */
+/* ---- one run
+ * ----------------------------------------------------------------------------------- */
 
 static const weft_optimizer_config adamw = {.beta1 = 0.9,
                                             .beta2 = 0.99,
@@ -291,7 +319,7 @@ static weft_status die_at(job *j, int phase)
     if (j->dies != phase)
         return WEFT_OK;
     weft_comm_fake_kill(j->comm);
-    return weft_fail(WEFT_E_INTERNAL, "killed");
+    return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE, "killed");
 }
 
 static weft_status make_graph(void *user, int b, weft_graph **out)
@@ -301,14 +329,15 @@ static weft_status make_graph(void *user, int b, weft_graph **out)
 
 static weft_status fill_or_die(void *user, const weft_placed_iteration *plan, int32_t index,
                                const weft_step *step,
-                               const weft_handed handed[WEFT_CASCADE_MODULES])
+                               const weft_received_latents handed[WEFT_CASCADE_MODULES])
 {
     WEFT_TRY(die_at(user, DIES_AT_INPUTS));
     return fill(user, plan, index, step, handed);
 }
 
 static weft_status encode_or_die(void *user, const weft_placed_iteration *plan, int32_t index,
-                                 const weft_cascade_share *share, weft_group *group, float *rows)
+                                 const weft_cascade_share *share, weft_group *group,
+                                 const weft_latent_rows *rows)
 {
     job *j = user;
     WEFT_TRY(die_at(user, DIES_ENCODING));
@@ -337,7 +366,7 @@ static void wait_encoded(job *j, int step)
 static weft_status check_order(job *j, const weft_cascade_run *run,
                                const weft_placed_iteration *plan, const weft_iteration_done *done)
 {
-    weft_executed e;
+    weft_iteration_timing e;
     double error = weft_cascade_run_clock(run)->error;
     if (!j->ticks)
         return WEFT_OK;
@@ -349,10 +378,10 @@ static weft_status check_order(job *j, const weft_cascade_run *run,
         cr_expect(e.start[c] >= 0 && e.end[c] <= e.makespan && e.seconds[c] > 0);
         for (int32_t a = 0; a < at->after_count; a++)
             cr_expect(e.start[c] >= e.end[at->after[a]] - error,
-                      "step %lld: %s begins at %g, what it reads is there at %g",
-                      (long long)plan->step, at->id, e.start[c], e.end[at->after[a]]);
+                      "step %" PRId64 ": %s begins at %g, what it reads is there at %g", plan->step,
+                      at->id, e.start[c], e.end[at->after[a]]);
     }
-    weft_executed_free(&e);
+    weft_iteration_timing_free(&e);
     return WEFT_OK;
 }
 
@@ -371,18 +400,18 @@ static void keep_plan(const made_plan *planned, const weft_placed_iteration *exe
     }
 }
 
-static weft_status run_cascades(job *j, const weft_place_of_run *place)
+static weft_status run_cascades(job *j, const weft_exec_config *place)
 {
     int64_t clips[BUCKETS];
     for (int b = 0; b < BUCKETS; b++)
         clips[b] = bucket[b].batch;
     const weft_cascade_setup setup = {.comm = j->comm,
                                       .store = j->store,
-                                      .place = place,
+                                      .exec = place,
                                       .optimizer = &adamw,
                                       .context = WEFT_SP_ULYSSES,
                                       .representative = j->zero < 0,
-                                      .late_sums = j->late,
+                                      .late_reduce = j->late,
                                       .late_dispatch = j->executed != NULL,
                                       .seed = 7,
                                       .buckets = BUCKETS,
@@ -390,7 +419,7 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
                                       .cache_bytes = j->cache,
                                       .clock = {j->ticks ? tick : NULL, j},
                                       .calls = {j, make_graph, fill_or_die, row_of, encode_or_die}};
-    weft_cascade_done cascade[3 * SAMPLES];
+    weft_cascade_timing cascade[3 * SAMPLES];
     weft_iteration_done done = {.cascade = cascade};
     weft_cascade_run *run;
     weft_step *step;
@@ -425,11 +454,11 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
 
 static weft_status train(job *j)
 {
-    weft_place_of_run place = {.comm = j->comm,
-                               .backend = &weft_backend_cpu,
-                               .recipes = j->model->family->recipe,
-                               .recipe_count = j->model->family->recipes,
-                               .zero = j->zero < 0 ? 0 : j->zero};
+    weft_exec_config place = {.comm = j->comm,
+                              .backend = &weft_backend_cpu,
+                              .recipes = j->model->family->recipe,
+                              .recipe_count = j->model->family->recipes,
+                              .zero = j->zero < 0 ? 0 : j->zero};
     if (j->ranks > 1) {
         place.mesh.axis_count = 1;
         strcpy(place.mesh.axis[0].name, "dp");
@@ -450,7 +479,7 @@ static void run_all(job *jobs, int ranks)
 {
     weft_comm *comm[RANKS];
     pthread_t thread[RANKS];
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r].comm = comm[r];
         weft_comm_set_deadline(comm[r], jobs[r].deadline);
@@ -489,11 +518,12 @@ static void end(job *jobs, int ranks)
     }
 }
 
-/* ---- one rank, sample after sample ------------------------------------------------------------- */
+/* ---- one rank, sample after sample
+ * ------------------------------------------------------------- */
 
 static weft_status make_alone(job *j, weft_step *work, weft_step *last)
 {
-    weft_place_of_run place = {.backend = &weft_backend_cpu, .kind = WEFT_STEP_GRADIENTS};
+    weft_exec_config place = {.backend = &weft_backend_cpu, .kind = WEFT_STEP_GRADIENTS};
     const weft_graph *graph[BUCKETS];
     for (int b = 0; b < BUCKETS; b++) {
         weft_graph *g;
@@ -508,7 +538,7 @@ static weft_status make_alone(job *j, weft_step *work, weft_step *last)
 
 static weft_status train_alone(job *j)
 {
-    static const weft_handed none[WEFT_CASCADE_MODULES];
+    static const weft_received_latents none[WEFT_CASCADE_MODULES];
     weft_step work[BUCKETS] = {0}, last = {0};
     weft_status_code status = make_alone(j, work, &last);
     if (status == WEFT_OK)
@@ -532,10 +562,11 @@ static weft_status train_alone(job *j)
     return status;
 }
 
-/* ---- comparison -------------------------------------------------------------------------------- */
+/* ---- comparison
+ * -------------------------------------------------------------------------------- */
 
-/* Of the gradient that is off most: how far the sum of the ranks' terms is, relative to the norm. An
- * element by itself is within rounding of what its backward cancels. */
+/* Of the gradient that is off most: how far the sum of the ranks' terms is, relative to the norm.
+ * An element by itself is within rounding of what its backward cancels. */
 static double gradient_distance(const job *many, int ranks, int step, weft_store *whole,
                                 const char **name)
 {
@@ -646,7 +677,7 @@ static int64_t least_bytes(const made_plan *p, int rank, int64_t *in_place)
                         if (!row.input || reads_unit(s->bucket, parts, m % parts, u))
                             *(maker_of(from, s->bucket, s->clips, clip, u) == rank ? in_place
                                                                                    : &bytes) +=
-                                4 * row.floats;
+                                weft_latent_unit_bytes(&row);
                 }
         }
     }
@@ -660,10 +691,12 @@ static void compare_handed(const job *many, int ranks)
         for (int r = 0; r < ranks; r++) {
             int64_t in_place = 0;
             const int64_t least = least_bytes(&many[r].plan[i], r, &in_place);
-            cr_expect_eq(many[r].handed[i], least, "rank %d of %d, step %d: %lld bytes, least %lld",
-                         r, ranks, i, (long long)many[r].handed[i], (long long)least);
-            cr_expect_eq(many[r].in_place[i], in_place, "rank %d of %d, step %d: %lld in place", r,
-                         ranks, i, (long long)many[r].in_place[i]);
+            cr_expect_eq(many[r].handed[i], least,
+                         "rank %d of %d, step %d: %" PRId64 " bytes, least %" PRId64, r, ranks, i,
+                         many[r].handed[i], least);
+            cr_expect_eq(many[r].in_place[i], in_place,
+                         "rank %d of %d, step %d: %" PRId64 " in place", r, ranks, i,
+                         many[r].in_place[i]);
             sent += many[r].sent[i];
             received += many[r].handed[i];
         }
@@ -808,8 +841,8 @@ Test(cascade_run, representatives_of_seven_ranks)
 
 Test(cascade_run, shared_states_do_not_go_with_representatives)
 {
-    const weft_place_of_run place = {.backend = &weft_backend_cpu, .zero = 1};
-    const weft_cascade_setup setup = {.place = &place, .representative = true};
+    const weft_exec_config place = {.backend = &weft_backend_cpu, .zero = 1};
+    const weft_cascade_setup setup = {.exec = &place, .representative = true};
     weft_cascade_run *run;
     cr_expect_eq(weft_cascade_run_create(&setup, &run), WEFT_E_CONFIG);
 }
@@ -819,7 +852,7 @@ Test(cascade_run, no_set_of_representatives_is_smaller)
 {
     for (int trial = 0; trial < 200; trial++) {
         made_plan p;
-        weft_cover cover;
+        weft_rank_cover cover;
         const int ranks = 2 + trial % (RANKS - 1);
         int least = ranks;
         make_plan(&p, (uint64_t)(1000 + trial), 0, ranks);
@@ -834,12 +867,13 @@ Test(cascade_run, no_set_of_representatives_is_smaller)
             const int size = __builtin_popcount((unsigned)set);
             least = all && size < least ? size : least;
         }
-        cr_assert_eq(weft_cover_find(&p.all, ranks, &cover), WEFT_OK);
+        cr_assert_eq(weft_rank_cover_find(&p.all, ranks, &cover), WEFT_OK);
         cr_expect_eq(cover.count, least, "trial %d: %d, not %d", trial, cover.count, least);
         cr_expect(cover.smallest);
         for (int r = 0; r < ranks; r++)
-            cr_expect(cover.chosen[cover.peer[r]] && (!cover.chosen[r] || cover.peer[r] == r));
-        weft_cover_free(&cover);
+            cr_expect(cover.representative[cover.peer[r]] &&
+                      (!cover.representative[r] || cover.peer[r] == r));
+        weft_rank_cover_free(&cover);
     }
 }
 
@@ -939,4 +973,34 @@ Test(cascade_run, a_killed_rank_is_named)
 Test(cascade_run, a_killed_rank_is_named_with_late_dispatch)
 {
     kill_one(true);
+}
+
+/* Units of one clip that were made from two samples: a rank replaced a sample that it could not
+ * decode, and another rank decoded it. */
+Test(cascade_run, units_of_two_samples_are_refused)
+{
+    enum { CLIPS = 2, UNITS = 3, FLOATS = 5 };
+    const int64_t large = ((int64_t)1 << 53) + 1; /* neither f32 nor f64 has this integer */
+    const weft_cascade_row row = {.units = UNITS, .floats = FLOATS};
+    unsigned char data[CLIPS * UNITS * (sizeof(int64_t) + FLOATS * sizeof(float))] = {0};
+    weft_received_latents received = {.rows = {data, UNITS, FLOATS}, .read = {1, 2}};
+    int64_t sample = 0;
+    cr_assert_eq(CLIPS * UNITS * weft_latent_unit_bytes(&row), (int64_t)sizeof data);
+    for (int64_t c = 0; c < CLIPS; c++)
+        for (int64_t u = 0; u < UNITS; u++)
+            weft_latent_rows_set_sample(&received.rows, c, u, large + c);
+    for (int64_t c = 0; c < CLIPS; c++)
+        for (int64_t u = 0; u < UNITS; u++)
+            for (int64_t i = 0; i < FLOATS; i++)
+                weft_latent_rows_unit(&received.rows, c, u)[i] = -1;
+    for (int64_t c = 0; c < CLIPS; c++) {
+        cr_expect_eq(weft_received_latents_sample(&received, c, &sample), WEFT_OK);
+        cr_expect_eq(sample, large + c);
+    }
+    weft_latent_rows_set_sample(&received.rows, 1, 0, 7); /* not read */
+    cr_expect_eq(weft_received_latents_sample(&received, 1, &sample), WEFT_OK);
+    weft_latent_rows_set_sample(&received.rows, 1, 2, large);
+    cr_expect_eq(weft_received_latents_sample(&received, 1, &sample), WEFT_E_IO);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_FILE_IO);
+    cr_expect_eq(weft_received_latents_sample(&received, 0, &sample), WEFT_OK);
 }

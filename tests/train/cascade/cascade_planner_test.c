@@ -1,7 +1,9 @@
-/* What is planned ahead: prices that are refitted, plans as files, and the same plan on all ranks. */
+/* What is planned ahead: prices that are refitted, plans as files, and the same plan on all
+ * ranks. */
 #include "base/fs.h"
 #include "base/rng.h"
-#include "train/cascade_ahead.h"
+#include "comm/comm_fake.h"
+#include "train/cascade/cascade_planner.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -23,21 +25,21 @@ typedef struct teller {
 } teller;
 
 static weft_status tell(void *user, weft_cascade_module module, int bucket, int degree,
-                        weft_cascade_told *out)
+                        weft_cascade_estimate *out)
 {
     teller *t = user;
     t->asked++;
     const double whole = work[bucket] * (module == WEFT_CASCADE_DIT ? 1 : 0.1);
-    *out = (weft_cascade_told){.seconds = t->off * (whole / degree + 0.01 * (degree - 1)),
-                               .bytes = 100 + 1000 * work[bucket] / degree};
+    *out = (weft_cascade_estimate){.seconds = t->off * (whole / degree + 0.01 * (degree - 1)),
+                                   .bytes = 100 + 1000 * work[bucket] / degree};
     return WEFT_OK;
 }
 
-static weft_cascade_prices *prices_of(teller *t, int ranks)
+static weft_cascade_cost_table *prices_of(teller *t, int ranks)
 {
-    weft_cascade_prices *p;
+    weft_cascade_cost_table *p;
     const weft_cascade_facts facts = {BUCKETS, ranks, t, tell};
-    cr_assert_eq(weft_cascade_prices_create(&facts, &p), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_create(&facts, &p), WEFT_OK);
     return p;
 }
 
@@ -47,7 +49,8 @@ static void make_samples(weft_placed_sample *s, weft_item *item, int64_t count, 
     for (int64_t i = 0; i < count; i++) {
         const int b = (int)weft_rng_below(&rng, BUCKETS);
         for (int64_t c = 0; c < clips[b]; c++)
-            item[2 * i + c] = (weft_item){.sample = 7 * i + c, .epoch = 1, .place = i, .bucket = b};
+            item[2 * i + c] =
+                (weft_item){.sample = 7 * i + c, .epoch = 1, .sequence_index = i, .bucket = b};
         s[i] = (weft_placed_sample){.batch = 10 + i,
                                     .bucket = b,
                                     .clips = clips[b],
@@ -70,7 +73,7 @@ static weft_cascade_config config_of(int policy)
 Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
 {
     teller t = {.off = 0.1}, truth = {.off = 1};
-    weft_cascade_prices *p = prices_of(&t, 4);
+    weft_cascade_cost_table *p = prices_of(&t, 4);
     weft_placed_sample sample[2] = {{.bucket = 0, .clips = 2}, {.bucket = 2, .clips = 1}};
     weft_placed_cascade cascade[2] = {{.at = {.id = "s0.dit", .degree = 1}, .sample = 0},
                                       {.at = {.id = "s1.dit", .degree = 2}, .sample = 1}};
@@ -80,54 +83,55 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
     weft_cascade_fit fit;
     weft_buf told = {0};
     for (int c = 0; c < 2; c++) {
-        weft_cascade_told true_one;
+        weft_cascade_estimate true_one;
         cascade[c].module = WEFT_CASCADE_DIT;
-        cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, sample[c].bucket,
-                                             (int)cascade[c].at.degree, &cascade[c].at.seconds,
-                                             &bytes),
+        cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, sample[c].bucket,
+                                                 (int)cascade[c].at.degree, &cascade[c].at.seconds,
+                                                 &bytes),
                      WEFT_OK);
         cr_assert_eq(
             tell(&truth, WEFT_CASCADE_DIT, sample[c].bucket, (int)cascade[c].at.degree, &true_one),
             WEFT_OK);
         seconds[c] = true_one.seconds;
     }
-    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_record(p, &plan, seconds, NULL, &fit), WEFT_OK);
     cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], log(10), 1e-9, "a tenth");
     cr_assert_float_eq(fit.factor, 10, 1e-9);
     cr_assert(isnan(fit.planned[WEFT_CASCADE_VAE]));
-    weft_cascade_prices_odd(p, &told);
+    weft_cascade_cost_table_format_outliers(p, &told);
     cr_assert(told.data && strstr(told.data, "10 times"), "%s", told.data ? told.data : "nothing");
     told.len = 0;
-    weft_cascade_prices_odd(p, &told);
+    weft_cascade_cost_table_format_outliers(p, &told);
     cr_assert_eq(told.len, 0, "once");
     /* what was measured is known, its other degrees follow it, and other buckets the module */
     double now;
-    cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 2, 2, &now, &bytes), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, 2, 2, &now, &bytes), WEFT_OK);
     cr_assert_float_eq(now, seconds[1], 1e-12);
-    cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 2, 4, &now, &bytes), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, 2, 4, &now, &bytes), WEFT_OK);
     cr_assert_float_eq(now, 16.0 / 4 + 0.03, 1e-9);
-    cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
     cr_assert_float_eq(now, 2, 1e-9);
     /* and the next iteration is as planned */
     for (int c = 0; c < 2; c++)
         cascade[c].at.seconds = seconds[c];
-    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_record(p, &plan, seconds, NULL, &fit), WEFT_OK);
     cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0, 1e-12);
-    cr_assert_float_eq(fit.told[WEFT_CASCADE_DIT], log(10), 1e-9);
+    cr_assert_float_eq(fit.estimated[WEFT_CASCADE_DIT], log(10), 1e-9);
     /* ten times as long as measured is as far off as a tenth */
     for (int c = 0; c < 2; c++)
         cascade[c].at.seconds = 10 * seconds[c];
-    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
+    cr_assert_eq(weft_cascade_cost_table_record(p, &plan, seconds, NULL, &fit), WEFT_OK);
     cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], log(10), 1e-9);
     weft_buf_free(&told);
-    weft_cascade_prices_free(p);
+    weft_cascade_cost_table_free(p);
 }
 
-/* Memory that is touched and kernels that are made for the first time are not what a cascade takes. */
+/* Memory that is touched and kernels that are made for the first time are not what a cascade
+ * takes. */
 Test(cascade_cost, the_first_run_of_a_program_counts_until_there_is_another)
 {
     teller t = {.off = 1};
-    weft_cascade_prices *p = prices_of(&t, 4);
+    weft_cascade_cost_table *p = prices_of(&t, 4);
     weft_placed_sample sample[1] = {{.bucket = 1, .clips = 1}};
     weft_placed_cascade cascade[1] = {
         {.at = {.id = "s0.dit", .degree = 1, .seconds = 2}, .module = WEFT_CASCADE_DIT}};
@@ -139,17 +143,18 @@ Test(cascade_cost, the_first_run_of_a_program_counts_until_there_is_another)
     weft_cascade_fit fit;
     for (int i = 0; i < 3; i++) {
         double now, bytes;
-        cr_assert_eq(weft_cascade_prices_note(p, &plan, &took[i], &cold[i], &fit), WEFT_OK);
-        cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
+        cr_assert_eq(weft_cascade_cost_table_record(p, &plan, &took[i], &cold[i], &fit), WEFT_OK);
+        cr_assert_eq(weft_cascade_cost_table_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
         cr_assert_float_eq(now, knows[i], 1e-12, "%g after %d", now, i);
     }
     cr_assert_float_eq(fit.factor, 2.5 / 2, 1e-9);
-    weft_cascade_prices_free(p);
+    weft_cascade_cost_table_free(p);
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
-/* Every policy's plans of random iterations on two ranks that are threads: legal, the same on both. */
+/* Every policy's plans of random iterations on two ranks that are threads: legal, the same on
+ * both. */
 typedef struct one_rank {
     weft_comm *comm;
     int policy;
@@ -165,44 +170,45 @@ static weft_status plan_some(one_rank *r)
     weft_cluster cluster;
     weft_arena *arena = weft_arena_create();
     const weft_cascade_config config = config_of(r->policy);
-    weft_ahead *ahead;
+    weft_cascade_planner *ahead;
     WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
-    weft_ahead_cluster(&cluster, &config, 2, &memory);
-    weft_cascade_prices *prices = prices_of(&t, 2);
-    const weft_ahead_setup setup = {.config = &config,
-                                    .path = "run.yaml",
-                                    .cluster = &cluster,
-                                    .comm = r->comm,
-                                    .ranks = 2,
-                                    .memory = memory,
-                                    .prices = prices,
-                                    .buckets = BUCKETS,
-                                    .bucket = buckets,
-                                    .work = work,
-                                    .heads = 4,
-                                    .text = true,
-                                    .vae = true,
-                                    .seed = 3};
-    WEFT_TRY(weft_ahead_create(&setup, &ahead));
+    weft_cascade_planner_cluster(&cluster, &config, 2, &memory);
+    weft_cascade_cost_table *prices = prices_of(&t, 2);
+    const weft_cascade_planner_setup setup = {.config = &config,
+                                              .path = "run.yaml",
+                                              .cluster = &cluster,
+                                              .comm = r->comm,
+                                              .ranks = 2,
+                                              .memory = memory,
+                                              .cost_table = prices,
+                                              .buckets = BUCKETS,
+                                              .bucket = buckets,
+                                              .work = work,
+                                              .heads = 4,
+                                              .text = true,
+                                              .vae = true,
+                                              .seed = 3};
+    WEFT_TRY(weft_cascade_planner_create(&setup, &ahead));
     for (int64_t step = 0; step < 4; step++) {
         weft_placed_sample sample[MOST];
         weft_item item[2 * MOST];
         const weft_placed_iteration *plan;
-        weft_ahead_news news;
+        weft_planning_stats news;
         const char *text;
         const int64_t count = 2 + (5 * step) % 7;
         make_samples(sample, item, count, (uint64_t)step);
-        WEFT_TRY(weft_ahead_look(ahead, step, sample, count));
-        WEFT_TRY(weft_ahead_take(ahead, &plan, &news, &text));
+        WEFT_TRY(weft_cascade_planner_start(ahead, step, sample, count));
+        WEFT_TRY(weft_cascade_planner_get(ahead, &plan, &news, &text));
         WEFT_TRY(weft_placed_check(plan, 2, "test"));
         if (plan->step != step || plan->samples != count || plan->cascades != 3 * count ||
             plan->sample[count - 1].item[0].sample != 7 * (count - 1) || !(news.idle >= 0) ||
             !(plan->makespan >= plan->lower_bound * (1 - 1e-9)))
-            return weft_fail(WEFT_E_INTERNAL, "step %lld: another plan: %s", (long long)step, text);
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                              "step %" PRId64 ": another plan: %s", step, text);
         weft_buf_printf(&r->text, "%s\n", text);
     }
-    weft_ahead_free(ahead);
-    weft_cascade_prices_free(prices);
+    weft_cascade_planner_free(ahead);
+    weft_cascade_cost_table_free(prices);
     weft_arena_free(arena);
     return WEFT_OK;
 }
@@ -213,7 +219,7 @@ static void *run_rank(void *user)
     r->status = plan_some(r);
     if (r->status != WEFT_OK) {
         snprintf(r->error, sizeof r->error, "%s", weft_error_message());
-        weft_comm_give_up(r->comm);
+        weft_comm_abort(r->comm);
     }
     return NULL;
 }
@@ -224,7 +230,7 @@ Test(cascade_ahead, all_ranks_have_the_same_plan, .timeout = 120)
         weft_comm *comm[2];
         pthread_t thread[2];
         one_rank rank[2] = {{0}};
-        cr_assert_eq(weft_comm_open_fake(2, comm), WEFT_OK);
+        cr_assert_eq(weft_comm_open_threads(2, comm), WEFT_OK);
         for (int r = 0; r < 2; r++) {
             rank[r].comm = comm[r];
             rank[r].policy = policy;
@@ -249,8 +255,8 @@ typedef struct alone {
     weft_arena *arena;
     weft_cluster cluster;
     weft_cascade_config config;
-    weft_cascade_prices *prices;
-    weft_ahead *ahead;
+    weft_cascade_cost_table *prices;
+    weft_cascade_planner *ahead;
     weft_placed_sample sample[MOST];
     weft_item item[2 * MOST];
 } alone;
@@ -263,29 +269,29 @@ static void open_alone(alone *a, const char *plan, int policy, int64_t memory, i
     a->config.plan = plan;
     a->config.memory = memory;
     cr_assert_eq(weft_cluster_load(a->arena, a->config.cluster, &a->cluster), WEFT_OK);
-    weft_ahead_cluster(&a->cluster, &a->config, ranks, &limit);
+    weft_cascade_planner_cluster(&a->cluster, &a->config, ranks, &limit);
     a->prices = prices_of(&a->t, ranks);
-    const weft_ahead_setup setup = {.config = &a->config,
-                                    .path = "run.yaml",
-                                    .cluster = &a->cluster,
-                                    .ranks = ranks,
-                                    .memory = limit,
-                                    .prices = a->prices,
-                                    .buckets = BUCKETS,
-                                    .bucket = buckets,
-                                    .work = work,
-                                    .heads = 4,
-                                    .ring = true,
-                                    .vae = true,
-                                    .seed = 3,
-                                    .replay = replay};
-    cr_assert_eq(weft_ahead_create(&setup, &a->ahead), WEFT_OK);
+    const weft_cascade_planner_setup setup = {.config = &a->config,
+                                              .path = "run.yaml",
+                                              .cluster = &a->cluster,
+                                              .ranks = ranks,
+                                              .memory = limit,
+                                              .cost_table = a->prices,
+                                              .buckets = BUCKETS,
+                                              .bucket = buckets,
+                                              .work = work,
+                                              .heads = 4,
+                                              .ring = true,
+                                              .vae = true,
+                                              .seed = 3,
+                                              .replay = replay};
+    cr_assert_eq(weft_cascade_planner_create(&setup, &a->ahead), WEFT_OK);
 }
 
 static void close_alone(alone *a)
 {
-    weft_ahead_free(a->ahead);
-    weft_cascade_prices_free(a->prices);
+    weft_cascade_planner_free(a->ahead);
+    weft_cascade_cost_table_free(a->prices);
     weft_arena_free(a->arena);
 }
 
@@ -293,20 +299,21 @@ Test(cascade_ahead, a_sample_that_fits_nowhere_is_named_or_left_out)
 {
     alone a;
     const weft_placed_iteration *plan;
-    weft_ahead_news news;
+    weft_planning_stats news;
     const char *text;
     /* the largest bucket takes 100 + 16000 / 4 bytes on all four */
     open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 4000, 4, NULL);
     make_samples(a.sample, a.item, 8, 1);
     a.sample[5].bucket = 2;
     a.sample[5].clips = 1;
-    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 8), WEFT_E_INFEASIBLE);
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 8), WEFT_E_INFEASIBLE);
     cr_assert(strstr(weft_error_message(), "1x17x64x64") &&
-                  strstr(weft_error_message(), "memory: 5MiB would do"),
+                  strstr(weft_error_message(), "memory: 5MiB"),
               "%s", weft_error_message());
     a.config.unfit = WEFT_UNFIT_SKIP;
-    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 8), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &text), WEFT_OK, "%s",
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 8), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &text), WEFT_OK, "%s",
                  weft_error_message());
     cr_assert(news.left_out > 0 && plan->samples + news.left_out == 8);
     for (int64_t s = 0; s < plan->samples; s++)
@@ -314,7 +321,8 @@ Test(cascade_ahead, a_sample_that_fits_nowhere_is_named_or_left_out)
     close_alone(&a);
     open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 4100, 4, NULL);
     make_samples(a.sample, a.item, 8, 1);
-    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 8), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 8), WEFT_OK, "%s",
+                 weft_error_message());
     close_alone(&a);
 }
 
@@ -324,17 +332,18 @@ Test(cascade_ahead, equal_groups_keep_their_degree)
     weft_placed_sample second[MOST];
     weft_item items[2 * MOST];
     const weft_placed_iteration *plan;
-    weft_ahead_news news;
+    weft_planning_stats news;
     const char *text;
     open_alone(&a, "every-iteration", WEFT_POLICY_STATIC, 0, 4, NULL);
     make_samples(a.sample, a.item, 8, 1);
     make_samples(second, items, 3, 2);
     const weft_placed_sample *const list[] = {a.sample, second};
-    cr_assert_eq(weft_ahead_settle(a.ahead, list, (const int64_t[]){8, 3}, 2), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_fix_degree(a.ahead, list, (const int64_t[]){8, 3}, 2),
+                 WEFT_OK);
     int64_t degree = 0;
     for (int64_t step = 0; step < 2; step++) {
-        cr_assert_eq(weft_ahead_look(a.ahead, step, list[step], step ? 3 : 8), WEFT_OK);
-        cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &text), WEFT_OK);
+        cr_assert_eq(weft_cascade_planner_start(a.ahead, step, list[step], step ? 3 : 8), WEFT_OK);
+        cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &text), WEFT_OK);
         for (int64_t c = 0; c < plan->cascades; c++) {
             if (plan->cascade[c].module != WEFT_CASCADE_DIT)
                 continue;
@@ -358,13 +367,13 @@ Test(cascade_ahead, no_rule_has_a_shorter_plan, .timeout = 120)
         for (int i = 0; i <= OWN; i++) {
             alone a;
             const weft_placed_iteration *plan;
-            weft_ahead_news news;
+            weft_planning_stats news;
             const char *text;
             const int64_t count = 1 + trial % MOST;
             open_alone(&a, "every-iteration", policies[i], 0, 1 + trial % 5, NULL);
             make_samples(a.sample, a.item, count, (uint64_t)trial);
-            cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, count), WEFT_OK);
-            cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &text), WEFT_OK, "%s",
+            cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, count), WEFT_OK);
+            cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &text), WEFT_OK, "%s",
                          weft_error_message());
             seconds[i] = plan->makespan;
             close_alone(&a);
@@ -395,7 +404,7 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     weft_plans *plans;
     alone a;
     const weft_placed_iteration *plan;
-    weft_ahead_news news;
+    weft_planning_stats news;
     const int fd = mkstemp(path);
     json_t *head = weft_plans_head(&stamp);
     char *words = weft_json_line(head);
@@ -405,8 +414,8 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 0, 4, NULL);
     a.config.degrees = (weft_i64_list){2, (int64_t[]){1, 2}};
     make_samples(a.sample, a.item, 6, 5);
-    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_OK);
-    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 6), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK);
     weft_buf_printf(&file, "%s\n", line);
     weft_buf_printf(&first, "%s", line);
     close_alone(&a);
@@ -416,30 +425,32 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_OK, "%s", weft_error_message());
     open_alone(&a, path, WEFT_POLICY_ARACHNE, 0, 4, plans);
     make_samples(a.sample, a.item, 6, 5);
-    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_OK);
-    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 6), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK);
     cr_assert_str_eq(line, first.data, "the plan of the file, to the last digit");
     cr_assert(news.replayed);
     /* the same sizes in another order, of another step */
     const weft_placed_sample swap = a.sample[0];
     a.sample[0] = a.sample[5];
     a.sample[5] = swap;
-    cr_assert_eq(weft_ahead_look(a.ahead, 9, a.sample, 6), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 9, a.sample, 6), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK);
     cr_assert_eq(plan->step, 9);
-    cr_assert_eq(weft_ahead_look(a.ahead, 10, a.sample, 5), WEFT_E_CONFIG);
-    cr_assert(strstr(weft_error_message(), "no plan for the samples of step 10"), "%s",
-              weft_error_message());
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 10, a.sample, 5), WEFT_E_CONFIG);
+    cr_assert(weft_error_class() == WEFT_MSG_LAYOUT_INVALID && strstr(weft_error_text(), "step 10"),
+              "%s", weft_error_message());
     close_alone(&a);
     weft_plans_close(plans);
 
     stamp.ranks = 3;
     cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_E_CONFIG);
-    cr_assert(strstr(weft_error_message(), "for 4 ranks, and 3 run"), "%s", weft_error_message());
+    cr_assert(weft_error_class() == WEFT_MSG_LAYOUT_INVALID && weft_error_fields()->number == 4,
+              "%s", weft_error_message());
     stamp.ranks = 4;
     stamp.model = "abcd";
     cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_E_CONFIG);
-    cr_assert(strstr(weft_error_message(), "another model"), "%s", weft_error_message());
+    cr_assert(!strcmp(weft_error_fields()->key, "model"), "%s", weft_error_message());
     stamp.model = "0123";
     size[1] = "1x9x64x32";
     cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_E_CONFIG);
@@ -457,9 +468,9 @@ Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
     /* which fits on all four ranks, and not on as many as the file has for it */
     open_alone(&a, path, WEFT_POLICY_ARACHNE, 4100, 4, plans);
     make_samples(a.sample, a.item, 6, 5);
-    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "puts s") &&
-                  strstr(weft_error_message(), "give memory: "),
+    cr_assert_eq(weft_cascade_planner_start(a.ahead, 0, a.sample, 6), WEFT_E_INFEASIBLE);
+    cr_assert(weft_error_class() == WEFT_MSG_PLAN_INFEASIBLE &&
+                  !strcmp(weft_error_fields()->key, "parallel.cascades.plan"),
               "%s", weft_error_message());
     close_alone(&a);
     weft_plans_close(plans);
@@ -474,13 +485,13 @@ Test(cascade_ahead, a_static_plan_is_made_once)
 {
     alone a;
     const weft_placed_iteration *plan;
-    weft_ahead_news news;
+    weft_planning_stats news;
     const char *line;
     open_alone(&a, "static", WEFT_POLICY_ARACHNE, 0, 4, NULL);
     make_samples(a.sample, a.item, 6, 5);
     for (int64_t step = 0; step < 3; step++) {
-        cr_assert_eq(weft_ahead_look(a.ahead, step, a.sample, 6), WEFT_OK);
-        cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+        cr_assert_eq(weft_cascade_planner_start(a.ahead, step, a.sample, 6), WEFT_OK);
+        cr_assert_eq(weft_cascade_planner_get(a.ahead, &plan, &news, &line), WEFT_OK);
         cr_assert_eq(news.replayed, step > 0);
         cr_assert_eq(plan->step, step);
     }
@@ -515,11 +526,11 @@ Test(cascade_config, nonsense_is_refused_with_its_place)
         {"plan: static\npolicy: flexps", "run.yaml:2", 0, false},
         {"plan: static\npolcy: flexsp", "policy", 0, false},
         {"plan: static\ndegrees: [0, 2]", "run.yaml:2", 0, false},
-        {"plan: static\ndegrees: [2, 2]", "twice", 0, false},
-        {"plan: static\ndegrees: [4, 8]", "within the 2 ranks", 2, false},
-        {"plan: static\npolicy: ulysses\ndegree: 3", "do not make 4 ranks", 4, false},
-        {"plan: static\npolicy: arachne\ndegree: 2", "no equal groups", 4, false},
-        {"policy: flexsp", "nothing is planned without plan", 0, false},
+        {"plan: static\ndegrees: [2, 2]", "parallel.cascades.degrees: 2 ", 0, false},
+        {"plan: static\ndegrees: [4, 8]", "parallel.cascades.degrees: ", 2, false},
+        {"plan: static\npolicy: ulysses\ndegree: 3", "parallel.cascades.degree: 4 ranks", 4, false},
+        {"plan: static\npolicy: arachne\ndegree: 2", "parallel.cascades.degree: ", 4, false},
+        {"policy: flexsp", "parallel.cascades.plan: ", 0, false},
         {"plan: static", "parallel.tp", 0, true},
     };
     for (int i = 0; i < WEFT_COUNT(wrong); i++) {

@@ -1,15 +1,17 @@
 /* A stage of a run in cascades, from latents in a shard and captions that the transformer's own
  * encoder reads: three ranks have the losses and norms of one (close: 1e-5), and go through the
  * loader's batches alike. */
-#include "../ranks_of.h"
-#include "train/cascade_stage.h"
+#include "../../ranks_of.h"
+#include "train/cascade/cascade_runtime.h"
 
 #include "base/rng.h"
+#include "comm/comm_fake.h"
 #include "data/shard_file.h"
 #include "data/storage.h"
-#include "format/npy.h"
-#include "train/latents.h"
-#include "train/stage_steps.h"
+#include "exec/execute.h"
+#include "format/tensors/npy.h"
+#include "train/latents/latent_cache.h"
+#include "train/step/stage_programs.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -33,11 +35,12 @@ static const char config[] =
     "  - class: WeftBytesEncoder\n"
     "    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}\n"
     "stages:\n"
-    "  - {steps: 4, accumulate: 3, lr: 1e-3, buckets: [{batch: 2, frames: 9, height: 32, width: "
-    "32},"
+    "  - {steps: 4, gradient_accumulation_steps: 3, lr: 1e-3,\n"
+    "     buckets: [{batch: 2, frames: 9, height: 32, width: 32},"
     " {batch: 3, frames: 1, height: 32, width: 32}]}\n";
 
-/* ---- latents ----------------------------------------------------------------------------------- */
+/* ---- latents
+ * ----------------------------------------------------------------------------------- */
 
 static weft_status add(weft_shard_file *file, int index, int64_t frames)
 {
@@ -85,7 +88,8 @@ static weft_status open_loader(const char *folder, int rank, int ranks, weft_loa
     return weft_loader_open(&c, rank, ranks, WEFT_LATENT_PART, CHANNELS, loader);
 }
 
-/* ---- one run ----------------------------------------------------------------------------------- */
+/* ---- one run
+ * ----------------------------------------------------------------------------------- */
 
 typedef struct job {
     const weft_run *run;
@@ -135,7 +139,7 @@ static weft_status run_step(job *j, weft_cascade_stage *stage, weft_loader *load
 {
     weft_placed_sample sample[SAMPLES];
     weft_placed_cascade cascade[SAMPLES];
-    weft_cascade_done of[SAMPLES];
+    weft_cascade_timing of[SAMPLES];
     weft_item item[SAMPLES][8];
     weft_placed_iteration plan = {.sample = sample, .cascade = cascade};
     weft_iteration_done done = {.cascade = of};
@@ -156,9 +160,9 @@ static weft_status run_step(job *j, weft_cascade_stage *stage, weft_loader *load
 static weft_status_code train(void *user)
 {
     job *j = user;
-    weft_place_of_run place = weft_place_by(j->run, j->models);
+    weft_exec_config place = weft_exec_config_of(j->run, j->models);
     weft_store *store = weft_store_create();
-    weft_spelling spelling = {0};
+    weft_tokenizer_set spelling = {0};
     weft_cascade_stage *stage = NULL;
     weft_loader *loader = NULL;
     const weft_step *alone;
@@ -168,11 +172,11 @@ static weft_status_code train(void *user)
         place.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", j->ranks}}};
     const weft_cascade_stage_setup setup = {.run = j->run,
                                             .models = j->models,
-                                            .stage = j->run->stages.item,
-                                            .place = &place,
+                                            .train_stage = j->run->train_stages.item,
+                                            .exec = &place,
                                             .store = store,
-                                            .spelling = &spelling};
-    WEFT_GO(weft_spelling_open(&j->models->captions, &spelling));
+                                            .tokenizers = &spelling};
+    WEFT_GO(weft_tokenizer_set_open(&j->models->text, &spelling));
     WEFT_GO(weft_cascade_stage_open(&setup, &stage));
     WEFT_GO(weft_cascade_run_alone(weft_cascade_stage_run(stage), 1, &alone));
     cr_assert_eq(alone->weight, 3 * 4 * 4 * CHANNELS, "what a batch's loss is a mean of");
@@ -186,7 +190,7 @@ static weft_status_code train(void *user)
 out:
     weft_cascade_stage_close(stage);
     weft_loader_close(loader);
-    weft_spelling_close(&spelling);
+    weft_tokenizer_set_close(&spelling);
     weft_store_free(store);
     return status;
 }
@@ -194,7 +198,7 @@ out:
 static void run(const job *like, int ranks, job *jobs)
 {
     weft_comm *comm[RANKS];
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = *like;
         jobs[r].comm = comm[r];

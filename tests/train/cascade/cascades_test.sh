@@ -3,6 +3,7 @@
 # under every policy, from latents and from pixels; the same bits when plans are replayed, also after going on in the
 # middle; what a run writes of it; plans that are not of the run and samples that fit nowhere are refused.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 make_mixed_shards
 write_configs
@@ -10,7 +11,7 @@ write_configs
 cat >c.yaml <<'Y'
 out: runs/c
 autoencoder: {weights: runs/vae/model/vae}
-data: {path: mixed, shuffle: 0}
+data: {path: mixed, shuffle_buffer: 0}
 transformer:
   class: WanTransformer3DModel
   config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
@@ -18,12 +19,12 @@ text_encoders:
   - class: WeftBytesEncoder
     config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 3, keep: 3}
+checkpoint: {interval: 3, keep_latest: 3}
 stages:
   - steps: 6
-    accumulate: 5
+    gradient_accumulation_steps: 5
     lr: 2e-3
-    warmup: 2
+    warmup_steps: 2
     buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 1, frames: 9, height: 32, width: 64}, {batch: 2, frames: 9, height: 64, width: 64}]
 Y
 cat >compare.py <<'PY'
@@ -52,20 +53,23 @@ run() { # run NAME RANKS OPTION...
     ranks "$2" "$WEFT" train c.yaml --set "out=runs/$1" $plans "${@:3}" >"$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
     python3 compare.py runs/c "runs/$1" || fail "$1 is not the run without cascades"
 }
-run one 1
-run two 2
-run three 3
-run static 2 --set parallel.cascades.policy=static-dp-cp
-run ulysses 2 --set parallel.cascades.policy=ulysses
-run flexsp 3 --set parallel.cascades.policy=flexsp
-run knapformer 2 --set parallel.cascades.policy=knapformer
-run kept 2 --set parallel.cascades.plan=static
-run pixels 3 --set data.samples_from=pixels
-[ ! -e runs/pixels/latents ] || fail "latents were cached in a run from pixels"
-run parts 3 --set data.samples_from=pixels --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[3]
+check one_ranks run one 1
+check two_ranks run two 2
+check three_ranks run three 3
+check static run static 2 --set parallel.cascades.policy=static-dp-cp
+check ulysses run ulysses 2 --set parallel.cascades.policy=ulysses
+check flexsp run flexsp 3 --set parallel.cascades.policy=flexsp
+check knapformer run knapformer 2 --set parallel.cascades.policy=knapformer
+check kept run kept 2 --set parallel.cascades.plan=static
+check pixels run pixels 3 --set data.input=pixels
+no_latents_of_a_run_from_pixels() {
+    [ ! -e runs/pixels/latents ] || fail "latents were cached in a run from pixels"
+}
+check no_latents_of_a_run_from_pixels
+check parts run parts 3 --set data.input=pixels --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[3]
 
 # clips in parts on two or three of five ranks, in any order: plans written by hand
-ranks 5 "$WEFT" train c.yaml --set out=runs/five --set data.samples_from=pixels $plans >five.log 2>&1 || { cat five.log; fail "five ranks"; }
+ranks 5 "$WEFT" train c.yaml --set out=runs/five --set data.input=pixels $plans >five.log 2>&1 || { cat five.log; fail "five ranks"; }
 python3 - <<'PY'
 import json, random
 draw = random.Random(3)
@@ -77,9 +81,10 @@ with open("parts.jsonl", "w") as out:
                 c["ranks"] = draw.sample(range(5), draw.choice([2, 3]))
         out.write(json.dumps(plan) + "\n")
 PY
-plans="--set parallel.cascades.plan=parts.jsonl" run pieces 5 --set data.samples_from=pixels
-run zero 2 --set parallel.zero=1
-run covered 3 --set parallel.cascades.accumulation=representative
+replay_parts() { plans="--set parallel.cascades.plan=parts.jsonl" run pieces 5 --set data.input=pixels; }
+check clips_in_parts_on_any_ranks replay_parts
+check zero run zero 2 --set parallel.zero=1
+check covered run covered 3 --set parallel.cascades.gradient_reduction=representative
 
 # two stages, captions by an encoder that stays, some of them left away: a cascade of its own, or from the cache
 sed '/^text_encoders/,/^optimizer/d; /^stages/,$d' c.yaml >f.yaml
@@ -88,22 +93,30 @@ text_encoders: [{weights: runs/c/model/text_encoder}]
 caption_dropout: 0.3
 stages:
   - steps: 4
-    accumulate: 4
+    gradient_accumulation_steps: 4
     buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 2, frames: 9, height: 64, width: 64}]
   - steps: 2
-    accumulate: 3
+    gradient_accumulation_steps: 3
     buckets: [{batch: 1, frames: 9, height: 32, width: 64}, {batch: 3, frames: 9, height: 64, width: 64}]
 Y
 "$WEFT" train f.yaml --set out=runs/f >f.log 2>&1 || { cat f.log; fail "an encoder that stays"; }
-for from in latents pixels; do
-    ranks 2 "$WEFT" train f.yaml --set out=runs/f$from --set data.samples_from=$from $plans >f$from.log 2>&1 || { cat f$from.log; fail "cascades from $from"; }
+an_encoder_that_stays() { # latents or pixels
+    local from=$1
+    ranks 2 "$WEFT" train f.yaml --set out=runs/f$from --set data.input=$from $plans >f$from.log 2>&1 || { cat f$from.log; fail "cascades from $from"; }
     python3 compare.py runs/f runs/f$from || fail "cascades from $from with an encoder that stays"
-done
-grep -q '"module":"text"' runs/fpixels/cascades/iterations.jsonl || fail "no cascade of a text encoder"
-! grep -q '"module":"text"' runs/flatents/cascades/iterations.jsonl || fail "a text encoder runs beside the cache"
+}
+for from in latents pixels; do check "an_encoder_that_stays_from_$from" an_encoder_that_stays $from; done
+a_text_encoder_is_a_cascade_from_pixels() {
+    needs an_encoder_that_stays_from_pixels an_encoder_that_stays_from_latents
+    grep -q '"module":"text"' runs/fpixels/cascades/iterations.jsonl || fail "no cascade of a text encoder"
+    ! grep -q '"module":"text"' runs/flatents/cascades/iterations.jsonl || fail "a text encoder runs beside the cache"
+}
+check a_text_encoder_is_a_cascade_from_pixels
 
 # a line per iteration, with every cascade as planned and as executed
-python3 - <<'PY' || fail "what the run from pixels wrote"
+every_iteration_is_logged() {
+    needs pixels
+    python3 - <<'PY' || fail "what the run from pixels wrote"
 import json
 lines = [json.loads(l) for l in open("runs/pixels/cascades/iterations.jsonl")]
 plans = [json.loads(l) for l in open("runs/pixels/cascades/plans.jsonl")]
@@ -121,93 +134,143 @@ for line, plan in zip(lines, plans[1:]):
             assert c["executed"][0] >= before["executed"][1], (before, c)
     assert line["bytes"]["received"] == line["bytes"]["sent"] == sum(c["sent"] for c in line["cascades"])
     assert "dit" in line["fit"] and "vae" in line["fit"]
+    assert line["version"] == 2 and "estimate" in line["fit"]["dit"] and "told" not in line["fit"]["dit"], line["fit"]
 items = [i[0] for s in plans[1]["samples"] for i in s["items"]]
 assert len(items) == len(set(items)) == 8 or len(items) >= 5, items
 trace = json.load(open("runs/pixels/cascades/trace.json"))["traceEvents"]
 assert {e["pid"] for e in trace} == {0, 1}
 assert open("runs/pixels/cascades/timeline.svg").read().count("<svg") == 3
 PY
-"$WEFT" report --run pixels=runs/pixels --out report.html >/dev/null && grep -q "Cascades: pixels" report.html && grep -q "as executed" report.html ||
-    fail "the page of a run of cascades"
-cp -r runs/pixels cut
-truncate -s -9 cut/cascades/iterations.jsonl # a kill, or a full disk, cut it
-"$WEFT" report --run cut=cut --out report.html >report.log 2>&1 && grep -q "Cascades: cut" report.html || { cat report.log; fail "the page of a run whose log was cut"; }
-rm -r cut
+}
+check every_iteration_is_logged
+the_report_has_a_page_of_cascades() {
+    needs pixels
+    "$WEFT" report --run pixels=runs/pixels --out report.html >/dev/null && grep -q "Cascades: pixels" report.html && grep -q "as executed" report.html ||
+        fail "the page of a run of cascades"
+    # lines of version 1 have no version, and "told" for "estimate": the page is the same
+    cp -r runs/pixels earlier
+    sed -i -E 's/"version": ?2, ?//; s/"estimate":/"told":/g' earlier/cascades/iterations.jsonl
+    grep -q '"told"' earlier/cascades/iterations.jsonl && ! grep -q '"version"' earlier/cascades/iterations.jsonl || fail "lines of version 1"
+    "$WEFT" report --run pixels=earlier --out earlier.html >/dev/null && cmp report.html earlier.html || fail "the page of a log of version 1"
+    rm -r earlier
+    cp -r runs/pixels cut
+    truncate -s -9 cut/cascades/iterations.jsonl # a kill, or a full disk, cut it
+    "$WEFT" report --run cut=cut --out report.html >report.log 2>&1 && grep -q "Cascades: cut" report.html || { cat report.log; fail "the page of a run whose log was cut"; }
+    rm -r cut
+}
+check the_report_has_a_page_of_cascades
 
 # stopped in the middle of a stage: pictures of the last iteration
-"$WEFT" train c.yaml --set out=runs/stopped $plans --set stages.0.steps=100000 --set checkpoint.every=0 >stopped.log 2>&1 &
-for _ in $(seq 3000); do
-    [ ! -s runs/stopped/cascades/iterations.jsonl ] || break
-    sleep 0.01
-done
-kill -TERM $!
-wait $!
-grep -q "<svg" runs/stopped/cascades/timeline.svg && [ -s runs/stopped/cascades/trace.json ] || { cat stopped.log; fail "no pictures of a run that was stopped"; }
+a_stopped_run_has_charts() {
+    "$WEFT" train c.yaml --set out=runs/stopped $plans --set stages.0.steps=100000 --set checkpoint.interval=0 >stopped.log 2>&1 &
+    for _ in $(seq 3000); do
+        [ ! -s runs/stopped/cascades/iterations.jsonl ] || break
+        sleep 0.01
+    done
+    kill -TERM $!
+    wait $!
+    grep -q "<svg" runs/stopped/cascades/timeline.svg && [ -s runs/stopped/cascades/trace.json ] || { cat stopped.log; fail "no pictures of a run that was stopped"; }
+}
+check a_stopped_run_has_charts
 
 # replayed: the same bits; after going on from the middle too
 replay="--set parallel.cascades.plan=runs/three/cascades/plans.jsonl"
-plans=$replay run again 3
-diff <(losses runs/three) <(losses runs/again) || fail "other losses from the same plans"
-cp -r runs/three cut
-rm -r cut/model cut/checkpoints/step-00000006
-ranks 3 "$WEFT" train c.yaml --set out=cut $replay >cut.log 2>&1 || { cat cut.log; fail "going on"; }
-grep -q "going on from cut/checkpoints/step-00000003" cut.log || { cat cut.log; fail "it did not go on from step 3"; }
-diff <(losses runs/three) <(losses cut) || fail "other losses after going on"
-[ "$(grep -c '"step"' cut/cascades/iterations.jsonl)" = 6 ] || fail "lines of iterations after going on"
+replayed_plans_have_the_same_bits() {
+    needs three_ranks
+    plans=$replay run again 3
+    diff <(losses runs/three) <(losses runs/again) || fail "other losses from the same plans"
+}
+check replayed_plans_have_the_same_bits
+a_replay_resumes_bitwise() {
+    needs three_ranks
+    cp -r runs/three cut
+    rm -r cut/model cut/checkpoints/step-00000006
+    ranks 3 "$WEFT" train c.yaml --set out=cut $replay >cut.log 2>&1 || { cat cut.log; fail "going on"; }
+    has_message cut.log run-resumed value=3 || fail "it did not go on from step 3"
+    diff <(losses runs/three) <(losses cut) || fail "other losses after going on"
+    [ "$(grep -c '"step"' cut/cascades/iterations.jsonl)" = 6 ] || fail "lines of iterations after going on"
+}
+check a_replay_resumes_bitwise
 
 # of two stages, with sizes of their own, and in the middle of the first: a head for each in one file
-replay2="--set data.samples_from=pixels --set parallel.cascades.plan=runs/fpixels/cascades/plans.jsonl"
-[ "$(grep -c '"format"' runs/fpixels/cascades/plans.jsonl)" = 2 ] || fail "heads of two stages' plans"
-ranks 2 "$WEFT" train f.yaml --set out=runs/fagain $replay2 >fagain.log 2>&1 || { cat fagain.log; fail "plans of two stages replayed"; }
-diff <(losses runs/fpixels) <(losses runs/fagain) || fail "other losses from the same plans of two stages"
+replay2="--set data.input=pixels --set parallel.cascades.plan=runs/fpixels/cascades/plans.jsonl"
+plans_of_two_stages_are_replayed() {
+    needs an_encoder_that_stays_from_pixels
+    [ "$(grep -c '"format"' runs/fpixels/cascades/plans.jsonl)" = 2 ] || fail "heads of two stages' plans"
+    ranks 2 "$WEFT" train f.yaml --set out=runs/fagain $replay2 >fagain.log 2>&1 || { cat fagain.log; fail "plans of two stages replayed"; }
+    diff <(losses runs/fpixels) <(losses runs/fagain) || fail "other losses from the same plans of two stages"
+}
+check plans_of_two_stages_are_replayed
 
 # refused, with what differs
-refused() { # refused WORDS RANKS OPTION...
-    ranks "$2" "$WEFT" train c.yaml --set out=runs/refused "${@:3}" >refused.log 2>&1 && fail "not refused: $1"
-    grep -q -- "$1" refused.log || { cat refused.log; fail "it does not say: $1"; }
+refused() { # ID [FIELD=VALUE...] -- RANKS OPTION...
+    take_message "$@"
+    set -- "${rest[@]}"
+    ranks "$1" "$WEFT" train c.yaml --set out=runs/refused "${@:2}" >refused.log 2>&1 && fail "not refused: $*"
+    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
 }
-refused "the plans are for 3 ranks, and 2 run" 2 $replay
-refused "for another model" 3 $replay --set transformer.config.ffn_dim=40
-refused "2x9x64x64" 3 $replay --set stages.0.buckets.2.batch=1
-refused "in which other modules are cascades" 3 $replay --set data.samples_from=pixels
-refused "in which other modules are cascades" 3 --set parallel.cascades.plan=runs/pixels/cascades/plans.jsonl
-refused "did you mean every-iteration" 1 --set parallel.cascades.plan=every-iterations
-refused "fits on no degree" 2 $plans --set parallel.cascades.memory=1MiB
-refused "would do" 2 $plans --set parallel.cascades.memory=1MiB
-would=$(sed -n 's/.*memory: \([0-9]*MiB\) would do.*/\1/p' refused.log | head -1)
-ranks 2 "$WEFT" train c.yaml --set out=runs/refused $plans --set parallel.cascades.memory="$would" >would.log 2>&1 ||
-    { cat refused.log would.log; fail "the memory that would do, $would, does not"; }
-rm -r runs/refused
-ranks 2 "$WEFT" train c.yaml --set out=runs/limit $plans --set memory.limit=1GiB --set stages.0.steps=1 >limit.log 2>&1 && grep -q "1.00 GiB on a rank" limit.log ||
-    { cat limit.log; fail "cascades pass memory.limit"; }
+refusals() {
+    needs three_ranks pixels
+    refused layout-invalid key=ranks 'text~=the plans are for 3 ranks, and the run has 2' -- 2 $replay
+    refused '*' 'text~=for another model' -- 3 $replay --set transformer.config.ffn_dim=40
+    refused '*' text~=2x9x64x64 -- 3 $replay --set stages.0.buckets.2.batch=1
+    refused '*' 'text~=in which other modules are cascades' -- 3 $replay --set data.input=pixels
+    refused '*' 'text~=in which other modules are cascades' -- 3 --set parallel.cascades.plan=runs/pixels/cascades/plans.jsonl
+    refused '*' 'text~=did you mean every-iteration' -- 1 --set parallel.cascades.plan=every-iterations
+    refused '*' 'text~=fits on no degree' -- 2 $plans --set parallel.cascades.memory_limit=1MiB
+    refused plan-infeasible file=c.yaml key=parallel.cascades text~=memory: text~=MiB -- 2 $plans --set parallel.cascades.memory_limit=1MiB
+    would=$(message_field message refused.log plan-infeasible | sed 's/.*memory: \([0-9]*MiB\).*/\1/')
+    ranks 2 "$WEFT" train c.yaml --set out=runs/refused $plans --set parallel.cascades.memory_limit="$would" >would.log 2>&1 ||
+        { cat refused.log would.log; fail "the memory that would do, $would, does not"; }
+    rm -r runs/refused # a finished run refuses nothing
+}
+check refusals
+memory_limit_bounds_cascades() {
+    ranks 2 "$WEFT" train c.yaml --set out=runs/limit $plans --set memory.limit=1GiB --set stages.0.steps=1 >limit.log 2>&1 && has_message limit.log cascade-report "text~=1.00 GiB" ||
+        { cat limit.log; fail "cascades pass memory.limit"; }
+}
+check memory_limit_bounds_cascades
 echo '{"cascades": [{"id": "s0.dit", "degrees": {"1": {"seconds": 1}}}]}' >costs.json
 "$WEFT" plan cascades --costs costs.json --devices 1 --out bare.json >/dev/null || fail "weft plan cascades"
-refused "not plans that a run wrote" 1 --set parallel.cascades.plan=bare.json
-refused "a power of two, as flexsp" 3 $plans --set parallel.cascades.policy=flexsp --set parallel.cascades.degrees=[3]
-refused "divides them into equal groups" 3 $plans --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[2]
-refused "divides the attention's heads and 3 ranks" 3 $plans --set parallel.cascades.policy=ulysses --set parallel.cascades.degrees=[3]
-refused "3 is not among the degrees" 3 $plans --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[1] --set parallel.cascades.degree=3
-if [ "$(id -u)" = 0 ] && mkdir -p runs/full/cascades && mount -t tmpfs -o size=8k tmpfs runs/full/cascades 2>/dev/null; then
-    ranks 2 "$WEFT" train c.yaml --set out=runs/full $plans >full.log 2>&1
-    status=$?
-    umount runs/full/cascades
-    [ $status != 0 ] && grep -q "cannot write runs/full/cascades/[a-z]*.jsonl: No space left.*free some space" full.log || { cat full.log; fail "logs on a full disk: status $status"; }
-else
-    echo "note: no tmpfs to be had, the full disk was not tried"
-fi
-refused "encoded by cascades" 1 --set data.samples_from=pixels
-refused "representatives hand the whole" 2 $plans --set parallel.zero=1 --set parallel.cascades.accumulation=representative
-refused "parallel.tp" 2 $plans --set parallel.tp=2
-refused "start nothing\|starts nothing" 1 $plans --set backend=virtual
+refusals_of_policies() {
+    refused json-syntax file=bare.json line=1 text~=plans.jsonl -- 1 --set parallel.cascades.plan=bare.json
+    refused '*' 'text~=a power of two, as flexsp' -- 3 $plans --set parallel.cascades.policy=flexsp --set parallel.cascades.degrees=[3]
+    refused config-value file=c.yaml key=parallel.cascades.degrees 'text~=equal groups' -- 3 $plans --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[2]
+    refused '*' "text~=divides the attention's heads and 3 ranks" -- 3 $plans --set parallel.cascades.policy=ulysses --set parallel.cascades.degrees=[3]
+    refused config-conflict file=c.yaml key=parallel.cascades.degree text~=3 -- 3 $plans --set parallel.cascades.policy=static-dp-cp --set parallel.cascades.degrees=[1] --set parallel.cascades.degree=3
+}
+check refusals_of_policies
+a_full_disk_is_reported() {
+    if [ "$(id -u)" = 0 ] && mkdir -p runs/full/cascades && mount -t tmpfs -o size=8k tmpfs runs/full/cascades 2>/dev/null; then
+        ranks 2 "$WEFT" train c.yaml --set out=runs/full $plans >full.log 2>&1
+        status=$?
+        umount runs/full/cascades
+        [ $status != 0 ] && has_message full.log disk-full file=runs/full/cascades/*.jsonl || fail "logs on a full disk: status $status"
+    else
+        echo "note: no tmpfs to be had, the full disk was not tried"
+    fi
+}
+check a_full_disk_is_reported
+refusals_of_keys() {
+    refused config-missing-key file=c.yaml key=data.input -- 1 --set data.input=pixels
+    refused config-conflict key=*parallel.cascades.gradient_reduction text~=zero -- 2 $plans --set parallel.zero=1 --set parallel.cascades.gradient_reduction=representative
+    refused '*' text~=parallel.tp -- 2 $plans --set parallel.tp=2
+    refused config-conflict key=backend -- 1 $plans --set backend=virtual
+}
+check refusals_of_keys
 
 # and planned without running
-"$WEFT" train c.yaml --dry-run --ranks 4 --set out=runs/dry $plans --set data.samples_from=pixels --iterations 2 --svg dry.svg >dry.txt 2>&1 ||
-    { cat dry.txt; fail "a dry run"; }
-[ "$(grep -c '^s[0-4]\.dit' dry.txt)" = 10 ] && grep -q "lower bound" dry.txt && grep -q "takes most" dry.txt && [ -s dry.svg ] || { cat dry.txt; fail "what a dry run says"; }
-[ ! -e runs/dry ] || fail "a dry run wrote something"
+a_dry_run_prints_plans() {
+    "$WEFT" train c.yaml --dry-run --ranks 4 --set out=runs/dry $plans --set data.input=pixels --iterations 2 --svg dry.svg >dry.txt 2>&1 ||
+        { cat dry.txt; fail "a dry run"; }
+    [ "$(grep -c '^s[0-4]\.dit' dry.txt)" = 10 ] && grep -q "lower bound" dry.txt && grep -q "takes most" dry.txt && [ -s dry.svg ] || { cat dry.txt; fail "what a dry run says"; }
+    [ ! -e runs/dry ] || fail "a dry run wrote something"
+}
+check a_dry_run_prints_plans
 
 # a clip that does not decode: another takes its place, on all ranks the same
-python3 - <<'PY'
+a_damaged_clip_is_replaced_on_all_ranks() {
+    python3 - <<'PY'
 import tarfile
 path = "mixed/train-000000.tar"
 with tarfile.open(path) as tar:
@@ -216,8 +279,11 @@ data = bytearray(open(path, "rb").read())
 data[clip.offset_data + 40 : clip.offset_data + clip.size] = b"U" * (clip.size - 40)
 open(path, "wb").write(data)
 PY
-for n in 1 3; do
-    ranks $n "$WEFT" train c.yaml --set out=runs/hurt$n $plans --set data.samples_from=pixels >hurt$n.log 2>&1 || { cat hurt$n.log; fail "a clip that does not decode"; }
-    grep -q "another sample takes its place" hurt$n.log || { cat hurt$n.log; fail "it does not say that a clip was replaced"; }
-done
-python3 compare.py runs/hurt1 runs/hurt3 || fail "with a clip that does not decode three ranks are not one"
+    for n in 1 3; do
+        ranks $n "$WEFT" train c.yaml --set out=runs/hurt$n $plans --set data.input=pixels >hurt$n.log 2>&1 || { cat hurt$n.log; fail "a clip that does not decode"; }
+        has_message hurt$n.log sample-skipped || fail "it does not say that a clip was replaced"
+    done
+    python3 compare.py runs/hurt1 runs/hurt3 || fail "with a clip that does not decode three ranks are not one"
+}
+check a_damaged_clip_is_replaced_on_all_ranks
+finish

@@ -1,5 +1,5 @@
 /* What is refused of a placed iteration, and the order in which ranks take its cascades. */
-#include "train/cascade_plan.h"
+#include "train/cascade/iteration_layout.h"
 
 #include <criterion/criterion.h>
 
@@ -46,10 +46,14 @@ static void make(plan *p)
         .sample = p->sample, .samples = 2, .cascade = p->cascade, .cascades = CASCADES};
 }
 
-static void refuses(const plan *p, const char *text)
+static void refuses(const plan *p, const char *key, const char *text)
 {
     cr_expect_neq(weft_placed_check(&p->all, RANKS, "plan.json"), WEFT_OK, "%s", text);
-    cr_expect(strstr(weft_error_message(), text) != NULL, "%s: %s", text, weft_error_message());
+    cr_expect_eq(weft_error_class(), WEFT_MSG_CASCADE_INVALID, "%s", weft_error_message());
+    cr_expect_str_eq(weft_error_fields()->file, "plan.json");
+    const char *found = weft_error_fields()->key ? weft_error_fields()->key : "";
+    cr_expect(!strcmp(found, key) && strstr(weft_error_text(), text), "%s: %s: %s", key, text,
+              weft_error_message());
 }
 
 Test(cascade_plan, order_is_by_start_and_then_by_index)
@@ -87,26 +91,26 @@ Test(cascade_plan, what_cannot_be_run_is_refused_by_name)
     cr_expect_neq(weft_placed_check(&p.all, 2, "plan.json"), WEFT_OK);
     cr_expect(strstr(weft_error_message(), "plan.json: s0.dit"), "%s", weft_error_message());
     p.cascade[1].at.device = twice;
-    refuses(&p, "s0.vae is twice on rank 1");
+    refuses(&p, "s0.vae", "rank 1");
     make(&p);
     p.cascade[1].at.start = 1.5;
-    refuses(&p, "s0.dit comes after s0.vae, which starts behind it");
+    refuses(&p, "s0.dit", "s0.vae");
     make(&p);
     p.cascade[2].at.id = "s0.text";
-    refuses(&p, "s0.text is s1.text");
+    refuses(&p, "s0.text", "s1.text");
     p.cascade[2].sample = 0;
-    refuses(&p, "s1.dit comes after s0.text, which is of another sample");
+    refuses(&p, "s1.dit", "s0.text");
     make(&p);
     p.cascade[2].module = WEFT_CASCADE_DIT;
     p.cascade[2].at.id = "s1.dit";
-    refuses(&p, "s1.dit is there twice");
+    refuses(&p, "s1.dit", "twice");
     make(&p);
     p.cascade[2].at.degree = 2;
-    refuses(&p, "captions are encoded on one");
+    refuses(&p, "s1.text", "2 ranks");
     make(&p);
     p.all.cascades = 3;
-    refuses(&p, "sample 1 is trained by no cascade");
+    refuses(&p, "", "sample 1");
     make(&p);
     p.sample[0].weight = 0.5;
-    refuses(&p, "add up to 0.75, not 1");
+    refuses(&p, "", "0.75");
 }

@@ -4,11 +4,15 @@
 # a file in the place of its folder, of weights that lie one folder deeper, of a warmup longer than its stage, a launcher that waits too
 # briefly.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
-run() { "$WEFT" train vae.yaml "$@" --set stages.0.warmup=0 --set checkpoint.keep=9; }
-run --set checkpoint.every=4 --set out=runs/vae >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
-grep -q warmup vae.log && { cat vae.log; fail "a warmup of 0 is told of"; }
+run() { "$WEFT" train vae.yaml "$@" --set stages.0.warmup_steps=0 --set checkpoint.keep_latest=9; }
+run --set checkpoint.interval=4 --set out=runs/vae >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+a_warmup_of_0_is_not_reported() {
+    [ "$(count_messages vae.log '*' key=stages.0.warmup_steps)" = 0 ]
+}
+check a_warmup_of_0_is_not_reported
 cat >variants.py <<'PY'
 import copy, json, os, shutil, subprocess, sys
 weft, losses = os.environ["WEFT"], {}
@@ -51,8 +55,8 @@ variants = [(at, name, value) for at in paths(good) for name, value in values]
 for at, name, value in variants[::3] if few else variants:
     json.dump(put(at, value), open(path, "w"))
     open(base + "/metrics.jsonl", "w").writelines(metrics)
-    run = subprocess.run([weft, "train", "vae.yaml", "--set", "out=" + base, "--set", "stages.0.warmup=0", "--set", "checkpoint.every=0",
-                          "--set", "checkpoint.keep=9"], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([weft, "train", "vae.yaml", "--set", "out=" + base, "--set", "stages.0.warmup_steps=0", "--set", "checkpoint.interval=0",
+                          "--set", "checkpoint.keep_latest=9"], capture_output=True, text=True, timeout=60)
     text = run.stdout + run.stderr
     after = [json.loads(l) for l in open(base + "/metrics.jsonl")]
     if run.returncode == 0:
@@ -70,22 +74,33 @@ for b in bad:
     print(b)
 sys.exit(bool(bad))
 PY
-FEW=${FEW-1} python3 variants.py || fail "damaged states"
+damaged_states_are_refused_or_train_the_same() { FEW=${FEW-1} python3 variants.py || fail "damaged states"; }
+check damaged_states_are_refused_or_train_the_same
 
 # what a step and a save need is held against the launcher's patience, once
-for patience in 0 1000; do
+the_patience_of_the_launcher() { # PATIENCE
+    local patience=$1
     OMPI_MCA_odls_base_sigkill_timeout=$patience ranks 2 "$WEFT" train vae.yaml --set out=runs/patient$patience --set stages.0.steps=6 \
-        --set checkpoint.every=1 >patient.log 2>&1 || { cat patient.log; fail "patience $patience"; }
+        --set checkpoint.interval=1 >patient.log 2>&1 || { cat patient.log; fail "patience $patience"; }
     [ "$(grep -c 'odls_base_sigkill_timeout' patient.log)" = $((patience == 0)) ] || { cat patient.log; fail "patience of $patience s"; }
-done
+}
+for patience in 0 1000; do check "the_patience_of_the_launcher_$patience" the_patience_of_the_launcher "$patience"; done
 
-touch runs/file
-run --set out=runs/file >file.log 2>&1 && fail "a file as out is taken"
-grep -q 'runs/file is a file, and a folder is wanted there' file.log || { cat file.log; fail "out= on a file"; }
-for folder in runs/vae runs/vae/model; do
+a_file_as_out_is_refused() {
+    touch runs/file
+    run --set out=runs/file >file.log 2>&1 && fail "a file as out is taken"
+    has_message file.log file-io file=runs/file 'text~=a folder' || fail "out= on a file"
+}
+check a_file_as_out_is_refused
+a_vae_one_folder_deeper_is_named() { # FOLDER
+    local folder=$1
     "$WEFT" train dit.yaml --set autoencoder.weights=$folder >deep.log 2>&1 && fail "$folder as a VAE is taken"
-    grep -q 'there is one in it: write runs/vae/model/vae' deep.log || { cat deep.log; fail "no hint at the VAE beneath $folder"; }
-done
-"$WEFT" train vae.yaml --set out=runs/warm --set stages.0.steps=2 --set stages.0.warmup=3 >warm.log 2>&1 || { cat warm.log; fail "a long warmup"; }
-grep -q 'stages.0: a warmup of 3 steps is longer than the stage, 2 steps' warm.log || { cat warm.log; fail "a long warmup is not told"; }
-exit 0
+    has_message deep.log config-value 'text~=write runs/vae/model/vae' || fail "no hint at the VAE beneath $folder"
+}
+for folder in runs/vae runs/vae/model; do check "a_vae_below_${folder//\\//_}_is_named" a_vae_one_folder_deeper_is_named $folder; done
+a_long_warmup_is_reported() {
+    "$WEFT" train vae.yaml --set out=runs/warm --set stages.0.steps=2 --set stages.0.warmup_steps=3 >warm.log 2>&1 || { cat warm.log; fail "a long warmup"; }
+    has_message warm.log config-unusual key=stages.0.warmup_steps || fail "a long warmup is not told"
+}
+check a_long_warmup_is_reported
+finish

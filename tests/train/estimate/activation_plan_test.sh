@@ -13,7 +13,7 @@ data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 4, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
 stages:
-  - {steps: 4, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0, schedule: constant}
+  - {steps: 4, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
 Y
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
@@ -40,8 +40,12 @@ import json, sys
 a, b = [json.load(open(name))["stages"][0] for name in sys.argv[1:]]
 assert a["inputs"] == b["inputs"] and a["recompute"] and b["offload"] and a != b
 P
-# resumed with other rates
-try run $keep --set memory.profile=slow.yaml
+# resumed with other rates, in a process that is larger: by 1.7 MiB of environment, more than the slack of the limit
+(
+    page=$(head -c 130000 /dev/zero | tr '\0' x)
+    for i in $(seq 14); do export "PAGE_$i=$page"; done
+    exec "$WEFT" train wide.yaml --set out=runs/run $keep --set memory.profile=slow.yaml >run.log 2>&1
+) || { cat run.log; fail "a larger process is refused"; }
 grep -q "memory.limit: stage 0 keeps .* the activation plan is that of the run" run.log || { cat run.log; fail "the plan of the run is not used"; }
 cmp $plan begun.json || fail "resuming makes another plan"
 same run
@@ -54,7 +58,7 @@ plan["stages"][0]["recompute"].pop()
 json.dump(plan, open(sys.argv[1], "w"))' $plan
 try_fails() { "$WEFT" train wide.yaml --set out=runs/run $keep --set stages.0.steps=5 >no.log 2>&1 && fail "$1"; }
 try_fails "an edited plan is used"
-grep -q "runs/run/activation-plan.json: the plan is not as it was made" no.log && grep -q "remove the file to plan again" no.log || { cat no.log; fail "the edited plan is not named"; }
+grep -q "runs/run/activation-plan.json: id: " no.log && grep -q "Remove the file" no.log || { cat no.log; fail "the edited plan is not named"; }
 cp begun.json $plan
 try run --set memory.limit=$((limit + 4))MiB --set memory.profile=quick.yaml --set stages.0.steps=5
 cmp -s $plan begun.json && fail "another limit, and the plan of the old one"
@@ -70,3 +74,9 @@ for steps in 2 4; do
 done
 grep -q "the activation plan is that of the run" two.log || { cat two.log; fail "two ranks plan anew"; }
 diff <(losses runs/pair) <(losses runs/two) || fail "two ranks: other losses than without a limit"
+# a damaged plan is an error of the run, not an interrupt of it: no rank ends with 130
+head -c 200 runs/two/activation-plan.json >cut.json && mv cut.json runs/two/activation-plan.json
+ranks 2 "$WEFT" train wide.yaml --set out=runs/two $pair --set memory.limit=${limit}MiB --set memory.offload=auto --set stages.0.steps=5 >cut.log 2>&1
+status=$?
+[ $status = 1 ] || { cat cut.log; fail "two ranks, a damaged plan: status $status"; }
+grep -q "runs/two/activation-plan.json:.*not valid JSON" cut.log || { cat cut.log; fail "the damaged plan is not named"; }

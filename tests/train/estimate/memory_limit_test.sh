@@ -2,6 +2,7 @@
 # memory.limit: the backward makes so much again that the process stays below it, and no bit of the run changes. A limit
 # that cannot be kept names the least that can, and with that the run goes.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -12,8 +13,8 @@ data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 8, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
 stages:
-  - {steps: 3, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}
-  - {steps: 1, batch: 2, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}
+  - {steps: 3, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
+  - {steps: 1, batch: 2, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
 Y
 cat >peak.py <<'P'
 import os, resource, subprocess, sys
@@ -27,51 +28,67 @@ cat >terms.py <<'P'
 import re, sys
 unit = {"B": 2**-20, "KiB": 2**-10, "MiB": 1}
 sums = [sum(float(a) * unit[b] for a, b in re.findall(r"([0-9.]+) ([KM]?i?B)\b", line.split("weights, optimizer", 1)[1].split(" (and", 1)[0]))
-        for line in open(sys.argv[1]) if "are less than" in line]
+        for line in open(sys.argv[1]) if "is less than" in line]
 sys.exit(not (sums and max(sums) * 65 / 64 + 5 > int(sys.argv[2])))
 P
-told() { sed -n 's/^memory[^:]*: at most \([0-9]*\)\.[0-9]* MiB.*/\1/p' "$1"; }
+told() { message_mib "$1" memory-report key= 'value=?*' | cut -d. -f1; }
 python3 peak.py all.log "$WEFT" train wide.yaml >all.peak || { cat all.log; fail "without a limit"; }
 limit=$(($(told all.log) - 60))
-python3 peak.py less.log "$WEFT" train wide.yaml --set out=runs/less --set memory.limit=${limit}MiB >less.peak || { cat less.log; fail "memory.limit ${limit} MiB"; }
-grep -q "memory.limit: stage 0 keeps .* makes .* again in the backward" less.log || { cat less.log; fail "what is made again is not told"; }
-grep -q "memory.limit: stage 1" less.log && fail "the small second stage does not keep all"
-diff <(losses runs/all) <(losses runs/less) || fail "what is made again changes the run"
-[ "$(told less.log)" -le "$limit" ] || { cat less.log; fail "told more than $limit MiB"; }
-case $WEFT_BUILD in
-*/asan | */tsan) ;; # have memory of their own
-*) [ "$(cat less.peak)" -le "$limit" ] || fail "a limit of $limit MiB, and $(cat less.peak) MiB taken, $(cat all.peak) without" ;;
-esac
-ranks 2 "$WEFT" train wide.yaml --set out=runs/two --set parallel.fsdp=2 --set memory.limit=$(($(cat all.peak) * 3 / 4))MiB >two.log 2>&1 || { cat two.log; fail "two ranks"; }
-"$WEFT" inspect graph wide.yaml --set memory.limit=${limit}MiB >inspect.log 2>&1 || { cat inspect.log; fail "inspect"; }
-grep -q "memory.limit: stage 0 keeps" inspect.log || { cat inspect.log; fail "inspect does not tell"; }
+a_limit_is_kept() {
+    python3 peak.py less.log "$WEFT" train wide.yaml --set out=runs/less --set memory.limit=${limit}MiB >less.peak || { cat less.log; fail "memory.limit ${limit} MiB"; }
+    has_message less.log memory-report "text~=memory.limit: stage 0" || fail "what is recomputed is not reported"
+    [ "$(count_messages less.log memory-report "text~=memory.limit: stage 1")" != 0 ] && fail "the small second stage does not keep all"
+    diff <(losses runs/all) <(losses runs/less) || fail "what is made again changes the run"
+    [ "$(told less.log)" -le "$limit" ] || { cat less.log; fail "told more than $limit MiB"; }
+    case $WEFT_BUILD in
+    */asan | */tsan) ;; # have memory of their own
+    *) [ "$(cat less.peak)" -le "$limit" ] || fail "a limit of $limit MiB, and $(cat less.peak) MiB taken, $(cat all.peak) without" ;;
+    esac
+}
+check a_limit_is_kept
+a_limit_of_two_ranks_is_kept() {
+    ranks 2 "$WEFT" train wide.yaml --set out=runs/two --set parallel.fsdp=2 --set memory.limit=$(($(cat all.peak) * 3 / 4))MiB >two.log 2>&1 || { cat two.log; fail "two ranks"; }
+}
+check a_limit_of_two_ranks_is_kept
+inspect_reports_the_choice() {
+    "$WEFT" inspect graph wide.yaml --set memory.limit=${limit}MiB >inspect.log 2>&1 || { cat inspect.log; fail "inspect"; }
+    grep -q "memory.limit: stage 0" inspect.log || { cat inspect.log; fail "inspect does not report it"; }
+}
+check inspect_reports_the_choice
 
-"$WEFT" train wide.yaml --set out=runs/no --set memory.limit=70MiB >no.log 2>&1 && fail "70 MiB are enough"
-least=$(sed -n 's/.*70.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a rank takes with all of stage 0 made again in its backward that can be: weights, optimizer and program.*/\1/p' no.log)
-[ -n "$least" ] || { cat no.log; fail "the least is not told"; }
-"$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "with the least, $((least + 2)) MiB"; }
-diff <(losses runs/all) <(losses runs/least) || fail "all made again changes the run"
+the_least_limit_is_enough() {
+    "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=70MiB >no.log 2>&1 && fail "70 MiB are enough"
+    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    [ -n "$least" ] || { cat no.log; fail "the least is not told"; }
+    "$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "with the least, $((least + 2)) MiB"; }
+    diff <(losses runs/all) <(losses runs/least) || fail "all made again changes the run"
+}
+check the_least_limit_is_enough
 # what is told to be enough is enough at every start, whatever is measured then: here what is made again takes no time, and
 # then so much that all of it had better be moved away
 mkdir -p away
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e15, memory_bandwidth: 1e15}\n' >quick.yaml
 printf 'nodes: 1\ndevices: 1\ndevice: {memory: 8GiB, flops: 1e6, memory_bandwidth: 1e4}\n' >slow.yaml
 inspect() { "$WEFT" inspect graph wide.yaml --set memory.offload=away --set memory.profile="$1.yaml" --set memory.limit="$2MiB" >"$1.log" 2>&1; }
-for named in quick slow; do
-    inspect $named 1 && fail "1 MiB is enough"
-    least=$(sed -n 's/.* 1.00 MiB are less than the \([0-9.]*\) MiB that a rank takes.*/\1/p' $named.log)
-    [ -n "$least" ] || { cat $named.log; fail "the least is not told"; }
-    for then in quick slow quick slow; do
-        inspect $then "$(python3 -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
+the_least_limit_does_not_depend_on_speed() {
+    for named in quick slow; do
+        inspect $named 1 && fail "1 MiB is enough"
+        least=$(message_mib $named.log memory-limit level=error)
+        [ -n "$least" ] || { cat $named.log; fail "the least is not told"; }
+        for then in quick slow quick slow; do
+            inspect $then "$(python3 -c "print($least + 0.005)")" || { cat $then.log; fail "$least MiB are told to be enough ($named), and are not ($then)"; }
+        done
     done
-done
+}
+check the_least_limit_does_not_depend_on_speed
 # programs of all stages stay in memory: each stage counts those of the others, with what their ranks exchange, also
 # where latents are made in the same run
-{ cat wide.yaml; for batch in 15 14 13 12 11 10; do echo "  - {steps: 1, batch: $batch, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}"; done; } >stages.yaml
-for n in 1 2; do
+{ cat wide.yaml; for batch in 15 14 13 12 11 10; do echo "  - {steps: 1, batch: $batch, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}"; done; } >stages.yaml
+every_stage_is_counted() { # RANKS
+    local n=$1 keys least most
     keys=(--set out=runs/stages$n --set data.latents=latents$n --set parallel.fsdp=$n --set memory.offload=away)
     ranks $n "$WEFT" train stages.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
-    least=$(sed -n 's/.* 1.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a rank takes.*/\1/p' no.log | head -1)
+    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
     [ -n "$least" ] || { cat no.log; fail "eight stages, $n rank(s): the least is not told"; }
     # all that it takes is named: what is left is told for what differs from start to start
     python3 terms.py no.log $least || { cat no.log; fail "eight stages, $n rank(s): $least MiB, and other terms"; }
@@ -81,17 +98,25 @@ for n in 1 2; do
     */asan | */tsan) ;;
     *) [ "$most" -le $((least + 1)) ] || fail "eight stages, $n rank(s): a limit of $((least + 1)) MiB, and $most MiB taken" ;;
     esac
-done
+}
+for n in 1 2; do check "every_stage_is_counted_on_${n}_ranks" every_stage_is_counted $n; done
 # of stages of a pipeline that of the rank that takes most is told, here the second's
-keys=(--set out=runs/pipe --set data.latents=latents.pipe --set parallel.pp=2 --set parallel.schedule=zero-bubble --set parallel.microbatches=4 --set stages.1.batch=4)
-ranks 2 "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
-least=$(sed -n 's/.* 1.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a rank takes.*/\1/p' no.log | head -1)
-ranks 2 python3 peak.py pipe.log "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB >pipe.peak || { cat pipe.log; fail "a pipeline with the least, $((least + 1)) MiB"; }
-most=$(sort -n pipe.peak | tail -1) all=$(told pipe.log)
-case $WEFT_BUILD in
-*/asan | */tsan) ;;
-*) [ "$most" -le $(((all + 1) * 65 / 64)) ] || { cat pipe.log; fail "a pipeline: $all MiB are told, and a rank takes $most MiB"; } ;;
-esac
+the_largest_stage_of_a_pipeline_counts() {
+    keys=(--set out=runs/pipe --set data.latents=latents.pipe --set parallel.pp=2 --set parallel.schedule=zero-bubble --set parallel.microbatches=4 --set stages.1.batch=4)
+    ranks 2 "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
+    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    ranks 2 python3 peak.py pipe.log "$WEFT" train wide.yaml "${keys[@]}" --set memory.limit=$((least + 1))MiB >pipe.peak || { cat pipe.log; fail "a pipeline with the least, $((least + 1)) MiB"; }
+    most=$(sort -n pipe.peak | tail -1) all=$(told pipe.log)
+    case $WEFT_BUILD in
+    */asan | */tsan) ;;
+    *) [ "$most" -le $(((all + 1) * 65 / 64)) ] || { cat pipe.log; fail "a pipeline: $all MiB are told, and a rank takes $most MiB"; } ;;
+    esac
+}
+check the_largest_stage_of_a_pipeline_counts
 # where the latents take more than the steps, they are what is told
-"$WEFT" train wide.yaml --set out=runs/no --set data.latents=fresh --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
-grep -q "30.00 MiB are less than the .* that a rank takes beside the steps of stage [01], .*, its latents [0-9.]* [MK]iB" no.log || { cat no.log; fail "the latents are not told"; }
+latents_that_take_most_are_named() {
+    "$WEFT" train wide.yaml --set out=runs/no --set data.latents=fresh --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
+    has_message no.log memory-limit level=error "text~=30.00 MiB" "text~=latent encoding" || fail "the latents are not named"
+}
+check latents_that_take_most_are_named
+finish

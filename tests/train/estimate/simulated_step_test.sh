@@ -2,6 +2,7 @@
 # A step of a pipeline by 16 or 32 ranks, threads that run the real interpreter and exchanges on modelled devices and links: every
 # schedule, and one that the planner made, takes what the event simulator says to 5 %, and the same again to the bit.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 mkdir -p wan_vae sd_vae
 echo '{"_class_name":"AutoencoderKLWan"}' >wan_vae/config.json
 echo '{"_class_name":"AutoencoderKL","block_out_channels":[128,256,512,512],"latent_channels":4,"layers_per_block":2}' >sd_vae/config.json
@@ -11,8 +12,8 @@ data: {path: shards}
 autoencoder: {weights: wan_vae}
 transformer: {class: WanTransformer3DModel, config: {num_attention_heads: 12, attention_head_dim: 128, ffn_dim: 8960, num_layers: 38}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 64, num_heads: 2, num_layers: 1, ffn_dim: 64, max_length: 64}}]
-recompute: ['transformer.blocks.*']
-stages: [{steps: 2, batch: 16, frames: 5, height: 128, width: 128, lr: 1e-4, warmup: 0}]
+memory: {recompute: ['transformer.blocks.*']}
+stages: [{steps: 2, batch: 16, frames: 5, height: 128, width: 128, lr: 1e-4, warmup_steps: 0}]
 parallel: {pp: 16, microbatches: 16}
 Y
 cat >uvit.yaml <<'Y'
@@ -21,7 +22,7 @@ data: {path: shards}
 autoencoder: {weights: sd_vae}
 transformer: {class: UViT, config: {img_size: 16, patch_size: 2, in_chans: 4, embed_dim: 1024, depth: 48, num_heads: 16, mlp_time_embed: false, clip_dim: 64, num_clip_token: 64}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 64, num_heads: 2, num_layers: 1, ffn_dim: 64, max_length: 64}}]
-stages: [{steps: 2, batch: 64, frames: 1, height: 128, width: 128, lr: 1e-4, warmup: 0}]
+stages: [{steps: 2, batch: 64, frames: 1, height: 128, width: 128, lr: 1e-4, warmup_steps: 0}]
 parallel: {pp: 16, microbatches: 16}
 Y
 # a NIC for each device, half of them on another leaf: what goes from a stage to one of the next node goes over both uplinks
@@ -59,38 +60,50 @@ print(f"{sys.argv[1]}: executed {off:+.2%}, idle {t['executed_idle']:.1%}, simul
 assert abs(off) <= 0.05 and abs(t["executed_idle"] - t["simulated_idle"]) <= 0.05 and t["sent_bytes"] > 0 and t["ranks"] == int(sys.argv[2]), t
 P
 }
-for model in wan uvit; do
+planned() { # MODEL
+    local model=$1
     near $model wave --costs $model.costs.json
     "$WEFT" plan pipeline --costs $model.costs.json --stages 32 --devices 16 --microbatches 16 --schedule greedy --out $model.plan.json >plan.txt ||
         { cat plan.txt; fail "plan of $model"; }
     near $model $model.plan.json
-done
-near wan 1f1b
-near wan zero-bubble
-near uvit interleaved
+}
+for model in wan uvit; do check "wave_and_plan_$model" planned $model; done
+check one_f_one_b near wan 1f1b
+check zero_bubble near wan zero-bubble
+check interleaved near uvit interleaved
 # two replicas, eight ranks behind one network port: what they send at the same time holds one another up
 two=(1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=8)
-near uvit "${two[@]}"
-cp now.json once.json
-near uvit "${two[@]}"
-cmp once.json now.json || fail "other figures the second time"
-near uvit wave --set parallel.pp=8 --set parallel.dp=2
+replicas_behind_one_port_repeat() {
+    near uvit "${two[@]}"
+    cp now.json once.json
+    near uvit "${two[@]}"
+    cmp once.json now.json || fail "other figures the second time"
+}
+check replicas_behind_one_port_repeat
+check wave_of_two_replicas near uvit wave --set parallel.pp=8 --set parallel.dp=2
 # as many microbatches as leave each replica a sample of 16, where the config says no number
-near uvit 1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=0 --set stages.0.batch=16
-grep -q "1f1b, 8 microbatches a step" now.txt || { cat now.txt; fail "replicas without samples"; }
+microbatches_follow_from_the_batch() {
+    near uvit 1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=0 --set stages.0.batch=16
+    grep -q "1f1b, 8 microbatches a step" now.txt || { cat now.txt; fail "replicas without samples"; }
+}
+check microbatches_follow_from_the_batch
 # four replicas: four ranks send over one port at once, which one behind the other ends a tenth sooner; and all nodes over
 # one uplink, without which 1f1b would take 16 % less and zero-bubble 30 %
 four=(--set parallel.pp=8 --set parallel.dp=4 --set parallel.microbatches=8)
 ranks=32
 cluster=v100:4
-near uvit 1f1b "${four[@]}"
+check four_replicas near uvit 1f1b "${four[@]}"
 cluster=rails.yaml
-near uvit 1f1b "${four[@]}"
-near uvit zero-bubble "${four[@]}"
-cp now.json once.json
-near uvit zero-bubble "${four[@]}"
-cmp once.json now.json || fail "other figures the second time, over uplinks"
-# the seconds and bytes of programs that each rank plans for itself: parts of unequal size with and without zero
+check four_replicas_over_uplinks near uvit 1f1b "${four[@]}"
+zero_bubble_over_uplinks_repeats() {
+    near uvit zero-bubble "${four[@]}"
+    cp now.json once.json
+    near uvit zero-bubble "${four[@]}"
+    cmp once.json now.json || fail "other figures the second time, over uplinks"
+}
+check zero_bubble_over_uplinks_repeats
+# the seconds and bytes of programs that each rank plans for itself: parts of unequal size with and without zero; the update
+# with the bulletin that ranks of a run exchange in it
 exact() { # EXECUTED BEHIND SENT PEAK OPTIONS...
     local seconds=$1 behind=$2 sent=$3 peak=$4
     shift 4
@@ -103,14 +116,15 @@ for key, was in zip(("executed_seconds", "behind_seconds", "sent_bytes", "peak_b
     assert abs(t[key] - was) <= 1e-12 * was, (key, t[key], was)
 P
 }
-exact 0.025885105448979102 0.009898292632221875 381630048 522059456 --set parallel.pp=4 --set parallel.dp=3 --set parallel.zero=1 \
+check exact_zero_1 exact 0.025885105448979102 0.00993332459888853 381630048 522060544 --set parallel.pp=4 --set parallel.dp=3 --set parallel.zero=1 \
     --set stages.0.batch=40 --set parallel.microbatches=4
-exact 0.035542828323465774 0.004202108365556442 2984554304 534152512 --set parallel.pp=4 --set parallel.dp=4 --set parallel.zero=2 \
+check exact_zero_2 exact 0.035542828323465774 0.004202108365556442 2984554304 534152768 --set parallel.pp=4 --set parallel.dp=4 --set parallel.zero=2 \
     --set parallel.microbatches=4 --set parallel.schedule=wave
-exact 0.0315436383904995 0.0021167649044449843 1184375872 1006281920 --set parallel.pp=8 --set parallel.dp=2 \
+check exact_zero_bubble exact 0.0315436383904995 0.002144792802222753 1184375872 1006283968 --set parallel.pp=8 --set parallel.dp=2 \
     --set parallel.microbatches=8 --set parallel.schedule=zero-bubble
 # 1,024 ranks with the layers of Wan 14B, in less than 2 GiB
-python3 - "$WEFT" <<'P' || fail "1,024 ranks"
+a_thousand_ranks_take_little_memory() {
+    python3 - "$WEFT" <<'P' || fail "1,024 ranks"
 import json, resource, subprocess, sys
 options = ["transformer.config.num_attention_heads=40", "transformer.config.ffn_dim=13824", "transformer.config.num_layers=8",
            "parallel.pp=8", "parallel.dp=128", "parallel.microbatches=8", "stages.0.batch=1024"]
@@ -120,13 +134,18 @@ t, peak = json.load(open("many.json")), resource.getrusage(resource.RUSAGE_CHILD
 assert t["ranks"] == 1024 and t["stages"] == 8 and abs(t["executed_seconds"] / t["simulated_seconds"] - 1) <= 0.05, t
 assert peak < 2 << 20, f"{peak} KiB of memory"
 P
-refused() { # WORDS OPTIONS...
-    local words=$1
-    shift
-    if "$WEFT" simulate "$@" >out.txt 2>err; then cat out.txt; fail "accepted: $*"; fi
-    grep -q -e "$words" err || { cat err; fail "$*: no message like $words"; }
 }
-refused "parallel.pp: a step is modelled of a pipeline" wan.yaml --set parallel.pp=1
-refused "parallel.tp: a step is modelled over pp and dp only" wan.yaml --set parallel.tp=2
-refused "32 ranks, the cluster v100 has 16 devices" wan.yaml --cluster v100:2 --set parallel.pp=32
-refused "\-\-svg is for a plan" wan.yaml --svg a.svg
+check a_thousand_ranks_take_little_memory
+refused() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    if "$WEFT" simulate "$@" >out.txt 2>err; then cat out.txt; fail "accepted: $*"; fi
+    has_message err "${wanted[@]}" || fail "$*: not as expected"
+}
+refusals() {
+    refused layout-invalid file=wan.yaml key=parallel.pp text~=--costs -- wan.yaml --set parallel.pp=1 --costs a.json
+    refused mesh-invalid file=wan.yaml key=parallel 'text~=32 ranks,' 'text~=16 devices' -- wan.yaml --cluster v100:2 --set parallel.pp=32
+    refused option-no-effect key=--svg -- wan.yaml --svg a.svg
+}
+check refusals
+finish

@@ -1,8 +1,11 @@
 /* The trained objective and one AdamW step against formulas that are written out here in double
  * precision: the weights of the autoencoder's losses, the KL divergence, and the parameters that
  * weight decay applies to. */
-#include "../model_of.h"
-#include "train/step.h"
+#include "../../model_of.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
+#include "train/step/train_step.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -13,7 +16,7 @@ static const char autoencoder[] =
     "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,\"dim_mult\":[1,1,1,1],\"z_dim\":4,"
     "\"num_res_blocks\":1}";
 static const weft_bucket size = {.batch = 2, .frames = 5, .height = 16, .width = 16};
-static const weft_place_of_run place = {.backend = &weft_backend_cpu};
+static const weft_exec_config place = {.backend = &weft_backend_cpu};
 
 static weft_run_models models_of(bool denoises)
 {
@@ -23,7 +26,7 @@ static weft_run_models models_of(bool denoises)
             model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,"
                      "\"num_attention_heads\":2,\"attention_head_dim\":12,\"ffn_dim\":24,"
                      "\"freq_dim\":8,\"in_channels\":4,\"text_dim\":8}");
-        models.captions =
+        models.text =
             captions_of(&models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,"
                                           "\"num_heads\":2,\"num_layers\":1,\"ffn_dim\":16,"
                                           "\"max_length\":8}");
@@ -118,7 +121,7 @@ static void count_decayed(bool decay_all, int64_t decayed[KINDS], int64_t all[KI
             other |= c[e] != b[e];
             cr_assert(c[e] == b[e] ||
                           fabs(c[e] - b[e] + lr * decay * was[e]) <= 1e-6 * (1 + fabs(was[e])),
-                      "%s[%lld]: from %g to %g without and %g with decay", a->name, (long long)e,
+                      "%s[%" PRId64 "]: from %g to %g without and %g with decay", a->name, e,
                       was[e], b[e], c[e]);
         }
         decayed[kind] += other;
@@ -136,10 +139,10 @@ Test(objective, weight_decay_spares_norms_and_biases)
     int64_t decayed[KINDS] = {0}, all[KINDS] = {0};
     count_decayed(false, decayed, all);
     cr_expect_gt(all[NORMS_AND_BIASES], 10);
-    cr_expect_eq(decayed[NORMS_AND_BIASES], 0, "%lld of %lld norms and biases decay",
-                 (long long)decayed[NORMS_AND_BIASES], (long long)all[NORMS_AND_BIASES]);
-    cr_expect_geq(decayed[MATRICES], all[MATRICES] - 2, "%lld of %lld matrices decay",
-                  (long long)decayed[MATRICES], (long long)all[MATRICES]);
+    cr_expect_eq(decayed[NORMS_AND_BIASES], 0, "%" PRId64 " of %" PRId64 " norms and biases decay",
+                 decayed[NORMS_AND_BIASES], all[NORMS_AND_BIASES]);
+    cr_expect_geq(decayed[MATRICES], all[MATRICES] - 2, "%" PRId64 " of %" PRId64 " matrices decay",
+                  decayed[MATRICES], all[MATRICES]);
 }
 
 Test(objective, decay_all_includes_norms)

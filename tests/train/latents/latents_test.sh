@@ -1,10 +1,14 @@
 #!/bin/bash
 # The cache of latents: what it holds, who else reads it, what a clip that does not decode costs, and when it is made anew.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae.yaml"; }
-grep -q "data: 24 of 24 samples and 120 of 288 frames are used in an epoch; 168 frames" vae.log || { cat vae.log; fail "account"; }
+every_sample_is_counted() {
+    has_message vae.log data-report key=data "text~=24 of 24" "text~=120 of 288" text~=168 || fail "the report of the data"
+}
+check every_sample_is_counted
 # a clip that does not decode, and captions that are in .txt alone
 python3 - <<'PY'
 import glob, io, json, tarfile
@@ -26,17 +30,18 @@ with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as new:
 open("bad", "w").write(bad)
 PY
 bad=$(cat bad)
-one='--set stages.0.warmup=0 --set stages.0.steps=2 --set stages.1.steps=1 --set checkpoint.every=100'
-for n in 1 2; do
+one='--set stages.0.warmup_steps=0 --set stages.0.steps=2 --set stages.1.steps=1 --set checkpoint.interval=100'
+a_cache_has_what_decodes() { # N
+    local n=$1
     ranks $n "$WEFT" train dit.yaml $one --set out=runs/dit$n >dit$n.log 2>&1 || { cat dit$n.log; fail "weft train dit.yaml on $n ranks"; }
-    grep -q "latents: 23 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of encoding on $n ranks"; }
-    grep -q "1 of 24 samples do not decode (found so far) (12 frames)" dit$n.log || { cat dit$n.log; fail "the clip is not counted"; }
-    grep -q "data at the end of the stage: 23 of 23" dit$n.log || { cat dit$n.log; fail "the account of training"; }
+    has_message dit$n.log data-report key=latents "text~=23 of 24" || fail "the account of encoding on $n ranks"
+    has_message dit$n.log data-report key=latents "text~=1 of 24" "text~=12 frames" || fail "the clip is not counted"
+    has_message dit$n.log data-report "key=data at the end of the stage" "text~=23 of 23" || fail "the account of training"
     [ "$(ls runs/dit$n/latents | wc -l)" = 2 ] || fail "two stages, two caches"
     python3 - "$bad" runs/dit$n/latents/* <<'PY' || fail "the cache of $n ranks"
 import glob, json, re, sys, tarfile
 for folder in sys.argv[2:]:
-    account = json.load(open(folder + "/account.json"))
+    account = json.load(open(folder + "/data-report.json"))
     assert [d["key"] for d in account["list"]] == [sys.argv[1]], account["list"]
     assert account["used"]["samples"] + sum(d["samples"] for d in account["dropped"].values()) == account["samples"] == 24
     found = {}
@@ -52,20 +57,25 @@ for folder in sys.argv[2:]:
         assert re.match(rb"\x93NUMPY.*'<f4'.*\(\d+, 4, 4, 4,?\)", parts["latent.npy"][:128], re.S), parts["latent.npy"][:128]
 PY
     for shard in runs/dit$n/latents/*/*.tar; do tar tf "$shard" >/dev/null 2>err && [ ! -s err ] || fail "GNU tar does not read $shard"; done
-done
+}
+for n in 1 2; do check "a_cache_has_what_decodes_$n" a_cache_has_what_decodes "$n"; done
 # the same again: nothing is encoded; another VAE, or shards written anew: another cache
-rm -rf runs/dit1/model runs/dit1/checkpoints
-"$WEFT" train dit.yaml $one --set out=runs/dit1 >again.log 2>&1 || { cat again.log; fail "again"; }
-[ "$(ls runs/dit1/latents | wc -l)" = 2 ] || fail "the cache was made twice"
-grep -q "latents: 23 of 24 samples" again.log || fail "the account of the cache is not shown"
-"$WEFT" train vae.yaml --set seed=5 --set out=runs/other >other.log 2>&1 || { cat other.log; fail "another VAE"; }
-rm -rf runs/dit1/model runs/dit1/checkpoints
-"$WEFT" train dit.yaml $one --set out=runs/dit1 --set autoencoder.weights=runs/other/model/vae >stale.log 2>&1 || { cat stale.log; fail "with another VAE"; }
-[ "$(ls runs/dit1/latents | wc -l)" = 4 ] || fail "the latents of another VAE were taken"
-touch shards/train-*.tar
-rm -rf runs/dit1/model runs/dit1/checkpoints
-"$WEFT" train dit.yaml $one --set out=runs/dit1 >touched.log 2>&1 || { cat touched.log; fail "with new shards"; }
-[ "$(ls runs/dit1/latents | wc -l)" = 6 ] || fail "the latents of other shards were taken"
+a_cache_belongs_to_a_vae_and_shards() {
+    needs a_cache_has_what_decodes_1
+    rm -rf runs/dit1/model runs/dit1/checkpoints
+    "$WEFT" train dit.yaml $one --set out=runs/dit1 >again.log 2>&1 || { cat again.log; fail "again"; }
+    [ "$(ls runs/dit1/latents | wc -l)" = 2 ] || fail "the cache was made twice"
+    has_message again.log data-report key=latents "text~=23 of 24" || fail "the account of the cache is not shown"
+    "$WEFT" train vae.yaml --set seed=5 --set out=runs/other >other.log 2>&1 || { cat other.log; fail "another VAE"; }
+    rm -rf runs/dit1/model runs/dit1/checkpoints
+    "$WEFT" train dit.yaml $one --set out=runs/dit1 --set autoencoder.weights=runs/other/model/vae >stale.log 2>&1 || { cat stale.log; fail "with another VAE"; }
+    [ "$(ls runs/dit1/latents | wc -l)" = 4 ] || fail "the latents of another VAE were taken"
+    touch shards/train-*.tar
+    rm -rf runs/dit1/model runs/dit1/checkpoints
+    "$WEFT" train dit.yaml $one --set out=runs/dit1 >touched.log 2>&1 || { cat touched.log; fail "with new shards"; }
+    [ "$(ls runs/dit1/latents | wc -l)" = 6 ] || fail "the latents of other shards were taken"
+}
+check a_cache_belongs_to_a_vae_and_shards
 
 # ---- a cache that runs share, that lost something, that a kill left half done ----
 again() { # again NAME ARGUMENTS...: stage 0 and 1 anew over the cache of `cache`
@@ -77,45 +87,61 @@ again() { # again NAME ARGUMENTS...: stage 0 and 1 anew over the cache of `cache
 keys() { for t in cache/*/*.tar; do tar tf "$t"; done | grep -c 'latent.npy$'; }
 content() { for t in cache/*/*.tar; do tar xOf "$t" --wildcards '*.latent.npy' | md5sum; done | sort; }
 rm -rf cache
-ranks 2 "$WEFT" train dit.yaml $one --set data.latents=cache --set out=runs/fill >fill.log 2>&1 || { cat fill.log; fail "fill"; }
-[ "$(ls cache/*/train-0000-*.tar | wc -l)" = 2 ] && [ "$(ls cache/*/train-0001-*.tar | wc -l)" = 2 ] || fail "each rank writes its share: $(ls cache/*)"
-[ "$(keys)" = 46 ] || fail "$(keys) latents in two caches"
-content >whole
-stat -c '%n %Y %i' cache/*/*.tar >stamps
-again shared
-stat -c '%n %Y %i' cache/*/*.tar | diff stamps - || fail "another run encodes what is there"
-losses runs/shared >whole.losses
+runs_share_a_cache() {
+    ranks 2 "$WEFT" train dit.yaml $one --set data.latents=cache --set out=runs/fill >fill.log 2>&1 || { cat fill.log; fail "fill"; }
+    [ "$(ls cache/*/train-0000-*.tar | wc -l)" = 2 ] && [ "$(ls cache/*/train-0001-*.tar | wc -l)" = 2 ] || fail "each rank writes its share: $(ls cache/*)"
+    [ "$(keys)" = 46 ] || fail "$(keys) latents in two caches"
+    content >whole
+    stat -c '%n %Y %i' cache/*/*.tar >stamps
+    again shared
+    stat -c '%n %Y %i' cache/*/*.tar | diff stamps - || fail "another run encodes what is there"
+    losses runs/shared >whole.losses
+}
+check runs_share_a_cache
 # half of the samples are gone, as after a kill; what the killed run was writing goes
-dead=$(bash -c 'echo $$')
-for c in cache/*; do rm "$c"/train-0001-*.tar* "$c/complete"; touch "$c/train-0001-000000.tar.tmp.$dead"; done
-again killed
-grep -q "latents: 12 of 24 samples are encoded already" killed.log || { cat killed.log; fail "what is there is not told"; }
-[ "$(keys)" = 46 ] || fail "$(keys) latents after a kill"
-losses runs/killed | diff whole.losses - || fail "other losses after a kill"
-ls cache/*/*.tmp.* 2>/dev/null && fail "the killed run's leftovers stay"
+a_half_encoded_cache_is_completed() {
+    needs runs_share_a_cache
+    dead=$(bash -c 'echo $$')
+    for c in cache/*; do rm "$c"/train-0001-*.tar* "$c/complete"; touch "$c/train-0001-000000.tar.tmp.$dead"; done
+    again killed
+    has_message killed.log data-report key=latents value=12 || fail "what is there is not told"
+    [ "$(keys)" = 46 ] || fail "$(keys) latents after a kill"
+    losses runs/killed | diff whole.losses - || fail "other losses after a kill"
+    ! ls cache/*/*.tmp.* 2>/dev/null || fail "the killed run's leftovers stay"
+}
+check a_half_encoded_cache_is_completed
 # a shard without its end, and one with a changed byte: told, and encoded again
-first=$(ls cache/*/train-*.tar | head -1)
-last=$(ls cache/*/train-*.tar | tail -1)
-truncate -s 3000 "$first"
-printf '\x55' | dd of="$last" bs=1 seek=$(($(stat -c %s "$last") / 2)) conv=notrunc 2>dd.log
-again damaged
-[ "$(grep -c 'lost bytes or was changed since it was written' damaged.log)" = 2 ] || { cat damaged.log; fail "damage in the cache is not told"; }
-[ "$(keys)" = 46 ] || fail "$(keys) latents after damage"
-losses runs/damaged | diff whole.losses - || fail "other losses after damage"
+damaged_shards_are_encoded_again() {
+    needs runs_share_a_cache
+    first=$(ls cache/*/train-*.tar | head -1)
+    last=$(ls cache/*/train-*.tar | tail -1)
+    truncate -s 3000 "$first"
+    printf '\x55' | dd of="$last" bs=1 seek=$(($(stat -c %s "$last") / 2)) conv=notrunc 2>dd.log
+    again damaged
+    [ "$(count_messages damaged.log latents-rebuilt 'file=cache/*')" = 2 ] || { cat damaged.log; fail "damage in the cache is not told"; }
+    [ "$(keys)" = 46 ] || fail "$(keys) latents after damage"
+    losses runs/damaged | diff whole.losses - || fail "other losses after damage"
+}
+check damaged_shards_are_encoded_again
 # a finished cache is used as it is where nothing can be written; what is missing there is an error that says what to do
-if [ "$(id -u)" = 0 ] && mkdir -p ro && mount -t tmpfs -o size=16m none ro 2>/dev/null; then
-    trap 'umount ro' EXIT
-    cp -r cache ro/cache
-    mount -o remount,ro ro
-    for n in 1 2; do
-        ranks $n "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/ro$n >ro.log 2>&1 || { cat ro.log; fail "a read-only cache, $n rank(s)"; }
-    done
-    losses runs/ro1 | diff whole.losses - || fail "other losses with a read-only cache"
-    "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set stages.1.frames=1 --set out=runs/no >no.log 2>&1 && fail "latents of other sizes in a read-only cache"
-    grep -q "data.latents: ro/cache has no latents of these clips and encoders (folder ro/cache/.*), and cannot be written: Read-only" no.log || { cat no.log; fail "missing latents are not named"; }
-    mount -o remount,rw ro
-    rm "$(ls ro/cache/*/train-0000-*.tar | head -1)"
-    mount -o remount,ro ro
-    ranks 2 "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/incomplete >no.log 2>&1 && fail "an incomplete read-only cache"
-    grep -q "data.latents: ro/cache/[0-9a-f]* is not complete ([0-9]* samples are whole), and cannot be written: Read-only" no.log || { cat no.log; fail "an incomplete cache is not named"; }
-fi
+a_read_only_cache_is_used() {
+    needs runs_share_a_cache
+    if [ "$(id -u)" = 0 ] && mkdir -p ro && mount -t tmpfs -o size=16m none ro 2>/dev/null; then
+        trap 'umount ro' EXIT
+        cp -r cache ro/cache
+        mount -o remount,ro ro
+        for n in 1 2; do
+            ranks $n "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/ro$n >ro.log 2>&1 || { cat ro.log; fail "a read-only cache, $n rank(s)"; }
+        done
+        losses runs/ro1 | diff whole.losses - || fail "other losses with a read-only cache"
+        "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set stages.1.frames=1 --set out=runs/no >no.log 2>&1 && fail "latents of other sizes in a read-only cache"
+        has_message no.log file-io file=ro/cache key=data.latents 'text~=(in ro/cache/' 'text~=cannot be written: Read-only' || fail "missing latents are not named"
+        mount -o remount,rw ro
+        rm "$(ls ro/cache/*/train-0000-*.tar | head -1)"
+        mount -o remount,ro ro
+        ranks 2 "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/incomplete >no.log 2>&1 && fail "an incomplete read-only cache"
+        has_message no.log file-io file=ro/cache/* key=data.latents 'text~=samples are)' 'text~=cannot be written: Read-only' || fail "an incomplete cache is not named"
+    fi
+}
+check a_read_only_cache_is_used
+finish

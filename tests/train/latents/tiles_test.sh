@@ -2,13 +2,14 @@
 # autoencoder.tile: latents are encoded clip by clip, as a stream and in tiles: in a cache of their own, by any number of ranks to the same
 # bits, near those of whole pictures, in the memory that is told before. What cannot be is refused.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 run() { # run NAME RANKS ARGUMENTS...: two steps in pictures of 64x64, four in all
     local name=$1 n=$2
     shift 2
-    ranks "$n" "$WEFT" train dit.yaml --set out="runs/$name" --set checkpoint.every=100 --set stages.0.height=64 --set stages.0.width=64 \
+    ranks "$n" "$WEFT" train dit.yaml --set out="runs/$name" --set checkpoint.interval=100 --set stages.0.height=64 --set stages.0.width=64 \
         --set stages.0.steps=2 --set stages.1.steps=2 "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
 }
 run whole 1
@@ -16,9 +17,13 @@ run stream 1 --set autoencoder.tile=on # no picture is larger than the reference
 run tiles 1 --set autoencoder.tile=32x32+16
 run two 2 --set autoencoder.tile=32x32+16
 run again 1 --set autoencoder.tile=32x32+16 --set data.latents=runs/tiles/latents
-grep -q "encode latents" again.log && { cat again.log; fail "tiles are encoded again"; }
-grep -q "latents: 24 of 24 samples" tiles.log || { cat tiles.log; fail "the account"; }
-python3 - <<'PY' || fail "the latents of tiles"
+tiles_are_encoded_once() {
+    ! is_progress again.log "encode latents" || { cat again.log; fail "tiles are encoded again"; }
+    has_message tiles.log data-report key=latents "text~=24 of 24" || fail "the account"
+}
+check tiles_are_encoded_once
+latents_of_tiles_are_near() {
+    python3 - <<'PY' || fail "the latents of tiles"
 import array, ast, glob, io, math, tarfile
 def cache(run):  # by the shape of a clip's latents and the clip
     found = {}
@@ -48,9 +53,11 @@ assert len(far) == len(near) == 24
 assert max(near) <= 1e-6, f"a picture of one tile: {max(near)}"
 assert 1e-4 < min(far) and max(far) < 0.5, f"blended tiles: {min(far)} to {max(far)}"
 PY
-losses runs/tiles >tiles.txt
-losses runs/again | diff tiles.txt - || fail "other losses from the same latents"
-losses runs/whole | cmp -s tiles.txt - && fail "tiles change nothing"
+    losses runs/tiles >tiles.txt
+    losses runs/again | diff tiles.txt - || fail "other losses from the same latents"
+    ! losses runs/whole | cmp -s tiles.txt - || fail "tiles change nothing"
+}
+check latents_of_tiles_are_near
 
 # ---- memory: large pictures by an encoder that is wide at full size ----
 "$WEFT" synth --out large --shots 3 --size 192 --single-share 1 --held-out-clips 0 --min-frames 18 --max-frames 18 >synth.log 2>&1 || { cat synth.log; fail "weft synth"; }
@@ -69,37 +76,43 @@ measure() { # measure NAME ARGUMENTS...: told and taken MiB
     local name=$1
     shift
     python3 - "$name" "$WEFT" train dit.yaml $large --set out="runs/$name" "$@" <<'PY' || { cat "$name.log"; fail "$name"; }
-import re, resource, subprocess, sys
+import json, resource, subprocess, sys
 log = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 open(sys.argv[1] + ".log", "w").write(log.stdout)
 if log.returncode:
     sys.exit(1)
-unit = {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}
-told, of = re.search(r"^memory[^:]*: at most ([0-9.]+) ([KMG]iB)", log.stdout, re.M).groups()
-open(sys.argv[1] + ".mib", "w").write(f"{float(told) * unit[of]} {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}\n")
+lines = [json.loads(line) for line in log.stdout.splitlines() if line.startswith("{")]
+told = next(m["value"] for m in lines if m.get("id") == "memory-report" and "value" in m and "key" not in m)
+open(sys.argv[1] + ".mib", "w").write(f"{told / 2**20} {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}\n")
 PY
 }
 measure all
 measure parts --set autoencoder.tile=96x96+32
-case $WEFT_BUILD in
-*/asan | */tsan) ;; # have memory of their own
-*) python3 - <<'PY' || fail "memory: $(cat all.mib) whole, $(cat parts.mib) in tiles" ;;
+tiles_take_the_predicted_memory() {
+    case $WEFT_BUILD in
+    */asan | */tsan) ;; # have memory of their own
+    *) python3 - <<'PY' || fail "memory: $(cat all.mib) whole, $(cat parts.mib) in tiles" ;;
 (told, took), (less, taken) = (map(float, open(name + ".mib").read().split()) for name in ("all", "parts"))
 assert told - less > 40, "tiles are told to save nothing"
 assert took <= 1.05 * told and taken <= less + 32, "more than is told"
 assert took - taken > 0.6 * (told - less), "tiles save nothing"
 PY
-esac
-
-refused() { # refused MESSAGE CONFIG ARGUMENTS...
-    local what=$1
-    shift
-    "$WEFT" train "$@" --set out="${of:-runs/no}" >no.log 2>&1 && fail "no refusal: $*"
-    grep -q -- "$what" no.log || { cat no.log; fail "$*: not '$what'"; }
+    esac
 }
-of=runs/tiles refused "autoencoder.tile is another" dit.yaml --set checkpoint.every=100 --set stages.0.height=64 --set stages.0.width=64 --set stages.0.steps=2 \
-    --set stages.1.steps=3 --set autoencoder.tile=32x32
-refused "autoencoder.tile: 64: known are on, off, and WIDTHxHEIGHT" dit.yaml --set autoencoder.tile=64
-refused "autoencoder.tile: tiles of 20 in .*takes multiples of 8" dit.yaml --set autoencoder.tile=20x20
-refused "autoencoder.tile: .* training an autoencoder takes them whole" vae.yaml --set autoencoder.tile=on
-exit 0
+check tiles_take_the_predicted_memory
+
+refused() { # ID [FIELD=VALUE...] -- CONFIG ARGUMENTS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" train "$@" --set out="${of:-runs/no}" >no.log 2>&1 && fail "no refusal: $*"
+    has_message no.log "${wanted[@]}" || fail "$*: not as expected"
+}
+refusals() {
+    of=runs/tiles refused '*' 'text~=autoencoder.tile changed' -- dit.yaml --set checkpoint.interval=100 --set stages.0.height=64 --set stages.0.width=64 --set stages.0.steps=2 \
+        --set stages.1.steps=3 --set autoencoder.tile=32x32
+    refused config-value key=*autoencoder.tile text~=64 text~=WIDTHxHEIGHT -- dit.yaml --set autoencoder.tile=64
+    refused '*' text~=autoencoder.tile: 'text~=tiles of 20' 'text~=multiples of 8' -- dit.yaml --set autoencoder.tile=20x20
+    refused config-no-effect file=vae.yaml key=autoencoder.tile 'text~=training an autoencoder' -- vae.yaml --set autoencoder.tile=on
+}
+check refusals
+finish

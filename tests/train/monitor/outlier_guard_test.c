@@ -1,29 +1,29 @@
-#include "train/guard.h"
+#include "train/monitor/outlier_guard.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 
 Test(schedule, warmup_then_cosine)
 {
-    const weft_stage s = {
+    const weft_train_stage s = {
         .steps = 110, .warmup = 10, .lr = 1, .lr_end = 0.1, .schedule = WEFT_LR_COSINE};
-    cr_assert_float_eq(weft_stage_lr(&s, 0), 0.1, 1e-12);
-    cr_assert_float_eq(weft_stage_lr(&s, 9), 1, 1e-12);
-    cr_assert_float_eq(weft_stage_lr(&s, 10), 1, 1e-12);
-    cr_assert_float_eq(weft_stage_lr(&s, 109), 0.1, 1e-12);
+    cr_assert_float_eq(weft_train_stage_lr(&s, 0), 0.1, 1e-12);
+    cr_assert_float_eq(weft_train_stage_lr(&s, 9), 1, 1e-12);
+    cr_assert_float_eq(weft_train_stage_lr(&s, 10), 1, 1e-12);
+    cr_assert_float_eq(weft_train_stage_lr(&s, 109), 0.1, 1e-12);
     for (int64_t i = 11; i < 110; i++)
-        cr_assert_lt(weft_stage_lr(&s, i), weft_stage_lr(&s, i - 1));
-    const weft_stage constant = {.steps = 5, .lr = 0.5, .schedule = WEFT_LR_CONSTANT};
-    cr_assert_float_eq(weft_stage_lr(&constant, 4), 0.5, 1e-12);
-    const weft_stage brief = {.steps = 4, .warmup = 20, .lr = 1, .schedule = WEFT_LR_COSINE};
-    cr_assert_float_eq(weft_stage_lr(&brief, 0), 0.25, 1e-12);
-    cr_assert_float_eq(weft_stage_lr(&brief, 3), 1, 1e-12);
+        cr_assert_lt(weft_train_stage_lr(&s, i), weft_train_stage_lr(&s, i - 1));
+    const weft_train_stage constant = {.steps = 5, .lr = 0.5, .schedule = WEFT_LR_CONSTANT};
+    cr_assert_float_eq(weft_train_stage_lr(&constant, 4), 0.5, 1e-12);
+    const weft_train_stage brief = {.steps = 4, .warmup = 20, .lr = 1, .schedule = WEFT_LR_COSINE};
+    cr_assert_float_eq(weft_train_stage_lr(&brief, 0), 0.25, 1e-12);
+    cr_assert_float_eq(weft_train_stage_lr(&brief, 3), 1, 1e-12);
 }
 
 Test(schedule, stages_follow_each_other)
 {
-    weft_stage stage[] = {{.steps = 3}, {.steps = 4}};
-    const weft_run run = {.stages = {2, stage}};
+    weft_train_stage stage[] = {{.steps = 3}, {.steps = 4}};
+    const weft_run run = {.train_stages = {2, stage}};
     cr_assert_eq(weft_run_first_step(&run, 1), 3);
     cr_assert_eq(weft_run_first_step(&run, 2), 7);
 }

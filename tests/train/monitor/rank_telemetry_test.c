@@ -1,10 +1,13 @@
-/* The bulletin goes along with sums that a step has anyway: as many messages as without it, on every
- * mesh, with and without several batches a step; whichever rank is told to stop, all know after that
- * step, and every rank has the pace of each of them as it was told, bitwise. */
-#include "../model_of.h"
-#include "runtime/comm.h"
-#include "train/bulletin.h"
-#include "train/stage_steps.h"
+/* The bulletin goes along with sums that a step has anyway: as many messages as without it, on
+ * every mesh, with and without several batches a step; whichever rank is told to stop, all know
+ * after that step, and every rank has the pace of each of them as it was told, bitwise. */
+#include "../../model_of.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "kernel/cpu/table.h"
+#include "train/monitor/rank_telemetry.h"
+#include "train/step/stage_programs.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -34,9 +37,9 @@ static weft_run_models models_of_run(void)
                              "\"num_attention_heads\":4,\"attention_head_dim\":12,"
                              "\"ffn_dim\":64,\"freq_dim\":32,\"in_channels\":4,"
                              "\"text_dim\":32}")};
-    models.captions = captions_of(
-        &models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
-                          "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":16}");
+    models.text = captions_of(&models.denoiser,
+                              "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
+                              "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":16}");
     weft_run_models_connect(&models);
     return models;
 }
@@ -61,16 +64,17 @@ static void feed(const weft_step *step)
     }
 }
 
-static weft_pace pace_of(int rank)
+static weft_step_timing pace_of(int rank)
 {
-    return (weft_pace){0.1f * (float)(rank + 1), 1.7f * (float)rank, 3e-4f / (float)(rank + 1)};
+    return (weft_step_timing){0.1f * (float)(rank + 1), 1.7f * (float)rank,
+                              3e-4f / (float)(rank + 1)};
 }
 
 static bool has_all_paces(const rank_job *j, const float *news)
 {
     bool same = true;
     for (int r = 0; r < j->ranks; r++) {
-        const weft_pace pace = pace_of(r);
+        const weft_step_timing pace = pace_of(r);
         same &= memcmp(news + 1 + 3 * r, &pace, sizeof pace) == 0;
     }
     return same;
@@ -78,22 +82,22 @@ static bool has_all_paces(const rank_job *j, const float *news)
 
 static weft_status run_with_news(const weft_step *step, const float *from, float *news, bool *asked)
 {
-    const bool carried = weft_step_tell(step, from);
+    const bool carried = weft_step_set_telemetry(step, from);
     WEFT_TRY(weft_program_run(step->program));
     *asked |= carried;
     if (carried)
-        weft_step_hear(step, news);
+        weft_step_get_telemetry(step, news);
     else if (news != from)
         memcpy(news, from, (1 + 3 * MAX_RANKS) * sizeof *news);
     return WEFT_OK;
 }
 
 /* As the trainer's step. */
-static weft_status run_step(rank_job *j, const weft_stage_steps *s, bool told, bool *heard)
+static weft_status run_step(rank_job *j, const weft_stage_programs *s, bool told, bool *heard)
 {
     float own[1 + 3 * MAX_RANKS] = {0}, news[1 + 3 * MAX_RANKS] = {0};
     const int rank = weft_comm_rank(j->comm);
-    const weft_pace pace = pace_of(rank);
+    const weft_step_timing pace = pace_of(rank);
     memcpy(own + 1 + 3 * rank, &pace, sizeof pace);
     j->asked = false;
     for (int i = 0; i < j->accumulate; i++) {
@@ -101,32 +105,33 @@ static weft_status run_step(rank_job *j, const weft_stage_steps *s, bool told, b
         WEFT_TRY(run_with_news(s->bucket[0], own, news, &j->asked));
     }
     if (s->update)
-        WEFT_TRY(run_with_news(s->update, s->told ? news : own, news, &j->asked));
+        WEFT_TRY(run_with_news(s->update, s->reduced_axes ? news : own, news, &j->asked));
     *heard = news[0] > 0;
     j->paced = has_all_paces(j, news);
     return WEFT_OK;
 }
 
-static weft_status train(rank_job *j, weft_step_cache *cache, weft_store *store)
+static weft_status train(rank_job *j, weft_compiled_steps *cache, weft_store *store)
 {
     const weft_run run = {.noise.flow = {.logit_std = 1, .shift = 3},
                           .optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1}};
     const weft_run_models models = models_of_run();
-    const weft_stage stage = {.steps = 1,
-                              .accumulate = j->accumulate,
-                              .size = {.batch = 4, .frames = 5, .height = 32, .width = 32}};
-    const weft_place_of_run place = {.comm = j->comm,
-                                     .mesh = *j->mesh,
-                                     .recipes = models.recipe,
-                                     .recipe_count = models.recipes,
-                                     .backend = &weft_backend_cpu,
-                                     .bulletin = j->without ? 0 : weft_bulletin_floats(j->ranks)};
-    weft_stage_steps s = {0};
+    const weft_train_stage stage = {.steps = 1,
+                                    .accumulate = j->accumulate,
+                                    .size = {.batch = 4, .frames = 5, .height = 32, .width = 32}};
+    const weft_exec_config place = {.comm = j->comm,
+                                    .mesh = *j->mesh,
+                                    .recipes = models.recipe,
+                                    .recipe_count = models.recipes,
+                                    .backend = &weft_backend_cpu,
+                                    .telemetry_floats =
+                                        j->without ? 0 : weft_rank_telemetry_floats(j->ranks)};
+    weft_stage_programs s = {0};
     weft_status_code status = WEFT_OK;
     int64_t before, bytes;
     bool heard;
-    WEFT_GO(weft_stage_steps_plan(cache, &run, &models, &stage, &place, &s));
-    WEFT_GO(weft_step_cache_bind(cache, s.bucket, s.count, store, 1));
+    WEFT_GO(weft_stage_programs_plan(cache, &run, &models, &stage, &place, &s));
+    WEFT_GO(weft_compiled_steps_bind(cache, s.bucket, s.count, store, 1));
     for (int i = 0; i < s.count; i++)
         feed(s.bucket[i]);
     WEFT_GO(run_step(j, &s, false, &heard)); /* the first compares what will be exchanged */
@@ -137,24 +142,24 @@ static weft_status train(rank_job *j, weft_step_cache *cache, weft_store *store)
     j->messages -= before;
     for (int i = 0; i < s.count; i++)
         j->exchanges += (i < s.buckets ? j->accumulate : 1) *
-                        weft_program_comm_times(s.bucket[i]->program).exchanges;
+                        weft_program_comm_times(s.bucket[i]->program).requests;
     for (int r = 0; r <= j->ranks && !j->without; r++)
         WEFT_GO(run_step(j, &s, r == weft_comm_rank(j->comm), &j->heard[r]));
 out:
-    weft_stage_steps_free(&s);
+    weft_stage_programs_free(&s);
     return status;
 }
 
 static void *run_rank(void *argument)
 {
     rank_job *j = argument;
-    weft_step_cache *cache = weft_step_cache_create();
+    weft_compiled_steps *cache = weft_compiled_steps_create();
     weft_store *store = weft_store_create();
     if (train(j, cache, store) != WEFT_OK) {
         snprintf(j->error, sizeof j->error, "%.500s", weft_error_message());
-        weft_comm_give_up(j->comm);
+        weft_comm_abort(j->comm);
     }
-    weft_step_cache_free(cache);
+    weft_compiled_steps_free(cache);
     weft_store_free(store);
     return NULL;
 }
@@ -166,7 +171,7 @@ static void run_mesh(const char *text, int accumulate, bool without, rank_job *j
     pthread_t thread[MAX_RANKS];
     cr_assert_eq(weft_mesh_parse(text, &mesh), WEFT_OK);
     *ranks = weft_mesh_ranks(&mesh);
-    cr_assert_eq(weft_comm_open_fake(*ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(*ranks, comm), WEFT_OK);
     for (int r = 0; r < *ranks; r++) {
         job[r] = (rank_job){.comm = comm[r],
                             .mesh = &mesh,
@@ -194,8 +199,9 @@ static void check_mesh(const char *text, int accumulate)
                   r, with[r].asked ? "another pace of a rank" : "nothing is told");
         cr_expect_not(without[r].asked);
         cr_expect_eq(with[r].messages, without[r].messages,
-                     "%s, %d batches, rank %d: %lld messages, %lld without the bulletin", text,
-                     accumulate, r, (long long)with[r].messages, (long long)without[r].messages);
+                     "%s, %d batches, rank %d: %" PRId64 " messages, %" PRId64
+                     " without the bulletin",
+                     text, accumulate, r, with[r].messages, without[r].messages);
         cr_expect_eq(with[r].exchanges, without[r].exchanges);
         cr_expect_gt(with[r].messages, 0);
         for (int s = 0; s <= ranks; s++)
@@ -203,8 +209,9 @@ static void check_mesh(const char *text, int accumulate)
                          "%s, %d batches: rank %d was told, rank %d has heard %d", text, accumulate,
                          s, r, with[r].heard[s]);
     }
-    fprintf(stderr, "%s, %d batches a step: %d exchanges, %lld messages a step with and without\n",
-            text, accumulate, with[0].exchanges, (long long)with[0].messages / COUNTED);
+    fprintf(stderr,
+            "%s, %d batches a step: %d exchanges, %" PRId64 " messages a step with and without\n",
+            text, accumulate, with[0].exchanges, with[0].messages / COUNTED);
 }
 
 Test(bulletin, one_axis)
@@ -237,15 +244,15 @@ Test(bulletin, axes_without_a_sum)
     x = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &(weft_attr_comm){.axis = 0});
     weft_output(g, "y", x);
     cr_assert_eq(weft_graph_check(g), WEFT_OK);
-    cr_assert_eq(weft_bulletin_add(g, 4, 0, false, &axes, &made), WEFT_OK);
+    cr_assert_eq(weft_rank_telemetry_add(g, 4, 0, false, &axes, &made), WEFT_OK);
     cr_expect_eq(axes, 1);
     cr_expect_eq(weft_graph_node_count(made), weft_graph_node_count(g) + 2);
     weft_graph_free(made);
-    cr_assert_eq(weft_bulletin_add(g, 4, 0, true, &axes, &made), WEFT_OK);
+    cr_assert_eq(weft_rank_telemetry_add(g, 4, 0, true, &axes, &made), WEFT_OK);
     cr_expect_eq(axes, 3);
     cr_expect_eq(weft_graph_node_count(made), weft_graph_node_count(g) + 3);
     weft_graph_free(made);
-    cr_assert_eq(weft_bulletin_add(g, 4, 1, false, &axes, &made), WEFT_OK);
+    cr_assert_eq(weft_rank_telemetry_add(g, 4, 1, false, &axes, &made), WEFT_OK);
     cr_expect_eq(axes, 1);
     cr_expect_null(made);
     weft_graph_free(g);

@@ -1,6 +1,7 @@
 /* Who is named as slow: a rank whose own work takes longer, whatever the others wait; not one that
- * waits, not one with a larger part of the work, nor one whose small part costs more than its share. */
-#include "train/stragglers.h"
+ * waits, not one with a larger part of the work, nor one whose small part costs more than its
+ * share. */
+#include "train/monitor/stragglers.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -15,13 +16,14 @@ static weft_stragglers *make(int ranks, const double *flops)
     return s;
 }
 
-/* Steps of a second in which rank r works for work[r] and `data` seconds more, and waits the rest. */
+/* Steps of a second in which rank r works for work[r] and `data` seconds more, and waits the
+ * rest. */
 static char *after(weft_stragglers *s, int ranks, const double *work, double data, int steps)
 {
     weft_buf told = {0};
-    weft_pace pace[RANKS];
+    weft_step_timing pace[RANKS];
     for (int r = 0; r < ranks; r++)
-        pace[r] = (weft_pace){(float)work[r], (float)(1 - work[r] - data), (float)data};
+        pace[r] = (weft_step_timing){(float)work[r], (float)(1 - work[r] - data), (float)data};
     for (int i = 0; i < steps; i++)
         weft_stragglers_note(s, pace, &told);
     return told.data ? told.data : weft_strdup("");
@@ -82,7 +84,7 @@ Test(stragglers, one_that_waits_for_its_data_is_named_and_a_small_difference_is_
 {
     weft_stragglers *s = make(2, NULL);
     weft_buf told = {0};
-    const weft_pace pace[2] = {{0.4f, 0.5f, 0.0f}, {0.4f, 0.1f, 0.4f}};
+    const weft_step_timing pace[2] = {{0.4f, 0.5f, 0.0f}, {0.4f, 0.1f, 0.4f}};
     for (int i = 0; i < WINDOW; i++)
         weft_stragglers_note(s, pace, &told);
     cr_expect(told.data && strstr(told.data, "rank 1 is slower") &&

@@ -4,6 +4,7 @@
 # tensor of every family as one rank does (same_updates.py). A run goes on from two
 # stages on one rank, and back. What cannot be is refused with what could.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -14,8 +15,8 @@ data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 7, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 46, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
 optimizer: {ema_decay: 0.9}
-checkpoint: {every: 0}
-stages: [{steps: 8, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 2, schedule: constant}]
+checkpoint: {interval: 0}
+stages: [{steps: 8, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 2, lr_schedule: constant}]
 Y
 "$WEFT" train pipe.yaml >whole.log 2>&1 || { cat whole.log; fail "one rank"; }
 near() { # RUN: as one rank's
@@ -35,16 +36,24 @@ pipe() { # RANKS NAME DEGREES...
     near "$name"
 }
 # an autoencoder has no blocks: everybody says what splits its training instead
-refuses() { "$@" >no.log 2>&1 && fail "accepted: $*"; grep -q "vae.yaml: parallel.pp: an autoencoder has no blocks to make stages of; dp=2 or fsdp=2 split its training" no.log || { cat no.log; fail "$*"; }; }
-refuses ranks 2 "$WEFT" train vae.yaml --set out=runs/no --set parallel.pp=2
-refuses "$WEFT" inspect graph vae.yaml --set parallel.pp=2
-refuses "$WEFT" simulate vae.yaml --set parallel.pp=2 --cluster v100:2
-pipe 2 plain pp=2
-grep -q "stage  1  on pp=1  blocks" plain.log || fail "stages are not told"
-grep -q "stage 0: this rank sent .* to other stages of the pipeline, and waited for those .* of the time" plain.log || { cat plain.log; fail "waits are not told"; }
+an_autoencoder_has_no_stages() {
+    refuses() { "$@" >no.log 2>&1 && fail "accepted: $*"; has_message no.log layout-invalid file=vae.yaml key=parallel.pp 'text~=dp=2 or fsdp=2' || fail "$*"; }
+    refuses ranks 2 "$WEFT" train vae.yaml --set out=runs/no --set parallel.pp=2
+    refuses "$WEFT" inspect graph vae.yaml --set parallel.pp=2
+    refuses "$WEFT" simulate vae.yaml --set parallel.pp=2 --cluster v100:2
+}
+check an_autoencoder_has_no_stages
+two_stages_are_one_rank() {
+    pipe 2 plain pp=2
+    has_message plain.log stage-report text~=pp=1 || fail "stages are not reported"
+    has_message plain.log stage-report "text~=stage 0" text~=pipeline || fail "waits are not reported"
+}
+check two_stages_are_one_rank
 # and again, with the timeline of its last step: tasks in the table's order, their kernels inside them, what is sent and waited for
-ranks 2 "$WEFT" train pipe.yaml --set out=runs/again --set parallel.pp=2 --set trace=true >again.log 2>&1 || { cat again.log; fail "trace: true"; }
-python3 - <<'PY' || fail "the trace"
+twice_the_same_bits() {
+    needs two_stages_are_one_rank
+    ranks 2 "$WEFT" train pipe.yaml --set out=runs/again --set parallel.pp=2 --set trace=true >again.log 2>&1 || { cat again.log; fail "trace: true"; }
+    python3 - <<'PY' || fail "the trace"
 import json
 for rank in (0, 1):
     events = [e for e in json.load(open(f"runs/again/trace-0-{rank}.json"))["traceEvents"] if e["ph"] == "X"]
@@ -61,51 +70,58 @@ for rank in (0, 1):
     assert len(sends) >= 6 and all(e["name"].startswith("send of the gradient of value" if rank else "send of value") for e in sends), sends
     assert any(e["name"].startswith("wait: receive of microbatch") for e in own if e["tid"] == 0)
 PY
-cmp runs/plain/model/transformer/*.safetensors runs/again/model/transformer/*.safetensors || fail "other bits the second time"
-diff <(losses runs/plain) <(losses runs/again) || fail "other losses the second time"
-pipe 3 bubble pp=3 schedule=zero-bubble microbatches=3
-pipe 4 wave pp=2 schedule=wave microbatches=3 zero=2
-pipe 4 split pp=2 tp=2 schedule=interleaved microbatches=2 "order=[tp, pp]"
+    cmp runs/plain/model/transformer/*.safetensors runs/again/model/transformer/*.safetensors || fail "other bits the second time"
+    diff <(losses runs/plain) <(losses runs/again) || fail "other losses the second time"
+}
+check twice_the_same_bits
+check zero_bubble pipe 3 bubble pp=3 schedule=zero-bubble microbatches=3
+check wave pipe 4 wave pp=2 schedule=wave microbatches=3 zero=2
+check interleaved_with_tp pipe 4 split pp=2 tp=2 schedule=interleaved microbatches=2 "order=[tp, pp]"
 cat >table.csv <<'Y'
 0F0,0F1,0F2,0B0,0B1,,0B2
 ,1F0,1B0,1F1,1B1,1F2,1B2
 Y
-pipe 2 table pp=2 "schedule=table.csv"
+check table pipe 2 table pp=2 "schedule=table.csv"
 # two stages, one rank, two stages of another schedule
 go_on() { # RANKS STEPS [OPTIONS...]
     local n=$1 steps=$2
     shift 2
     ranks "$n" "$WEFT" train pipe.yaml --set out=runs/parts --set stages.0.steps="$steps" "$@" >part.log 2>&1 || { cat part.log; fail "$n ranks, $*"; }
 }
-go_on 2 3 --set parallel.pp=2
-go_on 1 5
-grep -q "going on from runs/parts/checkpoints/step-00000003$" part.log || { cat part.log; fail "not gone on from 3"; }
-go_on 2 8 --set parallel.pp=2 --set parallel.schedule=gpipe
-near parts
-refused() { # WORDS RANKS OPTIONS...
-    local words=$1 n=$2
-    shift 2
-    ! ranks "$n" "$WEFT" train "$@" --set out=runs/refused >refused.log 2>&1 || fail "$*: not refused"
-    grep -q "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
+another_number_of_stages_goes_on() {
+    go_on 2 3 --set parallel.pp=2
+    go_on 1 5
+    has_message part.log run-resumed value=3 || fail "not gone on from 3"
+    go_on 2 8 --set parallel.pp=2 --set parallel.schedule=gpipe
+    near parts
 }
-refused "do not divide the batches of 6 samples; 3 do" 2 pipe.yaml --set parallel.pp=2 --set parallel.microbatches=4
-refused "interleaved has microbatches in multiples of 4 here (pp=4), and the batches of 6 samples do not divide so; those of 8 do" 4 pipe.yaml \
+check another_number_of_stages_goes_on
+refused() { # ID [FIELD=VALUE...] -- RANKS OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    local n=$1
+    shift
+    ! ranks "$n" "$WEFT" train "$@" --set out=runs/refused >refused.log 2>&1 || fail "$*: not refused"
+    has_message refused.log "${wanted[@]}" || fail "$*: not as expected"
+}
+refused config-value key=*parallel.microbatches text~=4 'text~=6 samples; use 3' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.microbatches=4
+refused layout-invalid key=*parallel.schedule 'text~=multiple of 4' 'text~=(pp=4)' 'text~=6 samples' 'text~=batches of 8' -- 4 pipe.yaml \
     --set parallel.pp=4 --set parallel.schedule=interleaved --set parallel.virtual_stages=2 --set transformer.config.num_layers=9
-refused "interleaved has them in multiples of 2 here (pp=2), which 3 are not; 2 are" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.microbatches=3
-refused "none of gpipe, 1f1b" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=1b1f
-refused "1f1b has one stage on each rank" 2 pipe.yaml --set parallel.pp=2 --set parallel.virtual_stages=2
-refused "blocks and layers to cut between: virtual_stages of at most [2-9]" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.virtual_stages=40
-refused "an autoencoder has no blocks" 2 vae.yaml --set parallel.pp=2
+refused config-value key=*parallel.microbatches 'text~=multiple of 2 (pp=2), and 3' 'text~=use 2' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.microbatches=3
+refused config-choice file=pipe.yaml key=parallel.schedule 'text~=gpipe, 1f1b' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=1b1f
+refused config-conflict file=pipe.yaml key=parallel.virtual_stages text~=1f1b -- 2 pipe.yaml --set parallel.pp=2 --set parallel.virtual_stages=2
+refused layout-invalid key=*parallel.virtual_stages 'text~=virtual_stages of at most' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.virtual_stages=40
+refused '*' 'text~=an autoencoder has no blocks' -- 2 vae.yaml --set parallel.pp=2
 printf '0F0,0B0\n1F0,1F1,1B0,1B1\n' >short.csv
-refused "5\|6 entries" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv
+refused '*' text~=short.csv: text~=tasks -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv
 # the weights of every family, and with schedules and other axes
 write_update_config
 stages_of() { # CONFIG [OPTIONS...]
     one_rank "$@"
     same_updates "$1" 2 pp "${@:2}" --set parallel.pp=2
 }
-stages_of update
-same_updates update 4 zero --set parallel.pp=2 --set parallel.zero=2 --set parallel.schedule=wave --set transformer.config.num_layers=2
-same_updates update 4 tp --set parallel.pp=2 --set parallel.tp=2
+check update stages_of update
+check zero_and_wave same_updates update 4 zero --set parallel.pp=2 --set parallel.zero=2 --set parallel.schedule=wave --set transformer.config.num_layers=2
+check tp_and_pp same_updates update 4 tp --set parallel.pp=2 --set parallel.tp=2
 each_family update.yaml stages_of
-exit 0
+finish

@@ -3,15 +3,22 @@
  *
  *   close    losses, gradient norms of the steps and all weights after them, to 1e-5 of one rank
  *   bitwise  the same again, the second time
- *   equal    bytes that all ranks send for a microbatch: the closed forms of PULSE, V-B; at the sizes of
- *            its Table III on the backend `virtual`, whose exchanges are as real and hold nothing */
-#include "../model_of.h"
+ *   equal    bytes that all ranks send for a microbatch: the closed forms of PULSE, V-B; at the
+ *            sizes of its Table III on the backend `virtual`, whose exchanges are as real and
+ *            hold nothing */
+#include "../../model_of.h"
 #include "base/rng.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
 #include "kernel/virtual/virtual.h"
-#include "runtime/comm.h"
-#include "runtime/part.h"
-#include "train/pipe_run.h"
-#include "train/step.h"
+#include "train/pipeline/pp_executor.h"
+#include "train/step/train_step.h"
+#include "transform/sharding/layer_chain.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -138,7 +145,8 @@ static double value_of(const char *name, int64_t index)
                                            : normal;
 }
 
-/* The own part of an input, of microbatch `m` of step `i`. `like`: of the graph that was sharded. */
+/* The own part of an input, of microbatch `m` of step `i`. `like`: of the graph that was sharded.
+ * */
 static void fill(const weft_step *step, const char *name, weft_tensor *to, int64_t i, int64_t m)
 {
     const weft_value v = weft_graph_find(step->graph, name);
@@ -186,7 +194,7 @@ static const weft_optimizer_config adamw = {
 /* What the steps are made of: a bucket's programs, and those behind. */
 typedef struct programs {
     weft_step work, share, update;
-    weft_pipe_run *stages;
+    weft_pp_executor *stages;
 } programs;
 
 static weft_status run_step(job *j, programs *p, int64_t i)
@@ -198,10 +206,10 @@ static weft_status run_step(job *j, programs *p, int64_t i)
         for (int k = 0; k < WEFT_COUNT(inputs) && !j->layout->hollow; k++)
             fill(&p->work, inputs[k],
                  alone ? weft_program_input(alone, inputs[k])
-                       : weft_pipe_run_input(p->stages, m, 0, inputs[k]),
+                       : weft_pp_executor_input(p->stages, m, 0, inputs[k]),
                  i, m);
         set(alone ? weft_program_input(alone, "optimizer.weight")
-                  : weft_pipe_run_input(p->stages, m, 0, "optimizer.weight"),
+                  : weft_pp_executor_input(p->stages, m, 0, "optimizer.weight"),
             1.0 / PARTS);
         if (alone)
             WEFT_TRY(weft_program_run(alone));
@@ -209,7 +217,7 @@ static weft_status run_step(job *j, programs *p, int64_t i)
     if (!p->work.program) {
         WEFT_TRY(weft_comm_barrier(j->comm));
         weft_comm_sent(j->comm, &messages, &before);
-        WEFT_TRY(weft_pipe_run_step(p->stages, bucket_of));
+        WEFT_TRY(weft_pp_executor_step(p->stages, bucket_of));
         weft_comm_sent(j->comm, &messages, &after);
         j->sent += after - before;
         WEFT_TRY(weft_program_run(p->share.program));
@@ -217,7 +225,7 @@ static weft_status run_step(job *j, programs *p, int64_t i)
     return run_update(j, &p->update, i);
 }
 
-static weft_status bind(job *j, programs *p, const weft_pipe *pipe, weft_place_of_run *place)
+static weft_status bind(job *j, programs *p, const weft_pp_layout *pipe, weft_exec_config *place)
 {
     weft_step *steps[3] = {&p->work, &p->update, &p->share};
     weft_program *list[16];
@@ -230,28 +238,28 @@ static weft_status bind(job *j, programs *p, const weft_pipe *pipe, weft_place_o
     WEFT_TRY(weft_programs_bind(list, count, j->store, world));
     if (!pipe)
         return WEFT_OK;
-    WEFT_TRY(weft_pipe_run_plan(pipe, &p->work.pipe, 1, PARTS, &p->stages));
-    return weft_pipe_run_bind(p->stages, world, &j->mesh);
+    WEFT_TRY(weft_pp_executor_plan(pipe, &p->work.pp_step, 1, PARTS, &p->stages));
+    return weft_pp_executor_bind(p->stages, world, &j->mesh);
 }
 
 /* Cuts where the layout says. */
-static weft_status take_cuts(weft_pipe *pipe, const layout *l, const weft_graph *whole)
+static weft_status take_cuts(weft_pp_layout *pipe, const layout *l, const weft_graph *whole)
 {
-    weft_chain chain;
+    weft_layer_chain chain;
     if (!pipe || !l->cut)
         return WEFT_OK;
-    WEFT_TRY(weft_chain_make(whole, "transformer", &chain));
+    WEFT_TRY(weft_layer_chain_make(whole, "transformer", &chain));
     pipe->unit = weft_alloc((chain.units + 1) * (int64_t)sizeof *pipe->unit);
     for (int u = 0; u < chain.units; u++)
         pipe->unit[u] = weft_strdup(chain.unit[u].name);
     pipe->units = chain.units;
-    for (int q = 0; q <= pipe->stages; q++)
+    for (int q = 0; q <= pipe->pp_stages; q++)
         pipe->cut[q] = l->cut[q] < 0 ? chain.units : l->cut[q];
-    weft_chain_free(&chain);
+    weft_layer_chain_free(&chain);
     return WEFT_OK;
 }
 
-static weft_status make(job *j, weft_pipe *pipe, weft_place_of_run *place, programs *p)
+static weft_status make(job *j, weft_pp_layout *pipe, weft_exec_config *place, programs *p)
 {
     const weft_model model = model_of(j->layout->net->json);
     weft_graph *whole = whole_graph(j->layout->net, &model);
@@ -287,32 +295,32 @@ static void train(job *j)
 {
     const weft_parallel config = {.schedule = j->layout->schedule,
                                   .virtual_stages = j->layout->virtual_stages};
-    weft_pipe *pipe = NULL;
+    weft_pp_layout *pipe = NULL;
     programs p = {0};
     weft_backend *made = NULL;
     const weft_backend *backend;
     weft_status_code status = open_backend(j, &made, &backend);
     if (status == WEFT_OK)
-        status = weft_pipe_open(&config, &j->mesh, weft_comm_rank(j->comm), "test", &pipe);
-    weft_place_of_run place = {.comm = j->comm,
-                               .mesh = j->mesh,
-                               .backend = backend,
-                               .zero = j->layout->zero,
-                               .pipe = pipe,
-                               .trunk = "transformer"};
+        status = weft_pp_layout_open(&config, &j->mesh, weft_comm_rank(j->comm), "test", &pipe);
+    weft_exec_config place = {.comm = j->comm,
+                              .mesh = j->mesh,
+                              .backend = backend,
+                              .zero = j->layout->zero,
+                              .pp = pipe,
+                              .trunk = "transformer"};
     if (status == WEFT_OK)
         status = make(j, pipe, &place, &p);
     for (int64_t i = 0; i < (j->layout->hollow ? 1 : STEPS) && status == WEFT_OK; i++)
         status = run_step(j, &p, i);
     if (status != WEFT_OK) {
         snprintf(j->error, sizeof j->error, "%s", weft_error_message());
-        weft_comm_give_up(j->comm);
+        weft_comm_abort(j->comm);
     }
-    weft_pipe_run_free(p.stages);
+    weft_pp_executor_free(p.stages);
     weft_step_free(&p.work);
     weft_step_free(&p.share);
     weft_step_free(&p.update);
-    weft_pipe_free(pipe);
+    weft_pp_layout_free(pipe);
     if (made) { /* nobody looks into a store of nothing */
         weft_store_free(j->store);
         weft_backend_virtual_free(made);
@@ -333,7 +341,7 @@ static int run(const layout *l, job *jobs)
     cr_assert_eq(weft_mesh_parse(l->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
     const int ranks = weft_mesh_ranks(&mesh);
     cr_assert(ranks <= RANKS, "%s", l->mesh);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){.layout = l, .mesh = mesh, .comm = comm[r]};
         pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
@@ -433,13 +441,12 @@ static void compare(const layout *l)
         sent += many[r].sent;
     }
     cr_expect_eq(written, elements_of(alone->store),
-                 "%s %s: the ranks would write %lld elements of %lld", l->mesh, l->schedule,
-                 (long long)written, (long long)elements_of(alone->store));
+                 "%s %s: the ranks would write %" PRId64 " elements of %" PRId64, l->mesh,
+                 l->schedule, written, elements_of(alone->store));
     if (l->tensors)
         cr_expect_eq(sent, 2 * l->tensors * l->net->activation * PARTS * STEPS,
-                     "%s %s: %g tensors sent forward and back, not %lld", l->mesh, l->schedule,
-                     (double)sent / (double)(l->net->activation * PARTS * STEPS),
-                     (long long)(2 * l->tensors));
+                     "%s %s: %g tensors sent forward and back, not %" PRId64, l->mesh, l->schedule,
+                     (double)sent / (double)(l->net->activation * PARTS * STEPS), 2 * l->tensors);
     for (int r = 0; r < ranks; r++) {
         weft_store_free(many[r].store);
         weft_store_free(again[r].store);
@@ -517,7 +524,8 @@ Test(pipe, every_schedule_beside_every_axis)
 
 /* Stage by stage skips go through every border between their ends: (K + 4) D / 4 - 1 tensors of D
  * stages and K blocks with skips. What goes from an in block to an in block on the next rank is a
- * skip itself, and is sent once: D / 2 - 1 tensors less. Folded they stay where they are: 2 (D - 1). */
+ * skip itself, and is sent once: D / 2 - 1 tensors less. Folded they stay where they are: 2 (D -
+ * 1). */
 Test(pipe, long_skips)
 {
     static const int64_t two[] = {0, 5, -1}, four[] = {0, 2, 5, 7, -1},
@@ -540,8 +548,8 @@ static int64_t count_sent(const layout *l)
     for (int r = 0; r < ranks; r++)
         sent += many[r].sent;
     cr_expect_eq(sent, 2 * l->tensors * l->net->activation * PARTS,
-                 "%s %s: %g tensors sent forward and back, not %lld", l->mesh, l->schedule,
-                 (double)sent / (double)(l->net->activation * PARTS), (long long)(2 * l->tensors));
+                 "%s %s: %g tensors sent forward and back, not %" PRId64, l->mesh, l->schedule,
+                 (double)sent / (double)(l->net->activation * PARTS), 2 * l->tensors);
     return sent;
 }
 

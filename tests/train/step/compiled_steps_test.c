@@ -1,5 +1,8 @@
 /* Steps are planned once per (graph, optimizer, mesh, options); one is bound at a time. */
-#include "train/step_cache.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "kernel/registry/backend.h"
+#include "train/step/compiled_steps.h"
 
 #include <criterion/criterion.h>
 #include <malloc.h>
@@ -17,15 +20,15 @@ static weft_graph *objective(int64_t batch)
     return g;
 }
 
-static weft_step *get(weft_step_cache *c, int64_t batch, double ema, const char *mesh)
+static weft_step *get(weft_compiled_steps *c, int64_t batch, double ema, const char *mesh)
 {
     const weft_optimizer_config optimizer = {
         .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = ema};
-    weft_place_of_run place = {.backend = weft_backend_find("cpu")};
+    weft_exec_config place = {.backend = weft_backend_find("cpu")};
     weft_step *step = NULL;
     cr_assert_eq(weft_mesh_parse(mesh, &place.mesh), WEFT_OK);
-    cr_assert_eq(weft_step_cache_get(c, objective(batch), &optimizer, &place, &step), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_compiled_steps_get(c, objective(batch), &optimizer, &place, &step), WEFT_OK,
+                 "%s", weft_error_message());
     return step;
 }
 
@@ -43,7 +46,7 @@ static double loss(weft_step *step, float value)
 
 Test(step_cache, equal_requests_give_one_step)
 {
-    weft_step_cache *c = weft_step_cache_create();
+    weft_compiled_steps *c = weft_compiled_steps_create();
     int64_t made, found;
     weft_step *small = get(c, 4, 0, ""), *large = get(c, 8, 0, "");
     cr_assert_neq(small, large);
@@ -51,26 +54,28 @@ Test(step_cache, equal_requests_give_one_step)
     cr_assert_eq(get(c, 8, 0, ""), large);
     cr_assert_neq(get(c, 4, 0.9, ""), small, "another optimizer");
     cr_assert_neq(get(c, 4, 0, "dp=2"), small, "another mesh");
-    weft_step_cache_counts(c, &made, &found);
+    weft_compiled_steps_counts(c, &made, &found);
     cr_assert_eq(made, 4);
     cr_assert_eq(found, 2);
-    weft_step_cache_free(c);
+    weft_compiled_steps_free(c);
 }
 
 Test(step_cache, one_step_is_bound_at_a_time_and_can_be_again)
 {
-    weft_step_cache *c = weft_step_cache_create();
+    weft_compiled_steps *c = weft_compiled_steps_create();
     weft_store *store = weft_store_create();
     weft_step *small = get(c, 4, 0, ""), *large = get(c, 8, 0, "");
-    cr_assert_eq(weft_step_cache_bind(c, &small, 1, store, 3), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_compiled_steps_bind(c, &small, 1, store, 3), WEFT_OK, "%s",
+                 weft_error_message());
     const double first = loss(small, 0.5f);
-    cr_assert_eq(weft_step_cache_bind(c, &large, 1, store, 3), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_compiled_steps_bind(c, &large, 1, store, 3), WEFT_OK, "%s",
+                 weft_error_message());
     cr_assert_eq(weft_program_run(small->program), WEFT_E_ARG, "its memory is given back");
     cr_assert_float_eq(loss(large, 0.5f), first, 1e-6, "the same weights");
-    cr_assert_eq(weft_step_cache_bind(c, &small, 1, store, 3), WEFT_OK);
-    cr_assert_eq(weft_step_cache_bind(c, &small, 1, store, 3), WEFT_OK, "bound already");
+    cr_assert_eq(weft_compiled_steps_bind(c, &small, 1, store, 3), WEFT_OK);
+    cr_assert_eq(weft_compiled_steps_bind(c, &small, 1, store, 3), WEFT_OK, "bound already");
     cr_assert_float_eq(loss(small, 0.5f), first, 1e-6);
-    weft_step_cache_free(c);
+    weft_compiled_steps_free(c);
     weft_store_free(store);
 }
 
@@ -95,20 +100,20 @@ static void check_kept(const char *mesh)
 {
     const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     const weft_pass_switches apart = {0};
-    weft_place_of_run place = {.backend = weft_backend_find("cpu"), .passes = &apart};
+    weft_exec_config place = {.backend = weft_backend_find("cpu"), .passes = &apart};
     weft_step *step = NULL;
     cr_assert_eq(weft_mesh_parse(mesh, &place.mesh), WEFT_OK);
     for (int64_t batch = 2; batch < 6; batch += 2) { /* the first lets libraries take their own */
-        weft_step_cache *c = weft_step_cache_create();
+        weft_compiled_steps *c = weft_compiled_steps_create();
         const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
-        cr_assert_eq(weft_step_cache_get(c, layers(batch), &optimizer, &place, &step), WEFT_OK,
+        cr_assert_eq(weft_compiled_steps_get(c, layers(batch), &optimizer, &place, &step), WEFT_OK,
                      "%s", weft_error_message());
-        const double kept = (double)weft_step_cache_kept(c),
+        const double kept = (double)weft_compiled_steps_program_bytes(c),
                      taken = (double)(mallinfo2().uordblks + mallinfo2().hblkhd - before);
         fprintf(stderr, "%s: %.0f bytes are kept, %.0f counted\n", mesh, taken, kept);
         cr_expect(batch == 2 || taken == 0 || fabs(kept / taken - 1) <= 0.05,
                   "%s: %.0f bytes of %.0f are counted", mesh, kept, taken);
-        weft_step_cache_free(c);
+        weft_compiled_steps_free(c);
     }
 }
 

@@ -1,20 +1,24 @@
 /* Every layout trains as one rank does: a small Wan DiT whose sizes divide nothing (7 layers, 5
- * heads, batches of 5, 3 x 5 x 7 latents), through the steps of `weft train` (train/step.h), ranks
+ * heads, batches of 5, 3 x 5 x 7 latents), through the steps of `weft train` (train_step.h), ranks
  * as threads. For each layout of the tables below:
  *
  *   close    losses and gradient norms of 8 steps, and all weights after them, to 1e-5 of one rank:
  *            sums have another order
  *   bitwise  the same again, the second time
  *   equal    bytes sent = bytes of the exchanges, as compiled */
-#include "../model_of.h"
-#include "../ranks_of.h"
+#include "../../model_of.h"
+#include "../../ranks_of.h"
 #include "base/rng.h"
-#include "pass/parallel.h"
-#include "pass/passes.h"
-#include "runtime/comm.h"
-#include "runtime/part.h"
-#include "train/bulletin.h"
-#include "train/step.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "exec/execute.h"
+#include "exec/store/tensor_shard.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
+#include "train/monitor/rank_telemetry.h"
+#include "train/step/train_step.h"
+#include "transform/passes.h"
+#include "transform/sharding/mesh_config.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -187,7 +191,7 @@ static weft_status run_step(job *j, const weft_step *work, const weft_step *upda
     return WEFT_OK;
 }
 
-static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work, weft_step *update)
+static weft_status make_steps(job *j, weft_exec_config *place, weft_step *work, weft_step *update)
 {
     const weft_model model = model_of(models[j->layout->model]);
     place->recipes = model.family->recipe;
@@ -198,7 +202,7 @@ static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work,
         return WEFT_OK;
     const weft_optimizer_config own = weft_step_optimizer(&adamw, place);
     place->kind = WEFT_STEP_UPDATE;
-    place->told = work->told;
+    place->reduced_axes = work->reduced_axes;
     return weft_step_make(weft_optimizer_update((const weft_graph *[]){work->graph}, 1, &own),
                           &adamw, place, j->store, 7, update);
 }
@@ -207,15 +211,16 @@ static weft_status_code train(void *user)
 {
     job *j = user;
     weft_step work = {0}, update = {0};
-    weft_slices slices = weft_slices_default;
+    weft_comm_overlap slices = weft_comm_overlap_default;
     slices.heads = j->layout->heads;
     slices.chunks = j->layout->chunks;
-    weft_place_of_run place = {.comm = j->comm,
-                               .mesh = j->mesh,
-                               .backend = &weft_backend_cpu,
-                               .zero = j->layout->zero,
-                               .slices = &slices,
-                               .bulletin = weft_bulletin_floats(weft_mesh_ranks(&j->mesh))};
+    weft_exec_config place = {.comm = j->comm,
+                              .mesh = j->mesh,
+                              .backend = &weft_backend_cpu,
+                              .zero = j->layout->zero,
+                              .overlap = &slices,
+                              .telemetry_floats =
+                                  weft_rank_telemetry_floats(weft_mesh_ranks(&j->mesh))};
     weft_status_code status = make_steps(j, &place, &work, &update);
     int64_t messages, before = 0, after = 0;
     if (status == WEFT_OK)
@@ -247,7 +252,7 @@ static int run(const layout *l, job *jobs)
     cr_assert_eq(weft_mesh_parse(l->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
     const int ranks = weft_mesh_ranks(&mesh);
     cr_assert(ranks <= RANKS, "%s", l->mesh);
-    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){
             .layout = l, .mesh = mesh, .comm = comm[r], .rank = r, .store = weft_store_create()};
@@ -341,8 +346,8 @@ static void compare(const layout *l)
         cr_expect(same_bits(&many[r], &again[r]), "%s zero %d, rank %d: other bits the second time",
                   l->mesh, l->zero, r);
         cr_expect_eq(many[r].sent, many[r].planned_wire,
-                     "%s zero %d, rank %d: %lld bytes sent, %lld planned", l->mesh, l->zero, r,
-                     (long long)many[r].sent, (long long)many[r].planned_wire);
+                     "%s zero %d, rank %d: %" PRId64 " bytes sent, %" PRId64 " planned", l->mesh,
+                     l->zero, r, many[r].sent, many[r].planned_wire);
     }
     end(many, ranks);
     end(again, ranks);
@@ -474,7 +479,8 @@ Test(equality, experts_on_all_ranks)
             {"cp=2", .model = CAPACITY});
 }
 
-/* ---- spatial and temporal layers, in slices (pass/slice.c) ------------------------------------ */
+/* ---- spatial and temporal layers, in slices (layer_slices.c)
+ * ------------------------------------ */
 
 Test(equality, layers_in_slices)
 {
@@ -495,7 +501,8 @@ Test(equality, layers_over_frames_and_places_by_heads)
             {"tp=3", .parts = true, .model = STDIT});
 }
 
-/* ---- keys of video and text, of which the video's go round ------------------------------------ */
+/* ---- keys of video and text, of which the video's go round ------------------------------------
+ * */
 
 Test(equality, joint_attention_by_ring)
 {
@@ -551,7 +558,7 @@ Test(equality, ranks_share_the_work)
     cr_expect_lt(share_of_work(HUNYUAN, "ring=3"), 0.4, "%g", share_of_work(HUNYUAN, "ring=3"));
 }
 
-/* ---- heads by groups, tokens by chunks (pass/shard.c) ----------------------------------------- */
+/* ---- heads by groups, tokens by chunks (shard.c) ----------------------------------------- */
 
 Test(equality, exchanged_in_parts)
 {

@@ -1,12 +1,17 @@
 /* A training step of a Wan DiT whose keys and values go round a ring, on modelled cores and links
  * (the shapes of bench/parallel.sh): most of what its exchanges take is behind kernels, and the
  * step takes the same again. Clocks tell, so other work on the machine does not count. */
-#include "../model_of.h"
-#include "../ranks_of.h"
+#include "../../model_of.h"
+#include "../../ranks_of.h"
 #include "base/log.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "comm/link_model.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
 #include "kernel/virtual/virtual.h"
-#include "runtime/comm.h"
-#include "train/rehearsal.h"
+#include "train/estimate/dry_run.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -65,16 +70,16 @@ static weft_status_code train(void *user)
     weft_step step = {0};
     WEFT_TRY(weft_backend_virtual_create(&rates, &backend));
     weft_store *store = weft_store_create_on(backend->device);
-    const weft_place_of_run place = {.comm = j->comm,
-                                     .mesh = j->mesh,
-                                     .backend = backend,
-                                     .recipes = model.family->recipe,
-                                     .recipe_count = model.family->recipes};
+    const weft_exec_config place = {.comm = j->comm,
+                                    .mesh = j->mesh,
+                                    .backend = backend,
+                                    .recipes = model.family->recipe,
+                                    .recipe_count = model.family->recipes};
     weft_status_code status = weft_step_make(whole_graph(&model), &adamw, &place, store, 7, &step);
     if (status == WEFT_OK)
         status = run_twice(j, &step);
     if (status == WEFT_OK)
-        j->kernels = weft_rehearsal_kernels(backend, step.graph);
+        j->kernels = weft_dry_run_kernels(backend, step.graph);
     weft_step_free(&step);
     weft_store_free(store);
     weft_backend_virtual_free(backend);
@@ -90,7 +95,7 @@ static int run(const char *axes, const char *link, job *jobs)
     cr_assert_eq(weft_link_model_parse(link, &links), WEFT_OK);
     links.clocked = true;
     const int ranks = weft_mesh_ranks(&mesh);
-    cr_assert_eq(weft_comm_open_fake_linked(ranks, &links, comm), WEFT_OK);
+    cr_assert_eq(weft_comm_open_threads_linked(ranks, &links, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job){.mesh = mesh, .comm = comm[r]};
         weft_comm_set_deadline(comm[r], 120);

@@ -6,10 +6,14 @@
  *   recompute  each op of the forward, each block, everything
  *   plans      activation plans as memory.limit makes them: recomputed, offloaded, both by turns
  *
- * Losses, gradient norms, parameters, moments and averages of each are compared bitwise with base's. */
-#include "../model_of.h"
+ * Losses, gradient norms, parameters, moments and averages of each are compared bitwise with
+ * base's. */
+#include "../../model_of.h"
 #include "base/rng.h"
-#include "train/step.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
+#include "train/step/train_step.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -41,22 +45,22 @@ static const setup families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2]}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":2,"
      "\"caption_channels\":5}",
-     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}},
+     {2, 2, 2, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"sample_size\":4,"
      "\"caption_channels\":5}",
      {1, 2, 4, 4, 3}},
     {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
      "\"depth\":2,\"caption_channels\":5,\"input_sq_size\":32}",
-     {1, 2, 4, 3, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FPS)}},
+     {1, 2, 4, 3, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(FPS)}},
     {"{\"_class_name\":\"MochiTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"time_embed_dim\":4,"
      "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
-     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":1,"
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
@@ -149,14 +153,14 @@ static const weft_optimizer_config adamw = {.beta1 = 0.9,
                                             .clip_norm = 0.5,
                                             .ema_decay = 0.9};
 
-static result train(const setup *s, const weft_place_of_run *place)
+static result train(const setup *s, const weft_exec_config *place)
 {
     result r = {.store = weft_store_create()};
     weft_step step;
-    if (place->away_states) {
+    if (place->offload_states) {
         int count;
         const char *const *away = weft_step_away_states(&count);
-        weft_store_keep_away(r.store, away, count, place->away);
+        weft_store_set_offload(r.store, away, count, place->offload_dir);
     }
     cr_assert_eq(weft_step_make(whole_graph(s), &adamw, place, r.store, 7, &step), WEFT_OK,
                  "%.60s: %s", s->config, weft_error_message());
@@ -188,7 +192,7 @@ static int differing(weft_store *a, weft_store *b, const char **first)
     return count;
 }
 
-static void compare(const setup *s, const result *base, const weft_place_of_run *place,
+static void compare(const setup *s, const result *base, const weft_exec_config *place,
                     const char *what)
 {
     const char *first = "";
@@ -196,11 +200,11 @@ static void compare(const setup *s, const result *base, const weft_place_of_run 
     for (int i = 0; i < STEPS; i++)
         cr_expect(r.loss[i] == base->loss[i] && r.norm[i] == base->norm[i],
                   "%.40s, %s, %s, step %d: loss %.9g and norm %.9g, not %.9g and %.9g",
-                  s->config + 16, place->narrow ? "bf16" : "f32", what, i, r.loss[i], r.norm[i],
-                  base->loss[i], base->norm[i]);
+                  s->config + 16, place->bf16_compute ? "bf16" : "f32", what, i, r.loss[i],
+                  r.norm[i], base->loss[i], base->norm[i]);
     const int count = differing(base->store, r.store, &first);
     cr_expect(count == 0, "%.40s, %s, %s: %d tensors differ, the first is %s", s->config + 16,
-              place->narrow ? "bf16" : "f32", what, count, first);
+              place->bf16_compute ? "bf16" : "f32", what, count, first);
     weft_store_free(r.store);
 }
 
@@ -213,12 +217,12 @@ static const char *recomputed(const setup *s)
     return strstr(s->config, "Autoencoder") ? "conv3d" : "linear";
 }
 
-static void switch_passes(const setup *s, const result *base, const weft_place_of_run *place)
+static void switch_passes(const setup *s, const result *base, const weft_exec_config *place)
 {
     const char *const pattern[] = {recomputed(s)};
     for (int k = 0; k < weft_pass_section.key_count; k++) {
         weft_pass_switches switches = weft_pass_defaults;
-        weft_place_of_run own = *place;
+        weft_exec_config own = *place;
         char text[40], what[80];
         snprintf(text, sizeof text, "%s=off", weft_pass_section.keys[k].name);
         snprintf(what, sizeof what, "%s, recompute=[%s]", text, pattern[0]);
@@ -232,14 +236,14 @@ static void switch_passes(const setup *s, const result *base, const weft_place_o
     }
 }
 
-static void recompute_each(const setup *s, const result *base, const weft_place_of_run *place)
+static void recompute_each(const setup *s, const result *base, const weft_exec_config *place)
 {
     weft_graph *g = whole_graph(s);
     bool seen[WEFT_OP_COUNT] = {false};
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_op op = weft_graph_node(g, n)->op;
         const char *name = weft_op_get(op)->name;
-        weft_place_of_run own = *place;
+        weft_exec_config own = *place;
         if (seen[op] || weft_op_has(op, WEFT_TRAIT_GIVEN))
             continue;
         seen[op] = true;
@@ -251,52 +255,53 @@ static void recompute_each(const setup *s, const result *base, const weft_place_
 }
 
 typedef struct plan {
-    weft_fates fates;
+    weft_activation_plan fates;
     int kind; /* 0: all recomputed, 1: all offloaded, 2: by turns */
 } plan;
 
 static int by_key(const void *a, const void *b)
 {
-    const struct weft_fate_row *x = a, *y = b;
+    const struct weft_activation_policy_row *x = a, *y = b;
     return (x->key > y->key) - (x->key < y->key);
 }
 
 static weft_status make_plan(void *user, const weft_graph *g)
 {
     plan *p = user;
-    weft_kept *kept;
+    weft_saved_activation *kept;
     int32_t count;
-    WEFT_TRY(weft_kept_find(g, &kept, &count));
+    WEFT_TRY(weft_saved_activations_find(g, &kept, &count));
     p->fates.row = weft_alloc((count + 1) * (int64_t)sizeof *p->fates.row);
     for (int32_t n = 0; n < count; n++) {
-        const weft_fate again = kept[n].stays ? WEFT_FATE_AWAY : WEFT_FATE_AGAIN,
-                        fate = p->kind == 1   ? WEFT_FATE_AWAY
-                               : p->kind == 0 ? again
-                               : n % 2        ? again
-                                              : WEFT_FATE_AWAY;
+        const weft_activation_policy again = kept[n].stays ? WEFT_ACTIVATION_OFFLOAD
+                                                           : WEFT_ACTIVATION_RECOMPUTE,
+                                     fate = p->kind == 1   ? WEFT_ACTIVATION_OFFLOAD
+                                            : p->kind == 0 ? again
+                                            : n % 2        ? again
+                                                           : WEFT_ACTIVATION_OFFLOAD;
         if (kept[n].key && kept[n].bytes && (p->kind < 2 || n % 3))
-            p->fates.row[p->fates.count++] = (struct weft_fate_row){kept[n].key, fate};
+            p->fates.row[p->fates.count++] = (struct weft_activation_policy_row){kept[n].key, fate};
     }
     qsort(p->fates.row, (size_t)p->fates.count, sizeof *p->fates.row, by_key);
     weft_free(kept);
     return WEFT_OK;
 }
 
-static void vary_plans(const setup *s, const result *base, const weft_place_of_run *place)
+static void vary_plans(const setup *s, const result *base, const weft_exec_config *place)
 {
     static const char *const names[] = {"all recomputed", "all offloaded", "both by turns"};
     for (int kind = 0; kind < 3; kind++) {
         plan p = {.kind = kind};
-        weft_place_of_run look = *place, own = *place;
+        weft_exec_config look = *place, own = *place;
         weft_step step;
-        look.look = make_plan;
-        look.look_user = &p;
+        look.inspect = make_plan;
+        look.inspect_user = &p;
         cr_assert_eq(weft_step_plan(whole_graph(s), &adamw, &look, &step), WEFT_OK, "%s",
                      weft_error_message());
         weft_step_free(&step);
-        own.fates = &p.fates;
-        own.away_states = kind == 2;
-        own.room = kind == 2 ? 4096 : 0;
+        own.activations = &p.fates;
+        own.offload_states = kind == 2;
+        own.prefetch_bytes = kind == 2 ? 4096 : 0;
         compare(s, base, &own, names[kind]);
         weft_free(p.fates.row);
     }
@@ -304,7 +309,7 @@ static void vary_plans(const setup *s, const result *base, const weft_place_of_r
 
 static void vary_all(const setup *s, bool narrow)
 {
-    const weft_place_of_run place = {.backend = &weft_backend_cpu, .narrow = narrow};
+    const weft_exec_config place = {.backend = &weft_backend_cpu, .bf16_compute = narrow};
     omp_set_num_threads(1); /* kernels compute the same bits on any number */
     const result base = train(s, &place);
     if (narrow) {

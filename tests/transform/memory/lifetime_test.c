@@ -1,10 +1,15 @@
 /* The memory plan: the checker accepts what the pass makes, on training graphs and on random ones,
  * and refuses plans with a fault put in. */
-#include "training_graph.h"
+#include "../training_graph.h"
 
+#include "exec/execute.h"
+#include "exec/program.h"
+#include "graph/builder_helpers.h"
+#include "kernel/cpu/table.h"
 #include "kernel/kernel.h"
-#include "pass/pass.h"
-#include "runtime/runtime.h"
+#include "kernel/ref/table.h"
+#include "transform/memory/lifetime.h"
+#include "transform/memory/lifetime_check.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -169,17 +174,17 @@ Test(lifetime, views_of_random_graphs)
         cr_expect_eq(count_views(g, &copies, WEFT_OP_SLICE), 0);
         cr_expect_eq(count_views(g, &copies, WEFT_OP_CONCAT), 0);
         for (int32_t v = 0; v < plan.count && seed < 60; v++) { /* a part beside its place */
-            if (plan.place[v].alias_of < 0)
+            if (plan.allocation[v].alias_of < 0)
                 continue;
-            plan.place[v].shift += 64;
+            plan.allocation[v].shift += 64;
             const weft_node *node = weft_graph_node(g, weft_value_get(g, (weft_value){v})->node);
             if (plan.view[weft_value_get(g, (weft_value){v})->node] ||
-                weft_graph_node(g, plan.place[v].alias_of)->op == WEFT_OP_CONCAT) {
+                weft_graph_node(g, plan.allocation[v].alias_of)->op == WEFT_OP_CONCAT) {
                 shifted++;
                 cr_expect_eq(weft_memory_plan_check(g, &options, &plan), WEFT_E_INTERNAL,
                              "seed %d: %%%d of %s", (int)seed, v, weft_op_get(node->op)->name);
             }
-            plan.place[v].shift -= 64;
+            plan.allocation[v].shift -= 64;
         }
         for (int32_t n = 0; n < plan.node_count && seed < 60; n++) { /* one that must run */
             if (plan.view[n] || weft_op_has(weft_graph_node(g, n)->op, WEFT_TRAIT_GIVEN))
@@ -338,12 +343,12 @@ Test(lifetime, checker_finds_faults)
         weft_memory_plan plan;
         check(g, &with_in_place, &plan);
         for (int32_t v = 0; v < plan.count; v++) {
-            weft_place *place = &plan.place[v];
+            weft_allocation *place = &plan.allocation[v];
             if (place->region != WEFT_REGION_ARENA || place->alias_of >= 0)
                 continue;
             for (int32_t u = 0; u < plan.count;
                  u++) { /* onto a buffer whose value is still read afterwards */
-                weft_place *other = &plan.place[u];
+                weft_allocation *other = &plan.allocation[u];
                 if (other->region != WEFT_REGION_ARENA || other->alias_of >= 0 || u == v ||
                     !(other->first < place->first && place->first < other->last))
                     continue;
@@ -368,12 +373,12 @@ Test(lifetime, checker_finds_faults)
         for (int32_t n = 0; n < plan.node_count;
              n++) { /* a sum's input is not allowed as its output */
             const weft_node *node = weft_graph_node(g, n);
-            if (node->op != WEFT_OP_SUM || plan.place[node->out[0].id].alias_of >= 0)
+            if (node->op != WEFT_OP_SUM || plan.allocation[node->out[0].id].alias_of >= 0)
                 continue;
-            plan.place[node->out[0].id].alias_of = node->in[0].id;
+            plan.allocation[node->out[0].id].alias_of = node->in[0].id;
             aliased++;
             cr_expect_eq(weft_memory_plan_check(g, &with_in_place, &plan), WEFT_E_INTERNAL);
-            plan.place[node->out[0].id].alias_of = -1;
+            plan.allocation[node->out[0].id].alias_of = -1;
         }
         plan.arena_bytes -= 64;
         cr_expect_eq(weft_memory_plan_check(g, &with_in_place, &plan), WEFT_E_INTERNAL);

@@ -1,6 +1,6 @@
 /* Placement: no two boxes overlap, and the height is that of best fit as it is written down, box
  * against box, in the same four orders. */
-#include "pass/offsets.h"
+#include "transform/memory/offsets.h"
 
 #include "base/rng.h"
 
@@ -10,7 +10,7 @@
 
 static int by_size(const void *a, const void *b)
 {
-    const weft_brick *x = a, *y = b;
+    const weft_offset_request *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes > y->bytes ? -1 : 1;
     if (x->last - x->first != y->last - y->first)
@@ -20,13 +20,13 @@ static int by_size(const void *a, const void *b)
 
 static int by_first(const void *a, const void *b)
 {
-    const weft_brick *x = a, *y = b;
+    const weft_offset_request *x = a, *y = b;
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : by_size(a, b);
 }
 
 static int by_area(const void *a, const void *b)
 {
-    const weft_brick *x = a, *y = b;
+    const weft_offset_request *x = a, *y = b;
     const double p = (double)x->bytes * (x->last - x->first + 1),
                  q = (double)y->bytes * (y->last - y->first + 1);
     return p != q ? (p > q ? -1 : 1) : by_size(a, b);
@@ -34,25 +34,25 @@ static int by_area(const void *a, const void *b)
 
 static int by_life(const void *a, const void *b)
 {
-    const weft_brick *x = a, *y = b;
+    const weft_offset_request *x = a, *y = b;
     const int p = x->last - x->first, q = y->last - y->first;
     return p != q ? (p > q ? -1 : 1) : by_size(a, b);
 }
 
 static int by_offset(const void *a, const void *b)
 {
-    const weft_brick *const *x = a, *const *y = b;
+    const weft_offset_request *const *x = a, *const *y = b;
     return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
 }
 
-static bool together(const weft_brick *a, const weft_brick *b)
+static bool together(const weft_offset_request *a, const weft_offset_request *b)
 {
     return a->first <= b->last && b->first <= a->last;
 }
 
-static int64_t plain_best_fit(weft_brick *box, int count)
+static int64_t plain_best_fit(weft_offset_request *box, int count)
 {
-    weft_brick *near[256];
+    weft_offset_request *near[256];
     int64_t height = 0;
     for (int b = 0; b < count; b++) {
         int nears = 0;
@@ -83,14 +83,15 @@ Test(offsets, best_fit_on_random_boxes)
         weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);
         const int count = 1 + (int)weft_rng_below(&rng, 256);
         const int nodes = 1 + (int)weft_rng_below(&rng, 300);
-        weft_brick box[256], other[256];
+        weft_offset_request box[256], other[256];
         for (int b = 0; b < count; b++) {
             const int first = (int)weft_rng_below(&rng, (uint64_t)nodes);
             const int life = (int)weft_rng_below(&rng, seed % 2 ? 8 : (uint64_t)nodes);
-            box[b] = (weft_brick){.value = b,
-                                  .first = first,
-                                  .last = first + life < nodes ? first + life : nodes,
-                                  .bytes = 64 * (int64_t)weft_rng_below(&rng, seed % 3 ? 40 : 3)};
+            box[b] = (weft_offset_request){
+                .value = b,
+                .first = first,
+                .last = first + life < nodes ? first + life : nodes,
+                .bytes = 64 * (int64_t)weft_rng_below(&rng, seed % 3 ? 40 : 3)};
         }
         memcpy(other, box, sizeof box);
         int64_t height, live;

@@ -1,9 +1,12 @@
 /* Sharded parameters: the peak of a step has parts of everything, one block whole, and activations;
  * with the pass off it has the whole model. */
-#include "../model_of.h"
+#include "../../model_of.h"
+#include "graph/autodiff.h"
+#include "graph/builder_helpers.h"
 #include "kernel/kernel.h"
-#include "pass/passes.h"
-#include "train/optimizer.h"
+#include "train/graph/optimizer.h"
+#include "transform/memory/lifetime_check.h"
+#include "transform/passes.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -38,7 +41,7 @@ static weft_graph *gradients_with_room(const char *mesh_text, const weft_pass_sw
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     cr_assert_eq(weft_recipe_compose(NULL, 0, &mesh, &recipe), WEFT_OK);
     const weft_pass_setup setup = {
-        .mesh = &mesh, .recipe = &recipe, .switches = switches, .room = room};
+        .mesh = &mesh, .recipe = &recipe, .switches = switches, .prefetch_bytes = room};
     cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL), WEFT_OK, "%s",
                  weft_error_message());
     const weft_value *params = weft_graph_params(g, &count);
@@ -76,7 +79,7 @@ static double activations(const weft_memory_plan *plan)
     for (int32_t n = 0; n < plan->node_count; n++) {
         int64_t live = 0;
         for (int32_t v = 0; v < plan->count; v++) {
-            const weft_place *p = &plan->place[v];
+            const weft_allocation *p = &plan->allocation[v];
             if (p->region == WEFT_REGION_ARENA && p->alias_of < 0 && p->last < plan->node_count &&
                 p->first <= n && n <= p->last)
                 live += p->bytes;
@@ -121,7 +124,8 @@ Test(regather, peak_has_one_block_whole)
     weft_graph_free(kept);
 }
 
-/* The most bytes of whole parameters that are there, or on their way, before anything reads them. */
+/* The most bytes of whole parameters that are there, or on their way, before anything reads them.
+ * */
 static int64_t gathered_ahead(const weft_graph *g)
 {
     const int32_t nodes = weft_graph_node_count(g);

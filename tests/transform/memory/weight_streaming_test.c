@@ -1,7 +1,10 @@
 /* Weights that are fetched for each use: what of them is in memory at a time, and who gets them. */
-#include "../model_of.h"
-#include "pass/passes.h"
-#include "pass/rewrite.h"
+#include "../../model_of.h"
+#include "graph/builder_helpers.h"
+#include "graph/rewrite.h"
+#include "transform/memory/lifetime_check.h"
+#include "transform/memory/weight_streaming.h"
+#include "transform/passes.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -40,7 +43,8 @@ static bool is_away(const weft_graph *g, const char *name)
 {
     const weft_value v = weft_graph_find(g, name);
     cr_assert(weft_value_ok(v), "%s is gone", name);
-    return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, v)->node)->attr)->away;
+    return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, v)->node)->attr)
+        ->offloaded;
 }
 
 static weft_memory_plan plan_of(const weft_graph *g)
@@ -79,8 +83,8 @@ Test(stream, what_lies_elsewhere)
             const weft_node *from = weft_value_ok(node->in[i])
                                         ? weft_graph_node(s, weft_value_get(s, node->in[i])->node)
                                         : NULL;
-            const bool direct =
-                from && from->op == WEFT_OP_PARAM && ((const weft_attr_source *)from->attr)->away;
+            const bool direct = from && from->op == WEFT_OP_PARAM &&
+                                ((const weft_attr_source *)from->attr)->offloaded;
             cr_expect(!direct || node->op == WEFT_OP_FETCH || node->op == WEFT_OP_EMBED,
                       "node %d reads what lies elsewhere", (int)n);
         }
@@ -114,7 +118,7 @@ Test(stream, two_blocks)
         weft_memory_plan plan = plan_of(s);
         const int64_t more = plan.arena_bytes - whole.arena_bytes,
                       most = room[i] ? 3 * room[i] : 2 * block; /* and what is in use */
-        cr_expect_leq(more, most, "%lld bytes of weights at a time", (long long)more);
+        cr_expect_leq(more, most, "%" PRId64 " bytes of weights at a time", more);
         cr_expect_gt(plan.streamed_bytes, 12 * block - 1);
         cr_expect_lt(plan.source_bytes, block / 2);
         weft_memory_plan_free(&plan);

@@ -1,11 +1,12 @@
-/* Programs of steps that take again what one before has added (pass/reuse.h), for models of every
- * family: refreshing is bitwise the model; taking again at once what was kept is the model to
- * rounding; what is left out is; signals are what rules expect. */
-#include "../denoisers_of.h"
-#include "pass/reuse.h"
-#include "runtime/runtime.h"
+/* Programs of steps that take again what one before has added (feature_cache_graphs.h), for
+ * models of every family: refreshing is bitwise the model; taking again at once what was kept is
+ * the model to rounding; what is left out is; signals are what rules expect. */
+#include "../../denoisers_of.h"
+#include "transform/numeric/feature_cache_graphs.h"
 
 #include "base/rng.h"
+#include "exec/execute.h"
+#include "graph/dump.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -30,7 +31,7 @@ enum { FULL, PROBE, REFRESH, REUSE, PROGRAMS };
 /* The model and its programs over one store, and records of their states. */
 typedef struct bench {
     weft_graph *g;
-    weft_reuse r;
+    weft_feature_cache_programs r;
     weft_program *program[PROGRAMS];
     weft_store *store;
     struct {
@@ -87,15 +88,16 @@ static void point(bench *b, weft_program *p)
         }
         slot[i].data = b->room[at].data;
     }
-    weft_program_point(p);
+    weft_program_set_slots(p);
 }
 
-static void open_bench(bench *b, const example *s, weft_reuse_what what, weft_reuse_signal signal,
-                       int front)
+static void open_bench(bench *b, const example *s, weft_feature_cache_kind what,
+                       weft_feature_cache_signal signal, int front)
 {
-    const weft_reuse_setup setup = {"batch.latents", "batch.timestep", what, signal, front};
+    const weft_feature_cache_programs_setup setup = {"batch.latents", "batch.timestep", what,
+                                                     signal, front};
     *b = (bench){.g = denoiser_graph(s), .store = weft_store_create()};
-    cr_assert_eq(weft_pass_reuse(b->g, &setup, &b->r), WEFT_OK, "%.50s: %s", s->config,
+    cr_assert_eq(weft_pass_feature_cache(b->g, &setup, &b->r), WEFT_OK, "%.50s: %s", s->config,
                  weft_error_message());
     cr_expect_eq(b->r.probe != NULL, signal != WEFT_SIGNAL_NONE);
     const weft_graph *graph[] = {b->g, b->r.probe, b->r.refresh, b->r.reuse};
@@ -123,7 +125,7 @@ static void close_bench(bench *b)
     for (int i = 0; i < b->rooms; i++)
         weft_free(b->room[i].data);
     weft_store_free(b->store);
-    weft_reuse_free(&b->r);
+    weft_feature_cache_programs_free(&b->r);
     weft_graph_free(b->g);
 }
 
@@ -164,12 +166,13 @@ static int count_attention(const weft_graph *g)
     return count;
 }
 
-static void check_steps(const example *s, weft_reuse_what what, weft_reuse_signal signal, int front)
+static void check_steps(const example *s, weft_feature_cache_kind what,
+                        weft_feature_cache_signal signal, int front)
 {
     bench b;
     open_bench(&b, s, what, signal, front);
     cr_expect_eq(b.r.blocks, s->blocks, "%.50s: %d blocks", s->config, b.r.blocks);
-    cr_expect_eq(b.r.left, what == WEFT_REUSE_ATTENTION ? s->attentions : s->blocks - front,
+    cr_expect_eq(b.r.left, what == WEFT_FEATURE_CACHE_ATTENTION ? s->attentions : s->blocks - front,
                  "%.50s: %d left out", s->config, b.r.left);
     cr_expect(count_attention(b.r.reuse) <
                   count_attention(b.r.refresh) + (b.r.probe ? count_attention(b.r.probe) : 0),
@@ -194,24 +197,24 @@ static void check_steps(const example *s, weft_reuse_what what, weft_reuse_signa
 Test(reuse, blocks_of_every_family)
 {
     for (int i = 0; i < DENOISERS_OF; i++) {
-        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 0);
-        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 2);
+        check_steps(&denoisers_of[i], WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_NONE, 0);
+        check_steps(&denoisers_of[i], WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_NONE, 2);
     }
 }
 
 Test(reuse, attention_of_every_family)
 {
     for (int i = 0; i < DENOISERS_OF; i++)
-        check_steps(&denoisers_of[i], WEFT_REUSE_ATTENTION, WEFT_SIGNAL_NONE, 0);
+        check_steps(&denoisers_of[i], WEFT_FEATURE_CACHE_ATTENTION, WEFT_SIGNAL_NONE, 0);
 }
 
 Test(reuse, signals_of_every_family)
 {
     for (int i = 0; i < DENOISERS_OF; i++) {
-        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_BLOCK, 1);
-        check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_INPUT, 0);
+        check_steps(&denoisers_of[i], WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_BLOCK, 1);
+        check_steps(&denoisers_of[i], WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_INPUT, 0);
         if (denoisers_of[i].told)
-            check_steps(&denoisers_of[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_TIME, 0);
+            check_steps(&denoisers_of[i], WEFT_FEATURE_CACHE_BLOCKS, WEFT_SIGNAL_TIME, 0);
     }
 }
 
@@ -238,7 +241,8 @@ Test(reuse, what_has_moved_is_measured)
 {
     for (int signal = WEFT_SIGNAL_BLOCK; signal <= WEFT_SIGNAL_TIME; signal++) {
         bench b;
-        open_bench(&b, &denoisers_of[0], WEFT_REUSE_BLOCKS, (weft_reuse_signal)signal, 0);
+        open_bench(&b, &denoisers_of[0], WEFT_FEATURE_CACHE_BLOCKS,
+                   (weft_feature_cache_signal)signal, 0);
         weft_free(step(&b, REFRESH, 0.8));
         int count;
         const weft_tensor *slot = weft_program_slots(b.program[PROBE], &count);
@@ -270,16 +274,19 @@ Test(reuse, what_is_no_sum_is_refused)
 {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         weft_graph *g = denoiser_graph(&others[i]);
-        weft_reuse r;
-        const weft_reuse_setup setup = {.latents = "batch.latents", .time = "batch.timestep"};
-        cr_expect_eq(weft_pass_reuse(g, &setup, &r), WEFT_E_UNSUPPORTED, "%.50s", others[i].config);
+        weft_feature_cache_programs r;
+        const weft_feature_cache_programs_setup setup = {.latents = "batch.latents",
+                                                         .time = "batch.timestep"};
+        cr_expect_eq(weft_pass_feature_cache(g, &setup, &r), WEFT_E_UNSUPPORTED, "%.50s",
+                     others[i].config);
         weft_graph_free(g);
     }
     weft_graph *g = denoiser_graph(&denoisers_of[0]);
-    weft_reuse r;
-    const weft_reuse_setup setup = {
+    weft_feature_cache_programs r;
+    const weft_feature_cache_programs_setup setup = {
         .latents = "batch.latents", .time = "batch.timestep", .front = 3};
-    cr_expect_eq(weft_pass_reuse(g, &setup, &r), WEFT_E_UNSUPPORTED);
-    cr_expect(strstr(weft_error_message(), "3 blocks"), "%s", weft_error_message());
+    cr_expect_eq(weft_pass_feature_cache(g, &setup, &r), WEFT_E_UNSUPPORTED);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_CACHE_UNSUPPORTED, "%s", weft_error_message());
+    cr_expect_eq(weft_error_fields()->number, 3);
     weft_graph_free(g);
 }

@@ -1,8 +1,11 @@
 /* What of a model is trained: frozen parameters, and matrices beside linear layers, in a graph that
  * is small and in those of every family. */
+#include "graph/builder_helpers.h"
+#include "graph/dump.h"
 #include "model/model.h"
-#include "pass/tune.h"
-#include "train/optimizer.h"
+#include "model/registry.h"
+#include "train/graph/optimizer.h"
+#include "transform/numeric/trainable.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -42,10 +45,10 @@ static weft_graph *net(void)
     return g;
 }
 
-static weft_graph *tuned(const weft_tuning *tuning)
+static weft_graph *tuned(const weft_trainable *tuning)
 {
     weft_graph *g = net(), *out = NULL;
-    cr_assert_eq(weft_pass_tune(g, tuning, &out), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_trainable(g, tuning, &out), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_graph_verify(out), WEFT_OK);
     weft_graph_free(g);
     return out;
@@ -65,7 +68,7 @@ static void expect_trained(weft_graph *g, const char *names)
 Test(tune, matrices_stand_beside_the_targets_of_the_scope_once_for_a_weight)
 {
     weft_graph *g =
-        tuned(&(weft_tuning){.scope = "model", .rank = 2, .alpha = 4, .targets = LIST("out.0")});
+        tuned(&(weft_trainable){.scope = "model", .rank = 2, .alpha = 4, .targets = LIST("out.0")});
     expect_trained(g, "text.to_q.weight model.out.0.lora_A.weight model.out.0.lora_B.weight");
     const weft_value_info *a = weft_value_get(g, weft_graph_find(g, "model.out.0.lora_A.weight")),
                           *b = weft_value_get(g, weft_graph_find(g, "model.out.0.lora_B.weight"));
@@ -85,7 +88,7 @@ Test(tune, matrices_stand_beside_the_targets_of_the_scope_once_for_a_weight)
 Test(tune, what_is_frozen_has_no_states)
 {
     weft_graph *g = tuned(
-        &(weft_tuning){.scope = "model", .rank = 3, .alpha = 3, .targets = LIST("all-linear")});
+        &(weft_trainable){.scope = "model", .rank = 3, .alpha = 3, .targets = LIST("all-linear")});
     weft_optimizer_build(g, weft_graph_find(g, "objective"),
                          &(weft_optimizer_config){.ema_decay = 0.9});
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
@@ -113,9 +116,9 @@ Test(tune, patterns_are_names_their_ends_what_they_are_in_and_any_text)
         const char *train = cases[i].train, *freeze = cases[i].freeze;
         char left[200];
         snprintf(left, sizeof left, "text.to_q.weight %s", cases[i].left);
-        weft_graph *g = tuned(&(weft_tuning){.scope = "model",
-                                             .train = {train != NULL, &train},
-                                             .freeze = {freeze != NULL, &freeze}});
+        weft_graph *g = tuned(&(weft_trainable){.scope = "model",
+                                                .train = {train != NULL, &train},
+                                                .freeze = {freeze != NULL, &freeze}});
         expect_trained(g, left);
         weft_graph_free(g);
     }
@@ -124,27 +127,28 @@ Test(tune, patterns_are_names_their_ends_what_they_are_in_and_any_text)
 Test(tune, what_fits_nothing_is_refused)
 {
     static const struct {
-        const char *target, *freeze, *message;
+        const char *target, *freeze, *key, *text;
     } cases[] = {
-        {"table", NULL, "\"table\" is no linear layer"},
-        {"q", NULL,
-         "\"q\" is nothing that the model has; linear layers of this model end with "
-         "to_q, out.0"},
-        {NULL, "blocks", NULL},
-        {NULL, "block", "\"block\" is nothing that the model has"},
-        {NULL, "*", "nothing is left to train"},
+        {"table", NULL, "lora.targets", "no linear layer"},
+        {"q", NULL, "lora.targets", "end with to_q, out.0"},
+        {NULL, "blocks", NULL, NULL},
+        {NULL, "block", "freeze", "\"block\""},
+        {NULL, "*", "freeze", "are frozen"},
     };
     for (int i = 0; i < WEFT_COUNT(cases); i++) {
         weft_graph *g = net(), *out = NULL;
         const char *target = cases[i].target, *freeze = cases[i].freeze;
-        const weft_tuning t = {.scope = "model",
-                               .rank = target != NULL,
-                               .alpha = 1,
-                               .targets = {target != NULL, &target},
-                               .freeze = {freeze != NULL, &freeze}};
-        cr_expect_eq(weft_pass_tune(g, &t, &out), cases[i].message ? WEFT_E_CONFIG : WEFT_OK);
-        if (cases[i].message)
-            cr_expect(strstr(weft_error_message(), cases[i].message), "%s", weft_error_message());
+        const weft_trainable t = {.scope = "model",
+                                  .rank = target != NULL,
+                                  .alpha = 1,
+                                  .targets = {target != NULL, &target},
+                                  .freeze = {freeze != NULL, &freeze}};
+        cr_expect_eq(weft_pass_trainable(g, &t, &out), cases[i].key ? WEFT_E_CONFIG : WEFT_OK);
+        if (cases[i].key)
+            cr_expect(weft_error_class() == WEFT_MSG_CONFIG_VALUE &&
+                          !strcmp(weft_error_fields()->key, cases[i].key) &&
+                          strstr(weft_error_text(), cases[i].text),
+                      "%s", weft_error_message());
         weft_graph_free(out);
         weft_graph_free(g);
     }
@@ -162,9 +166,9 @@ Test(tune, any_family_is_adapted)
         const weft_model_size size = weft_model_smallest(&model);
         weft_graph *g = weft_graph_create(), *out = NULL;
         weft_model_build(g, &model, &size, true);
-        const weft_tuning t = {
+        const weft_trainable t = {
             .scope = weft_families[f]->scope, .rank = 4, .alpha = 4, .targets = LIST("all-linear")};
-        cr_assert_eq(weft_pass_tune(g, &t, &out), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_pass_trainable(g, &t, &out), WEFT_OK, "%s", weft_error_message());
         weft_graph_free(g);
         weft_optimizer_build(
             out,
@@ -177,7 +181,7 @@ Test(tune, any_family_is_adapted)
             char state[600];
             const char *name = weft_value_get(out, param[i])->name;
             size_t module;
-            cr_expect(weft_tuning_is_lora(name, &module), "%s", name);
+            cr_expect(weft_param_is_lora(name, &module), "%s", name);
             snprintf(state, sizeof state, "adamw.m.%s", name);
             without += !weft_value_ok(weft_graph_find(out, state));
         }

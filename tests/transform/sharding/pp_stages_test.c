@@ -1,9 +1,12 @@
 /* Stages of a small residual network with a long skip: what is a block, what goes where, and where
  * programs keep what they hand to one another. */
-#include "pass/stage.h"
+#include "transform/sharding/pp_stages.h"
 
-#include "pass/pass.h"
-#include "train/optimizer.h"
+#include "graph/builder_helpers.h"
+#include "graph/dump.h"
+#include "train/graph/optimizer.h"
+#include "transform/memory/lifetime.h"
+#include "transform/sharding/layer_chain.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -11,8 +14,8 @@
 enum { BLOCKS = 4, WIDTH = 8 };
 
 /* x -> embed -> blocks.0 .. blocks.3 (which reads what blocks.0 made, too) -> head -> loss; each
- * block is scaled by one value of the conditioning. */
-static weft_graph *network(void)
+ * block is scaled by one value of the conditioning. `gain`: blocks.3 has a scalar parameter. */
+static weft_graph *network_with(bool gain)
 {
     weft_graph *g = weft_graph_create();
     weft_mesh mesh;
@@ -33,6 +36,8 @@ static weft_graph *network(void)
         weft_value h =
             weft_matmul(g, x, weft_param(g, "weight", WEFT_F32, square, init), false, true);
         h = weft_mul(g, weft_gelu_tanh(g, h), scale);
+        if (gain && i == BLOCKS - 1)
+            h = weft_mul(g, h, weft_param(g, "gain", WEFT_F32, WEFT_SCALAR, init));
         x = weft_add(g, x, i == BLOCKS - 1 ? weft_add(g, h, first) : h);
         first = i == 0 ? x : first;
         weft_graph_pop(g);
@@ -47,12 +52,17 @@ static weft_graph *network(void)
     return g;
 }
 
+static weft_graph *network(void)
+{
+    return network_with(false);
+}
+
 Test(stage, blocks_are_numbered_scopes_and_what_lies_behind_them)
 {
     static const char *const names[] = {"blocks.0", "blocks.1", "blocks.2", "blocks.3", "head", ""};
     weft_graph *g = network();
-    weft_chain c;
-    cr_assert_eq(weft_chain_make(g, "net", &c), WEFT_OK, "%s", weft_error_message());
+    weft_layer_chain c;
+    cr_assert_eq(weft_layer_chain_make(g, "net", &c), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(c.units, 6);
     for (int u = 0; u < 6; u++) {
         cr_expect_str_eq(c.unit[u].name, names[u]);
@@ -63,8 +73,8 @@ Test(stage, blocks_are_numbered_scopes_and_what_lies_behind_them)
     cr_assert_eq(c.skips, 1);
     cr_expect_eq(c.skip[0].from, 0);
     cr_expect_eq(c.skip[0].to, 3);
-    weft_chain_free(&c);
-    cr_expect_eq(weft_chain_make(g, "other", &c), WEFT_E_UNSUPPORTED);
+    weft_layer_chain_free(&c);
+    cr_expect_eq(weft_layer_chain_make(g, "other", &c), WEFT_E_UNSUPPORTED);
     weft_graph_free(g);
 }
 
@@ -72,18 +82,18 @@ static void expect_links(const int32_t *device_of, const char *expected)
 {
     static const int64_t cut[] = {0, 1, 2, 3, 6};
     weft_graph *g = network();
-    weft_chain c;
-    weft_stages s;
+    weft_layer_chain c;
+    weft_pp_stages s;
     weft_buf text = {0};
-    cr_assert_eq(weft_chain_make(g, "net", &c), WEFT_OK);
-    cr_assert_eq(weft_stages_make(g, &c, cut, 4, device_of, 0, &s), WEFT_OK);
+    cr_assert_eq(weft_layer_chain_make(g, "net", &c), WEFT_OK);
+    cr_assert_eq(weft_pp_stages_make(g, &c, cut, 4, device_of, 0, &s), WEFT_OK);
     for (int i = 0; i < s.links; i++)
         weft_buf_printf(&text, "%d%s%d ", s.link[i].from, s.link[i].local ? "=" : ">",
                         s.link[i].to);
     cr_expect_str_eq(text.data, expected);
     weft_buf_free(&text);
-    weft_stages_free(&s);
-    weft_chain_free(&c);
+    weft_pp_stages_free(&s);
+    weft_layer_chain_free(&c);
     weft_graph_free(g);
 }
 
@@ -95,23 +105,24 @@ Test(stage, values_go_from_neighbour_to_neighbour_or_stay)
     expect_links((int32_t[]){0, 1, 0, 1}, "0>1 0=2 2>3 1>2 2>3 ");
 }
 
-static weft_graph *differentiated(weft_graph *g, int stage)
+static weft_graph *differentiated(weft_graph *g, int stage, int shares)
 {
     static const int64_t cut[] = {0, 2, 6};
     const weft_optimizer_config adamw = {.clip_norm = 1};
-    weft_chain c;
-    weft_stages s;
-    weft_stage_graph made;
-    cr_assert_eq(weft_chain_make(g, "net", &c), WEFT_OK);
-    cr_assert_eq(weft_stages_make(g, &c, cut, 2, (int32_t[]){0, 1}, 0, &s), WEFT_OK);
-    cr_assert_eq(weft_stage_cut(&s, stage, true, &made), WEFT_OK, "%s", weft_error_message());
-    cr_expect_eq(made.shares, 1, "the conditioning's weight");
+    weft_layer_chain c;
+    weft_pp_stages s;
+    weft_pp_stage_graph made;
+    cr_assert_eq(weft_layer_chain_make(g, "net", &c), WEFT_OK);
+    cr_assert_eq(weft_pp_stages_make(g, &c, cut, 2, (int32_t[]){0, 1}, 0, &s), WEFT_OK);
+    cr_assert_eq(weft_pp_stage_extract(&s, stage, true, &made), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(made.shares, shares, "stage %d shares %d parameters", stage, made.shares);
     cr_expect_eq(made.sends, stage ? 0 : 2);
     cr_expect_eq(made.receives, stage ? 2 : 0);
     weft_optimizer_accumulate_stage(&made, 0, &adamw);
     cr_assert_eq(weft_graph_check(made.graph), WEFT_OK, "%s", weft_error_message());
-    weft_stages_free(&s);
-    weft_chain_free(&c);
+    weft_pp_stages_free(&s);
+    weft_layer_chain_free(&c);
     return made.graph;
 }
 
@@ -119,8 +130,22 @@ static weft_graph *differentiated(weft_graph *g, int stage)
 Test(stage, last_stage_keeps_parameters_that_no_stage_reads)
 {
     for (int stage = 0; stage < 2; stage++) {
-        weft_graph *g = network(), *of_stage = differentiated(g, stage);
+        weft_graph *g = network(), *of_stage = differentiated(g, stage, 1);
         cr_expect_eq(weft_value_ok(weft_graph_find(of_stage, "net.unread.weight")), stage == 1,
+                     "stage %d", stage);
+        weft_graph_free(of_stage);
+        weft_graph_free(g);
+    }
+}
+
+/* A scalar cannot be split over the axis of the stages as matrices are: each stage has it, also one
+ * that does not read it, and their gradients are summed. So the update is made where it is read. */
+Test(stage, every_stage_has_a_scalar_of_one_stage)
+{
+    for (int stage = 0; stage < 2; stage++) {
+        weft_graph *g = network_with(true), *of_stage = differentiated(g, stage, 2);
+        cr_expect(weft_value_ok(weft_graph_find(of_stage, "net.blocks.3.gain")), "stage %d", stage);
+        cr_expect_eq(weft_value_ok(weft_graph_find(of_stage, "net.blocks.3.weight")), stage == 1,
                      "stage %d", stage);
         weft_graph_free(of_stage);
         weft_graph_free(g);
@@ -158,16 +183,17 @@ Test(stage, programs_hand_over_in_records)
 {
     weft_graph *g = network();
     for (int stage = 0; stage < 2; stage++) {
-        weft_graph *whole = differentiated(g, stage), *part[3];
+        weft_graph *whole = differentiated(g, stage, 1), *part[3];
         cr_expect_eq(params_of(whole), 4 + stage,
                      "its own three, the conditioning's, and the one that no stage reads");
         for (int apart = 0; apart < 2; apart++) {
             for (int k = 0; k < 2 + apart; k++) {
-                cr_assert_eq(weft_stage_split(whole, apart, false, (weft_stage_kind)k, &part[k]),
-                             WEFT_OK, "%s", weft_error_message());
+                cr_assert_eq(
+                    weft_pp_stage_split(whole, apart, false, (weft_pp_task_kind)k, &part[k]),
+                    WEFT_OK, "%s", weft_error_message());
                 cr_expect_eq(weft_graph_verify(part[k]), WEFT_OK, "%s", weft_error_message());
             }
-            expect_in_place(part[WEFT_STAGE_F]);
+            expect_in_place(part[WEFT_PP_TASK_F]);
             for (int k = 0; k < 2 + apart; k++)
                 weft_graph_free(part[k]);
         }

@@ -1,0 +1,124 @@
+#!/bin/bash
+# Earlier spellings of options: each is accepted with one message that gives the new name, of rank 0 alone; both names of an option
+# are a repetition; suggestions give new names only; the help lists them all.
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+unset WEFT_LOG_FORMAT
+# what each verb needs to read its command line; none of them gets farther than that
+declare -A beside=(
+    [generate]="--model none --prompt x" [eval]="cache --model none" [inspect]="model none" [plan]="cascades none.yaml"
+    [profile]="none.yaml" [convert]="none none/out" [curate]="--in none --out none/out" [shots]="none.mp4" [simulate]="none.json"
+    [synth]="--out /dev/null/x" [tokenize]="none x" [report]="--out /dev/null/x.html"
+)
+cat >names <<'N'
+generate --guidance --guidance-scale 3
+generate --guide --guidance-method cfg
+generate --guidance-low --guidance-scale-2 3
+generate --guidance-from --guidance-start 0.1
+generate --guidance-until --guidance-end 0.9
+generate --boundary --boundary-ratio 0.5
+generate --negative --negative-prompt x
+generate --noise --init-latents none.npy
+generate --latents --latents-npy
+generate --keep-latents --save-latents
+generate --decode --decode-latents none.safetensors
+generate --raw --frames-npy
+generate --preview --preview-interval 2
+generate --windows --window-mode blend
+generate --identity --identity-image none.png
+generate --identity-module --identity-encoder none
+generate --cache --feature-cache fast
+generate --slices --comm-overlap off
+generate --tile --vae-tile on
+generate --memory --memory-limit 1GiB
+generate --batch --batch-size 2
+eval --try --setting steps=3
+eval --least --timing-runs 2
+eval --seen --training-combinations 2
+eval --repeats --seeds 2
+eval --guidance --guidance-scale 3
+eval --guidance-from --guidance-start 0.1
+eval --guidance-until --guidance-end 0.9
+eval --tile --vae-tile on
+eval --memory --memory-limit 1GiB
+eval --batch --batch-size 2
+inspect --text --text-tokens 3
+inspect --latents --latent-size
+inspect --train --training-step
+inspect --slices --comm-overlap off
+inspect --batch --batch-size 2
+plan --for --run-config none.yaml
+plan --blocking --blocking-sends
+plan --keys --list-keys
+plan --memory --memory-limit 1GiB
+profile --against --compare none.json
+profile --hidden --hidden-size 128
+profile --tile --vae-tile on
+profile --memory --memory-limit 1GiB
+profile --batch --batch-size 2
+profile --guidance --guidance-scale 3
+convert --for --lora-format kohya
+curate --forget --prune-missing
+shots --mix --interpolate 0
+simulate --folds --pass-splits 2
+synth --nameless --unnamed-colour-share 0.5
+tokenize --length --max-length 3
+report --truth --reference-videos none
+report --times --step-times none.json
+N
+accepted() { # VERB OLD NEW VALUE
+    local verb=$1 old=$2 new=$3 value=$4
+    # shellcheck disable=SC2086
+    "$WEFT" $verb ${beside[$verb]} $old $value >out 2>&1 </dev/null
+    [ "$(grep -c -- "^$old is now $new\$" out)" = 1 ] || { cat out; fail "weft $verb $old: no message"; }
+    grep -q 'error\[option-\(unknown\|repeated\|value-missing\)' out && { cat out; fail "weft $verb $old: not accepted"; }
+    # shellcheck disable=SC2086
+    "$WEFT" $verb ${beside[$verb]} $new $value >out 2>&1 </dev/null
+    ! grep -q 'is now\|error\[option-unknown' out || fail_with out "weft $verb $new"
+}
+while read -r verb old new value; do check "weft $verb $old" accepted $verb $old $new "$value"; done <names
+
+# the help has all of them and no others
+help_lists_earlier_names() {
+    for verb in $("$WEFT" help --verbs); do
+        "$WEFT" help --markdown "$verb" | sed -nE "s/^\| \`(--[a-z0-9-]+).*also written \`(--[a-z0-9-]+)\`.*/$verb \2 \1/p"
+    done | sort >listed
+    cut -d' ' -f1-3 names | sort | diff - listed || fail "the help and this test list other names"
+    "$WEFT" help --markdown shots | grep -q '^| `--interpolate LEVELS` .*; also written `--mix` |$' || fail "the Markdown page"
+    "$WEFT" help --man | grep -q 'also written \\-\\-mix' || fail "the man page"
+    ! "$WEFT" help --bash | grep -qE -- ' --(mix|guide|raw)[ "]' || fail "completion offers an earlier spelling"
+}
+check help_lists_earlier_names
+
+# one message of all, with its class, on rank 0 only; none beside --help
+one_message_of_rank_0() {
+    WEFT_LOG_FORMAT=json "$WEFT" generate --model none --prompt x --guidance 3 --raw --tile=on --decode a --decode b >out 2>&1
+    has_message out option-renamed level=info \
+        "text~=--guidance is now --guidance-scale, --raw is now --frames-npy, --tile is now --vae-tile, --decode is now --decode-latents" ||
+        fail "several"
+    OMPI_COMM_WORLD_RANK=1 "$WEFT" tokenize none x --length 3 >out 2>&1
+    grep -q 'is now' out && { cat out; fail "rank 1 prints the names, too"; }
+    ! "$WEFT" tokenize --length 3 --help 2>&1 | grep -q 'is now' || fail "a message beside the help"
+}
+check one_message_of_rank_0
+
+# both names are one option twice
+both_names_are_a_repetition() {
+    for pair in '--guidance 3 --guidance-scale 3' '--guidance-scale 3 --guidance 4' '--guidance 3 --guidance 3'; do
+        # shellcheck disable=SC2086
+        WEFT_LOG_FORMAT=json "$WEFT" generate --model none --prompt x $pair >out 2>&1
+        [ $? = 2 ] && has_message out option-repeated key=--guidance-scale || fail "$pair"
+    done
+}
+check both_names_are_a_repetition
+# a suggestion is a new name, of an earlier spelling, too
+suggestions_are_new_names() {
+    for typed in --guidence --guidanc; do
+        WEFT_LOG_FORMAT=json "$WEFT" generate $typed 3 >out 2>&1
+        has_message out option-unknown key=$typed "text~=--guidance" && ! grep -q "'--guidance'" out || { cat out; fail "$typed"; }
+    done
+    WEFT_LOG_FORMAT=json "$WEFT" generate --kep-latents >out 2>&1
+    has_message out option-unknown "text~=--save-latents" || fail "--kep-latents"
+}
+check suggestions_are_new_names
+finish

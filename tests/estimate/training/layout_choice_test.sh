@@ -1,0 +1,59 @@
+#!/bin/bash
+# The choices of `context: auto` and `slices: auto` are kept with the run: a resumed run takes them whatever it would choose now,
+# another config chooses again, and a file that was edited is refused.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >run.yaml <<'Y'
+out: runs/auto
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer: {class: WanTransformer3DModel, config: {num_layers: 2, num_attention_heads: 4, attention_head_dim: 12, ffn_dim: 46, freq_dim: 32}}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
+checkpoint: {interval: 1}
+stages: [{steps: 2, batch: 4, frames: 9, height: 32, width: 32, lr: 2e-3, warmup_steps: 0, lr_schedule: constant}]
+parallel: {cp: 2, context: auto, comm_overlap: {heads: auto}}
+Y
+train() { # LOG OPTIONS...
+    local log=$1
+    shift
+    ranks 2 "$WEFT" train run.yaml "$@" >"$log" 2>&1 || { cat "$log"; fail "$log"; }
+}
+axis() { sed -n 's/^  \(cp\|ring\)  *2 .*/\1/p' "$1" | head -1; }
+train first.log
+[ -s runs/auto/layout-choice.json ] || fail "no layout-choice.json"
+[ -n "$(axis first.log)" ] || { cat first.log; fail "no axis"; }
+# the other choice, as another profile would have made it, sealed
+cat >other.py <<'P'
+import json
+path = "runs/auto/layout-choice.json"
+c = json.load(open(path))
+del c["id"]
+ring = c["context"]["ring"] == 2
+c["context"].update(ulysses=2 if ring else 1, ring=1 if ring else 2)
+c["slices"]["heads"] = 2
+hash = 0xcbf29ce484222325
+for byte in json.dumps(c, sort_keys=True, separators=(",", ":")).encode():
+    hash = (hash ^ byte) * 0x100000001b3 % (1 << 64)
+c["id"] = "%016x" % hash
+json.dump(c, open(path, "w"))
+print("cp" if ring else "ring")
+P
+other=$(python3 other.py)
+cp runs/auto/layout-choice.json stored.json
+"$WEFT" inspect graph run.yaml >inspect.txt || fail "weft inspect graph"
+grep -q "^  $other  *2 " inspect.txt || { cat inspect.txt; fail "inspect graph does not show the stored choice"; }
+train again.log --set stages.0.steps=4 --set stages.0.lr=1e-3
+[ "$(axis again.log)" = "$other" ] || { cat again.log; fail "a resumed run chose again"; }
+grep -q "context: auto" again.log && { cat again.log; fail "a resumed run priced layouts"; }
+cmp stored.json runs/auto/layout-choice.json || fail "the stored choice was written again"
+# for other batches it is chosen again, and replaced
+train batches.log --set stages.0.steps=6 --set stages.0.batch=8 --set checkpoint.allow_changes=true
+grep -q "context: auto" batches.log || { cat batches.log; fail "another batch took the stored choice"; }
+cmp -s stored.json runs/auto/layout-choice.json && fail "the stored choice was not replaced"
+# edited
+sed -i 's/"heads": *[0-9]*/"heads": 3/' runs/auto/layout-choice.json
+ranks 2 "$WEFT" train run.yaml --set stages.0.steps=6 >edited.log 2>&1 && fail "an edited choice was taken"
+grep -q "Remove the file" edited.log || { cat edited.log; fail "no remedy for an edited choice"; }
+echo ok

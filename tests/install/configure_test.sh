@@ -1,0 +1,51 @@
+#!/bin/bash
+# The flags of kernels do not depend on CFLAGS; make configures again when its variables change;
+# ctest has every test program and every script; the presets are valid.
+set -eu
+fail() { echo "$*"; exit 1; }
+unset MAKEFLAGS MAKELEVEL MFLAGS CFLAGS
+flags() { # OPTIONS that a kernel, an ordinary source and one that is compiled with -O3 must have
+    python3 - "$@" <<'PY'
+import json, sys
+wanted = dict(zip(("src/kernel/cpu/norm.c", "src/base/log.c", "src/video/pixels.c"), sys.argv[1:]))
+commands = {c["file"]: c["command"].split() for c in json.load(open("build/compile_commands.json"))}
+for file, options in wanted.items():
+    command = next(c for f, c in commands.items() if f.endswith("/" + file))
+    levels = [o for o in command if o.startswith("-O")]
+    optimization, *others = options.split()
+    assert levels[-1] == optimization, (file, levels)
+    assert all(o in command for o in others), (file, others, command)
+PY
+}
+kernel="-fno-math-errno -fno-trapping-math -ffp-contract=fast -std=c17"
+mkdir bin
+printf '#!/bin/sh\nexec "$@"\n' >bin/ccache
+chmod +x bin/ccache
+export PATH=$PWD/bin:$PATH
+make -s -C "$SRC" O="$PWD/build" CC="ccache gcc" CFLAGS="-O1 -DOWN='a b'" configure
+flags "-O3 $kernel -O1" "-O1 -std=c17" "-O3 -O1"
+grep -q "^CMAKE_C_COMPILER_LAUNCHER:.*=ccache$" build/CMakeCache.txt || fail "ccache is not the launcher"
+grep -q "^CMAKE_C_COMPILER:.*/gcc$" build/CMakeCache.txt || fail "gcc is not the compiler"
+make -s -C "$SRC" O="$PWD/build" SAN=1 CC=gcc configure
+flags "-O3 $kernel -O2 -g -fsanitize=address,undefined" "-O2 -g -fsanitize=address,undefined" "-O3 -O2"
+! grep -q "^CMAKE_C_COMPILER_LAUNCHER:.*=ccache$" build/CMakeCache.txt || fail "ccache is still the launcher"
+before=$(stat -c %Y.%i build/build.ninja)
+make -s -C "$SRC" O="$PWD/build" SAN=1 CC=gcc configure
+[ "$(stat -c %Y.%i build/build.ninja)" = "$before" ] || fail "configured again although no variable changed"
+
+# ---- ctest ----------------------------------------------------------------------------------------
+ctest --test-dir build -N | sed -n 's/^ *Test *#[0-9]*: //p' | sort >listed
+(
+    cd "$SRC/tests"
+    find . -mindepth 2 -maxdepth 3 -name '*.sh' -perm -u=x -printf '%P\n'
+    find . -mindepth 2 -maxdepth 3 -name '*_test.c' -printf '%h\n' | sed 's,^\./,,' | sort -u
+) | sort >expected
+diff expected listed || fail "ctest has other tests than tests/"
+for label in unit script ranks; do
+    [ "$(ctest --test-dir build -N -L "$label" | sed -n 's/^Total Tests: //p')" -gt 0 ] || fail "no test has the label $label"
+done
+[ "$(ctest --test-dir build -N -C Long -L long | sed -n 's/^Total Tests: //p')" = 1 ] || fail "no test has the label long"
+
+for preset in release debug asan tsan; do
+    (cd "$SRC" && cmake --list-presets=all) | grep -q "\"$preset\"" || fail "no preset $preset"
+done

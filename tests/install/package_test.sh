@@ -1,0 +1,45 @@
+#!/bin/bash
+# A CMake project finds the installed weft and links its shared and its static library. The
+# folders of the installation and of the project have blanks in their names.
+set -eu
+case $WEFT_BUILD in */asan | */tsan) echo "the library of this build needs the sanitizers"; exit 77 ;; esac
+fail() { echo "$*"; exit 1; }
+prefix="/opt/a prefix"
+stage="$PWD/a stage"
+make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" DESTDIR="$stage" PREFIX="$prefix" install
+lib=$stage$prefix/lib
+
+# ---- the shared library: its name, and its symbols ------------------------------------------------
+[ "$(readlink "$lib/libweft.so")" = libweft.so.0 ] || fail "libweft.so is not a link to libweft.so.0"
+readelf -d "$lib/libweft.so" | grep -q 'SONAME.*\[libweft.so.0\]' || fail "the SONAME is not libweft.so.0"
+nm -D --defined-only "$lib/libweft.so" | awk '{print $3}' | LC_ALL=C sort >symbols
+python3 "$SRC/tools/public_functions.py" | LC_ALL=C sort >public
+[ "$(wc -l <public)" -gt 100 ] || fail "the headers have few functions: $(cat public)"
+diff public symbols || fail "libweft.so does not export exactly the functions of the headers; run tools/public_functions.py --map"
+
+python3 "$SRC/tools/public_functions.py" --markdown | diff - "$SRC/docs/reference/library.md" ||
+    fail "docs/reference/library.md is out of date: tools/public_functions.py --markdown writes it"
+
+# ---- a project ------------------------------------------------------------------------------------
+mkdir "a project"
+cp "$SRC"/examples/embed/* "a project"
+cmake -S "a project" -B "a project/build" -DCMAKE_PREFIX_PATH="$stage$prefix" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" >log 2>&1 &&
+    cmake --build "a project/build" >>log 2>&1 || { cat log; exit 1; }
+for program in embed embed_static; do
+    "a project/build/$program" nowhere nowhere out.mp4 >run.log 2>&1 && fail "$program: shards that do not exist"
+    grep -q '^embed: .*nowhere' run.log || { cat run.log; exit 1; }
+done
+"a project/build/generate" nowhere prompt out.mp4 >run.log 2>&1 && fail "generate: a model that does not exist"
+grep -q '^generate: .*nowhere' run.log || { cat run.log; exit 1; }
+readelf -d "a project/build/embed" | grep -q 'NEEDED.*\[libweft.so.0\]' || fail "embed does not use the shared library"
+! readelf -d "a project/build/embed_static" | grep -q libweft || fail "embed_static uses the shared library"
+
+# A project that needs another version, or a component that does not exist, is refused.
+mkdir other
+for want in "9.0 REQUIRED" "REQUIRED COMPONENTS gpu"; do
+    printf 'cmake_minimum_required(VERSION 3.25)\nproject(other C)\nfind_package(weft %s)\n' "$want" >other/CMakeLists.txt
+    ! cmake -S other -B other/build -DCMAKE_PREFIX_PATH="$stage$prefix" >log 2>&1 || fail "find_package(weft $want) succeeds"
+done
+
+make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" DESTDIR="$stage" PREFIX="$prefix" uninstall >/dev/null
+[ -z "$(find "$stage" -type f -o -type l)" ] || { find "$stage" -type f -o -type l; exit 1; }

@@ -1,0 +1,110 @@
+/* A VAE as a stream of pieces whose length does not divide the video. */
+#include "latent/vae_chunks.h"
+
+#include "../model_of.h"
+#include "exec/execute.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { H = 8, W = 8, MOST = 25 * H * W * 3 };
+
+typedef struct seen {
+    const float *video;
+    float made[MOST];
+    int64_t frames, asked, given; /* of the video; frames that the encoder wanted; decoded ones */
+} seen;
+
+static weft_status_code give_box(void *user, const int64_t first[3], const int64_t size[3],
+                                 float *to)
+{
+    seen *s = user;
+    cr_assert_leq(first[0] + size[0], s->frames, "the video has no frame %" PRId64,
+                  first[0] + size[0] - 1);
+    cr_assert(size[1] == H && size[2] == W);
+    memcpy(to, s->video + first[0] * H * W * 3, (size_t)(size[0] * H * W * 3) * sizeof *to);
+    s->asked += size[0];
+    return WEFT_OK;
+}
+
+static weft_status_code take_frames(void *user, int64_t first, int64_t count, const float *frames)
+{
+    seen *s = user;
+    cr_assert_eq(first, s->given, "frames come in order");
+    cr_assert_leq(first + count, s->frames, "more frames than the video has");
+    memcpy(s->made + first * H * W * 3, frames, (size_t)(count * H * W * 3) * sizeof *frames);
+    s->given += count;
+    return WEFT_OK;
+}
+
+static double relative(const float *a, const float *b, int64_t count)
+{
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        off += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return sqrt(off / size);
+}
+
+/* CogVideoX takes two latent frames at a time, and normalises each piece by itself: the one that
+ * is left over belongs to the first piece. Every frame goes in once and comes out once. */
+static void check(const weft_model *model, int64_t latents)
+{
+    const weft_grid grid = weft_model_grid(model);
+    const int64_t frames = weft_grid_frames(&grid, latents), floats = frames * H * W * 3;
+    const weft_model_size size = {1, frames, H, W, 0};
+    weft_graph *g = weft_graph_create();
+    weft_store *store = weft_store_create();
+    weft_program *whole;
+    weft_vae *vae;
+    weft_model_build(g, model, &size, false);
+    cr_assert_eq(weft_store_init(store, g, 3), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){0}, &whole), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_program_bind(whole, store, NULL), WEFT_OK);
+    seen s = {.video = weft_program_input(whole, "video")->data, .frames = frames};
+    for (int64_t i = 0; i < floats; i++)
+        ((float *)weft_program_input(whole, "video")->data)[i] =
+            tanhf(weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i));
+    const weft_tensor *noise = weft_program_input(whole, "noise");
+    memset(noise->data, 0, (size_t)weft_shape_count(&noise->shape) * 4);
+    cr_assert_eq(weft_program_run(whole), WEFT_OK, "%s", weft_error_message());
+    const weft_tensor *mean = weft_program_output(whole, "mean");
+    const int64_t count = weft_shape_count(&mean->shape);
+    float *made = calloc((size_t)count, sizeof *made);
+    const weft_vae_options options = {.halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
+                                      .frames = frames,
+                                      .height = H,
+                                      .width = W,
+                                      .raw = false};
+    cr_assert_eq(weft_vae_open_model(model, &options, &vae), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_bind_to(vae, store), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_encode_boxes(vae, give_box, &s, frames, made), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(s.asked, frames);
+    cr_expect(relative(made, mean->data, count) < 1e-5, "%" PRId64 " latent frames are %g off",
+              latents, relative(made, mean->data, count));
+    cr_assert_eq(weft_vae_decode(vae, made, latents, take_frames, &s), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(s.given, frames);
+    const float *expected = weft_program_output(whole, "reconstruction")->data;
+    cr_expect(relative(s.made, expected, floats) < 1e-5, "%" PRId64 " frames are %g off", frames,
+              relative(s.made, expected, floats));
+    weft_vae_free(vae);
+    weft_program_free(whole);
+    weft_store_free(store);
+    weft_graph_free(g);
+    free(made);
+}
+
+Test(vae, what_is_left_over_goes_with_the_first_piece)
+{
+    const weft_model model =
+        model_of("{\"_class_name\":\"AutoencoderKLCogVideoX\",\"block_out_channels\":[2,2,4],"
+                 "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}");
+    for (int64_t latents = 1; latents <= 7; latents += 2)
+        check(&model, latents);
+}

@@ -1,1 +1,0 @@
-#include "../pass/training_graph.c" /* the same small model as the tests of the passes */

@@ -1,0 +1,41 @@
+#!/bin/bash
+# Scripts read messages by class and field (tests/messages.sh), not by their wording: no script may
+# have more grep, sed or awk on a log than tests/tools/log_greps.txt allows. The numbers may only
+# fall: GREPS=write writes them, and a script that has fewer than its number fails, too.
+. "$SRC/tests/check.sh"
+limits=$SRC/tests/tools/log_greps.txt
+count_greps() {
+    python3 - "$SRC" <<'PY'
+import glob, os, re, sys
+os.chdir(sys.argv[1])
+# a log by its name: x.log, $name.log, and the names that scripts give to standard output and error
+log = r"""(?:[\w$"{}/-]*\.(?:log|stop)|err|error|out|log)"?(?=[\s;)|&]|$)"""
+read = re.compile(r"""\b(?:grep|sed -n|awk)\b(?:[^|;&'"]|'[^']*'|"(?:[^"\\]|\\.)*")*?\s<?""" + log)
+for path in sorted(glob.glob("tests/**/*.sh", recursive=True)):
+    if path.startswith("tests/tools/") or os.path.dirname(path) == "tests":
+        continue
+    count = sum(len(read.findall(line)) for line in open(path) if not line.lstrip().startswith("#"))
+    if count:
+        print(path, count)
+PY
+}
+count_greps >counts.txt
+[ "${GREPS-}" != write ] || cp counts.txt "$limits"
+no_script_reads_more_prose() {
+    diff "$limits" counts.txt || fail "tests/messages.sh reads a class and its fields; fewer than allowed: GREPS=write"
+}
+check no_script_reads_more_prose
+a_grep_of_a_log_is_counted() {
+    SRC=$PWD
+    mkdir -p tests/suite
+    cat >tests/suite/x_test.sh <<'S'
+grep -q "going on" run.log || fail
+# grep -q "a comment" run.log
+n=$(sed -n 's/step \([0-9]*\)/\1/p' "$name.log")
+grep -q '"fps": 12' weft.json
+has_message run.log run-resumed value=5
+S
+    [ "$(count_greps)" = "tests/suite/x_test.sh 2" ] || fail "counted: $(count_greps)"
+}
+check a_grep_of_a_log_is_counted
+finish

@@ -1,0 +1,27 @@
+#!/bin/bash
+# Texts have no more of the phrases that tools/words.py lists than tools/words.txt allows, and it finds each kind.
+. "$SRC/tests/check.sh"
+cd "$SRC" || exit 1
+check texts_have_no_more_phrases tools/words.py --check tools/words.txt
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+cat >"$here/a.c" <<'C'
+/* What is told of the film. */
+int a; /* of those behind it */
+const char *s = "a picture that lies in /* no comment */ there";
+C
+expected="a.c:1: [what-noun]
+a.c:1: [told]
+a.c:1: [film]
+a.c:2: [lead-prep]
+a.c:2: [of-those]
+a.c:2: [behind]
+a.c:3: [pictures]
+a.c:3: [lies]"
+every_kind_is_found() {
+    local found
+    found=$(tools/words.py "$here/a.c" | sed -E "s|^$here/||; s/\\].*/]/")
+    [ "$(sort <<<"$found")" = "$(sort <<<"$expected")" ] || fail "found: $found"
+}
+check every_kind_is_found
+finish

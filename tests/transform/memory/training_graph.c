@@ -1,0 +1,1 @@
+#include "../training_graph.c" /* one small model for the tests of all passes */
