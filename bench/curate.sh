@@ -1,7 +1,8 @@
 #!/bin/bash
-# bench/curate.sh [VIDEO]: decoding and shot detection, ours against PySceneDetect's detect-content, on
-# the same file and cores, one after the other, the best wall time of three. Without VIDEO a 1280 x 720
-# H.264 file is made with ffmpeg, of the shared footage (WEFT_SHARED) where it is, else of a noisy test picture. PySceneDetect: `scenedetect`, or WEFT_PEER_SCENEDETECT.
+# bench/curate.sh [VIDEO]: decoding and shot detection, compared with PySceneDetect's detect-content.
+# Both use the same file and cores in sequence; the best wall time of three counts. The default file
+# is 1280 x 720 H.264, made with ffmpeg from the footage of WEFT_SHARED or a noisy test image.
+# PySceneDetect: `scenedetect`, or WEFT_PEER_SCENEDETECT.
 set -eu
 weft=${WEFT-$(dirname "$0")/../build/weft}
 peer=${WEFT_PEER_SCENEDETECT-scenedetect}
@@ -33,15 +34,22 @@ best() { # wall and processor seconds of the fastest of three
         { time "$@" >/dev/null 2>&1; } 2>&1
     done | sort -n | awk 'NR == 1 {print $1, $2 + $3}'
 }
-for mix in 0 20; do
-    figures=$(best "$weft" shots --threads "$(nproc)" --mix $mix "$video")
-    read -r ours ours_cpu <<<"$figures"
-    awk "BEGIN {printf \"weft shots --mix %-2d: %6.2f s, %5.0f frames/s (%.2f s of processor time), $frames frames\n\", $mix, $ours, $frames / $ours, $ours_cpu}"
-done
+name=$(basename "$video")
+[ -n "${1-}" ] || name=$([ -d "${clips-}" ] && echo "eight scenes of real footage, x264 medium, 2.5 Mbit/s" || echo "test image with noise, x264 veryfast, crf 23")
+figures=$(best "$weft" shots --threads "$(nproc)" --interpolate 0 "$video")
+read -r all all_cpu <<<"$figures"
+figures=$(best "$weft" shots --threads "$(nproc)" "$video")
+read -r ours ours_cpu <<<"$figures"
+theirs=- cpu_ratio=- ratio=-
 if command -v "$peer" >/dev/null; then
     figures=$(best "$peer" -i "$video" detect-content)
     read -r theirs theirs_cpu <<<"$figures"
-    awk "BEGIN {printf \"PySceneDetect:       %6.2f s, %5.0f frames/s (%.2f s of processor time)\nratio: %.2f (wall), %.2f (processor time)\n\", $theirs, $frames / $theirs, $theirs_cpu, $theirs / $ours, $theirs_cpu / $ours_cpu}"
+    ratio=$(awk "BEGIN {printf \"%.2f\", $theirs / $ours}") cpu_ratio=$(awk "BEGIN {printf \"%.2f\", $theirs_cpu / $ours_cpu}")
 else
     echo "PySceneDetect: not found"
 fi
+echo "processor time: $ours_cpu s ($all_cpu s for all frames)"
+echo
+echo "| file | all frames s | weft shots s | PySceneDetect s | ratio of processor time | ratio of wall time |"
+echo "|---|---|---|---|---|---|"
+echo "| $name, $frames frames | $all | $ours | $theirs | $cpu_ratio | $ratio |"

@@ -1,11 +1,12 @@
-/* bench/families [NAME]: the forward pass and a training step (forward, backward, AdamW) of every
- * family of bench/families.json, each followed by diffusers' module in PyTorch when
- * WEFT_PEER_PYTHON names a python that has them. */
+/* bench/families [NAME]: forward pass and training step (forward, backward, AdamW) of every
+ * family of bench/families.json. Each is followed by diffusers' module in PyTorch if
+ * WEFT_PEER_PYTHON names a Python that has both. */
 #include "../tests/model_of.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "runtime/runtime.h"
-#include "train/optimizer.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "train/graph/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ static double run(const weft_model *model, const weft_model_size *size, bool tra
     return best;
 }
 
-/* False: there is no peer, or it failed and said why. */
+/* Returns false without a peer, or if the peer failed and printed its error. */
 static bool run_peer(const char *name, double seconds[2])
 {
     const char *python = getenv("WEFT_PEER_PYTHON");
@@ -95,14 +96,23 @@ static bool run_peer(const char *name, double seconds[2])
     return found == 2;
 }
 
+/* Two cells: seconds of the peer (0: none) and their ratio to ours. */
+static void print_peer(double theirs, double ours)
+{
+    if (theirs > 0)
+        printf("| %.3f | %.2f ", theirs, theirs / ours);
+    else
+        printf("| - | - ");
+}
+
 int main(int argc, char **argv)
 {
     json_t *list, *row;
     const char *name;
     die(weft_json_load(path, &list));
-    printf("| family | forward, s | GFLOP/s | step, s | GFLOP/s | diffusers: forward, step, s | as "
-           "fast |\n"
-           "|---|---|---|---|---|---|---|\n");
+    printf(
+        "| family | forward s | forward GFLOP/s | diffusers forward s | forward ratio | step s | "
+        "step GFLOP/s | diffusers step s | step ratio |\n|---|---|---|---|---|---|---|---|---|\n");
     json_object_foreach(list, name, row)
     {
         const json_t *s = json_object_get(row, "size");
@@ -117,15 +127,13 @@ int main(int argc, char **argv)
         die(weft_model_read(json_object_get(row, "config"), path, &model));
         const double forward = run(&model, &of, false, &flops[0]),
                      step = run(&model, &of, true, &flops[1]);
-        printf("| %s | %.3f | %.0f | %.3f | %.0f | ", name, forward, flops[0] / forward / 1e9, step,
-               flops[1] / step / 1e9);
-        fflush(stdout);
         double peer[2];
-        if (run_peer(name, peer))
-            printf("%.3f, %.3f | %.2f, %.2f |\n", peer[0], peer[1], peer[0] / forward,
-                   peer[1] / step);
-        else
-            printf("| |\n");
+        const bool found = run_peer(name, peer);
+        printf("| %s | %.3f | %.0f ", name, forward, flops[0] / forward / 1e9);
+        print_peer(found ? peer[0] : 0, forward);
+        printf("| %.3f | %.0f ", step, flops[1] / step / 1e9);
+        print_peer(found ? peer[1] : 0, step);
+        printf("|\n");
         fflush(stdout);
     }
     json_decref(list);

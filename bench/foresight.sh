@@ -1,8 +1,8 @@
 #!/bin/bash
-# bench/foresight.sh [STEPS]: six runs foreseen and then done. A profile of each run's own kernels and exchanges (weft profile, with the
-# ranks that the run has), the price of its layout by that (weft plan layout --for), then `weft train` for STEPS steps (40):
-# the median of their seconds beside the predicted, and the memory that was reserved beside the predicted. Writes the table between the
-# markers in bench/README.md. One thread a rank. RUNS="1 3": only these. Alone on the machine, or the figures mean nothing.
+# bench/foresight.sh [STEPS]: predicts six runs and then runs them, one thread per rank. `weft profile`
+# measures a run's kernels and exchanges on its ranks, `weft plan layout --run-config` predicts the
+# layout, and `weft train` runs STEPS steps (40). Prints the median step and the reserved memory next
+# to the predictions. RUNS="1 3" selects runs. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 steps=${1-40}
@@ -25,15 +25,14 @@ log = open("train.log").read()
 had = re.search(r"stage 0.*, program (.*?), weights and optimizer (.*?)(?: per rank)?$", log, re.M).groups()
 said = re.search(r"weights and optimizer ([^(]*) \(.*stage 0 (.*) and batches", c["memory"]).groups()
 def ms(s): return "%.1f" % (1e3 * s)
-print("| %s | %s | %s | %s | %+.1f %% | %s, %s, %s, %s | %s | %s |" % (
+mib = lambda text: "%.2f" % (float(text.split()[0]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[text.split()[1]])
+print("| %s | %s | %s | %s | %+.1f | %s | %s | %s | %s | %s | %s | %s |" % (
     what, layout or "1 rank", ms(c["seconds"]), ms(statistics.median(took)), 100 * (c["seconds"] / statistics.median(took) - 1),
     ms(c["compute"]), ms(c["exchange"]), ms(c["optimizer"]), ms(c["pauses"]),
-    "%s + %s" % (said[1], said[0]), "the same" if (said[1], said[0]) == had else "%s + %s" % had))
+    mib(said[1]), mib(said[0]), "the same" if (said[1], said[0]) == had else "%s + %s" % had))
 P
-{
-    echo "| run | layout | predicted ms | median of $((steps - 5)) steps, ms | off by | predicted: compute, waits for exchanges, optimizer, pauses | predicted: programs + weights and optimizer of the rank that takes most | reserved |"
-    echo "|---|---|---|---|---|---|---|---|"
-} >table.md
+echo "| run | layout | predicted ms | measured ms | deviation % | compute ms | exchange ms | optimizer ms | pauses ms | programs MiB | weights MiB | reserved |"
+echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
 for i in ${RUNS-1 2 3 4 5 6}; do
     IFS='|' read -r n what model layout <<<"${run[i - 1]}"
     { echo "out: run$i"; $model; } >run.yaml
@@ -41,15 +40,7 @@ for i in ${RUNS-1 2 3 4 5 6}; do
     for o in $layout; do options+=(--set "parallel.$o"); done
     mkdir -p "run$i"
     say ranks "$n" "$WEFT" profile run.yaml --seconds "${SECONDS_EACH-10}" --out "run$i/profile.json"
-    say "$WEFT" plan layout --for run.yaml --devices "$n" --out layout.json
+    say "$WEFT" plan layout --run-config run.yaml --devices "$n" --out layout.json
     ranks "$n" "$WEFT" train run.yaml "${options[@]}" >train.log 2>&1 || { cat train.log >&2; exit 1; }
-    python3 line.py "run$i" "$what" "$n" "$layout" | tee -a table.md
+    python3 line.py "run$i" "$what" "$n" "$layout"
 done
-[ "${RUNS-}" ] || python3 - "$here/README.md" <<'P'
-import re, sys
-path, table = sys.argv[1], open("table.md").read()
-text = open(path).read()
-text, n = re.subn(r"(<!-- foresight -->\n).*?(<!-- /foresight -->)", lambda m: m.group(1) + table + m.group(2), text, flags=re.S)
-assert n == 1, "no markers in " + path
-open(path, "w").write(text)
-P

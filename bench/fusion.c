@@ -1,27 +1,34 @@
-/* bench/fusion: STDiT3's layers over ranks, whole and in slices (docs/parallelism.md), as rows of
- * tables. A denoising step is timed as 28 of its pairs of layers, by the difference of a model of
- * three and one of one.
+/* bench/fusion: STDiT3's layers over ranks, whole and in slices, as tables
+ * (docs/explanation/parallelism.md). A denoising step is 28 times a pair of layers, from the
+ * difference between a model of three pairs and one of one pair.
  *   paper [VIDEO, 0 to 10, -1: all [BATCH]]
- *          STDiT3-XL in bf16 at the sizes of ScaleFusion's §5.2 on 8, 16, 32 simulated A100
+ *          STDiT3-XL in bf16 at the sizes of ScaleFusion's section 5.2 on 8, 16, 32 simulated A100
  *   sweep [BATCH]
- *          step times over the numbers of slices and of lifted parts (Fig. 10 and 11)
+ *          step times by number of slices and of lifted parts (Fig. 10 and 11)
  *   memory peak bytes of the whole model (28 pairs of layers) at the same sizes
  *   others other ways to split tokens
- *   replay the same model's step on 8 and 16 ranks, recorded and played by the event simulator
- *   links  a small one on 2 and 4 modelled cores, over links of 100 Mbit/s to 4 Gbit/s
+ *   replay the same step on 8 and 16 ranks, recorded and replayed by the event simulator
+ *   links  a small model on 2 and 4 simulated cores, over links of 100 Mbit/s to 4 Gbit/s
  *   real [GBIT/S [SAMPLES [PAIRS]]]
  *          the same on two threads of this machine, in real time, over such links
- *   parts  a layer of Wan on such cores and links: heads by groups (cp), tokens by chunks (tp)
+ *   parts  a layer of Wan on such cores and links: head groups (cp), token chunks (tp)
  *   layer [VIDEO [RANKS [OFF|INTRA|ON [BATCH]]]]
- *          one pair of layers of the paper's model on a clock: what its kernels are, what rank 0
- *          computes, sends and waits for when, and whose bytes are there at the peak */
+ *          one pair of layers of the paper's model on a clock: its kernels, when rank 0 computes,
+ *          sends and waits, and the bytes that are live at the peak */
 #include "../tests/model_of.h"
 #include "base/log.h"
+#include "comm/comm.h"
+#include "comm/comm_fake.h"
+#include "comm/comm_world.h"
+#include "comm/link_model.h"
+#include "exec/execute.h"
+#include "exec/trace/run_trace.h"
+#include "exec/trace/timeline_merge.h"
+#include "kernel/cpu/table.h"
 #include "kernel/virtual/virtual.h"
-#include "pass/parallel.h"
-#include "pass/passes.h"
 #include "plan/simulate/simulator.h"
-#include "runtime/comm.h"
+#include "transform/passes.h"
+#include "transform/sharding/mesh_config.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -36,10 +43,10 @@ typedef struct setting {
     int64_t batch, frames, rows, columns; /* latents */
     int64_t width, heads;
     const char *axis;
-    weft_slices slices;
+    weft_comm_overlap slices;
     bool no_overlap, narrow;
     const weft_virtual_rates *rates; /* its clock is not looked at */
-    const weft_link_model *links;    /* clocked: modelled time */
+    const weft_link_model *links;    /* clocked: simulated time */
     bool real;                       /* kernels of cpu, one thread each */
     bool traced;
     bool wan;           /* attention over all tokens */
@@ -48,7 +55,7 @@ typedef struct setting {
 } setting;
 
 typedef struct result {
-    double seconds, kernels, wire, exposed; /* of one pair of layers */
+    double seconds, kernels, wire, exposed; /* bytes of one pair of layers */
     int64_t arena, bytes;
     bool refused;
 } result;
@@ -60,7 +67,7 @@ typedef struct player {
     weft_comm *comm;
     double now, seconds, busy, exposed, kernels;
     int64_t arena, bytes;
-    weft_timeline timeline; /* of the last run, where it is traced */
+    weft_timeline timeline; /* timeline of the last run, if it is traced */
     char error[400];
 } player;
 
@@ -79,7 +86,7 @@ static weft_graph *build(const setting *s, const weft_model *model)
     return g;
 }
 
-/* Of its kernels: modelled, or all that were measured so far. */
+/* Seconds of its kernels: simulated, or all measured ones. */
 static double kernels_of(const player *p, const weft_program *program,
                          const weft_virtual_rates *rates, const weft_graph *g)
 {
@@ -128,7 +135,7 @@ static weft_status times(player *p, weft_program *program, const weft_virtual_ra
 
 /* ---- a pair of layers ----------------------------------------------------------------------- */
 
-/* Of the second pair: before it the first layer's exchanges are not those of the others. */
+/* Counts the second pair only, because exchanges before the first layer differ. */
 static bool is_told(const char *scope)
 {
     return strstr(scope, "_blocks.1.") || strstr(scope, "_blocks.1:") ||
@@ -152,7 +159,7 @@ static void tell_kernels(const weft_program *program, const weft_virtual_rates *
     }
     for (int op = 0; op < WEFT_OP_COUNT; op++)
         if (count[op])
-            printf("%-16s %8lld %12.3f\n", weft_op_get((weft_op)op)->name, (long long)count[op],
+            printf("%-16s %8" PRId64 " %12.3f\n", weft_op_get((weft_op)op)->name, count[op],
                    1e3 * seconds[op]);
 }
 
@@ -177,7 +184,7 @@ static void tell_clock(const weft_timeline *t)
         origin = origin < 0 ? t->start[i] : origin;
         const bool begins = computes && !waits && strstr(name, "layer_norm");
         if (kernels && (!computes || waits || begins)) {
-            printf("%9.3f %9.3f  %lld kernels\n", 1e3 * from, 1e3 * until, (long long)kernels);
+            printf("%9.3f %9.3f  %" PRId64 " kernels\n", 1e3 * from, 1e3 * until, kernels);
             kernels = 0;
         }
         if (!computes || waits) {
@@ -211,10 +218,10 @@ static void tell_peak(const weft_memory_plan *plan, const weft_graph *g)
     holder *held = weft_alloc((plan->count + 1) * (int64_t)sizeof *held);
     int64_t *change = weft_alloc((nodes + 2) * (int64_t)sizeof *change);
     for (int32_t v = 0; v < plan->count; v++)
-        if (plan->place[v].region == WEFT_REGION_ARENA && plan->place[v].alias_of < 0 &&
-            plan->place[v].first >= 0) {
-            change[plan->place[v].first] += plan->place[v].bytes;
-            change[plan->place[v].last + 1] -= plan->place[v].bytes;
+        if (plan->allocation[v].region == WEFT_REGION_ARENA && plan->allocation[v].alias_of < 0 &&
+            plan->allocation[v].first >= 0) {
+            change[plan->allocation[v].first] += plan->allocation[v].bytes;
+            change[plan->allocation[v].last + 1] -= plan->allocation[v].bytes;
         }
     for (int64_t n = 0, live = 0; n < nodes; n++) {
         live += change[n];
@@ -224,7 +231,7 @@ static void tell_peak(const weft_memory_plan *plan, const weft_graph *g)
         }
     }
     for (int32_t v = 0; v < plan->count; v++) {
-        const weft_place *at = &plan->place[v];
+        const weft_allocation *at = &plan->allocation[v];
         if (at->region != WEFT_REGION_ARENA || at->alias_of >= 0 || at->first < 0 ||
             at->first > peak || at->last < peak)
             continue;
@@ -241,8 +248,8 @@ static void tell_peak(const weft_memory_plan *plan, const weft_graph *g)
            (double)plan->arena_bytes / 1048576, (double)most / 1048576, weft_op_get(node->op)->name,
            node->scope);
     for (int64_t k = 0; k < count && k < 24; k++)
-        printf("%9.2f MiB in %3lld  %s of %s\n", (double)held[k].bytes / 1048576,
-               (long long)held[k].count, weft_op_get(held[k].op)->name, held[k].scope);
+        printf("%9.2f MiB in %3" PRId64 "  %s of %s\n", (double)held[k].bytes / 1048576,
+               held[k].count, weft_op_get(held[k].op)->name, held[k].scope);
     weft_free(held);
     weft_free(change);
 }
@@ -255,16 +262,16 @@ static weft_status play(player *p)
     char text[600];
     if (s->wan)
         snprintf(text, sizeof text,
-                 "{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":%lld,"
-                 "\"num_attention_heads\":%lld,\"attention_head_dim\":%lld,\"ffn_dim\":%lld,"
+                 "{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":%" PRId64 ","
+                 "\"num_attention_heads\":%" PRId64 ",\"attention_head_dim\":%" PRId64
+                 ",\"ffn_dim\":%" PRId64 ","
                  "\"in_channels\":16,\"out_channels\":16,\"text_dim\":256,\"freq_dim\":256}",
-                 (long long)p->depth, (long long)s->heads, (long long)(s->width / s->heads),
-                 (long long)(4 * s->width));
+                 p->depth, s->heads, s->width / s->heads, 4 * s->width);
     else
-        snprintf(
-            text, sizeof text,
-            "{\"_class_name\":\"STDiT3\",\"depth\":%lld,\"hidden_size\":%lld,\"num_heads\":%lld}",
-            (long long)p->depth, (long long)s->width, (long long)s->heads);
+        snprintf(text, sizeof text,
+                 "{\"_class_name\":\"STDiT3\",\"depth\":%" PRId64 ",\"hidden_size\":%" PRId64
+                 ",\"num_heads\":%" PRId64 "}",
+                 p->depth, s->width, s->heads);
     const weft_model model = model_of(text);
     weft_virtual_rates rates = *s->rates;
     rates.clock = s->links->clocked ? &p->now : NULL;
@@ -280,9 +287,9 @@ static weft_status play(player *p)
     if (!s->real)
         WEFT_GO(weft_backend_virtual_create(&rates, &backend));
     WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &mesh, &recipe));
-    recipe.slices = &s->slices;
+    recipe.overlap = &s->slices;
     const weft_pass_setup setup = {
-        .mesh = &mesh, .rank = p->rank, .recipe = &recipe, .narrow = s->narrow};
+        .mesh = &mesh, .rank = p->rank, .recipe = &recipe, .bf16_compute = s->narrow};
     const weft_program_options options = {.backend = s->real ? &weft_backend_cpu : backend,
                                           .mesh = &mesh,
                                           .profile = s->traced || s->real,
@@ -319,13 +326,13 @@ static void *play_rank(void *user)
     player *p = user;
     if (play(p) != WEFT_OK) {
         snprintf(p->error, sizeof p->error, "%s", weft_error_message());
-        weft_comm_give_up(p->comm);
+        weft_comm_abort(p->comm);
     }
     return NULL;
 }
 
-/* All ranks of a model of so many pairs of layers; the slowest one's times. With `traced` each has
- * its timeline in played[]. */
+/* Runs all ranks of a model of `depth` pairs of layers and returns the slowest one's times. With
+ * `traced` each rank has its timeline in played[]. */
 static player played[RANKS];
 static player run(const setting *s, int64_t depth)
 {
@@ -333,7 +340,7 @@ static player run(const setting *s, int64_t depth)
     weft_comm *comm[RANKS];
     pthread_t thread[RANKS];
     player worst = {0};
-    if (weft_comm_open_fake_linked(s->ranks, s->links, comm) != WEFT_OK)
+    if (weft_comm_open_threads_linked(s->ranks, s->links, comm) != WEFT_OK)
         exit(1);
     for (int r = 0; r < s->ranks; r++) {
         all[r] = (player){.of = s, .depth = depth, .rank = r, .comm = comm[r]};
@@ -358,7 +365,7 @@ static player run(const setting *s, int64_t depth)
     return worst;
 }
 
-/* Of a pair of layers. */
+/* Times of a pair of layers. */
 static result measure(const setting *s)
 {
     const player one = run(s, 1), three = run(s, 3);
@@ -408,7 +415,7 @@ static setting paper_setting(const video *v, int ranks, const weft_virtual_rates
                      .width = 1152,
                      .heads = 16,
                      .axis = "cp",
-                     .slices = weft_slices_default,
+                     .slices = weft_comm_overlap_default,
                      .narrow = true,
                      .rates = rates,
                      .links = links};
@@ -426,7 +433,7 @@ static weft_link_model p4d_links(void)
 /* The setting of a system that waits for every exchange. */
 static setting waiting(setting s)
 {
-    s.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+    s.slices = (weft_comm_overlap){.kind = WEFT_COMM_OVERLAP_OFF};
     s.no_overlap = true;
     return s;
 }
@@ -437,8 +444,9 @@ static void paper(int only, int64_t batch)
     const weft_virtual_rates rates = a100();
     const weft_link_model links = p4d_links();
     const int first = only >= 0 ? only : 0, end = only >= 0 ? only + 1 : WEFT_COUNT(videos);
-    printf("| video | ranks | kernels, s | exchange, s | whole layers | slices | lifted | "
-           "as fast | arena whole, slices, GiB |\n|---|---|---|---|---|---|---|---|---|\n");
+    printf("machine: simulated A100 cluster\n| samples | video | ranks | kernels s | exchange s | "
+           "whole layers s | slices s | lifted s | speedup | arena whole GiB | arena slices GiB |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int v = first; v < end; v++)
         for (int ranks = 8; ranks <= RANKS; ranks *= 2) {
             setting s = paper_setting(&videos[v], ranks, &rates, &links);
@@ -447,9 +455,9 @@ static void paper(int only, int64_t batch)
             const setting whole = waiting(s);
             intra.slices.lift_time = intra.slices.lift_space = 0;
             const result a = measure(&whole), b = measure(&intra), c = measure(&s);
-            printf("| %s | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.2f | %.2f, %.2f |\n",
-                   videos[v].name, ranks, PAIRS * a.kernels, PAIRS * a.wire, PAIRS * a.seconds,
-                   PAIRS * b.seconds, PAIRS * c.seconds, a.seconds / c.seconds,
+            printf("| %d | %s | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.2f | %.2f | %.2f |\n",
+                   (int)batch, videos[v].name, ranks, PAIRS * a.kernels, PAIRS * a.wire,
+                   PAIRS * a.seconds, PAIRS * b.seconds, PAIRS * c.seconds, a.seconds / c.seconds,
                    (double)a.arena / 1073741824.0, (double)c.arena / 1073741824.0);
             fflush(stdout);
         }
@@ -461,9 +469,10 @@ static void sweep_rows(const setting *of, const char *name)
     enum { MOST = 16 };
     setting s = *of;
     for (int n = 1; n <= MOST; n *= 2) {
-        printf("| %s | %d | %d |", name, s.ranks, n);
+        printf("| %d | %s | %d | %d |", (int)s.batch, name, s.ranks, n);
         for (int l = 0; l <= MOST; l = l ? 2 * l : 1) {
-            s.slices = (weft_slices){WEFT_SLICES_ON, n, n, l ? 1 : 0, l > 1 && l == n ? l - 1 : l};
+            s.slices = (weft_comm_overlap){WEFT_COMM_OVERLAP_ON, n, n, l ? 1 : 0,
+                                           l > 1 && l == n ? l - 1 : l};
             if (l <= n)
                 printf(" %.3f |", PAIRS * measure(&s).seconds);
             else
@@ -479,15 +488,16 @@ static void sweep(int64_t batch)
     const weft_virtual_rates rates = a100();
     const weft_link_model links = p4d_links();
     static const int which[] = {2, 6}; /* 16 s: enough frames for 16 slices on 8 ranks */
-    printf("| video | ranks | N | L = 0 | 1 | 2, or N - 1 | 4, or N - 1 | 8, or N - 1 | "
-           "16, or N - 1 |\n|---|---|---|---|---|---|---|---|---|\n");
+    printf(
+        "machine: simulated A100 cluster\n| samples | video | ranks | slices | L = 0 s | L = 1 s | "
+        "L = 2 s | L = 4 s | L = 8 s | L = 16 s |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for (int v = 0; v < WEFT_COUNT(which); v++)
         for (int ranks = 16; ranks <= RANKS; ranks *= 2) {
             setting s = paper_setting(&videos[which[v]], ranks, &rates, &links);
             s.batch = batch;
             const setting whole = waiting(s);
-            printf("| %s | %d | whole layers | %.3f | | | | | |\n", videos[which[v]].name, ranks,
-                   PAIRS * measure(&whole).seconds);
+            printf("| %d | %s | %d | whole layers | %.3f | | | | | |\n", (int)batch,
+                   videos[which[v]].name, ranks, PAIRS * measure(&whole).seconds);
             sweep_rows(&s, videos[which[v]].name);
         }
 }
@@ -509,8 +519,10 @@ static void memory(void)
     static const char *const axis[] = {"heads", "cp", "cp"};
     const weft_virtual_rates rates = a100();
     const weft_link_model links = p4d_links();
-    printf("| video | ranks | samples | Ulysses, GiB | whole layers | slices | Ulysses / slices | "
-           "whole / slices |\n|---|---|---|---|---|---|---|---|\n");
+    printf(
+        "machine: simulated A100 cluster\n| video | ranks | samples | Ulysses GiB | whole layers "
+        "GiB "
+        "| slices GiB | Ulysses / slices | whole / slices |\n|---|---|---|---|---|---|---|---|\n");
     for (int v = 0; v < WEFT_COUNT(videos); v++)
         for (int ranks = 8; ranks <= RANKS; ranks *= 2)
             for (int64_t batch = 1; batch <= GUIDED; batch++) {
@@ -545,7 +557,7 @@ static void one_layer(int which, int ranks, const char *how, int64_t batch)
     s.traced = s.told = true;
     s.batch = batch;
     if (!strcmp(how, "OFF")) {
-        s.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+        s.slices = (weft_comm_overlap){.kind = WEFT_COMM_OVERLAP_OFF};
         s.no_overlap = true;
     }
     if (!strcmp(how, "INTRA"))
@@ -565,20 +577,21 @@ static void others(void)
     } way[] = {{"Ulysses", "heads", true},
                {"ring", "ring", false},
                {"whole layers", "cp", true},
-               {"slices, lifted", "cp", false}};
+               {"slices", "cp", false}};
     const weft_virtual_rates rates = a100();
     weft_link_model links;
     if (weft_link_model_parse(p4d, &links) != WEFT_OK)
         exit(1);
     links.clocked = true;
-    printf("| video | ranks | split | step, s | arena, GiB |\n|---|---|---|---|---|\n");
+    printf("machine: simulated A100 cluster\n| video | ranks | split | step s | arena GiB "
+           "|\n|---|---|---|---|---|\n");
     for (int v = 1; v < 6; v += 4)
         for (int ranks = 8; ranks <= 16; ranks *= 2)
             for (int k = 0; k < WEFT_COUNT(way); k++) {
                 setting s = paper_setting(&videos[v], ranks, &rates, &links);
                 s.axis = way[k].axis;
                 s.no_overlap = way[k].no_overlap;
-                s.slices.kind = way[k].no_overlap ? WEFT_SLICES_OFF : WEFT_SLICES_ON;
+                s.slices.kind = way[k].no_overlap ? WEFT_COMM_OVERLAP_OFF : WEFT_COMM_OVERLAP_ON;
                 const result r = measure(&s);
                 printf("| %s | %d | %s | %.3f | %.2f |\n", videos[v].name, ranks, way[k].name,
                        PAIRS * r.seconds, (double)r.arena / 1073741824.0);
@@ -588,7 +601,7 @@ static void others(void)
 
 /* ---- what the simulator says of the same steps ---------------------------------------------- */
 
-/* Of three pairs of layers: executed, and the trace of that on the cluster. */
+/* Executes three pairs of layers, and replays their trace on the cluster. */
 static void replay(const setting *s, const char *name, const char *how, const char *cluster)
 {
     weft_arena *arena = weft_arena_create();
@@ -606,7 +619,7 @@ static void replay(const setting *s, const char *name, const char *how, const ch
         fprintf(stderr, "bench/fusion: %s\n", weft_error_message());
         exit(1);
     }
-    printf("| %s | %d | %s | %.4f | %.4f | %.4f | %+.1f %% |\n", name, s->ranks, how, one.kernels,
+    printf("| %s | %d | %s | %.4f | %.4f | %.4f | %+.1f |\n", name, s->ranks, how, one.kernels,
            sim.seconds, executed, 100 * (executed / sim.seconds - 1));
     fflush(stdout);
     for (int r = 0; r < s->ranks; r++)
@@ -623,7 +636,8 @@ static void replays(void)
     if (weft_link_model_parse(p4d, &links) != WEFT_OK)
         exit(1);
     links.clocked = true;
-    printf("| video | ranks | layers | kernels, s | simulated, s | executed, s | off |\n"
+    printf("machine: simulated A100 cluster\n| video | ranks | layers | kernels s | simulated s | "
+           "executed s | deviation %% |\n"
            "|---|---|---|---|---|---|---|\n");
     for (int v = 1; v < 6; v += 4)
         for (int ranks = 8; ranks <= 16; ranks *= 2) {
@@ -631,13 +645,13 @@ static void replays(void)
             setting s = paper_setting(&videos[v], ranks, &rates, &links);
             s.traced = true;
             setting whole = s, intra = s, heads = s;
-            whole.slices = heads.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+            whole.slices = heads.slices = (weft_comm_overlap){.kind = WEFT_COMM_OVERLAP_OFF};
             whole.no_overlap = heads.no_overlap = true;
             intra.slices.lift_time = intra.slices.lift_space = 0;
             heads.axis = "heads";
-            replay(&whole, videos[v].name, "whole", cluster);
+            replay(&whole, videos[v].name, "whole layers", cluster);
             replay(&intra, videos[v].name, "slices", cluster);
-            replay(&s, videos[v].name, "slices, lifted", cluster);
+            replay(&s, videos[v].name, "lifted", cluster);
             replay(&heads, videos[v].name, "Ulysses", cluster);
         }
 }
@@ -659,7 +673,7 @@ static setting small(int ranks, const weft_virtual_rates *rates, const weft_link
                      .width = 256,
                      .heads = 4,
                      .axis = "cp",
-                     .slices = weft_slices_default,
+                     .slices = weft_comm_overlap_default,
                      .rates = rates,
                      .links = links};
 }
@@ -667,27 +681,29 @@ static setting small(int ranks, const weft_virtual_rates *rates, const weft_link
 static const weft_virtual_rates core = {
     .flops = 60e9, .bytes = 8e9, .launch = 1e-5, .pack = 1e-6, .scale = 1};
 
-/* Modelled cores of 60 GFLOP/s and 8 GB/s, and modelled links. */
+/* Simulated cores of 60 GFLOP/s and 8 GB/s, and simulated links. */
 static void over_links(void)
 {
     static const double gbits[] = {0.1, 0.2, 0.5, 1, 4};
-    printf("| Gbit/s | ranks | kernels, s | exchange, s | whole layers | slices | lifted | ring | "
-           "Ulysses | best there is | hidden |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+    printf("machine: simulated cores\n| Gbit/s | ranks | kernels s | exchange s | whole layers s | "
+           "slices s | lifted s | ring s | Ulysses s | bound s | hidden %% "
+           "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int ranks = 2; ranks <= 4; ranks *= 2)
         for (int k = 0; k < WEFT_COUNT(gbits); k++) {
             weft_link_model links;
             setting s = small(ranks, &core, &links, gbits[k], &links);
             links.clocked = true;
             setting whole = s, intra = s, ring = s, heads = s;
-            whole.slices = ring.slices = heads.slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+            whole.slices = ring.slices = heads.slices =
+                (weft_comm_overlap){.kind = WEFT_COMM_OVERLAP_OFF};
             whole.no_overlap = heads.no_overlap = true;
             intra.slices.lift_time = intra.slices.lift_space = 0;
             ring.axis = "ring";
             heads.axis = "heads";
             const result a = measure(&whole), b = measure(&intra), c = measure(&s),
                          d = measure(&ring), e = measure(&heads);
-            printf("| %g | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f %% "
-                   "|\n",
+            printf("| %g | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f |"
+                   "\n",
                    gbits[k], ranks, a.kernels, a.wire, a.seconds, b.seconds, c.seconds, d.seconds,
                    e.seconds, fmax(a.kernels, a.wire),
                    100 * fmin(1, 1 - (c.seconds - c.kernels) / a.wire));
@@ -695,16 +711,16 @@ static void over_links(void)
         }
 }
 
-/* Pairs of layers by kernels of this machine, messages that are late as on such links. All ways by
- * turns, the quickest run of each. Exchanges are those of the slower rank: the other one waits for
- * it, whatever the links are. */
+/* Pairs of layers with kernels of this machine and messages that are late as on such links. All
+ * ways alternate, and the fastest run of each counts. Exchanges are of the slower rank, because the
+ * other one waits for this rank, whatever the links are. */
 static void in_earnest(double only, int64_t samples, int64_t pairs)
 {
     enum { WAYS = 5, SIDE = 24, ROUNDS = 3 };
     static const double gbits[] = {0.1, 0.2, 0.5, 1, 4};
-    printf(
-        "| Gbit/s | kernels, s | exchange, s | whole layers | slices | lifted | ring | Ulysses | "
-        "best there is | hidden |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    printf("| pairs of layers | Gbit/s | kernels s | exchange s | whole layers s | slices s | "
+           "lifted s | ring s | Ulysses s | bound s | hidden %% |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int k = 0; k < WEFT_COUNT(gbits); k++) {
         if (only > 0 && gbits[k] != only)
             continue;
@@ -718,7 +734,7 @@ static void in_earnest(double only, int64_t samples, int64_t pairs)
             way[w].batch = samples;
             way[w].rows = way[w].columns = SIDE;
             if (w == 0 || w > 2)
-                way[w].slices = (weft_slices){.kind = WEFT_SLICES_OFF};
+                way[w].slices = (weft_comm_overlap){.kind = WEFT_COMM_OVERLAP_OFF};
             way[w].no_overlap = w == 0 || w == 4;
             is[w].seconds = INFINITY;
         }
@@ -735,24 +751,26 @@ static void in_earnest(double only, int64_t samples, int64_t pairs)
             if (one.seconds < is[w].seconds)
                 is[w] = one;
         }
-        printf("| %g | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f %% |\n",
-               gbits[k], kernels, wire, is[0].seconds, is[1].seconds, is[2].seconds, is[3].seconds,
-               is[4].seconds, fmax(kernels, wire), 100 * fmin(1, 1 - is[2].exposed / wire));
+        printf("| %d | %g | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f |\n",
+               (int)pairs, gbits[k], kernels, wire, is[0].seconds, is[1].seconds, is[2].seconds,
+               is[3].seconds, is[4].seconds, fmax(kernels, wire),
+               100 * fmin(1, 1 - is[2].exposed / wire));
         fflush(stdout);
     }
 }
 
 /* ---- other transformers --------------------------------------------------------------------- */
 
-/* All at once, as it is without a word, and in parts. */
+/* All exchanges at once, the default, and in parts. */
 static void in_parts(void)
 {
     static const double gbits[] = {0.1, 0.2, 0.5, 1, 4};
     static const char *const axes[] = {"cp", "tp", "sp"};
     printf(
-        "| split | ranks | Gbit/s | kernels, s | exchange, s | at once | in 2 | in 4 | best there "
-        "is | hidden at once, in 4 | arena, MiB "
-        "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+        "machine: simulated cores\n| split | ranks | Gbit/s | kernels s | exchange s | at once s | "
+        "2 parts s | 4 parts s | bound s | hidden at once %% | hidden in 4 parts %% | "
+        "arena at once MiB | arena in 4 parts MiB |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int a = 0; a < WEFT_COUNT(axes); a++)
         for (int ranks = 2; ranks <= 4; ranks *= 2)
             for (int k = 0; k < WEFT_COUNT(gbits); k++) {
@@ -767,8 +785,8 @@ static void in_parts(void)
                     *(a ? &s.slices.chunks : &s.slices.heads) = 1 << i;
                     r[i] = measure(&s);
                 }
-                printf("| %s | %d | %g | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f, %.0f %% | "
-                       "%.1f, %.1f |\n",
+                printf("| %s | %d | %g | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f | %.0f | %.0f | "
+                       "%.1f | %.1f |\n",
                        axes[a], ranks, gbits[k], r[0].kernels, r[0].wire, r[0].seconds,
                        r[1].seconds, r[2].seconds, fmax(r[0].kernels, r[0].wire),
                        100 * fmin(1, 1 - (r[0].seconds - r[0].kernels) / r[0].wire),

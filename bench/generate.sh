@@ -1,9 +1,10 @@
 #!/bin/bash
-# bench/generate.sh [small] [models] [vae]: videos of the same random weights by weft generate and by diffusers' modules: seconds of a
-# step, of decoding, and the peak of memory, on one and two threads; then on two Wan 2.1's autoencoder at full width, 81 frames ($FRAMES)
-# of 832 x 480 (small: 9 of 208 x 128), whole and in tiles. models, vae: that part alone. $WEFT_PEER_PYTHON: a Python with torch,
-# diffusers and transformers, which makes the weights, too. With $DEMO, a model of weft train, it is measured without a peer. Alone on
-# the machine, or it means nothing.
+# bench/generate.sh [small] [models] [vae]: videos with the same random weights by weft generate and by
+# diffusers' modules: seconds of a step and of decoding, and peak memory, on one and two threads. Then
+# Wan 2.1's autoencoder at full width on two threads, 81 frames ($FRAMES) of 832 x 480, whole and in
+# tiles. small: fewer and smaller frames; models, vae: one part. $WEFT_PEER_PYTHON: a Python with torch,
+# diffusers and transformers, which also makes the weights. $DEMO: a model of weft train, without peer.
+# The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/.." && pwd)
 WEFT=${WEFT-$root/build/weft}
@@ -30,8 +31,10 @@ row() { # NAME THREADS OURS THEIRS
 import sys
 name, threads, ours, theirs = sys.argv[1], sys.argv[2], *(list(map(float, a.split("\t"))) for a in sys.argv[3:5])
 of = lambda a, b: "%.2f" % (a / b) if a and b else "-"
-print(f"| {name} | {threads} | {ours[0]:.3f}, {theirs[0]:.3f} | {of(theirs[0], ours[0])} | {ours[1]:.2f}, {theirs[1]:.2f} | "
-      f"{of(theirs[1], ours[1])} | {ours[2]:.0f}, {theirs[2]:.0f} | {of(ours[2], theirs[2])} |")
+show = lambda x, digits: f"{x:.{digits}f}" if x else "-"
+cells = [show(ours[0], 3), show(theirs[0], 3), of(theirs[0], ours[0]), show(ours[1], 2), show(theirs[1], 2),
+         of(theirs[1], ours[1]), show(ours[2], 0), show(theirs[2], 0), of(ours[2], theirs[2])]
+print(f"| {name} | {threads} | {' | '.join(cells)} |")
 P
 }
 small= parts=
@@ -43,8 +46,8 @@ for word; do
     esac
 done
 wants() { [ -z "$parts" ] || case $parts in *" $1"*) ;; *) return 1 ;; esac; }
-echo "| model | threads | step, s: weft, diffusers | as fast | decoding, s | as fast | peak, MiB | share |"
-echo "|---|---|---|---|---|---|---|---|"
+echo "| model | threads | step s | diffusers step s | step ratio | decoding s | diffusers decoding s | decoding ratio | peak MiB | diffusers peak MiB | share of peak |"
+echo "|---|---|---|---|---|---|---|---|---|---|---|"
 steps=8
 for name in $(wants models && echo wan hunyuan latte); do
     size="17 192 320"
@@ -64,11 +67,10 @@ read -r frames height width <<<"$size"
 export OMP_NUM_THREADS=2
 ! wants vae || peer make vae "$scratch/vae"
 for tile in $(wants vae && echo off on); do
-    ours=$(by --model "$scratch/vae" --frames $frames --height $height --width $width --steps 1 --guidance 1 --tile $tile)
+    ours=$(by --model "$scratch/vae" --frames $frames --height $height --width $width --steps 1 --guidance-scale 1 --vae-tile $tile)
     theirs=$(peer decode "$scratch/vae" $frames $height $width $([ $tile = off ] || echo tiled)) || theirs=
-    row "Wan 2.1's VAE, $frames x ${width}x$height, tiles $tile" 2 "$ours" "${theirs:-0	0	0}"
+    row "Wan 2.1 VAE, $frames x ${width}x$height, tiles $tile" 2 "$ours" "${theirs:-0	0	0}"
 done
-echo "Published of stable-diffusion.cpp, Wan 2.1 1.3B on a processor: decoding 506.9 s of 642.3, a buffer of 18,900 MiB (its issue 872; size and machine not said)"
 [ -z "${DEMO-}" ] || for threads in 1 2; do
     export OMP_NUM_THREADS=$threads
     row "the demo's model" $threads "$(by --model "$DEMO" --steps 30)" "0	0	0"

@@ -1,8 +1,9 @@
 /* bench/kernels [PATTERN]: time, GFLOP/s, GB/s and share of the machine's measured peaks for each
- * kernel on the shapes of real steps, and beside it PyTorch on the same shapes when
- * WEFT_PEER_PYTHON names a python that has it. Best of several runs; the operands are larger than
- * the caches where a real step's are. */
+ * kernel on the shapes of real steps. PyTorch runs the same shapes if WEFT_PEER_PYTHON names a
+ * Python that has PyTorch. Best of several runs; operands exceed the caches if a real step's do. */
 #include "graph/graph.h"
+#include "kernel/cpu/table.h"
+#include "kernel/host.h"
 #include "kernel/kernel.h"
 
 #include <omp.h>
@@ -182,7 +183,7 @@ static const row rows[] = {
      .dtype = {WEFT_I64}},
 };
 
-/* With one thread the processor time, which other load on the machine disturbs little. */
+/* Returns processor time with one thread, because other load disturbs it little. */
 static double now(void)
 {
     struct timespec t;
@@ -190,8 +191,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* At the beginning of a page, whatever the heap has seen before: where operands lie to each other
- * within pages makes up to 20 % of a kernel that is bound by memory. */
+/* Allocates at the start of a page: the distance of operands within pages changes the time of
+ * memory-bound kernels by up to 20 %. */
 static void *on_page(int64_t bytes)
 {
     enum { PAGE = 4096 };
@@ -272,7 +273,7 @@ static result measure(const row *r)
     return res;
 }
 
-/* The best product that the machine showed, and a copy's bandwidth: what the shares refer to. */
+/* FLOP/s of the fastest product, the reference of the shares. */
 static double peak_flops(void)
 {
     const row shapes[] = {{"", "", 1, NN(2048, 2048, 2048)},
@@ -292,7 +293,7 @@ static double peak_bytes(void)
     return 2.0 * 4 * (32 << 20) / measure(&copy).seconds;
 }
 
-/* Lines "label<TAB>milliseconds" from the peer; 0: none. */
+/* A line "label<TAB>milliseconds" of the peer. */
 typedef struct peer {
     char label[256];
     double seconds;
@@ -321,6 +322,23 @@ static int run_peer(const char *pattern, peer *list, int max)
     return count;
 }
 
+/* The last two cells of a row: seconds of the peer (0: none) and their ratio to ours. */
+static void print_peer(double theirs, double ours)
+{
+    if (theirs > 0)
+        printf("| %.3f | %.2f |\n", theirs * 1e3, theirs / ours);
+    else
+        printf("| - | - |\n");
+}
+
+/* The row of all kernels of a group, each as often as a step runs it. */
+static void print_group(const char *group, double seconds, double flops, double peak, double theirs)
+{
+    printf("| all of %s | %.1f | %.1f | %.0f | - | - ", group, seconds * 1e3,
+           flops / seconds * 1e-9, flops / seconds / peak * 100);
+    print_peer(theirs, seconds);
+}
+
 int main(int argc, char **argv)
 {
     const char *pattern = argc > 1 ? argv[1] : "";
@@ -330,9 +348,11 @@ int main(int argc, char **argv)
     printf("%d threads, SGEMM %.0f GFLOP/s, copy %.1f GB/s%s\n", omp_get_max_threads(),
            flops * 1e-9, bytes * 1e-9,
            peer_count ? "" : "; no peer (set WEFT_PEER_PYTHON to a python with PyTorch)");
-    printf("%-42s %9s %9s %6s %8s %6s %9s %6s\n", "kernel", "ms", "GFLOP/s", "peak", "GB/s", "copy",
-           "peer ms", "ratio");
+    printf(
+        "| kernel | ms | GFLOP/s | share of SGEMM peak %% | GB/s | share of copy %% | PyTorch ms | "
+        "ratio |\n|---|---|---|---|---|---|---|---|\n");
     double group_seconds = 0, group_flops = 0, peer_seconds = 0;
+    int without_peer = 0; /* kernels of the group that the peer has not run */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
         if (!strstr(r->group, pattern) && !strstr(r->label, pattern))
@@ -342,24 +362,22 @@ int main(int argc, char **argv)
         for (int p = 0; p < peer_count; p++)
             if (strcmp(peers[p].label, r->label) == 0)
                 theirs = peers[p].seconds;
-        printf("%-42s %9.3f %9.1f %5.0f%% %8.1f %5.0f%%", r->label, res.seconds * 1e3,
+        printf("| %s | %.3f | %.1f | %.0f | %.1f | %.0f ", r->label, res.seconds * 1e3,
                (double)res.cost.flops / res.seconds * 1e-9,
                (double)res.cost.flops / res.seconds / flops * 100,
                (double)res.cost.bytes / res.seconds * 1e-9,
                (double)res.cost.bytes / res.seconds / bytes * 100);
-        if (theirs > 0)
-            printf(" %9.3f %6.2f", theirs * 1e3, theirs / res.seconds);
-        putchar('\n');
+        print_peer(theirs, res.seconds);
         group_seconds += res.seconds * r->per_step;
         group_flops += (double)res.cost.flops * r->per_step;
         peer_seconds += theirs * r->per_step;
+        without_peer += theirs > 0 ? 0 : 1;
         if (i + 1 == sizeof rows / sizeof *rows || strcmp(r->group, rows[i + 1].group) != 0) {
-            printf("= %-40s %9.1f %9.1f %5.0f%%", r->group, group_seconds * 1e3,
-                   group_flops / group_seconds * 1e-9, group_flops / group_seconds / flops * 100);
-            if (peer_seconds > 0)
-                printf("  peer's part %.1f ms", peer_seconds * 1e3);
-            printf("\n\n");
+            if (strstr(r->group, pattern)) /* all of its kernels were measured */
+                print_group(r->group, group_seconds, group_flops, flops,
+                            without_peer ? 0 : peer_seconds);
             group_seconds = group_flops = peer_seconds = 0;
+            without_peer = 0;
         }
         fflush(stdout);
     }

@@ -1,20 +1,20 @@
-/* How fast shards are read, from the page cache on one core:
+/* Rates of reading shards from the page cache on one core:
  *
- *   start     a loader over 1,000,000 samples in 1,000 shards, up to its first batch's items
- *   open      every shard of a small set opened and grouped: what a start costs
- *   tar       the same, and every member's bytes read
- *   checked   the same, and the bytes held against their checksums
+ *   start     open a loader over 1,000,000 samples in 1,000 shards, up to its first batch's items
+ *   open      open and group every shard of a small set: the cost of a start
+ *   tar       the same, and read every member
+ *   checked   the same, and verify the checksums
  *   latents   the training loader over .npy parts
- *   batches   the training loader over clips: decoded clips and pixels per second, by threads
+ *   batches   the training loader over clips: decoded clips per second, by threads
  *
  *   bench/loader DIR [BUCKET_FRAMES HEIGHT WIDTH]
- *   bench/loader                                      over shards made on the spot */
+ *   bench/loader                                      writes shards of its own */
 #include "data/loader.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "data/dataset.h"
 #include "data/shard_file.h"
-#include "format/npy.h"
+#include "format/tensors/npy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ static void fail(void)
 
 enum { SHARDS = 8, SAMPLES = 64, FRAMES = 16, SIDE = 32, CHANNELS = 16 }; /* latents of 1 MiB */
 
-/* 8 shards of 64 samples of 1 MiB with their checksums, in `dir`: videos that nobody decodes, or
- * latents. */
+/* Writes 8 shards of 64 samples of 1 MiB with their checksums to `dir`: latents, or videos that are
+ * never decoded. */
 static void make_shards(const char *dir, bool latents)
 {
     static const char meta[] =
@@ -108,9 +108,14 @@ static void report_pass(const char *dir, depth how)
         const double seconds = one_pass(dir, how, &bytes, &samples);
         best = seconds < best ? seconds : best;
     }
-    static const char *const name[] = {"open", "tar", "checked"};
-    printf("%-8s %lld samples, %.1f MB: %8.2f ms, %8.2f GB/s\n", name[how], (long long)samples,
-           (double)bytes / 1e6, best * 1e3, (double)bytes / 1e9 / best);
+    static const char *const name[] = {"open and group 8 shards of 512 samples", "read all bytes",
+                                       "read and verify the checksums"};
+    if (how == OPEN && samples != SHARDS * SAMPLES) /* the user's shards */
+        printf("| open and group %" PRId64 " samples | %.2f | - | - | - |\n", samples, best * 1e3);
+    else if (how == OPEN)
+        printf("| %s | %.2f | - | - | - |\n", name[how], best * 1e3);
+    else
+        printf("| %s | %.2f | %.2f | - | - |\n", name[how], best * 1e3, (double)bytes / 1e9 / best);
 }
 
 static void report_batches(const char *dir, weft_bucket bucket, int threads)
@@ -133,9 +138,8 @@ static void report_batches(const char *dir, weft_bucket bucket, int threads)
         seconds = weft_now() - began;
     } while (seconds < 5);
     const double pixels = (double)(clips * bucket.frames * bucket.height * bucket.width);
-    printf("batches  %d threads: %.1f clips/s, %.1f frames/s, %.1f Mpixel/s, %.2f GB/s of floats\n",
-           threads, (double)clips / seconds, (double)(clips * bucket.frames) / seconds,
-           pixels / 1e6 / seconds, pixels * 12 / 1e9 / seconds);
+    printf("| decoded batches, %d threads | - | %.2f | - | %.1f |\n", threads,
+           pixels * 12 / 1e9 / seconds, (double)clips / seconds);
     weft_loader_close(loader);
 }
 
@@ -162,7 +166,7 @@ static void report_latents(const char *dir)
         best = r > 0 && seconds < best ? seconds : best;
     }
     weft_loader_close(loader);
-    printf("latents  %d of 1 MiB, 1 thread: %8.2f ms, %8.2f GB/s\n", SHARDS * SAMPLES, best * 1e3,
+    printf("| latents to batches, verified | %.2f | %.2f | - | - |\n", best * 1e3,
            (double)SHARDS * SAMPLES * (1 << 20) / 1e9 / best);
 }
 
@@ -239,16 +243,18 @@ static void report_start(const char *dir)
         samples = weft_dataset_count(weft_loader_dataset(loader));
         weft_loader_close(loader);
     }
-    printf(
-        "start    %lld samples in %d shards: %8.2f ms, first items %.2f ms, %.1f bytes a sample\n",
-        (long long)samples, MANY_SHARDS, opened * 1e3, planned * 1e3,
-        (double)bytes / (double)samples);
+    if (samples != (int64_t)MANY_SHARDS * MANY_SAMPLES)
+        fail();
+    printf("| open a loader over 1,000,000 samples in 1,000 shards | %.2f | - | %.1f | - |\n"
+           "| first items of this loader | %.2f | - | - | - |\n",
+           opened * 1e3, (double)bytes / (double)samples, planned * 1e3);
 }
 
 int main(int argc, char **argv)
 {
     char made[64] = "";
     const char *dir = argc > 1 ? argv[1] : made;
+    printf("| measurement | ms | GB/s | bytes per sample | clips/s |\n|---|---|---|---|---|\n");
     if (argc < 2) {
         snprintf(made, sizeof made, "/tmp/weft-bench-loader-XXXXXX");
         if (!mkdtemp(made))

@@ -1,7 +1,7 @@
 #!/bin/bash
-# bench/memory.sh WEFT: a 12-layer DiT under limits from all that it takes down to the least that it can: what its peak and its
-# step were expected to be, and what they were. A step is the mean over the quickest quarter, as kernels are profiled; the
-# first, which is cold, does not count. Rows are printed as those of bench/README.md.
+# bench/memory.sh WEFT: a 12-layer DiT under limits from its full memory down to the lowest possible one.
+# Prints expected and measured peak and step. A step is the mean over the fastest quarter, without the
+# first, which is cold.
 exec python3 - "$(realpath "$1")" <<'PY'
 import glob, json, os, re, resource, shutil, subprocess, sys, tempfile
 
@@ -15,14 +15,14 @@ data: {{path: shards, latents: latents}}
 transformer: {{class: WanTransformer3DModel, config: {MODEL}}}
 text_encoders: [{{class: WeftBytesEncoder, config: {{dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}}}]
 stages:
-  - {{steps: {STEPS}, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}}
+  - {{steps: {STEPS}, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}}
 """
 VAE = """
 out: runs/vae
 data: {path: shards}
 autoencoder: {class: AutoencoderKLWan, config: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}}
 stages:
-  - {steps: 2, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 0}
+  - {steps: 2, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup_steps: 0}
 """
 
 
@@ -56,12 +56,13 @@ run(WEFT, "train", "vae.yaml")
 run(WEFT, "profile", "run.yaml", "--seconds", "4", "--out", "profile.json")
 own = ["--set", "memory.profile=profile.json", "--set", "memory.offload=auto"]
 log, _ = run(WEFT, "train", "run.yaml", "--set", "out=runs/least", *own, "--set", "memory.limit=1MiB", fails=True)
-least = mib(r"are less than the BYTES", log)
+least = mib(r"(?:is|are) less than the BYTES", log)
 log, _ = run(WEFT, "train", "run.yaml")
 most = mib(r"at most BYTES", log)
 rows, expected = [], None
-print("| limit | kept of what the forward leaves | made again | moved away and back | hidden | expected peak | peak (VmHWM) | expected step | step | off by |")
-print("|---|---|---|---|---|---|---|---|---|---|")
+print("| limit % | limit MiB | kept MiB | recomputed MiB | offloaded MiB | hidden % | expected peak MiB | peak MiB | expected step ms | step ms | "
+      "longer % | deviation % |")
+print("|---|---|---|---|---|---|---|---|---|---|---|---|")
 plain = None
 for row in range(ROWS + 1):
     limit = most * 1.02 + (least + 0.01 - most * 1.02) * row / ROWS  # as told, but for its rounding
@@ -73,14 +74,13 @@ for row in range(ROWS + 1):
     plain = plain or step
     share = re.search(r"a step of ([\d.]+) (m?s) is expected to take ([\d.]+) % longer", log)
     expected = float(share[1]) * (1 if share[2] == "ms" else 1000) if share else expected
-    hidden = re.search(r"([\d.]+) % were hidden", log)
-    show = lambda x: f"{x:.1f} MiB" if x else "-"
-    kept = re.search(r"keeps ([\d.]+ \w+) of ([\d.]+ \w+)", log)
-    rows.append((float(share[3]) if share else 0, f"| {limit:.1f} MiB | {kept[1] + ' of ' + kept[2] if kept else 'all'} | {show(mib(r'makes BYTES again', log))} "
-          f"| {show(mib(r'moves BYTES away', log))} | {hidden[1] + ' %' if hidden else '-'} | {mib(r'at most BYTES', log):.1f} MiB "
-          f"| {peak:.1f} MiB | ", step))
+    hidden = re.search(r"([\d.]+) % of it hidden", log)
+    show = lambda x: f"{x:.1f}" if x else "-"
+    rows.append((float(share[3]) if share else 0, f"| {100 - 100 * row // ROWS} | {limit:.1f} | {show(mib(r'keeps BYTES of', log))} "
+          f"| {show(mib(r'(?:makes|recomputes) BYTES', log))} | {show(mib(r'(?:moves|offloads) BYTES', log))} | {hidden[1] if hidden else '-'} "
+          f"| {mib(r'at most BYTES', log):.1f} | {peak:.1f} | ", step))
 for more, text, step in rows:
     told = expected * (1 + more / 100)
-    print(f"{text}{told:.0f} ms, {more:+.1f} % | {step * 1e3:.0f} ms, {100 * (step / plain - 1):+.1f} % | {100 * (told / step / 1e3 - 1):+.1f} % |")
+    print(f"{text}{told:.0f} | {step * 1e3:.0f} | {100 * (step / plain - 1):+.1f} | {100 * (told / step / 1e3 - 1):+.1f} |")
 shutil.rmtree(os.getcwd())
 PY

@@ -1,10 +1,11 @@
 #!/bin/bash
-# bench/mixed.sh: iterations of cascades on a mixed workload (three sizes x two lengths of clips of the shapes, many small and few large,
-# eight clips an iteration; pixels in, the autoencoder and a text encoder inside of each step), under weft's planner and the rules of
-# others, through the same executor: seconds of an iteration, idle ranks, and that all train alike. Rules of equal groups have every
-# degree, and the fastest static one is what the others are held against. Policies take turns, ROUNDS times STEPS iterations, of which the
-# first third is not counted. Then sums by each rank's own terms and by representatives, and encoding inside beside cached latents.
-# FOOTAGE=DIR: real footage in the place of shapes. Alone on the machine, or the seconds mean nothing.
+# bench/mixed.sh: iterations of cascades on mixed samples, under weft's planner and the rules of other
+# systems, by the same executor. Clips of the shapes have three sizes and two lengths, many small and
+# few large; an iteration has eight clips, from pixels, with autoencoder and text encoder.
+# Prints seconds of an iteration, idle shares, and loss differences to the fastest static rule. Rules of
+# equal groups have every degree. Policies alternate, ROUNDS times STEPS iterations; the first third
+# does not count. Then both gradient reductions, and pixels compared with cached latents.
+# FOOTAGE=DIR: real footage instead of shapes. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 WEFT=${WEFT-$here/../build/weft}
@@ -16,6 +17,8 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
 samples=8
+clips=shapes
+[ -z "${FOOTAGE-}" ] || clips=footage
 list() { # SIZE...: frames x height x width, one clip each
     local size frames height width all=
     for size in "$@"; do
@@ -51,7 +54,7 @@ cat >tiny.yaml <<'Y'
 out: tiny
 data: {path: shards}
 autoencoder: {class: AutoencoderKLWan, config: {base_dim: 16, dim_mult: [1, 2, 2, 2], num_res_blocks: 1, z_dim: 8}}
-stages: [{steps: 2, batch: 2, frames: 5, height: 64, width: 64, warmup: 0}]
+stages: [{steps: 2, batch: 2, frames: 5, height: 64, width: 64, warmup_steps: 0}]
 Y
 say "$WEFT" train tiny.yaml
 cat >text.yaml <<'Y' # for a text encoder that stays
@@ -60,17 +63,17 @@ autoencoder: {weights: tiny/model/vae}
 data: {path: shards}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 1, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 24, freq_dim: 32}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 64, num_heads: 2, num_layers: 1, ffn_dim: 128, max_length: 40}}]
-stages: [{steps: 1, batch: 1, frames: 5, height: 64, width: 64, warmup: 0}]
+stages: [{steps: 1, batch: 1, frames: 5, height: 64, width: 64, warmup_steps: 0}]
 Y
 say "$WEFT" train text.yaml
 cat >run.yaml <<Y
 out: run
 autoencoder: {weights: tiny/model/vae}
-data: {path: shards, latents: latents, samples_from: pixels, threads: 1}
+data: {path: shards, latents: latents, input: pixels, decode_threads: 1}
 transformer: {class: WanTransformer3DModel, config: {num_layers: 4, num_attention_heads: 6, attention_head_dim: 32, ffn_dim: 768, freq_dim: 64}}
 text_encoders: [{weights: text/model/text_encoder}]
-checkpoint: {every: 0}
-stages: [{steps: $steps, accumulate: $samples, lr: 1e-3, warmup: 0, buckets: $buckets}]
+checkpoint: {interval: 0}
+stages: [{steps: $steps, gradient_accumulation_steps: $samples, lr: 1e-3, warmup_steps: 0, buckets: $buckets}]
 Y
 train() { # NAME RANKS SETTINGS...
     local name=$1 n=$2 options=()
@@ -104,44 +107,44 @@ table() { # RANKS POLICY[/DEGREE]...: a row each, against the fastest static one
             train "${policy/\//-by-}-$n-$round" "$n" "parallel.cascades.policy=${policy%/*}" "parallel.cascades.degree=$degree"
         done
     done
-    python3 - "$n" "$rounds" "$@" <<'P'
+    python3 - "$n" "$rounds" "$clips" "$@" <<'P'
 import sys
 sys.path.insert(0, ".")
 from row import *
-n, rounds, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+n, rounds, clips, names = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 runs = {p: [f"{p.replace('/', '-by-')}-{n}-{r + 1}" for r in range(rounds)] for p in names}
 best = {p: min((seconds(run), run) for run in runs[p]) for p in names}
 first = min(best[p] for p in names if p.startswith("static"))
 for p in names:
     s, run = best[p]
-    print(f"| {n} | {p} | {s:.3f} | {first[0] / s:.2f} | {100 * mean(run, 'planned', 'idle'):.1f} | {100 * mean(run, 'executed', 'idle'):.1f} | "
+    print(f"| {clips} | {n} | {p} | {s:.3f} | {first[0] / s:.2f} | {100 * mean(run, 'planned', 'idle'):.1f} | {100 * mean(run, 'executed', 'idle'):.1f} | "
           f"{mean(run, 'planned', 'makespan'):.3f} | {mean(run, 'executed', 'makespan'):.3f} | {mean(run, 'planned', 'lower_bound'):.3f} | {apart(first[1], run):.1e} |")
 P
 }
-echo "| ranks | policy | iteration, s | as fast | idle, planned % | idle, executed % | makespan planned, s | executed, s | lower bound, s | losses apart |"
-echo "|---|---|---|---|---|---|---|---|---|---|"
+echo "| clips | ranks | policy | iteration s | speedup | idle planned % | idle % | makespan planned s | makespan s | lower bound s | loss difference |"
+echo "|---|---|---|---|---|---|---|---|---|---|---|"
 table 2 static-dp-cp/1 static-dp-cp/2 flexsp knapformer/1 knapformer/2 arachne
 echo
-echo "| ranks | sums of gradients | iteration, s | sums and update, s | sent for them by all, MiB | losses apart |"
-echo "|---|---|---|---|---|---|"
+echo "| clips | ranks | gradient reduction | iteration s | reduction and update s | sent MiB | loss difference |"
+echo "|---|---|---|---|---|---|---|"
 for n in 2 4; do
     train own-$n $n
-    train representative-$n $n "parallel.cascades.plan=runs/own-$n/cascades/plans.jsonl" parallel.cascades.accumulation=representative
-    python3 - $n <<'P'
+    train representative-$n $n "parallel.cascades.plan=runs/own-$n/cascades/plans.jsonl" parallel.cascades.gradient_reduction=representative
+    python3 - $n "$clips" <<'P'
 import sys
 sys.path.insert(0, ".")
 from row import *
 n = sys.argv[1]
 for kind in ("own", "representative"):
     run = f"{kind}-{n}"
-    print(f"| {n} | {kind} | {seconds(run):.3f} | {mean(run, 'executed', 'reduce'):.3f} | {mean(run, 'bytes', 'reduced') / 2**20:.1f} | {apart(f'own-{n}', run):.1e} |")
+    print(f"| {sys.argv[2]} | {n} | {kind} | {seconds(run):.3f} | {mean(run, 'executed', 'reduce'):.3f} | {mean(run, 'bytes', 'reduced') / 2**20:.1f} | {apart(f'own-{n}', run):.1e} |")
 P
 done
 echo
-echo "| samples from | samples/s | disk, MiB |"
-echo "|---|---|---|"
+echo "| clips | input | samples/s | disk MiB |"
+echo "|---|---|---|---|"
 rm -rf latents
-train latents 2 data.samples_from=latents
+train latents 2 data.input=latents
 for kind in pixels latents; do
     [ $kind = latents ] || train pixels 2
     disk=0
@@ -150,5 +153,5 @@ for kind in pixels latents; do
 import sys
 sys.path.insert(0, '.')
 from row import *
-print(f'| $kind | {$samples / seconds(\"$kind\"):.1f} | {$disk / 1024:.1f} |')"
+print(f'| $clips | $kind | {$samples / seconds(\"$kind\"):.1f} | {$disk / 1024:.1f} |')"
 done

@@ -1,12 +1,14 @@
-/* bench/models [dit|vae]: whole steps of real models, with the share of the machine's SGEMM peak
- * measured between their runs, and PyTorch with diffusers' modules beside it when WEFT_PEER_PYTHON
- * names a python that has them. dit  training step (forward, backward, clipping, AdamW): dim 384,
- * 12 heads of 32, 12 layers, 1,536 video tokens, 64 text tokens, batch 2, f32 vae  encode + decode
- * of 17x128x128 at base width 32, streaming and at once */
+/* bench/models [dit|vae]: whole steps of real models, with the share of the machine's SGEMM peak,
+ * which is measured between their runs. PyTorch with diffusers' modules runs the same if
+ * WEFT_PEER_PYTHON names a Python that has both.
+ *   dit  training step (forward, backward, clipping, AdamW) in f32: dim 384, 12 heads of 32,
+ *        12 layers, 1,536 video tokens, 64 text tokens, batch 2
+ *   vae  encode and decode 17x128x128 at base width 32, streaming and at once */
 #include "../tests/model_of.h"
 #include "base/log.h"
-#include "runtime/runtime.h"
-#include "train/optimizer.h"
+#include "exec/execute.h"
+#include "graph/builder_helpers.h"
+#include "train/graph/optimizer.h"
 
 #include <cblas.h>
 #include <dnnl.h>
@@ -62,7 +64,7 @@ static weft_program *make_program(weft_graph *g, weft_store *store)
     return program;
 }
 
-/* Seconds of the fastest run. The peak is measured before each of them, so both see the same
+/* Seconds of the fastest run. The peak is measured before each run, so both see the same
  * machine. */
 static double best_run(weft_program *program, double *peak)
 {
@@ -102,8 +104,8 @@ static void report_memory(const weft_program *program, const weft_store *store)
            weft_format_bytes(weft_store_bytes(store), b), weft_format_bytes(rss - planned, c));
 }
 
-/* Where the time of all runs but the first went, by op, most first. `warm_up`: seconds of the
- * first, by node. */
+/* Prints the time of each op in all runs but the first, in descending order. `warm_up`: seconds of
+ * the first run, by node. */
 static void report_ops(const weft_program *program, const weft_graph *g, const double *warm_up,
                        double peak)
 {
@@ -130,7 +132,8 @@ static void report_ops(const weft_program *program, const weft_graph *g, const d
     }
 }
 
-static void run_dit(double *peak)
+/* Returns the seconds of a training step. Sets *share to its part of the SGEMM peak. */
+static double run_dit(double *peak, double *share)
 {
     const weft_model model =
         model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":12,"
@@ -158,7 +161,7 @@ static void run_dit(double *peak)
     memcpy(warm_up, weft_program_seconds(program, &runs), bytes);
     const double seconds = best_run(program, peak), flops = (double)weft_graph_cost(g).flops;
     print_peak(*peak);
-    printf("weft dit_step %.6f\n", seconds);
+    *share = flops / seconds / *peak;
     printf("dit step   %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f "
            "tokens/s\n",
            seconds, flops / 1e9, flops / seconds / 1e9, 100 * flops / seconds / *peak,
@@ -169,6 +172,7 @@ static void run_dit(double *peak)
     weft_program_free(program);
     weft_store_free(store);
     weft_graph_free(g);
+    return seconds;
 }
 
 /* One half at base width 32. */
@@ -182,7 +186,7 @@ static weft_value call_vae(weft_graph *g, bool decoder, weft_stream stream, weft
     return p.at[decoder ? WEFT_PORT_RECONSTRUCTION : WEFT_PORT_MEAN];
 }
 
-static double run_half(const char *name, bool decoder, double *peak)
+static double run_half(const char *name, bool decoder, double *peak, double *share)
 {
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
@@ -193,6 +197,7 @@ static double run_half(const char *name, bool decoder, double *peak)
     fill(program, g);
     const double seconds = best_run(program, peak), flops = (double)weft_graph_cost(g).flops;
     print_peak(*peak);
+    *share = flops / seconds / *peak;
     printf("%-10s %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak\n", name,
            seconds, flops / 1e9, flops / seconds / 1e9, 100 * flops / seconds / *peak);
     weft_program_free(program);
@@ -223,33 +228,85 @@ static void report_stream(void)
            weft_format_bytes(bytes, text));
 }
 
-static void run_peer(const char *what)
+/* Seconds by name from lines "peer NAME SECONDS" of the peer, whose other lines are printed. */
+typedef struct peer {
+    char name[32];
+    double seconds;
+} peer;
+
+static int run_peer(const char *part, peer *list, int capacity)
 {
     const char *python = getenv("WEFT_PEER_PYTHON");
-    char command[600];
+    char command[600], line[256];
+    int count = 0;
     if (!python || strlen(python) > 400) {
         printf("peer       none (set WEFT_PEER_PYTHON to a python with torch and diffusers)\n");
-        return;
+        return 0;
     }
     fflush(stdout);
-    snprintf(command, sizeof command, "'%s' bench/peer_models.py %s", python, what);
-    if (system(command) != 0)
+    snprintf(command, sizeof command, "'%s' bench/peer_models.py %s", python, part);
+    FILE *pipe = popen(command, "r");
+    while (pipe && fgets(line, sizeof line, pipe)) {
+        if (count < capacity &&
+            sscanf(line, "peer %31s %lf", list[count].name, &list[count].seconds) == 2)
+            count++;
+        else
+            fputs(line, stdout);
+    }
+    if (!pipe || pclose(pipe) != 0)
         printf("peer       failed: %s\n", command);
+    return count;
 }
+
+/* A row of the table. `share`: of the SGEMM peak, 0: not printed. */
+static void print_row(const char *title, const char *name, double seconds, double share,
+                      double tokens, const peer *list, int count)
+{
+    printf("| %s | %.3f |", title, seconds);
+    if (share > 0)
+        printf(" %.0f |", 100 * share);
+    else
+        printf(" - |");
+    if (tokens > 0)
+        printf(" %.0f |", tokens);
+    else
+        printf(" - |");
+    for (int i = 0; i < count; i++)
+        if (!strcmp(list[i].name, name)) {
+            printf(" %.3f | %.2f |\n", list[i].seconds, list[i].seconds / seconds);
+            return;
+        }
+    printf(" - | - |\n");
+}
+
+static const char head[] =
+    "| measurement | weft s | share of SGEMM peak % | tokens/s | PyTorch s | "
+    "ratio |\n|---|---|---|---|---|---|\n";
 
 int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : "";
+    enum { PEERS = 8 };
+    peer peers[PEERS];
     double peak = 0;
     if (!*only || !strcmp(only, "dit")) {
-        run_dit(&peak);
-        run_peer("dit");
+        double share;
+        const double seconds = run_dit(&peak, &share);
+        const int count = run_peer("dit", peers, PEERS);
+        printf("%s", head);
+        print_row("DiT training step", "dit_step", seconds, share, 2 * 1536 / seconds, peers,
+                  count);
     }
     if (!*only || !strcmp(only, "vae")) {
-        const double seconds = run_half("encode", false, &peak) + run_half("decode", true, &peak);
-        printf("weft vae %.6f\n", seconds);
+        double share[2];
+        const double encode = run_half("encode", false, &peak, &share[0]),
+                     decode = run_half("decode", true, &peak, &share[1]);
         report_stream();
-        run_peer("vae");
+        const int count = run_peer("vae", peers, PEERS);
+        printf("%s", head);
+        print_row("VAE encode", "encode", encode, share[0], 0, peers, count);
+        print_row("VAE decode", "decode", decode, share[1], 0, peers, count);
+        print_row("VAE encode and decode", "both", encode + decode, 0, 0, peers, count);
     }
     return 0;
 }

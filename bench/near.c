@@ -1,14 +1,14 @@
-/* Near-duplicate search: time by number of shots, beside comparing all pairs (measured on the first
- * few, scaled up), and with the search by parts of pictures. */
-#include "curate/near.h"
+/* Near-duplicate search: time by number of shots, with and without the search for partial copies.
+ * The time to compare all pairs is measured on the first shots and scaled. */
 #include "base/log.h"
 #include "base/memory.h"
+#include "curate/duplicates/near_duplicates.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Shots of 5 s with points of three pictures and looks that are made when asked for; bits from one
- * eighth of a second to the next, and in points of a copy. */
+/* Shots of 5 s with keypoints of three images, and thumbnails that are made on request; bits that
+ * change from one eighth of a second to the next, and in keypoints of a copy. */
 enum { HASHES = 40, DRIFT = 5, FEW = 1500, PICTURES = 3, LOOKS = 20, POINT_BITS = 5 };
 
 static uint64_t state;
@@ -47,20 +47,20 @@ static void make_shots(weft_near_shot *shots, weft_phash *hash, int64_t count)
     }
 }
 
-/* Points at random, for copies (every tenth shot, of the one before) those of the other with a few
- * bits turned. */
-static void make_parts(weft_parts *parts, weft_points *points, int64_t count)
+/* Random keypoints. A copy (every tenth shot, of the previous one) has the keypoints of its
+ * original, with a few bits flipped. */
+static void make_parts(weft_parts *parts, weft_keypoints *points, int64_t count)
 {
     for (int64_t s = 0; s < count; s++) {
         parts[s] = (weft_parts){.aspect = 1.7778,
-                                .points = points + s * PICTURES,
-                                .pictures = PICTURES,
-                                .points_step = 2 * WEFT_POINTS_STEP,
-                                .looks = LOOKS};
+                                .keypoints = points + s * PICTURES,
+                                .keypoint_frames = PICTURES,
+                                .keypoints_step = 2 * WEFT_KEYPOINTS_STEP,
+                                .thumbnails = LOOKS};
         for (int k = 0; k < PICTURES; k++) {
-            weft_points *to = &points[s * PICTURES + k];
-            to->count = WEFT_POINTS;
-            for (int i = 0; i < WEFT_POINTS; i++) {
+            weft_keypoints *to = &points[s * PICTURES + k];
+            to->count = WEFT_KEYPOINTS;
+            for (int i = 0; i < WEFT_KEYPOINTS; i++) {
                 weft_point *p = &to->point[i];
                 const uint64_t r = next_random();
                 *p = (weft_point){{(uint32_t)r | 1, (uint32_t)(r >> 33)},
@@ -78,14 +78,14 @@ static void make_parts(weft_parts *parts, weft_points *points, int64_t count)
     }
 }
 
-/* The same for all: what is compared costs what it does. */
-static weft_status_code make_looks(void *user, int64_t shot, weft_look *to)
+/* Returns the same thumbnails for all shots; a comparison has its real cost. */
+static weft_status_code make_looks(void *user, int64_t shot, weft_thumbnail *to)
 {
     (void)user;
     (void)shot;
     for (int t = 0; t < LOOKS; t++)
-        for (int y = 0; y < WEFT_LOOK_HEIGHT; y++)
-            for (int x = 0; x < WEFT_LOOK_WIDTH; x++)
+        for (int y = 0; y < WEFT_THUMBNAIL_HEIGHT; y++)
+            for (int x = 0; x < WEFT_THUMBNAIL_WIDTH; x++)
                 to[t].luma[y][x] = (uint8_t)((x + t) * 37 ^ y * 91);
     return WEFT_OK;
 }
@@ -98,19 +98,19 @@ static void measure(const weft_near_shot *shots, int64_t most, double share_of_p
                                      .share = 0.7,
                                      .mirrored = true,
                                      .parts = share_of_parts,
-                                     .looks = make_looks};
+                                     .read_thumbnails = make_looks};
     for (int64_t count = 1000; result && count <= most; count *= 10) {
         int64_t pairs, found = 0;
         const double begin = weft_now();
-        if (weft_near_find(shots, count, &limits, result, &pairs) != WEFT_OK) {
+        if (weft_near_duplicates_find(shots, count, &limits, result, &pairs) != WEFT_OK) {
             fprintf(stderr, "%s\n", weft_error_message());
             exit(1);
         }
         const double seconds = weft_now() - begin;
         for (int64_t i = 0; i < count; i++)
             found += result[i].of >= 0;
-        printf("%10lld %7s %12.2f %12lld %14lld %14.0f s\n", (long long)count,
-               share_of_parts > 0 ? "yes" : "no", seconds, (long long)found, (long long)pairs,
+        printf("| %" PRId64 " | %s | %.2f | %" PRId64 " | %" PRId64 " | %.0f |\n", count,
+               share_of_parts > 0 ? "yes" : "no", seconds, found, pairs,
                2 * seconds_a_pair * (double)count * (double)(count - 1) / 2);
         fflush(stdout);
     }
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     weft_phash *hash = weft_alloc(most * HASHES * (int64_t)sizeof *hash);
     weft_near_shot *shots = weft_alloc(most * (int64_t)sizeof *shots);
     weft_parts *parts = weft_alloc(most * (int64_t)sizeof *parts);
-    weft_points *points = weft_alloc(most * PICTURES * (int64_t)sizeof *points);
+    weft_keypoints *points = weft_alloc(most * PICTURES * (int64_t)sizeof *points);
     if (!hash || !shots || !parts || !points)
         return 1;
     make_shots(shots, hash, most);
@@ -134,8 +134,9 @@ int main(int argc, char **argv)
         for (int64_t k = 0; k < i; k++)
             sum += weft_phash_overlap(shots[i].hash, HASHES, shots[k].hash, HASHES, limits);
     const double pair = (weft_now() - begin) / (FEW * (FEW - 1) / 2);
-    printf("%10s %7s %12s %12s %14s %16s   (%.0f)\n", "shots", "parts", "seconds", "duplicates",
-           "pairs compared", "all pairs, about", sum);
+    fprintf(stderr, "overlap of the timed pairs: %.0f\n", sum); /* keeps the loop above */
+    printf("| shots | partial copies | s | duplicates | pairs compared | all pairs s |\n"
+           "|---|---|---|---|---|---|\n");
     measure(shots, most, 0, pair);
     for (int64_t i = 0; i < most; i++)
         shots[i].parts = &parts[i];

@@ -1,7 +1,8 @@
 #!/bin/bash
-# bench/parallel.sh: a DiT's training step on two ranks in every layout against one rank, one thread each, by turns (the better of two
-# medians of each); PyTorch's own on the same shapes where it has it ($WEFT_PEER_PYTHON with diffusers); and how much of the
-# exchanges is hidden over a link of 1 Gbit/s. Rows are printed as those of bench/README.md. Alone on the machine, or they mean nothing.
+# bench/parallel.sh: a DiT's training step on two ranks in every layout and on one rank, one thread per
+# rank, alternating (the better of two medians). $WEFT_PEER_PYTHON with diffusers: PyTorch's own layouts
+# on the same shapes. Then the hidden share of exchanges over a link of 1 Gbit/s. The figures need a
+# machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 steps=${STEPS-14}
@@ -21,8 +22,8 @@ step_of 1 >/dev/null # latents
 peer=
 [ -z "${WEFT_PEER_PYTHON-}" ] || peer=$("$WEFT_PEER_PYTHON" "$here/peer_ranks.py" 10 8 1024 8 5 16 40 64 $steps 2>peer.log) || { cat peer.log >&2; peer=; }
 of_peer() { sed -n "s/^$1\t//p" <<<"$peer"; }
-echo "| layout | one rank, s | two ranks, s | as fast | asked | PyTorch: one, two ranks, s | as fast |"
-echo "|---|---|---|---|---|---|---|"
+echo "| layout | 1 rank s | 2 ranks s | speedup | target | PyTorch 1 rank s | PyTorch 2 ranks s | PyTorch speedup |"
+echo "|---|---|---|---|---|---|---|---|"
 while IFS='|' read -r name asked theirs settings; do
     one=$(step_of 1) two=$(step_of 2 $settings)
     one=$(better "$one" "$(step_of 1)") two=$(better "$two" "$(step_of 2 $settings)")
@@ -30,26 +31,33 @@ while IFS='|' read -r name asked theirs settings; do
 import sys
 name, asked, one, two, a, b = sys.argv[1:]
 one, two = float(one), float(two)
-print(f"| {name} | {one:.3f} | {two:.3f} | **{one / two:.2f}** | {asked} | " + (f"{a}, {b} | {float(a) / float(b):.2f} |" if b else "| |"))
+print(f"| {name} | {one:.3f} | {two:.3f} | {one / two:.2f} | {asked} | " + (f"{a} | {b} | {float(a) / float(b):.2f} |" if b else "- | - | - |"))
 P
 done <<'L'
 dp|1.85|dp|parallel.dp=2
 fsdp|1.75|fsdp|parallel.fsdp=2
 cp, ulysses|1.7|-|parallel.cp=2
 cp, ring|1.7|-|parallel.cp=2 parallel.context=ring
-tp, sequence|1.6|tp|parallel.tp=2 parallel.sequence=true
+tp, sequence|1.6|tp|parallel.tp=2 parallel.sequence_parallel=true
 pp, 1f1b, 8 microbatches|1.6|-|parallel.pp=2 parallel.microbatches=8
 pp, zero-bubble, 8 microbatches|1.6|-|parallel.pp=2 parallel.microbatches=8 parallel.schedule=zero-bubble
 L
 echo
-echo "| over 1 Gbit/s, 0.1 ms | step, s | |"
-echo "|---|---|---|"
+echo "| layout over 1 Gbit/s and 0.1 ms | step s | sent MiB | exchange s | hidden % |"
+echo "|---|---|---|---|---|"
 while IFS='|' read -r name settings; do
     two=$(WEFT_LINK="1 Gbit/s, 100 us" step_of 2 $settings)
-    printf '| %s | %.3f | %s |\n' "$name" "$two" "$(sed -n 's/^stage 0: this rank sent/sent/p' last.log)"
+    python3 - "$name" "$two" <<'P'
+import re, sys
+log = open("last.log").read()
+sent = re.search(r"^stage 0: this rank sent ([\d.]+) (\w+)", log, re.M)
+spent = re.search(r"of the ([\d.]+) s .* took ([\d.]+) %", log)
+mib = float(sent[1]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[sent[2]]
+print(f"| {sys.argv[1]} | {float(sys.argv[2]):.3f} | {mib:.0f} | {spent[1]} | {spent[2]} |")
+P
 done <<'L'
 dp|parallel.dp=2
 fsdp|parallel.fsdp=2
-fsdp, memory.ahead=32MiB|parallel.fsdp=2 memory.ahead=32MiB
+fsdp, memory.prefetch_budget=32MiB|parallel.fsdp=2 memory.prefetch_budget=32MiB
 cp, ring|parallel.cp=2 parallel.context=ring
 L

@@ -1,5 +1,5 @@
-"""The families of bench/families.json as diffusers' modules in PyTorch: lines "name<TAB>seconds of a forward pass<TAB>of a
-training step", the best of five, eager, f32.
+"""The families of bench/families.json as diffusers' modules in PyTorch, eager, f32. Prints lines
+"name<TAB>seconds of a forward pass<TAB>seconds of a training step", the best of five.
 
     peer_families.py [NAME]"""
 import inspect
@@ -27,7 +27,7 @@ def best(run):
 
 
 def arguments(name, c, size):
-    """What the class' forward() is given, by the name of the family."""
+    """Arguments of the class' forward(), by the name of the family."""
     b, t, h, w, n = size
     video, frames_first, image = torch.randn(b, c["in_channels"], t, h, w), torch.randn(b, t, c["in_channels"], h, w), \
         torch.randn(b, c["in_channels"], h, w)

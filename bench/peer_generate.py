@@ -1,11 +1,11 @@
-"""Videos by diffusers' modules in PyTorch, with the weights that weft generate is given, eager, f32.
+"""Videos by diffusers' modules in PyTorch, with the weights of weft generate, eager, f32.
 
     peer_generate.py make NAME FOLDER               a pipeline of random weights: wan, hunyuan, latte, vae (Wan 2.1's at full width)
     peer_generate.py run FOLDER FRAMES HEIGHT WIDTH STEPS
     peer_generate.py decode FOLDER FRAMES HEIGHT WIDTH [tiled]
 
-run and decode print "seconds of a step<TAB>of decoding<TAB>peak of memory in MiB", the memory of a process that has only that to do.
-make needs transformers, too, and is run from the root of the checkout."""
+run and decode print "seconds of a step<TAB>seconds of decoding<TAB>peak memory in MiB" of a process
+that does nothing else. make also needs transformers and runs from the root of the checkout."""
 import os
 import resource
 import sys

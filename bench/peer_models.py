@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The shapes of bench/models in PyTorch with diffusers' modules, eager, f32, on the CPU. Prints seconds of the best run."""
+"""The shapes of bench/models in PyTorch with diffusers' modules, eager, f32, on the CPU. Prints lines
+"peer NAME SECONDS", the best run."""
 import os
 import sys
 import time
@@ -36,7 +37,7 @@ def dit():
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    print(f"peer       PyTorch {torch.__version__} dit step {best(step):.3f} s")
+    print(f"PyTorch {torch.__version__}\npeer dit_step {best(step):.4f}")
 
 
 def vae():
@@ -46,7 +47,7 @@ def vae():
         z = model.encode(video).latent_dist.mean
         encode = best(lambda: model.encode(video).latent_dist.mean)
         decode = best(lambda: model.decode(z).sample)
-    print(f"peer       PyTorch {torch.__version__} encode {encode:.3f} s, decode {decode:.3f} s, both {encode + decode:.3f} s")
+    print(f"PyTorch {torch.__version__}\npeer encode {encode:.4f}\npeer decode {decode:.4f}\npeer both {encode + decode:.4f}")
 
 
 {"dit": dit, "vae": vae}[sys.argv[1]]()

@@ -1,5 +1,5 @@
-"""Times a training step of diffusers' Wan transformer in PyTorch on one process and laid over two (gloo, one thread each):
-lines "layout<TAB>seconds a step", the median. The shapes are those of bench/parallel.sh.
+"""Times a training step of diffusers' Wan transformer in PyTorch on one process and on two (gloo, one
+thread each). Prints lines "layout<TAB>seconds per step", the median, on the shapes of bench/parallel.sh.
 
     peer_ranks.py LAYERS HEADS FFN BATCH FRAMES SIDE TOKENS TEXT_DIM STEPS     (in latents)"""
 import os

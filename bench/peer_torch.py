@@ -2,8 +2,8 @@
 
     peer_torch.py [PATTERN]   only labels that contain it
 
-Run by bench/kernels when WEFT_PEER_PYTHON names a python with PyTorch. Threads from OMP_NUM_THREADS; with one
-thread the processor time is taken, as bench/kernels does."""
+bench/kernels runs this if WEFT_PEER_PYTHON names a Python with PyTorch. OMP_NUM_THREADS sets the threads;
+with one thread the processor time counts, as in bench/kernels."""
 import os
 import sys
 import time

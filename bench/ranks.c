@@ -1,13 +1,16 @@
-/* bench/ranks, under mpirun: what a collective costs, and a data-parallel training step with small
- * sums bundled and not.
- *   sums   seconds of an all_reduce by size: waited for at once, and 32 in a row while the caller
- *          computes
- *   step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 and 2 pictures over the ranks:
- *          steps of both programs in turn */
+/* bench/ranks, under mpirun: the cost of a collective, and a data-parallel training step with
+ * coalesced and single all-reduces.
+ *   sums   seconds of an all-reduce by size: waited for at once, and 32 in flight during compute
+ *   step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 or 2 images over the ranks:
+ *          steps of both programs alternate */
 #include "../tests/model_of.h"
 #include "base/log.h"
-#include "runtime/comm.h"
-#include "train/step.h"
+#include "comm/comm.h"
+#include "comm/comm_mpi.h"
+#include "comm/comm_request.h"
+#include "comm/comm_world.h"
+#include "exec/execute.h"
+#include "train/step/train_step.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +24,7 @@ static void die(weft_comm *comm, weft_status_code status)
     if (status == WEFT_OK)
         return;
     fprintf(stderr, "bench/ranks: %s\n", weft_error_message());
-    weft_comm_give_up(comm);
+    weft_comm_abort(comm);
     exit(1);
 }
 
@@ -39,19 +42,19 @@ static double median(double *x, int count)
 
 /* ---- sums ---------------------------------------------------------------------------------- */
 
-static double all_at_once(weft_comm *comm, weft_exchange **x, float *data)
+static double all_at_once(weft_comm *comm, weft_comm_request **x, float *data)
 {
     double busy = 0, waited, sum = 0;
     for (int i = 0; i < SUMS; i++)
-        weft_exchange_start(x[i]);
+        weft_comm_request_start(x[i]);
     for (const double until = weft_now() + 0.05;
-         weft_now() < until;) /* nobody waits: the lane polls seldom */
+         weft_now() < until;) /* no caller waits: the request polls rarely */
         for (int i = 0; i < 1000; i++)
             sum += sin((double)i);
     data[0] += sum > 1e300 ? 1 : 0;
     for (int i = 0; i < SUMS; i++) {
-        die(comm, weft_exchange_wait(x[i]));
-        busy += weft_exchange_seconds(x[i], &waited);
+        die(comm, weft_comm_request_wait(x[i]));
+        busy += weft_comm_request_seconds(x[i], &waited);
     }
     return busy / SUMS;
 }
@@ -64,32 +67,31 @@ static void measure_sums(weft_comm *comm)
     float *data = weft_alloc_aligned(4 * most);
     memset(data, 0, (size_t)(4 * most));
     for (int64_t count = 16; count <= most; count *= 4) {
-        weft_exchange *x[SUMS];
+        weft_comm_request *x[SUMS];
         void *scratch = NULL;
         double alone[200], many[8];
         for (int i = 0; i < SUMS; i++) {
             const weft_shape shape = WEFT_SHAPE(count);
-            die(comm, weft_exchange_create(weft_group_count(world), weft_group_index(world),
-                                           WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape, &shape,
-                                           WEFT_F32, "bench", &x[i]));
-            die(comm, weft_exchange_attach(x[i], world, WEFT_CHANNEL_LAYERS));
-            scratch = scratch ? scratch : weft_alloc_aligned(weft_exchange_scratch(x[i]));
-            weft_exchange_bind(x[i], data, data, scratch);
+            die(comm, weft_comm_request_create(weft_group_count(world), weft_group_index(world),
+                                               WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
+                                               &shape, WEFT_F32, "bench", &x[i]));
+            die(comm, weft_comm_request_attach(x[i], world, WEFT_CHANNEL_LAYERS));
+            scratch = scratch ? scratch : weft_alloc_aligned(weft_comm_request_scratch(x[i]));
+            weft_comm_request_bind(x[i], data, data, scratch);
         }
         for (int i = 0; i < 200; i++) {
             const double start = weft_now();
-            weft_exchange_start(x[0]);
-            die(comm, weft_exchange_wait(x[0]));
+            weft_comm_request_start(x[0]);
+            die(comm, weft_comm_request_wait(x[0]));
             alone[i] = weft_now() - start;
         }
         for (int i = 0; i < 8; i++)
             many[i] = all_at_once(comm, x, data);
         if (weft_comm_rank(comm) == 0)
-            printf("all_reduce of %8.1f KiB: waited for at once %7.1f us, behind computing %7.1f "
-                   "us each\n",
-                   (double)count / 256, median(alone, 200) * 1e6, median(many, 8) * 1e6);
+            printf("| %.1f | %.1f | %.1f |\n", (double)count / 256, median(alone, 200) * 1e6,
+                   median(many, 8) * 1e6);
         for (int i = 0; i < SUMS; i++)
-            weft_exchange_free(x[i]);
+            weft_comm_request_free(x[i]);
         weft_free(scratch);
     }
     weft_free(data);
@@ -110,7 +112,7 @@ static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_
         .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":6,"
                              "\"num_attention_heads\":6,\"attention_head_dim\":32,"
                              "\"ffn_dim\":768,\"text_dim\":128}")};
-    models.captions =
+    models.text =
         captions_of(&models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"max_length\":40}");
     weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();
@@ -154,8 +156,8 @@ static void measure_step(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
     double seconds[2][STEPS], busy[2][STEPS], exposed[2][STEPS];
     die(comm, weft_store_init(store, g, 1));
     for (int k = 0; k < 2; k++) {
-        die(comm,
-            weft_program_compile(g, &(weft_program_options){.mesh = mesh, .no_bundle = k}, &p[k]));
+        die(comm, weft_program_compile(g, &(weft_program_options){.mesh = mesh, .no_coalesce = k},
+                                       &p[k]));
         weft_group *group;
         die(comm, weft_comm_world(comm, &group));
         die(comm, weft_program_bind(p[k], store, group));
@@ -177,14 +179,13 @@ static void measure_step(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
         ratio[i] = seconds[0][i] / seconds[1][i];
     for (int k = 0; k < 2 && weft_comm_rank(comm) == 0; k++) {
         const double typical = median(seconds[k], STEPS);
-        printf("batch %2d %-8s %4d exchanges, step median %.2f ms, least %.2f ms, lane busy %.2f "
-               "ms, exposed %.2f ms\n",
-               (int)batch, name[k], weft_program_comm_times(p[k]).exchanges, typical * 1e3,
-               seconds[k][0] * 1e3, median(busy[k], STEPS) * 1e3, median(exposed[k], STEPS) * 1e3);
+        printf("| %d | %s | %d | %.2f | %.2f | %.2f | %.2f |\n", (int)batch, name[k],
+               weft_program_comm_times(p[k]).requests, typical * 1e3, seconds[k][0] * 1e3,
+               median(busy[k], STEPS) * 1e3, median(exposed[k], STEPS) * 1e3);
     }
     if (weft_comm_rank(comm) == 0)
-        printf("batch %2d bundled / single, median of steps beside each other: %.3f\n", (int)batch,
-               median(ratio, STEPS));
+        fprintf(stderr, "batch %2d: coalesced / single, median over pairs of steps: %.3f\n",
+                (int)batch, median(ratio, STEPS));
     for (int k = 0; k < 2; k++)
         weft_program_free(p[k]);
     weft_store_free(store);
@@ -197,8 +198,15 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     die(NULL, weft_comm_open_mpi(&comm));
     const weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", weft_comm_ranks(comm)}}};
+    const bool prints = weft_comm_rank(comm) == 0;
+    if (prints && (!*what || !strcmp(what, "sums")))
+        printf("| all-reduce KiB | waited for at once us | during compute us |\n|---|---|---|\n");
     if (!*what || !strcmp(what, "sums"))
         measure_sums(comm);
+    if (prints && (!*what || !strcmp(what, "step")))
+        printf(
+            "\n| batch | all-reduces | messages | step ms | fastest step ms | exchange busy ms | "
+            "exposed ms |\n|---|---|---|---|---|---|---|\n");
     if (!*what || !strcmp(what, "step"))
         for (int64_t batch = 2; batch <= 16; batch *= 8)
             measure_step(comm, &mesh, batch);

@@ -1,5 +1,5 @@
-# Sourced by benchmarks that train: a scratch folder with shards of 128x128 and a tiny autoencoder, and configs of models.
-# One thread a rank.
+# Sourced by benchmarks that train: makes a scratch folder with shards of 128x128 and a tiny autoencoder,
+# and defines configs of models. One thread per rank.
 WEFT=${WEFT-$here/../build/weft}
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
@@ -14,16 +14,16 @@ autoencoder: {weights: tiny/model/vae}
 data: {path: shards, latents: latents}
 transformer: {class: WanTransformer3DModel, config: {num_layers: $2, num_attention_heads: $3, attention_head_dim: 32, ffn_dim: $4, freq_dim: 64}}
 text_encoders: [{class: WeftBytesEncoder, config: {dim: 64, num_heads: 2, num_layers: 1, ffn_dim: 128, max_length: 40}}]
-checkpoint: {every: 0}
-stages: [{steps: $1, batch: $5, frames: 17, height: $6, width: $6, warmup: 0}]
+checkpoint: {interval: 0}
+stages: [{steps: $1, batch: $5, frames: 17, height: $6, width: $6, warmup_steps: 0}]
 Y
 }
 vae() { # STEPS WIDTH BATCH SIDE
     cat <<Y
 data: {path: shards}
 autoencoder: {class: AutoencoderKLWan, config: {base_dim: $2, dim_mult: [1, 2, 4, 4], num_res_blocks: 1}}
-checkpoint: {every: 0}
-stages: [{steps: $1, batch: $3, frames: 9, height: $4, width: $4, warmup: 0}]
+checkpoint: {interval: 0}
+stages: [{steps: $1, batch: $3, frames: 9, height: $4, width: $4, warmup_steps: 0}]
 Y
 }
 say "$WEFT" synth --out raw --shots 40 --single-share 1 --held-out-clips 0 --min-frames 18 --max-frames 24 --size 128
@@ -33,6 +33,6 @@ cat >tiny.yaml <<'Y'
 out: tiny
 data: {path: shards}
 autoencoder: {class: AutoencoderKLWan, config: {base_dim: 8, dim_mult: [1, 2, 2, 2], num_res_blocks: 1, z_dim: 8}}
-stages: [{steps: 2, batch: 2, frames: 9, height: 64, width: 64, warmup: 0}]
+stages: [{steps: 2, batch: 2, frames: 9, height: 64, width: 64, warmup_steps: 0}]
 Y
 say "$WEFT" train tiny.yaml

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Figures of Arachne beyond its main table (docs/planning.md): models (Fig. 8 left), frame windows (Fig. 8 middle), the case
+# Figures of Arachne beyond its main table (docs/explanation/planning.md): models (Fig. 8 left), frame windows (Fig. 8 middle), the case
 # study (Fig. 9), more devices, and with them the coefficients of variation (Fig. 10 and 11).
 #   bench/plan/figures.sh [WEFT]     writes bench/plan/<figure>.txt
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The figures of docs/planning.md: three stages, 16, 32 and 64 H100, 50 iterations from seed 1.
+# The figures of docs/explanation/planning.md: three stages, 16, 32 and 64 H100, 50 iterations from seed 1.
 #   bench/plan/run.sh [WEFT]     writes bench/plan/<stage>-<devices>.txt and .json, and two Gantt charts
 # One core per plan (OMP_NUM_THREADS=1), as the planning times in the text say.
 set -eu
@@ -16,4 +16,4 @@ done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 "$weft" plan cascades --set stage=720p --set cluster=h100:2 --seed 1 --out "$scratch/plan.json" --svg bench/plan/plan-720p-16.svg >bench/plan/plan-720p-16.txt
-"$weft" simulate "$scratch/plan.json" --folds 2 --svg bench/plan/simulated-720p-16.svg >bench/plan/simulated-720p-16.txt
+"$weft" simulate "$scratch/plan.json" --pass-splits 2 --svg bench/plan/simulated-720p-16.svg >bench/plan/simulated-720p-16.txt
