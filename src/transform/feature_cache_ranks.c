@@ -6,7 +6,8 @@
  *
  *     PROBE     writes reuse.front.*, reuse.now     sharded twice, so that reuse.before gets the
  *                                                   layout of reuse.now
- *     REFRESH   reads reuse.front.*, writes reuse.kept.*
+ *     REFRESH   reads reuse.front.*, writes         sharded twice, so that PROBE computes only the
+ *               reuse.kept.*                        parts of reuse.front.* that its rank reads
  *     REUSE     reads both */
 #include "transform/feature_cache_ranks.h"
 
@@ -48,7 +49,7 @@ static bool is_slot(const weft_graph *g, weft_value v)
 }
 
 /* Adds rows for the states that `g`, a graph of one rank, writes. */
-static weft_status add_written(state_rows *s, const weft_graph *g)
+static weft_status_code add_written(state_rows *s, const weft_graph *g)
 {
     const weft_mesh *mesh = s->setup->mesh;
     int count;
@@ -68,6 +69,42 @@ static weft_status add_written(state_rows *s, const weft_graph *g)
     return WEFT_OK;
 }
 
+/* The only node that reads `v`, or NULL. */
+static const weft_node *only_reader(const weft_graph *g, weft_value v)
+{
+    const weft_node *reader = NULL;
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        for (int k = 0; k < n->in_count; k++)
+            if (n->in[k].id == v.id) {
+                if (reader)
+                    return NULL;
+                reader = n;
+            }
+    }
+    return reader;
+}
+
+/* Adds rows for the states of which `g`, a graph of one rank, reads only the rank's part. The
+ * graph that writes them then computes only this part, in the shapes of the uncached graph. */
+static weft_status_code add_read_in_parts(state_rows *s, const weft_graph *g)
+{
+    const weft_mesh *mesh = s->setup->mesh;
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        if (n->op != WEFT_OP_STATE || !is_slot(g, n->out[0]))
+            continue;
+        const char *name = weft_value_get(g, n->out[0])->name;
+        n = only_reader(g, n->out[0]);
+        for (; n && n->op == WEFT_OP_SLICE_OWN; n = only_reader(g, n->out[0])) {
+            const weft_attr_comm *attr = n->attr;
+            WEFT_TRY(add_row(s, name, mesh->axis[attr->axis].name,
+                             (weft_layout){WEFT_S, (int8_t)attr->dim}));
+        }
+    }
+    return WEFT_OK;
+}
+
 /* Replaces *graph by the graph of one rank. `keep_input`: the input graph is not freed. */
 static weft_status shard(const state_rows *s, bool keep_input, weft_graph **graph)
 {
@@ -76,16 +113,14 @@ static weft_status shard(const state_rows *s, bool keep_input, weft_graph **grap
     return weft_passes_run(WEFT_PASS_WHOLE, &own, keep_input, graph, NULL);
 }
 
-static weft_status shard_probe(state_rows *s, weft_graph **probe)
+/* Shards a copy of `g` and adds the rows that `add` finds in it. */
+static weft_status look_ahead(state_rows *s, weft_graph *g,
+                              weft_status_code (*add)(state_rows *, const weft_graph *))
 {
-    weft_graph *first = *probe;
-    if (!first)
-        return WEFT_OK;
-    WEFT_TRY(shard(s, true, &first));
-    const weft_status_code status = add_written(s, first);
-    weft_graph_free(first);
-    WEFT_TRY(status);
-    return shard(s, false, probe);
+    WEFT_TRY(shard(s, true, &g));
+    const weft_status_code status = add(s, g);
+    weft_graph_free(g);
+    return status;
 }
 
 static weft_status shard_all(state_rows *s, weft_feature_cache_programs *r)
@@ -96,7 +131,11 @@ static weft_status shard_all(state_rows *s, weft_feature_cache_programs *r)
     memcpy(s->row, base->row, (size_t)base->count * sizeof *s->row);
     s->recipe = *base;
     s->recipe.row = s->row;
-    WEFT_TRY(shard_probe(s, &r->probe));
+    if (r->probe) {
+        WEFT_TRY(look_ahead(s, r->refresh, add_read_in_parts));
+        WEFT_TRY(look_ahead(s, r->probe, add_written));
+        WEFT_TRY(shard(s, false, &r->probe));
+    }
     WEFT_TRY(shard(s, false, &r->refresh));
     WEFT_TRY(add_written(s, r->refresh));
     return shard(s, false, &r->reuse);

@@ -3,7 +3,8 @@
  *
  *   same     layers that a reused step runs, and layers that a refreshed step runs
  *   close    predictions of refreshed and of reused steps, to 1e-5, and the sums that rules compare
- *   bitwise  predictions of refreshed steps are those of the layout without a cache */
+ *   bitwise  predictions of refreshed steps are those of the layout without a cache; products are
+ *            rounded by their shapes, so a probe computes only the parts that its rank reads */
 #include "../denoisers_of.h"
 #include "../ranks_of.h"
 #include "base/rng.h"
@@ -233,6 +234,32 @@ static weft_status compile(bench *b, const weft_pass_setup *setup)
     return WEFT_OK;
 }
 
+static int readers(const weft_graph *g, weft_value v)
+{
+    int count = 0;
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++)
+        for (int k = 0; k < weft_graph_node(g, i)->in_count; k++)
+            count += weft_graph_node(g, i)->in[k].id == v.id;
+    return count;
+}
+
+/* A state that each rank reads only in part is also computed only in part. */
+static weft_status check_parts(const weft_graph *g)
+{
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        if (n->op != WEFT_OP_SLICE_OWN)
+            continue;
+        const weft_value_info *in = weft_value_get(g, n->in[0]);
+        const weft_node *from = weft_graph_node(g, in->node);
+        if (from->op == WEFT_OP_STATE && ((const weft_attr_source *)from->attr)->slot &&
+            readers(g, n->in[0]) == 1)
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
+                              "%s: the probe computes all of it", in->name);
+    }
+    return WEFT_OK;
+}
+
 static weft_status_code walk(void *user)
 {
     job *j = user;
@@ -252,6 +279,7 @@ static weft_status_code walk(void *user)
         .mesh = several ? &j->mesh : NULL, .rank = j->rank, .recipe = &recipe};
     WEFT_GO(weft_pass_feature_cache(b.graph[FULL], &reuse, &made));
     WEFT_GO(weft_feature_cache_programs_shard(&made, &setup));
+    WEFT_GO(check_parts(made.refresh));
     WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &b.graph[FULL], NULL));
     b.graph[PROBE] = made.probe;
     b.graph[REFRESH] = made.refresh;

@@ -74,6 +74,15 @@ static void read_as(early *e, weft_value v, weft_layout need, bool counts)
     *read = *read == NEVER_READ || *read == dim ? dim : READ_OTHERWISE;
 }
 
+/* A slot that a row splits takes the value in parts, so the value may be computed in parts. */
+static void read_update(early *e, const weft_pair *update)
+{
+    const weft_graph *g = e->p->axis->from;
+    const weft_node *n = weft_graph_node(g, weft_value_get(g, update->source)->node);
+    const bool slot = n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
+    read_as(e, update->value, slot ? e->p->home[update->source.id] : weft_whole, slot);
+}
+
 static bool split_early(early *e, int32_t index)
 {
     weft_axis_shard *p = e->p;
@@ -127,7 +136,7 @@ weft_status weft_early_splits_plan(weft_axis_shard *p, bool *changed)
         read_as(&e, output[i].value, weft_whole, false);
     const weft_pair *update = weft_graph_updates(p->axis->from, &count);
     for (int i = 0; i < count; i++)
-        read_as(&e, update[i].value, weft_whole, false);
+        read_update(&e, &update[i]);
     for (int32_t i = weft_graph_node_count(p->axis->from) - 1; i >= 0; i--)
         if (!weft_op_has(weft_graph_node(p->axis->from, i)->op, WEFT_TRAIT_NAMED))
             *changed = split_early(&e, i) || *changed;
