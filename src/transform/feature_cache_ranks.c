@@ -4,11 +4,12 @@
  * layout only: the layout of the value that one of the graphs writes to the state. The shard pass
  * chooses this layout. Rows of the recipe apply this layout in the graphs that read the state:
  *
- *     PROBE     writes reuse.front.*, reuse.now     sharded twice, so that reuse.before gets the
- *                                                   layout of reuse.now
- *     REFRESH   reads reuse.front.*, writes         sharded twice, so that PROBE computes only the
- *               reuse.kept.*                        parts of reuse.front.* that its rank reads
- *     REUSE     reads both */
+ *     PROBE     writes reuse.front.*, reuse.now
+ *     REFRESH   reads reuse.front.*, writes reuse.kept.*
+ *     REUSE     reads both
+ *
+ * PROBE is sharded twice, so that reuse.before gets the layout of reuse.now. REFRESH is sharded
+ * twice, so that PROBE computes only the parts of reuse.front.* that its rank reads. */
 #include "transform/feature_cache_ranks.h"
 
 #include "transform/numeric/feature_cache_graphs.h"
@@ -113,7 +114,7 @@ static weft_status shard(const state_rows *s, bool keep_input, weft_graph **grap
     return weft_passes_run(WEFT_PASS_WHOLE, &own, keep_input, graph, NULL);
 }
 
-/* Shards a copy of `g` and adds the rows that `add` finds in it. */
+/* Shards a copy of `g`, and adds the rows that `add` derives from the sharded copy. */
 static weft_status look_ahead(state_rows *s, weft_graph *g,
                               weft_status_code (*add)(state_rows *, const weft_graph *))
 {

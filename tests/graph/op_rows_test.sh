@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.." || exit 1
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/graph"
-compiles() { "${CC:-cc}" -std=c17 -D_GNU_SOURCE -fsyntax-only -I"$dir" -Isrc src/graph/op.c 2>"$dir/log"; }
+compiles() { "${CC:-cc}" -std=c17 -D_GNU_SOURCE -fsyntax-only -I"$dir" -Isrc -Iinclude src/graph/op.c 2>"$dir/log"; }
 command -v "${CC:-cc}" >/dev/null || exit 77
 row=$(grep '^WEFT_OP(SOFTMAX,' src/graph/op.def)
 cells=$(tr -cd , <<<"$row" | wc -c)
