@@ -264,7 +264,7 @@ Test(kernel, products)
         .stride = {st, sy, sx}, .before = {bt, by, bx}, .after = { at, ay, ax }                    \
     }
 
-Test(kernel, conv3d, .timeout = 120)
+Test(kernel, conv3d, .timeout = 600)
 {
     const op_case cases[] = {
         {"causal", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
@@ -303,6 +303,8 @@ Test(kernel, conv3d, .timeout = 120)
          .in = {X(2, 1, 5, 4, 100), X(100, 100, 3, 3, 3)}},
         {"time down, wide", CONV(2, 1, 1, 1, 0, 0, 1, 0, 0),
          .in = {X(2, 6, 4, 4, 100), X(100, 100, 3, 1, 1)}},
+        {"time down, one frame", CONV(2, 1, 1, 0, 0, 0, 0, 0, 0),
+         .in = {X(2, 3, 8, 8, 48), X(48, 48, 3, 1, 1)}},
         {"bf16", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
          .in = {X(1, 2, 6, 5, 16), BF(16, 16, 3, 3, 3), BF(16)}},
         {"empty", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
@@ -311,6 +313,7 @@ Test(kernel, conv3d, .timeout = 120)
     check_all(cases, COUNT(cases));
     /* The two gradients of each. */
     for (size_t i = 0; i < COUNT(cases); i++) {
+        check_threads(&cases[i]);
         weft_attr_conv a = *(const weft_attr_conv *)cases[i].attr;
         const operand *x = &cases[i].in[0], *w = &cases[i].in[1];
         operand dy = *x;
@@ -326,10 +329,12 @@ Test(kernel, conv3d, .timeout = 120)
         const op_case dx = {
             .label = label, .op = WEFT_OP_CONV3D_DX, .attr = &a, .in = {dy, *w}, .count = 2};
         check_case(&dx);
+        check_threads(&dx);
         snprintf(label, sizeof label, "dw %s", cases[i].label);
         const op_case dw = {
             .label = label, .op = WEFT_OP_CONV3D_DW, .attr = &a, .in = {*x, dy}, .count = 2};
         check_case(&dw);
+        check_threads(&dw);
     }
 }
 

@@ -31,6 +31,7 @@ typedef struct conv_cache {
     /* src, weights (blocked), dst, bias, scratch, weights (plain), reorder's scratch */
     dnnl_memory_t x, w, y, bias, scratch, plain;
     int64_t w_bytes, scratch_bytes;
+    bool one_thread; /* see conv_choose */
 } conv_cache;
 
 static conv_shape conv_of(const weft_kernel_args *args, conv_kind kind)
@@ -142,24 +143,44 @@ static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
     return status;
 }
 
-/* Creates the descriptor with caller-owned scratch. Returns the bytes of blocked weights and
- * scratch. */
-static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine,
-                                  dnnl_primitive_desc_t *out, int64_t *w_bytes,
-                                  int64_t *scratch_bytes)
+/* Creates the descriptor. oneDNN multiplies im2col matrices where it has no generated kernel, as
+ * for strided frames without AVX-512. That product is cut by the number of threads, and so is its
+ * rounding: such a convolution gets one thread. */
+static dnnl_status_t conv_choose(const conv_shape *s, dnnl_engine_t engine,
+                                 const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out,
+                                 bool *one_thread)
+{
+    const char *name = "";
+    *one_thread = false;
+    dnnl_status_t status = conv_descriptor(s, engine, attr, out);
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_query(*out, dnnl_query_impl_info_str, 0, &name);
+    if (status != dnnl_success || !strstr(name, "gemm"))
+        return status;
+    dnnl_primitive_desc_destroy(*out);
+    *one_thread = true;
+    const int before = weft_host_set_threads(1);
+    status = conv_descriptor(s, engine, attr, out);
+    weft_host_set_threads(before);
+    return status;
+}
+
+/* Creates the descriptor with caller-owned scratch. Sets the bytes of blocked weights and scratch,
+ * and the threads. */
+static weft_status_code conv_plan(const conv_shape *s, conv_cache *c, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attr;
     WEFT_TRY(dnnl_check(dnnl_primitive_attr_create(&attr), "attributes"));
     dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    const dnnl_status_t status = conv_descriptor(s, engine, attr, out);
+    const dnnl_status_t status = conv_choose(s, c->engine, attr, out, &c->one_thread);
     dnnl_primitive_attr_destroy(attr);
     WEFT_TRY(dnnl_check(status, "descriptor"));
     const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(
         *out, s->kind == CONV_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     const dnnl_memory_desc_t *scratch =
         dnnl_primitive_desc_query_md(*out, dnnl_query_scratchpad_md, 0);
-    *w_bytes = ((int64_t)dnnl_memory_desc_get_size(w) + 63) & ~(int64_t)63;
-    *scratch_bytes = scratch ? (int64_t)dnnl_memory_desc_get_size(scratch) : 0;
+    c->w_bytes = ((int64_t)dnnl_memory_desc_get_size(w) + 63) & ~(int64_t)63;
+    c->scratch_bytes = scratch ? (int64_t)dnnl_memory_desc_get_size(scratch) : 0;
     return WEFT_OK;
 }
 
@@ -355,7 +376,7 @@ static weft_status_code conv_open(const conv_shape *s, conv_cache **cache)
     WEFT_GO(dnnl_check(dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine"));
     WEFT_GO(
         dnnl_check(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags), "stream"));
-    WEFT_GO(conv_plan(s, c->engine, &desc, &c->w_bytes, &c->scratch_bytes));
+    WEFT_GO(conv_plan(s, c, &desc));
     WEFT_GO(dnnl_check(dnnl_primitive_create(&c->conv, desc), "primitive"));
     WEFT_GO(conv_memories(c, s, desc));
     *cache = c;
@@ -411,7 +432,11 @@ static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *
     dnnl_memory_set_data_handle(c->plain, w);
     dnnl_memory_set_data_handle(c->w, space);
     WEFT_TRY(reorder_weights(c, c->plain, c->w));
-    WEFT_TRY(conv_multiply(c, kind, x, space, y, bias, space + c->w_bytes));
+    const int threads = weft_host_threads();
+    weft_host_set_threads(c->one_thread ? 1 : threads);
+    const weft_status_code status = conv_multiply(c, kind, x, space, y, bias, space + c->w_bytes);
+    weft_host_set_threads(threads);
+    WEFT_TRY(status);
     return dnnl_check(dnnl_stream_wait(c->stream), "wait");
 }
 
@@ -694,9 +719,8 @@ static weft_status_code dw_execute(const weft_kernel_args *args, const conv_shap
 static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
 {
     const conv_shape s = conv_of(args, kind);
-    dnnl_engine_t engine;
     dnnl_primitive_desc_t desc;
-    int64_t w_bytes = 0, scratch_bytes = 0;
+    conv_cache c = {0};
     if (is_empty(&s))
         return 0;
     if (is_pointwise(&s))
@@ -705,12 +729,12 @@ static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
         return kind == CONV_FORWARD ? conv_own_few_workspace(&s.d) : conv_own_dw_workspace(&s.d);
     if (kind == CONV_WEIGHTS)
         return dw_workspace(&s, args->threads);
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+    if (dnnl_engine_create(&c.engine, dnnl_cpu, 0) != dnnl_success)
         return 0;
-    if (conv_plan(&s, engine, &desc, &w_bytes, &scratch_bytes) == WEFT_OK)
+    if (conv_plan(&s, &c, &desc) == WEFT_OK)
         dnnl_primitive_desc_destroy(desc);
-    dnnl_engine_destroy(engine);
-    return w_bytes + scratch_bytes;
+    dnnl_engine_destroy(c.engine);
+    return c.w_bytes + c.scratch_bytes;
 }
 
 #define WORKSPACE(name, kind)                                                                      \
