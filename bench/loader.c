@@ -9,10 +9,10 @@
  *
  *   bench/loader DIR [BUCKET_FRAMES HEIGHT WIDTH]
  *   bench/loader                                      writes shards of its own */
-#include "data/loader.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "data/dataset.h"
+#include "data/loader_order.h"
 #include "data/shard_file.h"
 #include "format/tensors/npy.h"
 

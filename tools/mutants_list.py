@@ -27,7 +27,7 @@ MUTANTS = [
     ("data-window-span", "src/data/sample_order.c", "((uint64_t)window << FRACTION)", "((uint64_t)(2 * window) << FRACTION)", "data:order/*"),
     ("data-turn-counts", "src/data/sample_order.c", "taken[best] += batch[best];", "taken[best] += 1;", "data:loader/* data:order/*"),
     ("data-split-name", "src/data/dataset.c", " || names.name[i][split_len] != '-')))", ")))", "data:*"),
-    ("data-skipped-counts", "src/data/loader.c", "if (f->bucket >= 0 && !f->skipped)", "if (f->bucket >= 0)", "data:loader/* train/latents/latents_test.sh"),
+    ("data-skipped-counts", "src/data/loader_buckets.c", "if (f->bucket >= 0 && !f->skipped)", "if (f->bucket >= 0)", "data:loader/* train/latents/latents_test.sh"),
     # ---- diffusion
     ("diffusion-flow-shift", "src/diffusion/flow.c", "return shift * sigma / (1 + (shift - 1) * sigma);",
      "return shift * sigma / (1 + shift * sigma);", "diffusion:*"),

@@ -4,7 +4,7 @@
 #include "api/sized.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "data/loader.h"
+#include "data/loader_order.h"
 #include "data/shard_write.h"
 #include "format/tensors/npy.h"
 #include "format/tensors/safetensors_write.h"

@@ -69,35 +69,6 @@ typedef struct weft_batch {
     const float *extra;
 } weft_batch;
 
-/* Use of a sample, or the reason why the sample is dropped. */
-typedef enum weft_sample_outcome {
-    WEFT_SAMPLE_USED,
-    WEFT_SAMPLE_TOO_SHORT,  /* fewer frames than every bucket */
-    WEFT_SAMPLE_TOO_SMALL,  /* smaller than every bucket for which the sample is long enough */
-    WEFT_SAMPLE_OTHER_SIZE, /* the part does not have the size of a bucket */
-    WEFT_SAMPLE_NO_PART,
-    WEFT_SAMPLE_DAMAGED,    /* marked as damaged in the sample's .json */
-    WEFT_SAMPLE_UNREADABLE, /* found when the data set was opened */
-    /* found when the sample was decoded: */
-    WEFT_SAMPLE_UNDECODABLE,
-    WEFT_SAMPLE_CORRUPT, /* checksum differs, or the shard was truncated after it was opened */
-    WEFT_SAMPLE_FATES    /* number of outcomes */
-} weft_sample_outcome;
-
-typedef struct weft_loader_report {
-    int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* by outcome, and their sum */
-    /* frames at the loader's rate, by outcome, and their sum; an unreadable sample counts as 0 */
-    int64_t frames[WEFT_SAMPLE_FATES], all_frames;
-    /* frames of used samples in the clips of an epoch, and the rest: together frames[USED] */
-    int64_t window_frames, unused_frames;
-    int64_t damaged_shards;  /* lost samples of damaged shards are not counted anywhere */
-    int64_t replaced;        /* so far: unusable clips, replaced by the next sample of the bucket */
-    int64_t waited_ms;       /* so far: milliseconds that next() waited for the decoders */
-    int64_t decoded_batches; /* now: batches decoded and not yet returned by next() */
-    /* now: items of weft_loader_prefetch_items not yet loaded, and those already decoded */
-    int64_t wanted, early;
-} weft_loader_report;
-
 typedef struct weft_loader weft_loader;
 
 /* Buffers of the batches that a loader decodes ahead, and of the batch that the caller uses. */
@@ -124,54 +95,7 @@ const weft_dataset *weft_loader_dataset(const weft_loader *loader);
 int64_t weft_loader_resident(const weft_loader *loader);
 /* Returns the number of usable samples of a bucket. */
 int64_t weft_loader_bucket_samples(const weft_loader *loader, int bucket);
-weft_loader_report weft_loader_get_report(const weft_loader *loader);
-/* Writes a line about the used samples and frames, and one for each reason for dropping others. */
-void weft_loader_format_report(const weft_loader *loader, weft_buf *out);
-/* Returns the report as JSON with a list of the dropped samples: {"samples", "frames", "used":
- * {"samples", "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
- * "damaged_shards", "list": [{"key", "shard", "reason", "frames"}]} (new reference; NULL: out of
- * memory). */
-json_t *weft_loader_report_json(const weft_loader *loader);
-weft_sample_outcome weft_loader_outcome(const weft_loader *loader, int64_t sample);
-/* Records the outcome that another rank found: UNDECODABLE or CORRUPT. */
-void weft_loader_set_outcome(weft_loader *loader, int64_t sample, weft_sample_outcome what);
-
 /* Returns the next batch. Blocks until the batch is decoded. */
 weft_status weft_loader_next(weft_loader *loader, weft_batch *batch);
-
-/* An item of a global batch, before decoding. */
-typedef struct weft_item {
-    int64_t sample; /* index in the dataset */
-    int64_t epoch, sequence_index;
-    int bucket;
-} weft_item;
-/* Sets *bucket to the bucket of the batch that follows the next one by `batches_ahead` batches. If
- * `out` is not NULL, writes the items of all ranks to out[*count]; `out` must fit the largest batch
- * of the config. Does not decode, so an item may turn out unusable and be replaced. */
-weft_status weft_loader_peek(weft_loader *loader, int64_t batches_ahead, int *bucket,
-                             weft_item *out, int64_t *count);
-/* An item that was loaded without its batch. */
-typedef struct weft_loaded_item {
-    int64_t sample; /* index in the dataset */
-    uint64_t id;
-    bool replaced;       /* true: replaces an unusable sample */
-    const char *caption; /* "" when dropped or absent; valid until the next load */
-    /* memory of the caption, reused by the next load. Start with zeros; the caller calls
-     * weft_free(text.data) at the end. */
-    weft_part_bytes text;
-} weft_loaded_item;
-/* Announces items that the caller will load with weft_loader_load_item, each once and with `to`.
- * Decoding threads without a batch to decode decode the items into separate memory. */
-weft_status weft_loader_prefetch_items(weft_loader *loader, const weft_item *item, int64_t count);
-/* Loads one item into `to` (floats of its bucket) and its extra part into `extra` (extra_floats).
- * Any rank may load any item; the data are the same as in weft_loader_next. Decodes in the caller's
- * thread unless the item was prefetched. `to` NULL: loads the caption only. */
-weft_status weft_loader_load_item(weft_loader *loader, const weft_item *item, float *to,
-                                  float *extra, weft_loaded_item *taken);
-
-/* Returns the position of the next batch as a small JSON object (new reference). Restoring needs
- * the same shards, buckets and seed (compared by a fingerprint). The number of ranks may differ. */
-json_t *weft_loader_state(const weft_loader *loader);
-weft_status weft_loader_restore(weft_loader *loader, const json_t *state, const char *where);
 
 #endif

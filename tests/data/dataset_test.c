@@ -2,7 +2,8 @@
  * reading costs. */
 #include "base/fs.h"
 #include "data/dataset.h"
-#include "data/loader.h"
+#include "data/loader_items.h"
+#include "data/loader_report.h"
 #include "data/sample_order.h"
 #include "data/shard_file.h"
 #include "data/shard_write.h"

@@ -1,6 +1,7 @@
 #include "base/fs.h"
 #include "base/json.h"
-#include "data/loader.h"
+#include "data/loader_order.h"
+#include "data/loader_report.h"
 #include "data/shard_write.h"
 #include "format/tar/tar.h"
 #include "format/tar/tar_write.h"

@@ -1,5 +1,6 @@
 #include "train/cascade/cascade_runtime.h"
 
+#include "data/loader_items.h"
 #include "train/latents/latent_cache.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 #ifndef WEFT_TRAIN_CASCADE_ITERATION_LAYOUT_H
 #define WEFT_TRAIN_CASCADE_ITERATION_LAYOUT_H
 
-#include "data/loader.h"
+#include "data/loader_order.h"
 #include "plan/cascade/assign.h"
 
 typedef enum weft_cascade_module {

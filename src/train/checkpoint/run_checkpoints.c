@@ -3,6 +3,7 @@
 #include "base/config_text.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
+#include "data/loader_order.h"
 #include "train/checkpoint/provenance.h"
 
 #include <string.h>

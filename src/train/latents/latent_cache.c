@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
-#include "data/loader.h"
+#include "data/loader_report.h"
 #include "data/shard_file.h"
 #include "exec/execute.h"
 #include "exec/store/weights.h"

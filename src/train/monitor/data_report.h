@@ -4,7 +4,7 @@
 #define WEFT_TRAIN_MONITOR_DATA_REPORT_H
 
 #include "comm/comm.h"
-#include "data/loader.h"
+#include "data/loader_report.h"
 
 /* Collective. Shares the outcomes of samples that a rank failed to decode. All ranks must have
  * opened the same data set. */

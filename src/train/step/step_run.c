@@ -2,6 +2,7 @@
 
 #include "base/interrupt.h"
 #include "comm/comm_world.h"
+#include "data/loader_order.h"
 #include "exec/execute.h"
 #include "exec/trace/timeline_file.h"
 #include "train/graph/step_inputs.h"

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "comm/comm_fake.h"
+#include "data/loader_report.h"
 #include "data/shard_file.h"
 #include "data/storage.h"
 #include "exec/execute.h"

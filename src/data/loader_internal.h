@@ -1,0 +1,90 @@
+/* Internals of the loader, shared by its files. */
+#ifndef WEFT_DATA_LOADER_INTERNAL_H
+#define WEFT_DATA_LOADER_INTERNAL_H
+
+#include "data/loader_items.h"
+#include "data/loader_report.h"
+#include "data/sample_order.h"
+
+#include <pthread.h>
+
+/* Order of the samples of a bucket in an epoch. */
+typedef struct weft_epoch_order {
+    int64_t epoch; /* -1: none yet */
+    weft_order_item *item;
+} weft_epoch_order;
+
+/* A bucket and its samples. */
+typedef struct weft_loader_queue {
+    weft_bucket size;
+    weft_item_range own; /* items of this rank in a batch */
+    double aspect;       /* logarithm of width / height */
+    int64_t *sample;     /* [count] indices in the dataset, ascending */
+    int64_t count;
+    int64_t item_floats;
+    weft_epoch_order cache[2]; /* orders of the current and the next epoch */
+} weft_loader_queue;
+
+/* Bucket and outcome of a sample. Eight bytes, because every sample of the data set has one. */
+typedef struct weft_sample_record {
+    int32_t frames;
+    int16_t bucket; /* bucket of a used sample; -1: none */
+    uint8_t what;   /* weft_sample_outcome */
+    bool skipped;   /* true: counts as used, but is in no batch */
+} weft_sample_record;
+
+/* A batch that is decoded ahead, or a single item. */
+typedef struct weft_loader_slot {
+    int64_t step; /* -1: empty */
+    int bucket;
+    int64_t items; /* capacity */
+    int64_t count, first;
+    int64_t taken, done; /* items handed to workers, items finished */
+    weft_status_code status;
+    weft_error_copy *error; /* when status is set; NULL: no memory for it */
+    uint64_t *id;
+    int64_t *epoch, *sequence_index, *sample;
+    const char **caption;
+    weft_part_bytes *text; /* [items] memory of the captions */
+    bool *replaced;
+    float *data, *extra;
+} weft_loader_slot;
+
+/* A prefetched item of weft_loader_prefetch_items. */
+typedef struct weft_prefetched_item {
+    struct weft_prefetched_item *next;
+    weft_item item; /* the requested item, which another may replace in `taken` */
+    weft_loaded_item taken;
+    int64_t epoch, sequence_index;
+    weft_loader_slot one;
+} weft_prefetched_item;
+
+struct weft_loader {
+    weft_loader_config config;
+    weft_dataset *dataset;
+    int rank;
+    const char *part;
+    int64_t channels;
+    weft_loader_queue *queue;
+    int queues;
+    int64_t *queue_samples, *queue_batch;
+    int64_t *queue_share;        /* [queues] weight of the queue's turns */
+    int64_t *planned, *returned; /* [queues] samples planned, and returned by next() */
+    int64_t plan_step, next_step;
+    weft_loader_report report;  /* replaced and waited_ms; the other sums come from `record` */
+    weft_sample_record *record; /* [samples]; written with the lock once workers run */
+    uint64_t fingerprint;       /* hash of samples, batches and settings that affect the order */
+    uint64_t listed;            /* fingerprint of earlier versions, which used the listing order */
+
+    weft_loader_slot *slots;
+    int64_t slot_count;
+    /* prefetched items not yet loaded, oldest first */
+    weft_prefetched_item *prefetched, **prefetched_last;
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready;
+    pthread_t *worker;
+    int64_t workers, busy;
+    bool quit;
+};
+
+#endif

@@ -1,0 +1,140 @@
+/* The samples of each step. A step has a bucket and positions in the endless sequence of that
+ * bucket. The state of a loader is the number of samples taken from each bucket. */
+#include "data/loader_order.h"
+
+#include "base/rng.h"
+#include "data/loader_decode.h"
+#include "data/loader_internal.h"
+#include "data/loader_items.h"
+#include "data/sample_order.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t id_of(const void *dataset, int64_t sample)
+{
+    return weft_dataset_at(dataset, sample)->id;
+}
+
+static uint64_t shard_of(const void *dataset, int64_t sample)
+{
+    return weft_dataset_shard_id(dataset, weft_dataset_at(dataset, sample)->shard);
+}
+
+/* Returns the order of `epoch` in a queue. Caches two epochs, because a batch may span two. */
+static const weft_order_item *order_of(const weft_loader *l, weft_loader_queue *a, int64_t epoch)
+{
+    weft_epoch_order *p = &a->cache[epoch % 2];
+    if (p->epoch != epoch) {
+        const weft_order_facts facts = {.user = l->dataset, .id = id_of, .shard = shard_of};
+        for (int64_t i = 0; i < a->count; i++)
+            p->item[i].sample = a->sample[i];
+        weft_order_shuffle(p->item, a->count, l->config.shuffle, (uint64_t)l->config.seed,
+                           (uint64_t)epoch, &facts);
+        p->epoch = epoch;
+    }
+    return p->item;
+}
+
+/* Returns the item at `sequence_index` of a queue's endless sequence. */
+static weft_item item_at(const weft_loader *l, int bucket, int64_t sequence_index)
+{
+    weft_loader_queue *a = &l->queue[bucket];
+    const int64_t epoch = sequence_index / a->count;
+    return (weft_item){.sample = order_of(l, a, epoch)[sequence_index % a->count].sample,
+                       .epoch = epoch,
+                       .sequence_index = sequence_index,
+                       .bucket = bucket};
+}
+
+/* Fills the slot of plan_step with the items of this rank. */
+void weft_loader_plan_next(weft_loader *l)
+{
+    weft_loader_slot *s = &l->slots[l->plan_step % l->slot_count];
+    const int b = weft_order_turn(l->queue_share, l->queue_batch, l->queues, l->planned);
+    const int64_t batch = l->queue[b].size.batch, at = l->planned[b] - batch;
+    const int64_t start = l->queue[b].own.first, count = l->queue[b].own.count;
+    s->bucket = b;
+    s->count = count;
+    s->first = start;
+    s->taken = s->done = 0;
+    s->status = WEFT_OK;
+    for (int64_t i = 0; i < count; i++) {
+        const weft_item item = item_at(l, b, at + start + i);
+        weft_loader_set_item(l, s, i, &item);
+    }
+    s->step = l->plan_step++;
+}
+
+weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket, weft_item *out,
+                             int64_t *count)
+{
+    int64_t *taken;
+    WEFT_TRY(WEFT_NEW(taken, l->queues, "a look ahead"));
+    pthread_mutex_lock(&l->lock);
+    memcpy(taken, l->returned, (size_t)l->queues * sizeof *taken);
+    for (int64_t i = 0; i <= batches_ahead; i++)
+        *bucket = weft_order_turn(l->queue_share, l->queue_batch, l->queues, taken);
+    if (out) {
+        *count = l->queue[*bucket].size.batch;
+        for (int64_t i = 0; i < *count; i++)
+            out[i] = item_at(l, *bucket, taken[*bucket] - *count + i);
+    }
+    pthread_mutex_unlock(&l->lock);
+    weft_free(taken);
+    return WEFT_OK;
+}
+
+/* ---- state --------------------------------------------------------------------------------- */
+
+json_t *weft_loader_state(const weft_loader *l)
+{
+    json_t *taken = json_array();
+    char fingerprint[32];
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, l->fingerprint);
+    for (int i = 0; i < l->queues; i++)
+        json_array_append_new(taken, json_integer(l->returned[i]));
+    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->next_step, "seed",
+                     (json_int_t)l->config.seed, "samples", fingerprint, "taken", taken);
+}
+
+weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char *where)
+{
+    int64_t step, seed;
+    const char *fingerprint;
+    char own[32], old[32];
+    const json_t *taken = json_object_get(state, "taken");
+    WEFT_TRY(weft_json_get_i64(state, "step", where, &step));
+    WEFT_TRY(weft_json_get_i64(state, "seed", where, &seed));
+    WEFT_TRY(weft_json_get_string(state, "samples", where, &fingerprint));
+    snprintf(own, sizeof own, "%016" PRIx64, l->fingerprint);
+    snprintf(old, sizeof old, "%016" PRIx64, l->listed);
+    if (seed != l->config.seed || (strcmp(fingerprint, own) && strcmp(fingerprint, old)) ||
+        (int)json_array_size(taken) != l->queues || step < 0)
+        return weft_error(WEFT_MSG_DATA_CHANGED, WEFT_AT(.file = where),
+                          "the checkpoint is of other data (shards, clip sizes, batch or seed "
+                          "changed). Restore them, or use a new output folder.");
+    for (int i = 0; i < l->queues; i++) {
+        const json_t *count = json_array_get(taken, (size_t)i);
+        if (!json_is_integer(count) || json_integer_value(count) < 0)
+            return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "taken"),
+                              "the number of samples of bucket %d is missing or negative", i);
+    }
+    int64_t batches = 0; /* sum over the buckets */
+    for (int i = 0; i < l->queues; i++) {
+        const int64_t count = json_integer_value(json_array_get(taken, (size_t)i));
+        batches += count % l->queue_batch[i] ? -step - 1 : count / l->queue_batch[i];
+        if (batches < 0 || batches > step)
+            break;
+    }
+    if (batches != step)
+        return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "taken"),
+                          "the numbers of samples do not add up to %" PRId64 " batches", step);
+    pthread_mutex_lock(&l->lock);
+    weft_loader_empty(l);
+    for (int i = 0; i < l->queues; i++)
+        l->planned[i] = l->returned[i] = json_integer_value(json_array_get(taken, (size_t)i));
+    l->plan_step = l->next_step = step;
+    pthread_mutex_unlock(&l->lock);
+    return WEFT_OK;
+}

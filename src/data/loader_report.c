@@ -1,0 +1,121 @@
+/* Counts samples and frames by outcome. */
+#include "data/loader_report.h"
+
+#include "data/loader_internal.h"
+
+static const struct {
+    const char *name, *text;
+} outcomes[WEFT_SAMPLE_FATES] = {
+    [WEFT_SAMPLE_USED] = {"used", "are used"},
+    [WEFT_SAMPLE_TOO_SHORT] = {"too_short", "are shorter than every bucket"},
+    [WEFT_SAMPLE_TOO_SMALL] = {"too_small",
+                               "have fewer pixels than every bucket that they are long enough for"},
+    [WEFT_SAMPLE_OTHER_SIZE] = {"other_size", "have a part of another size than every bucket"},
+    [WEFT_SAMPLE_NO_PART] = {"no_part", "have no part of the kind that is read"},
+    [WEFT_SAMPLE_DAMAGED] = {"damaged", "were found damaged by curation"},
+    [WEFT_SAMPLE_UNREADABLE] = {"unreadable", "cannot be opened"},
+    [WEFT_SAMPLE_UNDECODABLE] = {"undecodable", "do not decode (found so far)"},
+    [WEFT_SAMPLE_CORRUPT] = {"corrupt",
+                             "have other bytes than were written, or are cut off (found so far)"},
+};
+
+weft_loader_report weft_loader_get_report(const weft_loader *l)
+{
+    weft_loader *locked = (weft_loader *)l; /* only the lock is modified */
+    pthread_mutex_lock(&locked->lock);
+    weft_loader_report r = l->report;
+    r.damaged_shards = weft_dataset_damaged(l->dataset);
+    r.all_samples = weft_dataset_count(l->dataset);
+    for (int64_t i = 0; i < r.all_samples; i++) {
+        const weft_sample_record *f = &l->record[i];
+        r.samples[f->what]++;
+        r.frames[f->what] += f->frames;
+        r.all_frames += f->frames;
+        if (f->what == WEFT_SAMPLE_USED)
+            r.window_frames += l->queue[f->bucket].size.frames;
+    }
+    r.unused_frames = r.frames[WEFT_SAMPLE_USED] - r.window_frames;
+    for (int64_t i = 0; i < l->slot_count; i++)
+        r.decoded_batches +=
+            l->slots[i].step >= l->next_step && l->slots[i].done == l->slots[i].count;
+    for (const weft_prefetched_item *e = l->prefetched; e; e = e->next) {
+        r.wanted++;
+        r.early += e->one.done;
+    }
+    pthread_mutex_unlock(&locked->lock);
+    return r;
+}
+
+weft_sample_outcome weft_loader_outcome(const weft_loader *l, int64_t sample)
+{
+    weft_loader *locked = (weft_loader *)l;
+    pthread_mutex_lock(&locked->lock);
+    const weft_sample_outcome what = l->record[sample].what;
+    pthread_mutex_unlock(&locked->lock);
+    return what;
+}
+
+void weft_loader_set_outcome(weft_loader *l, int64_t sample, weft_sample_outcome what)
+{
+    pthread_mutex_lock(&l->lock);
+    l->record[sample].what = (uint8_t)what;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void weft_loader_format_report(const weft_loader *l, weft_buf *out)
+{
+    const weft_loader_report r = weft_loader_get_report(l);
+    weft_buf_printf(out,
+                    "%" PRId64 " of %" PRId64 " samples and %" PRId64 " of %" PRId64
+                    " %s are used in an epoch",
+                    r.samples[WEFT_SAMPLE_USED], r.all_samples, r.window_frames, r.all_frames,
+                    l->part ? "latent frames" : "frames");
+    if (r.unused_frames)
+        weft_buf_printf(out, "; %" PRId64 " frames of used samples lie outside of their windows",
+                        r.unused_frames);
+    weft_buf_printf(out, "\n");
+    for (int i = 0; i < l->queues && l->queues > 1; i++) {
+        const weft_bucket *b = &l->queue[i].size;
+        int64_t inside = 0;
+        for (int64_t k = 0; k < r.all_samples; k++)
+            inside += l->record[k].bucket == i;
+        weft_buf_printf(out,
+                        "%" PRId64 " of %" PRId64 " samples are in bucket %d of %" PRId64
+                        "x%" PRId64 "x%" PRId64 "%s\n",
+                        inside, r.all_samples, i, b->frames, b->height, b->width,
+                        inside ? "" : ": it never has a turn");
+    }
+    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
+        if (r.samples[i])
+            weft_buf_printf(out, "%" PRId64 " of %" PRId64 " samples %s (%" PRId64 " frames)\n",
+                            r.samples[i], r.all_samples, outcomes[i].text, r.frames[i]);
+    if (r.damaged_shards)
+        weft_buf_printf(out, "%" PRId64 " shards are damaged; their lost samples are not counted\n",
+                        r.damaged_shards);
+}
+
+json_t *weft_loader_report_json(const weft_loader *l)
+{
+    const weft_loader_report r = weft_loader_get_report(l);
+    json_t *dropped = json_object(), *list = json_array();
+    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
+        json_object_set_new(dropped, outcomes[i].name,
+                            json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i], "frames",
+                                      (json_int_t)r.frames[i]));
+    for (int64_t i = 0; i < r.all_samples; i++) {
+        const weft_sample_outcome what = weft_loader_outcome(l, i);
+        if (what != WEFT_SAMPLE_USED)
+            json_array_append_new(
+                list,
+                json_pack(
+                    "{s:s, s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key, "shard",
+                    weft_dataset_shard(l->dataset, weft_dataset_at(l->dataset, i)->shard), "reason",
+                    outcomes[what].name, "frames", (json_int_t)l->record[i].frames));
+    }
+    return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples",
+                     (json_int_t)r.all_samples, "frames", (json_int_t)r.all_frames, "used",
+                     "samples", (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
+                     (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.unused_frames,
+                     "dropped", dropped, "damaged_shards", (json_int_t)r.damaged_shards, "list",
+                     list);
+}

@@ -1,0 +1,48 @@
+/* The use of the samples of a data set: how many are used, and why others are not. */
+#ifndef WEFT_DATA_LOADER_REPORT_H
+#define WEFT_DATA_LOADER_REPORT_H
+
+#include "data/loader.h"
+
+/* Use of a sample, or the reason why the sample is dropped. */
+typedef enum weft_sample_outcome {
+    WEFT_SAMPLE_USED,
+    WEFT_SAMPLE_TOO_SHORT,  /* fewer frames than every bucket */
+    WEFT_SAMPLE_TOO_SMALL,  /* smaller than every bucket for which the sample is long enough */
+    WEFT_SAMPLE_OTHER_SIZE, /* the part does not have the size of a bucket */
+    WEFT_SAMPLE_NO_PART,
+    WEFT_SAMPLE_DAMAGED,    /* marked as damaged in the sample's .json */
+    WEFT_SAMPLE_UNREADABLE, /* found when the data set was opened */
+    /* found when the sample was decoded: */
+    WEFT_SAMPLE_UNDECODABLE,
+    WEFT_SAMPLE_CORRUPT, /* checksum differs, or the shard was truncated after it was opened */
+    WEFT_SAMPLE_FATES    /* number of outcomes */
+} weft_sample_outcome;
+
+typedef struct weft_loader_report {
+    int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* by outcome, and their sum */
+    /* frames at the loader's rate, by outcome, and their sum; an unreadable sample counts as 0 */
+    int64_t frames[WEFT_SAMPLE_FATES], all_frames;
+    /* frames of used samples in the clips of an epoch, and the rest: together frames[USED] */
+    int64_t window_frames, unused_frames;
+    int64_t damaged_shards;  /* lost samples of damaged shards are not counted anywhere */
+    int64_t replaced;        /* so far: unusable clips, replaced by the next sample of the bucket */
+    int64_t waited_ms;       /* so far: milliseconds that next() waited for the decoders */
+    int64_t decoded_batches; /* now: batches decoded and not yet returned by next() */
+    /* now: items of weft_loader_prefetch_items not yet loaded, and those already decoded */
+    int64_t wanted, early;
+} weft_loader_report;
+
+weft_loader_report weft_loader_get_report(const weft_loader *loader);
+/* Writes a line about the used samples and frames, and one for each reason for dropping others. */
+void weft_loader_format_report(const weft_loader *loader, weft_buf *out);
+/* Returns the report as JSON with a list of the dropped samples: {"samples", "frames", "used":
+ * {"samples", "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
+ * "damaged_shards", "list": [{"key", "shard", "reason", "frames"}]} (new reference; NULL: out of
+ * memory). */
+json_t *weft_loader_report_json(const weft_loader *loader);
+weft_sample_outcome weft_loader_outcome(const weft_loader *loader, int64_t sample);
+/* Records the outcome that another rank found: UNDECODABLE or CORRUPT. */
+void weft_loader_set_outcome(weft_loader *loader, int64_t sample, weft_sample_outcome what);
+
+#endif
