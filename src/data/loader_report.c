@@ -87,7 +87,8 @@ void weft_loader_format_report(const weft_loader *l, weft_buf *out)
     }
     for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
         if (r.samples[i])
-            weft_buf_printf(out, "%" PRId64 " of %" PRId64 " samples %s (%" PRId64 " frames)\n",
+            weft_buf_printf(out,
+                            "%" PRId64 " of %" PRId64 " samples %s (%" PRId64 " frames in total)\n",
                             r.samples[i], r.all_samples, outcomes[i].text, r.frames[i]);
     if (r.damaged_shards)
         weft_buf_printf(out, "%" PRId64 " shards are damaged; their lost samples are not counted\n",
