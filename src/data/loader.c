@@ -123,9 +123,9 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
                           config->buckets.count, INT16_MAX);
     weft_loader *l;
     WEFT_TRY(WEFT_NEW(l, 1, "a loader"));
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, NULL);
+    pthread_mutex_init(&l->threads.lock, NULL);
+    pthread_cond_init(&l->threads.work, NULL);
+    pthread_cond_init(&l->threads.ready, NULL);
     l->config = *config;
     l->prefetched_last = &l->prefetched;
     l->config.own = NULL; /* copied to the queues; the caller owns the array */
@@ -135,14 +135,14 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     l->channels = part ? channels : 3;
     l->queues = (int)config->buckets.count;
     l->queue = weft_calloc(l->queues, sizeof *l->queue);
-    l->queue_samples = weft_alloc(l->queues * 8);
-    l->queue_batch = weft_alloc(l->queues * 8);
-    l->queue_share = weft_alloc(l->queues * 8);
-    l->planned = weft_alloc(l->queues * 8);
-    l->returned = weft_alloc(l->queues * 8);
+    l->turns.samples = weft_alloc(l->queues * 8);
+    l->turns.batch = weft_alloc(l->queues * 8);
+    l->turns.share = weft_alloc(l->queues * 8);
+    l->position.planned = weft_alloc(l->queues * 8);
+    l->position.returned = weft_alloc(l->queues * 8);
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(l->queue && l->queue_samples && l->queue_batch && l->queue_share &&
-                               l->planned && l->returned,
+    WEFT_GO(WEFT_ALLOCATED(l->queue && l->turns.samples && l->turns.batch && l->turns.share &&
+                               l->position.planned && l->position.returned,
                            "a loader"));
     for (int i = 0; i < l->queues; i++) {
         const weft_bucket *size = &((const weft_bucket *)config->buckets.item)[i];
@@ -193,17 +193,17 @@ void weft_loader_close(weft_loader *l)
     }
     weft_free(l->slots);
     weft_free(l->queue);
-    weft_free(l->queue_samples);
-    weft_free(l->queue_batch);
-    weft_free(l->queue_share);
-    weft_free(l->planned);
-    weft_free(l->returned);
-    weft_free(l->worker);
+    weft_free(l->turns.samples);
+    weft_free(l->turns.batch);
+    weft_free(l->turns.share);
+    weft_free(l->position.planned);
+    weft_free(l->position.returned);
+    weft_free(l->threads.worker);
     weft_free(l->record);
     weft_dataset_close(l->dataset);
-    pthread_cond_destroy(&l->work);
-    pthread_cond_destroy(&l->ready);
-    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->threads.work);
+    pthread_cond_destroy(&l->threads.ready);
+    pthread_mutex_destroy(&l->threads.lock);
     weft_free(l);
 }
 
@@ -226,27 +226,27 @@ int64_t weft_loader_resident(const weft_loader *l)
 
 int64_t weft_loader_bucket_samples(const weft_loader *l, int bucket)
 {
-    return l->queue_samples[bucket];
+    return l->turns.samples[bucket];
 }
 
 /* Plans the requested batch and the `prefetch` batches after it. Reuses the slot of the previous
  * batch, which the caller returned with this request. */
 static void plan_batches(weft_loader *l)
 {
-    while (l->plan_step < l->next_step + l->slot_count)
+    while (l->position.plan_step < l->position.next_step + l->slot_count)
         weft_loader_plan_next(l);
-    pthread_cond_broadcast(&l->work);
+    pthread_cond_broadcast(&l->threads.work);
 }
 
 weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
 {
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(&l->threads.lock);
     weft_status_code status = WEFT_OK;
     plan_batches(l);
-    weft_loader_slot *s = &l->slots[l->next_step % l->slot_count];
+    weft_loader_slot *s = &l->slots[l->position.next_step % l->slot_count];
     const double began = weft_now();
     while (status == WEFT_OK && s->done < s->count)
-        pthread_cond_wait(&l->ready, &l->lock);
+        pthread_cond_wait(&l->threads.ready, &l->threads.lock);
     l->report.waited_ms += (int64_t)(1e3 * (weft_now() - began));
     if (status == WEFT_OK && s->status != WEFT_OK)
         status = weft_error_restore(s->error);
@@ -266,9 +266,9 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
         else
             batch->video = s->data;
         batch->extra = l->config.extra ? s->extra : NULL;
-        l->returned[s->bucket] += l->queue_batch[s->bucket];
-        l->next_step++;
+        l->position.returned[s->bucket] += l->turns.batch[s->bucket];
+        l->position.next_step++;
     }
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->threads.lock);
     return status;
 }

@@ -148,8 +148,8 @@ weft_status weft_loader_compute_shares(weft_loader *l, const bool *image)
     enum { FINE = 1 << 20 }; /* integer that represents a share of 1 */
     int64_t of[2] = {0};
     for (int i = 0; i < l->queues; i++) {
-        l->queue_share[i] = l->queue_samples[i];
-        of[image && image[i]] += l->queue_samples[i];
+        l->turns.share[i] = l->turns.samples[i];
+        of[image && image[i]] += l->turns.samples[i];
     }
     for (int kind = 0; image && kind < 2; kind++)
         if (!of[kind] && (kind ? l->config.images > 0 : l->config.images < 1))
@@ -160,9 +160,9 @@ weft_status weft_loader_compute_shares(weft_loader *l, const bool *image)
                               l->config.images, kind ? "images" : "clips");
     for (int i = 0; image && i < l->queues; i++) {
         const double share = image[i] ? l->config.images : 1 - l->config.images,
-                     part = (double)l->queue_samples[i] / (double)(of[image[i]] + !of[image[i]]);
+                     part = (double)l->turns.samples[i] / (double)(of[image[i]] + !of[image[i]]);
         const int64_t fine = (int64_t)ceil(share * part * FINE);
-        l->queue_share[i] = share > 0 && l->queue_samples[i] ? fine : 0;
+        l->turns.share[i] = share > 0 && l->turns.samples[i] ? fine : 0;
     }
     return WEFT_OK;
 }
@@ -175,8 +175,8 @@ weft_status weft_loader_deal(weft_loader *l)
     deal_all(l, count, &usable);
     WEFT_TRY(fill_queues(l, count));
     for (int i = 0; i < l->queues; i++) {
-        l->queue_samples[i] = l->queue[i].count;
-        l->queue_batch[i] = l->queue[i].size.batch;
+        l->turns.samples[i] = l->queue[i].count;
+        l->turns.batch[i] = l->queue[i].size.batch;
         l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->queue[i].size.batch);
         l->listed = weft_seed_mix(l->listed, (uint64_t)l->queue[i].size.batch);
         uint64_t listed = l->listed, sum = 0;

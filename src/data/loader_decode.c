@@ -134,14 +134,14 @@ weft_status weft_loader_decode_item(weft_loader *l, weft_loader_slot *s, int64_t
         status = read_item(l, s, i, r);
         if (status == WEFT_OK || status == WEFT_E_MEMORY)
             return status;
-        pthread_mutex_lock(&l->lock);
+        pthread_mutex_lock(&l->threads.lock);
         if (l->record[s->sample[i]].what == WEFT_SAMPLE_USED) /* warn once, not in every epoch */
             weft_warn_error(WEFT_MSG_SAMPLE_SKIPPED, l->config.no_stand_ins
                                                          ? "the sample is skipped"
                                                          : "another sample replaces it");
         l->report.replaced++;
         l->record[s->sample[i]].what = (uint8_t)r->fault;
-        pthread_mutex_unlock(&l->lock);
+        pthread_mutex_unlock(&l->threads.lock);
         s->replaced[i] = true;
         if (l->config.no_stand_ins) {
             memset(s->data + i * a->item_floats, 0, (size_t)a->item_floats * 4);

@@ -59,7 +59,28 @@ typedef struct weft_prefetched_item {
     weft_loader_slot one;
 } weft_prefetched_item;
 
+/* Inputs of weft_order_turn by queue, set when the loader is opened. */
+typedef struct weft_loader_turns {
+    int64_t *samples, *batch;
+    int64_t *share; /* weight of the queue's turns */
+} weft_loader_turns;
+
+/* Position in the sequence of batches; written with the lock. */
+typedef struct weft_loader_position {
+    int64_t *planned, *returned; /* [queues] samples planned, and returned by next() */
+    int64_t plan_step, next_step;
+} weft_loader_position;
+
+typedef struct weft_loader_threads {
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready; /* an item to decode was added; an item was decoded */
+    pthread_t *worker;
+    int64_t count, busy; /* threads, and threads that decode */
+    bool quit;
+} weft_loader_threads;
+
 struct weft_loader {
+    /* set when the loader is opened */
     weft_loader_config config;
     weft_dataset *dataset;
     int rank;
@@ -67,24 +88,18 @@ struct weft_loader {
     int64_t channels;
     weft_loader_queue *queue;
     int queues;
-    int64_t *queue_samples, *queue_batch;
-    int64_t *queue_share;        /* [queues] weight of the queue's turns */
-    int64_t *planned, *returned; /* [queues] samples planned, and returned by next() */
-    int64_t plan_step, next_step;
+    weft_loader_turns turns;
+    uint64_t fingerprint; /* hash of samples, batches and settings that affect the order */
+    uint64_t listed;      /* fingerprint of earlier versions, which used the listing order */
+    /* change with the batches */
+    weft_loader_position position;
     weft_loader_report report;  /* replaced and waited_ms; the other sums come from `record` */
     weft_sample_record *record; /* [samples]; written with the lock once workers run */
-    uint64_t fingerprint;       /* hash of samples, batches and settings that affect the order */
-    uint64_t listed;            /* fingerprint of earlier versions, which used the listing order */
-
     weft_loader_slot *slots;
     int64_t slot_count;
     /* prefetched items not yet loaded, oldest first */
     weft_prefetched_item *prefetched, **prefetched_last;
-    pthread_mutex_t lock;
-    pthread_cond_t work, ready;
-    pthread_t *worker;
-    int64_t workers, busy;
-    bool quit;
+    weft_loader_threads threads;
 };
 
 #endif

@@ -67,11 +67,11 @@ weft_status weft_loader_prefetch_items(weft_loader *l, const weft_item *item, in
     for (int64_t i = 0; i < count; i++) {
         weft_prefetched_item *e = prefetched_of(l, &item[i]);
         WEFT_TRY(WEFT_ALLOCATED(e, "an item that is decoded ahead"));
-        pthread_mutex_lock(&l->lock);
+        pthread_mutex_lock(&l->threads.lock);
         *l->prefetched_last = e;
         l->prefetched_last = &e->next;
-        pthread_cond_signal(&l->work);
-        pthread_mutex_unlock(&l->lock);
+        pthread_cond_signal(&l->threads.work);
+        pthread_mutex_unlock(&l->threads.lock);
     }
     return WEFT_OK;
 }
@@ -93,7 +93,7 @@ static weft_prefetched_item *take_prefetched(weft_loader *l, const weft_item *it
         l->prefetched_last = at;
     const double began = weft_now();
     while (e->one.done < e->one.taken)
-        pthread_cond_wait(&l->ready, &l->lock);
+        pthread_cond_wait(&l->threads.ready, &l->threads.lock);
     l->report.waited_ms += (int64_t)(1e3 * (weft_now() - began));
     return e;
 }
@@ -118,9 +118,9 @@ weft_status weft_loader_load_item(weft_loader *l, const weft_item *item, float *
 {
     weft_load_state r = {.bytes = {0}};
     int64_t epoch, sequence_index;
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(&l->threads.lock);
     weft_prefetched_item *e = to ? take_prefetched(l, item) : NULL;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->threads.lock);
     weft_status_code status;
     if (e && e->one.done) {
         status = get_decoded(l, e, to, extra, taken);
@@ -156,49 +156,50 @@ static void *work(void *user)
 {
     weft_loader *l = user;
     weft_load_state r = {.bytes = {0}};
-    pthread_mutex_lock(&l->lock);
-    while (!l->quit) {
+    pthread_mutex_lock(&l->threads.lock);
+    while (!l->threads.quit) {
         weft_loader_slot *s = next_work(l);
         if (!s) {
-            pthread_cond_wait(&l->work, &l->lock);
+            pthread_cond_wait(&l->threads.work, &l->threads.lock);
             continue;
         }
         const int64_t item = s->taken++;
-        l->busy++;
-        pthread_mutex_unlock(&l->lock);
+        l->threads.busy++;
+        pthread_mutex_unlock(&l->threads.lock);
         const weft_status_code status = weft_loader_decode_item(l, s, item, &r);
-        pthread_mutex_lock(&l->lock);
-        l->busy--;
+        pthread_mutex_lock(&l->threads.lock);
+        l->threads.busy--;
         s->done++;
         if (status != WEFT_OK && s->status == WEFT_OK) {
             s->status = status;
             weft_free(s->error);
             s->error = weft_error_save();
         }
-        pthread_cond_broadcast(&l->ready);
+        pthread_cond_broadcast(&l->threads.ready);
     }
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->threads.lock);
     weft_free(r.bytes.data);
     return NULL;
 }
 
 weft_status weft_loader_start_workers(weft_loader *l)
 {
-    WEFT_TRY(WEFT_NEW(l->worker, l->config.threads, "%" PRId64 " threads", l->config.threads));
-    for (; l->workers < l->config.threads; l->workers++)
-        if (pthread_create(&l->worker[l->workers], NULL, work, l) != 0)
-            return weft_no_memory("decoder thread %" PRId64, l->workers);
+    WEFT_TRY(
+        WEFT_NEW(l->threads.worker, l->config.threads, "%" PRId64 " threads", l->config.threads));
+    for (; l->threads.count < l->config.threads; l->threads.count++)
+        if (pthread_create(&l->threads.worker[l->threads.count], NULL, work, l) != 0)
+            return weft_no_memory("decoder thread %" PRId64, l->threads.count);
     return WEFT_OK;
 }
 
 void weft_loader_stop_workers(weft_loader *l)
 {
-    pthread_mutex_lock(&l->lock);
-    l->quit = true;
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->lock);
-    for (int64_t i = 0; i < l->workers; i++)
-        pthread_join(l->worker[i], NULL);
+    pthread_mutex_lock(&l->threads.lock);
+    l->threads.quit = true;
+    pthread_cond_broadcast(&l->threads.work);
+    pthread_mutex_unlock(&l->threads.lock);
+    for (int64_t i = 0; i < l->threads.count; i++)
+        pthread_join(l->threads.worker[i], NULL);
     drop_prefetched(l);
 }
 
@@ -208,8 +209,8 @@ void weft_loader_empty(weft_loader *l)
         l->slots[i].taken = l->slots[i].count; /* no worker starts another item */
     for (weft_prefetched_item *e = l->prefetched; e; e = e->next)
         e->one.taken = e->one.count;
-    while (l->busy > 0)
-        pthread_cond_wait(&l->ready, &l->lock);
+    while (l->threads.busy > 0)
+        pthread_cond_wait(&l->threads.ready, &l->threads.lock);
     drop_prefetched(l);
     for (int64_t i = 0; i < l->slot_count; i++)
         l->slots[i].step = -1;

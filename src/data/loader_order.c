@@ -50,9 +50,9 @@ static weft_item item_at(const weft_loader *l, int bucket, int64_t sequence_inde
 /* Fills the slot of plan_step with the items of this rank. */
 void weft_loader_plan_next(weft_loader *l)
 {
-    weft_loader_slot *s = &l->slots[l->plan_step % l->slot_count];
-    const int b = weft_order_turn(l->queue_share, l->queue_batch, l->queues, l->planned);
-    const int64_t batch = l->queue[b].size.batch, at = l->planned[b] - batch;
+    weft_loader_slot *s = &l->slots[l->position.plan_step % l->slot_count];
+    const int b = weft_order_turn(l->turns.share, l->turns.batch, l->queues, l->position.planned);
+    const int64_t batch = l->queue[b].size.batch, at = l->position.planned[b] - batch;
     const int64_t start = l->queue[b].own.first, count = l->queue[b].own.count;
     s->bucket = b;
     s->count = count;
@@ -63,7 +63,7 @@ void weft_loader_plan_next(weft_loader *l)
         const weft_item item = item_at(l, b, at + start + i);
         weft_loader_set_item(l, s, i, &item);
     }
-    s->step = l->plan_step++;
+    s->step = l->position.plan_step++;
 }
 
 weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket, weft_item *out,
@@ -71,16 +71,16 @@ weft_status weft_loader_peek(weft_loader *l, int64_t batches_ahead, int *bucket,
 {
     int64_t *taken;
     WEFT_TRY(WEFT_NEW(taken, l->queues, "a look ahead"));
-    pthread_mutex_lock(&l->lock);
-    memcpy(taken, l->returned, (size_t)l->queues * sizeof *taken);
+    pthread_mutex_lock(&l->threads.lock);
+    memcpy(taken, l->position.returned, (size_t)l->queues * sizeof *taken);
     for (int64_t i = 0; i <= batches_ahead; i++)
-        *bucket = weft_order_turn(l->queue_share, l->queue_batch, l->queues, taken);
+        *bucket = weft_order_turn(l->turns.share, l->turns.batch, l->queues, taken);
     if (out) {
         *count = l->queue[*bucket].size.batch;
         for (int64_t i = 0; i < *count; i++)
             out[i] = item_at(l, *bucket, taken[*bucket] - *count + i);
     }
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->threads.lock);
     weft_free(taken);
     return WEFT_OK;
 }
@@ -93,8 +93,8 @@ json_t *weft_loader_state(const weft_loader *l)
     char fingerprint[32];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, l->fingerprint);
     for (int i = 0; i < l->queues; i++)
-        json_array_append_new(taken, json_integer(l->returned[i]));
-    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->next_step, "seed",
+        json_array_append_new(taken, json_integer(l->position.returned[i]));
+    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->position.next_step, "seed",
                      (json_int_t)l->config.seed, "samples", fingerprint, "taken", taken);
 }
 
@@ -123,18 +123,19 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     int64_t batches = 0; /* sum over the buckets */
     for (int i = 0; i < l->queues; i++) {
         const int64_t count = json_integer_value(json_array_get(taken, (size_t)i));
-        batches += count % l->queue_batch[i] ? -step - 1 : count / l->queue_batch[i];
+        batches += count % l->turns.batch[i] ? -step - 1 : count / l->turns.batch[i];
         if (batches < 0 || batches > step)
             break;
     }
     if (batches != step)
         return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "taken"),
                           "the numbers of samples do not add up to %" PRId64 " batches", step);
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(&l->threads.lock);
     weft_loader_empty(l);
     for (int i = 0; i < l->queues; i++)
-        l->planned[i] = l->returned[i] = json_integer_value(json_array_get(taken, (size_t)i));
-    l->plan_step = l->next_step = step;
-    pthread_mutex_unlock(&l->lock);
+        l->position.planned[i] = l->position.returned[i] =
+            json_integer_value(json_array_get(taken, (size_t)i));
+    l->position.plan_step = l->position.next_step = step;
+    pthread_mutex_unlock(&l->threads.lock);
     return WEFT_OK;
 }

@@ -22,7 +22,7 @@ static const struct {
 weft_loader_report weft_loader_get_report(const weft_loader *l)
 {
     weft_loader *locked = (weft_loader *)l; /* only the lock is modified */
-    pthread_mutex_lock(&locked->lock);
+    pthread_mutex_lock(&locked->threads.lock);
     weft_loader_report r = l->report;
     r.damaged_shards = weft_dataset_damaged(l->dataset);
     r.all_samples = weft_dataset_count(l->dataset);
@@ -37,29 +37,29 @@ weft_loader_report weft_loader_get_report(const weft_loader *l)
     r.unused_frames = r.frames[WEFT_SAMPLE_USED] - r.window_frames;
     for (int64_t i = 0; i < l->slot_count; i++)
         r.decoded_batches +=
-            l->slots[i].step >= l->next_step && l->slots[i].done == l->slots[i].count;
+            l->slots[i].step >= l->position.next_step && l->slots[i].done == l->slots[i].count;
     for (const weft_prefetched_item *e = l->prefetched; e; e = e->next) {
         r.wanted++;
         r.early += e->one.done;
     }
-    pthread_mutex_unlock(&locked->lock);
+    pthread_mutex_unlock(&locked->threads.lock);
     return r;
 }
 
 weft_sample_outcome weft_loader_outcome(const weft_loader *l, int64_t sample)
 {
     weft_loader *locked = (weft_loader *)l;
-    pthread_mutex_lock(&locked->lock);
+    pthread_mutex_lock(&locked->threads.lock);
     const weft_sample_outcome what = l->record[sample].what;
-    pthread_mutex_unlock(&locked->lock);
+    pthread_mutex_unlock(&locked->threads.lock);
     return what;
 }
 
 void weft_loader_set_outcome(weft_loader *l, int64_t sample, weft_sample_outcome what)
 {
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(&l->threads.lock);
     l->record[sample].what = (uint8_t)what;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->threads.lock);
 }
 
 void weft_loader_format_report(const weft_loader *l, weft_buf *out)
