@@ -96,7 +96,7 @@ static int missing_peers(const weft_comm_request *x, int peers[MISSING])
 {
     int count = 0;
     for (int receiving = 1; receiving >= 0 && count == 0; receiving--)
-        for (int l = 0; l < x->segments && x->begun; l++)
+        for (int l = 0; l < x->segments && x->run.begun; l++)
             for (int i = 0; i < x->segment[l].count; i++) {
                 const weft_message *m = &x->segment[l].message[i];
                 bool known = m->taken || m->receiving != receiving;
@@ -249,7 +249,7 @@ static weft_status check_alive(weft_comm *comm, const weft_comm_request *x, doub
  * rank. */
 static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
 {
-    const double since = atomic_load(&q->waiting_since), last = q->head->last;
+    const double since = atomic_load(&q->waiting_since), last = q->head->run.last;
     double from = since > last ? since : last;
     from = comm->busy_heard > from ? comm->busy_heard : from;
     return since > 0 && now > from ? now - from : 0;
@@ -270,7 +270,7 @@ static weft_status check_peers(weft_comm *comm)
         comm->checked = now;
     for (const weft_queue *q = comm->active; q; q = q->next) {
         const double waited = waited_for(comm, q, now);
-        if (check && q->head->begun)
+        if (check && q->head->run.begun)
             WEFT_TRY(check_alive(comm, q->head, waited > deadline / 2 ? now - waited : 0));
         if (waited > deadline)
             return fail_missing(comm, q->head, now - waited, waited);
@@ -282,7 +282,7 @@ static weft_status check_peers(weft_comm *comm)
 
 static void forget(weft_comm_request *x)
 {
-    weft_send_buffer_release(x->held);
+    weft_send_buffer_release(x->run.held);
     weft_coll_schedule_free(&x->plan.schedule);
     weft_arena_free(x->plan_arena);
     weft_arena_free(x->arena);
@@ -299,11 +299,11 @@ static void fail_all(weft_comm *comm)
             if (q->head)
                 weft_comm_request_cancel(comm, q->head);
             for (weft_comm_request *x = q->head, *next; x; x = next) {
-                next = x->next;
-                if (x->forgotten)
+                next = x->run.next;
+                if (x->run.forgotten)
                     forget(x);
                 else
-                    atomic_store(&x->state, WEFT_COMM_REQUEST_FAILED);
+                    atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
             }
             q->head = q->tail = NULL;
             q->active = false;
@@ -332,18 +332,18 @@ static bool take_out(weft_comm *comm, weft_queue **at)
     weft_queue *q = *at;
     weft_comm_request *x = q->head;
     pthread_mutex_lock(&comm->mutex);
-    q->head = x->next;
+    q->head = x->run.next;
     if (!q->head) {
         q->tail = NULL;
         q->active = false;
         *at = q->next;
     }
-    const bool more = q->head != NULL, awaited = x->awaited;
-    x->finished = weft_now();
-    if (x->forgotten)
+    const bool more = q->head != NULL, awaited = x->run.awaited;
+    x->run.finished = weft_now();
+    if (x->run.forgotten)
         forget(x);
     else
-        atomic_store(&x->state, WEFT_COMM_REQUEST_DONE);
+        atomic_store(&x->run.state, WEFT_COMM_REQUEST_DONE);
     if (awaited)
         pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
@@ -356,7 +356,7 @@ static weft_status progress_queues(weft_comm *comm, bool *progressed)
     for (weft_queue **at = &comm->active; *at;) {
         weft_comm_request *x = (*at)->head;
         bool finished;
-        if (!x->begun)
+        if (!x->run.begun)
             WEFT_TRY(weft_comm_request_begin(comm, x));
         WEFT_TRY(weft_comm_request_advance(comm, x, progressed, &finished));
         if (!finished || take_out(comm, at))
@@ -495,15 +495,15 @@ static bool enqueue(weft_comm_request *x)
     weft_queue *q = x->queue;
     pthread_mutex_lock(&comm->mutex);
     const bool works = comm->broken == WEFT_OK && comm->running;
-    x->next = NULL;
-    x->begun = x->awaited = false;
+    x->run.next = NULL;
+    x->run.begun = x->run.awaited = false;
     if (works) {
         const int single = q->key >> 4 ? 1 : 0;
-        atomic_store(&x->state, WEFT_COMM_REQUEST_QUEUED);
-        x->tag =
+        atomic_store(&x->run.state, WEFT_COMM_REQUEST_QUEUED);
+        x->run.tag =
             x->group->tag | single << 11 | (int)x->channel << 8 | (int)(q->sequence++ & 0x7f) << 1;
-        x->last = x->started;
-        *(q->tail ? &q->tail->next : &q->head) = x;
+        x->run.last = x->run.started;
+        *(q->tail ? &q->tail->run.next : &q->head) = x;
         q->tail = x;
         if (!q->active) {
             q->active = true;
@@ -523,14 +523,14 @@ static bool enqueue(weft_comm_request *x)
 static weft_status set_start_time(weft_comm_request *x)
 {
     const weft_transport *t = &x->comm->transport;
-    const int peer = x->op == WEFT_COMM_SEND ? x->group->rank[x->argument] : -1;
-    x->number = x->queue->sequence; /* only this thread increments it */
-    x->met = false;
-    if (x->clock.now) {
-        x->asked = *x->clock.now;
+    const int peer = x->spec.op == WEFT_COMM_SEND ? x->group->rank[x->spec.argument] : -1;
+    x->simulated.number = x->queue->sequence; /* only this thread increments it */
+    x->simulated.met = false;
+    if (x->simulated.clock.now) {
+        x->simulated.asked = *x->simulated.clock.now;
         if (peer >= 0 && t->reserve)
-            x->asked = t->reserve(t->self, peer, x->bytes, x->asked);
-        x->port = x->asked;
+            x->simulated.asked = t->reserve(t->self, peer, x->spec.bytes, x->simulated.asked);
+        x->simulated.port = x->simulated.asked;
     }
     return t->links ? weft_simulated_links_begin(t->links, x->comm->rank, x) : WEFT_OK;
 }
@@ -539,29 +539,31 @@ static weft_status set_start_time(weft_comm_request *x)
 static weft_status meet(weft_comm_request *x)
 {
     weft_simulated_links *links = x->comm ? x->comm->transport.links : NULL;
-    if (links && x->ranks > 1 && !x->met)
+    if (links && x->spec.ranks > 1 && !x->simulated.met)
         WEFT_TRY(weft_simulated_links_advance(links, x->comm->rank, x));
-    x->met = true;
-    if (x->clock.now && x->ranks > 1) {
-        x->waited = x->end > *x->clock.now ? x->end - *x->clock.now : 0;
-        *x->clock.now += x->waited;
+    x->simulated.met = true;
+    if (x->simulated.clock.now && x->spec.ranks > 1) {
+        x->run.waited = x->simulated.end > *x->simulated.clock.now
+                            ? x->simulated.end - *x->simulated.clock.now
+                            : 0;
+        *x->simulated.clock.now += x->run.waited;
     }
     return WEFT_OK;
 }
 
 void weft_comm_request_start(weft_comm_request *x)
 {
-    x->started = weft_now(); /* replaced by the progress thread when the request begins */
-    x->waited = 0;
-    if (x->ranks == 1) {
+    x->run.started = weft_now(); /* replaced by the progress thread when the request begins */
+    x->run.waited = 0;
+    if (x->spec.ranks == 1) {
         const weft_status_code status = weft_comm_request_copy(x);
-        x->finished = x->started;
-        atomic_store(&x->state,
+        x->run.finished = x->run.started;
+        atomic_store(&x->run.state,
                      status == WEFT_OK ? WEFT_COMM_REQUEST_DONE : WEFT_COMM_REQUEST_FAILED);
         return;
     }
     if (set_start_time(x) != WEFT_OK || !enqueue(x))
-        atomic_store(&x->state, WEFT_COMM_REQUEST_FAILED);
+        atomic_store(&x->run.state, WEFT_COMM_REQUEST_FAILED);
 }
 
 /* Restores the error that ended the communicator. Returns WEFT_E_COMM whatever its class, because
@@ -579,7 +581,7 @@ static weft_status broken_error(const weft_comm *comm)
 weft_status weft_comm_request_start_detached(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
-    x->forgotten = true;
+    x->run.forgotten = true;
     if (set_start_time(x) == WEFT_OK && enqueue(x))
         return WEFT_OK;
     forget(x);
@@ -589,9 +591,9 @@ weft_status weft_comm_request_start_detached(weft_comm_request *x)
 weft_status weft_comm_request_wait(weft_comm_request *x)
 {
     weft_comm *comm = x->comm;
-    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_DONE)
+    if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
         return meet(x);
-    if (x->ranks == 1 && atomic_load(&x->state) == WEFT_COMM_REQUEST_FAILED)
+    if (x->spec.ranks == 1 && atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED)
         return weft_error_at(WEFT_E_COMM, WEFT_AT(.key = x->what));
     if (!comm)
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = x->what),
@@ -605,18 +607,18 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
         atomic_store(&q->waiting_since, begin);
     if (atomic_fetch_add(&comm->waiters, 1) == 0)
         pthread_cond_signal(&comm->queued); /* the progress thread polls more often from now on */
-    x->awaited = true;
-    while (atomic_load(&x->state) == WEFT_COMM_REQUEST_QUEUED)
+    x->run.awaited = true;
+    while (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED)
         timed_wait(&comm->finished, &comm->mutex, 1);
     atomic_fetch_sub(&comm->waiters, 1);
     if (atomic_fetch_sub(&q->waiters, 1) == 1)
         atomic_store(&q->waiting_since, 0);
-    x->waited = weft_now() - begin;
-    comm->waited += x->waited;
+    x->run.waited = weft_now() - begin;
+    comm->waited += x->run.waited;
     pthread_mutex_unlock(&comm->mutex);
-    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_DONE)
+    if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
         return meet(x);
-    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_FAILED)
+    if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_FAILED)
         return broken_error(comm);
     return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = x->what),
                       "the request was waited for before it was started");
@@ -625,7 +627,7 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
 static bool any_over(weft_comm_request *const *requests, int count)
 {
     for (int i = 0; i < count; i++)
-        if (atomic_load(&requests[i]->state) != WEFT_COMM_REQUEST_QUEUED)
+        if (atomic_load(&requests[i]->run.state) != WEFT_COMM_REQUEST_QUEUED)
             return true;
     return false;
 }
@@ -636,7 +638,7 @@ void weft_comm_request_wait_any(weft_comm *comm, weft_comm_request *const *reque
     const double begin = weft_now();
     pthread_mutex_lock(&comm->mutex);
     for (int i = 0; i < count; i++) {
-        requests[i]->awaited = true;
+        requests[i]->run.awaited = true;
         if (atomic_fetch_add(&requests[i]->queue->waiters, 1) == 0)
             atomic_store(&requests[i]->queue->waiting_since, begin);
     }
@@ -660,33 +662,34 @@ void weft_comm_nudge(weft_comm *comm)
 
 bool weft_comm_request_done(const weft_comm_request *x)
 {
-    if (atomic_load(&x->state) != WEFT_COMM_REQUEST_DONE)
+    if (atomic_load(&x->run.state) != WEFT_COMM_REQUEST_DONE)
         return false;
-    if (!x->clock.now || x->ranks == 1)
+    if (!x->simulated.clock.now || x->spec.ranks == 1)
         return true;
     weft_simulated_links *links = x->comm->transport.links;
-    const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
-    return links && single && !x->met
-               ? weft_simulated_links_passed(links, x->comm->rank, x, *x->clock.now)
-               : x->end <= *x->clock.now;
+    const bool single = x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
+    return links && single && !x->simulated.met
+               ? weft_simulated_links_passed(links, x->comm->rank, x, *x->simulated.clock.now)
+               : x->simulated.end <= *x->simulated.clock.now;
 }
 
 double weft_comm_request_seconds(const weft_comm_request *x, double *waited)
 {
-    *waited = x->waited;
-    return x->clock.now ? x->end - x->begin : x->finished - x->started;
+    *waited = x->run.waited;
+    return x->simulated.clock.now ? x->simulated.end - x->simulated.begin
+                                  : x->run.finished - x->run.started;
 }
 
 void weft_comm_request_free(weft_comm_request *x)
 {
     if (!x)
         return;
-    if (atomic_load(&x->state) == WEFT_COMM_REQUEST_QUEUED) {
+    if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED) {
         weft_comm *comm = x->comm;
         pthread_mutex_lock(&comm->mutex);
         atomic_store(&comm->abandoned, true);
-        x->awaited = true;
-        while (atomic_load(&x->state) == WEFT_COMM_REQUEST_QUEUED)
+        x->run.awaited = true;
+        while (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED)
             timed_wait(&comm->finished, &comm->mutex, 1);
         pthread_mutex_unlock(&comm->mutex);
     }

@@ -21,16 +21,16 @@ static const char *const channel_name[] = {"layers", "gradients", "stages", "han
 /* Writes one line, which must be equal on all ranks up to the tab. */
 static void describe(const weft_comm_request *x, weft_buf *text)
 {
-    weft_buf_printf(text, "%s %s on %s", weft_comm_op_name(x->op), weft_dtype_name(x->dtype),
-                    channel_name[x->channel]);
-    if (x->op == WEFT_COMM_BROADCAST)
-        weft_buf_printf(text, " from member %d", x->argument);
-    if (x->op == WEFT_COMM_RING_SHIFT)
-        weft_buf_printf(text, " by %d", x->argument);
-    else if (x->op != WEFT_COMM_ALL_TO_ALL)
-        weft_buf_printf(text, ", %" PRId64 " bytes", x->bytes);
-    if (x->piece_count)
-        weft_buf_printf(text, " of %d tensors", x->piece_count);
+    weft_buf_printf(text, "%s %s on %s", weft_comm_op_name(x->spec.op),
+                    weft_dtype_name(x->spec.dtype), channel_name[x->channel]);
+    if (x->spec.op == WEFT_COMM_BROADCAST)
+        weft_buf_printf(text, " from member %d", x->spec.argument);
+    if (x->spec.op == WEFT_COMM_RING_SHIFT)
+        weft_buf_printf(text, " by %d", x->spec.argument);
+    else if (x->spec.op != WEFT_COMM_ALL_TO_ALL)
+        weft_buf_printf(text, ", %" PRId64 " bytes", x->spec.bytes);
+    if (x->buffers.piece_count)
+        weft_buf_printf(text, " of %d tensors", x->buffers.piece_count);
     weft_buf_printf(text, "\t%s\n", x->what);
 }
 
@@ -178,8 +178,8 @@ weft_status weft_exchanges_check(weft_comm_request *const *requests, int count,
             list_of(lists, &n, also[i]);
     for (int i = 0; i < count; i++) {
         const weft_comm_request *x = requests[i];
-        const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
-        if (x->ranks > 1 && x->group && !single)
+        const bool single = x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
+        if (x->spec.ranks > 1 && x->group && !single)
             describe(x, &list_of(lists, &n, x->group)->text);
     }
     /* all at the same time: ranks may have their groups in different orders */

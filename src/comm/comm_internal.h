@@ -60,23 +60,15 @@ enum {
     WEFT_COMM_REQUEST_FAILED
 };
 
-/* Flat requests (all_reduce, broadcast, send) cut a vector into segments and each segment into
+/* Operation, types and blocks of a request, set when it is created.
+ *
+ * Flat requests (all_reduce, broadcast, send) cut a vector into segments and each segment into
  * collective chunks. Other requests have one block per collective chunk and cut it into
  * segments. */
-struct weft_comm_request {
-    weft_comm *comm;
-    weft_group *group;
-    weft_channel channel;
-    struct weft_queue *queue;
-    weft_comm_request *next; /* next in the queue */
-    atomic_int state;
-    bool begun;     /* started by the progress thread */
-    bool forgotten; /* detached: freed by the progress thread */
-    bool awaited;   /* a thread sleeps until it is done; guarded by the communicator's mutex */
-    char what[160]; /* "all_reduce of %12 on axis dp", for error messages */
+typedef struct weft_comm_spec {
     weft_comm_op op;
-    int argument, ranks, own;
-    int64_t tag;
+    int argument; /* peer, root or shift */
+    int ranks, own;
     weft_dtype dtype, sum_dtype;  /* sum_dtype: of partial sums */
     int64_t element, sum_element; /* bytes */
     bool flat;
@@ -87,11 +79,10 @@ struct weft_comm_request {
     bool sparse;
     int in_at, out_at;
     int64_t bytes; /* bytes by which the algorithm is chosen */
-    weft_coll_plan plan;
-    int64_t scratch_bytes; /* maximum over all algorithms */
-    int64_t cut;           /* segment bytes set by weft_comm_request_cut; 0: default */
-    weft_comm_segment segment[WEFT_LANES];
-    int segments;
+} weft_comm_spec;
+
+/* Buffers of a request and their device, set before its first run. */
+typedef struct weft_comm_buffers {
     /* Device of the buffers, and the stream of its copies and additions. The progress thread uses
      * both while the request is in flight. */
     const weft_device *device;
@@ -102,21 +93,55 @@ struct weft_comm_request {
     weft_piece *piece;
     int piece_count;
     int64_t coalesced_bytes;
-    /* Simulated time of a device with a clock; clock.now NULL: no clock. Segments then progress
-     * alternately, round by round, so that the order of messages does not depend on real time. */
+} weft_comm_buffers;
+
+/* State of a run, from start to end. */
+typedef struct weft_comm_run {
+    weft_comm_request *next; /* next in the queue */
+    atomic_int state;
+    bool begun;     /* started by the progress thread */
+    bool forgotten; /* detached: freed by the progress thread */
+    bool awaited;   /* a thread sleeps until it is done; guarded by the communicator's mutex */
+    int64_t tag;
+    double started, finished, waited;
+    double last;            /* time of the last arrival or departure */
+    double handled;         /* seconds of copying and adding that are not transfers */
+    weft_send_buffer *held; /* buffer of a detached send; NULL: none */
+} weft_comm_run;
+
+/* State of a run in simulated time. The clock is set with the device. */
+typedef struct weft_comm_simulated {
+    /* Clock of the device; clock.now NULL: none. Segments then progress alternately, round by
+     * round, so that the order of messages does not depend on real time. */
     weft_device_clock clock;
     int next_segment;
     double asked;    /* time at which its owner started it; for a send: at which its link is free */
     bool met;        /* its owner's clock includes its time */
     uint32_t number; /* sequence number in its queue */
-    weft_sent sent;  /* messages and bytes sent by this rank in all runs */
     double port;     /* time at which its next message may leave */
     double begin, end;
-    double started, finished, waited;
-    double last;            /* time of the last arrival or departure */
-    double handled;         /* seconds of copying and adding that are not transfers */
-    weft_send_buffer *held; /* buffer of a detached send; NULL: none */
-    weft_arena *arena, *plan_arena;
+} weft_comm_simulated;
+
+struct weft_comm_request {
+    weft_arena *arena;
+    char what[160]; /* "all_reduce of %12 on axis dp", for error messages */
+    weft_comm_spec spec;
+    /* Algorithm, and progress of its schedule. Replaced when the request is attached. */
+    weft_coll_plan plan;
+    weft_comm_segment segment[WEFT_LANES];
+    int segments;
+    weft_arena *plan_arena; /* memory of the segments */
+    int64_t scratch_bytes;  /* maximum over all algorithms */
+    int64_t cut;            /* segment bytes set by weft_comm_request_cut; 0: default */
+    weft_comm_buffers buffers;
+    /* set when the request is attached */
+    weft_comm *comm;
+    weft_group *group;
+    weft_channel channel;
+    struct weft_queue *queue;
+    weft_comm_run run;
+    weft_comm_simulated simulated;
+    weft_sent sent; /* messages and bytes sent by this rank in all runs */
 };
 
 static inline int64_t weft_block_count(const weft_block *block)
@@ -180,12 +205,16 @@ enum { WEFT_COLL_SELECTION = 256 };
 static inline const weft_block *weft_comm_request_in(const weft_comm_request *x, int chunk)
 {
     static const weft_block none = {0};
-    return !x->sparse ? &x->in_block[chunk] : chunk == x->in_at ? x->in_block : &none;
+    return !x->spec.sparse          ? &x->spec.in_block[chunk]
+           : chunk == x->spec.in_at ? x->spec.in_block
+                                    : &none;
 }
 static inline const weft_block *weft_comm_request_out(const weft_comm_request *x, int chunk)
 {
     static const weft_block none = {0};
-    return !x->sparse ? &x->out_block[chunk] : chunk == x->out_at ? x->out_block : &none;
+    return !x->spec.sparse           ? &x->spec.out_block[chunk]
+           : chunk == x->spec.out_at ? x->spec.out_block
+                                     : &none;
 }
 
 struct weft_comm {

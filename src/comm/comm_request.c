@@ -56,25 +56,25 @@ static int64_t larger(int64_t a, int64_t b)
 /* Returns the elements of a segment. Equal on all ranks, so that sender and receiver cut alike. */
 static int64_t segment_of(const weft_comm_request *x, const weft_coll_schedule *schedule)
 {
-    if (x->flat)
-        return (x->cut ? x->cut : WEFT_COMM_SEGMENT) / x->sum_element;
-    int64_t blocks = 2 * (x->ranks < WEFT_DIRECT_RANKS ? x->ranks : WEFT_DIRECT_RANKS);
+    if (x->spec.flat)
+        return (x->cut ? x->cut : WEFT_COMM_SEGMENT) / x->spec.sum_element;
+    int64_t blocks = 2 * (x->spec.ranks < WEFT_DIRECT_RANKS ? x->spec.ranks : WEFT_DIRECT_RANKS);
     if (schedule->partials)
-        blocks = 2 * x->ranks; /* work, and its sent and received blocks */
+        blocks = 2 * x->spec.ranks; /* work, and its sent and received blocks */
     else if (schedule->sum_after >= 0)
-        blocks += x->ranks;
+        blocks += x->spec.ranks;
     else
         for (int64_t i = 0; i < schedule->count; i++)
             if (schedule->step[i].count > 1) /* half of all blocks sent, half received */
-                blocks = larger(blocks, x->ranks);
+                blocks = larger(blocks, x->spec.ranks);
     const int64_t scratch = x->cut ? x->cut : WEFT_COMM_SCRATCH;
-    return larger(scratch / (WEFT_LANES * blocks * x->element), 256) / 16 * 16;
+    return larger(scratch / (WEFT_LANES * blocks * x->spec.element), 256) / 16 * 16;
 }
 
 /* Returns the largest number of elements of a schedule step. */
 static int64_t most_of(const weft_comm_request *x, const weft_coll_plan *p, const weft_coll_step *m)
 {
-    if (!x->flat)
+    if (!x->spec.flat)
         return m->count * p->held;
     const int64_t chunk = (p->held + p->schedule.chunks - 1) / p->schedule.chunks;
     return m->count * chunk < p->held ? m->count * chunk : p->held;
@@ -84,9 +84,9 @@ static bool is_staged(const weft_comm_request *x, const weft_coll_step *m)
 {
     if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM)
         return false;
-    if (m->kind == WEFT_COLL_STEP_ADD || (!x->flat && m->count > 1))
+    if (m->kind == WEFT_COLL_STEP_ADD || (!x->spec.flat && m->count > 1))
         return true;
-    return !x->flat &&
+    return !x->spec.flat &&
            (m->from_in ? weft_comm_request_in(x, m->first) : weft_comm_request_out(x, m->first))
                    ->rows > 1;
 }
@@ -94,8 +94,8 @@ static bool is_staged(const weft_comm_request *x, const weft_coll_step *m)
 static void size_up(const weft_comm_request *x, weft_coll_plan *p)
 {
     const weft_coll_schedule *s = &p->schedule;
-    int64_t longest = x->flat ? x->count : 0;
-    for (int c = 0; c < x->ranks && !x->flat; c++)
+    int64_t longest = x->spec.flat ? x->spec.count : 0;
+    for (int c = 0; c < x->spec.ranks && !x->spec.flat; c++)
         longest = larger(longest, larger(weft_block_count(weft_comm_request_in(x, c)),
                                          weft_block_count(weft_comm_request_out(x, c))));
     p->segment = segment_of(x, s);
@@ -103,17 +103,17 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
     p->held = longest < p->segment ? longest : p->segment;
     p->work_bytes = p->slot_bytes = p->term_bytes = p->staging_bytes = 0;
     p->widest = 0;
-    if (s->partials && !x->flat)
-        p->work_bytes = weft_aligned(x->ranks * p->held * x->element);
-    else if (s->partials && x->sum_dtype != x->dtype)
-        p->work_bytes = weft_aligned(larger(p->held, 1) * x->sum_element);
+    if (s->partials && !x->spec.flat)
+        p->work_bytes = weft_aligned(x->spec.ranks * p->held * x->spec.element);
+    else if (s->partials && x->spec.sum_dtype != x->spec.dtype)
+        p->work_bytes = weft_aligned(larger(p->held, 1) * x->spec.sum_element);
     for (int64_t i = 0; i < s->count;) {
         const int round = s->step[i].round;
         int64_t staged = 0;
         int messages = 0;
         for (; i < s->count && s->step[i].round == round; i++, messages++) {
             const weft_coll_step *m = &s->step[i];
-            const int64_t bytes = weft_aligned(most_of(x, p, m) * x->sum_element);
+            const int64_t bytes = weft_aligned(most_of(x, p, m) * x->spec.sum_element);
             if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM)
                 p->slot_bytes = larger(p->slot_bytes, bytes);
             staged += is_staged(x, m) ? bytes : 0;
@@ -122,7 +122,8 @@ static void size_up(const weft_comm_request *x, weft_coll_plan *p)
         p->widest = messages > p->widest ? messages : p->widest;
     }
     if (s->sum_after >= 0)
-        p->term_bytes = x->ranks * p->slot_bytes + weft_sum_temp_bytes(x->dtype, x->ranks);
+        p->term_bytes =
+            x->spec.ranks * p->slot_bytes + weft_sum_temp_bytes(x->spec.dtype, x->spec.ranks);
     p->segment_bytes = p->work_bytes + p->term_bytes + p->staging_bytes;
 }
 
@@ -135,7 +136,8 @@ static weft_status make_plan(const weft_comm_request *x, weft_algorithm algorith
                              const weft_span *span, weft_coll_plan *plan)
 {
     *plan = (weft_coll_plan){.algorithm = algorithm, .span = *span};
-    WEFT_TRY(weft_coll_schedule_make(algorithm, x->op, span, x->own, x->argument, &plan->schedule));
+    WEFT_TRY(weft_coll_schedule_make(algorithm, x->spec.op, span, x->spec.own, x->spec.argument,
+                                     &plan->schedule));
     size_up(x, plan);
     return WEFT_OK;
 }
@@ -151,7 +153,7 @@ static weft_status take_plan(weft_comm_request *x, weft_coll_plan *plan)
         segment[i].message = weft_arena_calloc(arena, n, sizeof *segment[i].message);
         segment[i].coll_step = weft_arena_calloc(arena, n, sizeof *segment[i].coll_step);
         segment[i].staged = weft_arena_calloc(arena, n, sizeof *segment[i].staged);
-        const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->ranks : 1;
+        const int64_t slots = plan->schedule.sum_after >= 0 ? 2 * x->spec.ranks : 1;
         segment[i].slot = weft_arena_calloc(arena, slots, sizeof *segment[i].slot);
         if (!segment[i].message || !segment[i].coll_step || !segment[i].staged ||
             !segment[i].slot) {
@@ -169,8 +171,8 @@ static weft_status take_plan(weft_comm_request *x, weft_coll_plan *plan)
     x->plan_arena = arena;
     x->segments = segments;
     memcpy(x->segment, segment, sizeof segment);
-    if (x->scratch)
-        weft_comm_request_bind(x, x->in, x->out, x->scratch);
+    if (x->buffers.scratch)
+        weft_comm_request_bind(x, x->buffers.in, x->buffers.out, x->buffers.scratch);
     return WEFT_OK;
 }
 
@@ -208,11 +210,14 @@ static weft_status choose_by_costs(weft_comm *comm, const weft_coll_selection *k
 
 static weft_status choose(weft_comm_request *x, weft_comm *comm, const weft_span *span)
 {
-    const weft_coll_selection kind = {
-        .op = x->op, .span = *span, .bytes = x->bytes, .is_16bit = x->sum_dtype != x->dtype};
+    const weft_coll_selection kind = {.op = x->spec.op,
+                                      .span = *span,
+                                      .bytes = x->spec.bytes,
+                                      .is_16bit = x->spec.sum_dtype != x->spec.dtype};
     weft_algorithm algorithm;
     weft_status_code status = WEFT_OK;
-    if (!weft_coll_tuning_find(&comm->tuning, x->op, span, x->bytes, kind.is_16bit, &algorithm)) {
+    if (!weft_coll_tuning_find(&comm->tuning, x->spec.op, span, x->spec.bytes, kind.is_16bit,
+                               &algorithm)) {
         pthread_mutex_lock(&comm->mutex);
         status = choose_by_costs(comm, &kind, &algorithm);
         pthread_mutex_unlock(&comm->mutex);
@@ -224,21 +229,21 @@ static weft_status choose(weft_comm_request *x, weft_comm *comm, const weft_span
  * hierarchical algorithm needs the same scratch memory as doubling. */
 static weft_status finish(weft_comm_request *x)
 {
-    const weft_span span = {.ranks = x->ranks, .nodes = 1, .per_node = x->ranks};
-    const bool is_16bit = x->sum_dtype != x->dtype;
-    for (int a = 0; a < WEFT_ALGORITHM_COUNT && x->ranks > 1; a++) {
+    const weft_span span = {.ranks = x->spec.ranks, .nodes = 1, .per_node = x->spec.ranks};
+    const bool is_16bit = x->spec.sum_dtype != x->spec.dtype;
+    for (int a = 0; a < WEFT_ALGORITHM_COUNT && x->spec.ranks > 1; a++) {
         weft_coll_plan plan;
-        if (!weft_algorithm_fits((weft_algorithm)a, x->op, &span, x->bytes, is_16bit))
+        if (!weft_algorithm_fits((weft_algorithm)a, x->spec.op, &span, x->spec.bytes, is_16bit))
             continue;
         WEFT_TRY(make_plan(x, (weft_algorithm)a, &span, &plan));
         x->scratch_bytes = larger(x->scratch_bytes, segment_count(&plan) * plan.segment_bytes);
         weft_coll_schedule_free(&plan.schedule);
     }
     weft_algorithm algorithm;
-    if (x->ranks == 1)
+    if (x->spec.ranks == 1)
         return WEFT_OK;
-    WEFT_TRY(weft_algorithm_choose(x->op, &span, x->bytes, is_16bit, &weft_link_costs_default,
-                                   &algorithm, NULL));
+    WEFT_TRY(weft_algorithm_choose(x->spec.op, &span, x->spec.bytes, is_16bit,
+                                   &weft_link_costs_default, &algorithm, NULL));
     return take_algorithm(x, &span, algorithm);
 }
 
@@ -252,22 +257,22 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
     if (!x)
         goto memory;
     *x = (weft_comm_request){.arena = arena,
-                             .op = op,
-                             .ranks = ranks,
-                             .own = own,
-                             .dtype = dtype,
-                             .sum_dtype = dtype,
-                             .device = &weft_device_host,
-                             .element = weft_dtype_bytes(dtype)};
+                             .spec = {.op = op,
+                                      .ranks = ranks,
+                                      .own = own,
+                                      .dtype = dtype,
+                                      .sum_dtype = dtype,
+                                      .element = weft_dtype_bytes(dtype)},
+                             .buffers = {.device = &weft_device_host}};
     if (op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_REDUCE_SCATTER)
-        x->sum_dtype = weft_sum_dtype(dtype);
-    x->sum_element = weft_dtype_bytes(x->sum_dtype);
+        x->spec.sum_dtype = weft_sum_dtype(dtype);
+    x->spec.sum_element = weft_dtype_bytes(x->spec.sum_dtype);
     snprintf(x->what, sizeof x->what, "%s of %s", weft_comm_op_name(op), what);
-    x->sparse = op == WEFT_COMM_RING_SHIFT || op == WEFT_COMM_RELAY;
-    const int64_t blocks = x->sparse ? 1 : ranks;
-    x->in_block = weft_arena_calloc(arena, blocks, sizeof *x->in_block);
-    x->out_block = weft_arena_calloc(arena, blocks, sizeof *x->out_block);
-    if (!x->in_block || !x->out_block)
+    x->spec.sparse = op == WEFT_COMM_RING_SHIFT || op == WEFT_COMM_RELAY;
+    const int64_t blocks = x->spec.sparse ? 1 : ranks;
+    x->spec.in_block = weft_arena_calloc(arena, blocks, sizeof *x->spec.in_block);
+    x->spec.out_block = weft_arena_calloc(arena, blocks, sizeof *x->spec.out_block);
+    if (!x->spec.in_block || !x->spec.out_block)
         goto memory;
     *out = x;
     return WEFT_OK;
@@ -285,38 +290,38 @@ static weft_status refuse(const weft_comm_request *x, const char *why)
 static int64_t own_part(const weft_comm_request *x, const weft_shape *whole_shape, int dim)
 {
     int64_t start, len;
-    weft_part(whole_shape->dim[dim], x->ranks, x->own, &start, &len);
+    weft_part(whole_shape->dim[dim], x->spec.ranks, x->spec.own, &start, &len);
     return len;
 }
 
 static weft_status lay_out(weft_comm_request *x, const weft_attr_comm *attr, const weft_shape *in,
                            const weft_shape *out)
 {
-    const int k = x->ranks;
-    const int64_t e = x->element;
-    switch (x->op) {
+    const int k = x->spec.ranks;
+    const int64_t e = x->spec.element;
+    switch (x->spec.op) {
     case WEFT_COMM_ALL_REDUCE:
         if (!weft_shape_equal(in, out))
             return refuse(x, "input and output differ in shape");
-        x->flat = true;
-        x->count = weft_shape_count(in);
-        x->bytes = x->count * e;
+        x->spec.flat = true;
+        x->spec.count = weft_shape_count(in);
+        x->spec.bytes = x->spec.count * e;
         return WEFT_OK;
     case WEFT_COMM_ALL_GATHER:
         if (in->dim[attr->dim] != own_part(x, out, attr->dim))
             return refuse(x, "the input is not this rank's part of the output");
-        x->in_block[x->own] = whole(in);
+        x->spec.in_block[x->spec.own] = whole(in);
         for (int j = 0; j < k; j++)
-            x->out_block[j] = part_of(out, attr->dim, k, j);
-        x->bytes = weft_shape_count(out) * e;
+            x->spec.out_block[j] = part_of(out, attr->dim, k, j);
+        x->spec.bytes = weft_shape_count(out) * e;
         return WEFT_OK;
     case WEFT_COMM_REDUCE_SCATTER:
         if (out->dim[attr->dim] != own_part(x, in, attr->dim))
             return refuse(x, "the output is not this rank's part of the input");
-        x->out_block[x->own] = whole(out);
+        x->spec.out_block[x->spec.own] = whole(out);
         for (int j = 0; j < k; j++)
-            x->in_block[j] = part_of(in, attr->dim, k, j);
-        x->bytes = weft_shape_count(in) * e;
+            x->spec.in_block[j] = part_of(in, attr->dim, k, j);
+        x->spec.bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     case WEFT_COMM_ALL_TO_ALL:
         if (in->dim[attr->dim] != own_part(x, out, attr->dim))
@@ -324,19 +329,19 @@ static weft_status lay_out(weft_comm_request *x, const weft_attr_comm *attr, con
         if (out->dim[attr->dim2] != own_part(x, in, attr->dim2))
             return refuse(x, "the output is not this rank's part along the split dim");
         for (int j = 0; j < k; j++) {
-            x->in_block[j] = part_of(in, attr->dim2, k, j);
-            x->out_block[j] = part_of(out, attr->dim, k, j);
+            x->spec.in_block[j] = part_of(in, attr->dim2, k, j);
+            x->spec.out_block[j] = part_of(out, attr->dim, k, j);
         }
-        x->bytes = weft_shape_count(in) * e;
+        x->spec.bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     default: { /* rank r sends to rank r + shift; block sizes may differ by rank */
-        x->argument = x->op == WEFT_COMM_RELAY ? 1 : attr->shift;
-        const int by = (x->argument % k + k) % k;
-        x->in_at = (x->own + by) % k;
-        x->out_at = (x->own - by + k) % k;
-        x->in_block[0] = whole(in);
-        x->out_block[0] = whole(out);
-        x->bytes = weft_shape_count(in) * e;
+        x->spec.argument = x->spec.op == WEFT_COMM_RELAY ? 1 : attr->shift;
+        const int by = (x->spec.argument % k + k) % k;
+        x->spec.in_at = (x->spec.own + by) % k;
+        x->spec.out_at = (x->spec.own - by + k) % k;
+        x->spec.in_block[0] = whole(in);
+        x->spec.out_block[0] = whole(out);
+        x->spec.bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     }
     }
@@ -390,10 +395,10 @@ static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, 
                           "%s between members %d and %d of %d ranks is not possible",
                           weft_comm_op_name(op), own, peer, ranks);
     WEFT_TRY(begin(ranks, own, op, dtype, what, &x));
-    x->argument = peer;
-    x->flat = true;
-    x->count = count;
-    x->bytes = count * x->element;
+    x->spec.argument = peer;
+    x->spec.flat = true;
+    x->spec.count = count;
+    x->spec.bytes = count * x->spec.element;
     const weft_status_code status = finish(x);
     if (status == WEFT_OK)
         *request = x;
@@ -434,15 +439,15 @@ weft_status weft_comm_request_create_bundle(int ranks, int own, weft_dtype dtype
     const weft_shape shape = WEFT_SHAPE(whole_count);
     WEFT_TRY(weft_comm_request_create(ranks, own, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
                                       &shape, dtype, what, &x));
-    x->piece = weft_arena_calloc(x->arena, pieces, sizeof *x->piece);
-    if (!x->piece) {
+    x->buffers.piece = weft_arena_calloc(x->arena, pieces, sizeof *x->buffers.piece);
+    if (!x->buffers.piece) {
         weft_comm_request_free(x);
         return weft_no_memory("a collective");
     }
-    x->piece_count = pieces;
+    x->buffers.piece_count = pieces;
     for (int i = 0; i < pieces; i++)
-        x->piece[i].bytes = count[i] * x->element;
-    x->coalesced_bytes = weft_aligned(whole_count * x->element);
+        x->buffers.piece[i].bytes = count[i] * x->spec.element;
+    x->buffers.coalesced_bytes = weft_aligned(whole_count * x->spec.element);
     *request = x;
     return WEFT_OK;
 }
@@ -450,7 +455,7 @@ weft_status weft_comm_request_create_bundle(int ranks, int own, weft_dtype dtype
 weft_status weft_comm_request_cut(weft_comm_request *x, int64_t bytes)
 {
     x->cut = bytes;
-    if (x->ranks == 1)
+    if (x->spec.ranks == 1)
         return WEFT_OK;
     weft_coll_schedule_free(&x->plan.schedule);
     weft_arena_free(x->plan_arena);
@@ -462,38 +467,39 @@ weft_status weft_comm_request_cut(weft_comm_request *x, int64_t bytes)
 weft_status weft_comm_request_attach(weft_comm_request *x, weft_group *group, weft_channel channel)
 {
     weft_comm *comm = group->comm;
-    const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
-    const int state = atomic_load(&x->state);
-    if (group->count != x->ranks || group->own != x->own)
+    const bool single = x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
+    const int state = atomic_load(&x->run.state);
+    if (group->count != x->spec.ranks || group->own != x->spec.own)
         return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = x->what),
                           "the request is for member %d of %d ranks, and the group has this rank "
                           "as member %d of %d",
-                          x->own, x->ranks, group->own, group->count);
+                          x->spec.own, x->spec.ranks, group->own, group->count);
     if (state == WEFT_COMM_REQUEST_QUEUED)
         return weft_error(WEFT_MSG_COMM_INVALID, WEFT_AT(.key = x->what),
                           "the request has not finished and cannot be moved to another group");
-    if (x->ranks > 1)
+    if (x->spec.ranks > 1)
         WEFT_TRY(choose(x, comm, &group->span));
     pthread_mutex_lock(&comm->mutex);
-    weft_queue *queue =
-        weft_group_queue(group, channel, single ? x->argument : -1, x->op == WEFT_COMM_RECV);
+    weft_queue *queue = weft_group_queue(group, channel, single ? x->spec.argument : -1,
+                                         x->spec.op == WEFT_COMM_RECV);
     pthread_mutex_unlock(&comm->mutex);
     WEFT_TRY(WEFT_ALLOCATED(queue, "%s", x->what));
     x->comm = comm;
     x->group = group;
     x->channel = channel;
     x->queue = queue;
-    atomic_store(&x->state, WEFT_COMM_REQUEST_NEW);
+    atomic_store(&x->run.state, WEFT_COMM_REQUEST_NEW);
     return WEFT_OK;
 }
 
 weft_status weft_comm_request_plan_on(weft_comm_request *x, const weft_span *span)
 {
     weft_algorithm algorithm;
-    if (x->ranks == 1)
+    if (x->spec.ranks == 1)
         return WEFT_OK;
-    WEFT_TRY(weft_algorithm_choose(x->op, span, x->bytes, x->sum_dtype != x->dtype,
-                                   &weft_link_costs_default, &algorithm, NULL));
+    WEFT_TRY(weft_algorithm_choose(x->spec.op, span, x->spec.bytes,
+                                   x->spec.sum_dtype != x->spec.dtype, &weft_link_costs_default,
+                                   &algorithm, NULL));
     return take_algorithm(x, span, algorithm);
 }
 
@@ -504,7 +510,7 @@ const char *weft_comm_request_describe(const weft_comm_request *x)
 
 int64_t weft_comm_request_scratch(const weft_comm_request *x)
 {
-    return x->ranks == 1 ? 0 : x->coalesced_bytes + x->scratch_bytes;
+    return x->spec.ranks == 1 ? 0 : x->buffers.coalesced_bytes + x->scratch_bytes;
 }
 
 int64_t weft_comm_request_own_bytes(const weft_comm_request *x)
@@ -519,37 +525,37 @@ int64_t weft_comm_request_wire_bytes(const weft_comm_request *x)
 {
     int64_t elements = 0;
     const weft_coll_schedule *s = &x->plan.schedule;
-    for (int64_t i = 0; i < s->count && x->ranks > 1; i++) {
+    for (int64_t i = 0; i < s->count && x->spec.ranks > 1; i++) {
         const weft_coll_step *m = &s->step[i];
         for (int j = 0; j < m->count && m->kind == WEFT_COLL_STEP_SEND; j++) {
             const int c = (m->first + j * m->stride) % s->chunks;
             int64_t start, length;
-            weft_part(x->count, s->chunks, c, &start, &length);
-            elements +=
-                x->flat ? length
-                        : weft_block_count(s->partials || m->from_in ? weft_comm_request_in(x, c)
-                                                                     : weft_comm_request_out(x, c));
+            weft_part(x->spec.count, s->chunks, c, &start, &length);
+            elements += x->spec.flat ? length
+                                     : weft_block_count(s->partials || m->from_in
+                                                            ? weft_comm_request_in(x, c)
+                                                            : weft_comm_request_out(x, c));
         }
     }
-    return elements * (s->partials ? x->sum_element : x->element);
+    return elements * (s->partials ? x->spec.sum_element : x->spec.element);
 }
 
 void weft_comm_request_set_device(weft_comm_request *x, const weft_device *device,
                                   weft_device_stream *stream)
 {
-    x->device = device;
-    x->stream = stream;
-    if (!device->clock || !device->clock(stream, &x->clock))
-        x->clock = (weft_device_clock){0};
+    x->buffers.device = device;
+    x->buffers.stream = stream;
+    if (!device->clock || !device->clock(stream, &x->simulated.clock))
+        x->simulated.clock = (weft_device_clock){0};
 }
 
 /*   scratch   | coalesced tensors | segment[0]: work | terms | staged | segment[1] ... |   */
 void weft_comm_request_bind(weft_comm_request *x, const void *in, void *out, void *scratch)
 {
     char *at = scratch;
-    x->in = in;
-    x->out = out;
-    x->scratch = scratch;
+    x->buffers.in = in;
+    x->buffers.out = out;
+    x->buffers.scratch = scratch;
     for (int i = 0; i < x->segments; i++, at += x->plan.segment_bytes) {
         x->segment[i].work = at;
         x->segment[i].term = at + x->plan.work_bytes;
@@ -559,11 +565,11 @@ void weft_comm_request_bind(weft_comm_request *x, const void *in, void *out, voi
 
 void weft_comm_request_bind_bundle(weft_comm_request *x, void *scratch)
 {
-    weft_comm_request_bind(x, scratch, scratch, (char *)scratch + x->coalesced_bytes);
+    weft_comm_request_bind(x, scratch, scratch, (char *)scratch + x->buffers.coalesced_bytes);
 }
 
 void weft_comm_request_bind_piece(weft_comm_request *x, int piece, const void *in, void *out)
 {
-    x->piece[piece].in = in;
-    x->piece[piece].out = out;
+    x->buffers.piece[piece].in = in;
+    x->buffers.piece[piece].out = out;
 }

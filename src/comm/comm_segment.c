@@ -17,26 +17,26 @@
 /* Sets the stream's clock to the segment's time. `leave` sets the segment's time to the clock. */
 static void enter(const weft_comm_request *x, const weft_comm_segment *segment)
 {
-    if (x->clock.now)
-        *x->clock.ready = segment->time;
+    if (x->simulated.clock.now)
+        *x->simulated.clock.ready = segment->time;
 }
 
 static void leave(const weft_comm_request *x, weft_comm_segment *segment)
 {
-    if (x->clock.now)
-        segment->time = *x->clock.ready;
+    if (x->simulated.clock.now)
+        segment->time = *x->simulated.clock.ready;
 }
 
 /* Returns the time of the stream's clock, or real time without a clock. */
 static double time_of(const weft_comm_request *x)
 {
-    return x->clock.now ? *x->clock.ready : weft_now();
+    return x->simulated.clock.now ? *x->simulated.clock.ready : weft_now();
 }
 
 static void arrive(const weft_comm_request *x, weft_comm_segment *segment, const weft_message *m)
 {
     const double when = m->receiving ? m->there : m->left;
-    if (x->clock.now && segment->time < when)
+    if (x->simulated.clock.now && segment->time < when)
         segment->time = when;
 }
 
@@ -44,7 +44,7 @@ static void arrive(const weft_comm_request *x, weft_comm_segment *segment, const
 
 static void copy(const weft_comm_request *x, char *to, const char *from, weft_rows rows)
 {
-    x->device->copy(x->stream, to, from, rows);
+    x->buffers.device->copy(x->buffers.stream, to, from, rows);
 }
 
 static void copy_dense(const weft_comm_request *x, void *to, const void *from, int64_t bytes)
@@ -116,7 +116,7 @@ typedef struct span {
 static int64_t flat_range(const weft_comm_request *x, const weft_comm_segment *segment, int first,
                           int count, int64_t *start)
 {
-    const int64_t from = segment->step * x->plan.segment, left = x->count - from;
+    const int64_t from = segment->step * x->plan.segment, left = x->spec.count - from;
     const int64_t n = left < x->plan.segment ? left : x->plan.segment;
     int64_t last_start, last_length, length;
     weft_part(n, x->plan.schedule.chunks, first, start, &length);
@@ -136,13 +136,13 @@ static int64_t block_range(const weft_comm_request *x, const weft_comm_segment *
 static span piece_of(const weft_comm_request *x, const weft_comm_segment *segment,
                      const weft_coll_step *m, int i)
 {
-    char *in = (char *)(uintptr_t)x->in;
+    char *in = (char *)(uintptr_t)x->buffers.in;
     const bool in_work = x->plan.work_bytes > 0 && !m->from_in;
     span s = {.base = m->from_in ? in
                       : in_work  ? segment->work
-                                 : x->out,
-              .element = in_work ? x->sum_element : x->element};
-    if (x->flat) {
+                                 : x->buffers.out,
+              .element = in_work ? x->spec.sum_element : x->spec.element};
+    if (x->spec.flat) {
         int64_t start;
         s.count = flat_range(x, segment, m->first, m->count, &start);
         s.block = dense((in_work ? 0 : segment->step * x->plan.segment) + start, s.count);
@@ -163,7 +163,7 @@ static span piece_of(const weft_comm_request *x, const weft_comm_segment *segmen
 
 static int pieces_of(const weft_comm_request *x, const weft_coll_step *m)
 {
-    return x->flat ? 1 : m->count;
+    return x->spec.flat ? 1 : m->count;
 }
 
 /* Returns the number of elements of a schedule step. *alone: address of its only piece if that is
@@ -204,7 +204,7 @@ static void unpack(const weft_comm_request *x, const weft_comm_segment *segment,
         const span s = piece_of(x, segment, m, i);
         if (m->kind == WEFT_COLL_STEP_ADD) { /* partial sums are dense, in `out` or in `work` */
             char *at = s.base + s.block.start * s.element;
-            x->device->add(x->stream, x->sum_dtype, at, at, from, s.count);
+            x->buffers.device->add(x->buffers.stream, x->spec.sum_dtype, at, at, from, s.count);
         } else {
             copy_block(x, &s.block, s.begin, s.count, s.element, s.base, from, false);
         }
@@ -219,25 +219,28 @@ static void begin_segment(weft_comm_request *x, weft_comm_segment *segment)
     const weft_coll_schedule *s = &x->plan.schedule;
     segment->first = segment->next = 0;
     segment->count = segment->left = 0;
-    if (s->copy_all && x->flat) {
+    if (s->copy_all && x->spec.flat) {
         int64_t start;
         const int64_t at = segment->step * x->plan.segment;
         const int64_t n = flat_range(x, segment, 0, s->chunks, &start);
         if (x->plan.work_bytes)
-            x->device->convert(x->stream, segment->work, WEFT_F32,
-                               (const char *)x->in + at * x->element, x->dtype, n);
-        else if (x->in != x->out)
-            copy_dense(x, (char *)x->out + at * x->element, (const char *)x->in + at * x->element,
-                       n * x->element);
+            x->buffers.device->convert(x->buffers.stream, segment->work, WEFT_F32,
+                                       (const char *)x->buffers.in + at * x->spec.element,
+                                       x->spec.dtype, n);
+        else if (x->buffers.in != x->buffers.out)
+            copy_dense(x, (char *)x->buffers.out + at * x->spec.element,
+                       (const char *)x->buffers.in + at * x->spec.element, n * x->spec.element);
     }
-    for (int c = 0; s->copy_all && !x->flat && c < s->chunks; c++)
+    for (int c = 0; s->copy_all && !x->spec.flat && c < s->chunks; c++)
         copy_block(x, weft_comm_request_in(x, c), segment->step * x->plan.segment,
-                   block_range(x, segment, weft_comm_request_in(x, c)), x->element,
-                   (char *)(uintptr_t)x->in, segment->work + c * x->plan.held * x->element, true);
+                   block_range(x, segment, weft_comm_request_in(x, c)), x->spec.element,
+                   (char *)(uintptr_t)x->buffers.in,
+                   segment->work + c * x->plan.held * x->spec.element, true);
     if (s->copy_own >= 0)
-        copy_between(x, weft_comm_request_in(x, s->copy_own), x->in,
-                     weft_comm_request_out(x, s->copy_own), x->out, segment->step * x->plan.segment,
-                     block_range(x, segment, weft_comm_request_in(x, s->copy_own)), x->element);
+        copy_between(
+            x, weft_comm_request_in(x, s->copy_own), x->buffers.in,
+            weft_comm_request_out(x, s->copy_own), x->buffers.out, segment->step * x->plan.segment,
+            block_range(x, segment, weft_comm_request_in(x, s->copy_own)), x->spec.element);
 }
 
 static void end_segment(weft_comm_request *x, weft_comm_segment *segment)
@@ -245,15 +248,16 @@ static void end_segment(weft_comm_request *x, weft_comm_segment *segment)
     if (!x->plan.work_bytes)
         return;
     const int64_t at = segment->step * x->plan.segment;
-    if (x->flat) {
+    if (x->spec.flat) {
         int64_t start;
         const int64_t n = flat_range(x, segment, 0, x->plan.schedule.chunks, &start);
-        x->device->convert(x->stream, (char *)x->out + at * x->element, x->dtype, segment->work,
-                           WEFT_F32, n);
+        x->buffers.device->convert(x->buffers.stream, (char *)x->buffers.out + at * x->spec.element,
+                                   x->spec.dtype, segment->work, WEFT_F32, n);
     } else {
-        copy_block(x, weft_comm_request_out(x, x->own), at,
-                   block_range(x, segment, weft_comm_request_out(x, x->own)), x->element, x->out,
-                   segment->work + x->own * x->plan.held * x->element, false);
+        copy_block(x, weft_comm_request_out(x, x->spec.own), at,
+                   block_range(x, segment, weft_comm_request_out(x, x->spec.own)), x->spec.element,
+                   x->buffers.out, segment->work + x->spec.own * x->plan.held * x->spec.element,
+                   false);
     }
 }
 
@@ -262,22 +266,23 @@ static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
     const weft_coll_step own = {
         .first = x->plan.schedule.sum_chunk, .count = 1, .stride = 1, .from_in = true};
     const span s = piece_of(x, segment, &own, 0);
-    char *temp = segment->term + x->ranks * x->plan.slot_bytes;
+    char *temp = segment->term + x->spec.ranks * x->plan.slot_bytes;
     void **slots = segment->slot;
-    const void **term = (const void **)segment->slot + x->ranks;
-    for (int r = 0; r < x->ranks; r++)
+    const void **term = (const void **)segment->slot + x->spec.ranks;
+    for (int r = 0; r < x->spec.ranks; r++)
         term[r] = slots[r] = segment->term + r * x->plan.slot_bytes;
     if (s.block.rows > 1)
-        copy_block(x, &s.block, s.begin, s.count, s.element, s.base, slots[x->own], true);
+        copy_block(x, &s.block, s.begin, s.count, s.element, s.base, slots[x->spec.own], true);
     else
-        term[x->own] = s.base + (s.block.start + s.begin) * s.element;
-    char *out = x->out;
-    if (x->flat)
-        out += s.block.start * x->element;
+        term[x->spec.own] = s.base + (s.block.start + s.begin) * s.element;
+    char *out = x->buffers.out;
+    if (x->spec.flat)
+        out += s.block.start * x->spec.element;
     else
-        out += (weft_comm_request_out(x, x->own)->start + s.begin) * x->element;
+        out += (weft_comm_request_out(x, x->spec.own)->start + s.begin) * x->spec.element;
     if (s.count)
-        x->device->sum(x->stream, x->dtype, x->ranks, term, slots, temp, out, s.count);
+        x->buffers.device->sum(x->buffers.stream, x->spec.dtype, x->spec.ranks, term, slots, temp,
+                               out, s.count);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -287,7 +292,7 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
 {
     const weft_coll_step *m = &x->plan.schedule.step[index];
     char *at;
-    int64_t element = x->element, count;
+    int64_t element = x->spec.element, count;
     if (m->kind == WEFT_COLL_STEP_RECEIVE_TERM) {
         const weft_coll_step own = {.first = m->first, .count = 1, .stride = 1, .from_in = true};
         count = piece_of(x, segment, &own, 0).count;
@@ -306,11 +311,11 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
     }
     weft_message *message = &segment->message[segment->count];
     *message = (weft_message){.peer = x->group->rank[m->peer],
-                              .tag = x->tag | (segment->step & 1),
+                              .tag = x->run.tag | (segment->step & 1),
                               .receiving = m->kind != WEFT_COLL_STEP_SEND,
                               .data = at,
                               .bytes = count * element,
-                              .meta = x->device->meta};
+                              .meta = x->buffers.device->meta};
     segment->coll_step[segment->count] = (int32_t)index;
     segment->staged[segment->count++] = staged;
     segment->left++;
@@ -325,14 +330,15 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
 static weft_status post(weft_comm *comm, weft_comm_request *x, weft_comm_segment *segment,
                         weft_message *m)
 {
-    if (x->clock.now) /* a message carries its time, so the poster wakes once */
+    if (x->simulated.clock.now) /* a message carries its time, so the poster wakes once */
         m->together = &segment->together;
-    if (x->clock.now && !m->receiving) {
+    if (x->simulated.clock.now && !m->receiving) {
         m->timed = true;
-        m->apart = comm->transport.links && x->op == WEFT_COMM_SEND;
-        m->from = m->left = m->there = segment->time > x->port ? segment->time : x->port;
+        m->apart = comm->transport.links && x->spec.op == WEFT_COMM_SEND;
+        m->from = m->left = m->there =
+            segment->time > x->simulated.port ? segment->time : x->simulated.port;
         const weft_status_code status = comm->transport.post(comm->transport.self, m);
-        x->port = m->left;
+        x->simulated.port = m->left;
         return status;
     }
     return comm->transport.post(comm->transport.self, m);
@@ -348,7 +354,7 @@ static weft_status begin_round(weft_comm *comm, weft_comm_request *x, weft_comm_
     for (; segment->next < s->count && s->step[segment->next].round == round; segment->next++)
         add_message(comm, x, segment, segment->next, &staging);
     /* Sent data must be complete, and receive buffers must not be read any more. */
-    if (x->device->wait(x->stream) != WEFT_OK) {
+    if (x->buffers.device->wait(x->buffers.stream) != WEFT_OK) {
         segment->count = 0;
         return weft_error(WEFT_MSG_COMM_FAILED, WEFT_AT(.key = x->what), "the device failed: %s",
                           weft_error_message());
@@ -411,7 +417,7 @@ static weft_status advance_segment(weft_comm *comm, weft_comm_request *x,
         leave(x, segment);
     }
     if (handles)
-        x->handled += time_of(x) - before;
+        x->run.handled += time_of(x) - before;
     return WEFT_OK;
 }
 
@@ -423,21 +429,21 @@ static int64_t send_bytes(const weft_comm_request *x, const weft_comm_segment *s
 {
     const bool in_work = x->plan.work_bytes > 0 && !m->from_in;
     int64_t start, count = 0;
-    if (x->flat)
+    if (x->spec.flat)
         count = flat_range(x, segment, m->first, m->count, &start);
-    for (int i = 0; !x->flat && i < m->count; i++) {
+    for (int i = 0; !x->spec.flat && i < m->count; i++) {
         const int c = (m->first + i * m->stride) % x->plan.schedule.chunks;
         count += block_range(x, segment,
                              m->from_in || in_work ? weft_comm_request_in(x, c)
                                                    : weft_comm_request_out(x, c));
     }
-    return count * (in_work ? x->sum_element : x->element);
+    return count * (in_work ? x->spec.sum_element : x->spec.element);
 }
 
 weft_sent weft_comm_request_planned(const weft_comm_request *x)
 {
     weft_sent sent = {0};
-    if (x->ranks == 1)
+    if (x->spec.ranks == 1)
         return sent;
     for (weft_comm_segment segment = {0}; segment.step < x->plan.steps; segment.step++)
         for (int64_t i = 0; i < x->plan.schedule.count; i++) {
@@ -458,18 +464,19 @@ weft_sent weft_comm_request_sent(const weft_comm_request *x)
 
 weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
 {
-    x->begun = true;
-    x->started = x->last = weft_now();
-    char *at = x->out;
-    weft_comm_segment beginning = {.time = x->asked > x->queue->end ? x->asked : x->queue->end};
-    x->begin = beginning.time;
-    x->next_segment = 0;
-    x->handled = 0;
+    x->run.begun = true;
+    x->run.started = x->run.last = weft_now();
+    char *at = x->buffers.out;
+    weft_comm_segment beginning = {.time = x->simulated.asked > x->queue->end ? x->simulated.asked
+                                                                              : x->queue->end};
+    x->simulated.begin = beginning.time;
+    x->simulated.next_segment = 0;
+    x->run.handled = 0;
     enter(x, &beginning);
     double before = time_of(x);
-    for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
-        copy_dense(x, at, x->piece[i].in, x->piece[i].bytes);
-    x->handled += time_of(x) - before;
+    for (int i = 0; i < x->buffers.piece_count; at += x->buffers.piece[i++].bytes)
+        copy_dense(x, at, x->buffers.piece[i].in, x->buffers.piece[i].bytes);
+    x->run.handled += time_of(x) - before;
     leave(x, &beginning);
     for (int i = 0; i < x->segments; i++) {
         x->segment[i].step = i;
@@ -478,7 +485,7 @@ weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
         enter(x, &x->segment[i]);
         before = time_of(x);
         begin_segment(x, &x->segment[i]);
-        x->handled += time_of(x) - before;
+        x->run.handled += time_of(x) - before;
         leave(x, &x->segment[i]);
     }
     (void)comm;
@@ -489,12 +496,13 @@ weft_status weft_comm_request_begin(weft_comm *comm, weft_comm_request *x)
 static weft_status advance_round_robin(weft_comm *comm, weft_comm_request *x, bool *progressed)
 {
     bool ended = false;
-    for (int i = 0; i < x->segments && !x->segment[x->next_segment].running; i++)
-        x->next_segment = (x->next_segment + 1) % x->segments;
-    if (x->segment[x->next_segment].running)
-        WEFT_TRY(advance_segment(comm, x, &x->segment[x->next_segment], progressed, &ended));
+    for (int i = 0; i < x->segments && !x->segment[x->simulated.next_segment].running; i++)
+        x->simulated.next_segment = (x->simulated.next_segment + 1) % x->segments;
+    if (x->segment[x->simulated.next_segment].running)
+        WEFT_TRY(
+            advance_segment(comm, x, &x->segment[x->simulated.next_segment], progressed, &ended));
     if (ended)
-        x->next_segment = (x->next_segment + 1) % x->segments;
+        x->simulated.next_segment = (x->simulated.next_segment + 1) % x->segments;
     return WEFT_OK;
 }
 
@@ -503,35 +511,35 @@ weft_status weft_comm_request_advance(weft_comm *comm, weft_comm_request *x, boo
 {
     bool here = false, ended;
     *finished = true;
-    if (x->clock.now)
+    if (x->simulated.clock.now)
         WEFT_TRY(advance_round_robin(comm, x, &here));
     for (int i = 0; i < x->segments; i++) {
-        if (x->segment[i].running && !x->clock.now)
+        if (x->segment[i].running && !x->simulated.clock.now)
             WEFT_TRY(advance_segment(comm, x, &x->segment[i], &here, &ended));
         *finished = *finished && !x->segment[i].running;
     }
     if (here) {
-        x->last = weft_now();
+        x->run.last = weft_now();
         *progressed = true;
     }
-    char *at = x->out;
-    weft_comm_segment all = {.time = x->begin};
+    char *at = x->buffers.out;
+    weft_comm_segment all = {.time = x->simulated.begin};
     for (int i = 0; i < x->segments; i++)
         all.time = x->segment[i].time > all.time ? x->segment[i].time : all.time;
     if (*finished)
         enter(x, &all);
-    for (int i = 0; *finished && i < x->piece_count; at += x->piece[i++].bytes)
-        copy_dense(x, x->piece[i].out, at, x->piece[i].bytes);
+    for (int i = 0; *finished && i < x->buffers.piece_count; at += x->buffers.piece[i++].bytes)
+        copy_dense(x, x->buffers.piece[i].out, at, x->buffers.piece[i].bytes);
     if (*finished) {
         leave(x, &all);
-        x->end = x->queue->end = all.time;
+        x->simulated.end = x->queue->end = all.time;
     }
-    return *finished ? x->device->wait(x->stream) : WEFT_OK;
+    return *finished ? x->buffers.device->wait(x->buffers.stream) : WEFT_OK;
 }
 
 void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
 {
-    for (int i = 0; i < x->segments && x->begun; i++) {
+    for (int i = 0; i < x->segments && x->run.begun; i++) {
         weft_comm_segment *segment = &x->segment[i];
         for (int j = 0; j < segment->count; j++)
             if (!atomic_load(&segment->message[j].done))
@@ -543,12 +551,13 @@ void weft_comm_request_cancel(weft_comm *comm, weft_comm_request *x)
 
 weft_status weft_comm_request_copy(weft_comm_request *x)
 {
-    if (x->in == x->out)
+    if (x->buffers.in == x->buffers.out)
         return WEFT_OK;
-    if (x->flat)
-        copy_dense(x, x->out, x->in, x->count * x->element);
+    if (x->spec.flat)
+        copy_dense(x, x->buffers.out, x->buffers.in, x->spec.count * x->spec.element);
     else
-        copy_between(x, weft_comm_request_in(x, 0), x->in, weft_comm_request_out(x, 0), x->out, 0,
-                     weft_block_count(weft_comm_request_in(x, 0)), x->element);
-    return x->device->wait(x->stream);
+        copy_between(x, weft_comm_request_in(x, 0), x->buffers.in, weft_comm_request_out(x, 0),
+                     x->buffers.out, 0, weft_block_count(weft_comm_request_in(x, 0)),
+                     x->spec.element);
+    return x->buffers.device->wait(x->buffers.stream);
 }

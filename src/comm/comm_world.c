@@ -109,7 +109,7 @@ weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int
     WEFT_TRY(weft_comm_request_create_send(group->count, group->own, peer, bytes, WEFT_U8,
                                            "some bytes", &x));
     atomic_fetch_add(&held->holders, 1);
-    x->held = held;
+    x->run.held = held;
     const weft_status_code status = weft_comm_request_attach(x, group, channel);
     if (status != WEFT_OK) {
         weft_comm_request_free(x);
@@ -117,8 +117,8 @@ weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int
     }
     if (stream)
         weft_comm_request_set_device(x, device, stream);
-    if (when && x->clock.now)
-        x->clock.now = when;
+    if (when && x->simulated.clock.now)
+        x->simulated.clock.now = when;
     weft_comm_request_bind(x, data, weft_send_buffer_data(held), NULL);
     return weft_comm_request_start_detached(x);
 }

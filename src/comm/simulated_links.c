@@ -300,7 +300,7 @@ static uint64_t key_of(const weft_comm_request *x)
 
 static bool is_single(const weft_comm_request *x)
 {
-    return x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
+    return x->spec.op == WEFT_COMM_SEND || x->spec.op == WEFT_COMM_RECV;
 }
 
 static mail *find_mail(const weft_simulated_links *t, uint64_t key, int from, int to,
@@ -355,7 +355,7 @@ static weft_status append(weft_simulated_links *t, pair *p, mail *m)
 /* Records a send. A send of a device without a clock takes no time. */
 static weft_status note_sent(weft_simulated_links *t, int from, const weft_comm_request *x)
 {
-    const int to = x->group->rank[x->argument];
+    const int to = x->group->rank[x->spec.argument];
     sim_rank *s = &t->sim_rank[to];
     pair *p;
     WEFT_TRY(find_pair(t, from, to, &p));
@@ -364,11 +364,11 @@ static weft_status note_sent(weft_simulated_links *t, int from, const weft_comm_
     *m = (mail){.key = key_of(x),
                 .from = from,
                 .to = to,
-                .number = x->number,
-                .when = x->asked,
-                .bytes = (double)x->bytes,
-                .passed = !x->clock.now,
-                .sender_knows = x->forgotten,
+                .number = x->simulated.number,
+                .when = x->simulated.asked,
+                .bytes = (double)x->spec.bytes,
+                .passed = !x->simulated.clock.now,
+                .sender_knows = x->run.forgotten,
                 .also = s->mail};
     s->mail = m;
     if (s->act == WAITS && !s->meets && !s->awaited && s->from == from && s->key == m->key &&
@@ -394,11 +394,11 @@ static void forget_mail(weft_simulated_links *t, mail *m)
 static weft_status note_there(weft_simulated_links *t, const weft_comm_request *x)
 {
     meeting *m;
-    WEFT_TRY(find_meeting(t, key_of(x), x->ranks, &m));
-    const int64_t before = m->begun[x->own];
-    m->begun[x->own] = (int64_t)x->number + 1;
-    release_waiting(t, m, x->own);
-    m->lagging -= before <= m->done && m->begun[x->own] > m->done;
+    WEFT_TRY(find_meeting(t, key_of(x), x->spec.ranks, &m));
+    const int64_t before = m->begun[x->spec.own];
+    m->begun[x->spec.own] = (int64_t)x->simulated.number + 1;
+    release_waiting(t, m, x->spec.own);
+    m->lagging -= before <= m->done && m->begun[x->spec.own] > m->done;
     while (m->lagging == 0) {
         int64_t least = m->begun[0];
         for (int i = 1; i < m->members; i++)
@@ -505,9 +505,9 @@ weft_status weft_simulated_links_begin(weft_simulated_links *t, int rank,
 {
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&t->mutex);
-    if (x->op == WEFT_COMM_SEND)
+    if (x->spec.op == WEFT_COMM_SEND)
         status = note_sent(t, rank, x);
-    else if (x->op != WEFT_COMM_RECV)
+    else if (x->spec.op != WEFT_COMM_RECV)
         status = note_there(t, x);
     pthread_mutex_unlock(&t->mutex);
     return status;
@@ -515,26 +515,28 @@ weft_status weft_simulated_links_begin(weft_simulated_links *t, int rank,
 
 static mail *mail_of(const weft_simulated_links *t, int rank, const weft_comm_request *x)
 {
-    const int peer = x->group->rank[x->argument];
-    const bool sends = x->op == WEFT_COMM_SEND;
-    return find_mail(t, key_of(x), sends ? rank : peer, sends ? peer : rank, x->number);
+    const int peer = x->group->rank[x->spec.argument];
+    const bool sends = x->spec.op == WEFT_COMM_SEND;
+    return find_mail(t, key_of(x), sends ? rank : peer, sends ? peer : rank, x->simulated.number);
 }
 
-/* Returns the member whose start completes this rank's result. x->ranks: all members. The rank
+/* Returns the member whose start completes this rank's result. x->spec.ranks: all members. The rank
  * itself: it receives nothing. */
 static int awaited_member(const weft_comm_request *x)
 {
-    if (x->op == WEFT_COMM_RELAY && x->own == 0)
-        return x->own;
-    return x->op == WEFT_COMM_RELAY || x->op == WEFT_COMM_RING_SHIFT ? x->out_at : x->ranks;
+    if (x->spec.op == WEFT_COMM_RELAY && x->spec.own == 0)
+        return x->spec.own;
+    return x->spec.op == WEFT_COMM_RELAY || x->spec.op == WEFT_COMM_RING_SHIFT ? x->spec.out_at
+                                                                               : x->spec.ranks;
 }
 
 static weft_status join_meeting(weft_simulated_links *t, int rank, const weft_comm_request *x)
 {
     sim_rank *s = &t->sim_rank[rank];
-    WEFT_TRY(find_meeting(t, s->key, x->ranks, &s->meeting));
+    WEFT_TRY(find_meeting(t, s->key, x->spec.ranks, &s->meeting));
     s->member = awaited_member(x);
-    const int64_t begun = s->member == x->ranks ? s->meeting->done : s->meeting->begun[s->member];
+    const int64_t begun =
+        s->member == x->spec.ranks ? s->meeting->done : s->meeting->begun[s->member];
     s->stuck = begun <= s->number;
     if (s->stuck) {
         s->also = s->meeting->waiting[s->member];
@@ -560,8 +562,10 @@ static void stand_still(weft_simulated_links *t, int rank, const weft_comm_reque
     s->act = WAITS;
     s->meets = !is_single(x);
     s->key = key_of(x);
-    s->number = x->number;
-    s->from = s->meets ? -1 : x->op == WEFT_COMM_SEND ? rank : x->group->rank[x->argument];
+    s->number = x->simulated.number;
+    s->from = s->meets                       ? -1
+              : x->spec.op == WEFT_COMM_SEND ? rank
+                                             : x->group->rank[x->spec.argument];
     s->awaited = s->meets ? NULL : mail_of(t, rank, x);
     s->stuck = !s->meets && !(s->awaited && s->awaited->passed);
     if (s->meets && (t->failed = join_meeting(t, rank, x)) != WEFT_OK)
@@ -588,10 +592,10 @@ weft_status weft_simulated_links_advance(weft_simulated_links *t, int rank, weft
     get_up(t, rank);
     mail *m = s->awaited;
     if (m && m->passed) {
-        const bool sends = x->op == WEFT_COMM_SEND;
-        if (x->clock.now) {
-            x->begin = sends ? m->begin : x->begin;
-            x->end = fmax(x->end, sends ? m->left : m->there);
+        const bool sends = x->spec.op == WEFT_COMM_SEND;
+        if (x->simulated.clock.now) {
+            x->simulated.begin = sends ? m->begin : x->simulated.begin;
+            x->simulated.end = fmax(x->simulated.end, sends ? m->left : m->there);
         }
         *(sends ? &m->sender_knows : &m->receiver_knows) = true;
         if (m->sender_knows && m->receiver_knows)
@@ -610,7 +614,8 @@ bool weft_simulated_links_passed(weft_simulated_links *t, int rank, const weft_c
 {
     pthread_mutex_lock(&t->mutex);
     const mail *m = mail_of(t, rank, x);
-    const bool passed = m && m->passed && (x->op == WEFT_COMM_SEND ? m->left : m->there) <= now;
+    const bool passed =
+        m && m->passed && (x->spec.op == WEFT_COMM_SEND ? m->left : m->there) <= now;
     pthread_mutex_unlock(&t->mutex);
     return passed;
 }

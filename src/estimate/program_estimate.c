@@ -51,8 +51,9 @@ weft_status weft_program_estimate(const weft_program *p, const weft_part_times *
         case INSTR_START: {
             const weft_attr_comm *attr = weft_graph_node(p->compiled->graph, code->node)->attr;
             const weft_comm_request *x = weft_program_exchange(p, code);
-            const double seconds =
-                x->ranks > 1 ? times->collective(times->self, attr->axis, x->op, x->bytes) : 0;
+            const double seconds = x->spec.ranks > 1 ? times->collective(times->self, attr->axis,
+                                                                         x->spec.op, x->spec.bytes)
+                                                     : 0;
             w.sum.busy += seconds;
             w.wire = (w.wire > w.now ? w.wire : w.now) + seconds;
             done[code->node] = w.wire;

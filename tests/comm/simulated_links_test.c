@@ -61,18 +61,15 @@ static void play(void *(*const body[RANKS])(void *), double got[RANKS])
 static weft_comm_request single(job *j, weft_comm_op op, int peer, uint32_t number)
 {
     return (weft_comm_request){.group = j->group,
-                               .op = op,
-                               .argument = peer,
-                               .ranks = RANKS,
-                               .number = number,
-                               .clock = {.now = &j->clock}};
+                               .spec = {.op = op, .argument = peer, .ranks = RANKS},
+                               .simulated = {.clock = {.now = &j->clock}, .number = number}};
 }
 
 static weft_comm_request start(job *j, int peer, uint32_t number, double when, int64_t bytes)
 {
     weft_comm_request x = single(j, WEFT_COMM_SEND, peer, number);
-    x.asked = j->clock = when;
-    x.bytes = bytes;
+    x.simulated.asked = j->clock = when;
+    x.spec.bytes = bytes;
     cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
     return x;
 }
@@ -81,7 +78,7 @@ static double finish(job *j, weft_comm_request *x)
 {
     weft_simulated_links_wait(j->turns, j->rank, x);
     cr_assert_eq(weft_simulated_links_advance(j->turns, j->rank, x), WEFT_OK);
-    return x->end;
+    return x->simulated.end;
 }
 
 static void *receive(job *j, int peer)
@@ -148,10 +145,10 @@ static void *sends_two(void *self)
     weft_comm_request first = start(j, 2, 0, 0, 2), second = start(j, 2, 1, 0, 2);
     cr_expect_not(weft_simulated_links_passed(j->turns, j->rank, &first, 1));
     cr_expect_eq(finish(j, &first), 2);
-    cr_expect_eq(first.begin, 0);
+    cr_expect_eq(first.simulated.begin, 0);
     cr_expect_not(weft_simulated_links_passed(j->turns, j->rank, &second, 2));
     j->got = finish(j, &second);
-    cr_expect_eq(second.begin, 2, "%g", second.begin);
+    cr_expect_eq(second.simulated.begin, 2, "%g", second.simulated.begin);
     weft_simulated_links_leave(j->turns, j->rank);
     return NULL;
 }
@@ -179,7 +176,7 @@ Test(turns, messages_to_one_rank_follow_one_another)
 static weft_comm_request meeting_of(const job *j)
 {
     return (weft_comm_request){
-        .group = j->group, .op = WEFT_COMM_ALL_REDUCE, .ranks = 2, .own = j->rank > 0};
+        .group = j->group, .spec = {.op = WEFT_COMM_ALL_REDUCE, .ranks = 2, .own = j->rank > 0}};
 }
 
 static void meet(job *j)
@@ -230,7 +227,7 @@ static void *sends_for_ever(void *self)
     job *j = self;
     weft_comm_request x = start(j, 3, 0, 3, 1);
     finish(j, &x);
-    j->got = x.end;
+    j->got = x.simulated.end;
     return NULL;
 }
 

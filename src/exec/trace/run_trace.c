@@ -74,15 +74,15 @@ weft_status weft_timeline_add(weft_timeline *t, weft_trace_stream stream, const 
 weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_comm_request *x,
                                        const char *what)
 {
-    const bool sends = x->op == WEFT_COMM_SEND;
-    const int peer = weft_group_rank(x->group, x->argument);
+    const bool sends = x->spec.op == WEFT_COMM_SEND;
+    const int peer = weft_group_rank(x->group, x->spec.argument);
     const int32_t pair[2] = {sends ? t->rank : peer, sends ? peer : t->rank};
     const weft_trace_step step = {.kind = WEFT_TRACE_SEND,
                                   .stream = WEFT_STREAM_HOST,
-                                  .bytes = (double)(x->count * x->element)};
+                                  .bytes = (double)(x->spec.count * x->spec.element)};
     char name[256];
     snprintf(name, sizeof name, "%s, %s", x->what, what);
-    return add_step(t, step, name, pair, 2, x->started, x->finished, NULL, 0, NULL);
+    return add_step(t, step, name, pair, 2, x->run.started, x->run.finished, NULL, 0, NULL);
 }
 
 typedef struct recorder {
@@ -107,16 +107,16 @@ static weft_status add(recorder *r, const instruction *code, weft_trace_step ste
 /* Records the ranks, channel and handling seconds of a request for its step. */
 static weft_status record_request(recorder *r, const weft_comm_request *x, int32_t step)
 {
-    int32_t *member = weft_calloc(x->ranks, sizeof *member);
+    int32_t *member = weft_calloc(x->spec.ranks, sizeof *member);
     /* one of several segments is copied while another is in flight */
     weft_timeline_note note = {.channel = (int32_t)x->channel,
                                .handling =
-                                   x->handled / (double)(x->plan.steps ? x->plan.steps : 1)};
+                                   x->run.handled / (double)(x->plan.steps ? x->plan.steps : 1)};
     WEFT_TRY(WEFT_ALLOCATED(member, "a trace"));
-    for (int i = 0; i < x->ranks; i++)
+    for (int i = 0; i < x->spec.ranks; i++)
         member[i] = weft_group_rank(x->group, i);
     const weft_status_code status =
-        weft_trace_add_group(&r->to->trace, member, x->ranks, &note.group);
+        weft_trace_add_group(&r->to->trace, member, x->spec.ranks, &note.group);
     weft_free(member);
     r->to->note[step] = note;
     return status;
@@ -126,16 +126,16 @@ static weft_status add_request(recorder *r, const instruction *code, weft_trace_
                                double begin, const int32_t *after, int64_t count)
 {
     const weft_comm_request *x = weft_program_exchange(r->program, code);
-    const bool simulated = x->clock.now != NULL;
-    const double started = simulated ? x->begin : x->started,
-                 finished = simulated ? x->end : x->finished;
+    const bool simulated = x->simulated.clock.now != NULL;
+    const double started = simulated ? x->simulated.begin : x->run.started,
+                 finished = simulated ? x->simulated.end : x->run.finished;
     int32_t *out = &r->collective[code->node];
     step.stream = WEFT_STREAM_COMM;
-    step.bytes = (double)x->bytes;
+    step.bytes = (double)x->spec.bytes;
     step.together = true; /* segments do not wait for segments of other ranks */
     WEFT_TRY(
         add(r, code, step, "", fmax(started, begin), fmax(finished, begin), after, count, out));
-    return x->ranks > 1 ? record_request(r, x, *out) : WEFT_OK;
+    return x->spec.ranks > 1 ? record_request(r, x, *out) : WEFT_OK;
 }
 
 /* Adds an instruction. A start becomes a step on the communication stream from start to completion.
