@@ -17,8 +17,8 @@
 
 void weft_comm_set_tuning(weft_comm *comm, weft_coll_tuning *tuning)
 {
-    weft_coll_tuning_free(&comm->tuning);
-    comm->tuning = *tuning;
+    weft_coll_tuning_free(&comm->choice.tuning);
+    comm->choice.tuning = *tuning;
     *tuning = (weft_coll_tuning){0};
 }
 
@@ -81,13 +81,13 @@ static weft_status time_one(const trial *t, weft_algorithm algorithm, int64_t by
                             double *seconds)
 {
     weft_coll_tuning_row row = {t->op, t->span, bytes / 2, algorithm};
-    const weft_coll_tuning before = t->comm->tuning;
+    const weft_coll_tuning before = t->comm->choice.tuning;
     const int ranks = t->comm->ranks;
     double own = 0, *all;
     WEFT_TRY(WEFT_NEW(all, ranks, "measuring collectives"));
-    t->comm->tuning = (weft_coll_tuning){&row, 1, 1};
+    t->comm->choice.tuning = (weft_coll_tuning){&row, 1, 1};
     weft_status_code status = weft_comm_measure_exchange(t->comm, ranks, t->op, bytes, &own);
-    t->comm->tuning = before;
+    t->comm->choice.tuning = before;
     if (status == WEFT_OK)
         status = weft_comm_all_gather(t->comm, &own, sizeof own, all);
     *seconds = 0;

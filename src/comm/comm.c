@@ -53,7 +53,7 @@ static void doze(weft_comm *comm, int64_t idle, double most)
     enum { LOOKS = 8, MOST_DOUBLINGS = 4 };
     const int64_t doublings = idle / LOOKS < MOST_DOUBLINGS ? idle / LOOKS : MOST_DOUBLINGS;
     pthread_mutex_lock(&comm->mutex);
-    if (!atomic_load(&comm->waiters) && !comm->fresh && !atomic_load(&comm->stop))
+    if (!atomic_load(&comm->waiters) && !comm->fresh && !atomic_load(&comm->thread.stop))
         timed_wait(&comm->queued, &comm->mutex, fmin(120e-6 * (double)(1 << doublings), most));
     pthread_mutex_unlock(&comm->mutex);
 }
@@ -117,10 +117,10 @@ static weft_status fail_missing(weft_comm *comm, const weft_comm_request *x, dou
     for (int i = 0; i < count && i < 16; i++) {
         const int peer = peers[i];
         append(who, sizeof who, "%s rank %d", i ? "," : "", peer);
-        if (comm->peer_status[peer].asked >= since)
+        if (comm->watch.peer_status[peer].asked >= since)
             append(who, sizeof who, " (%s)",
-                   comm->peer_status[peer].text[0] ? comm->peer_status[peer].text
-                                                   : "gives no answer");
+                   comm->watch.peer_status[peer].text[0] ? comm->watch.peer_status[peer].text
+                                                         : "gives no answer");
     }
     if (count > 16)
         append(who, sizeof who, " and %d more", count - 16);
@@ -179,12 +179,12 @@ static void report_busy(weft_comm *comm, double now)
 {
     char text[WEFT_COMM_NOTE] = "";
     const double period = atomic_load(&comm->deadline) / 4;
-    if (!atomic_load(&comm->is_busy) || now - comm->busy_sent < (period < 5 ? period : 5))
+    if (!atomic_load(&comm->is_busy) || now - comm->watch.busy_sent < (period < 5 ? period : 5))
         return;
     pthread_mutex_lock(&comm->mutex);
     snprintf(text, sizeof text, "*%d %.180s", comm->rank, comm->busy);
     pthread_mutex_unlock(&comm->mutex);
-    comm->busy_sent = now;
+    comm->watch.busy_sent = now;
     pass_on(comm, comm->rank, text);
 }
 
@@ -200,17 +200,17 @@ static weft_status read_notes(weft_comm *comm)
             return WEFT_OK;
         text[WEFT_COMM_NOTE - 1] = 0;
         if (text[0] == '!') {
-            comm->notified_all = true;
+            comm->watch.notified_all = true;
             return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(peer)), "rank %d failed: %s",
                               peer, text + 1);
         }
         if (text[0] == '?')
             send_status(comm, peer);
         else if (text[0] == ':')
-            memcpy(comm->peer_status[peer].text, text + 1, WEFT_COMM_NOTE - 1);
+            memcpy(comm->watch.peer_status[peer].text, text + 1, WEFT_COMM_NOTE - 1);
         else if (text[0] == '*') {
             const int root = atoi(text + 1);
-            comm->busy_heard = weft_now();
+            comm->watch.busy_heard = weft_now();
             if (root >= 0 && root < comm->ranks && root != comm->rank)
                 pass_on(comm, root, text);
         }
@@ -227,17 +227,18 @@ static weft_status check_alive(weft_comm *comm, const weft_comm_request *x, doub
     for (int i = 0; i < count; i++) {
         char who[WEFT_COMM_NOTE] = "";
         const int peer = peers[i];
-        const bool was_gone = comm->peer_status[peer].gone;
-        comm->peer_status[peer].gone = !comm->transport.alive(comm->transport.self, peer, who);
-        if (comm->peer_status[peer].gone && !was_gone)
+        const bool was_gone = comm->watch.peer_status[peer].gone;
+        comm->watch.peer_status[peer].gone =
+            !comm->transport.alive(comm->transport.self, peer, who);
+        if (comm->watch.peer_status[peer].gone && !was_gone)
             continue;
-        if (comm->peer_status[peer].gone)
+        if (comm->watch.peer_status[peer].gone)
             return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(peer)),
                               "rank %d exited (%s) while rank %d waited for it in %s. Start the "
                               "job again; it resumes from the last checkpoint.",
                               peer, who, comm->rank, x->what);
-        if (ask > 0 && comm->peer_status[peer].asked < ask) {
-            comm->peer_status[peer] = (weft_peer_status){.asked = weft_now()};
+        if (ask > 0 && comm->watch.peer_status[peer].asked < ask) {
+            comm->watch.peer_status[peer] = (weft_peer_status){.asked = weft_now()};
             char question[WEFT_COMM_NOTE] = "?"; /* transports send whole notes */
             comm->transport.note(comm->transport.self, peer, question);
         }
@@ -251,7 +252,7 @@ static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
 {
     const double since = atomic_load(&q->waiting_since), last = q->head->run.last;
     double from = since > last ? since : last;
-    from = comm->busy_heard > from ? comm->busy_heard : from;
+    from = comm->watch.busy_heard > from ? comm->watch.busy_heard : from;
     return since > 0 && now > from ? now - from : 0;
 }
 
@@ -260,14 +261,14 @@ static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
 static weft_status check_peers(weft_comm *comm)
 {
     const double now = weft_now(), deadline = atomic_load(&comm->deadline);
-    if (now - comm->noted > note_period) {
-        comm->noted = now;
+    if (now - comm->watch.noted > note_period) {
+        comm->watch.noted = now;
         WEFT_TRY(read_notes(comm));
         report_busy(comm, now);
     }
-    const bool check = now - comm->checked > alive_period;
+    const bool check = now - comm->watch.checked > alive_period;
     if (check)
-        comm->checked = now;
+        comm->watch.checked = now;
     for (const weft_queue *q = comm->active; q; q = q->next) {
         const double waited = waited_for(comm, q, now);
         if (check && q->head->run.begun)
@@ -382,7 +383,7 @@ static weft_status work(weft_comm *comm, int64_t *idle)
     if (comm->transport.due)
         *comm->transport.due = 0;
     WEFT_TRY(progress_queues(comm, &progressed));
-    if (atomic_load(&comm->abandoned))
+    if (atomic_load(&comm->thread.abandoned))
         return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
                           "rank %d freed a request that had not finished", comm->rank);
     *idle = progressed ? 0 : *idle + 1;
@@ -402,7 +403,7 @@ static void *progress(void *argument)
     if (comm->transport.due) /* wakes at known times to 1 us instead of 50 us */
         prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&comm->mutex);
-    while (!atomic_load(&comm->stop) && comm->broken == WEFT_OK) {
+    while (!atomic_load(&comm->thread.stop) && comm->broken == WEFT_OK) {
         take_fresh(comm);
         if (!comm->active) {
             timed_wait(&comm->queued, &comm->mutex, atomic_load(&comm->is_busy) ? 0.05 : 0.25);
@@ -424,7 +425,7 @@ static void drive(void *user, bool idle)
     weft_comm *comm = user;
     weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&comm->mutex);
-    const bool works = !atomic_load(&comm->stop) && comm->broken == WEFT_OK;
+    const bool works = !atomic_load(&comm->thread.stop) && comm->broken == WEFT_OK;
     if (works)
         take_fresh(comm);
     pthread_mutex_unlock(&comm->mutex);
@@ -432,7 +433,7 @@ static void drive(void *user, bool idle)
         progressed = false;
         status = progress_queues(comm, &progressed);
     }
-    if (status == WEFT_OK && atomic_load(&comm->abandoned))
+    if (status == WEFT_OK && atomic_load(&comm->thread.abandoned))
         status = weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(comm->rank)),
                             "rank %d freed a request that had not finished", comm->rank);
     if (works && status == WEFT_OK)
@@ -444,48 +445,48 @@ static void drive(void *user, bool idle)
 static void poke(void *user)
 {
     weft_comm *comm = user;
-    weft_crew_call(&comm->member);
+    weft_crew_call(&comm->thread.member);
 }
 
 static weft_status join_crew(weft_comm *comm)
 {
-    comm->member = (weft_crew_member){.drive = drive, .user = comm};
-    WEFT_TRY(weft_crew_join(comm->transport.crew, &comm->member));
+    comm->thread.member = (weft_crew_member){.drive = drive, .user = comm};
+    WEFT_TRY(weft_crew_join(comm->transport.crew, &comm->thread.member));
     comm->transport.set_wakeup(comm->transport.core, poke, comm);
-    comm->running = true;
+    comm->thread.running = true;
     return WEFT_OK;
 }
 
 static weft_status start_thread(weft_comm *comm)
 {
-    if (comm->running)
+    if (comm->thread.running)
         return WEFT_OK;
     if (comm->transport.crew)
         return join_crew(comm);
-    const int error = pthread_create(&comm->thread, NULL, progress, comm);
+    const int error = pthread_create(&comm->thread.id, NULL, progress, comm);
     if (error) {
         return weft_error(WEFT_MSG_WORKER_FAILED, WEFT_NOWHERE,
                           "cannot start the thread that drives communication: %s", strerror(error));
     }
-    comm->running = true;
+    comm->thread.running = true;
     return WEFT_OK;
 }
 
 static void end_thread(weft_comm *comm)
 {
-    if (!comm->running)
+    if (!comm->thread.running)
         return;
-    atomic_store(&comm->stop, true);
-    comm->running = false;
+    atomic_store(&comm->thread.stop, true);
+    comm->thread.running = false;
     if (comm->transport.crew) {
         comm->transport.set_wakeup(comm->transport.core, NULL, NULL);
-        weft_crew_leave(&comm->member);
+        weft_crew_leave(&comm->thread.member);
         return;
     }
     pthread_mutex_lock(&comm->mutex);
     pthread_cond_broadcast(&comm->queued);
     pthread_mutex_unlock(&comm->mutex);
-    pthread_join(comm->thread, NULL);
+    pthread_join(comm->thread.id, NULL);
 }
 
 /* Returns false if the communicator has failed or ended. */
@@ -494,7 +495,7 @@ static bool enqueue(weft_comm_request *x)
     weft_comm *comm = x->comm;
     weft_queue *q = x->queue;
     pthread_mutex_lock(&comm->mutex);
-    const bool works = comm->broken == WEFT_OK && comm->running;
+    const bool works = comm->broken == WEFT_OK && comm->thread.running;
     x->run.next = NULL;
     x->run.begun = x->run.awaited = false;
     if (works) {
@@ -614,7 +615,7 @@ weft_status weft_comm_request_wait(weft_comm_request *x)
     if (atomic_fetch_sub(&q->waiters, 1) == 1)
         atomic_store(&q->waiting_since, 0);
     x->run.waited = weft_now() - begin;
-    comm->waited += x->run.waited;
+    comm->total.waited += x->run.waited;
     pthread_mutex_unlock(&comm->mutex);
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_DONE)
         return meet(x);
@@ -687,7 +688,7 @@ void weft_comm_request_free(weft_comm_request *x)
     if (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED) {
         weft_comm *comm = x->comm;
         pthread_mutex_lock(&comm->mutex);
-        atomic_store(&comm->abandoned, true);
+        atomic_store(&comm->thread.abandoned, true);
         x->run.awaited = true;
         while (atomic_load(&x->run.state) == WEFT_COMM_REQUEST_QUEUED)
             timed_wait(&comm->finished, &comm->mutex, 1);
@@ -710,7 +711,7 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
     comm->transport = *transport;
     comm->rank = transport->rank;
     comm->ranks = transport->ranks;
-    comm->costs = weft_link_costs_default;
+    comm->choice.costs = weft_link_costs_default;
     atomic_store(&comm->deadline, 120);
     pthread_mutex_init(&comm->mutex, NULL);
     pthread_condattr_t monotonic;
@@ -720,9 +721,9 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
     pthread_cond_init(&comm->finished, &monotonic);
     pthread_condattr_destroy(&monotonic);
     comm->node = weft_calloc(comm->ranks, sizeof *comm->node);
-    comm->peer_status = weft_calloc(comm->ranks, sizeof *comm->peer_status);
-    WEFT_GO(
-        WEFT_ALLOCATED(comm->node && comm->peer_status, "a communicator of %d ranks", comm->ranks));
+    comm->watch.peer_status = weft_calloc(comm->ranks, sizeof *comm->watch.peer_status);
+    WEFT_GO(WEFT_ALLOCATED(comm->node && comm->watch.peer_status, "a communicator of %d ranks",
+                           comm->ranks));
     if (comm->ranks > 1)
         WEFT_GO(weft_transport_number(&comm->transport));
     for (int r = 0; transport->node && r < comm->ranks; r++)
@@ -742,14 +743,14 @@ void weft_comm_free(weft_comm *comm)
         return;
     end_thread(comm);
     fail_all(comm);
-    weft_coll_tuning_free(&comm->tuning);
+    weft_coll_tuning_free(&comm->choice.tuning);
     if (comm->transport.free)
-        comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->gave_up);
+        comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->thread.gave_up);
     pthread_mutex_destroy(&comm->mutex);
     pthread_cond_destroy(&comm->queued);
     pthread_cond_destroy(&comm->finished);
     weft_free(comm->node);
-    weft_free(comm->peer_status);
+    weft_free(comm->watch.peer_status);
     weft_free(comm->error);
     weft_groups_free(comm->groups);
     weft_free(comm);
@@ -781,15 +782,15 @@ double weft_comm_waited(weft_comm *comm)
     if (weft_comm_ranks(comm) == 1)
         return 0;
     pthread_mutex_lock(&comm->mutex);
-    const double seconds = comm->waited;
+    const double seconds = comm->total.waited;
     pthread_mutex_unlock(&comm->mutex);
     return seconds;
 }
 
 void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes)
 {
-    *messages = atomic_load(&comm->messages);
-    *bytes = atomic_load(&comm->bytes);
+    *messages = atomic_load(&comm->total.messages);
+    *bytes = atomic_load(&comm->total.bytes);
 }
 
 void weft_comm_set_busy(weft_comm *comm, const char *what)
@@ -815,11 +816,11 @@ void weft_comm_leave(weft_comm *comm)
 
 void weft_comm_abort(weft_comm *comm)
 {
-    if (!comm || comm->ranks == 1 || comm->gave_up)
+    if (!comm || comm->ranks == 1 || comm->thread.gave_up)
         return;
     char text[WEFT_COMM_NOTE];
     snprintf(text, sizeof text, "!%s", weft_error_message());
-    comm->gave_up = true;
+    comm->thread.gave_up = true;
     if (comm->transport.links)
         weft_simulated_links_break(comm->transport.links);
     pthread_mutex_lock(&comm->mutex);
@@ -835,7 +836,7 @@ void weft_comm_abort(weft_comm *comm)
     }
     /* Notifies all ranks, even of an error that this rank detected: another rank may wait for this
      * one only. */
-    const bool notified = comm->notified_all;
+    const bool notified = comm->watch.notified_all;
     for (int peer = 0; peer < comm->ranks && !notified; peer++)
         if (peer != comm->rank)
             comm->transport.note(comm->transport.self, peer, text);

@@ -217,36 +217,54 @@ static inline const weft_block *weft_comm_request_out(const weft_comm_request *x
                                      : &none;
 }
 
-struct weft_comm {
-    weft_transport transport;
-    int rank, ranks;
-    int *node; /* node by rank */
+/* Costs by which algorithms are chosen, and the choices so far. */
+typedef struct weft_coll_choice {
     weft_link_costs costs;
     weft_coll_tuning tuning; /* precedes `costs`; equal on all ranks */
     /* chosen by `costs`; guarded by the mutex */
     weft_coll_selection selection[WEFT_COLL_SELECTION];
-    _Atomic double deadline;
-    atomic_int waiters;
+} weft_coll_choice;
+
+/* The progress thread, or the membership in a crew that replaces it. */
+typedef struct weft_comm_thread {
+    pthread_t id;
+    weft_crew_member member; /* used with a crew instead of `id` */
     atomic_bool stop, abandoned;
     bool running, gave_up;
-    /* a failed rank has notified this rank, and so all ranks; progress thread only */
-    bool notified_all;
-    pthread_t thread;
-    weft_crew_member member; /* used with a crew instead of `thread` */
-    pthread_mutex_t mutex;   /* guards queues, fresh, groups, broken, error, busy */
+} weft_comm_thread;
+
+/* Observations of other ranks; progress thread only. */
+typedef struct weft_comm_watch {
+    bool notified_all;             /* a failed rank has notified this rank, and so all ranks */
+    weft_peer_status *peer_status; /* by rank */
+    double noted, checked, busy_sent, busy_heard;
+} weft_comm_watch;
+
+/* Totals over all requests. */
+typedef struct weft_comm_total {
+    _Atomic int64_t messages, bytes;
+    double waited; /* seconds; guarded by the mutex */
+} weft_comm_total;
+
+struct weft_comm {
+    weft_transport transport;
+    int rank, ranks;
+    int *node; /* node by rank */
+    weft_coll_choice choice;
+    weft_comm_thread thread;
+    weft_comm_watch watch;
+    _Atomic double deadline;
+    atomic_int waiters;
+    pthread_mutex_t mutex; /* guards queues, fresh, groups, broken, error, busy */
     pthread_cond_t queued, finished;
-    weft_queue *fresh; /* queues that became active and are new to the progress thread */
+    weft_queue *fresh;  /* queues that became active and are new to the progress thread */
+    weft_queue *active; /* progress thread only */
     weft_group *groups, *world;
     weft_status_code broken;
     weft_error_copy *error;    /* error that ended communication; NULL: out of memory */
     char busy[WEFT_COMM_NOTE]; /* activity that this rank reports; "": none */
     atomic_bool is_busy;
-    _Atomic int64_t messages, bytes;
-    double waited; /* seconds; guarded by the mutex */
-    /* used by the progress thread only */
-    weft_queue *active;
-    weft_peer_status *peer_status; /* by rank */
-    double noted, checked, busy_sent, busy_heard;
+    weft_comm_total total;
 };
 
 /* Message tags identify the group, channel, request and segment, so that unrelated messages never

@@ -196,12 +196,13 @@ static weft_status choose_by_costs(weft_comm *comm, const weft_coll_selection *k
     const uint64_t key[] = {(uint64_t)kind->op,         (uint64_t)kind->span.ranks,
                             (uint64_t)kind->span.nodes, (uint64_t)kind->span.per_node,
                             (uint64_t)kind->bytes,      kind->is_16bit};
-    weft_coll_selection *known = &comm->selection[XXH64(key, sizeof key, 0) % WEFT_COLL_SELECTION];
+    weft_coll_selection *known =
+        &comm->choice.selection[XXH64(key, sizeof key, 0) % WEFT_COLL_SELECTION];
     if (known->op != kind->op || !weft_span_equal(&known->span, &kind->span) ||
         known->bytes != kind->bytes || known->is_16bit != kind->is_16bit) {
         weft_coll_selection made = *kind;
         WEFT_TRY(weft_algorithm_choose(kind->op, &kind->span, kind->bytes, kind->is_16bit,
-                                       &comm->costs, &made.algorithm, NULL));
+                                       &comm->choice.costs, &made.algorithm, NULL));
         *known = made;
     }
     *algorithm = known->algorithm;
@@ -216,7 +217,7 @@ static weft_status choose(weft_comm_request *x, weft_comm *comm, const weft_span
                                       .is_16bit = x->spec.sum_dtype != x->spec.dtype};
     weft_algorithm algorithm;
     weft_status_code status = WEFT_OK;
-    if (!weft_coll_tuning_find(&comm->tuning, x->spec.op, span, x->spec.bytes, kind.is_16bit,
+    if (!weft_coll_tuning_find(&comm->choice.tuning, x->spec.op, span, x->spec.bytes, kind.is_16bit,
                                &algorithm)) {
         pthread_mutex_lock(&comm->mutex);
         status = choose_by_costs(comm, &kind, &algorithm);

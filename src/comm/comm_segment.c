@@ -320,8 +320,8 @@ static void add_message(weft_comm *comm, weft_comm_request *x, weft_comm_segment
     segment->staged[segment->count++] = staged;
     segment->left++;
     if (m->kind == WEFT_COLL_STEP_SEND) {
-        atomic_fetch_add_explicit(&comm->messages, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&comm->bytes, count * element, memory_order_relaxed);
+        atomic_fetch_add_explicit(&comm->total.messages, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&comm->total.bytes, count * element, memory_order_relaxed);
         x->sent.messages++;
         x->sent.bytes += count * element;
     }
