@@ -20,54 +20,76 @@ enum { SETTLED = 8 }; /* iterations for the choice of the degree of equal groups
  * microseconds per second. */
 static const double clock_period = 20;
 
+/* Programs and sizes of the buckets of this training stage. */
+typedef struct bucket_table {
+    int count;
+    const weft_step **program;          /* [count] one-rank programs */
+    weft_bucket *size;                  /* [count] */
+    int64_t *clips, *tokens, *elements; /* [count]; elements: of a clip's latents */
+    double *work;                       /* [count] FLOPs of a sample */
+    int64_t heads;                      /* heads of the largest bucket */
+    char (*name_text)[64];              /* [count] memory of `name` */
+    const char **name;                  /* [count] sizes as text, for plan files */
+} bucket_table;
+
+/* The planner of this training stage and its inputs. */
+typedef struct planning {
+    weft_cluster cluster;
+    double memory;                /* bytes per rank */
+    int64_t fixed;                /* bytes of a rank without programs */
+    double reduce_seconds;        /* estimated seconds of the complete gradient all-reduce */
+    bool ring;                    /* the model supports ring attention */
+    weft_dispatch_hand *transfer; /* [buckets] */
+    weft_cascade_cost_table *cost_table;
+    weft_plans *replay;
+    weft_cascade_planner *planner;
+    char model[20]; /* hash of the trained model */
+    weft_plans_stamp stamp;
+} planning;
+
+/* Measurements of this run, for later plans. */
+typedef struct record {
+    weft_price_errors *errors; /* [WEFT_CASCADE_MODULES] */
+    weft_rank_speeds speeds;
+    double *slow; /* [ranks] slowdown factors from `speeds`, for late dispatch */
+} record;
+
+/* The running iteration. */
+typedef struct iteration {
+    const weft_placed_iteration *plan;
+    const char *plan_text;
+    weft_planning_stats stats;
+    weft_iteration_done done;
+    /* samples of up to SETTLED iterations */
+    weft_placed_sample *sample;
+    weft_item *item;
+} iteration;
+
+/* Totals over iterations. `executed_any` includes iterations with compilation. */
+typedef struct totals {
+    bool executed_any;
+    int64_t iterations;
+    double planned, executed, exposed, exposed_planned, bound, late, planning;
+    double idle_planned, idle_executed;
+} totals;
+
 struct weft_cascade_train {
     weft_cascade_train_setup s;
     const weft_run *run; /* `own`: the config in this training stage */
     weft_run own;
     const weft_train_stage *train_stage;
     weft_comm *comm;
-    int ranks, buckets;
+    int ranks;
     bool is_rank0, pixels, dry; /* dry: dry run without communication */
     weft_cascade_stage *runtime;
-    const weft_step **bucket;           /* [buckets] one-rank programs */
-    weft_bucket *size;                  /* [buckets] */
-    int64_t *clips, *tokens, *elements; /* [buckets]; elements: of a clip's latents */
-    double *work;
-    int64_t heads;
-    bool ring; /* the model supports ring attention */
     weft_loader *loader;
-    /* planning: */
-    weft_arena *arena;
-    weft_cluster cluster;
-    double memory;
-    int64_t fixed;         /* bytes of a rank without programs */
-    double reduce_seconds; /* estimated seconds of the complete gradient all-reduce */
-    weft_cascade_cost_table *cost_table;
-    weft_plans *replay;
-    weft_cascade_planner *planner;
-    weft_price_errors *errors;    /* [WEFT_CASCADE_MODULES] record of this run */
-    weft_rank_speeds speeds;      /* record of this run */
-    double *slow;                 /* [ranks] slowdown factors from `speeds`, for late dispatch */
-    weft_dispatch_hand *transfer; /* [buckets] */
+    weft_arena *arena; /* memory of `record` and of the transfers */
     weft_cascade_log *log;
-    char model[20], (*size_text)[64];
-    const char **size_name;
-    weft_plans_stamp stamp;
-    /* running iteration: */
-    const weft_placed_iteration *plan;
-    const char *plan_text;
-    weft_planning_stats stats;
-    weft_iteration_done done;
-    int64_t capacity;
-    double began;
-    /* samples of up to SETTLED iterations */
-    weft_placed_sample *sample;
-    weft_item *item;
-    /* totals over iterations; executed_any includes iterations with compilation */
-    bool executed_any;
-    int64_t iterations;
-    double planned, executed, exposed, exposed_planned, bound, late, planning;
-    double idle_planned, idle_executed;
+    bucket_table bucket;
+    planning planning;
+    record record;
+    iteration iteration;
+    totals total;
 };
 
 static weft_status no_memory(void)
@@ -96,30 +118,32 @@ static int64_t heads_of(const weft_graph *g)
 
 static weft_status open_buckets(weft_cascade_train *t)
 {
-    const int64_t n = t->buckets + 1, i64 = (int64_t)sizeof(int64_t);
-    t->bucket = weft_calloc(n, sizeof *t->bucket);
-    t->size = weft_calloc(n, sizeof *t->size);
-    t->clips = weft_alloc(n * i64);
-    t->tokens = weft_alloc(n * i64);
-    t->elements = weft_alloc(n * i64);
-    t->work = weft_alloc(n * i64);
-    t->size_text = weft_calloc(n, sizeof *t->size_text);
-    t->size_name = weft_calloc(n, sizeof *t->size_name);
-    WEFT_TRY(WEFT_ALLOCATED(t->bucket && t->size && t->clips && t->tokens && t->elements &&
-                                t->work && t->size_text && t->size_name,
+    const int64_t n = t->bucket.count + 1, i64 = (int64_t)sizeof(int64_t);
+    t->bucket.program = weft_calloc(n, sizeof *t->bucket.program);
+    t->bucket.size = weft_calloc(n, sizeof *t->bucket.size);
+    t->bucket.clips = weft_alloc(n * i64);
+    t->bucket.tokens = weft_alloc(n * i64);
+    t->bucket.elements = weft_alloc(n * i64);
+    t->bucket.work = weft_alloc(n * i64);
+    t->bucket.name_text = weft_calloc(n, sizeof *t->bucket.name_text);
+    t->bucket.name = weft_calloc(n, sizeof *t->bucket.name);
+    WEFT_TRY(WEFT_ALLOCATED(t->bucket.program && t->bucket.size && t->bucket.clips &&
+                                t->bucket.tokens && t->bucket.elements && t->bucket.work &&
+                                t->bucket.name_text && t->bucket.name,
                             "cascades"));
-    for (int b = 0; b < t->buckets; b++) {
-        t->size[b] = *weft_train_stage_bucket(t->train_stage, b);
-        const weft_model_size z = weft_run_latent_size(t->s.models, &t->size[b]);
-        t->clips[b] = t->size[b].batch;
-        t->tokens[b] = weft_run_tokens(t->s.models, &t->size[b]);
-        t->elements[b] = z.frames * z.height * z.width * t->s.models->grid.channels;
-        weft_plans_size(&t->size[b], t->size_text[b]);
-        t->size_name[b] = t->size_text[b];
-        WEFT_TRY(weft_cascade_run_alone(weft_cascade_stage_run(t->runtime), b, &t->bucket[b]));
-        t->work[b] = (double)t->bucket[b]->cost.flops;
+    for (int b = 0; b < t->bucket.count; b++) {
+        t->bucket.size[b] = *weft_train_stage_bucket(t->train_stage, b);
+        const weft_model_size z = weft_run_latent_size(t->s.models, &t->bucket.size[b]);
+        t->bucket.clips[b] = t->bucket.size[b].batch;
+        t->bucket.tokens[b] = weft_run_tokens(t->s.models, &t->bucket.size[b]);
+        t->bucket.elements[b] = z.frames * z.height * z.width * t->s.models->grid.channels;
+        weft_plans_size(&t->bucket.size[b], t->bucket.name_text[b]);
+        t->bucket.name[b] = t->bucket.name_text[b];
+        WEFT_TRY(
+            weft_cascade_run_alone(weft_cascade_stage_run(t->runtime), b, &t->bucket.program[b]));
+        t->bucket.work[b] = (double)t->bucket.program[b]->cost.flops;
     }
-    t->heads = heads_of(t->bucket[weft_train_stage_largest(t->train_stage)]->whole);
+    t->bucket.heads = heads_of(t->bucket.program[weft_train_stage_largest(t->train_stage)]->whole);
     return WEFT_OK;
 }
 
@@ -130,12 +154,12 @@ static weft_status stamp(weft_cascade_train *t)
     char *text = config ? weft_json_line(config) : NULL;
     json_decref(config);
     WEFT_TRY(WEFT_ALLOCATED(text, "cascades"));
-    snprintf(t->model, sizeof t->model, "%016llx",
+    snprintf(t->planning.model, sizeof t->planning.model, "%016llx",
              (unsigned long long)XXH3_64bits(text, strlen(text)));
     weft_free(text);
-    t->stamp =
-        (weft_plans_stamp){t->ranks, t->model, weft_run_trained(t->s.models)->family->class_name,
-                           t->size_name, t->buckets};
+    t->planning.stamp = (weft_plans_stamp){t->ranks, t->planning.model,
+                                           weft_run_trained(t->s.models)->family->class_name,
+                                           t->bucket.name, t->bucket.count};
     return WEFT_OK;
 }
 
@@ -172,8 +196,9 @@ weft_status weft_cascade_train_open(const weft_cascade_train_setup *setup, weft_
     t->ranks = weft_comm_ranks(t->comm);
     t->is_rank0 = weft_comm_rank(t->comm) == 0;
     t->pixels = setup->run->data.samples_from == WEFT_FROM_PIXELS;
-    t->buckets = weft_train_stage_bucket_count(t->train_stage);
-    t->ring = weft_recipe_list_find(setup->exec->recipes, setup->exec->recipe_count, "ring");
+    t->bucket.count = weft_train_stage_bucket_count(t->train_stage);
+    t->planning.ring =
+        weft_recipe_list_find(setup->exec->recipes, setup->exec->recipe_count, "ring");
     t->arena = weft_arena_create();
     weft_status_code status = t->arena ? open_all(t) : no_memory();
     if (status == WEFT_OK)
@@ -187,16 +212,17 @@ void weft_cascade_train_free(weft_cascade_train *t)
 {
     if (!t)
         return;
-    weft_cascade_planner_free(t->planner);
+    weft_cascade_planner_free(t->planning.planner);
     weft_cascade_log_drop(t->log);
-    weft_plans_close(t->replay);
-    weft_cascade_cost_table_free(t->cost_table);
-    weft_rank_speeds_free(&t->speeds);
+    weft_plans_close(t->planning.replay);
+    weft_cascade_cost_table_free(t->planning.cost_table);
+    weft_rank_speeds_free(&t->record.speeds);
     weft_cascade_stage_close(t->runtime);
     weft_arena_free(t->arena);
-    void *const all[] = {
-        (void *)t->bucket, t->size,   t->clips, t->tokens,       t->elements,         t->work,
-        t->size_text,      t->sample, t->item,  t->done.cascade, (void *)t->size_name};
+    void *const all[] = {(void *)t->bucket.program, t->bucket.size,        t->bucket.clips,
+                         t->bucket.tokens,          t->bucket.elements,    t->bucket.work,
+                         t->bucket.name_text,       t->iteration.sample,   t->iteration.item,
+                         t->iteration.done.cascade, (void *)t->bucket.name};
     for (int i = 0; i < WEFT_COUNT(all); i++)
         weft_free(all[i]);
     weft_free(t);
@@ -204,10 +230,11 @@ void weft_cascade_train_free(weft_cascade_train *t)
 
 weft_status weft_cascade_train_steps(weft_cascade_train *t, weft_stage_programs *steps)
 {
-    weft_stage_programs s = {.buckets = t->buckets, .parts = 1, .runs = t->train_stage->accumulate};
-    WEFT_TRY(WEFT_NEW(s.bucket, t->buckets + 2, "cascades"));
-    for (; s.count < t->buckets; s.count++) /* not run or changed through this list */
-        s.bucket[s.count] = (weft_step *)(uintptr_t)t->bucket[s.count];
+    weft_stage_programs s = {
+        .buckets = t->bucket.count, .parts = 1, .runs = t->train_stage->accumulate};
+    WEFT_TRY(WEFT_NEW(s.bucket, t->bucket.count + 2, "cascades"));
+    for (; s.count < t->bucket.count; s.count++) /* not run or changed through this list */
+        s.bucket[s.count] = (weft_step *)(uintptr_t)t->bucket.program[s.count];
     s.update = weft_cascade_run_update(weft_cascade_stage_run(t->runtime));
     s.bucket[s.count++] = s.update;
     *steps = s;
@@ -223,12 +250,12 @@ static weft_status estimate_step(const weft_cascade_train *t, const weft_mesh *m
                                  const weft_step *step, weft_time_estimate *out)
 {
     const int64_t ranks = weft_mesh_ranks(mesh),
-                  nodes = (ranks + t->cluster.devices - 1) / t->cluster.devices;
-    const weft_rank_links links = {&t->cluster, mesh, (ranks + nodes - 1) / nodes};
+                  nodes = (ranks + t->planning.cluster.devices - 1) / t->planning.cluster.devices;
+    const weft_rank_links links = {&t->planning.cluster, mesh, (ranks + nodes - 1) / nodes};
     double *seconds;
     WEFT_TRY(WEFT_NEW(seconds, weft_graph_node_count(step->graph) + 1, "cascades"));
     weft_status_code status =
-        weft_graph_node_times(step->graph, &t->cluster.device, seconds, NULL, NULL);
+        weft_graph_node_times(step->graph, &t->planning.cluster.device, seconds, NULL, NULL);
     if (status == WEFT_OK)
         status = weft_program_estimate_on(&links, step->program, seconds, out);
     weft_free(seconds);
@@ -248,13 +275,14 @@ static weft_status estimate_dit(const weft_cascade_train *t, int bucket, int deg
     exec.own = true;
     exec.zero = 0;
     exec.telemetry_floats = 0;
-    exec.mesh = weft_cascade_mesh(weft_cascade_planner_method(&t->run->cascades, t->ring),
-                                  context_of(t->run), t->clips[bucket], degree);
-    WEFT_TRY(weft_objective_make(t->run, t->s.models, &t->size[bucket], &g));
+    exec.mesh = weft_cascade_mesh(weft_cascade_planner_method(&t->run->cascades, t->planning.ring),
+                                  context_of(t->run), t->bucket.clips[bucket], degree);
+    WEFT_TRY(weft_objective_make(t->run, t->s.models, &t->bucket.size[bucket], &g));
     WEFT_TRY(weft_step_plan(g, &t->run->optimizer, &exec, &step));
     const weft_status_code status = estimate_step(t, &exec.mesh, &step, &run);
-    *out = (weft_cascade_estimate){.seconds = run.seconds,
-                                   .bytes = (double)(t->fixed + weft_program_bytes(step.program))};
+    *out = (weft_cascade_estimate){
+        .seconds = run.seconds,
+        .bytes = (double)(t->planning.fixed + weft_program_bytes(step.program))};
     weft_step_free(&step);
     return status;
 }
@@ -273,7 +301,7 @@ static weft_status estimate_encoder(const weft_cascade_train *t, weft_graph *g, 
     weft_encoder_part_place(&exec, part, parts);
     WEFT_TRY(weft_step_plan(g, NULL, &exec, &step));
     const weft_status_code status = estimate_step(t, &exec.mesh, &step, run);
-    *bytes = fmax(*bytes, (double)(t->fixed + weft_program_bytes(step.program)));
+    *bytes = fmax(*bytes, (double)(t->planning.fixed + weft_program_bytes(step.program)));
     weft_step_free(&step);
     return status;
 }
@@ -284,11 +312,12 @@ static weft_status estimate_encoder(const weft_cascade_train *t, weft_graph *g, 
 static weft_status estimate_vae(const weft_cascade_train *t, int bucket, int degree,
                                 weft_cascade_estimate *out)
 {
-    const weft_bucket *size = &t->size[bucket];
+    const weft_bucket *size = &t->bucket.size[bucket];
     const weft_cascade_row row = weft_cascade_stage_row(t->runtime, bucket, WEFT_CASCADE_VAE);
     int parts = 1;
     for (int member = 0; member < 2 && member < parts; member++) {
-        const weft_cascade_share s = weft_cascade_share_of(&row, t->clips[bucket], degree, member);
+        const weft_cascade_share s =
+            weft_cascade_share_of(&row, t->bucket.clips[bucket], degree, member);
         weft_time_estimate run = {0};
         parts = s.parts;
         WEFT_TRY(estimate_encoder(t, weft_encoder_part(&t->s.models->autoencoder, size, &s), s.part,
@@ -313,7 +342,7 @@ static weft_status estimate_cascade(void *user, weft_cascade_module module, int 
         weft_time_estimate run = {0};
         WEFT_TRY(estimate_encoder(t, weft_text_graph(t->run, &t->s.models->text, r, 1), 0, 1, &run,
                                   &out->bytes));
-        out->seconds += (double)t->clips[bucket] * run.seconds;
+        out->seconds += (double)t->bucket.clips[bucket] * run.seconds;
     }
     return WEFT_OK;
 }
@@ -336,9 +365,9 @@ static weft_status peek_samples(weft_cascade_train *t, int64_t step, int64_t off
         s->batch = first + i;
         s->clips = clips;
         s->item = item;
-        s->weight =
-            (double)clips *
-            (t->run->cascades.weigh == WEFT_WEIGH_SAMPLES ? 1 : (double)t->elements[s->bucket]);
+        s->weight = (double)clips * (t->run->cascades.weigh == WEFT_WEIGH_SAMPLES
+                                         ? 1
+                                         : (double)t->bucket.elements[s->bucket]);
         all += s->weight;
         item += clips;
     }
@@ -350,14 +379,15 @@ static weft_status peek_samples(weft_cascade_train *t, int64_t step, int64_t off
 static weft_status alloc_buffers(weft_cascade_train *t)
 {
     int64_t most = 0;
-    for (int b = 0; b < t->buckets; b++)
-        most = t->clips[b] > most ? t->clips[b] : most;
+    for (int b = 0; b < t->bucket.count; b++)
+        most = t->bucket.clips[b] > most ? t->bucket.clips[b] : most;
     const int64_t samples = SETTLED * t->train_stage->accumulate;
-    t->sample = weft_calloc(samples + 1, sizeof *t->sample);
-    t->item = weft_calloc(samples * most + 1, sizeof *t->item);
-    t->capacity = WEFT_CASCADE_MODULES * t->train_stage->accumulate;
-    t->done.cascade = weft_calloc(t->capacity + 1, sizeof *t->done.cascade);
-    return WEFT_ALLOCATED(t->sample && t->item && t->done.cascade, "cascades");
+    t->iteration.sample = weft_calloc(samples + 1, sizeof *t->iteration.sample);
+    t->iteration.item = weft_calloc(samples * most + 1, sizeof *t->iteration.item);
+    t->iteration.done.cascade = weft_calloc(WEFT_CASCADE_MODULES * t->train_stage->accumulate + 1,
+                                            sizeof *t->iteration.done.cascade);
+    return WEFT_ALLOCATED(t->iteration.sample && t->iteration.item && t->iteration.done.cascade,
+                          "cascades");
 }
 
 static weft_status fix_degree(weft_cascade_train *t, int64_t step)
@@ -367,14 +397,14 @@ static weft_status fix_degree(weft_cascade_train *t, int64_t step)
     const int64_t n = t->train_stage->accumulate,
                   last = weft_run_first_step(t->s.run, t->s.train_stage_index + 1);
     const int iterations = (int)(last - step < SETTLED ? last - step : SETTLED);
-    weft_item *item = t->item;
+    weft_item *item = t->iteration.item;
     for (int i = 0; i < iterations; i++) {
-        WEFT_TRY(peek_samples(t, step + i, i * n, t->sample + i * n, item, &count[i]));
-        list[i] = t->sample + i * n;
+        WEFT_TRY(peek_samples(t, step + i, i * n, t->iteration.sample + i * n, item, &count[i]));
+        list[i] = t->iteration.sample + i * n;
         for (int64_t k = 0; k < n; k++)
             item += list[i][k].clips;
     }
-    return weft_cascade_planner_fix_degree(t->planner, list, count, iterations);
+    return weft_cascade_planner_fix_degree(t->planning.planner, list, count, iterations);
 }
 
 /* Returns the predicted seconds of gradient reduction after the last cascade. With zero, or with
@@ -383,14 +413,15 @@ static double exposed_reduce_seconds(const weft_cascade_train *t)
 {
     const bool overlapped =
         !t->s.exec->zero && t->run->cascades.accumulation == WEFT_ACCUMULATE_OWN;
-    return overlapped ? weft_placed_sums_behind(t->plan, t->reduce_seconds, 0) : t->reduce_seconds;
+    return overlapped ? weft_placed_sums_behind(t->iteration.plan, t->planning.reduce_seconds, 0)
+                      : t->planning.reduce_seconds;
 }
 
 static weft_status start_planning(weft_cascade_train *t, int64_t step, int64_t offset)
 {
     int64_t count;
-    WEFT_TRY(peek_samples(t, step, offset, t->sample, t->item, &count));
-    return weft_cascade_planner_start(t->planner, step, t->sample, count);
+    WEFT_TRY(peek_samples(t, step, offset, t->iteration.sample, t->iteration.item, &count));
+    return weft_cascade_planner_start(t->planning.planner, step, t->iteration.sample, count);
 }
 
 /* Returns the estimated seconds to all-reduce all gradients over the cluster's links. */
@@ -404,8 +435,8 @@ static double estimate_reduce(const weft_cascade_train *t)
         if (node->op == WEFT_OP_STATE && strncmp(v->name, "grad.", 5) == 0)
             bytes += (double)(weft_shape_count(&v->shape) * weft_dtype_bytes(v->dtype));
     }
-    return weft_cluster_collective_seconds(&t->cluster, WEFT_COLL_ALL_REDUCE, t->ranks,
-                                           t->cluster.devices, bytes);
+    return weft_cluster_collective_seconds(&t->planning.cluster, WEFT_COLL_ALL_REDUCE, t->ranks,
+                                           t->planning.cluster.devices, bytes);
 }
 
 /* ---- start of a stage ----------------------------------------------------------------------- */
@@ -414,60 +445,64 @@ static double estimate_reduce(const weft_cascade_train *t)
  * dispatch. */
 static weft_status open_record(weft_cascade_train *t)
 {
-    const bool nodes = t->cluster.nodes > 1;
-    t->errors = weft_arena_calloc(t->arena, WEFT_CASCADE_MODULES, sizeof *t->errors);
-    t->slow = weft_arena_calloc(t->arena, t->ranks, sizeof *t->slow);
-    t->transfer = weft_arena_calloc(t->arena, t->buckets, sizeof *t->transfer);
-    WEFT_TRY(WEFT_ALLOCATED(t->errors && t->slow && t->transfer, "cascades"));
-    WEFT_TRY(weft_rank_speeds_create(t->ranks, &t->speeds));
-    weft_rank_speeds_get(&t->speeds, t->slow);
-    for (int b = 0; b < t->buckets && t->pixels; b++) {
+    const bool nodes = t->planning.cluster.nodes > 1;
+    t->record.errors = weft_arena_calloc(t->arena, WEFT_CASCADE_MODULES, sizeof *t->record.errors);
+    t->record.slow = weft_arena_calloc(t->arena, t->ranks, sizeof *t->record.slow);
+    t->planning.transfer =
+        weft_arena_calloc(t->arena, t->bucket.count, sizeof *t->planning.transfer);
+    WEFT_TRY(
+        WEFT_ALLOCATED(t->record.errors && t->record.slow && t->planning.transfer, "cascades"));
+    WEFT_TRY(weft_rank_speeds_create(t->ranks, &t->record.speeds));
+    weft_rank_speeds_get(&t->record.speeds, t->record.slow);
+    for (int b = 0; b < t->bucket.count && t->pixels; b++) {
         const weft_cascade_row row = weft_cascade_stage_row(t->runtime, b, WEFT_CASCADE_VAE);
-        const double bytes = (double)(t->clips[b] * row.units * weft_latent_unit_bytes(&row));
-        t->transfer[b] = (weft_dispatch_hand){
-            weft_cluster_collective_seconds(&t->cluster, WEFT_COLL_SEND, 2, 2, bytes),
-            weft_cluster_collective_seconds(&t->cluster, WEFT_COLL_SEND, 2, 1, bytes)};
+        const double bytes =
+            (double)(t->bucket.clips[b] * row.units * weft_latent_unit_bytes(&row));
+        t->planning.transfer[b] = (weft_dispatch_hand){
+            weft_cluster_collective_seconds(&t->planning.cluster, WEFT_COLL_SEND, 2, 2, bytes),
+            weft_cluster_collective_seconds(&t->planning.cluster, WEFT_COLL_SEND, 2, 1, bytes)};
     }
-    weft_cascade_run_nodes(weft_cascade_stage_run(t->runtime), nodes ? (int)t->cluster.devices : 0,
-                           t->is_rank0 ? t->slow : NULL);
+    weft_cascade_run_nodes(weft_cascade_stage_run(t->runtime),
+                           nodes ? (int)t->planning.cluster.devices : 0,
+                           t->is_rank0 ? t->record.slow : NULL);
     return WEFT_OK;
 }
 
 static weft_status open_planner(weft_cascade_train *t)
 {
     const weft_cascade_config *config = &t->run->cascades;
-    t->cluster = *t->s.cluster;
-    weft_cascade_planner_cluster(&t->cluster, config, t->ranks, &t->memory);
+    t->planning.cluster = *t->s.cluster;
+    weft_cascade_planner_cluster(&t->planning.cluster, config, t->ranks, &t->planning.memory);
     if (t->run->memory.limit)
-        t->memory = fmin(t->memory, (double)t->run->memory.limit);
-    t->reduce_seconds = estimate_reduce(t);
+        t->planning.memory = fmin(t->planning.memory, (double)t->run->memory.limit);
+    t->planning.reduce_seconds = estimate_reduce(t);
     WEFT_TRY(open_record(t));
-    const weft_cascade_facts facts = {t->buckets, t->ranks, t, estimate_cascade};
-    WEFT_TRY(weft_cascade_cost_table_create(&facts, &t->cost_table));
+    const weft_cascade_facts facts = {t->bucket.count, t->ranks, t, estimate_cascade};
+    WEFT_TRY(weft_cascade_cost_table_create(&facts, &t->planning.cost_table));
     if (weft_cascades_planned(config) == WEFT_CASCADES_FILE)
-        WEFT_TRY(weft_plans_open(config->plan, &t->stamp, &t->replay));
+        WEFT_TRY(weft_plans_open(config->plan, &t->planning.stamp, &t->planning.replay));
     const weft_cascade_planner_setup setup = {.config = config,
                                               .path = t->s.path,
-                                              .cluster = &t->cluster,
+                                              .cluster = &t->planning.cluster,
                                               .comm = t->dry ? NULL : t->comm,
                                               .ranks = t->ranks,
-                                              .memory = t->memory,
-                                              .cost_table = t->cost_table,
-                                              .buckets = t->buckets,
-                                              .bucket = t->size,
-                                              .work = t->work,
-                                              .heads = t->heads,
-                                              .ring = t->ring,
+                                              .memory = t->planning.memory,
+                                              .cost_table = t->planning.cost_table,
+                                              .buckets = t->bucket.count,
+                                              .bucket = t->bucket.size,
+                                              .work = t->bucket.work,
+                                              .heads = t->bucket.heads,
+                                              .ring = t->planning.ring,
                                               .text = t->pixels && t->s.models->text_precomputed,
                                               .vae = t->pixels,
                                               .seed = (uint64_t)t->run->seed,
                                               .patient = t->dry,
-                                              .replay = t->replay,
-                                              .errors = t->errors,
-                                              .speeds = &t->speeds,
-                                              .transfer = t->transfer,
-                                              .reduce_seconds = t->reduce_seconds};
-    return weft_cascade_planner_create(&setup, &t->planner);
+                                              .replay = t->planning.replay,
+                                              .errors = t->record.errors,
+                                              .speeds = &t->record.speeds,
+                                              .transfer = t->planning.transfer,
+                                              .reduce_seconds = t->planning.reduce_seconds};
+    return weft_cascade_planner_create(&setup, &t->planning.planner);
 }
 
 weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
@@ -478,7 +513,7 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     WEFT_TRY(alloc_buffers(t));
     WEFT_TRY(weft_cascade_stage_begin(t->runtime, loader, no_text));
     weft_memory_trim();
-    t->fixed = weft_memory_resident() + weft_run_first_use(t->run, NULL);
+    t->planning.fixed = weft_memory_resident() + weft_run_first_use(t->run, NULL);
     weft_comm_set_busy(t->comm, "estimating cascades");
     weft_status_code status = open_planner(t);
     if (status == WEFT_OK)
@@ -488,14 +523,14 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     weft_comm_set_busy(t->comm, NULL);
     WEFT_TRY(status);
     if (t->is_rank0)
-        WEFT_TRY(weft_cascade_log_open(t->run->out, &t->stamp, step, &t->log));
+        WEFT_TRY(weft_cascade_log_open(t->run->out, &t->planning.stamp, step, &t->log));
     if (t->is_rank0)
         weft_notice(WEFT_MSG_CASCADE_REPORT, WEFT_NOWHERE,
                     "stage %" PRId64 ": cascades with policy %s, %" PRId64
                     " samples per iteration, costs of %s, memory limit %s per rank",
                     t->s.train_stage_index, weft_policy_names[t->run->cascades.policy],
                     t->train_stage->accumulate, t->s.cluster_name,
-                    weft_format_bytes((int64_t)t->memory, text));
+                    weft_format_bytes((int64_t)t->planning.memory, text));
     return WEFT_OK;
 }
 
@@ -504,21 +539,21 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
 weft_status weft_cascade_train_run(weft_cascade_train *t, int64_t step, weft_step **update,
                                    weft_step_figures *f)
 {
-    t->began = weft_now();
-    WEFT_TRY(weft_cascade_planner_get(t->planner, &t->plan, &t->stats, &t->plan_text));
+    WEFT_TRY(weft_cascade_planner_get(t->planning.planner, &t->iteration.plan, &t->iteration.stats,
+                                      &t->iteration.plan_text));
     if (step + 1 < weft_run_first_step(t->s.run, t->s.train_stage_index + 1)) {
         weft_comm_set_busy(t->comm, "estimating cascades");
         const weft_status_code status = start_planning(t, step + 1, t->train_stage->accumulate);
         weft_comm_set_busy(t->comm, NULL);
         WEFT_TRY(status);
     }
-    WEFT_TRY(weft_cascade_stage_step(t->runtime, t->plan, &t->done));
+    WEFT_TRY(weft_cascade_stage_step(t->runtime, t->iteration.plan, &t->iteration.done));
     WEFT_TRY(weft_cascade_run_bind_update(weft_cascade_stage_run(t->runtime), update));
-    for (int64_t s = 0; s < t->plan->samples; s++) {
-        const int b = t->plan->sample[s].bucket;
-        f->samples += t->clips[b];
-        f->tokens += t->clips[b] * t->tokens[b];
-        f->flops += t->work[b];
+    for (int64_t s = 0; s < t->iteration.plan->samples; s++) {
+        const int b = t->iteration.plan->sample[s].bucket;
+        f->samples += t->bucket.clips[b];
+        f->tokens += t->bucket.clips[b] * t->bucket.tokens[b];
+        f->flops += t->bucket.work[b];
     }
     f->bucket = -1;
     return WEFT_OK;
@@ -535,24 +570,24 @@ static double mean_idle(const weft_iteration_timing *e)
 /* Adds an iteration to the totals, except iterations that compiled programs, which take longer. */
 static void add_up(weft_cascade_train *t, const weft_iteration_timing *e)
 {
-    t->executed_any = true;
+    t->total.executed_any = true;
     if (e->compiled > 0)
         return;
-    t->iterations++;
-    t->exposed += e->exposed;
-    t->exposed_planned += exposed_reduce_seconds(t);
-    t->planned += t->plan->makespan;
-    t->bound += t->plan->lower_bound;
-    t->executed += e->makespan;
-    t->idle_planned += t->stats.idle;
-    t->idle_executed += mean_idle(e);
-    t->late += t->stats.late;
-    t->planning += t->stats.seconds;
+    t->total.iterations++;
+    t->total.exposed += e->exposed;
+    t->total.exposed_planned += exposed_reduce_seconds(t);
+    t->total.planned += t->iteration.plan->makespan;
+    t->total.bound += t->iteration.plan->lower_bound;
+    t->total.executed += e->makespan;
+    t->total.idle_planned += t->iteration.stats.idle;
+    t->total.idle_executed += mean_idle(e);
+    t->total.late += t->iteration.stats.late;
+    t->total.planning += t->iteration.stats.seconds;
 }
 
 /* Records measured / predicted seconds, without the slowdown of slow ranks. */
-static void record(weft_cascade_train *t, const weft_placed_iteration *as,
-                   const weft_iteration_timing *e)
+static void add_record(weft_cascade_train *t, const weft_placed_iteration *as,
+                       const weft_iteration_timing *e)
 {
     double *busy = weft_calloc(t->ranks, sizeof *busy);
     for (int64_t c = 0; busy && c < as->cascades; c++) {
@@ -562,14 +597,14 @@ static void record(weft_cascade_train *t, const weft_placed_iteration *as,
             continue;
         for (int64_t i = 0; i < at->degree; i++) {
             busy[i] = e->of[at->device[i] * e->cascades + c].busy;
-            slow = fmax(slow, t->slow[at->device[i]]);
+            slow = fmax(slow, t->record.slow[at->device[i]]);
         }
-        weft_price_errors_add(&t->errors[as->cascade[c].module],
+        weft_price_errors_add(&t->record.errors[as->cascade[c].module],
                               e->seconds[c] / slow / at->seconds);
         if (as->cascade[c].module == WEFT_CASCADE_DIT)
-            weft_rank_speeds_add(&t->speeds, at->device, busy, at->degree, at->seconds);
+            weft_rank_speeds_add(&t->record.speeds, at->device, busy, at->degree, at->seconds);
     }
-    weft_rank_speeds_get(&t->speeds, t->slow);
+    weft_rank_speeds_get(&t->record.speeds, t->record.slow);
     weft_free(busy);
 }
 
@@ -577,13 +612,16 @@ static void record(weft_cascade_train *t, const weft_placed_iteration *as,
 static weft_status log_iteration(weft_cascade_train *t, const weft_placed_iteration *as,
                                  const weft_cascade_fit *fit, const weft_iteration_timing *e)
 {
-    if (as == t->plan)
-        return weft_cascade_log_note(t->log, t->plan, t->plan_text, &t->stats, fit, e);
-    json_t *line = weft_plans_line(as, weft_policy_names[t->run->cascades.policy], t->stats.idle);
+    if (as == t->iteration.plan)
+        return weft_cascade_log_note(t->log, t->iteration.plan, t->iteration.plan_text,
+                                     &t->iteration.stats, fit, e);
+    json_t *line =
+        weft_plans_line(as, weft_policy_names[t->run->cascades.policy], t->iteration.stats.idle);
     char *text = line ? weft_json_line(line) : NULL;
     json_decref(line);
     WEFT_TRY(WEFT_ALLOCATED(text, "cascades"));
-    const weft_status_code status = weft_cascade_log_note(t->log, t->plan, text, &t->stats, fit, e);
+    const weft_status_code status =
+        weft_cascade_log_note(t->log, t->iteration.plan, text, &t->iteration.stats, fit, e);
     weft_free(text);
     return status;
 }
@@ -595,21 +633,23 @@ weft_status weft_cascade_train_note(weft_cascade_train *t)
     weft_buf odd = {0};
     weft_cascade_run *run = weft_cascade_stage_run(t->runtime);
     double end = 0;
-    for (int64_t c = 0; c < t->plan->cascades; c++)
-        end = fmax(end, t->done.cascade[c].took_part ? t->done.cascade[c].end : 0);
-    t->done.seconds = weft_cascade_run_now(run) - t->done.begin;
-    t->done.reduce = t->done.seconds - end;
-    WEFT_TRY(weft_cascade_gather(t->comm, t->plan, &t->done, &e));
+    for (int64_t c = 0; c < t->iteration.plan->cascades; c++)
+        end = fmax(end,
+                   t->iteration.done.cascade[c].took_part ? t->iteration.done.cascade[c].end : 0);
+    t->iteration.done.seconds = weft_cascade_run_now(run) - t->iteration.done.begin;
+    t->iteration.done.reduce = t->iteration.done.seconds - end;
+    WEFT_TRY(weft_cascade_gather(t->comm, t->iteration.plan, &t->iteration.done, &e));
     weft_status_code status =
         e.clock_age > clock_period ? weft_cascade_run_measure_clock(run) : WEFT_OK;
     if (status == WEFT_OK && t->is_rank0) /* the rank that plans */
-        status = weft_cascade_cost_table_record(t->cost_table, t->plan, e.seconds, e.cold, &fit);
+        status = weft_cascade_cost_table_record(t->planning.cost_table, t->iteration.plan,
+                                                e.seconds, e.cold, &fit);
     if (status == WEFT_OK && t->is_rank0) {
-        weft_cascade_cost_table_format_outliers(t->cost_table, &odd);
+        weft_cascade_cost_table_format_outliers(t->planning.cost_table, &odd);
         if (odd.len)
             weft_warning(WEFT_MSG_ESTIMATE_MISSING, WEFT_NOWHERE, "%s", odd.data);
         add_up(t, &e);
-        record(t, weft_cascade_run_executed(run), &e);
+        add_record(t, weft_cascade_run_executed(run), &e);
         status = log_iteration(t, weft_cascade_run_executed(run), &fit, &e);
     }
     weft_buf_free(&odd);
@@ -619,25 +659,26 @@ weft_status weft_cascade_train_note(weft_cascade_train *t)
 
 weft_status weft_cascade_train_end(weft_cascade_train *t)
 {
-    const double n = (double)t->iterations;
+    const double n = (double)t->total.iterations;
     char text[2][32];
-    if (t->is_rank0 && t->executed_any)
+    if (t->is_rank0 && t->total.executed_any)
         weft_notice(WEFT_MSG_MEMORY_REPORT, WEFT_NOWHERE,
                     "stage %" PRId64
                     ": memory per rank: at most %s planned, peak of this process %s, with "
                     "checkpoints and prefetched clips",
-                    t->s.train_stage_index, weft_format_bytes((int64_t)t->memory, text[0]),
+                    t->s.train_stage_index, weft_format_bytes((int64_t)t->planning.memory, text[0]),
                     weft_format_bytes(weft_memory_peak(), text[1]));
-    if (t->is_rank0 && t->iterations)
+    if (t->is_rank0 && t->total.iterations)
         weft_notice(
             WEFT_MSG_CASCADE_REPORT, WEFT_NOWHERE,
             "stage %" PRId64 ": %" PRId64
             " iterations of cascades, without those that compiled; means, planned and executed: "
             "%.4g and %.4g s, exposed all-reduce %.3g and %.3g s, ranks idle %.1f and %.1f %%; "
             "lower bound %.4g s; planning took %.3g s, and the run waited %.3g s for plans",
-            t->s.train_stage_index, t->iterations, t->planned / n, t->executed / n,
-            t->exposed_planned / n, t->exposed / n, 100 * t->idle_planned / n,
-            100 * t->idle_executed / n, t->bound / n, t->planning / n, t->late / n);
+            t->s.train_stage_index, t->total.iterations, t->total.planned / n,
+            t->total.executed / n, t->total.exposed_planned / n, t->total.exposed / n,
+            100 * t->total.idle_planned / n, 100 * t->total.idle_executed / n, t->total.bound / n,
+            t->total.planning / n, t->total.late / n);
     const weft_status_code status = weft_cascade_log_close(t->log);
     t->log = NULL;
     return status;
@@ -653,7 +694,7 @@ static weft_status peak_of(weft_cascade_train *t, const weft_placed_iteration *p
     for (int64_t c = 0; c < plan->cascades; c++) {
         const weft_placed_cascade *item = &plan->cascade[c];
         double seconds, bytes;
-        WEFT_TRY(weft_cascade_cost_table_get(t->cost_table, item->module,
+        WEFT_TRY(weft_cascade_cost_table_get(t->planning.cost_table, item->module,
                                              plan->sample[item->sample].bucket,
                                              (int)item->at.degree, &seconds, &bytes));
         if (bytes > *peak) {
@@ -670,31 +711,33 @@ static weft_status predict_iteration(weft_cascade_train *t, int64_t step, bool f
     char title[160], text[2][32];
     double peak;
     int rank = 0;
-    WEFT_TRY(weft_cascade_planner_get(t->planner, &t->plan, &t->stats, &t->plan_text));
-    WEFT_TRY(peak_of(t, t->plan, &peak, &rank));
+    WEFT_TRY(weft_cascade_planner_get(t->planning.planner, &t->iteration.plan, &t->iteration.stats,
+                                      &t->iteration.plan_text));
+    WEFT_TRY(peak_of(t, t->iteration.plan, &peak, &rank));
     weft_buf_printf(out, "\nstage %" PRId64 ", step %" PRId64 ": %" PRId64 " samples by %s\n",
-                    t->s.train_stage_index, step, t->plan->samples,
+                    t->s.train_stage_index, step, t->iteration.plan->samples,
                     weft_policy_names[t->run->cascades.policy]);
-    weft_placed_print(t->plan, out);
+    weft_placed_print(t->iteration.plan, out);
     weft_buf_printf(
         out,
         "ranks idle %.1f %%; exposed all-reduce of gradients %.3g s; planned in %.3g s, %" PRId64
         " rounds%s; "
         "rank %d takes most: %s of %s\n",
-        100 * t->stats.idle, exposed_reduce_seconds(t), t->stats.seconds, t->stats.rounds,
-        t->stats.replayed ? ", replayed"
-        : t->stats.proved ? ", no plan is shorter"
-                          : "",
+        100 * t->iteration.stats.idle, exposed_reduce_seconds(t), t->iteration.stats.seconds,
+        t->iteration.stats.rounds,
+        t->iteration.stats.replayed ? ", replayed"
+        : t->iteration.stats.proved ? ", no plan is shorter"
+                                    : "",
         rank, weft_format_bytes((int64_t)peak, text[0]),
-        weft_format_bytes((int64_t)t->memory, text[1]));
-    if (t->stats.left_out)
+        weft_format_bytes((int64_t)t->planning.memory, text[1]));
+    if (t->iteration.stats.left_out)
         weft_buf_printf(out, "%" PRId64 " samples fit on no degree and are skipped\n",
-                        t->stats.left_out);
+                        t->iteration.stats.left_out);
     if (!first || !svg)
         return weft_buf_check(out);
     snprintf(title, sizeof title, "stage %" PRId64 ", step %" PRId64 ", as planned",
              t->s.train_stage_index, step);
-    return weft_placed_svg(title, t->plan, t->ranks, NULL, svg);
+    return weft_placed_svg(title, t->iteration.plan, t->ranks, NULL, svg);
 }
 
 weft_status weft_cascade_train_foresee(weft_cascade_train *t, weft_loader *loader, int64_t fixed,
@@ -705,7 +748,7 @@ weft_status weft_cascade_train_foresee(weft_cascade_train *t, weft_loader *loade
                   end = weft_run_first_step(t->s.run, t->s.train_stage_index + 1);
     t->dry = true;
     t->loader = loader;
-    t->fixed = fixed;
+    t->planning.fixed = fixed;
     WEFT_TRY(alloc_buffers(t));
     WEFT_TRY(open_planner(t));
     WEFT_TRY(fix_degree(t, begin));
