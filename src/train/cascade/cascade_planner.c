@@ -232,18 +232,18 @@ static weft_status refuse(const weft_cascade_planner *a, const weft_placed_sampl
     const double mib = 1 << 20, spread = 4;
     char size[64], text[2][32];
     weft_plans_size(&a->s.bucket[s->bucket], size);
-    return weft_error(
-        WEFT_MSG_PLAN_INFEASIBLE,
-        WEFT_AT(.file = a->s.path, .key = "parallel.cascades", WEFT_NUMBER(least)),
-        "the %s of a sample of %s (clips x frames x height x width; batch %" PRId64
-        " of the stage) fits "
-        "on no degree: it needs %s on a rank, and a rank has %s. memory: %.0fMiB is enough; %s",
-        weft_cascade_module_name(module), size, s->batch,
-        weft_format_bytes((int64_t)least, text[0]),
-        weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least / mib + spread),
-        a->s.config->unfit == WEFT_UNFIT_REFUSE
-            ? "oversized: skip leaves such samples out"
-            : "without the samples that do not fit, the step is empty");
+    return weft_error(WEFT_MSG_PLAN_INFEASIBLE,
+                      WEFT_AT(.file = a->s.path, .key = "parallel.cascades", WEFT_NUMBER(least)),
+                      "the %s of a sample of %s (clips x frames x height x width; batch %" PRId64
+                      " of the stage) fits "
+                      "on no degree: it needs %s on a rank, and a rank has %s. "
+                      "parallel.cascades.memory_limit: %.0fMiB is enough; %s",
+                      weft_cascade_module_name(module), size, s->batch,
+                      weft_format_bytes((int64_t)least, text[0]),
+                      weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(least / mib + spread),
+                      a->s.config->unfit == WEFT_UNFIT_REFUSE
+                          ? "oversized: skip leaves such samples out"
+                          : "without the samples that do not fit, the step is empty");
 }
 
 /* Refuses the sample that needs the most memory, if it fits on no degree. Its memory is enough for
@@ -780,7 +780,8 @@ static weft_status check_replayed(weft_cascade_planner *a, const weft_placed_ite
                                       .value = a->s.config->plan, WEFT_NUMBER(bytes)),
                               "%s puts %s of step %" PRId64 " on %" PRId64
                               " ranks, where it needs %s of a rank that has %s; "
-                              "give memory: %.0f, or plan again (plan: every-iteration)",
+                              "set parallel.cascades.memory_limit: %.0f, or plan again (plan: "
+                              "every-iteration)",
                               a->s.config->plan, c->at.id, p->step, c->at.degree,
                               weft_format_bytes((int64_t)bytes, text[0]),
                               weft_format_bytes((int64_t)a->s.memory, text[1]), ceil(bytes));

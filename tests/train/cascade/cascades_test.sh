@@ -218,8 +218,8 @@ refusals() {
     refused '*' 'text~=in which other modules are cascades' -- 3 --set parallel.cascades.plan=runs/pixels/cascades/plans.jsonl
     refused '*' 'text~=did you mean every-iteration' -- 1 --set parallel.cascades.plan=every-iterations
     refused '*' 'text~=fits on no degree' -- 2 $plans --set parallel.cascades.memory_limit=1MiB
-    refused plan-infeasible file=c.yaml key=parallel.cascades text~=memory: text~=MiB -- 2 $plans --set parallel.cascades.memory_limit=1MiB
-    would=$(message_field message refused.log plan-infeasible | sed 's/.*memory: \([0-9]*MiB\).*/\1/')
+    refused plan-infeasible file=c.yaml key=parallel.cascades text~=parallel.cascades.memory_limit: text~=MiB -- 2 $plans --set parallel.cascades.memory_limit=1MiB
+    would=$(message_field message refused.log plan-infeasible | sed 's/.*memory_limit: \([0-9]*MiB\).*/\1/')
     ranks 2 "$WEFT" train c.yaml --set out=runs/refused $plans --set parallel.cascades.memory_limit="$would" >would.log 2>&1 ||
         { cat refused.log would.log; fail "the memory that would do, $would, does not"; }
     rm -r runs/refused # a finished run refuses nothing
