@@ -1,0 +1,253 @@
+/* Searches a placement of the cascades of an iteration, and publishes the best so far. */
+#include "train/cascade/planning_search.h"
+
+#include "base/log.h"
+#include "plan/cascade/assign.h"
+#include "plan/cascade/bound.h"
+
+#include <math.h>
+
+enum { MOST_ROUNDS = 12 };
+
+static weft_status no_memory(void)
+{
+    return weft_no_memory("the plan of an iteration");
+}
+
+weft_policy_request weft_planning_request(const weft_cascade_planner *a, const weft_planning_job *j)
+{
+    return (weft_policy_request){.list = &j->list,
+                                 .sample = j->sample_of,
+                                 .samples = j->samples,
+                                 .work = j->work,
+                                 .devices = a->s.ranks,
+                                 .heads = a->s.heads,
+                                 .memory = a->s.memory,
+                                 .degree = a->s.config->degree ? a->s.config->degree : a->degree};
+}
+
+/* Gap to the bound, as a share, below which the search ends. The gap is then smaller than the error
+ * of the costs, and more search would take CPU time from the ranks. A running search continues to
+ * half of this gap. */
+static const double enough = 0.005;
+
+/* State shared by all rounds of a search. */
+typedef struct searching {
+    weft_arena *arena;              /* memory of the plans found */
+    weft_cascade_schedule schedule; /* schedule of the last round */
+    weft_cascade_problem problem;
+    weft_cascade_bound bound;
+} searching;
+
+static weft_status search_begin(const weft_cascade_planner *a, const weft_planning_job *j,
+                                weft_arena *arena, searching *s)
+{
+    *s = (searching){.arena = arena};
+    WEFT_TRY(weft_cascade_problem_create(&j->list, a->s.ranks, a->s.memory, &s->problem));
+    /* costs assume groups on the fewest nodes */
+    s->problem.per_node = a->s.cluster->nodes > 1 ? a->s.cluster->devices : 0;
+    s->problem.by_producers = a->s.config->inter;
+    return WEFT_OK;
+}
+
+static bool is_over(void *user)
+{
+    weft_planning_job *j = user;
+    return atomic_load(&j->over);
+}
+
+/* Runs one independent search. Round 1 has a smaller effort. */
+static weft_status search_round(const weft_cascade_planner *a, weft_planning_job *j, searching *s,
+                                int64_t round, weft_placement *out, bool *proved)
+{
+    const weft_cascade_search search = {.seed = weft_seed_mix(a->s.seed, (uint64_t)j->step) +
+                                                (uint64_t)round,
+                                        .effort = round > 1 ? 0.25 : 0.05,
+                                        .enough = enough / 2,
+                                        .stop = is_over,
+                                        .user = j,
+                                        .threads = 1,
+                                        .no_exact = round == 1,
+                                        .bound = s->bound.value > 0 ? &s->bound : NULL};
+    const weft_assign_options assign = {a->s.config->inner, a->s.config->inter};
+    weft_cascade_result result;
+    int32_t *first, *devices;
+    WEFT_TRY(weft_cascade_solve(&s->problem, &search, s->arena, &result));
+    WEFT_TRY(weft_assign(&s->problem, &result.schedule, a->s.cluster, assign, s->arena, &first,
+                         &devices));
+    if (result.bound.value > s->bound.value)
+        s->bound = result.bound;
+    *proved = result.proved;
+    s->schedule = result.schedule;
+    return weft_placement_of(&s->problem, &result.schedule, first, devices, s->arena, out);
+}
+
+static weft_status by_rule(const weft_cascade_planner *a, const weft_planning_job *j, searching *s,
+                           weft_placement *out)
+{
+    const weft_policy_request request = weft_planning_request(a, j);
+    WEFT_TRY(weft_policy_place((weft_policy)a->s.config->policy, &request, s->arena, out));
+    return weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound);
+}
+
+/* Sets *out to the shortest plan of all policies. This first plan takes little time, and later
+ * plans are at least as short. Policies place groups contiguously, which on several nodes would
+ * cross nodes, where costs differ; they are then not used. *found false: no policy has a plan. */
+static weft_status best_rule(const weft_cascade_planner *a, const weft_planning_job *j,
+                             searching *s, weft_placement *out, bool *found)
+{
+    static const weft_policy rules[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER,
+                                        WEFT_POLICY_STATIC};
+    const weft_policy_request request = weft_planning_request(a, j);
+    *found = false;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && !s->problem.per_node; i++) {
+        weft_placement p;
+        const weft_status_code status = weft_policy_place(rules[i], &request, s->arena, &p);
+        if (status == WEFT_E_INFEASIBLE)
+            continue;
+        WEFT_TRY(status);
+        if (!*found || p.makespan < out->makespan)
+            *out = p;
+        *found = true;
+    }
+    return *found ? weft_cascade_lower_bound(&s->problem, out->makespan, &s->bound) : WEFT_OK;
+}
+
+typedef struct clocks {
+    double wall, busy;
+} clocks;
+
+/* Publishes a plan if it is the best so far. Returns true if the search can end: no further plan is
+ * needed, or the gap is small. */
+static bool publish(weft_cascade_planner *a, weft_planning_job *j, const searching *s,
+                    const weft_placement *p, bool proved, clocks began)
+{
+    pthread_mutex_lock(&a->lock);
+    if (!j->found.there || (!j->found.expected && p->makespan < j->found.best.makespan))
+        j->found.best = *p;
+    j->found.there = true;
+    j->found.proved = proved;
+    j->found.lower_bound = proved ? j->found.best.makespan : s->bound.value;
+    j->found.rounds++;
+    j->found.seconds = weft_now() - began.wall;
+    j->found.busy = weft_thread_seconds() - began.busy;
+    const bool last = is_over(j) || j->found.best.makespan <= (1 + enough) * s->bound.value;
+    pthread_cond_broadcast(&a->change);
+    pthread_mutex_unlock(&a->lock);
+    return last;
+}
+
+/* True: the search for expected seconds must still run, from the schedule of round 1. */
+static bool needs_expected(const weft_planning_job *j, int64_t round, bool hasty)
+{
+    return j->errors && round == 1 && !hasty;
+}
+
+/* Inputs of the search for expected seconds: scenarios drawn from the record, transfers and
+ * reduction. */
+typedef struct prospects {
+    bool *trains;
+    weft_dispatch_hand *transfer;
+    double *factor, *validation;
+    weft_expect_setup setup;
+} prospects;
+
+static weft_status make_prospects(const weft_cascade_planner *a, weft_planning_job *j, searching *s,
+                                  prospects *p)
+{
+    enum { SCENARIOS = 16, JUDGES = 128 };
+    const int64_t n = j->list.count;
+    const weft_price_errors **of = weft_arena_calloc(s->arena, n, sizeof(void *));
+    p->trains = weft_arena_alloc(s->arena, n);
+    p->transfer = weft_arena_calloc(s->arena, n, sizeof *p->transfer);
+    p->factor = weft_arena_calloc(s->arena, SCENARIOS * n, sizeof *p->factor);
+    p->validation = weft_arena_calloc(s->arena, JUDGES * n, sizeof *p->validation);
+    if (!of || !p->trains || !p->transfer || !p->factor || !p->validation)
+        return no_memory();
+    for (int64_t c = 0; c < n; c++) {
+        p->trains[c] = j->cascade[c].module == WEFT_CASCADE_DIT;
+        p->transfer[c] = p->trains[c] && a->s.transfer
+                             ? a->s.transfer[j->sample[j->sample_of[c]].bucket]
+                             : (weft_dispatch_hand){0};
+        of[c] = &j->errors[j->cascade[c].module];
+    }
+    p->setup = (weft_expect_setup){.list = &j->list,
+                                   .problem = &s->problem,
+                                   .cluster = a->s.cluster,
+                                   .assign = {a->s.config->inner, a->s.config->inter},
+                                   .scenarios = SCENARIOS,
+                                   .factor = p->factor,
+                                   .validations = JUDGES,
+                                   .validation = p->validation,
+                                   .slow = j->slow,
+                                   .trains = p->trains,
+                                   .transfer = p->transfer,
+                                   .reduce = a->s.reduce_seconds,
+                                   .seed = weft_seed_mix(a->s.seed, (uint64_t)j->step),
+                                   .stop = is_over,
+                                   .user = j};
+    WEFT_TRY(
+        weft_price_errors_draw(of, n, JUDGES, weft_seed_mix(p->setup.seed, JUDGES), p->validation));
+    return weft_price_errors_draw(of, n, SCENARIOS, p->setup.seed, p->factor);
+}
+
+/* Replaces the best plan by the plan of least expected seconds. Runs several short searches and
+ * publishes after each, because the step can request the plan at any time. */
+static weft_status search_expected(weft_cascade_planner *a, weft_planning_job *j, searching *s)
+{
+    enum { SEARCHES = 6 };
+    const bool may = a->s.config->dispatch == WEFT_DISPATCH_LATE;
+    prospects p = {0};
+    weft_placement out;
+    double least = INFINITY, value;
+    pthread_mutex_lock(&a->lock);
+    const weft_placement also = j->found.best;
+    pthread_mutex_unlock(&a->lock);
+    WEFT_TRY(make_prospects(a, j, s, &p));
+    for (int k = 0; k < SEARCHES * (1 + may) && !is_over(j); k++) {
+        p.setup.late = may && k % 2;
+        p.setup.seed = weft_seed_mix(weft_seed_mix(a->s.seed, (uint64_t)j->step), (uint64_t)k);
+        WEFT_TRY(weft_expect_search(&p.setup, &s->schedule, &also, 1, s->arena, &out, &value));
+        value *= p.setup.late ? 1 + WEFT_EXPECT_LATE : 1;
+        if (value >= least)
+            continue;
+        least = value;
+        pthread_mutex_lock(&a->lock);
+        j->found.best = out;
+        j->found.expected = true;
+        j->found.late = p.setup.late;
+        j->found.proved = false;
+        pthread_mutex_unlock(&a->lock);
+    }
+    return WEFT_OK;
+}
+
+/* Runs the rounds of a search. `hasty`: stops after the first plan. */
+weft_status weft_planning_search(weft_cascade_planner *a, weft_planning_job *j, weft_arena *arena,
+                                 bool hasty)
+{
+    searching s;
+    const bool own = a->s.config->policy == WEFT_POLICY_ARACHNE;
+    const clocks began = {weft_now(), weft_thread_seconds()};
+    weft_placement p;
+    WEFT_TRY(search_begin(a, j, arena, &s));
+    weft_status_code status = WEFT_OK;
+    bool proved = false, last = false;
+    for (int64_t round = 0; round <= (own ? MOST_ROUNDS : 0) && status == WEFT_OK &&
+                            ((!last && !proved) || needs_expected(j, round, hasty));
+         round++) {
+        bool found = true;
+        if (round)
+            status = search_round(a, j, &s, round, &p, &proved);
+        else
+            status = own ? best_rule(a, j, &s, &p, &found) : by_rule(a, j, &s, &p);
+        if (status == WEFT_OK && found)
+            last = publish(a, j, &s, &p, proved, began) || hasty;
+        if (status == WEFT_OK && round && j->errors && !hasty) {
+            status = search_expected(a, j, &s);
+            last = true;
+        }
+    }
+    weft_cascade_problem_free(&s.problem);
+    return status;
+}
