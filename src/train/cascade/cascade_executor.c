@@ -30,35 +30,55 @@ typedef struct unit_reads {
     weft_item_range member[];
 } unit_reads;
 
-struct weft_cascade_run {
-    weft_cascade_setup setup;
-    weft_exec_config exec; /* exec config of DiT cascades; mesh and rank are set for each */
+/* Compiled programs. */
+typedef struct programs {
     weft_program_cache *cache;
     entry *bound, *update;
-    entry *forward; /* latest program of weft_cascade_run_forward, held */
-    entry **alone;  /* [buckets] one-rank programs, held; NULL: not planned yet */
-    weft_group *world;
-    weft_latent_transfer_setup transfer_setup;
+    entry *forward;   /* latest program of weft_cascade_run_forward, held */
+    entry **alone;    /* [buckets] one-rank programs, held; NULL: not planned yet */
+    double compiling; /* seconds of compilation so far */
+} programs;
+
+/* Clock of all times. */
+typedef struct run_time {
     weft_device_stream *stream; /* device stream of transfers */
     double *simulated_time;     /* clock of a simulated device; NULL: use `clock` */
     weft_common_clock clock;
-    double compiling;
-    weft_grad_reduce *reduce;     /* overlapped all-reduce; NULL: none */
-    int32_t last;                 /* this rank's last DiT cascade of the running plan; -1: none */
-    weft_rank_cover cover;        /* representatives of the running plan */
+} run_time;
+
+/* Late dispatch. */
+typedef struct dispatch {
+    int per_node;                          /* ranks per node */
+    const double *slow;                    /* slowdown factors, on rank 0 */
+    weft_placed_iteration decided;         /* plan of late dispatch */
+    const weft_placed_iteration *executed; /* plan of the last iteration */
+} dispatch;
+
+/* State of the running iteration. The arrays grow with the largest plan. */
+typedef struct iteration {
+    int32_t last;                 /* this rank's last DiT cascade of the plan; -1: none */
+    weft_rank_cover cover;        /* representatives of the plan */
     int64_t reduced;              /* bytes that this rank sent to reduce gradients */
     double running, taking;       /* CPU seconds, as in weft_iteration_done */
-    int32_t *order;               /* execution order of the running plan */
+    int32_t *order;               /* execution order of the plan */
     weft_cascade_row *row;        /* rows by sample and module */
     const weft_item_range **read; /* units that each member of the DiT's group reads; NULL: all */
-    unit_reads *reads;            /* unit reads computed so far */
     double exposed;               /* communication wait of the running encoder cascade, seconds */
     bool first;                   /* one of its programs ran for the first time */
     int64_t capacity;
-    int per_node;                          /* ranks per node, for late dispatch */
-    const double *slow;                    /* slowdown factors for late dispatch, on rank 0 */
-    weft_placed_iteration decided;         /* plan of late dispatch */
-    const weft_placed_iteration *executed; /* plan of the last iteration */
+} iteration;
+
+struct weft_cascade_run {
+    weft_cascade_setup setup;
+    weft_exec_config exec; /* exec config of DiT cascades; mesh and rank are set for each */
+    weft_group *world;
+    weft_latent_transfer_setup transfer_setup;
+    weft_grad_reduce *reduce; /* overlapped all-reduce; NULL: none */
+    unit_reads *reads;        /* unit reads computed so far */
+    programs programs;
+    run_time time;
+    dispatch dispatch;
+    iteration iteration;
 };
 
 /* Program keys, added to the number of buckets. */
@@ -68,7 +88,7 @@ enum { KEY_UPDATE, KEY_SUM, KEY_GIVE };
 
 static void unbind(entry *e)
 {
-    entry **at = &e->run->bound;
+    entry **at = &e->run->programs.bound;
     while (*at && *at != e)
         at = &(*at)->next;
     if (*at)
@@ -128,8 +148,8 @@ static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, 
         weft_free(e);
         return status;
     }
-    r->compiling += weft_now() - began;
-    WEFT_TRY(weft_program_cache_put(r->cache, key, e, bytes_of(e)));
+    r->programs.compiling += weft_now() - began;
+    WEFT_TRY(weft_program_cache_put(r->programs.cache, key, e, bytes_of(e)));
     *out = e;
     return WEFT_OK;
 }
@@ -143,7 +163,7 @@ static weft_status take_entry(weft_cascade_run *r, int bucket, weft_sp_method me
     exec.mesh = weft_cascade_mesh(method, r->setup.context, clips, degree);
     exec.rank = index;
     const weft_program_key key = {.graph = (uint64_t)bucket, .mesh = exec.mesh, .index = index};
-    *out = weft_program_cache_take(r->cache, &key);
+    *out = weft_program_cache_take(r->programs.cache, &key);
     if (*out)
         return WEFT_OK;
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &whole));
@@ -156,25 +176,26 @@ static weft_status bind(weft_cascade_run *r, entry *e, weft_store *store, weft_g
 {
     if (e->bound)
         return group ? weft_program_rebind(e->step.program, group) : WEFT_OK;
-    while (r->bound && !weft_program_fits(e->step.program, r->bound->step.program))
-        unbind(r->bound);
-    WEFT_TRY(r->bound
-                 ? weft_program_bind_beside(e->step.program, store, group, r->bound->step.program)
-                 : weft_program_bind(e->step.program, store, group));
+    while (r->programs.bound &&
+           !weft_program_fits(e->step.program, r->programs.bound->step.program))
+        unbind(r->programs.bound);
+    WEFT_TRY(r->programs.bound ? weft_program_bind_beside(e->step.program, store, group,
+                                                          r->programs.bound->step.program)
+                               : weft_program_bind(e->step.program, store, group));
     e->bound = true;
-    e->next = r->bound;
-    r->bound = e;
+    e->next = r->programs.bound;
+    r->programs.bound = e;
     return WEFT_OK;
 }
 
 weft_status weft_cascade_run_alone(weft_cascade_run *r, int bucket, const weft_step **step)
 {
     entry *e;
-    if (!r->alone[bucket]) {
+    if (!r->programs.alone[bucket]) {
         WEFT_TRY(take_entry(r, bucket, WEFT_SP_NONE, r->setup.clips[bucket], 1, 0, &e));
-        r->alone[bucket] = e;
+        r->programs.alone[bucket] = e;
     }
-    *step = &r->alone[bucket]->step;
+    *step = &r->programs.alone[bucket]->step;
     return WEFT_OK;
 }
 
@@ -188,25 +209,25 @@ weft_status weft_cascade_run_forward(weft_cascade_run *r, const weft_cascade_for
     weft_encoder_part_place(&exec, f->part, f->parts > 1 ? f->parts : 1);
     const weft_program_key key = {
         .graph = f->key, .options = 1, .mesh = exec.mesh, .index = exec.rank};
-    if (r->forward)
-        weft_program_cache_drop(r->cache, r->forward);
-    r->forward = weft_program_cache_take(r->cache, &key);
-    if (!r->forward) {
+    if (r->programs.forward)
+        weft_program_cache_drop(r->programs.cache, r->programs.forward);
+    r->programs.forward = weft_program_cache_take(r->programs.cache, &key);
+    if (!r->programs.forward) {
         WEFT_TRY(f->make(f->user, &whole));
-        WEFT_TRY(plan_entry(r, &key, whole, NULL, &exec, &r->forward));
-        WEFT_TRY(weft_store_init(f->store, r->forward->step.graph, 0));
+        WEFT_TRY(plan_entry(r, &key, whole, NULL, &exec, &r->programs.forward));
+        WEFT_TRY(weft_store_init(f->store, r->programs.forward->step.graph, 0));
     }
-    WEFT_TRY(bind(r, r->forward, f->store, f->group));
-    r->first = r->first || !r->forward->ran;
-    r->forward->ran = true;
-    *step = &r->forward->step;
+    WEFT_TRY(bind(r, r->programs.forward, f->store, f->group));
+    r->iteration.first = r->iteration.first || !r->programs.forward->ran;
+    r->programs.forward->ran = true;
+    *step = &r->programs.forward->step;
     return WEFT_OK;
 }
 
 weft_status weft_cascade_run_encoder(weft_cascade_run *r, const weft_step *step)
 {
     WEFT_TRY(weft_program_run(step->program));
-    r->exposed += weft_program_comm_times(step->program).exposed;
+    r->iteration.exposed += weft_program_comm_times(step->program).exposed;
     return WEFT_OK;
 }
 
@@ -283,24 +304,24 @@ static weft_status plan_update(weft_cascade_run *r)
     if (status == WEFT_OK && !whole)
         status = weft_no_memory("a graph");
     if (status == WEFT_OK)
-        status = plan_entry(r, &key, whole, s->optimizer, &exec, &r->update);
+        status = plan_entry(r, &key, whole, s->optimizer, &exec, &r->programs.update);
     if (status == WEFT_OK)
-        status = weft_store_init(s->store, r->update->step.graph, s->seed);
+        status = weft_store_init(s->store, r->programs.update->step.graph, s->seed);
     return status == WEFT_OK && overlaps_reduce(s)
                ? weft_grad_reduce_create(r->world, s->exec->backend, s->store,
-                                         r->update->step.graph, &r->reduce)
+                                         r->programs.update->step.graph, &r->reduce)
                : status;
 }
 
 weft_step *weft_cascade_run_update(weft_cascade_run *r)
 {
-    return &r->update->step;
+    return &r->programs.update->step;
 }
 
 weft_status weft_cascade_run_bind_update(weft_cascade_run *r, weft_step **update)
 {
-    WEFT_TRY(bind(r, r->update, r->setup.store, r->world));
-    *update = &r->update->step;
+    WEFT_TRY(bind(r, r->programs.update, r->setup.store, r->world));
+    *update = &r->programs.update->step;
     return WEFT_OK;
 }
 
@@ -321,17 +342,18 @@ static weft_status sum_over(weft_cascade_run *r, const int *list, int count, boo
                                       (uint64_t)r->setup.buckets + (retain ? KEY_SUM : KEY_GIVE),
                                   .mesh = exec.mesh,
                                   .index = exec.rank};
-    e = weft_program_cache_take(r->cache, &key);
+    e = weft_program_cache_take(r->programs.cache, &key);
     if (!e)
         WEFT_TRY(plan_entry(
-            r, &key, weft_optimizer_sum(r->update->step.graph, &exec.mesh, exec.rank, retain),
+            r, &key,
+            weft_optimizer_sum(r->programs.update->step.graph, &exec.mesh, exec.rank, retain),
             r->setup.optimizer, &exec, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
     if (status == WEFT_OK)
         status = weft_program_run(e->step.program);
     if (status == WEFT_OK)
-        r->reduced += weft_program_comm_times(e->step.program).wire_bytes;
-    weft_program_cache_drop(r->cache, e);
+        r->iteration.reduced += weft_program_comm_times(e->step.program).wire_bytes;
+    weft_program_cache_drop(r->programs.cache, e);
     return status;
 }
 
@@ -343,9 +365,9 @@ static weft_status send_contributions(weft_cascade_run *r, const weft_placed_ite
     const int own = weft_comm_rank(r->setup.comm);
     int *list;
     WEFT_TRY(WEFT_NEW(list, plan->cascade[index].at.degree, "a group"));
-    const int count = weft_rank_cover_group(&r->cover, plan, index, list);
+    const int count = weft_rank_cover_group(&r->iteration.cover, plan, index, list);
     weft_status_code status = WEFT_OK;
-    if (count > 1 && (list[0] == own || !r->cover.representative[own]))
+    if (count > 1 && (list[0] == own || !r->iteration.cover.representative[own]))
         status = sum_over(r, list, count, list[0] == own);
     weft_free(list);
     return status;
@@ -362,7 +384,8 @@ static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
             continue;
         const int64_t bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
         WEFT_TRY(weft_group_broadcast(group, t->data, bytes, 0));
-        r->reduced += weft_group_index(group) < count - 1 ? bytes : 0; /* a line or a tree */
+        r->iteration.reduced +=
+            weft_group_index(group) < count - 1 ? bytes : 0; /* a line or a tree */
     }
     return WEFT_OK;
 }
@@ -370,7 +393,7 @@ static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
 /* Reduces among the representatives, and broadcasts from each to the ranks that have it as peer. */
 static weft_status finish_reduce(weft_cascade_run *r)
 {
-    const weft_rank_cover *c = &r->cover;
+    const weft_rank_cover *c = &r->iteration.cover;
     const int own = weft_comm_rank(r->setup.comm), peer = c->peer[own];
     int *list, count = 0;
     WEFT_TRY(WEFT_NEW(list, c->ranks, "%d ranks", c->ranks));
@@ -436,7 +459,7 @@ static weft_status find_reads(weft_cascade_run *r, const weft_cascade_row *row, 
     }
     weft_free(read);
     weft_graph_free(g);
-    r->compiling += weft_now() - began;
+    r->programs.compiling += weft_now() - began;
     return status;
 }
 
@@ -447,7 +470,7 @@ static weft_status reads_of(weft_cascade_run *r, const weft_placed_iteration *pl
                             const weft_item_range **out)
 {
     const weft_placed_sample *s = &plan->sample[c->sample];
-    const weft_cascade_row *row = &r->row[c->sample * WEFT_CASCADE_MODULES + (int)module];
+    const weft_cascade_row *row = &r->iteration.row[c->sample * WEFT_CASCADE_MODULES + (int)module];
     *out = NULL;
     if (!row->input || row->units < 2 ||
         weft_cascade_shares(c->method, s->clips, c->at.degree) == c->at.degree)
@@ -470,17 +493,18 @@ static weft_status find_rows(weft_cascade_run *r, const weft_placed_iteration *p
 {
     for (int64_t s = 0; s < plan->samples; s++)
         for (int m = 0; m < WEFT_CASCADE_MODULES; m++) {
-            r->read[s * WEFT_CASCADE_MODULES + m] = NULL;
+            r->iteration.read[s * WEFT_CASCADE_MODULES + m] = NULL;
             if (m != WEFT_CASCADE_DIT)
-                r->row[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.row(
+                r->iteration.row[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.row(
                     r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
         }
     for (int64_t i = 0; i < plan->cascades; i++) {
         const weft_placed_cascade *c = &plan->cascade[i];
         for (int32_t a = 0; c->module == WEFT_CASCADE_DIT && a < c->at.after_count; a++) {
             const weft_placed_cascade *from = &plan->cascade[c->at.after[a]];
-            WEFT_TRY(reads_of(r, plan, c, from->module,
-                              &r->read[c->sample * WEFT_CASCADE_MODULES + (int)from->module]));
+            WEFT_TRY(
+                reads_of(r, plan, c, from->module,
+                         &r->iteration.read[c->sample * WEFT_CASCADE_MODULES + (int)from->module]));
         }
     }
     return WEFT_OK;
@@ -511,7 +535,7 @@ static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, i
 
 static double now(const weft_cascade_run *r)
 {
-    return r->simulated_time ? *r->simulated_time : weft_common_now(&r->clock);
+    return r->time.simulated_time ? *r->time.simulated_time : weft_common_now(&r->time.clock);
 }
 
 double weft_cascade_run_now(const weft_cascade_run *r)
@@ -521,12 +545,13 @@ double weft_cascade_run_now(const weft_cascade_run *r)
 
 weft_status weft_cascade_run_measure_clock(weft_cascade_run *r)
 {
-    return r->simulated_time ? WEFT_OK : weft_common_clock_measure(r->setup.comm, &r->clock);
+    return r->time.simulated_time ? WEFT_OK
+                                  : weft_common_clock_measure(r->setup.comm, &r->time.clock);
 }
 
 const weft_common_clock *weft_cascade_run_clock(const weft_cascade_run *r)
 {
-    return r->simulated_time ? NULL : &r->clock;
+    return r->time.simulated_time ? NULL : &r->time.clock;
 }
 
 /* ---- all-reduce during the cascades ---------------------------------------------------------- */
@@ -541,7 +566,7 @@ static void written(void *user, const weft_tensor *tensor)
  * run. */
 static weft_status run_program(weft_cascade_run *r, int32_t index, weft_program *program)
 {
-    if (!r->reduce || r->setup.late_reduce || index != r->last)
+    if (!r->reduce || r->setup.late_reduce || index != r->iteration.last)
         return weft_program_run(program);
     WEFT_TRY(weft_program_on_write(program, written, r));
     weft_grad_reduce_mark_others(r->reduce, program);
@@ -557,7 +582,7 @@ static weft_status wait_reduce(weft_cascade_run *r, weft_iteration_done *done)
         return WEFT_OK;
     weft_grad_reduce_mark_others(r->reduce, NULL);
     WEFT_TRY(weft_grad_reduce_wait(r->reduce));
-    r->reduced += weft_grad_reduce_bytes(r->reduce);
+    r->iteration.reduced += weft_grad_reduce_bytes(r->reduce);
     done->summed = now(r) - done->begin;
     return WEFT_OK;
 }
@@ -570,15 +595,15 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     weft_received_latents received[WEFT_CASCADE_MODULES];
     weft_group *group;
     entry *e;
-    const double asked = now(r), took = weft_thread_seconds(), compiled = r->compiling;
+    const double asked = now(r), took = weft_thread_seconds(), compiled = r->programs.compiling;
     WEFT_TRY(group_of(r, c, 0, c->at.degree, &group));
     WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
-    done->compiled = r->compiling - compiled;
+    done->compiled = r->programs.compiling - compiled;
     done->first = !e->ran;
     e->ran = true;
     const double waits = now(r);
-    r->taking += weft_thread_seconds() - took;
+    r->iteration.taking += weft_thread_seconds() - took;
     if (status == WEFT_OK)
         status = weft_latent_transfer_receive(transfer, index, received, done);
     if (status == WEFT_OK)
@@ -590,14 +615,14 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
         done->peak = (double)weft_program_bytes(e->step.program);
         const double began = weft_thread_seconds();
         status = run_program(r, index, e->step.program);
-        r->running += weft_thread_seconds() - began;
+        r->iteration.running += weft_thread_seconds() - began;
     }
     done->end = now(r);
     done->busy = done->end - done->start - weft_program_comm_times(e->step.program).exposed;
     done->took_part = true;
     done->bound = waits - asked - done->compiled;
     weft_latent_transfer_release(transfer, index);
-    weft_program_cache_drop(r->cache, e);
+    weft_program_cache_drop(r->programs.cache, e);
     return status;
 }
 
@@ -605,8 +630,9 @@ static weft_cascade_share share_of(const weft_cascade_run *r, const weft_placed_
                                    int32_t index, int member)
 {
     const weft_placed_cascade *c = &plan->cascade[index];
-    return weft_cascade_share_of(&r->row[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
-                                 plan->sample[c->sample].clips, c->at.degree, member);
+    return weft_cascade_share_of(
+        &r->iteration.row[c->sample * WEFT_CASCADE_MODULES + (int)c->module],
+        plan->sample[c->sample].clips, c->at.degree, member);
 }
 
 /* Returns the clips of one member of a cascade. */
@@ -637,21 +663,21 @@ static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan
     weft_latent_rows rows;
     if (!share.clips.count)
         return WEFT_OK;
-    const double compiled = r->compiling;
-    r->exposed = 0;
-    r->first = false;
+    const double compiled = r->programs.compiling;
+    r->iteration.exposed = 0;
+    r->iteration.first = false;
     if (share.parts > 1)
         WEFT_TRY(group_of(r, c, member / share.parts * share.parts, share.parts, &group));
     done->start = now(r);
     WEFT_TRY(weft_latent_transfer_buffer(transfer, index, &rows));
     const double began = weft_thread_seconds();
     WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, &share, group, &rows));
-    r->running += weft_thread_seconds() - began;
+    r->iteration.running += weft_thread_seconds() - began;
     done->end = now(r);
     done->took_part = true;
-    done->compiled = r->compiling - compiled;
-    done->first = r->first;
-    done->busy = done->end - done->start - r->exposed;
+    done->compiled = r->programs.compiling - compiled;
+    done->first = r->iteration.first;
+    done->busy = done->end - done->start - r->iteration.exposed;
     return weft_latent_transfer_send(transfer, index, done);
 }
 
@@ -671,12 +697,12 @@ static weft_status prefetch_next(const weft_cascade_run *r, const weft_placed_it
 {
     const int own = weft_comm_rank(r->setup.comm);
     int64_t i = from;
-    while (i < plan->cascades && member_of(&plan->cascade[r->order[i]], own) < 0)
+    while (i < plan->cascades && member_of(&plan->cascade[r->iteration.order[i]], own) < 0)
         i++;
     *next = i;
     if (i == plan->cascades || !r->setup.calls.prefetch)
         return WEFT_OK;
-    const int32_t index = r->order[i];
+    const int32_t index = r->iteration.order[i];
     const int member = member_of(&plan->cascade[index], own);
     return r->setup.calls.prefetch(r->setup.calls.user, plan, index,
                                    clips_of(r, plan, index, member));
@@ -703,7 +729,7 @@ static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *pl
     int64_t i, next;
     WEFT_TRY(prefetch_next(r, plan, 0, &i));
     for (; i < plan->cascades; i = next) {
-        const int32_t index = r->order[i];
+        const int32_t index = r->iteration.order[i];
         const weft_placed_cascade *c = &plan->cascade[index];
         WEFT_TRY(prefetch_next(r, plan, i + 1, &next));
         WEFT_TRY(take_one(r, plan, index, transfer, done));
@@ -718,7 +744,7 @@ static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *pl
 static weft_status take_dispatched(weft_cascade_run *r, weft_late *late,
                                    weft_latent_transfer *transfer, weft_iteration_done *done)
 {
-    const weft_placed_iteration *plan = &r->decided;
+    const weft_placed_iteration *plan = &r->dispatch.decided;
     const int own = weft_comm_rank(r->setup.comm);
     weft_late_task task = {0};
     while (!task.over) {
@@ -729,7 +755,7 @@ static weft_status take_dispatched(weft_cascade_run *r, weft_late *late,
             continue;
         }
         const int member = member_of(&plan->cascade[task.index], own);
-        r->last = task.last ? task.index : -1;
+        r->iteration.last = task.last ? task.index : -1;
         if (r->setup.calls.prefetch)
             WEFT_TRY(r->setup.calls.prefetch(r->setup.calls.user, plan, task.index,
                                              clips_of(r, plan, task.index, member)));
@@ -745,13 +771,14 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *tra
                                   weft_iteration_done *done)
 {
     const weft_late_setup setup = {.comm = r->setup.comm,
-                                   .simulated_time = r->simulated_time,
-                                   .common = &r->clock,
-                                   .per_node = r->per_node,
-                                   .slow = r->slow,
+                                   .simulated_time = r->time.simulated_time,
+                                   .common = &r->time.clock,
+                                   .per_node = r->dispatch.per_node,
+                                   .slow = r->dispatch.slow,
                                    .retire = r->reduce != NULL};
     weft_late *late = NULL;
-    WEFT_TRY(weft_late_open(&setup, &r->decided, transfer, done->begin, done->cascade, &late));
+    WEFT_TRY(
+        weft_late_open(&setup, &r->dispatch.decided, transfer, done->begin, done->cascade, &late));
     const weft_status_code status = take_dispatched(r, late, transfer, done);
     weft_error_copy *first = NULL;
     if (status != WEFT_OK) {
@@ -767,52 +794,54 @@ static weft_status run_dispatched(weft_cascade_run *r, weft_latent_transfer *tra
 
 static weft_status grow_buffers(weft_cascade_run *r, const weft_placed_iteration *plan)
 {
-    if (plan->cascades <= r->capacity && plan->samples <= r->capacity)
+    if (plan->cascades <= r->iteration.capacity && plan->samples <= r->iteration.capacity)
         return WEFT_OK;
-    weft_free(r->order);
-    weft_free(r->row);
-    weft_free((void *)r->read);
-    r->capacity = 2 * (plan->cascades + plan->samples);
-    r->order = weft_calloc(r->capacity, sizeof *r->order);
-    r->row = weft_calloc(r->capacity * WEFT_CASCADE_MODULES, sizeof *r->row);
-    r->read = weft_calloc(r->capacity * WEFT_CASCADE_MODULES, sizeof *r->read);
-    if (r->order && r->row && r->read)
+    weft_free(r->iteration.order);
+    weft_free(r->iteration.row);
+    weft_free((void *)r->iteration.read);
+    r->iteration.capacity = 2 * (plan->cascades + plan->samples);
+    r->iteration.order = weft_calloc(r->iteration.capacity, sizeof *r->iteration.order);
+    r->iteration.row =
+        weft_calloc(r->iteration.capacity * WEFT_CASCADE_MODULES, sizeof *r->iteration.row);
+    r->iteration.read =
+        weft_calloc(r->iteration.capacity * WEFT_CASCADE_MODULES, sizeof *r->iteration.read);
+    if (r->iteration.order && r->iteration.row && r->iteration.read)
         return WEFT_OK;
-    r->capacity = 0;
+    r->iteration.capacity = 0;
     return weft_no_memory("%" PRId64 " cascades", plan->cascades);
 }
 
 /* Sets the plan to execute: a copy that receives decisions, or `plan`. */
 static weft_status choose_plan(weft_cascade_run *r, const weft_placed_iteration *plan)
 {
-    r->executed = plan;
+    r->dispatch.executed = plan;
     if (!r->setup.late_dispatch || !plan->late || weft_comm_ranks(r->setup.comm) == 1)
         return WEFT_OK;
-    weft_late_plan_free(&r->decided);
-    WEFT_TRY(weft_late_plan(plan, weft_comm_ranks(r->setup.comm), &r->decided));
-    r->executed = &r->decided;
+    weft_late_plan_free(&r->dispatch.decided);
+    WEFT_TRY(weft_late_plan(plan, weft_comm_ranks(r->setup.comm), &r->dispatch.decided));
+    r->dispatch.executed = &r->dispatch.decided;
     return WEFT_OK;
 }
 
 void weft_cascade_run_nodes(weft_cascade_run *r, int per_node, const double *slow)
 {
-    r->per_node = per_node;
-    r->slow = slow;
+    r->dispatch.per_node = per_node;
+    r->dispatch.slow = slow;
 }
 
 const weft_placed_iteration *weft_cascade_run_executed(const weft_cascade_run *r)
 {
-    return r->executed;
+    return r->dispatch.executed;
 }
 
 static void find_last(weft_cascade_run *r, const weft_placed_iteration *plan)
 {
     const int own = weft_comm_rank(r->setup.comm);
-    r->last = -1;
+    r->iteration.last = -1;
     for (int64_t i = 0; i < plan->cascades; i++) {
-        const weft_placed_cascade *c = &plan->cascade[r->order[i]];
+        const weft_placed_cascade *c = &plan->cascade[r->iteration.order[i]];
         if (c->module == WEFT_CASCADE_DIT && member_of(c, own) >= 0)
-            r->last = r->order[i];
+            r->iteration.last = r->iteration.order[i];
     }
 }
 
@@ -821,40 +850,42 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
 {
     weft_latent_transfer *transfer = NULL;
     const double began = weft_thread_seconds();
-    if (!r->clock.measured)
+    if (!r->time.clock.measured)
         WEFT_TRY(weft_cascade_run_measure_clock(r));
     done->begin = now(r);
-    done->clock_age = r->simulated_time ? 0 : weft_common_clock_age(&r->clock);
-    done->summed = r->running = r->taking = 0;
+    done->clock_age = r->time.simulated_time ? 0 : weft_common_clock_age(&r->time.clock);
+    done->summed = r->iteration.running = r->iteration.taking = 0;
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
     WEFT_TRY(grow_buffers(r, plan));
-    WEFT_TRY(weft_placed_order(plan, r->order));
+    WEFT_TRY(weft_placed_order(plan, r->iteration.order));
     WEFT_TRY(find_rows(r, plan));
-    r->reduced = 0;
+    r->iteration.reduced = 0;
     find_last(r, plan);
     if (r->reduce)
         weft_grad_reduce_begin(r->reduce);
     WEFT_TRY(choose_plan(r, plan));
-    const bool late = r->executed == &r->decided;
-    if (r->reduce && r->last < 0 && !r->setup.late_reduce && !late)
+    const bool late = r->dispatch.executed == &r->dispatch.decided;
+    if (r->reduce && r->iteration.last < 0 && !r->setup.late_reduce && !late)
         weft_grad_reduce_mark_others(r->reduce, NULL);
-    weft_rank_cover_free(&r->cover);
+    weft_rank_cover_free(&r->iteration.cover);
     if (r->setup.representative)
-        WEFT_TRY(weft_rank_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
-    WEFT_TRY(weft_latent_transfer_open(&r->transfer_setup, r->executed, late ? NULL : r->order,
-                                       r->row, r->read, &transfer));
+        WEFT_TRY(weft_rank_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->iteration.cover));
+    WEFT_TRY(weft_latent_transfer_open(&r->transfer_setup, r->dispatch.executed,
+                                       late ? NULL : r->iteration.order, r->iteration.row,
+                                       r->iteration.read, &transfer));
     weft_status_code status =
         late ? run_dispatched(r, transfer, done) : take_all(r, plan, transfer, done);
     if (status == WEFT_OK && r->setup.representative)
         status = finish_reduce(r);
     if (status == WEFT_OK)
         status = wait_reduce(r, done);
-    done->reduced_bytes = r->reduced + weft_program_comm_times(r->update->step.program).wire_bytes;
+    done->reduced_bytes =
+        r->iteration.reduced + weft_program_comm_times(r->programs.update->step.program).wire_bytes;
     if (status != WEFT_OK)
         weft_comm_abort(r->setup.comm); /* other ranks can wait for rows of this rank */
     weft_latent_transfer_close(transfer);
-    done->running = r->running;
-    done->taking = r->taking;
+    done->running = r->iteration.running;
+    done->taking = r->iteration.taking;
     done->own = weft_thread_seconds() - began;
     return status;
 }
@@ -870,12 +901,12 @@ static weft_status find_clock(weft_cascade_run *r)
     r->transfer_setup.comm = r->setup.comm;
     if (!device->clock)
         return WEFT_OK;
-    WEFT_TRY(device->open(backend, &r->stream));
-    if (!device->clock(r->stream, &clock))
+    WEFT_TRY(device->open(backend, &r->time.stream));
+    if (!device->clock(r->time.stream, &clock))
         return WEFT_OK;
-    r->simulated_time = clock.now;
+    r->time.simulated_time = clock.now;
     r->transfer_setup.device = device;
-    r->transfer_setup.stream = r->stream;
+    r->transfer_setup.stream = r->time.stream;
     return WEFT_OK;
 }
 
@@ -896,18 +927,18 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
     weft_cascade_run *r;
     WEFT_TRY(WEFT_NEW(r, 1, "cascades"));
     *r = (weft_cascade_run){.setup = *setup, .exec = *setup->exec};
-    r->clock.own = setup->clock;
+    r->time.clock.own = setup->clock;
     r->exec.comm = NULL; /* the group is bound later, at each launch */
     r->exec.kind = WEFT_STEP_GRADIENTS;
     r->exec.own = true;
     r->exec.mesh = (weft_mesh){0};
     r->exec.zero = 0;
     r->exec.telemetry_floats = 0;
-    r->alone = weft_calloc(setup->buckets + 1, sizeof *r->alone);
-    r->cache =
+    r->programs.alone = weft_calloc(setup->buckets + 1, sizeof *r->programs.alone);
+    r->programs.cache =
         weft_program_cache_create(setup->cache_bytes ? setup->cache_bytes : usual_cache, release);
     weft_status_code status;
-    WEFT_GO(WEFT_ALLOCATED(r->cache && r->alone, "cascades"));
+    WEFT_GO(WEFT_ALLOCATED(r->programs.cache && r->programs.alone, "cascades"));
     WEFT_GO(weft_comm_world(setup->comm, &r->world));
     WEFT_GO(find_clock(r));
     WEFT_GO(plan_update(r));
@@ -924,15 +955,15 @@ void weft_cascade_run_free(weft_cascade_run *r)
     if (!r)
         return;
     weft_grad_reduce_free(r->reduce);
-    weft_program_cache_free(r->cache);
-    weft_rank_cover_free(&r->cover);
-    weft_late_plan_free(&r->decided);
-    weft_free(r->alone);
-    if (r->stream)
-        r->exec.backend->device->close(r->stream);
-    weft_free(r->order);
-    weft_free(r->row);
-    weft_free((void *)r->read);
+    weft_program_cache_free(r->programs.cache);
+    weft_rank_cover_free(&r->iteration.cover);
+    weft_late_plan_free(&r->dispatch.decided);
+    weft_free(r->programs.alone);
+    if (r->time.stream)
+        r->exec.backend->device->close(r->time.stream);
+    weft_free(r->iteration.order);
+    weft_free(r->iteration.row);
+    weft_free((void *)r->iteration.read);
     for (unit_reads *next, *u = r->reads; u; u = next) {
         next = u->next;
         weft_free(u);
@@ -942,13 +973,13 @@ void weft_cascade_run_free(weft_cascade_run *r)
 
 weft_cascade_counts weft_cascade_run_counts(const weft_cascade_run *r)
 {
-    const weft_program_cache_counts c = weft_program_cache_count(r->cache);
+    const weft_program_cache_counts c = weft_program_cache_count(r->programs.cache);
     weft_cascade_counts counts = {.made = c.added,
                                   .found = c.found,
                                   .evicted = c.evicted,
                                   .bytes = c.bytes,
-                                  .compiling = r->compiling};
-    for (const entry *e = r->bound; e; e = e->next)
+                                  .compiling = r->programs.compiling};
+    for (const entry *e = r->programs.bound; e; e = e->next)
         counts.bound++;
     return counts;
 }
