@@ -25,6 +25,32 @@ typedef struct report {
     double end; /* simulated time */
 } report;
 
+/* State of the dispatcher, on rank 0 only. */
+typedef struct dispatch_state {
+    weft_dispatch *dispatch;
+    weft_assigned *item;
+    bool *trains;                /* indexed by cascade */
+    weft_comm_request **report;  /* [ranks] */
+    report *arrived;             /* [ranks] */
+    bool *busy;                  /* [ranks] a report is expected */
+    bool *known;                 /* [ranks] the report has arrived */
+    weft_comm_request **waiting; /* [ranks] */
+} dispatch_state;
+
+/* Tasks of this rank, passed from the thread to the executor under the lock. */
+typedef struct task_list {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    weft_late_task *task; /* [cascades + 1] */
+    int64_t count, taken;
+    bool over, quiet;     /* quiet: this rank gets no further cascade with gradients */
+    bool quiet_signalled; /* the rank's thread was informed of `quiet` */
+    double time;          /* simulated time at which `quiet` became true */
+    bool own_report;      /* rank 0: its own report has arrived */
+    weft_status_code status;
+    weft_error_copy *error; /* error of `status` */
+} task_list;
+
 struct weft_late {
     weft_late_setup s;
     int ranks, own;
@@ -36,26 +62,8 @@ struct weft_late {
     decision *message;
     pthread_t thread;
     bool running;
-    /* used by the dispatcher only: */
-    weft_dispatch *dispatch;
-    weft_assigned *item;
-    bool *trains, *retired;
-    weft_comm_request **report;  /* [ranks] */
-    report *arrived;             /* [ranks] */
-    bool *busy;                  /* [ranks] a report is expected */
-    bool *known;                 /* [ranks] the report has arrived */
-    weft_comm_request **waiting; /* [ranks] */
-    /* under the lock: */
-    pthread_mutex_t lock;
-    pthread_cond_t change;
-    weft_late_task *task; /* [cascades + 1] tasks of this rank */
-    int64_t tasks, taken;
-    bool over, quiet;     /* quiet: this rank gets no further cascade with gradients */
-    bool quiet_signalled; /* the rank's thread was informed of `quiet` */
-    double time;          /* simulated time at which `quiet` became true */
-    bool own_report;      /* rank 0: its own report has arrived */
-    weft_status_code status;
-    weft_error_copy *error; /* error of `status` */
+    dispatch_state dispatcher;
+    task_list tasks;
 };
 
 static weft_status no_memory(void)
@@ -117,29 +125,30 @@ static weft_status apply_decision(weft_late *l, decision *d)
         at->start = d->start;
         WEFT_TRY(weft_latent_transfer_direct(l->transfer, d->index, &l->decided, l->done));
     }
-    pthread_mutex_lock(&l->lock);
-    if (!l->quiet && retired_in(l, d)[l->own])
-        l->time = d->now;
-    l->quiet = l->quiet || retired_in(l, d)[l->own];
-    l->over = l->over || d->index < 0;
+    pthread_mutex_lock(&l->tasks.lock);
+    if (!l->tasks.quiet && retired_in(l, d)[l->own])
+        l->tasks.time = d->now;
+    l->tasks.quiet = l->tasks.quiet || retired_in(l, d)[l->own];
+    l->tasks.over = l->tasks.over || d->index < 0;
     if (member) {
         const bool trains = l->plan->cascade[d->index].module == WEFT_CASCADE_DIT;
-        l->task[l->tasks++] = (weft_late_task){d->index, l->quiet && trains, false, d->now};
-        l->quiet_signalled = l->quiet_signalled || (l->quiet && trains);
+        l->tasks.task[l->tasks.count++] =
+            (weft_late_task){d->index, l->tasks.quiet && trains, false, d->now};
+        l->tasks.quiet_signalled = l->tasks.quiet_signalled || (l->tasks.quiet && trains);
     }
-    pthread_cond_broadcast(&l->change);
-    pthread_mutex_unlock(&l->lock);
+    pthread_cond_broadcast(&l->tasks.change);
+    pthread_mutex_unlock(&l->tasks.lock);
     return WEFT_OK;
 }
 
 static void set_error(weft_late *l, weft_status_code status)
 {
-    pthread_mutex_lock(&l->lock);
-    l->status = status;
-    weft_free(l->error);
-    l->error = weft_error_save();
-    pthread_cond_broadcast(&l->change);
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_lock(&l->tasks.lock);
+    l->tasks.status = status;
+    weft_free(l->tasks.error);
+    l->tasks.error = weft_error_save();
+    pthread_cond_broadcast(&l->tasks.change);
+    pthread_mutex_unlock(&l->tasks.lock);
 }
 
 static void *courier(void *user)
@@ -169,17 +178,20 @@ static weft_status broadcast_decision(weft_late *l)
 
 static weft_status expect_report(weft_late *l, int rank)
 {
-    l->busy[rank] = true;
-    l->known[rank] = false;
+    l->dispatcher.busy[rank] = true;
+    l->dispatcher.known[rank] = false;
     if (rank == 0)
         return WEFT_OK;
-    if (!l->report[rank]) {
+    if (!l->dispatcher.report[rank]) {
         WEFT_TRY(weft_comm_request_create_recv(l->ranks, 0, rank, sizeof(report), WEFT_U8,
-                                               "the end of a cascade", &l->report[rank]));
-        WEFT_TRY(weft_comm_request_attach(l->report[rank], l->group, WEFT_CHANNEL_CONTROL));
-        weft_comm_request_bind(l->report[rank], &l->arrived[rank], &l->arrived[rank], NULL);
+                                               "the end of a cascade",
+                                               &l->dispatcher.report[rank]));
+        WEFT_TRY(
+            weft_comm_request_attach(l->dispatcher.report[rank], l->group, WEFT_CHANNEL_CONTROL));
+        weft_comm_request_bind(l->dispatcher.report[rank], &l->dispatcher.arrived[rank],
+                               &l->dispatcher.arrived[rank], NULL);
     }
-    weft_comm_request_start(l->report[rank]);
+    weft_comm_request_start(l->dispatcher.report[rank]);
     return WEFT_OK;
 }
 
@@ -188,12 +200,12 @@ static weft_status expect_report(weft_late *l, int rank)
 static weft_status decide(weft_late *l, double now, double *start)
 {
     decision *d = l->message;
-    while (weft_dispatch_next(l->dispatch, now - l->begin, &d->index, d->device)) {
+    while (weft_dispatch_next(l->dispatcher.dispatch, now - l->begin, &d->index, d->device)) {
         d->degree = (int32_t)l->plan->cascade[d->index].at.degree;
         *start = d->start = fmax(now - l->begin, nextafter(*start, INFINITY));
         d->now = now;
         if (l->s.retire)
-            weft_dispatch_retire(l->dispatch, now - l->begin, retired_in(l, d));
+            weft_dispatch_retire(l->dispatcher.dispatch, now - l->begin, retired_in(l, d));
         for (int32_t i = 0; i < d->degree; i++)
             WEFT_TRY(expect_report(l, d->device[i]));
         WEFT_TRY(broadcast_decision(l));
@@ -204,17 +216,17 @@ static weft_status decide(weft_late *l, double now, double *start)
 static bool own_reported(void *user)
 {
     weft_late *l = user;
-    pthread_mutex_lock(&l->lock);
-    const bool come = l->own_report;
-    pthread_mutex_unlock(&l->lock);
-    return come && l->busy[0] && !l->known[0];
+    pthread_mutex_lock(&l->tasks.lock);
+    const bool come = l->tasks.own_report;
+    pthread_mutex_unlock(&l->tasks.lock);
+    return come && l->dispatcher.busy[0] && !l->dispatcher.known[0];
 }
 
 static void clear_own_report(weft_late *l)
 {
-    pthread_mutex_lock(&l->lock);
-    l->own_report = false;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_lock(&l->tasks.lock);
+    l->tasks.own_report = false;
+    pthread_mutex_unlock(&l->tasks.lock);
 }
 
 /* Receives the reports that have arrived. *missing: reports still expected; *come: reports received
@@ -223,16 +235,16 @@ static weft_status take_reports(weft_late *l, int *missing, int *come)
 {
     *missing = *come = 0;
     for (int r = 0; r < l->ranks; r++) {
-        if (l->busy[r] && !l->known[r] &&
-            (r ? weft_comm_request_done(l->report[r]) : own_reported(l))) {
+        if (l->dispatcher.busy[r] && !l->dispatcher.known[r] &&
+            (r ? weft_comm_request_done(l->dispatcher.report[r]) : own_reported(l))) {
             if (r)
-                WEFT_TRY(weft_comm_request_wait(l->report[r]));
+                WEFT_TRY(weft_comm_request_wait(l->dispatcher.report[r]));
             else
                 clear_own_report(l);
-            l->known[r] = true;
+            l->dispatcher.known[r] = true;
         }
-        *missing += l->busy[r] && !l->known[r];
-        *come += l->busy[r] && l->known[r];
+        *missing += l->dispatcher.busy[r] && !l->dispatcher.known[r];
+        *come += l->dispatcher.busy[r] && l->dispatcher.known[r];
     }
     return WEFT_OK;
 }
@@ -241,15 +253,15 @@ static weft_status wait_report(weft_late *l)
 {
     int count = 0;
     for (int r = 1; r < l->ranks; r++)
-        if (l->busy[r] && !l->known[r])
-            l->waiting[count++] = l->report[r];
-    weft_comm_request_wait_any(l->s.comm, l->waiting, count, own_reported, l);
+        if (l->dispatcher.busy[r] && !l->dispatcher.known[r])
+            l->dispatcher.waiting[count++] = l->dispatcher.report[r];
+    weft_comm_request_wait_any(l->s.comm, l->dispatcher.waiting, count, own_reported, l);
     for (int i = 0; i < count; i++) /* the communicator failed */
-        if (weft_comm_request_done(l->waiting[i]))
+        if (weft_comm_request_done(l->dispatcher.waiting[i]))
             return WEFT_OK;
     if (own_reported(l))
         return WEFT_OK;
-    return count ? weft_comm_request_wait(l->waiting[0])
+    return count ? weft_comm_request_wait(l->dispatcher.waiting[0])
                  : weft_error(WEFT_MSG_COMM_FAILED, WEFT_NOWHERE,
                               "the communicator failed during late dispatch");
 }
@@ -266,13 +278,14 @@ static weft_status next_idle(weft_late *l, double *now, bool *any)
         WEFT_TRY(take_reports(l, &missing, &come));
     }
     for (int r = 0; r < l->ranks && l->s.simulated_time; r++)
-        if (l->busy[r])
-            next = fmin(next, l->arrived[r].end);
+        if (l->dispatcher.busy[r])
+            next = fmin(next, l->dispatcher.arrived[r].end);
     *now = l->s.simulated_time ? fmax(*now, next) : weft_common_now(l->s.common);
     for (int r = 0; r < l->ranks; r++)
-        if (l->busy[r] && l->known[r] && (!l->s.simulated_time || l->arrived[r].end <= next)) {
-            l->busy[r] = l->known[r] = false;
-            weft_dispatch_release(l->dispatch, r);
+        if (l->dispatcher.busy[r] && l->dispatcher.known[r] &&
+            (!l->s.simulated_time || l->dispatcher.arrived[r].end <= next)) {
+            l->dispatcher.busy[r] = l->dispatcher.known[r] = false;
+            weft_dispatch_release(l->dispatcher.dispatch, r);
         }
     *any = come > 0;
     return WEFT_OK;
@@ -284,7 +297,7 @@ static weft_status dispatch_all(weft_late *l)
     bool any = true;
     while (any) {
         WEFT_TRY(decide(l, now, &start));
-        if (!weft_dispatch_left(l->dispatch) && l->message->index >= 0) {
+        if (!weft_dispatch_left(l->dispatcher.dispatch) && l->message->index >= 0) {
             l->message->index = -1; /* no further decision; reports are still expected */
             l->message->now = now;
             memset(retired_in(l, l->message), true, (size_t)l->ranks);
@@ -292,10 +305,10 @@ static weft_status dispatch_all(weft_late *l)
         }
         WEFT_TRY(next_idle(l, &now, &any));
     }
-    if (weft_dispatch_left(l->dispatch))
+    if (weft_dispatch_left(l->dispatcher.dispatch))
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_NOWHERE,
                           "%" PRId64 " cascades could not be dispatched",
-                          weft_dispatch_left(l->dispatch));
+                          weft_dispatch_left(l->dispatcher.dispatch));
     return WEFT_OK;
 }
 
@@ -311,45 +324,47 @@ static void *dispatcher(void *user)
 static weft_status make_dispatcher(weft_late *l)
 {
     const int64_t n = l->plan->cascades;
-    l->item = weft_calloc(n + 1, sizeof *l->item);
-    l->trains = weft_alloc(n + 1);
-    l->report = weft_calloc(l->ranks, sizeof *l->report);
-    l->waiting = weft_calloc(l->ranks, sizeof *l->waiting);
-    l->arrived = weft_calloc(l->ranks, sizeof *l->arrived);
-    l->busy = weft_alloc(l->ranks);
-    l->known = weft_alloc(l->ranks);
-    if (!l->item || !l->trains || !l->report || !l->waiting || !l->arrived || !l->busy || !l->known)
+    l->dispatcher.item = weft_calloc(n + 1, sizeof *l->dispatcher.item);
+    l->dispatcher.trains = weft_alloc(n + 1);
+    l->dispatcher.report = weft_calloc(l->ranks, sizeof *l->dispatcher.report);
+    l->dispatcher.waiting = weft_calloc(l->ranks, sizeof *l->dispatcher.waiting);
+    l->dispatcher.arrived = weft_calloc(l->ranks, sizeof *l->dispatcher.arrived);
+    l->dispatcher.busy = weft_alloc(l->ranks);
+    l->dispatcher.known = weft_alloc(l->ranks);
+    if (!l->dispatcher.item || !l->dispatcher.trains || !l->dispatcher.report ||
+        !l->dispatcher.waiting || !l->dispatcher.arrived || !l->dispatcher.busy ||
+        !l->dispatcher.known)
         return no_memory();
     for (int64_t c = 0; c < n; c++) {
-        l->item[c] = l->plan->cascade[c].at;
-        l->trains[c] = l->plan->cascade[c].module == WEFT_CASCADE_DIT;
+        l->dispatcher.item[c] = l->plan->cascade[c].at;
+        l->dispatcher.trains[c] = l->plan->cascade[c].module == WEFT_CASCADE_DIT;
     }
-    const weft_dispatch_setup setup = {.item = l->item,
+    const weft_dispatch_setup setup = {.item = l->dispatcher.item,
                                        .count = n,
                                        .devices = l->ranks,
                                        .per_node = l->s.per_node,
                                        .slow = l->s.slow,
-                                       .trains = l->trains};
-    return weft_dispatch_create(&setup, &l->dispatch);
+                                       .trains = l->dispatcher.trains};
+    return weft_dispatch_create(&setup, &l->dispatcher.dispatch);
 }
 
 static void late_free(weft_late *l)
 {
-    for (int r = 0; l->report && r < l->ranks; r++)
-        weft_comm_request_free(l->report[r]);
-    weft_dispatch_free(l->dispatch);
-    pthread_mutex_destroy(&l->lock);
-    pthread_cond_destroy(&l->change);
-    weft_free(l->error);
+    for (int r = 0; l->dispatcher.report && r < l->ranks; r++)
+        weft_comm_request_free(l->dispatcher.report[r]);
+    weft_dispatch_free(l->dispatcher.dispatch);
+    pthread_mutex_destroy(&l->tasks.lock);
+    pthread_cond_destroy(&l->tasks.change);
+    weft_free(l->tasks.error);
     weft_free(l->message);
-    weft_free(l->task);
-    weft_free(l->item);
-    weft_free(l->trains);
-    weft_free(l->report);
-    weft_free(l->waiting);
-    weft_free(l->arrived);
-    weft_free(l->busy);
-    weft_free(l->known);
+    weft_free(l->tasks.task);
+    weft_free(l->dispatcher.item);
+    weft_free(l->dispatcher.trains);
+    weft_free(l->dispatcher.report);
+    weft_free(l->dispatcher.waiting);
+    weft_free(l->dispatcher.arrived);
+    weft_free(l->dispatcher.busy);
+    weft_free(l->dispatcher.known);
     weft_free(l);
 }
 
@@ -368,12 +383,12 @@ weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *
                      .transfer = transfer,
                      .begin = begin,
                      .done = done};
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->change, NULL);
+    pthread_mutex_init(&l->tasks.lock, NULL);
+    pthread_cond_init(&l->tasks.change, NULL);
     int *all = weft_calloc(l->ranks, sizeof *all);
     l->message = weft_alloc(decision_bytes(l));
-    l->task = weft_calloc(plan->cascades + 1, sizeof *l->task);
-    weft_status_code status = WEFT_ALLOCATED(all && l->message && l->task, "late dispatch");
+    l->tasks.task = weft_calloc(plan->cascades + 1, sizeof *l->tasks.task);
+    weft_status_code status = WEFT_ALLOCATED(all && l->message && l->tasks.task, "late dispatch");
     for (int r = 0; all && r < l->ranks; r++)
         all[r] = r;
     if (status == WEFT_OK)
@@ -394,20 +409,20 @@ weft_status weft_late_open(const weft_late_setup *setup, weft_placed_iteration *
 
 weft_status weft_late_next(weft_late *l, weft_late_task *task)
 {
-    pthread_mutex_lock(&l->lock);
-    while (l->status == WEFT_OK && l->taken == l->tasks && !l->over &&
-           !(l->quiet && !l->quiet_signalled))
-        pthread_cond_wait(&l->change, &l->lock);
-    const weft_status_code status = l->status;
-    if (l->taken < l->tasks) {
-        *task = l->task[l->taken++];
+    pthread_mutex_lock(&l->tasks.lock);
+    while (l->tasks.status == WEFT_OK && l->tasks.taken == l->tasks.count && !l->tasks.over &&
+           !(l->tasks.quiet && !l->tasks.quiet_signalled))
+        pthread_cond_wait(&l->tasks.change, &l->tasks.lock);
+    const weft_status_code status = l->tasks.status;
+    if (l->tasks.taken < l->tasks.count) {
+        *task = l->tasks.task[l->tasks.taken++];
     } else {
-        *task = (weft_late_task){-1, l->quiet, l->over, l->time};
-        l->quiet_signalled = true;
+        *task = (weft_late_task){-1, l->tasks.quiet, l->tasks.over, l->tasks.time};
+        l->tasks.quiet_signalled = true;
     }
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&l->tasks.lock);
     if (status != WEFT_OK)
-        return weft_error_restore(l->error);
+        return weft_error_restore(l->tasks.error);
     if (l->s.simulated_time && *l->s.simulated_time < task->time)
         *l->s.simulated_time = task->time;
     return task->index < 0 ? WEFT_OK : weft_latent_transfer_expect(l->transfer, task->index);
@@ -418,10 +433,10 @@ weft_status weft_late_ended(weft_late *l, int32_t index)
     const report own = {index, l->s.simulated_time ? *l->s.simulated_time : 0};
     if (l->own)
         return weft_group_send(l->group, WEFT_CHANNEL_CONTROL, 0, &own, sizeof own);
-    pthread_mutex_lock(&l->lock);
-    l->arrived[0] = own;
-    l->own_report = true;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_lock(&l->tasks.lock);
+    l->dispatcher.arrived[0] = own;
+    l->tasks.own_report = true;
+    pthread_mutex_unlock(&l->tasks.lock);
     weft_comm_nudge(l->s.comm);
     return WEFT_OK;
 }
@@ -433,8 +448,8 @@ weft_status weft_late_close(weft_late *l)
         return WEFT_OK;
     if (l->running)
         pthread_join(l->thread, NULL);
-    if (l->status != WEFT_OK)
-        status = weft_error_restore(l->error);
+    if (l->tasks.status != WEFT_OK)
+        status = weft_error_restore(l->tasks.error);
     late_free(l);
     return status;
 }
