@@ -32,19 +32,8 @@ typedef struct memory_source {
     int64_t bytes, at;
 } memory_source;
 
-struct weft_video_reader {
-    char *name; /* path, or name in messages */
-    weft_video_options options;
-    weft_video_info info;
-    bool from_memory;
-    memory_source memory;
-    AVIOContext *io; /* only from_memory */
-    AVFormatContext *demux;
-    AVCodecContext *decoder;
-    AVPacket *packet;
-    AVFrame *frame;
-    weft_converter *converter;
-    int stream;
+/* Position in the stream. */
+typedef struct position {
     bool draining, ended;
     int64_t next_index;
     bool fresh;          /* nothing was read since the input was opened */
@@ -52,6 +41,10 @@ struct weft_video_reader {
     int64_t skip_before; /* frames of smaller index are decoded, not delivered */
     int64_t start_pts;   /* first frame's time; AV_NOPTS_VALUE: none yet */
     double last_seconds;
+} position;
+
+/* Damage found so far. */
+typedef struct damage {
     bool broken; /* frames from broken_from on are damaged until the next key picture */
     int64_t broken_from;
     int64_t key_time;  /* time of the last packet marked as key */
@@ -65,12 +58,34 @@ struct weft_video_reader {
     atomic_int demux_complaints, decoder_complaints; /* see on_log */
     int demux_heard, decoder_heard;                  /* number of complaints already handled */
     atomic_bool starved;                             /* the decoder could not allocate a frame */
+} damage;
+
+/* Presentation times of all packets. */
+typedef struct packet_index {
+    int64_t *time; /* ascending; NULL: not built */
+    int64_t count;
+    bool usable;
+} packet_index;
+
+struct weft_video_reader {
+    char *name; /* path, or name in messages */
+    weft_video_options options;
+    weft_video_info info;
+    bool from_memory;
+    memory_source memory;
+    AVIOContext *io; /* only from_memory */
+    AVFormatContext *demux;
+    AVCodecContext *decoder;
+    AVPacket *packet;
+    AVFrame *frame;
+    weft_converter *converter;
+    int stream;
     double deadline;
     weft_motion *motion;
     int64_t motion_capacity;
-    int64_t *index; /* presentation times of all packets, ascending; NULL: not built */
-    int64_t index_count;
-    bool index_usable;
+    position at;
+    damage damage;
+    packet_index packets;
 };
 
 static int stall_callback(void *opaque)
@@ -295,7 +310,7 @@ static int get_frame_buffer(AVCodecContext *decoder, AVFrame *frame, int flags)
     weft_video_reader *r = decoder->opaque;
     const int error = avcodec_default_get_buffer2(decoder, frame, flags);
     if (error == AVERROR(ENOMEM))
-        atomic_store(&r->starved, true);
+        atomic_store(&r->damage.starved, true);
     return error;
 }
 
@@ -365,12 +380,12 @@ static void on_log(void *context, int level, const char *format, va_list argumen
         const AVFormatContext *demux = context;
         weft_video_reader *r = demux->opaque;
         if (r)
-            atomic_fetch_add(&r->demux_complaints, 1);
+            atomic_fetch_add(&r->damage.demux_complaints, 1);
     } else if (class && class == avcodec_get_class()) {
         const AVCodecContext *decoder = context;
         weft_video_reader *r = decoder->codec_id == AV_CODEC_ID_HEVC ? decoder->opaque : NULL;
         if (r)
-            atomic_fetch_add(&r->decoder_complaints, 1);
+            atomic_fetch_add(&r->damage.decoder_complaints, 1);
     }
     av_log_default_callback(context, level, format, arguments);
 }
@@ -386,28 +401,29 @@ static bool complained(atomic_int *complaints, int *heard)
 /* Marks a damaged packet or picture: frames at `time` and later may be predicted from it. */
 static void break_from(weft_video_reader *r, int64_t time)
 {
-    r->broken_from = r->broken && r->broken_from < time ? r->broken_from : time;
-    r->broken = true;
+    r->damage.broken_from =
+        r->damage.broken && r->damage.broken_from < time ? r->damage.broken_from : time;
+    r->damage.broken = true;
 }
 
 /* Marks damage after the last decoded frame. */
 static void break_after(weft_video_reader *r)
 {
-    break_from(r, r->last_time == AV_NOPTS_VALUE ? AV_NOPTS_VALUE : r->last_time + 1);
+    break_from(r, r->damage.last_time == AV_NOPTS_VALUE ? AV_NOPTS_VALUE : r->damage.last_time + 1);
 }
 
 static void begin_reading(weft_video_reader *r)
 {
-    complained(&r->demux_complaints, &r->demux_heard);
-    complained(&r->decoder_complaints, &r->decoder_heard);
-    r->last_time = AV_NOPTS_VALUE;
-    r->lost = r->hole = r->cut_off = false;
-    r->draining = r->ended = r->held = false;
-    r->next_index = 0;
-    r->skip_before = 0;
-    r->last_seconds = -1;
-    r->broken = false;
-    r->consecutive_errors = 0;
+    complained(&r->damage.demux_complaints, &r->damage.demux_heard);
+    complained(&r->damage.decoder_complaints, &r->damage.decoder_heard);
+    r->damage.last_time = AV_NOPTS_VALUE;
+    r->damage.lost = r->damage.hole = r->damage.cut_off = false;
+    r->at.draining = r->at.ended = r->at.held = false;
+    r->at.next_index = 0;
+    r->at.skip_before = 0;
+    r->at.last_seconds = -1;
+    r->damage.broken = false;
+    r->damage.consecutive_errors = 0;
 }
 
 /* Opens or reopens the input at its start. */
@@ -416,7 +432,7 @@ static weft_status open_input(weft_video_reader *r)
     close_input(r);
     WEFT_TRY(open_demuxer(r));
     WEFT_TRY(open_decoder(r));
-    bool lost = complained(&r->demux_complaints, &r->demux_heard);
+    bool lost = complained(&r->damage.demux_complaints, &r->damage.demux_heard);
     if (lost) { /* lost among probed packets that wait in the queue: read again */
         const int64_t start = r->demux->streams[r->stream]->start_time;
         lost = av_seek_frame(r->demux, r->stream, start == AV_NOPTS_VALUE ? 0 : start,
@@ -425,7 +441,7 @@ static weft_status open_input(weft_video_reader *r)
     begin_reading(r);
     if (lost)
         break_after(r);
-    r->fresh = true;
+    r->at.fresh = true;
     return WEFT_OK;
 }
 
@@ -439,7 +455,7 @@ static weft_status jump(weft_video_reader *r, int64_t pts, bool *done)
     }
     avcodec_flush_buffers(r->decoder);
     begin_reading(r);
-    r->fresh = false; /* resets again after the restart */
+    r->at.fresh = false; /* resets again after the restart */
     return WEFT_OK;
 }
 
@@ -485,7 +501,7 @@ static weft_status open_reader(weft_video_reader *r, const weft_video_options *o
     av_log_set_callback(on_log);
     if (options)
         r->options = *options;
-    r->start_pts = AV_NOPTS_VALUE;
+    r->at.start_pts = AV_NOPTS_VALUE;
     r->packet = av_packet_alloc();
     r->frame = av_frame_alloc();
     WEFT_TRY(WEFT_ALLOCATED(r->packet && r->frame, "%s", r->name));
@@ -566,7 +582,7 @@ const weft_video_info *weft_video_reader_info(const weft_video_reader *r)
 
 weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, bool *got)
 {
-    r->fresh = false;
+    r->at.fresh = false;
     for (;;) {
         reset_deadline(r);
         const int error = av_read_frame(r->demux, packet);
@@ -575,23 +591,23 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
         if (error == AVERROR(ENOMEM))
             return fail_too_large(r->name, "a packet cannot be read");
         if (error < 0 && error != AVERROR_EOF)
-            r->errors++;
+            r->damage.errors++;
         *got = error >= 0;
-        const bool lost = complained(&r->demux_complaints, &r->demux_heard);
+        const bool lost = complained(&r->damage.demux_complaints, &r->damage.demux_heard);
         if (!*got) {
-            r->cut_off |= lost || error != AVERROR_EOF;
-            r->errors += lost && error == AVERROR_EOF;
+            r->damage.cut_off |= lost || error != AVERROR_EOF;
+            r->damage.errors += lost && error == AVERROR_EOF;
             return WEFT_OK;
         }
         if (packet->stream_index == r->stream) {
-            if (lost || r->lost)
+            if (lost || r->damage.lost)
                 packet->flags |= AV_PKT_FLAG_CORRUPT; /* preceding data is missing */
-            r->lost = false;
+            r->damage.lost = false;
             if (packet->flags & AV_PKT_FLAG_CORRUPT)
-                r->errors++;
+                r->damage.errors++;
             return WEFT_OK;
         }
-        r->lost |= lost;
+        r->damage.lost |= lost;
         av_packet_unref(packet);
     }
 }
@@ -602,27 +618,27 @@ static weft_status feed(weft_video_reader *r, bool *more)
     for (;;) {
         WEFT_TRY(weft_video_reader_packet(r, r->packet, more));
         if (!*more) {
-            if (!r->draining)
+            if (!r->at.draining)
                 avcodec_send_packet(r->decoder, NULL);
-            r->draining = true;
+            r->at.draining = true;
             return WEFT_OK;
         }
         if (r->packet->flags & AV_PKT_FLAG_KEY)
-            r->key_time = r->packet->pts;
+            r->damage.key_time = r->packet->pts;
         const int error = avcodec_send_packet(r->decoder, r->packet);
         if (r->packet->flags & AV_PKT_FLAG_CORRUPT) {
-            r->hole = true;
-            r->hole_time = r->packet->pts;
+            r->damage.hole = true;
+            r->damage.hole_time = r->packet->pts;
         }
         if (error < 0 || (r->packet->flags & AV_PKT_FLAG_CORRUPT))
             break_from(r, r->packet->dts != AV_NOPTS_VALUE ? r->packet->dts : r->packet->pts);
         av_packet_unref(r->packet);
-        if (error == AVERROR(ENOMEM) || atomic_load(&r->starved))
+        if (error == AVERROR(ENOMEM) || atomic_load(&r->damage.starved))
             return fail_too_large(r->name, "a packet cannot be decoded");
         if (error >= 0)
             return WEFT_OK;
-        r->errors++;
-        if (++r->consecutive_errors > 1000)
+        r->damage.errors++;
+        if (++r->damage.consecutive_errors > 1000)
             return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = r->name),
                               "1000 packets in sequence cannot be decoded");
     }
@@ -631,36 +647,36 @@ static weft_status feed(weft_video_reader *r, bool *more)
 /* Decodes into r->frame without converting. */
 static weft_status decode_frame(weft_video_reader *r, bool *got)
 {
-    *got = r->held;
-    r->held = false;
-    while (!*got && !r->ended) {
+    *got = r->at.held;
+    r->at.held = false;
+    while (!*got && !r->at.ended) {
         const int error = avcodec_receive_frame(r->decoder, r->frame);
-        if (error == AVERROR(ENOMEM) || atomic_load(&r->starved))
+        if (error == AVERROR(ENOMEM) || atomic_load(&r->damage.starved))
             return fail_too_large(r->name, "a frame cannot be decoded");
         if (error == 0) {
-            r->consecutive_errors = 0;
+            r->damage.consecutive_errors = 0;
             *got = true;
             return WEFT_OK;
         }
         if (error == AVERROR_EOF) {
-            r->ended = true;
+            r->at.ended = true;
             return WEFT_OK;
         }
         if (error != AVERROR(EAGAIN)) {
-            r->errors++;
+            r->damage.errors++;
             break_after(r);
-            if (++r->consecutive_errors > 1000)
+            if (++r->damage.consecutive_errors > 1000)
                 return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_AT(.file = r->name),
                                   "the decoder failed 1000 times in sequence");
-            if (!r->draining)
+            if (!r->at.draining)
                 continue;
         }
-        if (r->draining && error == AVERROR(EAGAIN)) { /* a decoder that does not drain */
-            r->ended = true;
+        if (r->at.draining && error == AVERROR(EAGAIN)) { /* a decoder that does not drain */
+            r->at.ended = true;
             return WEFT_OK;
         }
         bool more = true;
-        if (!r->draining)
+        if (!r->at.draining)
             WEFT_TRY(feed(r, &more));
     }
     return WEFT_OK;
@@ -671,19 +687,19 @@ static bool is_damaged(weft_video_reader *r)
 {
     const AVFrame *f = r->frame;
     const int64_t time = f->best_effort_timestamp;
-    if (complained(&r->decoder_complaints, &r->decoder_heard))
+    if (complained(&r->damage.decoder_complaints, &r->damage.decoder_heard))
         break_after(r);
-    r->last_time = time;
+    r->damage.last_time = time;
     if (f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT)) {
         break_from(r, time);
         return true;
     }
-    if (!r->broken || (time != AV_NOPTS_VALUE && time < r->broken_from))
+    if (!r->damage.broken || (time != AV_NOPTS_VALUE && time < r->damage.broken_from))
         return false;
     /* Damage can make a picture look like a key picture. The container's key flags are not affected
      * by this damage. */
-    r->broken = !f->key_frame || time != r->key_time;
-    return r->broken;
+    r->damage.broken = !f->key_frame || time != r->damage.key_time;
+    return r->damage.broken;
 }
 
 static double frame_seconds(weft_video_reader *r, bool *jump)
@@ -693,20 +709,20 @@ static double frame_seconds(weft_video_reader *r, bool *jump)
     const double tick = r->info.fps > 0 ? 1 / r->info.fps : 0.04;
     double seconds;
     if (pts == AV_NOPTS_VALUE) {
-        seconds = r->last_seconds < 0 ? 0 : r->last_seconds + tick;
+        seconds = r->at.last_seconds < 0 ? 0 : r->at.last_seconds + tick;
     } else {
-        if (r->start_pts == AV_NOPTS_VALUE)
-            r->start_pts = pts;
-        seconds = (double)(pts - r->start_pts) * av_q2d(s->time_base);
+        if (r->at.start_pts == AV_NOPTS_VALUE)
+            r->at.start_pts = pts;
+        seconds = (double)(pts - r->at.start_pts) * av_q2d(s->time_base);
     }
-    if (seconds < r->last_seconds - JUMP_SECONDS) { /* a joined stream with its own time base */
+    if (seconds < r->at.last_seconds - JUMP_SECONDS) { /* a joined stream with its own time base */
         *jump = true;
-        seconds = r->last_seconds + tick;
-        r->start_pts = pts - (int64_t)llround(seconds / av_q2d(s->time_base));
-    } else if (seconds <= r->last_seconds && r->last_seconds >= 0) { /* damage */
-        seconds = r->last_seconds + tick * 1e-3;
+        seconds = r->at.last_seconds + tick;
+        r->at.start_pts = pts - (int64_t)llround(seconds / av_q2d(s->time_base));
+    } else if (seconds <= r->at.last_seconds && r->at.last_seconds >= 0) { /* damage */
+        seconds = r->at.last_seconds + tick * 1e-3;
     }
-    r->last_seconds = seconds;
+    r->at.last_seconds = seconds;
     return seconds;
 }
 
@@ -719,14 +735,14 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
             *got = false;
             return WEFT_OK;
         }
-        weft_video_frame out = {.index = r->next_index++};
+        weft_video_frame out = {.index = r->at.next_index++};
         out.seconds = frame_seconds(r, &out.jump);
         out.damaged = is_damaged(r);
-        if (r->hole && r->frame->best_effort_timestamp >= r->hole_time) {
+        if (r->damage.hole && r->frame->best_effort_timestamp >= r->damage.hole_time) {
             out.jump = out.lost = true;
-            r->hole = false;
+            r->damage.hole = false;
         }
-        if (out.index < r->skip_before)
+        if (out.index < r->at.skip_before)
             continue;
         out.key = r->frame->key_frame;
         weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
@@ -749,9 +765,9 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
 static weft_status build_index(weft_video_reader *r)
 {
     int64_t capacity = 0, count = 0, *times = NULL;
-    if (!r->fresh)
+    if (!r->at.fresh)
         WEFT_TRY(open_input(r));
-    r->fresh = false;
+    r->at.fresh = false;
     const int64_t back = llround(JUMP_SECONDS / av_q2d(r->demux->streams[r->stream]->time_base));
     bool usable = true;
     for (;;) {
@@ -777,48 +793,49 @@ static weft_status build_index(weft_video_reader *r)
         qsort(times, (size_t)count, sizeof *times, weft_compare_i64);
     for (int64_t i = 1; i < count; i++)
         usable &= times[i] > times[i - 1];
-    weft_free(r->index);
-    r->index = times;
-    r->index_count = count;
-    r->index_usable = usable && count > 0 && r->errors == 0;
+    weft_free(r->packets.time);
+    r->packets.time = times;
+    r->packets.count = count;
+    r->packets.usable = usable && count > 0 && r->damage.errors == 0;
     return WEFT_OK;
 }
 
 /* Position of `pts` in the index, or -1. */
 static int64_t index_of(const weft_video_reader *r, int64_t pts)
 {
-    const int64_t *at =
-        bsearch(&pts, r->index, (size_t)r->index_count, sizeof *r->index, weft_compare_i64);
-    return at ? at - r->index : -1;
+    const int64_t *at = bsearch(&pts, r->packets.time, (size_t)r->packets.count,
+                                sizeof *r->packets.time, weft_compare_i64);
+    return at ? at - r->packets.time : -1;
 }
 
 /* Continues reading at the key frame before frame `target` of the index. If that position is
  * unknown, reading continues at the start. */
 static weft_status go_to(weft_video_reader *r, int64_t target)
 {
-    if (r->index_usable && target < r->index_count) {
+    if (r->packets.usable && target < r->packets.count) {
         /* Two attempts: the second starts one second earlier, for leading pictures with earlier
          * references. */
         for (int64_t back = 0; back < 2; back++) {
             const AVRational tb = r->demux->streams[r->stream]->time_base;
             bool have;
-            WEFT_TRY(jump(r, r->index[target] - (back ? llround(1 / av_q2d(tb)) : 0), &have));
+            WEFT_TRY(
+                jump(r, r->packets.time[target] - (back ? llround(1 / av_q2d(tb)) : 0), &have));
             if (!have)
                 break;
             WEFT_TRY(decode_frame(r, &have));
             const int64_t first = have ? index_of(r, r->frame->best_effort_timestamp) : -1;
             if (first < 0 || first > target)
                 continue;
-            if (r->start_pts == AV_NOPTS_VALUE)
-                r->start_pts = r->index[0];
-            r->held = true;
-            r->next_index = first;
-            r->skip_before = target;
+            if (r->at.start_pts == AV_NOPTS_VALUE)
+                r->at.start_pts = r->packets.time[0];
+            r->at.held = true;
+            r->at.next_index = first;
+            r->at.skip_before = target;
             return WEFT_OK;
         }
     }
     WEFT_TRY(open_input(r));
-    r->skip_before = target;
+    r->at.skip_before = target;
     return WEFT_OK;
 }
 
@@ -827,26 +844,27 @@ weft_status weft_video_reader_seek(weft_video_reader *r, int64_t target)
     if (target < 0)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = r->name, WEFT_NUMBER(target)),
                           "frame %" PRId64 " does not exist; frame numbers start at 0", target);
-    if (target >= r->next_index && target - r->next_index < 32) { /* near: continue decoding */
-        r->skip_before = target;
+    if (target >= r->at.next_index &&
+        target - r->at.next_index < 32) { /* near: continue decoding */
+        r->at.skip_before = target;
         return WEFT_OK;
     }
-    if (!r->index)
+    if (!r->packets.time)
         WEFT_TRY(build_index(r));
     return go_to(r, target);
 }
 
 weft_status weft_video_reader_seek_time(weft_video_reader *r, double seconds)
 {
-    if (!r->index)
+    if (!r->packets.time)
         WEFT_TRY(build_index(r));
-    if (!r->index_usable)
+    if (!r->packets.usable)
         return open_input(r);
     const double tick = av_q2d(r->demux->streams[r->stream]->time_base);
-    int64_t low = 0, high = r->index_count; /* the first later time is in low .. high */
+    int64_t low = 0, high = r->packets.count; /* the first later time is in low .. high */
     while (low < high) {
         const int64_t middle = (low + high) / 2;
-        if ((double)(r->index[middle] - r->index[0]) * tick <= seconds)
+        if ((double)(r->packets.time[middle] - r->packets.time[0]) * tick <= seconds)
             low = middle + 1;
         else
             high = middle;
@@ -866,7 +884,7 @@ const AVFrame *weft_video_reader_picture(const weft_video_reader *r)
 
 int64_t weft_video_reader_errors(const weft_video_reader *r)
 {
-    return r->errors;
+    return r->damage.errors;
 }
 
 bool weft_video_ended_early(const weft_video_info *info, double last_seconds, bool cut_off)
@@ -878,7 +896,7 @@ bool weft_video_ended_early(const weft_video_info *info, double last_seconds, bo
 
 bool weft_video_reader_truncated(const weft_video_reader *r)
 {
-    return r->ended && weft_video_ended_early(&r->info, r->last_seconds, r->cut_off);
+    return r->at.ended && weft_video_ended_early(&r->info, r->at.last_seconds, r->damage.cut_off);
 }
 
 void weft_video_reader_close(weft_video_reader *r)
@@ -890,7 +908,7 @@ void weft_video_reader_close(weft_video_reader *r)
     av_frame_free(&r->frame);
     weft_converter_free(r->converter);
     weft_free(r->motion);
-    weft_free(r->index);
+    weft_free(r->packets.time);
     weft_free(r->name);
     weft_free(r);
 }
