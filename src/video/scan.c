@@ -35,6 +35,37 @@ typedef struct part {
     bool done;
 } part;
 
+/* Parts on their way from the workers to the caller, under the lock. Part p is ring[p % size]. */
+typedef struct part_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    part ring[2 * THREADS + 2];
+    int64_t size, begun, head;   /* parts begun; part being delivered */
+    int64_t queued, most_queued; /* bytes of waiting frames of all parts, now and peak */
+    bool reading, all_read, unusual;
+    atomic_bool stop; /* set under the lock, read without it */
+    weft_status_code status;
+    weft_error_copy *error; /* details of `status` */
+} part_queue;
+
+/* State of the worker that reads. */
+typedef struct scan_input {
+    AVPacket *pending; /* first packet of the next part */
+    int64_t greatest_pts, last_dts, part_pts;
+    int parameters; /* every part has its own parameter sets; -1: unknown */
+} scan_input;
+
+/* State of the caller. */
+typedef struct scan_output {
+    scan_frame *before;              /* last delivered decoded frame */
+    scan_frame *waiting, **wait_end; /* skipped frames, until the next decoded frame arrives */
+    int64_t index, start_pts, decoded;
+    double last_seconds;
+    int64_t history_pts[HISTORY];
+    weft_video_frame mixed[2];
+    uint8_t *mixture;
+} scan_output;
+
 typedef struct scan {
     const char *name;
     const weft_scan_options *options;
@@ -43,28 +74,9 @@ typedef struct scan {
     const AVStream *stream;
     int64_t small_plane, large_plane; /* bytes */
     int64_t longest_gap; /* maximum time between two frames with skipped frames between */
-    /* Guarded by the lock. Part p is ring[p % ring_size]. */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    part ring[2 * THREADS + 2];
-    int64_t ring_size, begun, head; /* parts begun; part being delivered */
-    int64_t queued, most_queued;    /* bytes of waiting frames of all parts, now and peak */
-    bool reading, all_read, unusual;
-    atomic_bool stop; /* set under the lock, read without it */
-    weft_status_code status;
-    weft_error_copy *error; /* details of `status` */
-    /* Used by the reading worker only. */
-    AVPacket *pending; /* first packet of the next part */
-    int64_t greatest_pts, last_dts, part_pts;
-    int parameters; /* every part has its own parameter sets; -1: unknown */
-    /* Used by the caller only. */
-    scan_frame *before;              /* last delivered decoded frame */
-    scan_frame *waiting, **wait_end; /* skipped frames, until the next decoded frame arrives */
-    int64_t index, start_pts, decoded;
-    double last_seconds;
-    int64_t history_pts[HISTORY];
-    weft_video_frame mixed[2];
-    uint8_t *mixture;
+    part_queue queue;
+    scan_input input;
+    scan_output output;
 } scan;
 
 typedef struct worker {
@@ -88,24 +100,24 @@ typedef struct worker {
 
 static void stop_scan(scan *s, weft_status_code status)
 {
-    pthread_mutex_lock(&s->lock);
-    if (!s->stop && status != WEFT_OK) {
-        s->status = status;
-        s->error = weft_error_save();
+    pthread_mutex_lock(&s->queue.lock);
+    if (!s->queue.stop && status != WEFT_OK) {
+        s->queue.status = status;
+        s->queue.error = weft_error_save();
     }
-    s->stop = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    s->queue.stop = true;
+    pthread_cond_broadcast(&s->queue.changed);
+    pthread_mutex_unlock(&s->queue.lock);
 }
 
 /* Stops the parallel scan: the stream is unsuitable for this method. */
 static bool unusual(scan *s)
 {
-    pthread_mutex_lock(&s->lock);
-    s->unusual = true;
-    s->stop = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->queue.lock);
+    s->queue.unusual = true;
+    s->queue.stop = true;
+    pthread_cond_broadcast(&s->queue.changed);
+    pthread_mutex_unlock(&s->queue.lock);
     return false;
 }
 
@@ -168,9 +180,9 @@ static bool read_chunk(worker *w, bool first, bool *complete)
     scan *s = w->s;
     int64_t bytes = 0;
     for (*complete = false; !*complete && w->packets < CHUNK_PACKETS && bytes < chunk_bytes;) {
-        AVPacket *p = s->pending;
+        AVPacket *p = s->input.pending;
         bool got = true, idr, parameters;
-        s->pending = NULL;
+        s->input.pending = NULL;
         if (!p) {
             if (!(p = av_packet_alloc()))
                 return out_of_memory(s);
@@ -192,24 +204,24 @@ static bool read_chunk(worker *w, bool first, bool *complete)
         }
         const bool begins = first && w->packets == 0;
         if (idr && !begins) {
-            s->pending = p;
+            s->input.pending = p;
             *complete = true;
             return true;
         }
         w->packet[w->packets++] = p;
         bytes += p->size;
-        if (s->parameters < 0)
-            s->parameters = parameters;
+        if (s->input.parameters < 0)
+            s->input.parameters = parameters;
         /* Matroska has no decoding times for the first packets. AV_NOPTS_VALUE is the smallest
          * integer. */
-        if ((p->dts <= s->last_dts && s->last_dts != AV_NOPTS_VALUE) ||
-            (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= s->part_pts) ||
-            parameters != (begins && s->parameters))
+        if ((p->dts <= s->input.last_dts && s->input.last_dts != AV_NOPTS_VALUE) ||
+            (begins ? !idr || p->pts <= s->input.greatest_pts : p->pts <= s->input.part_pts) ||
+            parameters != (begins && s->input.parameters))
             return unusual(s);
         if (begins)
-            s->part_pts = p->pts;
-        s->last_dts = p->dts;
-        s->greatest_pts = p->pts > s->greatest_pts ? p->pts : s->greatest_pts;
+            s->input.part_pts = p->pts;
+        s->input.last_dts = p->dts;
+        s->input.greatest_pts = p->pts > s->input.greatest_pts ? p->pts : s->input.greatest_pts;
     }
     return true;
 }
@@ -323,10 +335,10 @@ static int64_t waiting_bytes(const scan *s, const scan_frame *p)
  * frame, so that the scan progresses. Requires the lock. */
 static bool fits_queue(const scan *s, int64_t index, int64_t bytes)
 {
-    const int64_t head_queued = s->ring[s->head % s->ring_size].bytes;
-    if (index == s->head)
+    const int64_t head_queued = s->queue.ring[s->queue.head % s->queue.size].bytes;
+    if (index == s->queue.head)
         return head_queued == 0 || head_queued + bytes <= head_bytes;
-    return s->queued + bytes <= WEFT_SCAN_WAITING - head_bytes;
+    return s->queue.queued + bytes <= WEFT_SCAN_WAITING - head_bytes;
 }
 
 /* Delivers the oldest frames that are complete and that no later frame can precede. */
@@ -343,20 +355,21 @@ static void give_until(worker *w, int64_t pts)
             memcpy(w->last->pixels, p->pixels, (size_t)(3 * s->small_plane));
         }
         const int64_t bytes = waiting_bytes(s, p);
-        pthread_mutex_lock(&s->lock);
-        part *to = &s->ring[w->part % s->ring_size];
-        while (!s->stop && !fits_queue(s, w->part, bytes))
-            pthread_cond_wait(&s->changed, &s->lock);
+        pthread_mutex_lock(&s->queue.lock);
+        part *to = &s->queue.ring[w->part % s->queue.size];
+        while (!s->queue.stop && !fits_queue(s, w->part, bytes))
+            pthread_cond_wait(&s->queue.changed, &s->queue.lock);
         if (to->last)
             to->last->next = p;
         else
             to->first = p;
         to->last = p;
         to->bytes += bytes;
-        s->queued += bytes;
-        s->most_queued = s->queued > s->most_queued ? s->queued : s->most_queued;
-        pthread_cond_broadcast(&s->changed);
-        pthread_mutex_unlock(&s->lock);
+        s->queue.queued += bytes;
+        s->queue.most_queued =
+            s->queue.queued > s->queue.most_queued ? s->queue.queued : s->queue.most_queued;
+        pthread_cond_broadcast(&s->queue.changed);
+        pthread_mutex_unlock(&s->queue.lock);
     }
 }
 
@@ -480,14 +493,14 @@ static bool decode_part(worker *w)
     for (bool first = true; !complete; first = false) {
         bool good = read_chunk(w, first, &complete);
         if (complete || !good) {
-            pthread_mutex_lock(&s->lock);
-            s->reading = false;
-            s->all_read |= !s->pending;
-            pthread_cond_broadcast(&s->changed);
-            pthread_mutex_unlock(&s->lock);
+            pthread_mutex_lock(&s->queue.lock);
+            s->queue.reading = false;
+            s->queue.all_read |= !s->input.pending;
+            pthread_cond_broadcast(&s->queue.changed);
+            pthread_mutex_unlock(&s->queue.lock);
         }
         for (int k = 0; k < w->packets; k++) {
-            good = good && !s->stop && take_packet(w, w->packet[k]);
+            good = good && !s->queue.stop && take_packet(w, w->packet[k]);
             av_packet_free(&w->packet[k]);
         }
         w->packets = 0;
@@ -505,15 +518,16 @@ static bool decode_part(worker *w)
 static bool begin_part(worker *w)
 {
     scan *s = w->s;
-    pthread_mutex_lock(&s->lock);
-    while (!s->stop && !s->all_read && (s->reading || s->begun - s->head >= s->ring_size))
-        pthread_cond_wait(&s->changed, &s->lock);
-    const bool more = !s->stop && !s->all_read;
+    pthread_mutex_lock(&s->queue.lock);
+    while (!s->queue.stop && !s->queue.all_read &&
+           (s->queue.reading || s->queue.begun - s->queue.head >= s->queue.size))
+        pthread_cond_wait(&s->queue.changed, &s->queue.lock);
+    const bool more = !s->queue.stop && !s->queue.all_read;
     if (more) {
-        s->reading = true;
-        w->part = s->begun++;
+        s->queue.reading = true;
+        w->part = s->queue.begun++;
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->queue.lock);
     return more;
 }
 
@@ -525,10 +539,10 @@ static void *work(void *argument)
     if (status != WEFT_OK)
         stop_scan(s, status);
     while (status == WEFT_OK && begin_part(w) && decode_part(w)) {
-        pthread_mutex_lock(&s->lock);
-        s->ring[w->part % s->ring_size].done = true;
-        pthread_cond_broadcast(&s->changed);
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_lock(&s->queue.lock);
+        s->queue.ring[w->part % s->queue.size].done = true;
+        pthread_cond_broadcast(&s->queue.changed);
+        pthread_mutex_unlock(&s->queue.lock);
     }
     free_worker(w);
     return NULL;
@@ -541,11 +555,12 @@ static weft_status emit_frame(scan *s, const scan_frame *p, const scan_frame *mo
 {
     const weft_scan_options *o = s->options;
     weft_video_frame f = view(pixels, o->width, o->height), large = {0};
-    if (s->start_pts == AV_NOPTS_VALUE)
-        s->start_pts = p->pts;
-    s->history_pts[s->index % HISTORY] = p->pts;
-    f.index = s->index++;
-    f.seconds = s->last_seconds = (double)(p->pts - s->start_pts) * av_q2d(s->stream->time_base);
+    if (s->output.start_pts == AV_NOPTS_VALUE)
+        s->output.start_pts = p->pts;
+    s->output.history_pts[s->output.index % HISTORY] = p->pts;
+    f.index = s->output.index++;
+    f.seconds = s->output.last_seconds =
+        (double)(p->pts - s->output.start_pts) * av_q2d(s->stream->time_base);
     f.mixed = p->left_out;
     f.key = p->key;
     f.motion = motion_from->motion_count ? motion_from->motion : NULL;
@@ -566,10 +581,10 @@ static weft_status emit_frame(scan *s, const scan_frame *p, const scan_frame *mo
  * by the number of frames in the interval. */
 static void share_motion(const scan *s, scan_frame *p, int64_t between)
 {
-    const int64_t own = s->index + between;
+    const int64_t own = s->output.index + between;
     int64_t from = own - 1;
     while (from > own - HISTORY && from >= 0 &&
-           (from >= s->index || s->history_pts[from % HISTORY] > p->from_pts))
+           (from >= s->output.index || s->output.history_pts[from % HISTORY] > p->from_pts))
         from--;
     const float share = from >= 0 ? 1 / (float)(own - from) : 1;
     for (int64_t k = 0; k < p->motion_count; k++) {
@@ -583,26 +598,27 @@ static weft_status emit_with_waiting(scan *s, scan_frame *p)
     weft_status_code status = WEFT_OK;
     const int64_t bytes = frame_bytes(s);
     int64_t between = 0;
-    for (const scan_frame *m = s->waiting; m; m = m->next)
+    for (const scan_frame *m = s->output.waiting; m; m = m->next)
         between++;
     share_motion(s, p, between);
-    for (const scan_frame *m = s->waiting; m && status == WEFT_OK; m = m->next) {
-        const uint8_t *a = s->before->pixels, *b = p->pixels;
-        const int64_t whole = p->pts - s->before->pts;
-        const uint32_t wb = (uint32_t)((256 * (m->pts - s->before->pts) + whole / 2) / whole),
+    for (const scan_frame *m = s->output.waiting; m && status == WEFT_OK; m = m->next) {
+        const uint8_t *a = s->output.before->pixels, *b = p->pixels;
+        const int64_t whole = p->pts - s->output.before->pts;
+        const uint32_t wb =
+                           (uint32_t)((256 * (m->pts - s->output.before->pts) + whole / 2) / whole),
                        wa = 256 - wb;
         for (int64_t i = 0; i < bytes; i++)
-            s->mixture[i] = (uint8_t)((wa * a[i] + wb * b[i] + 128) >> 8);
-        status = emit_frame(s, m, p, s->mixture);
+            s->output.mixture[i] = (uint8_t)((wa * a[i] + wb * b[i] + 128) >> 8);
+        status = emit_frame(s, m, p, s->output.mixture);
     }
-    free_frames(s->waiting);
-    s->waiting = NULL;
-    s->wait_end = &s->waiting;
+    free_frames(s->output.waiting);
+    s->output.waiting = NULL;
+    s->output.wait_end = &s->output.waiting;
     if (status == WEFT_OK)
         status = emit_frame(s, p, p, p->pixels);
-    free_frames(s->before);
-    s->before = p;
-    s->decoded++;
+    free_frames(s->output.before);
+    s->output.before = p;
+    s->output.decoded++;
     return status;
 }
 
@@ -610,10 +626,10 @@ static weft_status emit_with_waiting(scan *s, scan_frame *p)
 static scan_frame *next_frame(scan *s)
 {
     scan_frame *p = NULL;
-    pthread_mutex_lock(&s->lock);
-    while (!s->stop && !p && !(s->all_read && s->head == s->begun)) {
-        part *from = &s->ring[s->head % s->ring_size];
-        if (s->head < s->begun && from->first) {
+    pthread_mutex_lock(&s->queue.lock);
+    while (!s->queue.stop && !p && !(s->queue.all_read && s->queue.head == s->queue.begun)) {
+        part *from = &s->queue.ring[s->queue.head % s->queue.size];
+        if (s->queue.head < s->queue.begun && from->first) {
             p = from->first;
             from->first = p->next;
             if (!from->first)
@@ -621,17 +637,17 @@ static scan_frame *next_frame(scan *s)
             p->next = NULL;
             const int64_t bytes = waiting_bytes(s, p);
             from->bytes -= bytes;
-            s->queued -= bytes;
-            pthread_cond_broadcast(&s->changed);
-        } else if (s->head < s->begun && from->done) {
+            s->queue.queued -= bytes;
+            pthread_cond_broadcast(&s->queue.changed);
+        } else if (s->queue.head < s->queue.begun && from->done) {
             *from = (part){0};
-            s->head++;
-            pthread_cond_broadcast(&s->changed);
+            s->queue.head++;
+            pthread_cond_broadcast(&s->queue.changed);
         } else {
-            pthread_cond_wait(&s->changed, &s->lock);
+            pthread_cond_wait(&s->queue.changed, &s->queue.lock);
         }
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->queue.lock);
     return p;
 }
 
@@ -640,8 +656,8 @@ static void emit_all(scan *s)
     scan_frame *p;
     while ((p = next_frame(s))) {
         if (p->left_out) {
-            *s->wait_end = p;
-            s->wait_end = &p->next;
+            *s->output.wait_end = p;
+            s->output.wait_end = &p->next;
             continue;
         }
         const weft_status_code status = emit_with_waiting(s, p);
@@ -660,19 +676,19 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
                   : s->options->threads > THREADS ? THREADS
                                                   : s->options->threads;
     worker *w = weft_calloc(threads, sizeof *w);
-    s->mixture = weft_alloc(frame_bytes(s));
-    if (!w || !s->mixture) {
+    s->output.mixture = weft_alloc(frame_bytes(s));
+    if (!w || !s->output.mixture) {
         weft_free(w);
-        weft_free(s->mixture);
+        weft_free(s->output.mixture);
         return weft_no_memory("%s", s->name);
     }
-    s->ring_size = 2 * threads + 2;
-    s->wait_end = &s->waiting;
-    s->start_pts = AV_NOPTS_VALUE;
-    s->greatest_pts = s->last_dts = AV_NOPTS_VALUE;
-    s->parameters = -1;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    s->queue.size = 2 * threads + 2;
+    s->output.wait_end = &s->output.waiting;
+    s->output.start_pts = AV_NOPTS_VALUE;
+    s->input.greatest_pts = s->input.last_dts = AV_NOPTS_VALUE;
+    s->input.parameters = -1;
+    pthread_mutex_init(&s->queue.lock, NULL);
+    pthread_cond_init(&s->queue.changed, NULL);
     weft_status_code status = s->visitor->begin(s->visitor->user, info);
     int running = 0;
     for (; status == WEFT_OK && running < threads; running++) {
@@ -687,22 +703,23 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     stop_scan(s, WEFT_OK);
     for (int k = 0; k < running; k++)
         pthread_join(w[k].thread, NULL);
-    if (status == WEFT_OK && s->status != WEFT_OK)
-        status = weft_error_restore(s->error);
-    *must_read = s->unusual;
-    *out = (weft_scan_result){.frames = s->index,
-                              .decoded = s->decoded,
-                              .most_waiting = s->most_queued,
-                              .truncated = weft_video_ended_early(info, s->last_seconds, false)};
-    for (int64_t k = 0; k < s->ring_size; k++)
-        free_frames(s->ring[k].first);
-    free_frames(s->before);
-    free_frames(s->waiting);
-    av_packet_free(&s->pending);
-    weft_free(s->error);
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->changed);
-    weft_free(s->mixture);
+    if (status == WEFT_OK && s->queue.status != WEFT_OK)
+        status = weft_error_restore(s->queue.error);
+    *must_read = s->queue.unusual;
+    *out = (weft_scan_result){.frames = s->output.index,
+                              .decoded = s->output.decoded,
+                              .most_waiting = s->queue.most_queued,
+                              .truncated =
+                                  weft_video_ended_early(info, s->output.last_seconds, false)};
+    for (int64_t k = 0; k < s->queue.size; k++)
+        free_frames(s->queue.ring[k].first);
+    free_frames(s->output.before);
+    free_frames(s->output.waiting);
+    av_packet_free(&s->input.pending);
+    weft_free(s->queue.error);
+    pthread_mutex_destroy(&s->queue.lock);
+    pthread_cond_destroy(&s->queue.changed);
+    weft_free(s->output.mixture);
     weft_free(w);
     return status;
 }
