@@ -53,63 +53,85 @@ static void copy_dense(const weft_comm_request *x, void *to, const void *from, i
         copy(x, to, from, (weft_rows){1, bytes, bytes, bytes});
 }
 
-/* Copies elements [begin, begin + count) between the row-major sequences of two blocks, whose rows
- * may differ in length. Makes as few strided copies as possible, because each is a launch on a
- * device.
- *
- *   from  |  begin...|  the rest of a row        to  |..............................|
- *         |..........|  whole rows: one copy,        its pieces are contiguous in `to`,
- *         |..........|  or the other way round       or are whole rows of the same length
- *         |...end    |  the beginning of one */
-static void copy_between(const weft_comm_request *x, const weft_block *from, const char *in,
-                         const weft_block *to, char *out, int64_t begin, int64_t count,
-                         int64_t element)
-{
-    while (count > 0) {
-        const int64_t at[2] = {begin % from->row, begin % to->row},
-                      left[2] = {from->row - at[0], to->row - at[1]},
-                      shorter = left[0] < left[1] ? left[0] : left[1],
-                      n = shorter < count ? shorter : count;
-        const bool rows[2] = {n == from->row, n == to->row};
-        int64_t times = count / n;
-        for (int i = 0; i < 2; i++)
-            if (!rows[i] && left[i] / n < times)
-                times = left[i] / n;
-        copy(x, out + (to->start + begin / to->row * to->stride + at[1]) * element,
-             in + (from->start + begin / from->row * from->stride + at[0]) * element,
-             (weft_rows){.rows = times,
-                         .row = n * element,
-                         .to = (rows[1] ? to->stride : n) * element,
-                         .from = (rows[0] ? from->stride : n) * element});
-        begin += times * n;
-        count -= times * n;
-    }
-}
+/* Elements [begin, begin + count) of the row-major sequence of a block. */
+typedef struct span {
+    char *base;
+    weft_block block;
+    int64_t begin, count, element;
+} span;
 
 static weft_block dense(int64_t start, int64_t count)
 {
     return (weft_block){.start = start, .rows = 1, .row = count, .stride = count};
 }
 
-/* Copies elements [begin, begin + count) of the block's row-major sequence to or from dense
- * memory. */
-static void copy_block(const weft_comm_request *x, const weft_block *b, int64_t begin,
-                       int64_t count, int64_t element, char *tensor, char *memory, bool pack)
+static int64_t block_range(const weft_comm_request *x, const weft_comm_segment *segment,
+                           const weft_block *block)
 {
-    /* the first element of the memory is `begin` */
-    const weft_block d = dense(-begin, begin + count);
-    if (pack)
-        copy_between(x, b, tensor, &d, memory, begin, count, element);
-    else
-        copy_between(x, &d, memory, b, tensor, begin, count, element);
+    const int64_t left = weft_block_count(block) - segment->step * x->plan.segment;
+    return left < 0 ? 0 : left < x->plan.segment ? left : x->plan.segment;
 }
 
-/* Elements of one collective chunk in a segment. */
-typedef struct span {
-    char *base;
-    weft_block block;
-    int64_t begin, count, element;
-} span;
+/* Returns the elements of a block that a segment contains, in the tensor at `base`. */
+static span part_of(const weft_comm_request *x, const weft_comm_segment *segment,
+                    const weft_block *block, const void *base)
+{
+    return (span){.base = (char *)(uintptr_t)base,
+                  .block = *block,
+                  .begin = segment->step * x->plan.segment,
+                  .count = block_range(x, segment, block),
+                  .element = x->spec.element};
+}
+
+/* Copies the elements of `from` to the first elements of `to`, whose rows may differ in length.
+ * Makes as few strided copies as possible, because each is a launch on a device.
+ *
+ *   from  |  begin...|  the rest of a row        to  |..............................|
+ *         |..........|  whole rows: one copy,        its pieces are contiguous in `to`,
+ *         |..........|  or the other way round       or are whole rows of the same length
+ *         |...end    |  the beginning of one */
+static void copy_span(const weft_comm_request *x, const span *from, const span *to)
+{
+    const weft_block *a = &from->block, *b = &to->block;
+    for (int64_t done = 0; done < from->count;) {
+        const int64_t place[2] = {from->begin + done, to->begin + done},
+                      at[2] = {place[0] % a->row, place[1] % b->row},
+                      left[2] = {a->row - at[0], b->row - at[1]}, count = from->count - done,
+                      shorter = left[0] < left[1] ? left[0] : left[1],
+                      n = shorter < count ? shorter : count;
+        const bool rows[2] = {n == a->row, n == b->row};
+        int64_t times = count / n;
+        for (int i = 0; i < 2; i++)
+            if (!rows[i] && left[i] / n < times)
+                times = left[i] / n;
+        copy(x, to->base + (b->start + place[1] / b->row * b->stride + at[1]) * from->element,
+             from->base + (a->start + place[0] / a->row * a->stride + at[0]) * from->element,
+             (weft_rows){.rows = times,
+                         .row = n * from->element,
+                         .to = (rows[1] ? b->stride : n) * from->element,
+                         .from = (rows[0] ? a->stride : n) * from->element});
+        done += times * n;
+    }
+}
+
+/* Returns dense memory for the elements of `s`. */
+static span dense_span(const span *s, char *memory)
+{
+    return (span){
+        .base = memory, .block = dense(0, s->count), .count = s->count, .element = s->element};
+}
+
+static void pack_span(const weft_comm_request *x, const span *from, char *memory)
+{
+    const span to = dense_span(from, memory);
+    copy_span(x, from, &to);
+}
+
+static void unpack_span(const weft_comm_request *x, const span *to, char *memory)
+{
+    const span from = dense_span(to, memory);
+    copy_span(x, &from, to);
+}
 
 /* Returns the length of collective chunks [first, first + count) of a flat segment. *start: their
  * first element in the segment. */
@@ -122,13 +144,6 @@ static int64_t flat_range(const weft_comm_request *x, const weft_comm_segment *s
     weft_part(n, x->plan.schedule.chunks, first, start, &length);
     weft_part(n, x->plan.schedule.chunks, first + count - 1, &last_start, &last_length);
     return last_start + last_length - *start;
-}
-
-static int64_t block_range(const weft_comm_request *x, const weft_comm_segment *segment,
-                           const weft_block *block)
-{
-    const int64_t left = weft_block_count(block) - segment->step * x->plan.segment;
-    return left < 0 ? 0 : left < x->plan.segment ? left : x->plan.segment;
 }
 
 /* Returns the i-th piece of a schedule step. A flat request has one piece, others one per
@@ -192,7 +207,7 @@ static void pack(const weft_comm_request *x, const weft_comm_segment *segment,
 {
     for (int i = 0; i < pieces_of(x, m); i++) {
         const span s = piece_of(x, segment, m, i);
-        copy_block(x, &s.block, s.begin, s.count, s.element, s.base, to, true);
+        pack_span(x, &s, to);
         to += s.count * s.element;
     }
 }
@@ -206,7 +221,7 @@ static void unpack(const weft_comm_request *x, const weft_comm_segment *segment,
             char *at = s.base + s.block.start * s.element;
             x->buffers.device->add(x->buffers.stream, x->spec.sum_dtype, at, at, from, s.count);
         } else {
-            copy_block(x, &s.block, s.begin, s.count, s.element, s.base, from, false);
+            unpack_span(x, &s, from);
         }
         from += s.count * s.element;
     }
@@ -231,16 +246,15 @@ static void begin_segment(weft_comm_request *x, weft_comm_segment *segment)
             copy_dense(x, (char *)x->buffers.out + at * x->spec.element,
                        (const char *)x->buffers.in + at * x->spec.element, n * x->spec.element);
     }
-    for (int c = 0; s->copy_all && !x->spec.flat && c < s->chunks; c++)
-        copy_block(x, weft_comm_request_in(x, c), segment->step * x->plan.segment,
-                   block_range(x, segment, weft_comm_request_in(x, c)), x->spec.element,
-                   (char *)(uintptr_t)x->buffers.in,
-                   segment->work + c * x->plan.held * x->spec.element, true);
-    if (s->copy_own >= 0)
-        copy_between(
-            x, weft_comm_request_in(x, s->copy_own), x->buffers.in,
-            weft_comm_request_out(x, s->copy_own), x->buffers.out, segment->step * x->plan.segment,
-            block_range(x, segment, weft_comm_request_in(x, s->copy_own)), x->spec.element);
+    for (int c = 0; s->copy_all && !x->spec.flat && c < s->chunks; c++) {
+        const span chunk = part_of(x, segment, weft_comm_request_in(x, c), x->buffers.in);
+        pack_span(x, &chunk, segment->work + c * x->plan.held * x->spec.element);
+    }
+    if (s->copy_own >= 0) {
+        const span from = part_of(x, segment, weft_comm_request_in(x, s->copy_own), x->buffers.in),
+                   to = part_of(x, segment, weft_comm_request_out(x, s->copy_own), x->buffers.out);
+        copy_span(x, &from, &to);
+    }
 }
 
 static void end_segment(weft_comm_request *x, weft_comm_segment *segment)
@@ -254,10 +268,8 @@ static void end_segment(weft_comm_request *x, weft_comm_segment *segment)
         x->buffers.device->convert(x->buffers.stream, (char *)x->buffers.out + at * x->spec.element,
                                    x->spec.dtype, segment->work, WEFT_F32, n);
     } else {
-        copy_block(x, weft_comm_request_out(x, x->spec.own), at,
-                   block_range(x, segment, weft_comm_request_out(x, x->spec.own)), x->spec.element,
-                   x->buffers.out, segment->work + x->spec.own * x->plan.held * x->spec.element,
-                   false);
+        const span own = part_of(x, segment, weft_comm_request_out(x, x->spec.own), x->buffers.out);
+        unpack_span(x, &own, segment->work + x->spec.own * x->plan.held * x->spec.element);
     }
 }
 
@@ -272,7 +284,7 @@ static void sum_terms(weft_comm_request *x, weft_comm_segment *segment)
     for (int r = 0; r < x->spec.ranks; r++)
         term[r] = slots[r] = segment->term + r * x->plan.slot_bytes;
     if (s.block.rows > 1)
-        copy_block(x, &s.block, s.begin, s.count, s.element, s.base, slots[x->spec.own], true);
+        pack_span(x, &s, slots[x->spec.own]);
     else
         term[x->spec.own] = s.base + (s.block.start + s.begin) * s.element;
     char *out = x->buffers.out;
@@ -553,11 +565,16 @@ weft_status weft_comm_request_copy(weft_comm_request *x)
 {
     if (x->buffers.in == x->buffers.out)
         return WEFT_OK;
-    if (x->spec.flat)
+    if (x->spec.flat) {
         copy_dense(x, x->buffers.out, x->buffers.in, x->spec.count * x->spec.element);
-    else
-        copy_between(x, weft_comm_request_in(x, 0), x->buffers.in, weft_comm_request_out(x, 0),
-                     x->buffers.out, 0, weft_block_count(weft_comm_request_in(x, 0)),
-                     x->spec.element);
+    } else {
+        const weft_block *in = weft_comm_request_in(x, 0);
+        const span from = {.base = (char *)(uintptr_t)x->buffers.in,
+                           .block = *in,
+                           .count = weft_block_count(in),
+                           .element = x->spec.element},
+                   to = {.base = x->buffers.out, .block = *weft_comm_request_out(x, 0)};
+        copy_span(x, &from, &to);
+    }
     return x->buffers.device->wait(x->buffers.stream);
 }
