@@ -95,15 +95,8 @@ void weft_send_buffer_release(weft_send_buffer *held)
 
 weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer,
                                  weft_send_buffer *held, const void *data, int64_t bytes,
-                                 const weft_device *device, weft_device_stream *stream)
-{
-    return weft_group_send_held_at(group, channel, peer, held, data, bytes, device, stream, NULL);
-}
-
-weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int peer,
-                                    weft_send_buffer *held, const void *data, int64_t bytes,
-                                    const weft_device *device, weft_device_stream *stream,
-                                    double *when)
+                                 const weft_device *device, weft_device_stream *stream,
+                                 double *when)
 {
     weft_comm_request *x;
     WEFT_TRY(weft_comm_request_create_send(group->count, group->own, peer, bytes, WEFT_U8,
@@ -130,7 +123,7 @@ weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, c
     WEFT_TRY(weft_send_buffer_create(bytes, &copy));
     memcpy(weft_send_buffer_data(copy), data, (size_t)bytes);
     const weft_status_code status =
-        weft_group_send_held(group, channel, peer, copy, copy->data, bytes, NULL, NULL);
+        weft_group_send_held(group, channel, peer, copy, copy->data, bytes, NULL, NULL, NULL);
     weft_send_buffer_release(copy);
     return status;
 }

@@ -10,16 +10,13 @@ void *weft_send_buffer_data(weft_send_buffer *held);   /* aligned to 64 bytes */
 void weft_send_buffer_release(weft_send_buffer *held); /* accepts NULL */
 /* Sends `bytes` at `data` without a copy. `data` is inside `held`, which must not change until all
  * holders have released it. The message leaves when `stream` reaches it; on a device with a clock
- * it takes simulated time. `stream` NULL: leaves at once. */
+ * it takes simulated time. `stream` NULL: leaves at once.
+ * `when`: simulated time of the send, for a thread that sends while the device's user is ahead. It
+ * must outlive the send. NULL: the time of the device's user. */
 weft_status weft_group_send_held(weft_group *group, weft_channel channel, int peer,
                                  weft_send_buffer *held, const void *data, int64_t bytes,
-                                 const weft_device *device, weft_device_stream *stream);
-/* Sends like weft_group_send_held, but at simulated time *when instead of the time of the device's
- * user. For a thread that sends while the user is ahead. `when` must outlive the send. */
-weft_status weft_group_send_held_at(weft_group *group, weft_channel channel, int peer,
-                                    weft_send_buffer *held, const void *data, int64_t bytes,
-                                    const weft_device *device, weft_device_stream *stream,
-                                    double *when);
+                                 const weft_device *device, weft_device_stream *stream,
+                                 double *when);
 
 weft_status weft_comm_barrier(weft_comm *comm);
 weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);

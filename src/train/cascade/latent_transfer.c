@@ -264,9 +264,9 @@ static weft_status send_rows(weft_latent_transfer *h, int32_t index, double *whe
             r->in_place += bytes;
             continue;
         }
-        WEFT_TRY(weft_group_send_held_at(h->world, WEFT_CHANNEL_HANDOFF, m->to, r->held,
-                                         rows_at(row, m, r->data), bytes, h->setup.device,
-                                         h->setup.stream, when));
+        WEFT_TRY(weft_group_send_held(h->world, WEFT_CHANNEL_HANDOFF, m->to, r->held,
+                                      rows_at(row, m, r->data), bytes, h->setup.device,
+                                      h->setup.stream, when));
         done->sent += bytes;
     }
     if (!needed)
