@@ -154,13 +154,14 @@ static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, 
     return WEFT_OK;
 }
 
-/* Finds or plans the program of a DiT cascade. The entry is held until weft_program_cache_drop. */
-static weft_status take_entry(weft_cascade_run *r, int bucket, weft_sp_method method, int64_t clips,
-                              int degree, int index, entry **out)
+/* Finds or plans the program of a DiT cascade on `mesh`, for its rank `index`. The entry is held
+ * until weft_program_cache_drop. */
+static weft_status take_entry(weft_cascade_run *r, int bucket, const weft_mesh *mesh, int index,
+                              entry **out)
 {
     weft_exec_config exec = r->exec;
     weft_graph *whole;
-    exec.mesh = weft_cascade_mesh(method, r->setup.context, clips, degree);
+    exec.mesh = *mesh;
     exec.rank = index;
     const weft_program_key key = {.graph = (uint64_t)bucket, .mesh = exec.mesh, .index = index};
     *out = weft_program_cache_take(r->programs.cache, &key);
@@ -192,7 +193,7 @@ weft_status weft_cascade_run_alone(weft_cascade_run *r, int bucket, const weft_s
 {
     entry *e;
     if (!r->programs.alone[bucket]) {
-        WEFT_TRY(take_entry(r, bucket, WEFT_SP_NONE, r->setup.clips[bucket], 1, 0, &e));
+        WEFT_TRY(take_entry(r, bucket, &(weft_mesh){0}, 0, &e));
         r->programs.alone[bucket] = e;
     }
     *step = &r->programs.alone[bucket]->step;
@@ -597,7 +598,9 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     entry *e;
     const double asked = now(r), took = weft_thread_seconds(), compiled = r->programs.compiling;
     WEFT_TRY(group_of(r, c, 0, c->at.degree, &group));
-    WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
+    const weft_mesh mesh =
+        weft_cascade_mesh(c->method, r->setup.context, s->clips, (int)c->at.degree);
+    WEFT_TRY(take_entry(r, s->bucket, &mesh, member, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
     done->compiled = r->programs.compiling - compiled;
     done->first = !e->ran;
