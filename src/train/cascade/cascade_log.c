@@ -448,15 +448,16 @@ static json_t *iteration_line(const weft_placed_iteration *p, const weft_plannin
 
 /* ---- charts --------------------------------------------------------------------------------- */
 
-/* `d`: byte counts of the event; NULL: none. */
-static void add_event(json_t *events, const char *name, int process, int rank, double start,
-                      double end, const weft_cascade_timing *d)
+/* Adds the begin and end of `d`, and its byte counts if the cascade was executed. */
+static void add_event(json_t *events, const char *name, int process, int rank,
+                      const weft_cascade_timing *d)
 {
-    if (!isfinite(start))
+    if (!isfinite(d->start))
         return;
-    json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
-                              process, "tid", rank, "ts", 1e6 * start, "dur", 1e6 * (end - start));
-    if (d && event)
+    json_t *event =
+        json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", process, "tid",
+                  rank, "ts", 1e6 * d->start, "dur", 1e6 * (d->end - d->start));
+    if (d->took_part && event)
         json_object_set_new(event, "args",
                             json_pack("{s:I, s:I, s:I}", "bytes in place", (json_int_t)d->in_place,
                                       "bytes received", (json_int_t)d->received, "bytes sent",
@@ -473,11 +474,12 @@ static char *chrome(const weft_placed_iteration *p, const weft_iteration_timing 
                                                 "ph", "M", "pid", i, "args", "name", names[i]));
     for (int64_t c = 0; c < p->cascades; c++) {
         const weft_assigned *at = &p->cascade[c].at;
+        const weft_cascade_timing planned = {.start = at->start, .end = at->start + at->seconds};
         for (int64_t i = 0; i < at->degree; i++) {
             const weft_cascade_timing *d = side(e, at->device[i], c);
-            add_event(events, at->id, 0, at->device[i], at->start, at->start + at->seconds, NULL);
+            add_event(events, at->id, 0, at->device[i], &planned);
             if (d->took_part)
-                add_event(events, at->id, 1, at->device[i], d->start, d->end, d);
+                add_event(events, at->id, 1, at->device[i], d);
         }
     }
     json_t *root = json_pack("{s:o}", "traceEvents", events);
