@@ -26,10 +26,7 @@ static weft_status read_search(const weft_args *args, weft_cascade_search *searc
 }
 
 typedef struct outcome {
-    const weft_cascade_list *list;
-    const weft_cascade_problem *problem;
-    const weft_cascade_result *result;
-    int32_t *first, *devices;
+    const weft_cascade_solution *plan;
     const weft_plan_setup *setup; /* NULL: bare numbers */
     const weft_workload *samples;
 } outcome;
@@ -37,8 +34,7 @@ typedef struct outcome {
 static weft_status output(const weft_args *args, const outcome *o, weft_arena *arena)
 {
     json_t *json;
-    WEFT_TRY(
-        weft_cascade_plan_to_json(o->list, o->problem, o->result, o->first, o->devices, &json));
+    WEFT_TRY(weft_cascade_plan_to_json(o->plan, &json));
     weft_status_code status = WEFT_OK;
     if (o->setup)
         status = weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs,
@@ -50,15 +46,14 @@ static weft_status output(const weft_args *args, const outcome *o, weft_arena *a
         status = weft_json_save(out, json);
     if (status == WEFT_OK && svg)
         status = weft_cascade_draw(
-            svg, o->setup ? o->setup->model.name : weft_args_string(args, "--costs"), o->list,
-            o->problem, &o->result->schedule, o->first, o->devices,
+            svg, o->setup ? o->setup->model.name : weft_args_string(args, "--costs"), o->plan,
             o->setup ? o->setup->cluster.devices : 0, arena);
     if (status == WEFT_OK && weft_args_flag(args, "--json")) {
         status = weft_plan_print_json(json);
     } else if (status == WEFT_OK) {
-        weft_cascade_print_table(o->list, o->problem, o->result, o->first, o->devices);
+        weft_cascade_print_table(o->plan);
         if (weft_args_flag(args, "--explain"))
-            weft_cascade_explain(o->list, o->problem, o->result);
+            weft_cascade_explain(o->plan);
     }
     json_decref(json);
     return status;
@@ -71,20 +66,20 @@ static weft_status run_bare(const weft_args *args, weft_arena *arena)
     WEFT_TRY(weft_args_i64(args, "--devices", INT64_MIN, INT64_MAX, &devices));
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &memory));
     WEFT_TRY(read_search(args, &search));
-    weft_cascade_list list;
+    weft_cascade_solution plan = {0};
     const char *path = weft_args_string(args, "--costs");
-    WEFT_TRY(weft_cascade_list_load(path, arena, &list));
-    weft_cascade_problem problem;
-    weft_status_code status = weft_cascade_problem_create(&list, devices, (double)memory, &problem);
+    WEFT_TRY(weft_cascade_list_load(path, arena, &plan.list));
+    weft_status_code status =
+        weft_cascade_problem_create(&plan.list, devices, (double)memory, &plan.problem);
     if (status != WEFT_OK)
         return weft_error_at(status, WEFT_AT(.file = path));
-    weft_cascade_result result;
-    outcome o = {.list = &list, .problem = &problem, .result = &result};
-    WEFT_GO(weft_cascade_solve(&problem, &search, arena, &result));
-    WEFT_GO(weft_cascade_devices(&problem, &result.schedule, arena, &o.first, &o.devices));
+    const outcome o = {.plan = &plan};
+    WEFT_GO(weft_cascade_solve(&plan.problem, &search, arena, &plan.result));
+    WEFT_GO(weft_cascade_devices(&plan.problem, &plan.result.schedule, arena, &plan.first,
+                                 &plan.devices));
     WEFT_GO(output(args, &o, arena));
 out:
-    weft_cascade_problem_free(&problem);
+    weft_cascade_problem_free(&plan.problem);
     return status;
 }
 
@@ -99,13 +94,7 @@ static weft_status run_config(const weft_args *args, const char *path, weft_aren
         weft_plan_model_work(arena, s.config.model_name, &samples, &s.cluster.device, &s.model));
     const weft_assign_options assign = {.inner = s.config.inner, .inter = s.config.inter};
     WEFT_TRY(weft_iteration_plan(&s.costs, &samples, &s.search, assign, arena, &it));
-    const outcome o = {.list = &it.best_list,
-                       .problem = &it.problem,
-                       .result = &it.result,
-                       .first = it.first,
-                       .devices = it.devices,
-                       .setup = &s,
-                       .samples = &samples};
+    const outcome o = {.plan = &it.best, .setup = &s, .samples = &samples};
     const weft_status_code status = output(args, &o, arena);
     if (status == WEFT_OK && !weft_args_flag(args, "--json"))
         weft_cascade_print_simulated(&s.model, &it, weft_args_flag(args, "--explain"));

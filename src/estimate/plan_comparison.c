@@ -48,12 +48,11 @@ static weft_status try_mappers(const weft_plan_setup *s, const weft_workload *w,
     for (int i = 0; i < 4; i++) {
         double seconds = it->simulated, idle = it->idle;
         if (i > 0) {
-            int32_t *first, *device;
+            weft_cascade_solution other = it->best;
             weft_simulation run;
-            WEFT_TRY(weft_assign(&it->problem, &it->result.schedule, &s->cluster,
-                                 mappers[i].options, arena, &first, &device));
-            WEFT_TRY(weft_iteration_simulate(&s->costs, w, &it->best_list, &it->problem,
-                                             &it->result.schedule, first, device, &run));
+            WEFT_TRY(weft_assign(&other.problem, &other.result.schedule, &s->cluster,
+                                 mappers[i].options, arena, &other.first, &other.devices));
+            WEFT_TRY(weft_iteration_simulate(&s->costs, w, &other, &run));
             seconds = run.seconds;
             idle = 1;
             for (int64_t d = 0; d < run.devices; d++)
@@ -84,18 +83,19 @@ static void note(tally *t, const weft_baseline *b, double sync)
 static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w,
                                const weft_iteration *it, weft_arena *arena, weft_baseline *out)
 {
-    const weft_cascade_problem *p = &it->problem;
+    const weft_cascade_problem *p = &it->best.problem;
     double *flops;
     WEFT_TRY(WEFT_ARENA_NEW(arena, flops, p->devices, "the comparison of plans"));
     double mean = 0, square = 0;
     for (int64_t c = 0; c < p->count; c++) {
-        if (!strstr(it->best_list.item[c].id, ".dit"))
+        if (!strstr(it->best.list.item[c].id, ".dit"))
             continue;
         weft_dit_cost d;
         WEFT_TRY(weft_dit_cost_of(&s->costs, &w->bucket[c / (s->costs.text ? 3 : 2)],
-                                  p->degree[it->result.schedule.option[c]], WEFT_SP_NONE, 0, &d));
-        for (int32_t j = it->first[c]; j < it->first[c + 1]; j++)
-            flops[it->devices[j]] += d.flops;
+                                  p->degree[it->best.result.schedule.option[c]], WEFT_SP_NONE, 0,
+                                  &d));
+        for (int32_t j = it->best.first[c]; j < it->best.first[c + 1]; j++)
+            flops[it->best.devices[j]] += d.flops;
     }
     for (int64_t d = 0; d < p->devices; d++)
         mean += flops[d] / (double)p->devices;
@@ -146,11 +146,11 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
     all->planning += took;
     all->planning_worst = fmax(all->planning_worst, took);
     /* gap of the executed schedule, not of the best schedule found */
-    const double gap = it.result.schedule.makespan / it.result.bound.value - 1;
+    const double gap = it.best.result.schedule.makespan / it.best.result.bound.value - 1;
     all->gap += gap;
     all->gap_worst = fmax(all->gap_worst, gap);
-    all->best_gap += it.candidate[0].planned / it.result.bound.value - 1;
-    all->proved += it.result.proved;
+    all->best_gap += it.candidate[0].planned / it.best.result.bound.value - 1;
+    all->proved += it.best.result.proved;
     all->chosen[it.chosen]++;
     WEFT_GO(own_figures(s, &w, &it, arena, &b));
     note(&all->weft, &b, 0);

@@ -128,6 +128,15 @@ typedef struct weft_cascade_result {
     double genetic, local; /* best makespan after each search */
 } weft_cascade_result;
 
+/* A list with its problem, a plan, and the devices of the plan. The devices of cascade c are
+ * devices[first[c]] to devices[first[c + 1] - 1]. The owner calls weft_cascade_problem_free. */
+typedef struct weft_cascade_solution {
+    weft_cascade_list list;
+    weft_cascade_problem problem;
+    weft_cascade_result result;
+    int32_t *first, *devices;
+} weft_cascade_solution;
+
 /* Limits at which branch and bound ends without a proof. */
 typedef struct weft_cascade_limits {
     int64_t nodes;

@@ -155,17 +155,18 @@ weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cas
     return status;
 }
 
-weft_status weft_cascade_plan_to_json(const weft_cascade_list *list, const weft_cascade_problem *p,
-                                      const weft_cascade_result *r, const int32_t *first,
-                                      const int32_t *devices, json_t **out)
+weft_status weft_cascade_plan_to_json(const weft_cascade_solution *plan, json_t **out)
 {
+    const weft_cascade_list *list = &plan->list;
+    const weft_cascade_problem *p = &plan->problem;
+    const weft_cascade_result *r = &plan->result;
     const weft_cascade_schedule *s = &r->schedule;
     json_t *array = json_array();
     bool ok = array != NULL;
     for (int64_t c = 0; ok && c < p->count; c++) {
         json_t *used = json_array(), *after = json_array();
-        for (int32_t j = first[c]; j < first[c + 1]; j++)
-            ok &= !json_array_append_new(used, json_integer(devices[j]));
+        for (int32_t j = plan->first[c]; j < plan->first[c + 1]; j++)
+            ok &= !json_array_append_new(used, json_integer(plan->devices[j]));
         for (int32_t k = 0; k < list->item[c].after_count; k++)
             ok &= !json_array_append_new(after, json_string(list->item[list->item[c].after[k]].id));
         ok &= !json_array_append_new(

@@ -17,10 +17,7 @@ weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cas
 
 /* Creates {"makespan", "lower_bound", "gap", "proved", "devices", "cascades": [{"id", "degree",
  * "start", "end", "devices"}, ...]}. The caller owns *out. */
-weft_status weft_cascade_plan_to_json(const weft_cascade_list *list,
-                                      const weft_cascade_problem *problem,
-                                      const weft_cascade_result *result, const int32_t *first,
-                                      const int32_t *devices, json_t **out);
+weft_status weft_cascade_plan_to_json(const weft_cascade_solution *plan, json_t **out);
 
 /* A parsed plan. The parser checks that ids are unique and each cascade has `degree` devices.
  * Devices must not overlap in time, and `after` (if present) must hold. The makespan must be the

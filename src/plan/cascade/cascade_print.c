@@ -9,15 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-void weft_cascade_print_table(const weft_cascade_list *list, const weft_cascade_problem *p,
-                              const weft_cascade_result *r, const int32_t *first,
-                              const int32_t *devices)
+void weft_cascade_print_table(const weft_cascade_solution *plan)
 {
+    const weft_cascade_problem *p = &plan->problem;
+    const weft_cascade_result *r = &plan->result;
     const weft_cascade_schedule *s = &r->schedule;
+    const int32_t *first = plan->first, *devices = plan->devices;
     printf("%-20s %6s %12s %12s  %s\n", "cascade", "degree", "start", "end", "devices");
     for (int64_t c = 0; c < p->count; c++) {
-        printf("%-20s %6d %12.6g %12.6g ", list->item[c].id, p->degree[s->option[c]], s->start[c],
-               s->end[c]);
+        printf("%-20s %6d %12.6g %12.6g ", plan->list.item[c].id, p->degree[s->option[c]],
+               s->start[c], s->end[c]);
         for (int32_t j = first[c]; j < first[c + 1];) { /* prints runs as a-b */
             int32_t k = j;
             while (k + 1 < first[c + 1] && devices[k + 1] == devices[k] + 1)
@@ -33,9 +34,11 @@ void weft_cascade_print_table(const weft_cascade_list *list, const weft_cascade_
 }
 
 /* Prints the cost of the degrees next to the chosen one. */
-void weft_cascade_explain(const weft_cascade_list *list, const weft_cascade_problem *p,
-                          const weft_cascade_result *r)
+void weft_cascade_explain(const weft_cascade_solution *plan)
 {
+    const weft_cascade_list *list = &plan->list;
+    const weft_cascade_problem *p = &plan->problem;
+    const weft_cascade_result *r = &plan->result;
     const weft_cascade_schedule *s = &r->schedule;
     printf("\nbounds: critical path %.6g s, area %.6g s, best %.6g s\n", r->bound.critical_path,
            r->bound.area, r->bound.value);
@@ -64,24 +67,25 @@ void weft_cascade_explain(const weft_cascade_list *list, const weft_cascade_prob
         }
 }
 
-weft_status weft_cascade_draw(const char *path, const char *title, const weft_cascade_list *list,
-                              const weft_cascade_problem *p, const weft_cascade_schedule *s,
-                              const int32_t *first, const int32_t *devices, int64_t per_node,
+weft_status weft_cascade_draw(const char *path, const char *title,
+                              const weft_cascade_solution *plan, int64_t per_node,
                               weft_arena *arena)
 {
+    const weft_cascade_schedule *s = &plan->result.schedule;
+    const int64_t cascades = plan->problem.count, bars = plan->first[cascades];
     weft_gantt_bar *bar;
-    WEFT_TRY(WEFT_ARENA_NEW(arena, bar, first[p->count], "drawing the plan"));
-    for (int64_t c = 0; c < p->count; c++)
-        for (int32_t j = first[c]; j < first[c + 1]; j++)
-            bar[j] = (weft_gantt_bar){devices[j],
+    WEFT_TRY(WEFT_ARENA_NEW(arena, bar, bars, "drawing the plan"));
+    for (int64_t c = 0; c < cascades; c++)
+        for (int32_t j = plan->first[c]; j < plan->first[c + 1]; j++)
+            bar[j] = (weft_gantt_bar){plan->devices[j],
                                       s->start[c],
                                       s->end[c],
-                                      weft_gantt_colour(list->item[c].id, (int)c),
-                                      strstr(list->item[c].id, ".dit") ? 0 : 0.5,
-                                      list->item[c].id};
+                                      weft_gantt_colour(plan->list.item[c].id, (int)c),
+                                      strstr(plan->list.item[c].id, ".dit") ? 0 : 0.5,
+                                      plan->list.item[c].id};
     weft_buf svg = {0};
     weft_status_code status =
-        weft_gantt_svg(title, bar, first[p->count], p->devices, s->makespan, per_node, &svg);
+        weft_gantt_svg(title, bar, bars, plan->problem.devices, s->makespan, per_node, &svg);
     if (status == WEFT_OK)
         status = weft_file_write_atomic(path, svg.data, svg.len);
     weft_buf_free(&svg);

@@ -7,16 +7,19 @@
 #include <string.h>
 
 weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_workload *samples,
-                                    const weft_cascade_list *list, const weft_cascade_problem *p,
-                                    const weft_cascade_schedule *s, const int32_t *first,
-                                    const int32_t *devices, weft_simulation *out)
+                                    const weft_cascade_solution *plan, weft_simulation *out)
 {
+    const weft_cascade_problem *p = &plan->problem;
+    const weft_cascade_schedule *s = &plan->result.schedule;
     weft_assigned *placed;
     WEFT_TRY(WEFT_NEW(placed, p->count, "simulating %" PRId64 " cascades", p->count));
-    for (int64_t c = 0; c < p->count; c++)
+    for (int64_t c = 0; c < p->count; c++) {
+        const weft_cascade *item = &plan->list.item[c];
         placed[c] = (weft_assigned){
-            list->item[c].id,        devices + first[c],  first[c + 1] - first[c],  s->start[c],
-            s->end[c] - s->start[c], list->item[c].after, list->item[c].after_count};
+            item->id,         plan->devices + plan->first[c], plan->first[c + 1] - plan->first[c],
+            s->start[c],      s->end[c] - s->start[c],        item->after,
+            item->after_count};
+    }
     weft_trace trace;
     weft_status_code status =
         weft_assign_trace(placed, p->count, p->devices, costs, samples, 0, &trace);
@@ -76,27 +79,28 @@ static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t
     return WEFT_OK;
 }
 
-/* Plan of one set of degrees. */
-typedef struct attempt {
-    weft_cascade_list list;
-    weft_cascade_problem problem;
-    weft_cascade_result result;
-} attempt;
+/* Inputs of all sets of degrees. */
+typedef struct inputs {
+    const weft_cascade_costs *costs;
+    const weft_workload *samples;
+    weft_assign_options assign;
+    weft_arena *arena;
+} inputs;
 
-static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_search *search,
-                            int set, bool by_producers, weft_arena *arena, const weft_iteration *it,
-                            attempt *out)
+/* Plans one set of degrees of `list`, without devices. */
+static weft_status plan_set(const inputs *in, const weft_cascade_search *search, int set,
+                            const weft_cascade_list *list, weft_cascade_solution *out)
 {
-    const weft_cluster *cluster = costs->cluster;
+    const weft_cluster *cluster = in->costs->cluster;
     const double memory = (double)cluster->device.memory;
-    attempt a = {.list = it->list};
+    weft_cascade_solution a = {.list = *list};
     if (set >= 2)
-        WEFT_TRY(restrict_list(&it->list, set, cluster->devices, memory, arena, &a.list));
+        WEFT_TRY(restrict_list(list, set, cluster->devices, memory, in->arena, &a.list));
     WEFT_TRY(
         weft_cascade_problem_create(&a.list, weft_cluster_devices(cluster), memory, &a.problem));
     a.problem.per_node = set > 0 ? cluster->devices : 0;
-    a.problem.by_producers = by_producers;
-    const weft_status_code status = weft_cascade_solve(&a.problem, search, arena, &a.result);
+    a.problem.by_producers = in->assign.inter;
+    const weft_status_code status = weft_cascade_solve(&a.problem, search, in->arena, &a.result);
     if (status == WEFT_OK)
         *out = a;
     else
@@ -104,27 +108,19 @@ static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_
     return status;
 }
 
-/* Places and simulates the plan of a set, and stores it in *it if it is the best so far. */
-static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples,
-                           weft_assign_options assign, int set, weft_arena *arena, attempt *a,
-                           weft_iteration *it)
+/* Places and simulates the plan of a set. The best plan so far becomes it->best. */
+static weft_status try_set(const inputs *in, int set, weft_cascade_solution *a, weft_iteration *it)
 {
-    int32_t *first, *devices;
     weft_simulation run;
-    WEFT_TRY(weft_assign(&a->problem, &a->result.schedule, costs->cluster, assign, arena, &first,
-                         &devices));
-    WEFT_TRY(weft_iteration_simulate(costs, samples, &a->list, &a->problem, &a->result.schedule,
-                                     first, devices, &run));
+    WEFT_TRY(weft_assign(&a->problem, &a->result.schedule, in->costs->cluster, in->assign,
+                         in->arena, &a->first, &a->devices));
+    WEFT_TRY(weft_iteration_simulate(in->costs, in->samples, a, &run));
     it->candidate[set].simulated = run.seconds;
     it->candidate[set].idle = idle_of(&run);
     if (run.seconds < it->simulated) {
-        weft_cascade_problem_free(&it->problem);
-        it->problem = a->problem;
+        weft_cascade_problem_free(&it->best.problem);
+        it->best = *a;
         a->problem = (weft_cascade_problem){0};
-        it->result = a->result;
-        it->best_list = a->list;
-        it->first = first;
-        it->devices = devices;
         it->simulated = run.seconds;
         it->idle = it->candidate[set].idle;
         it->exposed = it->peak = 0;
@@ -140,8 +136,7 @@ static weft_status try_set(const weft_cascade_costs *costs, const weft_workload 
 
 /* Simulates the plans in the order of their planned times. Contention only adds time, so a plan
  * whose planned time exceeds the best simulated time is skipped. */
-static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload *samples,
-                            weft_assign_options assign, int sets, weft_arena *arena, attempt *list,
+static weft_status try_sets(const inputs *in, int sets, weft_cascade_solution *list,
                             weft_iteration *it)
 {
     it->simulated = INFINITY;
@@ -153,7 +148,7 @@ static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload
                 set = i;
         it->candidate[set].tried = true;
         if (it->candidate[set].planned < it->simulated)
-            WEFT_TRY(try_set(costs, samples, assign, set, arena, &list[set], it));
+            WEFT_TRY(try_set(in, set, &list[set], it));
     }
     return WEFT_OK;
 }
@@ -163,7 +158,8 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
                                 weft_arena *arena, weft_iteration *out)
 {
     weft_iteration it = {0};
-    attempt list[WEFT_ITERATION_CANDIDATES] = {0};
+    const inputs in = {costs, samples, assign, arena};
+    weft_cascade_solution list[WEFT_ITERATION_CANDIDATES] = {0};
     WEFT_TRY(weft_workload_cascades(costs, samples, arena, &it.list));
     /* no groups can spread over nodes on one node */
     it.candidates = costs->cluster->nodes > 1 ? WEFT_ITERATION_CANDIDATES : 1;
@@ -174,7 +170,7 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
     weft_status_code status = WEFT_OK;
     for (int set = 0; set < it.candidates; set++) {
         part.bound = set ? &bound : NULL; /* a bound for every degree holds for fewer degrees */
-        WEFT_GO(plan_set(costs, &part, set, assign.inter, arena, &it, &list[set]));
+        WEFT_GO(plan_set(&in, &part, set, &it.list, &list[set]));
         if (set == 0)
             bound = list[0].result.bound;
         it.candidate[set] =
@@ -182,10 +178,10 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
                                        .planned = list[set].result.schedule.makespan,
                                        .simulated = INFINITY};
     }
-    WEFT_GO(try_sets(costs, samples, assign, (int)it.candidates, arena, list, &it));
+    WEFT_GO(try_sets(&in, (int)it.candidates, list, &it));
     if (it.chosen > 0) { /* bound and proof cover every degree */
-        it.result.bound = bound;
-        it.result.proved = bound.value >= it.result.schedule.makespan * (1 - 1e-9);
+        it.best.result.bound = bound;
+        it.best.result.proved = bound.value >= it.best.result.schedule.makespan * (1 - 1e-9);
     }
 out:
     for (int set = 0; set < WEFT_ITERATION_CANDIDATES; set++)
@@ -199,5 +195,5 @@ out:
 
 void weft_iteration_free(weft_iteration *iteration)
 {
-    weft_cascade_problem_free(&iteration->problem);
+    weft_cascade_problem_free(&iteration->best.problem);
 }

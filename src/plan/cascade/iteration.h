@@ -22,11 +22,10 @@ typedef struct weft_iteration_candidate {
 } weft_iteration_candidate;
 
 typedef struct weft_iteration {
-    weft_cascade_list list;       /* list with every degree */
-    weft_cascade_problem problem; /* problem of the chosen set; freed with weft_iteration_free */
-    weft_cascade_list best_list;  /* list of `problem` */
-    weft_cascade_result result;   /* bound: valid for all sets, as it covers every degree */
-    int32_t *first, *devices;
+    weft_cascade_list list; /* list with every degree */
+    /* Plan of the chosen set; freed with weft_iteration_free. Its bound is valid for all sets, as
+     * the bound covers every degree. */
+    weft_cascade_solution best;
     double simulated, idle, exposed, peak;
     weft_iteration_candidate candidate[WEFT_ITERATION_CANDIDATES];
     int64_t candidates, chosen;
@@ -37,11 +36,8 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
                                 weft_arena *arena, weft_iteration *out);
 void weft_iteration_free(weft_iteration *iteration);
 
-/* Simulates a placed schedule. */
+/* Simulates a plan with its devices. */
 weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_workload *samples,
-                                    const weft_cascade_list *list,
-                                    const weft_cascade_problem *problem,
-                                    const weft_cascade_schedule *schedule, const int32_t *first,
-                                    const int32_t *devices, weft_simulation *out);
+                                    const weft_cascade_solution *plan, weft_simulation *out);
 
 #endif
