@@ -18,66 +18,104 @@ typedef struct tracer {
     weft_arena *arena;
 } tracer;
 
-static weft_status step(tracer *x, const char *name, weft_trace_kind kind, weft_trace_stream stream,
-                        int32_t group, int32_t owner, double seconds, double bytes, double repeat,
-                        const int32_t *after, int64_t after_count, int32_t *out)
+/* Returns a step that computes for `seconds`. */
+static weft_trace_step compute(int32_t group, int32_t owner, double seconds)
 {
-    weft_trace_step s = {.kind = (uint8_t)kind,
-                         .stream = (uint8_t)stream,
-                         .group = group,
-                         .owner = owner,
-                         .seconds = seconds,
-                         .bytes = bytes,
-                         .repeat = repeat};
+    return (weft_trace_step){.kind = WEFT_TRACE_COMPUTE,
+                             .stream = WEFT_STREAM_COMPUTE,
+                             .group = group,
+                             .owner = owner,
+                             .seconds = seconds,
+                             .repeat = 1};
+}
+
+/* Returns a collective of `bytes`. */
+static weft_trace_step collective(weft_trace_kind kind, int32_t group, int32_t owner, double bytes)
+{
+    return (weft_trace_step){.kind = (uint8_t)kind,
+                             .stream = WEFT_STREAM_COMM,
+                             .group = group,
+                             .owner = owner,
+                             .bytes = bytes,
+                             .repeat = 1};
+}
+
+static weft_trace_step repeated(weft_trace_step s, double times)
+{
+    s.repeat = times;
+    return s;
+}
+
+static weft_status step(tracer *x, const char *name, weft_trace_step s, const int32_t *after,
+                        int64_t after_count, int32_t *out)
+{
     WEFT_TRY(weft_trace_add_name(x->t, name, &s.name));
     return weft_trace_add_step(x->t, s, after, after_count, out);
 }
 
+/* The layers of a DiT cascade. */
+typedef struct layers {
+    int32_t owner, group;
+    weft_sp_method method;
+    int64_t degree;
+    double dense, attention; /* seconds of all passes */
+    double share;            /* bytes of a device's tokens */
+} layers;
+
 /* Adds one pass over the layers in `folds` parts. A backward pass includes recompute and
- * gradients. */
-static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
-                        const weft_dit_cost *d, double dense, double attention, double share,
-                        int64_t degree, int32_t *last)
+ * gradients. Forward, recompute and backward are 1 : 1 : 2 of dense products and 1 : 1 : 2.5 of
+ * attention. */
+static weft_status pass(tracer *x, const layers *l, bool backward, int32_t *last)
 {
-    const double layers = (double)x->costs->model->layers, per_fold = layers / (double)x->folds;
+    const double count = (double)x->costs->model->layers, per_fold = count / (double)x->folds;
     const double passes = backward ? 2 : 1; /* exchanges: recompute and gradient */
+    const double dense = backward ? l->dense * 3 / 4 : l->dense / 4,
+                 attention = backward ? l->attention * 3.5 / 4.5 : l->attention / 4.5;
+    const weft_trace_step products = repeated(compute(l->group, l->owner, dense / count), per_fold),
+                          attend =
+                              repeated(compute(l->group, l->owner, attention / count), per_fold);
     for (int64_t f = 0; f < x->folds; f++) {
-        int32_t here, attend, both[2];
-        WEFT_TRY(step(x, backward ? "dit backward" : "dit forward", WEFT_TRACE_COMPUTE,
-                      WEFT_STREAM_COMPUTE, group, owner, dense / layers, 0, per_fold, last, 1,
-                      &here));
-        if (degree == 1) {
-            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
-                          attention / layers, 0, per_fold, &here, 1, last));
-        } else if (d->method == WEFT_SP_ULYSSES) {
-            WEFT_TRY(step(x, "all-to-all qkv", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
-                          owner, 0, 3 * share, passes * per_fold, &here, 1, &here));
-            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
-                          attention / layers, 0, per_fold, &here, 1, &attend));
-            WEFT_TRY(step(x, "all-to-all out", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
-                          owner, 0, share, passes * per_fold, &attend, 1, last));
+        int32_t here, attended, both[2];
+        WEFT_TRY(step(x, backward ? "dit backward" : "dit forward", products, last, 1, &here));
+        if (l->degree == 1) {
+            WEFT_TRY(step(x, "attention", attend, &here, 1, last));
+        } else if (l->method == WEFT_SP_ULYSSES) {
+            const weft_trace_step in = collective(WEFT_TRACE_ALL_TO_ALL, l->group, l->owner,
+                                                  3 * l->share),
+                                  out = collective(WEFT_TRACE_ALL_TO_ALL, l->group, l->owner,
+                                                   l->share);
+            WEFT_TRY(step(x, "all-to-all qkv", repeated(in, passes * per_fold), &here, 1, &here));
+            WEFT_TRY(step(x, "attention", attend, &here, 1, &attended));
+            WEFT_TRY(
+                step(x, "all-to-all out", repeated(out, passes * per_fold), &attended, 1, last));
         } else { /* keys and values circulate during the attention */
-            WEFT_TRY(step(x, "ring kv", WEFT_TRACE_RING_SHIFT, WEFT_STREAM_COMM, group, owner, 0,
-                          (backward ? 3 : 2) * share, passes * per_fold * (double)(degree - 1),
+            const weft_trace_step ring = collective(WEFT_TRACE_RING_SHIFT, l->group, l->owner,
+                                                    (backward ? 3 : 2) * l->share);
+            WEFT_TRY(step(x, "ring kv", repeated(ring, passes * per_fold * (double)(l->degree - 1)),
                           &here, 1, &both[0]));
-            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
-                          attention / layers, 0, per_fold, &here, 1, &both[1]));
-            WEFT_TRY(step(x, "wait", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, 0, 0, 1,
-                          both, 2, last));
+            WEFT_TRY(step(x, "attention", attend, &here, 1, &both[1]));
+            WEFT_TRY(step(x, "wait", compute(l->group, l->owner, 0), both, 2, last));
         }
     }
     return WEFT_OK;
 }
 
-/* Adds a copy to or from the host. `bytes`: maximum over the devices of the group. */
-static weft_status copy_step(tracer *x, const weft_assigned *group, bool to_host, int32_t owner,
-                             double bytes, const int32_t *after, int64_t after_count, int32_t *out)
+static weft_trace_step host_copy(weft_trace_kind kind, int32_t owner, double bytes)
 {
-    int32_t index;
-    WEFT_TRY(weft_trace_add_group(x->t, group->device, group->degree, &index));
-    return step(x, to_host ? "hand-off to host" : "hand-off from host",
-                to_host ? WEFT_TRACE_OFFLOAD : WEFT_TRACE_FETCH, WEFT_STREAM_HOST, index, owner, 0,
-                bytes, 1, after, after_count, out);
+    return (weft_trace_step){.kind = (uint8_t)kind,
+                             .stream = WEFT_STREAM_HOST,
+                             .owner = owner,
+                             .bytes = bytes,
+                             .repeat = 1};
+}
+
+/* Adds a copy to or from the host. s.bytes: maximum over the devices of the group. */
+static weft_status copy_step(tracer *x, const weft_assigned *group, weft_trace_step s,
+                             const int32_t *after, int64_t after_count, int32_t *out)
+{
+    WEFT_TRY(weft_trace_add_group(x->t, group->device, group->degree, &s.group));
+    return step(x, s.kind == WEFT_TRACE_OFFLOAD ? "hand-off to host" : "hand-off from host", s,
+                after, after_count, out);
 }
 
 /* Buffers of a latent transfer. */
@@ -95,15 +133,14 @@ static weft_status send_all(tracer *x, transfer *h, int32_t owner, double unit_b
         const weft_latent_send *m = &h->send[i], *end = h->send + h->sends, *other = m;
         const int32_t pair[2] = {m->from, m->to};
         double units = 0;
-        int32_t group;
         for (; other < end && other->from == m->from && other->to == m->to; other++)
             units += (double)(other->clips.count * other->units.count);
         next = other - h->send;
         if (m->from == m->to)
             continue;
-        WEFT_TRY(weft_trace_add_group(x->t, pair, 2, &group));
-        WEFT_TRY(step(x, "hand-off", WEFT_TRACE_SEND, WEFT_STREAM_HOST, group, owner, 0,
-                      units * unit_bytes, 1, h->step, 1, &h->step[h->steps]));
+        weft_trace_step s = host_copy(WEFT_TRACE_SEND, owner, units * unit_bytes);
+        WEFT_TRY(weft_trace_add_group(x->t, pair, 2, &s.group));
+        WEFT_TRY(step(x, "hand-off", s, h->step, 1, &h->step[h->steps]));
         h->steps++;
     }
     return WEFT_OK;
@@ -139,11 +176,13 @@ static weft_status transfer_latents(tracer *x, int32_t from, int32_t to,
         most = h.read[k].count > most ? h.read[k].count : most;
     }
     h.sends = weft_hand_moves(a, b, method, &row, h.read, clips, h.send);
-    WEFT_GO(copy_step(x, a, true, to, (double)(made.clips.count * made.units.count) * unit,
-                      &x->last[from], 1, h.step));
+    const weft_trace_step store = host_copy(WEFT_TRACE_OFFLOAD, to,
+                                            (double)(made.clips.count * made.units.count) * unit),
+                          load = host_copy(WEFT_TRACE_FETCH, to,
+                                           (double)(clips / shares * most) * unit);
+    WEFT_GO(copy_step(x, a, store, &x->last[from], 1, h.step));
     WEFT_GO(send_all(x, &h, to, unit));
-    WEFT_GO(
-        copy_step(x, b, false, to, (double)(clips / shares * most) * unit, h.step, h.steps, last));
+    WEFT_GO(copy_step(x, b, load, h.step, h.steps, last));
 out:
     weft_free(h.read);
     weft_free(h.send);
@@ -151,25 +190,23 @@ out:
     return status;
 }
 
+/* Adds the passes of a DiT cascade after step *at. */
 static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_bucket *b,
-                       const weft_dit_cost *d, int32_t at, int32_t *last)
+                       const weft_dit_cost *d, int32_t at)
 {
     const weft_assigned *c = &x->item[index];
-    double dense, attention;
-    WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d->method, &dense, &attention));
+    layers l = {.owner = index, .group = group, .method = d->method, .degree = c->degree};
+    WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d->method, &l.dense, &l.attention));
     const weft_clip_work *clip;
     WEFT_TRY(weft_model_work_clip(x->costs->model, b->frames, b->height, b->width, &clip));
-    const double share = (double)b->batch * (double)clip->denoiser.tokens / (double)c->degree *
-                         (double)(x->costs->model->hidden * clip->denoiser.dtype_bytes);
+    l.share = (double)b->batch * (double)clip->denoiser.tokens / (double)c->degree *
+              (double)(x->costs->model->hidden * clip->denoiser.dtype_bytes);
     const double held = d->bytes - weft_model_state_bytes(x->costs);
     x->t->step[at].memory += held;
-    /* forward, recompute and backward: 1 : 1 : 2 of dense products, 1 : 1 : 2.5 of attention */
-    WEFT_TRY(pass(x, index, group, false, d, dense / 4, attention / 4.5, share, c->degree, &at));
-    WEFT_TRY(pass(x, index, group, true, d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree,
-                  &at));
-    WEFT_TRY(step(x, "done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1, &at, 1,
-                  last));
-    x->t->step[*last].memory -= held;
+    WEFT_TRY(pass(x, &l, false, &at));
+    WEFT_TRY(pass(x, &l, true, &at));
+    WEFT_TRY(step(x, "done", compute(group, index, 0), &at, 1, &x->last[index]));
+    x->t->step[x->last[index]].memory -= held;
     return WEFT_OK;
 }
 
@@ -201,20 +238,18 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
         after[waits++] = last;
     }
     if (!b)
-        return step(x, c->id, WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, c->seconds, 0,
-                    1, after, waits, &x->last[index]);
+        return step(x, c->id, compute(group, index, c->seconds), after, waits, &x->last[index]);
     if (!strcmp(module, "dit")) {
-        WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1,
-                      after, waits, &at));
-        return dit(x, index, group, b, &d, at, &x->last[index]);
+        WEFT_TRY(step(x, "begin", compute(group, index, 0), after, waits, &at));
+        return dit(x, index, group, b, &d, at);
     }
     double seconds;
     if (!strcmp(module, "vae"))
         WEFT_TRY(weft_vae_seconds(x->costs, b, c->degree, &seconds));
     else
         WEFT_TRY(weft_text_seconds(x->costs, b, &seconds));
-    return step(x, !strcmp(module, "vae") ? "vae" : "text encoder", WEFT_TRACE_COMPUTE,
-                WEFT_STREAM_COMPUTE, group, index, seconds, 0, 1, after, waits, &x->last[index]);
+    return step(x, !strcmp(module, "vae") ? "vae" : "text encoder", compute(group, index, seconds),
+                after, waits, &x->last[index]);
 }
 
 typedef struct begin {
@@ -236,8 +271,7 @@ static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order
     for (int64_t d = 0; d < devices; d++)
         everyone[d] = (int32_t)d;
     WEFT_TRY(weft_trace_add_group(x->t, everyone, devices, &all));
-    WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1, NULL, 0,
-                  &first));
+    WEFT_TRY(step(x, "begin", compute(all, -1, 0), NULL, 0, &first));
     x->t->step[first].memory = x->costs ? weft_model_state_bytes(x->costs) : 0;
     for (int64_t i = 0; i < count; i++)
         order[i] = (begin){x->item[i].start, (int32_t)i};
@@ -248,12 +282,10 @@ static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order
         return WEFT_OK;
     const double bytes =
         x->costs->model->parameters * (double)x->costs->model->clip[0].denoiser.dtype_bytes;
-    WEFT_TRY(step(x, "all cascades done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1,
-                  NULL, 0, &at));
-    WEFT_TRY(step(x, "gradients", WEFT_TRACE_REDUCE_SCATTER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1,
-                  &at, 1, &at));
-    return step(x, "weights", WEFT_TRACE_ALL_GATHER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1, &at, 1,
-                NULL);
+    WEFT_TRY(step(x, "all cascades done", compute(all, -1, 0), NULL, 0, &at));
+    WEFT_TRY(
+        step(x, "gradients", collective(WEFT_TRACE_REDUCE_SCATTER, all, -1, bytes), &at, 1, &at));
+    return step(x, "weights", collective(WEFT_TRACE_ALL_GATHER, all, -1, bytes), &at, 1, NULL);
 }
 
 weft_status weft_assign_trace(const weft_assigned *item, int64_t count, int64_t devices,
