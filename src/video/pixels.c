@@ -197,26 +197,68 @@ static weft_status make_scaler(scaler *s, const int key[7])
     return WEFT_OK;
 }
 
-static weft_status scale_to(scaler *s, const uint8_t *const plane[4], const int stride[4],
-                            int from_w, int from_h, int from_format, const int *from_matrix,
-                            bool from_full, uint8_t *const to[4], const int to_stride[4], int to_w,
-                            int to_h, int to_format)
+/* Planes of one size and pixel format. Not changed if they are a source. */
+typedef struct pixels {
+    uint8_t *plane[4];
+    int stride[4];
+    int w, h, format;
+    const int *matrix; /* coefficients of libswscale */
+    bool full;         /* full colour range */
+} pixels;
+
+/* Returns the pixels of a decoded frame inside `rect`; `plane`: their planes (crop_planes). */
+static pixels pixels_of(const AVFrame *frame, const uint8_t *const plane[4], const int64_t rect[4])
 {
-    const bool to_full = to_format == AV_PIX_FMT_RGB24 || to_format == AV_PIX_FMT_RGB48LE ||
-                         to_format == AV_PIX_FMT_YUVJ444P;
-    const int key[7] = {from_w, from_h, from_format, from_full, to_w, to_h, to_format};
+    pixels p = {.w = (int)rect[2],
+                .h = (int)rect[3],
+                .format = frame->format,
+                .matrix = matrix_of(frame),
+                .full = full_range(frame)};
+    for (int i = 0; i < 4; i++) {
+        p.plane[i] = (uint8_t *)(uintptr_t)plane[i];
+        p.stride[i] = frame->linesize[i];
+    }
+    return p;
+}
+
+/* Returns pixels of the output size in BT.709, without planes. */
+static pixels output_pixels(const weft_converter *c, int format)
+{
+    return (pixels){.w = (int)c->flat_w,
+                    .h = (int)c->flat_h,
+                    .format = format,
+                    .matrix = sws_getCoefficients(SWS_CS_ITU709),
+                    .full = format == AV_PIX_FMT_RGB24 || format == AV_PIX_FMT_RGB48LE ||
+                            format == AV_PIX_FMT_YUVJ444P};
+}
+
+/* Returns the converter's output planes. */
+static pixels flat_pixels(const weft_converter *c, int format)
+{
+    pixels p = output_pixels(c, format);
+    for (int i = 0; i < 3; i++) {
+        p.plane[i] = c->flat[i];
+        p.stride[i] = (int)c->flat_stride[i];
+    }
+    return p;
+}
+
+static weft_status scale_to(scaler *s, const pixels *from, const pixels *to)
+{
+    const int key[7] = {from->w, from->h, from->format, from->full, to->w, to->h, to->format};
     WEFT_TRY(make_scaler(s, key));
-    sws_setColorspaceDetails(s->context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709),
-                             to_full, 0, 1 << 16, 1 << 16);
-    if (sws_scale(s->context, plane, stride, 0, from_h, to, to_stride) <= 0)
+    sws_setColorspaceDetails(s->context, from->matrix, from->full, to->matrix, to->full, 0, 1 << 16,
+                             1 << 16);
+    if (sws_scale(s->context, (const uint8_t *const *)from->plane, from->stride, 0, from->h,
+                  to->plane, to->stride) <= 0)
         return weft_error(WEFT_MSG_VIDEO_DAMAGED, WEFT_NOWHERE,
                           "the pixels of a frame cannot be converted");
     return WEFT_OK;
 }
 
 /* HDR and wide gamut to RGB24. */
-static weft_status convert_tone(weft_converter *c, const AVFrame *frame, const uint8_t *plane[4],
-                                const int64_t rect[4], uint8_t *rgb, int64_t rgb_stride)
+static weft_status convert_tone(weft_converter *c, const AVFrame *frame, const pixels *from,
+                                uint8_t *rgb, int64_t rgb_stride)
 {
     const int64_t wide_stride = c->flat_w * 6 + 64;
     if (!c->wide)
@@ -227,22 +269,27 @@ static weft_status convert_tone(weft_converter *c, const AVFrame *frame, const u
         c->tone = NULL;
         WEFT_TRY(weft_tone_create(frame->color_trc, frame->color_primaries, &c->tone));
     }
-    uint8_t *const to[4] = {c->wide};
-    const int to_stride[4] = {(int)wide_stride};
-    WEFT_TRY(scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3], frame->format,
-                      matrix_of(frame), full_range(frame), to, to_stride, (int)c->flat_w,
-                      (int)c->flat_h, AV_PIX_FMT_RGB48LE));
+    pixels to = output_pixels(c, AV_PIX_FMT_RGB48LE);
+    to.plane[0] = c->wide;
+    to.stride[0] = (int)wide_stride;
+    WEFT_TRY(scale_to(&c->scale, from, &to));
     weft_tone_map(c->tone, c->wide, wide_stride, rgb, rgb_stride, c->flat_w, c->flat_h);
     return WEFT_OK;
 }
 
+/* One plane and its size in pixels. */
+typedef struct plane_view {
+    uint8_t *data;
+    int64_t stride, w, h;
+} plane_view;
+
 /* Means of the pixels of each output cell. Loop order: output row, its source rows (added up over
- * the whole width, vectorised), output columns. Reads each source byte once. */
-static void box_average(const uint8_t *from, int64_t stride, const AVComponentDescriptor *comp,
-                        int64_t w, int64_t h, uint32_t *sum, const uint8_t map[256], uint8_t *to,
-                        int64_t to_stride, int64_t to_w, int64_t to_h)
+ * the whole width, vectorised), output columns. Reads each source byte once. `sum`: from->w
+ * elements of scratch memory. */
+static void box_average(const plane_view *from, const AVComponentDescriptor *comp, uint32_t *sum,
+                        const uint8_t map[256], const plane_view *to)
 {
-    const int64_t step = comp->step;
+    const int64_t step = comp->step, w = from->w, h = from->h, to_w = to->w, to_h = to->h;
     const bool deep = comp->depth > 8;
     const int shift = comp->shift + comp->depth - 8;
     for (int64_t oy = 0; oy < to_h; oy++) {
@@ -251,7 +298,7 @@ static void box_average(const uint8_t *from, int64_t stride, const AVComponentDe
         y1 = y1 > y0 ? y1 : y0 + 1;
         memset(sum, 0, (size_t)w * sizeof *sum);
         for (int64_t y = y0; y < y1; y++) {
-            const uint8_t *row = from + y * stride + comp->offset;
+            const uint8_t *row = from->data + y * from->stride + comp->offset;
             const uint16_t *row16 = (const uint16_t *)(const void *)row;
             if (deep)
                 for (int64_t x = 0; x < w; x++)
@@ -263,6 +310,7 @@ static void box_average(const uint8_t *from, int64_t stride, const AVComponentDe
                 for (int64_t x = 0; x < w; x++)
                     sum[x] += row[x * step];
         }
+        uint8_t *out = to->data + oy * to->stride;
         for (int64_t ox = 0; ox < to_w; ox++) {
             const int64_t x0 = ox * w / to_w;
             int64_t x1 = (ox + 1) * w / to_w;
@@ -272,7 +320,7 @@ static void box_average(const uint8_t *from, int64_t stride, const AVComponentDe
                 total += sum[x];
             const uint32_t n = (uint32_t)((x1 - x0) * (y1 - y0));
             const uint32_t mean = (total + n / 2) / n;
-            to[oy * to_stride + ox] = map[mean > 255 ? 255 : mean];
+            out[ox] = map[mean > 255 ? 255 : mean];
         }
     }
 }
@@ -300,21 +348,17 @@ static bool simple_yuv(const AVPixFmtDescriptor *desc)
     return desc->nb_components == 1 || desc->nb_components == 3;
 }
 
-static weft_status convert_small(weft_converter *c, const AVFrame *frame, const uint8_t *plane[4],
-                                 const AVPixFmtDescriptor *desc, const int64_t rect[4])
+static weft_status convert_small(weft_converter *c, const AVFrame *frame, const pixels *from,
+                                 const AVPixFmtDescriptor *desc)
 {
     if (!simple_yuv(desc)) {
-        const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1],
-                               (int)c->flat_stride[2]};
-        uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
-        return scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3],
-                        frame->format, matrix_of(frame), full_range(frame), to, stride,
-                        (int)c->flat_w, (int)c->flat_h, AV_PIX_FMT_YUVJ444P);
+        const pixels to = flat_pixels(c, AV_PIX_FMT_YUVJ444P);
+        return scale_to(&c->scale, from, &to);
     }
-    if (c->row_sum_capacity < rect[2]) {
+    if (c->row_sum_capacity < from->w) {
         weft_free(c->row_sum);
-        c->row_sum = weft_alloc_aligned(rect[2] * (int64_t)sizeof *c->row_sum);
-        c->row_sum_capacity = c->row_sum ? rect[2] : 0;
+        c->row_sum = weft_alloc_aligned(from->w * (int64_t)sizeof *c->row_sum);
+        c->row_sum_capacity = c->row_sum ? from->w : 0;
         WEFT_TRY(WEFT_ALLOCATED(c->row_sum, "the frame converter"));
     }
     for (int k = 0; k < 3; k++) {
@@ -323,12 +367,13 @@ static weft_status convert_small(weft_converter *c, const AVFrame *frame, const 
             continue;
         }
         uint8_t map[256];
-        range_map(full_range(frame), k > 0, frame->color_trc, map);
-        const int64_t w = k ? AV_CEIL_RSHIFT(rect[2], desc->log2_chroma_w) : rect[2];
-        const int64_t h = k ? AV_CEIL_RSHIFT(rect[3], desc->log2_chroma_h) : rect[3];
-        box_average(plane[desc->comp[k].plane], frame->linesize[desc->comp[k].plane],
-                    &desc->comp[k], w, h, c->row_sum, map, c->flat[k], c->flat_stride[k], c->flat_w,
-                    c->flat_h);
+        range_map(from->full, k > 0, frame->color_trc, map);
+        const plane_view source = {from->plane[desc->comp[k].plane],
+                                   from->stride[desc->comp[k].plane],
+                                   k ? AV_CEIL_RSHIFT(from->w, desc->log2_chroma_w) : from->w,
+                                   k ? AV_CEIL_RSHIFT(from->h, desc->log2_chroma_h) : from->h};
+        const plane_view cells = {c->flat[k], c->flat_stride[k], c->flat_w, c->flat_h};
+        box_average(&source, &desc->comp[k], c->row_sum, map, &cells);
     }
     return WEFT_OK;
 }
@@ -361,34 +406,31 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
     const uint8_t *plane[4];
     stored_crop(c, frame, desc, rect);
     crop_planes(frame, desc, rect, plane);
-    uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
-    const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1], (int)c->flat_stride[2]};
+    const pixels from = pixels_of(frame, plane, rect);
     if (frame->colorspace == AVCOL_SPC_ICTCP)
         return weft_error(WEFT_MSG_VIDEO_UNSUPPORTED, WEFT_NOWHERE,
                           "the colours are ICtCp, which weft does not convert");
     const bool tone =
         weft_tone_needed(frame->color_trc, frame->color_primaries) && desc->nb_components >= 3;
     if (format == WEFT_VIDEO_SMALL) {
-        WEFT_TRY(convert_small(c, frame, plane, desc, rect));
+        WEFT_TRY(convert_small(c, frame, &from, desc));
     } else if (tone && format == WEFT_VIDEO_RGB24) {
-        WEFT_TRY(convert_tone(c, frame, plane, rect, c->flat[0], c->flat_stride[0]));
+        WEFT_TRY(convert_tone(c, frame, &from, c->flat[0], c->flat_stride[0]));
     } else if (tone) {
-        const int rgb_stride[4] = {(int)(c->flat_w * 3)};
-        uint8_t *rgb = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
-        WEFT_TRY(WEFT_ALLOCATED(rgb, "tone mapping"));
-        const uint8_t *const from[4] = {rgb};
-        weft_status_code status = convert_tone(c, frame, plane, rect, rgb, rgb_stride[0]);
+        pixels rgb = output_pixels(c, AV_PIX_FMT_RGB24);
+        const pixels to = flat_pixels(c, AV_PIX_FMT_YUV420P);
+        rgb.stride[0] = (int)(c->flat_w * 3);
+        rgb.plane[0] = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
+        WEFT_TRY(WEFT_ALLOCATED(rgb.plane[0], "tone mapping"));
+        weft_status_code status = convert_tone(c, frame, &from, rgb.plane[0], rgb.stride[0]);
         if (status == WEFT_OK)
-            status = scale_to(&c->second, from, rgb_stride, (int)c->flat_w, (int)c->flat_h,
-                              AV_PIX_FMT_RGB24, sws_getCoefficients(SWS_CS_ITU709), true, to,
-                              stride, (int)c->flat_w, (int)c->flat_h, AV_PIX_FMT_YUV420P);
-        weft_free(rgb);
+            status = scale_to(&c->second, &rgb, &to);
+        weft_free(rgb.plane[0]);
         WEFT_TRY(status);
     } else {
-        WEFT_TRY(scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3],
-                          frame->format, matrix_of(frame), full_range(frame), to, stride,
-                          (int)c->flat_w, (int)c->flat_h,
-                          format == WEFT_VIDEO_RGB24 ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P));
+        const pixels to =
+            flat_pixels(c, format == WEFT_VIDEO_RGB24 ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P);
+        WEFT_TRY(scale_to(&c->scale, &from, &to));
     }
     for (int p = 0; p < plane_count(format); p++) {
         int64_t w, h;
