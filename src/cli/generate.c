@@ -10,6 +10,7 @@
 #include "cli/options/tile_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
+#include "generate/jobs/decode_jobs.h"
 #include "generate/jobs/generation_run.h"
 #include "generate/jobs/video_outputs.h"
 #include "plan/cluster/cluster.h"
@@ -47,7 +48,7 @@ static weft_status produce(const weft_args *args, const weft_generator_options *
                                      .cluster = cluster->device.rates ? cluster : NULL,
                                      .jobs = jobs,
                                      .comm = comm};
-    return decoded ? weft_generation_run_decode(&run, latents, decoded)
+    return decoded ? weft_decode_jobs_files(&run, latents, decoded)
                    : weft_generation_run_execute(&run);
 }
 

@@ -6,7 +6,17 @@
  *             after each step; removed when   before decoding; removed when the
  *             the latents exist               video exists, unless kept
  *
- * Resuming looks for these files from right to left. */
+ * Resuming looks for these files from right to left; job_rules.def has every action on a file.
+ *
+ *     generation_run.c         the run: finished videos, saved latents, then the other batches
+ *     generation_context.c     jobs, teams of ranks, outputs
+ *     finished_jobs.c          --resume: existing videos
+ *     decode_jobs.c            --resume: saved latents
+ *     generation_group.c       batches of one generator
+ *     generation_batch.c       one batch: its windows in sequence
+ *     batch_events.c           events of the generator: progress, files, frames
+ *     batch_files.c            saved files of the batch
+ *     job_files.c, job_rules.c names and actions of saved files */
 #ifndef WEFT_GENERATE_JOBS_GENERATION_RUN_H
 #define WEFT_GENERATE_JOBS_GENERATION_RUN_H
 
@@ -33,9 +43,5 @@ typedef struct weft_generation_run {
 } weft_generation_run;
 
 weft_status weft_generation_run_execute(const weft_generation_run *run);
-
-/* Decodes saved latents to `out` with the VAE alone. Several files need a folder. */
-weft_status weft_generation_run_decode(const weft_generation_run *run, const char *const *paths,
-                                       int count);
 
 #endif
