@@ -52,10 +52,10 @@ static void add_wire_bytes(const weft_graph *g, int64_t axis[WEFT_MAX_AXES])
 /* Counts the weights of every denoiser and text encoder once. */
 static void count_parameters(const weft_generator *g, weft_generation_estimate *out)
 {
-    for (int i = 0; i < g->experts; i++)
-        out->parameters += weft_graph_param_count(g->denoiser[i].graph);
-    for (int i = 0; i < g->text.encoders; i++)
-        out->text_parameters += weft_graph_param_count(g->encoder[i].graph);
+    for (int i = 0; i < g->model.experts; i++)
+        out->parameters += weft_graph_param_count(g->parts.denoiser[i].graph);
+    for (int i = 0; i < g->model.text.encoders; i++)
+        out->text_parameters += weft_graph_param_count(g->parts.encoder[i].graph);
 }
 
 /* Counts every denoiser program as often as the trajectory runs it. A step may run two predictions
@@ -67,7 +67,7 @@ static weft_status estimate_steps(pricing *w)
     weft_generation_estimate *out = w->out;
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(g, part);
-    const double windows = (double)g->windows.count, steps = (double)weft_generator_steps(g);
+    const double windows = (double)g->shape.windows.count, steps = (double)weft_generator_steps(g);
     int64_t calls[WEFT_GENERATOR_DENOISERS];
     weft_program_cost cost;
     double wire = 0, sent[WEFT_MAX_AXES] = {0};
@@ -94,8 +94,8 @@ static weft_status estimate_steps(pricing *w)
     out->wire = (int64_t)wire;
     for (int a = 0; a < WEFT_MAX_AXES; a++)
         out->sent[a] = (int64_t)sent[a];
-    for (int i = 0; i < g->text.encoders; i++) {
-        WEFT_TRY(spend(w, g->encoder[i].program, 1, &cost));
+    for (int i = 0; i < g->model.text.encoders; i++) {
+        WEFT_TRY(spend(w, g->parts.encoder[i].program, 1, &cost));
         out->text += cost.seconds;
     }
     return WEFT_OK;
@@ -133,7 +133,8 @@ static weft_status estimate_decoding(pricing *w)
 {
     w->decoding = weft_calloc(w->p->ranks, sizeof *w->decoding);
     const weft_status_code status =
-        w->decoding ? weft_vae_works(w->g->vae, WEFT_VAE_DECODER, estimate_tile, w) : no_memory();
+        w->decoding ? weft_vae_works(w->g->decoder.vae, WEFT_VAE_DECODER, estimate_tile, w)
+                    : no_memory();
     if (status == WEFT_OK)
         end_round(w);
     w->out->decode += w->touch * (double)w->largest;
@@ -148,8 +149,8 @@ static double estimate_first_touch(const pricing *w)
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(w->g, part);
     int count = 0;
-    for (int i = 0; i < w->g->text.encoders; i++)
-        list[count++] = w->g->encoder[i].program;
+    for (int i = 0; i < w->g->model.text.encoders; i++)
+        list[count++] = w->g->parts.encoder[i].program;
     for (int i = 0; i < parts; i++)
         list[count++] = part[i]->program;
     return w->touch * (double)weft_programs_bytes(list, count);
@@ -159,9 +160,9 @@ static weft_status estimate_video(pricing *w)
 {
     weft_generation_estimate *out = w->out;
     const double steps = (double)weft_generator_steps(w->g), batch = (double)w->g->options.batch;
-    w->links = (weft_rank_links){w->p->cluster, &w->g->mesh};
+    w->links = (weft_rank_links){w->p->cluster, &w->g->layout.mesh};
     w->touch = w->p->cluster->device.rates ? w->p->cluster->device.rates->touch : 0;
-    out->mesh = w->g->mesh;
+    out->mesh = w->g->layout.mesh;
     out->steps = (int64_t)steps;
     out->peak = weft_generator_bytes_of(w->g, true);
     count_parameters(w->g, out);

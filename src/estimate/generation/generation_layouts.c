@@ -14,7 +14,7 @@
 
 static bool splits(const weft_generator *g, const char *axis)
 {
-    const weft_family *family = g->denoiser_model[0].family;
+    const weft_family *family = g->model.denoiser[0].family;
     return weft_recipe_list_find(family->recipe, family->recipes, axis);
 }
 
@@ -26,13 +26,13 @@ static weft_status read_space(const weft_generation_estimator *p, weft_layout_sp
     WEFT_TRY(WEFT_NEW(g, 1, "the estimate of a layout"));
     options.parallel = NULL;
     g->options = options;
-    g->folder = weft_strdup(p->folder);
-    weft_status_code status = WEFT_ALLOCATED(g->folder, "the estimate of a layout");
+    g->model.folder = weft_strdup(p->folder);
+    weft_status_code status = WEFT_ALLOCATED(g->model.folder, "the estimate of a layout");
     if (status == WEFT_OK)
         status = weft_generator_read(g);
     if (status == WEFT_OK) {
-        s->branches = g->guidance->rows == 2 ? 2 : 1;
-        s->rows = g->rows;
+        s->branches = g->trajectory.guidance->rows == 2 ? 2 : 1;
+        s->rows = g->shape.rows;
         s->experts = splits(g, "ep");
         s->heads = splits(g, "heads");
     }

@@ -28,32 +28,34 @@ static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t
 static weft_status encode_own_text(weft_generator *p)
 {
     const int64_t batch = p->options.batch;
-    for (int i = 0; i < p->text.encoders; i++) {
-        weft_program *program = p->encoder[i].program;
+    for (int i = 0; i < p->model.text.encoders; i++) {
+        weft_program *program = p->parts.encoder[i].program;
         int64_t first;
         char name[32];
         const int64_t rows =
-            own_rows(&p->encoder[i], weft_text_conditioning_input("tokens", i, name), &first);
+            own_rows(&p->parts.encoder[i], weft_text_conditioning_input("tokens", i, name), &first);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t row = first + r;
-            const int64_t prompt = p->first + row % batch;
-            const char *text = row >= batch        ? weft_generator_negative(p, prompt)
-                               : prompt < p->count ? p->prompts[prompt]
-                                                   : NULL;
-            WEFT_TRY(weft_text_conditioning_tokenize(&p->text, &p->tokenizers, i,
+            const int64_t prompt = p->request.first + row % batch;
+            const char *text = row >= batch                ? weft_generator_negative(p, prompt)
+                               : prompt < p->request.count ? p->request.prompts[prompt]
+                                                           : NULL;
+            WEFT_TRY(weft_text_conditioning_tokenize(&p->model.text, &p->model.tokenizers, i,
                                                      weft_text_conditioning_program_input, program,
                                                      r, text ? text : ""));
-            const int64_t side = p->visual_setup.vision_side,
+            const int64_t side = p->inputs.setup.vision_side,
                           black = row >= batch ? side * side * 3 : 0;
-            weft_text_conditioning_set_image(&p->text, i, weft_text_conditioning_program_input,
-                                             program, r, p->visual.vision_image + black);
+            weft_text_conditioning_set_image(&p->model.text, i,
+                                             weft_text_conditioning_program_input, program, r,
+                                             p->inputs.visual.vision_image + black);
         }
         WEFT_TRY(weft_program_run(program));
-        weft_text_conditioning_get(&p->text, i, program, p->rows, p->context);
+        weft_text_conditioning_get(&p->model.text, i, program, p->shape.rows, p->memory.context);
     }
-    for (int64_t r = batch; r < p->rows; r++)
-        weft_text_conditioning_pair(&p->text, p->context + (r - batch) * p->text.floats,
-                                    p->context + r * p->text.floats);
+    for (int64_t r = batch; r < p->shape.rows; r++)
+        weft_text_conditioning_pair(&p->model.text,
+                                    p->memory.context + (r - batch) * p->model.text.floats,
+                                    p->memory.context + r * p->model.text.floats);
     return WEFT_OK;
 }
 
@@ -61,11 +63,12 @@ static weft_status encode_own_text(weft_generator *p)
  * result. */
 static weft_status encode_text(weft_generator *p)
 {
-    const int64_t bytes = p->rows * p->text.floats * (int64_t)sizeof *p->context;
+    const int64_t bytes = p->shape.rows * p->model.text.floats * (int64_t)sizeof *p->memory.context;
     if (weft_generator_has_texts(p))
         WEFT_TRY(encode_own_text(p));
-    return p->text_rank < 0 ? WEFT_OK
-                            : weft_comm_broadcast(p->comm, p->context, bytes, p->text_rank);
+    return p->layout.text_rank < 0
+               ? WEFT_OK
+               : weft_comm_broadcast(p->comm, p->memory.context, bytes, p->layout.text_rank);
 }
 
 /* One evaluation of a denoiser program; the rows of its batch differ in their prompts only. */
@@ -88,18 +91,20 @@ static const double almost_clean = 0.001, almost_clean_time = 1e-4 / (1 + 1e-4);
 
 static double clean_scale(const weft_generator *p)
 {
-    const double least = almost_clean, data = p->scheduler.sigma_data;
-    return p->scheduler.path == WEFT_PATH_EDM ? 1 / sqrt(least * least + data * data) : 1;
+    const double least = almost_clean, data = p->trajectory.scheduler.sigma_data;
+    return p->trajectory.scheduler.path == WEFT_PATH_EDM ? 1 / sqrt(least * least + data * data)
+                                                         : 1;
 }
 
 /* Fills the latents of a window of x: clean frames replace the noisy ones, extra channels
  * follow. */
 static void fill_latents(const weft_generator *p, const asking *a, const float *x, float *to)
 {
-    const weft_visual_condition *g = &p->visual;
-    const int64_t channels = p->grid.channels, area = p->latent[1] * p->latent[2],
-                  cells = p->windows.window * area, first = a->frame * area;
-    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    const weft_visual_condition *g = &p->inputs.visual;
+    const int64_t channels = p->model.grid.channels, area = p->shape.latent[1] * p->shape.latent[2],
+                  cells = p->shape.windows.window * area, first = a->frame * area;
+    const double data =
+        p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
     const float clean = (float)(clean_scale(p) * data), in = (float)a->level->in;
     if (!g->extra_channel_count && !g->clean_frames) {
         memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
@@ -122,29 +127,30 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
 static void fill_times(const weft_generator *p, const asking *a, int64_t r)
 {
     const int64_t times = weft_generator_times(p),
-                  tokens = times / (p->windows.window / p->patch.factor[0]);
+                  tokens = times / (p->shape.windows.window / p->model.patch.factor[0]);
     const float clean_time =
-        p->visual.form == WEFT_FRAME_CONDITION_PORT ? (float)almost_clean_time : 0;
+        p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT ? (float)almost_clean_time : 0;
     float *timestep = row_of(a, "batch.timestep", r);
     if (times == 1 && timestep)
         *timestep = (float)a->level->time;
     for (int64_t i = 0; times > 1 && timestep && i < times; i++)
-        timestep[i] = p->visual.clean_frames[a->frame + i / tokens * p->patch.factor[0]]
-                          ? clean_time
-                          : (float)a->level->time;
+        timestep[i] =
+            p->inputs.visual.clean_frames[a->frame + i / tokens * p->model.patch.factor[0]]
+                ? clean_time
+                : (float)a->level->time;
 }
 
 /* Sets the masks of clean frames, the image embedding, frame rates and sizes. */
 static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
 {
-    const weft_visual_condition *g = &p->visual;
-    const int64_t area = p->latent[1] * p->latent[2];
+    const weft_visual_condition *g = &p->inputs.visual;
+    const int64_t area = p->shape.latent[1] * p->shape.latent[2];
     char name[64];
     int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
     float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r);
-    for (int64_t t = 0; mask && t < p->windows.window; t++)
+    for (int64_t t = 0; mask && t < p->shape.windows.window; t++)
         mask[t] = !g->clean_frames[a->frame + t];
-    for (int64_t i = 0; condition && i < p->windows.window * area; i++)
+    for (int64_t i = 0; condition && i < p->shape.windows.window * area; i++)
         condition[i] = g->clean_frames[a->frame + i / area];
     if (image)
         memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
@@ -159,7 +165,7 @@ static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
 /* Sets the identity tokens of a prompt's row; zeros for negative prompts. */
 static void fill_identity(const weft_generator *p, const asking *a, int64_t r, bool prompt)
 {
-    const weft_identity_condition *l = &p->identity_condition;
+    const weft_identity_condition *l = &p->inputs.identity;
     const size_t bytes = (size_t)(l->tokens * l->width) * 4;
     float *to = row_of(a, "batch.identity", r);
     if (to && prompt && l->tokens_data)
@@ -177,15 +183,15 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     for (int64_t r = 0; r < rows; r++) {
         float *latents = row_of(a, "batch.latents", r);
         if (latents)
-            fill_latents(p, a, x + (first + r) % batch * p->latent_floats, latents);
+            fill_latents(p, a, x + (first + r) % batch * p->shape.latent_floats, latents);
         fill_times(p, a, r);
         fill_visual(p, a, r);
         fill_identity(p, a, r, first + r < batch);
         float *guidance = row_of(a, "batch.guidance", r);
         if (guidance)
             *guidance = (float)(1000 * p->options.guidance);
-        weft_text_conditioning_set(&p->text, weft_text_conditioning_program_input, a->program, r,
-                                   p->context + (first + r) * p->text.floats);
+        weft_text_conditioning_set(&p->model.text, weft_text_conditioning_program_input, a->program,
+                                   r, p->memory.context + (first + r) * p->model.text.floats);
     }
     return WEFT_OK;
 }
@@ -195,7 +201,7 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
                                        const weft_noise_level *level, int64_t step, int64_t i,
                                        const float *x, float **out)
 {
-    asking a = {part->program, level, weft_temporal_windows_first(&p->windows, i)};
+    asking a = {part->program, level, weft_temporal_windows_first(&p->shape.windows, i)};
     if (part->cache)
         WEFT_TRY(weft_feature_cache_begin_step(part->cache, i, step, &a.program));
     WEFT_TRY(ask(p, part, &a, x));
@@ -210,13 +216,13 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
 /* Adds the weighted predictions of window i, out (batch, window...), to `prediction`. */
 static void blend(const weft_generator *p, int64_t i, const float *out, float *prediction)
 {
-    const weft_temporal_windows *w = &p->windows;
-    const int64_t frame = p->latent_floats / p->latent[0],
+    const weft_temporal_windows *w = &p->shape.windows;
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0],
                   first = weft_temporal_windows_first(w, i);
     for (int64_t k = 0; k < p->options.batch * w->window; k++) {
         const int64_t at = first + k % w->window;
         const float share = (float)weft_temporal_windows_share(w, i, at);
-        float *to = prediction + k / w->window * p->latent_floats + at * frame;
+        float *to = prediction + k / w->window * p->shape.latent_floats + at * frame;
         for (int64_t c = 0; c < frame; c++)
             to[c] += share * out[k * frame + c];
     }
@@ -227,11 +233,12 @@ static void blend(const weft_generator *p, int64_t i, const float *out, float *p
 static void pin_known(const weft_generator *p, const float *x, const weft_noise_level *level,
                       float *prediction)
 {
-    const weft_visual_condition *g = &p->visual;
-    const int64_t channels = p->grid.channels;
-    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    for (int64_t i = 0; i < p->options.batch * p->latent_floats; i++) {
-        const int64_t at = i % p->latent_floats;
+    const weft_visual_condition *g = &p->inputs.visual;
+    const int64_t channels = p->model.grid.channels;
+    const double data =
+        p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
+    for (int64_t i = 0; i < p->options.batch * p->shape.latent_floats; i++) {
+        const int64_t at = i % p->shape.latent_floats;
         if (g->keep_mask[at / channels])
             prediction[i] =
                 (float)((data * (double)g->latents[at] - level->skip * (double)x[i]) / level->out);
@@ -240,13 +247,14 @@ static void pin_known(const weft_generator *p, const float *x, const weft_noise_
 
 int weft_generator_expert(const weft_generator *p, const weft_noise_level *level)
 {
-    return p->experts > 1 && level->time / (double)p->scheduler.times < p->options.boundary;
+    return p->model.experts > 1 &&
+           level->time / (double)p->trajectory.scheduler.times < p->options.boundary;
 }
 
 bool weft_generator_guides(const weft_generator *p, int64_t step)
 {
     const double *guided = p->options.guided, steps = (double)p->options.steps;
-    const double at = (double)(p->skipped + step);
+    const double at = (double)(p->trajectory.skipped + step);
     return !(guided[1] > 0) || (at >= guided[0] * steps - 1e-9 && at < guided[1] * steps - 1e-9);
 }
 
@@ -254,8 +262,9 @@ static weft_generator_part *denoiser_at(weft_generator *p, const weft_noise_leve
                                         int64_t step)
 {
     const int expert = weft_generator_expert(p, level);
-    return p->alone[expert].graph && !weft_generator_guides(p, step) ? &p->alone[expert]
-                                                                     : &p->denoiser[expert];
+    return p->parts.alone[expert].graph && !weft_generator_guides(p, step)
+               ? &p->parts.alone[expert]
+               : &p->parts.denoiser[expert];
 }
 
 typedef struct counting {
@@ -294,11 +303,12 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
     memset(count, 0, WEFT_GENERATOR_DENOISERS * sizeof *count);
     WEFT_TRY(weft_generator_lay(p));
     float *work;
-    WEFT_TRY(WEFT_NEW(work, weft_sampler_workspace_floats(sampler, &p->scheduler.solver, 1) + 1,
-                      "a sampling trajectory"));
-    const weft_status_code status =
-        weft_sampler_run(sampler, &p->scheduler.solver, p->solver_step + p->skipped,
-                         weft_generator_steps(p), &x, 1, 1, work, NULL, &callbacks);
+    WEFT_TRY(WEFT_NEW(
+        work, weft_sampler_workspace_floats(sampler, &p->trajectory.scheduler.solver, 1) + 1,
+        "a sampling trajectory"));
+    const weft_status_code status = weft_sampler_run(
+        sampler, &p->trajectory.scheduler.solver, p->trajectory.solver_step + p->trajectory.skipped,
+        weft_generator_steps(p), &x, 1, 1, work, NULL, &callbacks);
     weft_free(work);
     return status;
 }
@@ -308,26 +318,28 @@ static int64_t own_steps(weft_generator *p, const weft_generator_part *part, int
 {
     int64_t count = 0;
     for (int64_t i = 0; i < until; i++)
-        count += denoiser_at(p, &p->solver_step[p->skipped + i].from, i) == part;
+        count +=
+            denoiser_at(p, &p->trajectory.solver_step[p->trajectory.skipped + i].from, i) == part;
     return count;
 }
 
 static weft_status_code predict_at(weft_generator *p, int64_t step, const float *x,
                                    const weft_noise_level *level, float *prediction)
 {
-    const double time = level->time / (double)p->scheduler.times;
+    const double time = level->time / (double)p->trajectory.scheduler.times;
     const weft_generator_part *part = denoiser_at(p, level, step);
-    const int64_t all = p->options.batch * p->latent_floats, own = own_steps(p, part, step);
-    const bool guided = p->guidance->rows > 1 && part != p->alone && part != p->alone + 1;
-    float *other = p->other, *out;
-    if (p->windows.count > 1) {
+    const int64_t all = p->options.batch * p->shape.latent_floats, own = own_steps(p, part, step);
+    const bool guided =
+        p->trajectory.guidance->rows > 1 && part != p->parts.alone && part != p->parts.alone + 1;
+    float *other = p->memory.other, *out;
+    if (p->shape.windows.count > 1) {
         memset(prediction, 0, (size_t)all * 4);
         memset(other, 0, (size_t)all * 4);
     }
-    for (int64_t i = 0; i < p->windows.count; i++) {
+    for (int64_t i = 0; i < p->shape.windows.count; i++) {
         WEFT_TRY(predict_window(p, part, level, own, i, x, &out));
-        const int64_t half = all / p->latent[0] * p->windows.window;
-        if (p->windows.count > 1) {
+        const int64_t half = all / p->shape.latent[0] * p->shape.windows.window;
+        if (p->shape.windows.count > 1) {
             blend(p, i, out, prediction);
             if (guided)
                 blend(p, i, out + half, other);
@@ -341,11 +353,11 @@ static weft_status_code predict_at(weft_generator *p, int64_t step, const float 
         .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : p->options.guidance,
         .boundary = p->options.boundary,
         .rescale = p->options.guidance_rescale,
-        .each = p->latent_floats,
+        .each = p->shape.latent_floats,
         .time = time};
-    if (p->guidance->combine && (guided || p->guidance->rows == 1))
-        p->guidance->combine(&params, prediction, other, all);
-    if (p->visual.keep_mask && p->visual.latents)
+    if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
+        p->trajectory.guidance->combine(&params, prediction, other, all);
+    if (p->inputs.visual.keep_mask && p->inputs.visual.latents)
         pin_known(p, x, level, prediction);
     return WEFT_OK;
 }
@@ -392,10 +404,11 @@ static weft_status_code on_predict(void *user, int64_t step, const float *x,
 static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 {
     const run_state *r = user;
-    const int64_t each = r->generator->latent_floats, batch = r->generator->options.batch;
+    const int64_t each = r->generator->shape.latent_floats, batch = r->generator->options.batch;
     for (int64_t i = 0; i < batch * each; i++) {
-        const int64_t prompt = r->generator->first + i / each;
-        const uint64_t seed = prompt < r->generator->count ? r->generator->seeds[prompt] : 0;
+        const int64_t prompt = r->generator->request.first + i / each;
+        const uint64_t seed =
+            prompt < r->generator->request.count ? r->generator->request.seeds[prompt] : 0;
         noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * each + i % each));
     }
     return WEFT_OK;
@@ -404,9 +417,10 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
 {
     const run_state *r = user;
-    weft_scratch_drop(&r->generator->sampler_buffer);
+    weft_scratch_drop(&r->generator->memory.sampler_buffer);
     WEFT_TRY(weft_generator_show(r->generator, done - 1, r->sink));
-    return r->sink->step ? r->sink->step(r->sink->user, r->generator->first, done, steps) : WEFT_OK;
+    return r->sink->step ? r->sink->step(r->sink->user, r->generator->request.first, done, steps)
+                         : WEFT_OK;
 }
 
 static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count,
@@ -422,21 +436,24 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
     int64_t dim[4];
     weft_generator_latents(p, dim);
     for (int64_t i = 0; i < count && r->sink->latents && first_rank; i++)
-        WEFT_TRY(r->sink->latents(r->sink->user, p->first + i, dim, p->x + i * p->latent_floats));
+        WEFT_TRY(r->sink->latents(r->sink->user, p->request.first + i, dim,
+                                  p->memory.x + i * p->shape.latent_floats));
     for (int64_t i = 0; i < count; i++) {
-        /* p->other is unused between batches; x stays for another attempt */
-        float *to = p->other;
-        const int64_t frame = p->latent_floats / p->latent[0], frames = p->latent[0] - p->before;
-        weft_latents_unnormalise(&p->grid, weft_generator_scale(p),
-                                 p->x + i * p->latent_floats + p->before * frame, frames,
-                                 frames * frame, to);
-        r->prompt = p->first + i;
-        weft_frames_skip skip = {on_frames, r, p->lead * p->grid.factor[0],
+        /* p->memory.other is unused between batches; x stays for another attempt */
+        float *to = p->memory.other;
+        const int64_t frame = p->shape.latent_floats / p->shape.latent[0],
+                      frames = p->shape.latent[0] - p->shape.before;
+        weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
+                                 p->memory.x + i * p->shape.latent_floats + p->shape.before * frame,
+                                 frames, frames * frame, to);
+        r->prompt = p->request.first + i;
+        weft_frames_skip skip = {on_frames, r, p->shape.lead * p->model.grid.factor[0],
                                  p->options.height * p->options.width * 3};
-        weft_status_code status = weft_vae_decode(p->vae, to, frames, weft_frames_skip_sink, &skip);
+        weft_status_code status =
+            weft_vae_decode(p->decoder.vae, to, frames, weft_frames_skip_sink, &skip);
         while (status == WEFT_E_MEMORY && weft_generator_may_shrink(p)) {
             WEFT_TRY(weft_generator_shrink(p));
-            status = weft_vae_decode(p->vae, to, frames, weft_frames_skip_sink, &skip);
+            status = weft_vae_decode(p->decoder.vae, to, frames, weft_frames_skip_sink, &skip);
         }
         WEFT_TRY(status);
     }
@@ -448,7 +465,7 @@ static weft_status warn_truncation(const weft_generator *p, int64_t prompt, cons
 {
     weft_buf out = {0};
     const weft_status_code status =
-        weft_text_conditioning_format_truncation(&p->text, &p->tokenizers, text, &out);
+        weft_text_conditioning_format_truncation(&p->model.text, &p->model.tokenizers, text, &out);
     for (char *line = out.data, *end; status == WEFT_OK && line && (end = strchr(line, '\n'));
          line = end + 1)
         weft_warning(WEFT_MSG_PROMPT_TRUNCATED, WEFT_NOWHERE, "prompt %" PRId64 " %.*s", prompt + 1,
@@ -470,19 +487,21 @@ void weft_generator_begin_caches(weft_generator *p)
 /* Initial x of a video: noise at the first level that is run, with the known latents added. */
 static void begin_with(const weft_generator *p, int64_t row, float *x)
 {
-    const weft_visual_condition *g = &p->visual;
-    const int64_t prompt = p->first + row, channels = p->grid.channels;
+    const weft_visual_condition *g = &p->inputs.visual;
+    const int64_t prompt = p->request.first + row, channels = p->model.grid.channels;
     /* rows after the last prompt are discarded */
-    const uint64_t seed = prompt < p->count ? p->seeds[prompt] : 0;
-    const float *noise = prompt < p->noises ? p->noise + prompt * p->latent_floats : NULL;
-    const weft_noise_level *from = &p->solver_step[p->skipped].from;
-    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    const float begin = (float)weft_scheduler_first(&p->scheduler),
+    const uint64_t seed = prompt < p->request.count ? p->request.seeds[prompt] : 0;
+    const float *noise =
+        prompt < p->request.noises ? p->request.noise + prompt * p->shape.latent_floats : NULL;
+    const weft_noise_level *from = &p->trajectory.solver_step[p->trajectory.skipped].from;
+    const double data =
+        p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
+    const float begin = (float)weft_scheduler_first(&p->trajectory.scheduler),
                 tint = (float)g->image_noise_share;
-    for (int64_t i = 0; i < p->latent_floats; i++) {
+    for (int64_t i = 0; i < p->shape.latent_floats; i++) {
         const float n = noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i);
-        const bool known = g->latents && (p->skipped || g->keep_mask[i / channels]);
-        const int64_t area = p->latent[1] * p->latent[2], cell = i / channels % area;
+        const bool known = g->latents && (p->trajectory.skipped || g->keep_mask[i / channels]);
+        const int64_t area = p->shape.latent[1] * p->shape.latent[2], cell = i / channels % area;
         const float own =
             g->image_noise_share > 0
                 ? n * (1 - tint) + weft_visual_condition_noise_image(g, cell)[i % channels] * tint
@@ -495,42 +514,45 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
 /* Sets kept cells to their known latents, bitwise. */
 static void end_with(const weft_generator *p, float *x)
 {
-    const weft_visual_condition *g = &p->visual;
-    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    for (int64_t i = 0; g->latents && i < p->latent_floats; i++)
-        if (g->keep_mask[i / p->grid.channels])
+    const weft_visual_condition *g = &p->inputs.visual;
+    const double data =
+        p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
+    for (int64_t i = 0; g->latents && i < p->shape.latent_floats; i++)
+        if (g->keep_mask[i / p->model.grid.channels])
             x[i] = (float)(data * (double)g->latents[i]);
 }
 
 weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds,
                                int64_t count, const weft_generator_sink *sink)
 {
-    const int64_t batch = p->options.batch, all = batch * p->latent_floats;
+    const int64_t batch = p->options.batch, all = batch * p->shape.latent_floats;
     run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {
         .predict = on_predict, .noise = on_noise, .progress = on_step, .user = &r};
-    p->prompts = prompts;
-    p->seeds = seeds;
-    p->count = count;
+    p->request.prompts = prompts;
+    p->request.seeds = seeds;
+    p->request.count = count;
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
         WEFT_TRY(warn_truncation(p, i, prompts[i]));
-    for (p->first = 0; p->first < count; p->first += batch) {
-        const int64_t now = count - p->first < batch ? count - p->first : batch;
-        if (!p->goes_on)
-            p->cursor = (weft_sampler_cursor){0};
+    for (p->request.first = 0; p->request.first < count; p->request.first += batch) {
+        const int64_t now = count - p->request.first < batch ? count - p->request.first : batch;
+        if (!p->sampling.resumed)
+            p->sampling.cursor = (weft_sampler_cursor){0};
         WEFT_TRY(encode_text(p));
-        if (!p->goes_on)
+        if (!p->sampling.resumed)
             weft_generator_begin_caches(p);
-        for (int64_t i = 0; i < batch && !p->goes_on; i++)
-            begin_with(p, i, p->x + i * p->latent_floats);
-        p->goes_on = false;
+        for (int64_t i = 0; i < batch && !p->sampling.resumed; i++)
+            begin_with(p, i, p->memory.x + i * p->shape.latent_floats);
+        p->sampling.resumed = false;
         if (sink->begin)
-            sink->begin(sink->user, p->first);
-        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver,
-                                  p->solver_step + p->skipped, p->options.steps - p->skipped, p->x,
-                                  all, p->latent_floats, p->work, &p->cursor, &callbacks));
+            sink->begin(sink->user, p->request.first);
+        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,
+                                  p->trajectory.solver_step + p->trajectory.skipped,
+                                  p->options.steps - p->trajectory.skipped, p->memory.x, all,
+                                  p->shape.latent_floats, p->memory.work, &p->sampling.cursor,
+                                  &callbacks));
         for (int64_t i = 0; i < batch; i++)
-            end_with(p, p->x + i * p->latent_floats);
+            end_with(p, p->memory.x + i * p->shape.latent_floats);
         WEFT_TRY(decode_all(p, &r, now));
     }
     return WEFT_OK;

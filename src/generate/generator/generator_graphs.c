@@ -12,7 +12,7 @@
 double weft_generator_number(const weft_generator *p, weft_port port)
 {
     switch (port) {
-    case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : p->fps;
+    case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : p->model.fps;
     case WEFT_PORT_HEIGHT: return (double)p->options.height;
     case WEFT_PORT_WIDTH: return (double)p->options.width;
     case WEFT_PORT_OFFSET: return 2; /* value that CogVideoX 1.5 was trained with */
@@ -26,7 +26,8 @@ const weft_port weft_generator_numbers[] = {WEFT_PORT_FPS, WEFT_PORT_HEIGHT, WEF
  * training. */
 static bool takes_input(const weft_generator *p, weft_port port)
 {
-    return weft_model_takes(p->denoiser_model, port) && (p->published || port == WEFT_PORT_OFFSET);
+    return weft_model_takes(p->model.denoiser, port) &&
+           (p->model.published || port == WEFT_PORT_OFFSET);
 }
 
 /* LTX takes the frame rate as the distance of frames in seconds. */
@@ -39,32 +40,36 @@ static bool takes_spacing(const weft_generator *p)
  * leaves the encoder unsharded: ranks along such an axis all encode the same few prompts. */
 static weft_status lay_out(weft_generator *p)
 {
-    const weft_family *f = p->denoiser_model->family;
+    const weft_family *f = p->model.denoiser->family;
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     if (p->options.parallel)
-        WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks, p->guidance->rows,
-                                            "--parallel", &p->mesh));
+        WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks,
+                                            p->trajectory.guidance->rows, "--parallel",
+                                            &p->layout.mesh));
     else
-        p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
-    p->text_rank = -1;
+        p->layout.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
+    p->layout.text_rank = -1;
     if (p->options.parallel)
-        WEFT_TRY(weft_parallel_text(p->options.parallel, ranks, "--parallel", &p->text_rank));
+        WEFT_TRY(
+            weft_parallel_text(p->options.parallel, ranks, "--parallel", &p->layout.text_rank));
     if (ranks == 1)
-        p->text_rank = -1;
-    WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
-    p->recipe.overlap = p->options.parallel ? &p->options.parallel->overlap : NULL;
-    for (int i = 0; i < p->recipe.count; i++)
-        ((weft_recipe_row *)(uintptr_t)p->recipe.row)[i].optional = true;
+        p->layout.text_rank = -1;
+    WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->layout.mesh, &p->layout.recipe));
+    p->layout.recipe.overlap = p->options.parallel ? &p->options.parallel->overlap : NULL;
+    for (int i = 0; i < p->layout.recipe.count; i++)
+        ((weft_recipe_row *)(uintptr_t)p->layout.recipe.row)[i].optional = true;
     return WEFT_OK;
 }
 
 /* Whether this rank has both CFG branches of the batch. */
 static bool has_cfg_branches(const weft_generator *p)
 {
-    const int dp = weft_mesh_axis(&p->mesh, "dp"), fsdp = weft_mesh_axis(&p->mesh, "fsdp"),
-              ep = weft_mesh_axis(&p->mesh, "ep");
-    return p->guidance->rows == 2 && (dp < 0 || p->mesh.axis[dp].size == 1) &&
-           (fsdp < 0 || p->mesh.axis[fsdp].size == 1) && (ep < 0 || p->mesh.axis[ep].size == 1);
+    const int dp = weft_mesh_axis(&p->layout.mesh, "dp"),
+              fsdp = weft_mesh_axis(&p->layout.mesh, "fsdp"),
+              ep = weft_mesh_axis(&p->layout.mesh, "ep");
+    return p->trajectory.guidance->rows == 2 && (dp < 0 || p->layout.mesh.axis[dp].size == 1) &&
+           (fsdp < 0 || p->layout.mesh.axis[fsdp].size == 1) &&
+           (ep < 0 || p->layout.mesh.axis[ep].size == 1);
 }
 
 /* Keeps the matrices of a part quantized. Matrices that adapters change are excluded (denoisers
@@ -75,8 +80,8 @@ static weft_status keep_quantized(const weft_generator *p, weft_generator_part *
     weft_adapter_use *use = NULL;
     int uses = 0;
     if (denoises)
-        WEFT_TRY(weft_adapters_open(o->adapters, o->adapter_count, s == &p->denoiser[1], s->packed,
-                                    s->graph, s->prefix, &use, &uses));
+        WEFT_TRY(weft_adapters_open(o->adapters, o->adapter_count, s == &p->parts.denoiser[1],
+                                    s->packed, s->graph, s->prefix, &use, &uses));
     const weft_status_code status =
         weft_gguf_keep_quantized(s->packed, s->graph, s->prefix, s->folder, use, uses, &s->own);
     weft_adapters_close(use, uses);
@@ -90,17 +95,17 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     if (s->packed)
         WEFT_TRY(keep_quantized(p, s, rows > 0));
     /* an encoder on one rank only is not sharded and has all rows */
-    const bool apart = !rows && p->text_rank >= 0,
+    const bool apart = !rows && p->layout.text_rank >= 0,
                several = p->comm && weft_comm_ranks(p->comm) > 1 && !apart;
     const weft_pass_setup setup = {.switches = p->options.passes,
-                                   .mesh = several ? &p->mesh : NULL,
+                                   .mesh = several ? &p->layout.mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
-                                   .recipe = &p->recipe,
-                                   .cfg_branches =
-                                       apart ? p->guidance->rows == 2 : has_cfg_branches(p),
+                                   .recipe = &p->layout.recipe,
+                                   .cfg_branches = apart ? p->trajectory.guidance->rows == 2
+                                                         : has_cfg_branches(p),
                                    .stream = p->options.stream};
     const weft_program_options options = {
-        .mesh = several ? &p->mesh : NULL,
+        .mesh = several ? &p->layout.mesh : NULL,
         .profile = p->options.profile || (rows && p->options.trace),
         .no_overlap = p->options.profile,
         .no_views = p->options.passes && !p->options.passes->views};
@@ -108,20 +113,22 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
                                                   .setup = &setup,
                                                   .options = &options,
                                                   .rows = rows,
-                                                  .windows = p->windows.count,
+                                                  .windows = p->shape.windows.count,
                                                   .offload_dir = weft_generator_away(p),
                                                   .comm = several ? p->comm : NULL};
-    if (rows && p->cached) {
-        const weft_status_code status = weft_feature_cache_open(&p->cache, &cache_setup, &s->cache);
+    if (rows && p->parts.cached) {
+        const weft_status_code status =
+            weft_feature_cache_open(&p->parts.cache, &cache_setup, &s->cache);
         if (status != WEFT_OK)
             return weft_error_at(status, WEFT_AT(.key = "--feature-cache"));
     }
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
-    if (rows && several && p->recipe.overlap && (!p->options.passes || p->options.passes->slice))
-        weft_comm_overlap_count(s->graph, s->own, &p->recipe, p->overlap_counts);
-    if (rows && several && p->recipe.overlap)
-        WEFT_TRY(weft_comm_overlap_check(p->recipe.overlap, p->overlap_counts, "--comm-overlap ",
-                                         weft_model_class(p->denoiser_model)));
+    if (rows && several && p->layout.recipe.overlap &&
+        (!p->options.passes || p->options.passes->slice))
+        weft_comm_overlap_count(s->graph, s->own, &p->layout.recipe, p->layout.overlap_counts);
+    if (rows && several && p->layout.recipe.overlap)
+        WEFT_TRY(weft_comm_overlap_check(p->layout.recipe.overlap, p->layout.overlap_counts,
+                                         "--comm-overlap ", weft_model_class(p->model.denoiser)));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     return weft_program_compile(s->own, &options, &s->program);
 }
@@ -145,13 +152,13 @@ static weft_status choose_weights_dtype(const weft_generator *p, const weft_mode
 static weft_status check_packed(const weft_generator *p)
 {
     bool any = p->options.weights != WEFT_WEIGHTS_GGUF;
-    for (int i = 0; i < p->text.encoders; i++)
-        any |= p->encoder[i].packed != NULL;
-    for (int i = 0; i < p->experts; i++)
-        any |= p->denoiser[i].packed != NULL;
+    for (int i = 0; i < p->model.text.encoders; i++)
+        any |= p->parts.encoder[i].packed != NULL;
+    for (int i = 0; i < p->model.experts; i++)
+        any |= p->parts.denoiser[i].packed != NULL;
     return any ? WEFT_OK
                : weft_error(WEFT_MSG_OPTION_NO_EFFECT,
-                            WEFT_AT(.file = p->folder, .key = "--weights", .value = "gguf"),
+                            WEFT_AT(.file = p->model.folder, .key = "--weights", .value = "gguf"),
                             "--weights gguf keeps matrices of GGUF files packed, and the model has "
                             "no GGUF file. Omit the option.");
 }
@@ -168,28 +175,30 @@ static weft_status begin_part(const weft_generator *p, const weft_model *model, 
 
 int64_t weft_generator_times(const weft_generator *p)
 {
-    if (p->visual.form == WEFT_FRAME_CONDITION_PORT && p->scheduler.path == WEFT_PATH_FLOW_EDM)
-        return p->windows.window / p->patch.factor[0];
-    if (p->visual.form != WEFT_FRAME_CONDITION_TIMES)
+    if (p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT &&
+        p->trajectory.scheduler.path == WEFT_PATH_FLOW_EDM)
+        return p->shape.windows.window / p->model.patch.factor[0];
+    if (p->inputs.visual.form != WEFT_FRAME_CONDITION_TIMES)
         return 1;
-    return p->windows.window / p->patch.factor[0] * (p->latent[1] / p->patch.factor[1]) *
-           (p->latent[2] / p->patch.factor[2]);
+    return p->shape.windows.window / p->model.patch.factor[0] *
+           (p->shape.latent[1] / p->model.patch.factor[1]) *
+           (p->shape.latent[2] / p->model.patch.factor[2]);
 }
 
 static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   weft_generator_part *part)
 {
-    WEFT_TRY(begin_part(p, &p->denoiser_model[expert],
-                        expert ? weft_generator_scopes[1] : p->denoiser_model->family->scope,
-                        p->denoiser_folder[expert], part));
+    WEFT_TRY(begin_part(p, &p->model.denoiser[expert],
+                        expert ? weft_generator_scopes[1] : p->model.denoiser->family->scope,
+                        p->model.denoiser_folder[expert], part));
     weft_graph *d = part->graph;
-    const weft_model *model = &p->denoiser_model[expert];
+    const weft_model *model = &p->model.denoiser[expert];
     const weft_model_size size = {.batch = rows,
-                                  .frames = p->windows.window,
-                                  .height = p->latent[1],
-                                  .width = p->latent[2],
-                                  .text = weft_text_conditioning_length(&p->text),
-                                  .image = p->visual.image_tokens,
+                                  .frames = p->shape.windows.window,
+                                  .height = p->shape.latent[1],
+                                  .width = p->shape.latent[2],
+                                  .text = weft_text_conditioning_length(&p->model.text),
+                                  .image = p->inputs.visual.image_tokens,
                                   .times = weft_generator_times(p)};
     weft_ports ports = weft_ports_none();
     ports.at[WEFT_PORT_LATENTS] = weft_model_input(d, model, &size, WEFT_PORT_LATENTS, "batch.");
@@ -199,9 +208,9 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
     static const weft_port visual_ports[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK,
                                              WEFT_PORT_CONDITION};
-    const bool has[] = {p->visual.image_tokens > 0,
-                        p->visual.form == WEFT_FRAME_CONDITION_FRAME_MASK,
-                        p->visual.form == WEFT_FRAME_CONDITION_PORT};
+    const bool has[] = {p->inputs.visual.image_tokens > 0,
+                        p->inputs.visual.form == WEFT_FRAME_CONDITION_FRAME_MASK,
+                        p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT};
     for (int i = 0; i < WEFT_COUNT(visual_ports); i++)
         if (has[i])
             ports.at[visual_ports[i]] =
@@ -212,16 +221,16 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                 weft_model_input(d, model, &size, weft_generator_numbers[i], "batch.");
     if (takes_spacing(p)) {
         const double fps = p->options.fps;
-        const float step[3] = {(float)((double)p->grid.factor[0] / fps), (float)p->grid.factor[1],
-                               (float)p->grid.factor[2]};
+        const float step[3] = {(float)((double)p->model.grid.factor[0] / fps),
+                               (float)p->model.grid.factor[1], (float)p->model.grid.factor[2]};
         ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
     }
-    weft_text_conditioning_inputs(d, &p->text, model, &size, &ports);
-    if (p->identity_condition.tokens)
+    weft_text_conditioning_inputs(d, &p->model.text, model, &size, &ports);
+    if (p->inputs.identity.tokens)
         weft_text_conditioning_append(
             d,
             weft_input(d, "batch.identity", WEFT_F32,
-                       WEFT_SHAPE(rows, p->identity_condition.tokens, p->identity_condition.width)),
+                       WEFT_SHAPE(rows, p->inputs.identity.tokens, p->inputs.identity.width)),
             &ports);
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
@@ -233,20 +242,20 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
 weft_status weft_generator_build(weft_generator *p)
 {
     WEFT_TRY(lay_out(p));
-    WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->denoiser_model,
-                                       p->options.height * p->options.width, &p->cache,
-                                       &p->cached));
-    for (int i = 0; i < p->text.encoders; i++) {
-        const weft_text_encoder *encoder = &p->text.encoder[i];
-        WEFT_TRY(begin_part(p, &encoder->model, encoder->row->encoder, p->encoder_folder[i],
-                            &p->encoder[i]));
-        weft_text_conditioning_build(p->encoder[i].graph, &p->text, i, p->rows);
-        WEFT_TRY(finish_part(p, &p->encoder[i], 0));
+    WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->model.denoiser,
+                                       p->options.height * p->options.width, &p->parts.cache,
+                                       &p->parts.cached));
+    for (int i = 0; i < p->model.text.encoders; i++) {
+        const weft_text_encoder *encoder = &p->model.text.encoder[i];
+        WEFT_TRY(begin_part(p, &encoder->model, encoder->row->encoder, p->model.encoder_folder[i],
+                            &p->parts.encoder[i]));
+        weft_text_conditioning_build(p->parts.encoder[i].graph, &p->model.text, i, p->shape.rows);
+        WEFT_TRY(finish_part(p, &p->parts.encoder[i], 0));
     }
-    for (int i = 0; i < p->experts; i++) {
-        WEFT_TRY(build_denoiser(p, i, p->rows, &p->denoiser[i]));
-        if (p->options.guided[1] > 0 && p->guidance->rows > 1)
-            WEFT_TRY(build_denoiser(p, i, p->options.batch, &p->alone[i]));
+    for (int i = 0; i < p->model.experts; i++) {
+        WEFT_TRY(build_denoiser(p, i, p->shape.rows, &p->parts.denoiser[i]));
+        if (p->options.guided[1] > 0 && p->trajectory.guidance->rows > 1)
+            WEFT_TRY(build_denoiser(p, i, p->options.batch, &p->parts.alone[i]));
     }
     return check_packed(p);
 }
@@ -256,17 +265,17 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
     const bool texts = weft_generator_has_texts(p);
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
-    for (int i = 0; i < p->text.encoders; i++)
-        WEFT_TRY(with(user, p->text.encoder[i].row->encoder, p->encoder[i].own,
-                      texts ? p->encoder[i].program : NULL));
+    for (int i = 0; i < p->model.text.encoders; i++)
+        WEFT_TRY(with(user, p->model.text.encoder[i].row->encoder, p->parts.encoder[i].own,
+                      texts ? p->parts.encoder[i].program : NULL));
     for (int i = 0; i < parts; i++) {
         char name[64];
-        const int expert = part[i] == &p->denoiser[1] || part[i] == &p->alone[1];
+        const int expert = part[i] == &p->parts.denoiser[1] || part[i] == &p->parts.alone[1];
         snprintf(name, sizeof name, "%s%s", expert ? weft_generator_scopes[1] : "denoiser",
-                 part[i] == &p->alone[expert] ? ", without guidance" : "");
+                 part[i] == &p->parts.alone[expert] ? ", without guidance" : "");
         WEFT_TRY(with(user, name, part[i]->own, part[i]->program));
     }
-    return weft_vae_programs(p->vae, WEFT_VAE_DECODER, with, user);
+    return weft_vae_programs(p->decoder.vae, WEFT_VAE_DECODER, with, user);
 }
 
 void weft_generator_part_free(weft_generator_part *s)

@@ -32,65 +32,114 @@ typedef struct weft_generator_part {
     weft_feature_cache *cache; /* runs instead of `program`; NULL: none */
 } weft_generator_part;
 
-struct weft_generator {
-    weft_generator_options options;
+/* Content of the model folder. Read once. */
+typedef struct weft_generator_model {
     char *folder;
-    weft_comm *comm; /* borrowed; NULL: one rank */
-    weft_mesh mesh;
-    int text_rank;                     /* the only rank with the text encoders; -1: all ranks */
-    int64_t overlap_counts[WEFT_MADE]; /* layer slices of the denoiser by kind (slices.h) */
-    weft_recipe recipe; /* sharding of the denoiser, and of text encoders with the same names */
-    /* one denoiser, or a high-noise and a low-noise expert */
-    int experts;
-    weft_model denoiser_model[2];
+    int experts;            /* 1: one denoiser; 2: a high-noise and a low-noise expert */
+    weft_model denoiser[2]; /* [experts] */
     weft_text_conditioning text;
     weft_tokenizer_set tokenizers;
     char *denoiser_folder[2], *encoder_folder[WEFT_MAX_TEXT_ENCODERS], *vae_folder;
     weft_grid patch; /* latents to tokens */
     weft_grid grid;  /* pixels to latents */
-    weft_scheduler scheduler;
-    const weft_guidance *guidance;
     double fps;
-    /* no weft.json: conditioning as in the model's pipeline */
-    bool published;
-    weft_visual_condition_setup visual_setup; /* its pointers are into this struct */
-    weft_visual_condition visual;
-    weft_identity_condition identity_condition;
-    weft_temporal_windows windows; /* sizes in latent frames */
-    int64_t latent[3];             /* frames, height, width */
-    int64_t before;                /* leading latent frames that only complete a token; dropped */
-    int64_t lead;                  /* next latent frames, decoded and then dropped */
+    bool published; /* no weft.json: conditioning as in the model's pipeline */
+} weft_generator_model;
+
+/* The denoising trajectory: noise levels, steps and guidance, the same for every batch. */
+typedef struct weft_generator_trajectory {
+    weft_scheduler scheduler;      /* the model's, with the options' shift and eta */
+    const weft_guidance *guidance; /* guidance method */
     int64_t skipped;               /* first steps of the schedule that are not run (strength) */
-    int64_t longest;               /* options.continues: frames of a window; 0: one window */
-    int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
+    weft_solver_step *solver_step; /* [steps]; NULL: not computed yet */
+} weft_generator_trajectory;
+
+/* Images, videos and masks, the same for every batch. */
+typedef struct weft_generator_inputs {
+    weft_visual_condition_setup setup; /* its pointers are into the generator */
+    weft_visual_condition visual;
+    weft_identity_condition identity;
+} weft_generator_inputs;
+
+/* The decoder, and the one of previews. */
+typedef struct weft_generator_decoder {
+    weft_vae *vae;
+    bool tile_set;     /* options.tile was set */
+    weft_vae *preview; /* decodes one latent frame, on rank 0 only; NULL: none */
+    float *seen;       /* (batch, frame) latents for the preview, and one work frame */
+} weft_generator_decoder;
+
+/* Graphs, programs and weights of this rank. Opened by weft_generator_build, bound once. */
+typedef struct weft_generator_parts {
     weft_store *store;
     weft_generator_part encoder[WEFT_MAX_TEXT_ENCODERS], denoiser[2];
     /* Denoisers without the unconditional branch, for steps outside options.guided; no graph:
      * none. */
     weft_generator_part alone[2];
     weft_feature_cache_rule cache;
-    bool cached;        /* a feature cache with that rule is on */
-    const float *noise; /* (noises, latents) initial noise, borrowed; NULL: from the seeds */
-    int64_t noises;
-    weft_vae *vae;
-    weft_vae *preview;             /* decodes one latent frame, on rank 0 only; NULL: none */
-    float *seen;                   /* (batch, frame) latents for the preview, and one work frame */
-    weft_solver_step *solver_step; /* [steps] */
-    /* x, other (batch, latents): the sample, and the unconditional prediction. work: the sampler's
-     * memory. All are in sampler_buffer. context (rows, text floats per prompt): text
-     * conditioning. */
+    bool cached; /* a feature cache with that rule is on */
+} weft_generator_parts;
+
+/* How the ranks split the work. Opened by weft_generator_build. */
+typedef struct weft_generator_layout {
+    weft_mesh mesh;
+    int text_rank;                     /* the only rank with the text encoders; -1: all ranks */
+    int64_t overlap_counts[WEFT_MADE]; /* layer slices of the denoiser by kind (slices.h) */
+    weft_recipe recipe; /* sharding of the denoiser, and of text encoders with the same names */
+} weft_generator_layout;
+
+/* Shape of the video and of the denoising batch. Set by weft_generator_read. */
+typedef struct weft_generator_shape {
+    weft_temporal_windows windows; /* sizes in latent frames */
+    int64_t latent[3];             /* frames, height, width */
+    int64_t before;                /* leading latent frames that only complete a token; dropped */
+    int64_t lead;                  /* next latent frames, decoded and then dropped */
+    int64_t longest;               /* options.continues: frames of a window; 0: one window */
+    int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
+} weft_generator_shape;
+
+/* Memory of a batch, reserved by weft_generator_bind and used by every batch.
+ *
+ * x, other (batch, latents): the sample, and the unconditional prediction. work: the sampler's
+ * memory. All are in sampler_buffer. context (rows, text floats per prompt): text conditioning. */
+typedef struct weft_generator_memory {
     weft_scratch sampler_buffer;
     float *x, *work, *other, *context;
-    const char *const *negatives; /* negative prompts of a run, borrowed; NULL: options.negative */
-    /* Current batch: prompts first.. of a run, and the sampler's cursor. */
+} weft_generator_memory;
+
+/* Prompts of a run, borrowed. Lives for a weft_generator_run. */
+typedef struct weft_generator_request {
     const char *const *prompts;
     const uint64_t *seeds;
-    int64_t first, count; /* count: prompts of the run */
+    const char *const *negatives; /* negative prompts; NULL: options.negative */
+    const float *noise;           /* (noises, latents) initial noise; NULL: from the seeds */
+    int64_t noises;
+    int64_t first, count; /* first: first prompt of the current batch; count: prompts of the run */
+} weft_generator_request;
+
+/* Position in the trajectory of the current batch. Lives for a batch. */
+typedef struct weft_generator_sampling {
     weft_sampler_cursor cursor;
-    bool tile_set;           /* options.tile was set */
-    bool goes_on;            /* x and cursor were restored from saved latents */
+    bool resumed; /* x and cursor were restored from saved latents, until the batch begins */
+} weft_generator_sampling;
+
+struct weft_generator {
+    weft_generator_options options;
+    weft_comm *comm; /* borrowed; NULL: one rank */
+    /* opened once, and the same for every batch */
+    weft_generator_model model;
+    weft_generator_trajectory trajectory;
+    weft_generator_shape shape;
+    weft_generator_inputs inputs;
+    weft_generator_layout layout;
+    weft_generator_parts parts;
+    weft_generator_decoder decoder;
+    weft_generator_memory memory;
+    json_t *identity; /* settings that determine the result; NULL: not computed yet */
+    /* a run, and its current batch */
+    weft_generator_request request;
+    weft_generator_sampling sampling;
     weft_timeline *timeline; /* timeline of the current step, borrowed; NULL: not recorded */
-    json_t *identity;        /* settings that determine the result; NULL: not computed yet */
 };
 
 /* Model inputs that are one value per video. */

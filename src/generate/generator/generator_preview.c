@@ -13,13 +13,13 @@ static bool is_due(const weft_generator *p, int64_t step)
 
 static int64_t frame_floats(const weft_generator *p)
 {
-    return p->latent_floats / p->latent[0];
+    return p->shape.latent_floats / p->shape.latent[0];
 }
 
 weft_status weft_generator_open_preview(weft_generator *p)
 {
     const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
-                                .frames = weft_grid_frames(&p->grid, 1),
+                                .frames = weft_grid_frames(&p->model.grid, 1),
                                 .height = p->options.height,
                                 .width = p->options.width};
     const bool shows = !p->comm || weft_comm_rank(p->comm) == 0;
@@ -34,32 +34,36 @@ weft_status weft_generator_open_preview(weft_generator *p)
                           p->options.preview, steps, steps);
     if (!p->options.preview || !shows)
         return WEFT_OK;
-    return weft_vae_open_within(p->vae_folder, &o, p->options.memory, &p->preview, &chosen);
+    return weft_vae_open_within(p->model.vae_folder, &o, p->options.memory, &p->decoder.preview,
+                                &chosen);
 }
 
 int64_t weft_generator_preview_bytes(const weft_generator *p)
 {
-    return p->preview ? weft_vae_bytes(p->preview) + p->options.batch * frame_floats(p) * 4 : 0;
+    return p->decoder.preview
+               ? weft_vae_bytes(p->decoder.preview) + p->options.batch * frame_floats(p) * 4
+               : 0;
 }
 
 weft_status weft_generator_bind_preview(weft_generator *p)
 {
-    if (!p->preview)
+    if (!p->decoder.preview)
         return WEFT_OK;
-    p->seen = weft_alloc_aligned((p->options.batch + 1) * frame_floats(p) * 4);
-    return p->seen ? weft_vae_bind(p->preview) : weft_no_memory("--preview-interval");
+    p->decoder.seen = weft_alloc_aligned((p->options.batch + 1) * frame_floats(p) * 4);
+    return p->decoder.seen ? weft_vae_bind(p->decoder.preview)
+                           : weft_no_memory("--preview-interval");
 }
 
 void weft_generator_see(weft_generator *p, int64_t step, const float *x,
                         const weft_noise_level *level, const float *prediction)
 {
-    const int64_t frame = frame_floats(p), middle = p->latent[0] / 2 * frame;
-    if (!p->preview || !is_due(p, step))
+    const int64_t frame = frame_floats(p), middle = p->shape.latent[0] / 2 * frame;
+    if (!p->decoder.preview || !is_due(p, step))
         return;
     for (int64_t b = 0; b < p->options.batch; b++)
         for (int64_t i = 0; i < frame; i++) {
-            const int64_t at = b * p->latent_floats + middle + i;
-            p->seen[b * frame + i] =
+            const int64_t at = b * p->shape.latent_floats + middle + i;
+            p->decoder.seen[b * frame + i] =
                 (float)(level->skip * (double)x[at] + level->out * (double)prediction[at]);
         }
 }
@@ -80,14 +84,14 @@ static weft_status_code on_frame(void *user, int64_t first, int64_t count, const
 weft_status weft_generator_show(weft_generator *p, int64_t step, const weft_generator_sink *sink)
 {
     const int64_t frame = frame_floats(p);
-    if (!p->preview || !sink->preview || !is_due(p, step))
+    if (!p->decoder.preview || !sink->preview || !is_due(p, step))
         return WEFT_OK;
-    for (int64_t b = 0; b < p->options.batch && p->first + b < p->count; b++) {
-        showing s = {sink, p->first + b};
-        float *x = p->seen + p->options.batch * frame;
-        weft_latents_unnormalise(&p->grid, weft_generator_scale(p), p->seen + b * frame, 1, frame,
-                                 x);
-        WEFT_TRY(weft_vae_decode(p->preview, x, 1, on_frame, &s));
+    for (int64_t b = 0; b < p->options.batch && p->request.first + b < p->request.count; b++) {
+        showing s = {sink, p->request.first + b};
+        float *x = p->decoder.seen + p->options.batch * frame;
+        weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
+                                 p->decoder.seen + b * frame, 1, frame, x);
+        WEFT_TRY(weft_vae_decode(p->decoder.preview, x, 1, on_frame, &s));
     }
     return WEFT_OK;
 }

@@ -31,8 +31,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
                  {"width", o->width},
                  {"steps", o->steps},
                  {"batch", o->batch},
-                 {"window", p->windows.count > 1 ? o->window : 0},
-                 {"window_overlap", p->windows.count > 1 ? o->window_overlap : 0},
+                 {"window", p->shape.windows.count > 1 ? o->window : 0},
+                 {"window_overlap", p->shape.windows.count > 1 ? o->window_overlap : 0},
                  {"weights", o->weights}};
     const struct {
         const char *key;
@@ -51,17 +51,17 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, whole[i].key, json_integer(whole[i].value)));
     for (int i = 0; i < WEFT_COUNT(real); i++)
         WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
-    if (p->lead)
-        WEFT_TRY(add(to, "lead", json_integer(p->lead)));
-    WEFT_TRY(add(to, "cache", json_string(p->cached ? o->cache : "off")));
+    if (p->shape.lead)
+        WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
+    WEFT_TRY(add(to, "cache", json_string(p->parts.cached ? o->cache : "off")));
     WEFT_TRY(add(to, "sampler", json_string(o->sampler->name)));
-    return add(to, "guide", json_string(p->guidance->name));
+    return add(to, "guide", json_string(p->trajectory.guidance->name));
 }
 
 static weft_status add_model(const weft_generator *p, json_t *to)
 {
     char model[17], vae[17];
-    WEFT_TRY(weft_model_identity(p->folder, model, vae));
+    WEFT_TRY(weft_model_identity(p->model.folder, model, vae));
     WEFT_TRY(add(to, "model", json_string(model)));
     return add(to, "vae", json_string(vae));
 }
@@ -84,7 +84,7 @@ static weft_status add_files(const weft_generator *p, json_t *to)
             WEFT_TRY(add(to, file[i].key, json_string(hex)));
         }
     if (p->options.identity.image) {
-        WEFT_TRY(weft_folder_identity(p->identity_condition.folder, hex));
+        WEFT_TRY(weft_folder_identity(p->inputs.identity.folder, hex));
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
         WEFT_TRY(add(to, "identity_scale", json_real(p->options.identity.scale)));
     }
@@ -138,7 +138,7 @@ weft_status weft_generator_set_prefix_frames(weft_generator *p, int64_t window, 
         snprintf(hex, sizeof hex, "%016llx",
                  (unsigned long long)XXH3_64bits(frames, (size_t)bytes));
     WEFT_TRY(add(p->identity, "continues", json_pack("[I,s]", (json_int_t)window, hex)));
-    return weft_visual_condition_set_prefix(&p->visual, frames);
+    return weft_visual_condition_set_prefix(&p->inputs.visual, frames);
 }
 
 /* Array of `count` prompts from prompt `first` of a run; null beyond the last prompt. */
@@ -147,11 +147,11 @@ static json_t *prompts_of(const weft_generator *p, int64_t first, int64_t count)
     json_t *list = json_array();
     for (int64_t i = first; list && i < first + count; i++) {
         const char *negative = weft_generator_negative(p, i);
-        json_array_append_new(list, i < p->count
-                                        ? json_pack("{s:s, s:s, s:I}", "prompt", p->prompts[i],
-                                                    "negative", negative ? negative : "", "seed",
-                                                    (json_int_t)p->seeds[i])
-                                        : json_null());
+        json_array_append_new(
+            list, i < p->request.count
+                      ? json_pack("{s:s, s:s, s:I}", "prompt", p->request.prompts[i], "negative",
+                                  negative ? negative : "", "seed", (json_int_t)p->request.seeds[i])
+                      : json_null());
     }
     return list;
 }
@@ -164,10 +164,10 @@ static weft_status write_saved(weft_generator *p, int64_t first, int64_t videos,
     WEFT_TRY(identify(p));
     k->settings = p->identity;
     k->prompts = prompts_of(p, first, videos);
-    k->steps = p->options.steps - p->skipped;
+    k->steps = p->options.steps - p->trajectory.skipped;
     k->videos = videos;
     k->scale = weft_generator_scale(p);
-    k->fps = p->options.fps > 0 ? p->options.fps : p->fps;
+    k->fps = p->options.fps > 0 ? p->options.fps : p->model.fps;
     const weft_status_code status =
         k->prompts ? weft_saved_latents_write(path, k) : weft_no_memory("the saved latents");
     json_decref(k->prompts);
@@ -176,7 +176,7 @@ static weft_status write_saved(weft_generator *p, int64_t first, int64_t videos,
 
 bool weft_generator_keeps_caches(const weft_generator *p)
 {
-    return p->cached;
+    return p->parts.cached;
 }
 
 /* ---- feature caches: one file per rank, for the sampler state after one step ----------------- */
@@ -304,20 +304,22 @@ static weft_status meet(const weft_generator *p, weft_status_code status)
 /* Number of history arrays that the sampler reads after `step`. */
 static int64_t histories_at(const weft_generator *p, int64_t step)
 {
-    const int64_t all = p->options.batch * p->latent_floats;
-    return step == p->options.steps - p->skipped
+    const int64_t all = p->options.batch * p->shape.latent_floats;
+    return step == p->options.steps - p->trajectory.skipped
                ? 0
-               : weft_sampler_history_floats(p->options.sampler, &p->scheduler.solver, all) / all;
+               : weft_sampler_history_floats(p->options.sampler, &p->trajectory.scheduler.solver,
+                                             all) /
+                     all;
 }
 
 static weft_status save_state(weft_generator *p, const char *path)
 {
-    weft_saved_latents k = {.cursor = p->cursor,
-                            .histories = histories_at(p, p->cursor.step),
-                            .x = p->x,
-                            .history = p->work};
+    weft_saved_latents k = {.cursor = p->sampling.cursor,
+                            .histories = histories_at(p, p->sampling.cursor.step),
+                            .x = p->memory.x,
+                            .history = p->memory.work};
     weft_generator_latents(p, k.latent);
-    return write_saved(p, p->first, p->options.batch, &k, path);
+    return write_saved(p, p->request.first, p->options.batch, &k, path);
 }
 
 /* Order of writes:
@@ -330,11 +332,11 @@ static weft_status save_state(weft_generator *p, const char *path)
  * The saved state has its caches at any time, also if the run is killed. */
 weft_status weft_generator_save(weft_generator *p, const char *path)
 {
-    const int64_t step = p->cursor.step;
+    const int64_t step = p->sampling.cursor.step;
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     weft_buf own = {0};
     weft_status_code status = weft_make_parent(path);
-    if (!p->cached || step == p->options.steps - p->skipped)
+    if (!p->parts.cached || step == p->options.steps - p->trajectory.skipped)
         return status == WEFT_OK ? save_state(p, path) : status;
     if (status == WEFT_OK)
         status = own_caches_path(p, path, step, &own);
@@ -355,12 +357,14 @@ weft_status weft_generator_save_latents(weft_generator *p, int64_t prompt, bool 
                                         const char *path)
 {
     /* frames before the video are not saved */
-    const int64_t frame = p->latent_floats / p->latent[0];
-    weft_saved_latents k = {.cursor = {.step = p->options.steps - p->skipped},
-                            .x = p->x + (prompt - p->first) * p->latent_floats + p->before * frame,
-                            .tried = tries ? weft_vae_bytes(p->vae) : 0};
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    weft_saved_latents k = {.cursor = {.step = p->options.steps - p->trajectory.skipped},
+                            .x = p->memory.x +
+                                 (prompt - p->request.first) * p->shape.latent_floats +
+                                 p->shape.before * frame,
+                            .tried = tries ? weft_vae_bytes(p->decoder.vae) : 0};
     weft_generator_latents(p, k.latent);
-    k.latent[0] -= p->before;
+    k.latent[0] -= p->shape.before;
     return write_saved(p, prompt, 1, &k, path);
 }
 
@@ -392,14 +396,15 @@ static weft_status check_prompts(const weft_generator *p, const weft_saved_laten
 weft_status weft_generator_resume(weft_generator *p, const char *path, const char *const *prompts,
                                   const uint64_t *seeds, int64_t count, int64_t *step)
 {
-    const int64_t all = p->options.batch * p->latent_floats, steps = p->options.steps - p->skipped;
+    const int64_t all = p->options.batch * p->shape.latent_floats,
+                  steps = p->options.steps - p->trajectory.skipped;
     int64_t dim[4];
     weft_saved_latents k;
     weft_generator_latents(p, dim);
-    p->prompts = prompts;
-    p->seeds = seeds;
-    p->count = count;
-    p->first = 0;
+    p->request.prompts = prompts;
+    p->request.seeds = seeds;
+    p->request.count = count;
+    p->request.first = 0;
     weft_status_code status = weft_saved_latents_damaged(weft_saved_latents_open(path, &k));
     WEFT_TRY(status);
     WEFT_GO(identify(p));
@@ -414,15 +419,15 @@ weft_status weft_generator_resume(weft_generator *p, const char *path, const cha
                            " steps of the sampler "
                            "%s. Remove the file to start from scratch.",
                            steps, p->options.sampler->name));
-    if (p->cached && k.cursor.step < steps) {
+    if (p->parts.cached && k.cursor.step < steps) {
         weft_generator_begin_caches(p);
         WEFT_GO(read_caches(p, path, k.cursor.step));
     }
-    memcpy(p->x, k.x, (size_t)all * sizeof *p->x);
+    memcpy(p->memory.x, k.x, (size_t)all * sizeof *p->memory.x);
     if (k.histories)
-        memcpy(p->work, k.history, (size_t)(k.histories * all) * sizeof *p->work);
-    p->cursor = k.cursor;
-    p->goes_on = true;
+        memcpy(p->memory.work, k.history, (size_t)(k.histories * all) * sizeof *p->memory.work);
+    p->sampling.cursor = k.cursor;
+    p->sampling.resumed = true;
     *step = k.cursor.step;
 out:
     weft_saved_latents_close(&k);
