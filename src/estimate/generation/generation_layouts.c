@@ -26,10 +26,7 @@ static weft_status read_space(const weft_generation_estimator *p, weft_layout_sp
     WEFT_TRY(WEFT_NEW(g, 1, "the estimate of a layout"));
     options.parallel = NULL;
     g->options = options;
-    g->model.folder = weft_strdup(p->folder);
-    weft_status_code status = WEFT_ALLOCATED(g->model.folder, "the estimate of a layout");
-    if (status == WEFT_OK)
-        status = weft_generator_read(g);
+    const weft_status_code status = weft_generator_read(g, p->folder);
     if (status == WEFT_OK) {
         s->branches = g->trajectory.guidance->rows == 2 ? 2 : 1;
         s->rows = g->shape.rows;

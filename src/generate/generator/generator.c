@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "exec/store/weights.h"
 #include "generate/generator/feature_cache_rule.h"
+#include "generate/generator/generator_decoder.h"
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_preview.h"
@@ -19,6 +20,28 @@ static int64_t sampler_floats(const weft_generator *p)
     const int64_t all = p->options.batch * p->shape.latent_floats;
     return 2 * weft_aligned(all) +
            weft_sampler_workspace_floats(p->options.sampler, &p->trajectory.scheduler.solver, all);
+}
+
+/* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
+static weft_status reserve_memory(weft_generator *p)
+{
+    const int64_t all = p->options.batch * p->shape.latent_floats;
+    weft_generator_memory *m = &p->memory;
+    WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), sampler_floats(p) * 4,
+                                  "Write --out to another disk, or make fewer frames",
+                                  &m->sampler_buffer));
+    m->x = m->sampler_buffer.data;
+    m->other = m->x + weft_aligned(all);
+    m->work = m->other + weft_aligned(all);
+    m->context = weft_alloc_aligned(p->shape.rows * p->model.text.floats * 4);
+    return WEFT_ALLOCATED(m->context, "%" PRId64 " latents", all);
+}
+
+static void release_memory(weft_generator_memory *m)
+{
+    weft_scratch_release(&m->sampler_buffer);
+    weft_free(m->context);
+    *m = (weft_generator_memory){0};
 }
 
 static int64_t host_floats(const weft_generator *p)
@@ -122,68 +145,6 @@ const char *weft_generator_tiles(const weft_generator *p, char text[64])
     return weft_vae_tiles(p->decoder.vae, text);
 }
 
-/* Frames that the VAE decodes, with those before the video. */
-static int64_t decoded_frames(const weft_generator *p)
-{
-    return p->options.frames + p->shape.lead * p->model.grid.factor[0];
-}
-
-/* Chooses decoder tiles that fit with the rest of the memory, so that a lack of memory is found
- * before the first step. Every rank counts the text encoders, so that all ranks decode in the same
- * tiles. */
-static weft_status open_vae(weft_generator *p)
-{
-    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
-                                .frames = decoded_frames(p),
-                                .height = p->options.height,
-                                .width = p->options.width,
-                                .tile = p->options.tile,
-                                .profile = p->options.profile};
-    p->decoder.tile_set = o.tile != NULL;
-    const int64_t limit = p->options.memory,
-                  without_vae = bytes_without_vae(p, true) +
-                                weft_visual_condition_bytes(&p->inputs.visual) +
-                                weft_generator_preview_bytes(p);
-    char needs[32], has[32];
-    weft_tile chosen;
-    if (without_vae >= limit)
-        return weft_error(WEFT_MSG_MEMORY_NEEDED,
-                          WEFT_AT(.file = p->model.folder, WEFT_NUMBER(limit)),
-                          "transformer and text encoders need %s per rank, and %s are available. "
-                          "Use fewer or smaller frames, --weights bf16 or stream, more ranks with "
-                          "--parallel fsdp, or set the limit with --memory-limit.",
-                          weft_format_bytes(without_vae, needs), weft_format_bytes(limit, has));
-    return weft_vae_open_within(p->model.vae_folder, &o, limit - without_vae, &p->decoder.vae,
-                                &chosen);
-}
-
-bool weft_generator_may_shrink(const weft_generator *p)
-{
-    return !p->decoder.tile_set && (!p->comm || weft_comm_ranks(p->comm) == 1);
-}
-
-weft_status weft_generator_shrink(weft_generator *p)
-{
-    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
-                                .frames = decoded_frames(p),
-                                .height = p->options.height,
-                                .width = p->options.width};
-    const int64_t limit = weft_vae_bytes(p->decoder.vae) - 1;
-    weft_group *group = NULL;
-    weft_tile chosen;
-    char tiles[64];
-    weft_warn_error(WEFT_MSG_ESTIMATE_MISSING, "decoding again with less memory");
-    weft_vae_free(p->decoder.vae);
-    p->decoder.vae = NULL;
-    WEFT_TRY(weft_vae_open_within(p->model.vae_folder, &o, limit, &p->decoder.vae, &chosen));
-    weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "decoding in %s",
-                weft_vae_tiles(p->decoder.vae, tiles));
-    if (p->comm)
-        WEFT_TRY(weft_comm_world(p->comm, &group));
-    weft_vae_share(p->decoder.vae, group);
-    return weft_vae_bind(p->decoder.vae);
-}
-
 /* Name prefix of expert `i` in the graphs. */
 static const char *prefix_of(const weft_generator *p, int i, char prefix[64])
 {
@@ -230,15 +191,13 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(WEFT_ALLOCATED(p, "the generator"));
     p->options = *options;
     p->comm = comm;
-    p->model.folder = weft_strdup(folder);
-    p->parts.store = weft_store_create();
-    WEFT_GO(WEFT_ALLOCATED(p->model.folder && p->parts.store, "the generator"));
-    weft_store_set_offload(p->parts.store, NULL, 0, options->offload_dir);
     WEFT_GO(check_options(options));
-    WEFT_GO(weft_generator_read(p));
+    WEFT_GO(weft_generator_read(p, folder));
     WEFT_GO(weft_generator_build(p));
     WEFT_GO(weft_generator_open_preview(p));
-    WEFT_GO(open_vae(p));
+    WEFT_GO(weft_generator_decoder_open(p, bytes_without_vae(p, true) +
+                                               weft_visual_condition_bytes(&p->inputs.visual) +
+                                               weft_generator_preview_bytes(p)));
     WEFT_GO(check_adapters(p));
     *generator = p;
     p = NULL;
@@ -251,28 +210,13 @@ void weft_generator_free(weft_generator *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++) {
-        weft_generator_part_free(&p->parts.encoder[i]);
-        weft_free(p->model.encoder_folder[i]);
-    }
-    for (int i = 0; i < 2; i++) {
-        weft_generator_part_free(&p->parts.denoiser[i]);
-        weft_generator_part_free(&p->parts.alone[i]);
-        weft_free(p->model.denoiser_folder[i]);
-    }
-    weft_tokenizer_set_close(&p->model.tokenizers);
-    weft_recipe_free(&p->layout.recipe);
-    weft_vae_free(p->decoder.vae);
-    weft_vae_free(p->decoder.preview);
-    weft_free(p->decoder.seen);
-    weft_store_free(p->parts.store);
-    weft_free(p->model.folder);
-    weft_free(p->model.vae_folder);
-    weft_free(p->trajectory.solver_step);
-    weft_scratch_release(&p->memory.sampler_buffer);
-    weft_visual_condition_free(&p->inputs.visual);
-    weft_identity_condition_free(&p->inputs.identity);
-    weft_free(p->memory.context);
+    weft_generator_decoder_close(&p->decoder);
+    weft_generator_parts_close(&p->parts);
+    weft_generator_layout_close(&p->layout);
+    release_memory(&p->memory);
+    weft_generator_inputs_close(&p->inputs);
+    weft_generator_trajectory_close(&p->trajectory);
+    weft_generator_model_close(&p->model);
     json_decref(p->identity);
     weft_free(p);
 }
@@ -319,58 +263,11 @@ int64_t weft_generator_tokens(const weft_generator *p)
     return tokens;
 }
 
-/* Noise level i of n: linear in the first half, quadratic in the second, with the same slope at the
- * joint. The last step ends at 0. */
-static double quadratic_level(int64_t i, int64_t n)
-{
-    const double slow = 0.025; /* share of the range that the first half covers */
-    const int64_t half = n / 2;
-    if (i <= half)
-        return half ? 1 - slow * (double)i / (double)half : 1;
-    const double bend = (double)(i - half) / (double)(n - half),
-                 rest = 1 - slow * (double)n / (double)half;
-    return 1 - slow * (double)i / (double)half - rest * bend * bend;
-}
-
-/* Uses the scheduler's own noise levels, or those of the family's pipeline. */
-weft_status weft_generator_lay(weft_generator *p)
-{
-    const int64_t steps = p->options.steps;
-    if (p->trajectory.solver_step)
-        return WEFT_OK;
-    WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
-    const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW
-                                       ? p->model.denoiser->family->noise_levels
-                                       : WEFT_LEVELS_NONE;
-    weft_timestep_request request = {
-        steps, NULL, weft_scheduler_mu(&p->trajectory.scheduler, weft_generator_tokens(p))};
-    double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
-    if (levels && !sigma)
-        return weft_no_memory("%" PRId64 " levels", steps);
-    for (int64_t i = 0; i < steps && levels; i++)
-        sigma[i] = levels == WEFT_LEVELS_EVEN ? (double)(steps - i) / (double)steps
-                                              : quadratic_level(i, steps);
-    request.sigma = sigma;
-    const weft_status_code status =
-        weft_scheduler_set_timesteps(&p->trajectory.scheduler, &request, p->trajectory.solver_step);
-    weft_free(sigma);
-    return status;
-}
-
 weft_status weft_generator_bind(weft_generator *p)
 {
-    const int64_t all = p->options.batch * p->shape.latent_floats;
-    WEFT_TRY(weft_visual_condition_read(&p->inputs.visual));
-    WEFT_TRY(weft_identity_condition_read(&p->inputs.identity));
-    WEFT_TRY(weft_scratch_reserve(weft_generator_away(p), sampler_floats(p) * 4,
-                                  "Write --out to another disk, or make fewer frames",
-                                  &p->memory.sampler_buffer));
-    p->memory.x = p->memory.sampler_buffer.data;
-    p->memory.other = p->memory.x + weft_aligned(all);
-    p->memory.work = p->memory.other + weft_aligned(all);
-    p->memory.context = weft_alloc_aligned(p->shape.rows * p->model.text.floats * 4);
-    WEFT_TRY(WEFT_ALLOCATED(p->memory.context, "%" PRId64 " latents", all));
-    WEFT_TRY(weft_generator_lay(p));
+    WEFT_TRY(weft_generator_inputs_read(&p->inputs));
+    WEFT_TRY(reserve_memory(p));
+    WEFT_TRY(weft_generator_trajectory_set_levels(p));
     const bool texts = weft_generator_has_texts(p);
     for (int i = 0; i < p->model.text.encoders && texts; i++) {
         const weft_text_encoder *encoder = &p->model.text.encoder[i];
@@ -442,6 +339,15 @@ weft_generator_cache_stats weft_generator_get_cache_stats(const weft_generator *
 const weft_generator_options *weft_generator_settings(const weft_generator *p)
 {
     return &p->options;
+}
+
+void weft_generator_set_request(weft_generator *p, const char *const *prompts,
+                                const uint64_t *seeds, int64_t count)
+{
+    p->request.prompts = prompts;
+    p->request.seeds = seeds;
+    p->request.count = count;
+    p->request.first = 0;
 }
 
 void weft_generator_set_initial_latents(weft_generator *p, const float *noise, int64_t count)

@@ -153,8 +153,6 @@ typedef struct weft_generator_sink {
 
 int weft_generator_denoisers(const weft_generator *p,
                              const weft_generator_part *list[WEFT_GENERATOR_DENOISERS]);
-/* Computes the noise levels of the trajectory, once. */
-weft_status weft_generator_lay(weft_generator *p);
 /* Folder for memory that grows with the length of a video of several windows; NULL: in memory. */
 const char *weft_generator_away(const weft_generator *p);
 /* Whether this rank has the text encoders. */
@@ -163,9 +161,8 @@ bool weft_generator_has_texts(const weft_generator *p);
 const char *weft_generator_negative(const weft_generator *p, int64_t prompt);
 /* Factor between x and the normalised latents. */
 double weft_generator_scale(const weft_generator *p);
-/* After decoding ran out of memory: whether smaller tiles may be tried, and replacing the VAE with
- * one in smaller tiles. */
-bool weft_generator_may_shrink(const weft_generator *p);
-weft_status weft_generator_shrink(weft_generator *p);
+/* Sets the prompts of a run, whose first batch begins. Borrowed. */
+void weft_generator_set_request(weft_generator *p, const char *const *prompts,
+                                const uint64_t *seeds, int64_t count);
 
 #endif

@@ -8,6 +8,7 @@
 #include "exec/store/tensor_shard.h"
 #include "exec/trace/timeline_file.h"
 #include "generate/generator/decode.h"
+#include "generate/generator/generator_decoder.h"
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_preview.h"
@@ -196,19 +197,26 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     return WEFT_OK;
 }
 
-/* Evaluates window i of x in step `step` of this denoiser; *out: its prediction. */
+/* One prediction of the sampler. */
+typedef struct evaluation {
+    int64_t step;
+    const float *x;
+    const weft_noise_level *level;
+    weft_timeline *timeline; /* timeline of the step; NULL: not recorded */
+} evaluation;
+
+/* Evaluates window i in step `own` of this denoiser; *out: its prediction. */
 static weft_status_code predict_window(weft_generator *p, const weft_generator_part *part,
-                                       const weft_noise_level *level, int64_t step, int64_t i,
-                                       const float *x, float **out)
+                                       const evaluation *e, int64_t own, int64_t i, float **out)
 {
-    asking a = {part->program, level, weft_temporal_windows_first(&p->shape.windows, i)};
+    asking a = {part->program, e->level, weft_temporal_windows_first(&p->shape.windows, i)};
     if (part->cache)
-        WEFT_TRY(weft_feature_cache_begin_step(part->cache, i, step, &a.program));
-    WEFT_TRY(ask(p, part, &a, x));
+        WEFT_TRY(weft_feature_cache_begin_step(part->cache, i, own, &a.program));
+    WEFT_TRY(ask(p, part, &a, e->x));
     WEFT_TRY(part->cache ? weft_feature_cache_end_step(part->cache, &a.program)
                          : weft_program_run(a.program));
-    if (p->timeline)
-        WEFT_TRY(weft_timeline_add_program(p->timeline, a.program));
+    if (e->timeline)
+        WEFT_TRY(weft_timeline_add_program(e->timeline, a.program));
     *out = weft_program_output(a.program, "prediction")->data;
     return WEFT_OK;
 }
@@ -301,7 +309,7 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
         .predict = count_prediction, .noise = no_noise, .user = &c};
     float x = 0.5f;
     memset(count, 0, WEFT_GENERATOR_DENOISERS * sizeof *count);
-    WEFT_TRY(weft_generator_lay(p));
+    WEFT_TRY(weft_generator_trajectory_set_levels(p));
     float *work;
     WEFT_TRY(WEFT_NEW(
         work, weft_sampler_workspace_floats(sampler, &p->trajectory.scheduler.solver, 1) + 1,
@@ -323,12 +331,12 @@ static int64_t own_steps(weft_generator *p, const weft_generator_part *part, int
     return count;
 }
 
-static weft_status_code predict_at(weft_generator *p, int64_t step, const float *x,
-                                   const weft_noise_level *level, float *prediction)
+static weft_status_code predict_at(weft_generator *p, const evaluation *e, float *prediction)
 {
-    const double time = level->time / (double)p->trajectory.scheduler.times;
-    const weft_generator_part *part = denoiser_at(p, level, step);
-    const int64_t all = p->options.batch * p->shape.latent_floats, own = own_steps(p, part, step);
+    const double time = e->level->time / (double)p->trajectory.scheduler.times;
+    const weft_generator_part *part = denoiser_at(p, e->level, e->step);
+    const int64_t all = p->options.batch * p->shape.latent_floats,
+                  own = own_steps(p, part, e->step);
     const bool guided =
         p->trajectory.guidance->rows > 1 && part != p->parts.alone && part != p->parts.alone + 1;
     float *other = p->memory.other, *out;
@@ -337,7 +345,7 @@ static weft_status_code predict_at(weft_generator *p, int64_t step, const float 
         memset(other, 0, (size_t)all * 4);
     }
     for (int64_t i = 0; i < p->shape.windows.count; i++) {
-        WEFT_TRY(predict_window(p, part, level, own, i, x, &out));
+        WEFT_TRY(predict_window(p, part, e, own, i, &out));
         const int64_t half = all / p->shape.latent[0] * p->shape.windows.window;
         if (p->shape.windows.count > 1) {
             blend(p, i, out, prediction);
@@ -358,7 +366,7 @@ static weft_status_code predict_at(weft_generator *p, int64_t step, const float 
     if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
     if (p->inputs.visual.keep_mask && p->inputs.visual.latents)
-        pin_known(p, x, level, prediction);
+        pin_known(p, e->x, e->level, prediction);
     return WEFT_OK;
 }
 
@@ -370,17 +378,15 @@ typedef struct run_state {
 
 /* Computes the prediction and writes its timeline; the timelines of all ranks have the same
  * origin. */
-static weft_status_code trace_prediction(weft_generator *p, int64_t step, const float *x,
-                                         const weft_noise_level *level, float *prediction)
+static weft_status_code trace_prediction(weft_generator *p, evaluation e, float *prediction)
 {
     const int rank = p->comm ? weft_comm_rank(p->comm) : 0;
     char path[1100];
     weft_timeline timeline = weft_timeline_open(rank, 1);
     if (p->comm)
         WEFT_TRY(weft_timeline_open_together(p->comm, NULL, &timeline));
-    p->timeline = &timeline;
-    weft_status_code status = predict_at(p, step, x, level, prediction);
-    p->timeline = NULL;
+    e.timeline = &timeline;
+    weft_status_code status = predict_at(p, &e, prediction);
     snprintf(path, sizeof path, "%.1000s/trace-%d.json", p->options.trace, rank);
     if (status == WEFT_OK)
         status = weft_timeline_write(&timeline, path);
@@ -392,9 +398,9 @@ static weft_status_code on_predict(void *user, int64_t step, const float *x,
                                    const weft_noise_level *level, float *prediction)
 {
     weft_generator *p = ((run_state *)user)->generator;
+    const evaluation e = {.step = step, .x = x, .level = level};
     const bool traced = p->options.trace && step + 1 == weft_generator_steps(p);
-    WEFT_TRY(traced ? trace_prediction(p, step, x, level, prediction)
-                    : predict_at(p, step, x, level, prediction));
+    WEFT_TRY(traced ? trace_prediction(p, e, prediction) : predict_at(p, &e, prediction));
     weft_generator_see(p, step, x, level, prediction);
     return WEFT_OK;
 }
@@ -451,8 +457,8 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
                                  p->options.height * p->options.width * 3};
         weft_status_code status =
             weft_vae_decode(p->decoder.vae, to, frames, weft_frames_skip_sink, &skip);
-        while (status == WEFT_E_MEMORY && weft_generator_may_shrink(p)) {
-            WEFT_TRY(weft_generator_shrink(p));
+        while (status == WEFT_E_MEMORY && weft_generator_decoder_may_shrink(p)) {
+            WEFT_TRY(weft_generator_decoder_shrink(p));
             status = weft_vae_decode(p->decoder.vae, to, frames, weft_frames_skip_sink, &skip);
         }
         WEFT_TRY(status);
@@ -529,9 +535,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
     run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {
         .predict = on_predict, .noise = on_noise, .progress = on_step, .user = &r};
-    p->request.prompts = prompts;
-    p->request.seeds = seeds;
-    p->request.count = count;
+    weft_generator_set_request(p, prompts, seeds, count);
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
         WEFT_TRY(warn_truncation(p, i, prompts[i]));
     for (p->request.first = 0; p->request.first < count; p->request.first += batch) {

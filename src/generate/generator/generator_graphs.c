@@ -38,7 +38,7 @@ static bool takes_spacing(const weft_generator *p)
 
 /* Sets the mesh and the denoiser's recipe. A recipe row that matches nothing in the text encoder
  * leaves the encoder unsharded: ranks along such an axis all encode the same few prompts. */
-static weft_status lay_out(weft_generator *p)
+static weft_status open_layout(weft_generator *p)
 {
     const weft_family *f = p->model.denoiser->family;
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
@@ -241,7 +241,10 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
 
 weft_status weft_generator_build(weft_generator *p)
 {
-    WEFT_TRY(lay_out(p));
+    WEFT_TRY(open_layout(p));
+    p->parts.store = weft_store_create();
+    WEFT_TRY(WEFT_ALLOCATED(p->parts.store, "the generator"));
+    weft_store_set_offload(p->parts.store, NULL, 0, p->options.offload_dir);
     WEFT_TRY(weft_feature_cache_choose(p->options.cache, p->model.denoiser,
                                        p->options.height * p->options.width, &p->parts.cache,
                                        &p->parts.cached));
@@ -278,7 +281,7 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
     return weft_vae_programs(p->decoder.vae, WEFT_VAE_DECODER, with, user);
 }
 
-void weft_generator_part_free(weft_generator_part *s)
+static void free_part(weft_generator_part *s)
 {
     weft_feature_cache_free(s->cache);
     weft_program_free(s->program);
@@ -286,4 +289,22 @@ void weft_generator_part_free(weft_generator_part *s)
     if (s->own != s->graph)
         weft_graph_free(s->own);
     weft_graph_free(s->graph);
+}
+
+void weft_generator_parts_close(weft_generator_parts *parts)
+{
+    for (int i = 0; i < WEFT_COUNT(parts->encoder); i++)
+        free_part(&parts->encoder[i]);
+    for (int i = 0; i < WEFT_COUNT(parts->denoiser); i++) {
+        free_part(&parts->denoiser[i]);
+        free_part(&parts->alone[i]);
+    }
+    weft_store_free(parts->store);
+    *parts = (weft_generator_parts){0};
+}
+
+void weft_generator_layout_close(weft_generator_layout *layout)
+{
+    weft_recipe_free(&layout->recipe);
+    *layout = (weft_generator_layout){0};
 }

@@ -8,10 +8,11 @@
 weft_status weft_generator_programs(weft_generator *generator, weft_vae_program_fn *with,
                                     void *user);
 
-/* Builds and shards the graphs of the text encoders and the experts, and compiles their
- * programs. */
+/* Opens the layout and the parts: builds and shards the graphs of the text encoders and the
+ * experts, and compiles their programs. */
 weft_status weft_generator_build(weft_generator *p);
-void weft_generator_part_free(weft_generator_part *part);
+void weft_generator_parts_close(weft_generator_parts *parts);
+void weft_generator_layout_close(weft_generator_layout *layout);
 extern const weft_port weft_generator_numbers[WEFT_GENERATOR_NUMBERS];
 double weft_generator_number(const weft_generator *p, weft_port port);
 /* Timesteps per sample: one. If some frames are clean: one for every token of a window, or (Cosmos

@@ -1,10 +1,14 @@
 /* Internals of a generator, for the files generator*.c alone:
  *
- *     generator_read.c    folder and options -> sizes and settings, checked
- *     generator_graphs.c  -> graphs and programs of text encoders and experts
- *     generator.c         -> memory, weights, noise levels
- *     generator_denoise.c    prompts and noise -> latents -> frames
- *     generator_save.c    sampler state between two steps -> a file, and back */
+ *     generator_read.c        folder and options -> shape of the video, checked
+ *     generator_model.c          the model folder
+ *     generator_trajectory.c     noise levels and guidance
+ *     generator_inputs.c         images, videos and masks
+ *     generator_graphs.c      -> graphs and programs of text encoders and experts
+ *     generator_decoder.c     -> the decoder, in the memory that is left
+ *     generator.c             -> memory, weights
+ *     generator_denoise.c     prompts and noise -> latents -> frames
+ *     generator_save.c        sampler state between two steps -> a file, and back */
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
 #define WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
 
@@ -12,10 +16,11 @@
 #include "exec/trace/run_trace.h"
 #include "format/tensors/tensors.h"
 #include "generate/generator/feature_cache.h"
-#include "generate/generator/generator.h"
+#include "generate/generator/generator_decoder.h"
+#include "generate/generator/generator_inputs.h"
+#include "generate/generator/generator_trajectory.h"
 #include "generate/generator/saved_latents.h"
 #include "generate/generator/temporal_windows.h"
-#include "prompt/text_conditioning.h"
 #include "transform/sharding/recipes.h"
 #include "transform/sharding/slices.h"
 
@@ -31,43 +36,6 @@ typedef struct weft_generator_part {
     char prefix[64];
     weft_feature_cache *cache; /* runs instead of `program`; NULL: none */
 } weft_generator_part;
-
-/* Content of the model folder. Read once. */
-typedef struct weft_generator_model {
-    char *folder;
-    int experts;            /* 1: one denoiser; 2: a high-noise and a low-noise expert */
-    weft_model denoiser[2]; /* [experts] */
-    weft_text_conditioning text;
-    weft_tokenizer_set tokenizers;
-    char *denoiser_folder[2], *encoder_folder[WEFT_MAX_TEXT_ENCODERS], *vae_folder;
-    weft_grid patch; /* latents to tokens */
-    weft_grid grid;  /* pixels to latents */
-    double fps;
-    bool published; /* no weft.json: conditioning as in the model's pipeline */
-} weft_generator_model;
-
-/* The denoising trajectory: noise levels, steps and guidance, the same for every batch. */
-typedef struct weft_generator_trajectory {
-    weft_scheduler scheduler;      /* the model's, with the options' shift and eta */
-    const weft_guidance *guidance; /* guidance method */
-    int64_t skipped;               /* first steps of the schedule that are not run (strength) */
-    weft_solver_step *solver_step; /* [steps]; NULL: not computed yet */
-} weft_generator_trajectory;
-
-/* Images, videos and masks, the same for every batch. */
-typedef struct weft_generator_inputs {
-    weft_visual_condition_setup setup; /* its pointers are into the generator */
-    weft_visual_condition visual;
-    weft_identity_condition identity;
-} weft_generator_inputs;
-
-/* The decoder, and the one of previews. */
-typedef struct weft_generator_decoder {
-    weft_vae *vae;
-    bool tile_set;     /* options.tile was set */
-    weft_vae *preview; /* decodes one latent frame, on rank 0 only; NULL: none */
-    float *seen;       /* (batch, frame) latents for the preview, and one work frame */
-} weft_generator_decoder;
 
 /* Graphs, programs and weights of this rank. Opened by weft_generator_build, bound once. */
 typedef struct weft_generator_parts {
@@ -139,7 +107,6 @@ struct weft_generator {
     /* a run, and its current batch */
     weft_generator_request request;
     weft_generator_sampling sampling;
-    weft_timeline *timeline; /* timeline of the current step, borrowed; NULL: not recorded */
 };
 
 /* Model inputs that are one value per video. */

@@ -4,17 +4,13 @@
 #include "comm/comm.h"
 #include "generate/generator/generator.h"
 
-/* Replaces 0 in size (frames, height, width) by the size that the folder's model was trained on.
- * WEFT_E_ARG: the folder does not say the size. WEFT_E_NOT_FOUND: no such folder. */
-weft_status weft_generator_size(const char *folder, int64_t size[3]);
 /* WEFT_E_ARG: the model cannot generate this frame count, height or width; the error names the
  * nearest. */
 weft_status weft_generator_check_size(const weft_generator *generator, const int64_t size[3]);
 
-/* Scope of expert i in graphs; also the folder name of the second expert. */
-extern const char *const weft_generator_scopes[2];
-/* Reads `p->folder` and fills in the unset values of p->options. Builds no graph. */
-weft_status weft_generator_read(weft_generator *p);
+/* Reads the model of `folder` and opens the trajectory and the inputs. Fills in the unset values of
+ * p->options. Builds no graph. */
+weft_status weft_generator_read(weft_generator *p, const char *folder);
 /* If *bytes is 0, sets it to the memory limit of a rank. Ranks of one machine share its free memory
  * equally. All ranks get the smallest share, so that they use the same tiles. Collective. `comm`
  * may be NULL. */

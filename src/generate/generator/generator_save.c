@@ -401,10 +401,7 @@ weft_status weft_generator_resume(weft_generator *p, const char *path, const cha
     int64_t dim[4];
     weft_saved_latents k;
     weft_generator_latents(p, dim);
-    p->request.prompts = prompts;
-    p->request.seeds = seeds;
-    p->request.count = count;
-    p->request.first = 0;
+    weft_generator_set_request(p, prompts, seeds, count);
     weft_status_code status = weft_saved_latents_damaged(weft_saved_latents_open(path, &k));
     WEFT_TRY(status);
     WEFT_GO(identify(p));

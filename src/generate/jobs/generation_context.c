@@ -3,7 +3,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
-#include "generate/generator/generator_read.h"
+#include "generate/generator/generator_model.h"
 
 /* Fills unset values of the jobs from the run's options and the model. */
 static weft_status resolve_jobs(const weft_generation_run *o)

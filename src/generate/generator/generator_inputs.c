@@ -1,0 +1,78 @@
+#include "generate/generator/generator_inputs.h"
+
+#include "generate/generator/generator_parts.h"
+
+/* The model and size that the inputs are for. */
+static weft_visual_condition_setup setup_of(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    return (weft_visual_condition_setup){
+        .trained = p->model.first_frame || p->model.expands_timesteps,
+        .zeros = p->model.first_frame,
+        .folder = p->model.folder,
+        .silent = p->comm && weft_comm_rank(p->comm) != 0,
+        .vae_folder = p->model.vae_folder,
+        .published = p->model.published,
+        .vision_side = weft_text_conditioning_image_side(&p->model.text),
+        .denoiser = p->model.denoiser,
+        .grid = &p->model.grid,
+        .frames = o->frames + (p->shape.before + p->shape.lead) * p->model.grid.factor[0],
+        .height = o->height,
+        .width = o->width,
+        .tile = o->tile,
+        .memory = o->memory,
+        .offload_dir = weft_generator_away(p)};
+}
+
+/* Determines the first step to run on a given video. */
+static weft_status apply_strength(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    if (o->strength > 0 && !o->visual.video)
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--strength", WEFT_NUMBER(o->strength)),
+            "%g has no effect without a source. Give a video with --video FILE.", o->strength);
+    if (!o->visual.video)
+        return WEFT_OK;
+    if (p->shape.before + p->shape.lead)
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--frames", WEFT_NUMBER(o->frames)),
+                          "with --video this model needs whole tokens of %" PRId64
+                          " latent frames, and "
+                          "%" PRId64 " frames are not; use %" PRId64,
+                          p->model.patch.factor[0], o->frames,
+                          weft_grid_frames(&p->model.grid, p->shape.latent[0]));
+    const int64_t *around = o->visual.outpaint;
+    const bool painted = o->visual.mask || around[0] || around[1] || around[2] || around[3];
+    if (!(o->strength > 0))
+        o->strength = painted ? 1 : 0.8;
+    const int64_t taken = (int64_t)((double)o->steps * o->strength + 1e-9);
+    if (taken < 1)
+        return weft_error(WEFT_MSG_OPTION_INVALID,
+                          WEFT_AT(.key = "--strength", WEFT_NUMBER(o->strength)),
+                          "%g of %" PRId64 " steps is less than one step; use at least %g",
+                          o->strength, o->steps, 1 / (double)o->steps);
+    p->trajectory.skipped = o->steps - taken;
+    return WEFT_OK;
+}
+
+weft_status weft_generator_inputs_open(weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    weft_generator_inputs *in = &p->inputs;
+    in->setup = setup_of(p);
+    WEFT_TRY(weft_visual_condition_open(&o->visual, &in->setup, &in->visual));
+    WEFT_TRY(weft_identity_condition_open(&o->identity, &in->setup, o->visual.fit, &in->identity));
+    return apply_strength(p);
+}
+
+weft_status weft_generator_inputs_read(weft_generator_inputs *in)
+{
+    WEFT_TRY(weft_visual_condition_read(&in->visual));
+    return weft_identity_condition_read(&in->identity);
+}
+
+void weft_generator_inputs_close(weft_generator_inputs *in)
+{
+    weft_visual_condition_free(&in->visual);
+    weft_identity_condition_free(&in->identity);
+}

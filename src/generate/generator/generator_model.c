@@ -1,0 +1,217 @@
+#include "generate/generator/generator_model.h"
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "model/key_mapping.h"
+
+#include <string.h>
+
+const char *const weft_generator_scopes[2] = {"transformer", "transformer_2"};
+
+static weft_status load_json(const char *folder, const char *name, json_t **json)
+{
+    char *path = weft_path_join(folder, name);
+    WEFT_TRY(WEFT_ALLOCATED(path, "the model"));
+    weft_status_code status = WEFT_OK;
+    if (weft_path_exists(path))
+        status = weft_json_load(path, json);
+    weft_free(path);
+    return status;
+}
+
+/* A folder that model_index.json names must exist: without it the result would differ. */
+weft_status weft_generator_model_check_folder(const weft_generator_model *m, const char *name)
+{
+    json_t *index = NULL;
+    WEFT_TRY(load_json(m->folder, "model_index.json", &index));
+    const bool named = json_is_string(json_array_get(json_object_get(index, name), 1));
+    json_decref(index);
+    if (!named)
+        return WEFT_OK;
+    char *path = weft_path_join(m->folder, name);
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    const bool there = weft_path_is_dir(path);
+    weft_free(path);
+    return there ? WEFT_OK
+                 : weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = m->folder, .key = name),
+                              "model_index.json names this folder, but it does not exist. Download "
+                              "the model again, or remove the entry to generate without it.");
+}
+
+/* Error for the folder of a training run, such as `runs/dit` in place of `runs/dit/model`. */
+static weft_status explain_folder(const char *folder)
+{
+    char *own = weft_path_join(folder, "model_index.json");
+    char *inside = weft_path_join(folder, "model");
+    weft_status_code status = WEFT_OK;
+    if (!own || !inside)
+        status = weft_no_memory("the model");
+    else if (!weft_path_exists(own) && weft_path_is_dir(inside))
+        status = weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = folder),
+                            "this is the folder of a training run; its model is %s", inside);
+    weft_free(own);
+    weft_free(inside);
+    return status;
+}
+
+/* Checks that the model folder contains a denoiser. */
+static weft_status check_denoiser(const char *folder)
+{
+    char *path = NULL;
+    weft_model model;
+    const weft_status_code status = weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model);
+    weft_free(path);
+    return status;
+}
+
+static weft_status check_folder(const char *folder)
+{
+    if (!weft_path_is_dir(folder))
+        return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = folder),
+                          "the model folder does not exist. `weft train` writes one as "
+                          "<out>/model; published ones have the layout of diffusers.");
+    WEFT_TRY(explain_folder(folder));
+    return check_denoiser(folder);
+}
+
+weft_status weft_generator_size(const char *folder, int64_t size[3])
+{
+    static const char *const name[3] = {"frames", "height", "width"};
+    json_t *own = NULL;
+    bool known = true;
+    WEFT_TRY(check_folder(folder));
+    weft_status_code status = load_json(folder, "weft.json", &own);
+    for (int i = 0; i < 3 && status == WEFT_OK; i++) {
+        if (!size[i])
+            status = weft_json_get_i64_or(own, name[i], "weft.json", 0, &size[i]);
+        known &= size[i] != 0;
+    }
+    if (status == WEFT_OK && !known)
+        status = weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.file = folder),
+                            "the model has no weft.json with the size that it was trained on. Give "
+                            "--frames, --height and --width.");
+    json_decref(own);
+    return status;
+}
+
+/* Reads the size and frame rate that the model was trained on. Public folders have no weft.json;
+ * then the options must give the size. */
+weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_generator_options *o)
+{
+    json_t *own = NULL;
+    int64_t size[3] = {o->frames, o->height, o->width};
+    WEFT_TRY(weft_generator_size(m->folder, size));
+    o->frames = size[0];
+    o->height = size[1];
+    o->width = size[2];
+    WEFT_TRY(load_json(m->folder, "weft.json", &own));
+    const double fps = m->denoiser->family->fps;
+    const weft_status_code status =
+        weft_json_get_f64_or(own, "fps", "weft.json", fps > 0 ? fps : 16, &m->fps);
+    m->published = !own;
+    const char *condition = json_string_value(json_object_get(own, "condition"));
+    m->first_frame = condition && !strcmp(condition, "first_frame");
+    json_decref(own);
+    return status;
+}
+
+/* Opens the text encoders in the folders named by the denoiser's rows, with the text lengths that
+ * the denoiser was trained on. */
+static weft_status open_text(weft_generator_model *m)
+{
+    weft_text_encoder_spec spec[WEFT_MAX_TEXT_ENCODERS] = {0};
+    json_t *own = NULL;
+    const int count = weft_text_conditioning_needed(m->denoiser);
+    WEFT_TRY(load_json(m->folder, "weft.json", &own));
+    const json_t *lengths = json_object_get(own, "text_lengths");
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count && status == WEFT_OK; i++) {
+        const char *name = weft_text_conditioning_row(m->denoiser, i)->encoder;
+        m->encoder_folder[i] = weft_path_join(m->folder, name);
+        spec[i].folder = m->encoder_folder[i];
+        spec[i].length = json_integer_value(json_array_get(lengths, (size_t)i));
+        status = spec[i].folder
+                     ? weft_model_open_as(spec[i].folder, WEFT_ROLE_TEXT_ENCODER, &spec[i].model)
+                     : weft_no_memory("a path");
+    }
+    json_decref(own);
+    if (status == WEFT_OK)
+        status = weft_text_conditioning_open(m->denoiser, spec, count, m->folder, &m->text);
+    if (status == WEFT_OK)
+        status = weft_tokenizer_set_open(&m->text, &m->tokenizers);
+    return status == WEFT_E_CONFIG ? WEFT_E_FORMAT : status;
+}
+
+/* Reads the low-noise expert: a separate folder with the same sizes. */
+static weft_status read_expert(weft_generator_model *m, weft_generator_options *o)
+{
+    json_t *index = NULL;
+    double boundary;
+    m->experts = 1;
+    WEFT_TRY(weft_generator_model_check_folder(m, weft_generator_scopes[1]));
+    m->denoiser_folder[1] = weft_path_join(m->folder, weft_generator_scopes[1]);
+    WEFT_TRY(WEFT_ALLOCATED(m->denoiser_folder[1], "a path"));
+    WEFT_TRY(load_json(m->folder, "model_index.json", &index));
+    weft_status_code status =
+        json_is_number(json_object_get(index, "boundary_ratio"))
+            ? weft_json_get_f64_or(index, "boundary_ratio", "model_index.json", 0, &boundary)
+            : WEFT_OK;
+    const bool has_boundary = json_is_number(json_object_get(index, "boundary_ratio"));
+    m->expands_timesteps = json_is_true(json_object_get(index, "expand_timesteps"));
+    json_decref(index);
+    WEFT_TRY(status);
+    if (has_boundary && o->boundary == 0)
+        o->boundary = boundary;
+    if (o->guidance_low > 0 && !(o->boundary > 0))
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT,
+            WEFT_AT(.key = "--guidance-scale-2", WEFT_NUMBER(o->guidance_low)),
+            "%g has no effect without a boundary. Give --boundary-ratio B (0..1), or omit the "
+            "option.",
+            o->guidance_low);
+    if (!weft_path_is_dir(m->denoiser_folder[1]))
+        return WEFT_OK;
+    WEFT_TRY(weft_model_open_as(m->denoiser_folder[1], WEFT_ROLE_DENOISER, &m->denoiser[1]));
+    if (o->boundary <= 0)
+        return weft_error(WEFT_MSG_OPTION_REQUIRED,
+                          WEFT_AT(.file = m->folder, .key = "--boundary-ratio"),
+                          "the model has a transformer_2, and its model_index.json has no "
+                          "\"boundary_ratio\", the time below which transformer_2 is used. Give "
+                          "--boundary-ratio (Wan 2.2: 0.875 for text, 0.9 for images).");
+    if (m->denoiser[1].family != m->denoiser->family ||
+        memcmp(m->denoiser[1].config, m->denoiser->config, m->denoiser->family->config_bytes) != 0)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = m->folder, .key = "transformer_2"),
+                          "the config differs from the config of transformer; the two experts of a "
+                          "model must be alike");
+    m->experts = 2;
+    return WEFT_OK;
+}
+
+weft_status weft_generator_model_open(const char *folder, weft_generator_options *o,
+                                      weft_generator_model *m)
+{
+    weft_model vae;
+    m->folder = weft_strdup(folder);
+    WEFT_TRY(WEFT_ALLOCATED(m->folder, "the model"));
+    WEFT_TRY(check_folder(folder));
+    WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_DENOISER, m->denoiser_folder, m->denoiser));
+    WEFT_TRY(read_expert(m, o));
+    WEFT_TRY(open_text(m));
+    WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &m->vae_folder, &vae));
+    WEFT_TRY(weft_key_mapping_statistics(m->vae_folder, &vae));
+    m->patch = weft_model_grid(m->denoiser);
+    m->grid = weft_model_grid(&vae);
+    return WEFT_OK;
+}
+
+void weft_generator_model_close(weft_generator_model *m)
+{
+    for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++)
+        weft_free(m->encoder_folder[i]);
+    for (int i = 0; i < WEFT_COUNT(m->denoiser_folder); i++)
+        weft_free(m->denoiser_folder[i]);
+    weft_tokenizer_set_close(&m->tokenizers);
+    weft_free(m->folder);
+    weft_free(m->vae_folder);
+    *m = (weft_generator_model){0};
+}

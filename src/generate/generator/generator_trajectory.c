@@ -1,0 +1,119 @@
+#include "generate/generator/generator_trajectory.h"
+
+#include "base/fs.h"
+#include "generate/generator/generator_parts.h"
+
+/* Replaces the shift of the scheduler's config by the option. */
+static weft_status take_shift(weft_generator_options *o, weft_scheduler *s)
+{
+    const bool straight = s->path == WEFT_PATH_FLOW;
+    if (straight && o->shift > 0) {
+        s->shift = o->shift;
+        s->by_resolution = false;
+    } else if (o->shift > 0) {
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--shift", WEFT_NUMBER(o->shift)),
+            "the noise levels of this model (%s) have no shift. Omit the option.", s->kind->name);
+    }
+    o->shift = straight && !s->by_resolution ? s->shift : 0;
+    return WEFT_OK;
+}
+
+/* Reads the scheduler's config; without one, uses FlowMatchEulerDiscreteScheduler. */
+weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_generator_options *o,
+                                           weft_generator_trajectory *t)
+{
+    WEFT_TRY(weft_generator_model_check_folder(m, "scheduler"));
+    char *path = weft_path_join(m->folder, "scheduler/scheduler_config.json");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the model"));
+    const weft_status_code status =
+        weft_path_exists(path)
+            ? weft_scheduler_load(path, &t->scheduler)
+            : weft_scheduler_of("FlowMatchEulerDiscreteScheduler", path, &t->scheduler);
+    weft_free(path);
+    WEFT_TRY(status);
+    if (!o->sampler)
+        o->sampler = t->scheduler.kind->sampler;
+    if (o->eta > 0 && o->sampler != weft_sampler_find("ddim"))
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--eta", WEFT_NUMBER(o->eta)),
+                          "%g has no effect with the sampler %s, which adds no noise. Use "
+                          "--sampler ddim, or omit --eta.",
+                          o->eta, o->sampler->name);
+    t->scheduler.solver.eta = o->eta;
+    return take_shift(o, &t->scheduler);
+}
+
+/* Returns the guidance method of the family's pipeline, if the scale enables guidance. A distilled
+ * model takes the scale as embedded guidance. */
+static const weft_guidance *own_guidance(const weft_generator_model *m,
+                                         const weft_generator_options *o)
+{
+    const char *own = m->denoiser->family->guidance;
+    if (own && o->guidance > 1)
+        return weft_guidance_find(own);
+    return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE) ? weft_guidance_find("distilled")
+                                                             : weft_guidance_of(o->guidance);
+}
+
+weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model *m,
+                                                      const weft_generator_options *o,
+                                                      weft_generator_trajectory *t)
+{
+    t->guidance = o->guidance_method ? o->guidance_method : own_guidance(m, o);
+    const weft_noise_path path = t->scheduler.path;
+    if (t->guidance->takes_scale && !weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--guidance-method", .value = t->guidance->name),
+                          "%s has no input for the guidance scale of %s. Use cfg.",
+                          weft_model_class(m->denoiser), t->guidance->name);
+    if (o->boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--boundary-ratio", WEFT_NUMBER(o->boundary)),
+                          "the noise levels of %s have no times from 0 to 1. Omit the option.",
+                          t->scheduler.kind->name);
+    return WEFT_OK;
+}
+
+/* Noise level i of n: linear in the first half, quadratic in the second, with the same slope at the
+ * joint. The last step ends at 0. */
+static double quadratic_level(int64_t i, int64_t n)
+{
+    const double slow = 0.025; /* share of the range that the first half covers */
+    const int64_t half = n / 2;
+    if (i <= half)
+        return half ? 1 - slow * (double)i / (double)half : 1;
+    const double bend = (double)(i - half) / (double)(n - half),
+                 rest = 1 - slow * (double)n / (double)half;
+    return 1 - slow * (double)i / (double)half - rest * bend * bend;
+}
+
+/* Uses the scheduler's own noise levels, or those of the family's pipeline. */
+weft_status weft_generator_trajectory_set_levels(weft_generator *p)
+{
+    const int64_t steps = p->options.steps;
+    if (p->trajectory.solver_step)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
+    const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW
+                                       ? p->model.denoiser->family->noise_levels
+                                       : WEFT_LEVELS_NONE;
+    weft_timestep_request request = {
+        steps, NULL, weft_scheduler_mu(&p->trajectory.scheduler, weft_generator_tokens(p))};
+    double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
+    if (levels && !sigma)
+        return weft_no_memory("%" PRId64 " levels", steps);
+    for (int64_t i = 0; i < steps && levels; i++)
+        sigma[i] = levels == WEFT_LEVELS_EVEN ? (double)(steps - i) / (double)steps
+                                              : quadratic_level(i, steps);
+    request.sigma = sigma;
+    const weft_status_code status =
+        weft_scheduler_set_timesteps(&p->trajectory.scheduler, &request, p->trajectory.solver_step);
+    weft_free(sigma);
+    return status;
+}
+
+void weft_generator_trajectory_close(weft_generator_trajectory *t)
+{
+    weft_free(t->solver_step);
+    *t = (weft_generator_trajectory){0};
+}

@@ -1,0 +1,29 @@
+/* The denoising trajectory of a generator: noise levels, steps and guidance, the same for every
+ * batch. */
+#ifndef WEFT_GENERATE_GENERATOR_GENERATOR_TRAJECTORY_H
+#define WEFT_GENERATE_GENERATOR_GENERATOR_TRAJECTORY_H
+
+#include "generate/generator/generator_model.h"
+
+/* Lives as long as the generator. Zero-initialise; close with weft_generator_trajectory_close. */
+typedef struct weft_generator_trajectory {
+    weft_scheduler scheduler;      /* the model's, with the options' shift and eta */
+    const weft_guidance *guidance; /* guidance method */
+    int64_t skipped;               /* first steps of the schedule that are not run (strength) */
+    weft_solver_step *solver_step; /* [steps]; NULL: not computed yet */
+} weft_generator_trajectory;
+
+/* Reads the scheduler. Fills in the sampler and the shift of the options. */
+weft_status weft_generator_trajectory_open(const weft_generator_model *model,
+                                           weft_generator_options *options,
+                                           weft_generator_trajectory *trajectory);
+/* Chooses the guidance method: of the options, else of the family's pipeline. Checks that the model
+ * and the noise levels support the method. */
+weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model *model,
+                                                      const weft_generator_options *options,
+                                                      weft_generator_trajectory *trajectory);
+/* Computes the noise levels of the trajectory, once. */
+weft_status weft_generator_trajectory_set_levels(weft_generator *p);
+void weft_generator_trajectory_close(weft_generator_trajectory *trajectory);
+
+#endif
