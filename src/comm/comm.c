@@ -45,7 +45,7 @@ static void timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double seco
 }
 
 /* Sleeps between polls while the caller computes: eight times 0.12 ms, eight times 0.24 ms, ... up
- * to 1.9 ms. A message that arrives after t seconds is seen within t / 8, for example a latent
+ * to 1.9 ms. A message that arrives after t seconds is seen within t / 8. Example: a latent
  * transfer that is received from the start of an iteration. Returns at once if a caller waits or a
  * new request is queued. */
 static void doze(weft_comm *comm, int64_t idle, double most)
@@ -124,7 +124,8 @@ static weft_status fail_missing(weft_comm *comm, const weft_comm_request *x, dou
     }
     if (count > 16)
         append(who, sizeof who, " and %d more", count - 16);
-    return weft_error(WEFT_MSG_RANK_FAILED, WEFT_AT(WEFT_RANK(count ? peers[0] : comm->rank)),
+    return weft_error(WEFT_MSG_RANK_FAILED,
+                      WEFT_AT(WEFT_RANK(count ? peers[0] : comm->rank), WEFT_NUMBER(waited)),
                       "rank %d waited %.1f s in %s for%s. Start the job again; it resumes from the "
                       "last checkpoint.",
                       comm->rank, waited, x->what,

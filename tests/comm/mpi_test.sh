@@ -6,7 +6,7 @@
 command -v mpirun.openmpi >/dev/null || skip "mpirun.openmpi is not there"
 export OMP_NUM_THREADS=1
 ranks=$WEFT_BUILD/test-tools/ranks
-mpi() { timeout 60 mpirun.openmpi "$@"; }
+mpi() { mpirun.openmpi "$@"; }
 
 "$ranks" train 12 >one || fail "one rank"
 ranks_have_the_losses_of_one() { # N
@@ -23,46 +23,51 @@ ranks_have_the_losses_of_one() { # N
 }
 for n in 2 3; do check "ranks_have_the_losses_of_one_$n" ranks_have_the_losses_of_one "$n"; done
 
-ends_with() { # MODE PATTERN EXTRA...: every surviving rank says PATTERN, the exit code is not 0
-    local mode=$1 pattern=$2
-    shift 2
-    local begin=$SECONDS
-    mpi -n 3 "$@" "$ranks" "$mode" >out 2>err
-    local status=$?
-    [ $status -ne 0 ] || fail "$mode: exit code 0"
-    grep -q "$pattern" err || { cat err; fail "$mode: no message like \"$pattern\""; }
-    [ $((SECONDS - begin)) -lt 40 ] || fail "$mode: took $((SECONDS - begin)) s"
+a_sleeping_rank_is_named() {
+    mpi -n 3 "$ranks" stall >out 2>err && fail "stall: exit code 0"
+    has_message err rank-failed rank=1 'value=?*' level=error || fail "stall: not as expected"
+    # not before the deadline of 3 s
+    python3 -c 'import sys; sys.exit(not float(sys.argv[1]) >= 3)' "$(message_field value err rank-failed rank=1 'value=?*')" ||
+        fail "it is given up before the deadline"
 }
-check a_sleeping_rank_is_named ends_with stall 'rank [02] .*error\[rank-failed\]: rank [02] waited [3-9]\.[0-9] s in .* for rank 1 (alive'
-check a_failed_rank_is_named ends_with fail 'rank [02] .*error\[rank-failed\]: rank 1 .*the loss is not a number'
-# the launcher may end the others before they can speak; without its help they must notice themselves
-a_killed_rank_is_named() {
-    mpi -n 3 "$ranks" kill >out 2>err && fail "kill: exit code 0"
-    mpi -n 3 --enable-recovery "$ranks" kill >out 2>err
-    [ "$(grep -c 'rank [02] .*error\[rank-failed\]: .*rank 1 exited (process' err)" = 2 ] || { cat err; fail "kill: the others do not name it"; }
+check a_sleeping_rank_is_named
+# The launcher may end the others before they can speak. Without its help they must notice themselves, and there is no deadline.
+a_rank_is_named_after() { # MODE
+    mpi -n 3 "$ranks" "$1" >out 2>err && fail "$1: exit code 0"
+    mpi -n 3 --enable-recovery "$ranks" "$1" >out 2>err
+    [ "$(count_messages err rank-failed rank=1 value= level=error)" = 2 ] || { cat err; fail "$1: the others do not name it"; }
 }
-check a_killed_rank_is_named
+check a_failed_rank_is_named a_rank_is_named_after fail
+check a_killed_rank_is_named a_rank_is_named_after kill
 
-# what is expected and does not come is looked for ever more rarely beside kernels: 200 times in 0.3 s, not 1,800
+# what is expected and does not come is looked for ever more rarely beside kernels: eight sleeps of each length
 waiting_looks_ever_more_rarely() {
-    looks=$(mpi -n 2 "$ranks" quiet)
-    [ "${looks:-9999}" -gt 20 ] && [ "$looks" -lt 700 ] || fail "quiet: $looks looks in 0.3 s"
+    case $WEFT_BUILD in */asan | */tsan) skip "the tool does not replace functions of sanitizers" ;; esac
+    mpi -n 2 "$ranks" quiet >looks || fail "quiet"
+    python3 - <<'P' || { cat looks; fail "other sleeps between looks"; }
+us = [int(line) for line in open("looks")]
+us = us[us.index(120):] # what was waited for before the message was expected
+at = us.index(240)
+assert set(us[:at]) == {120} and at >= 7, us
+assert us[at:at + 24] == [240] * 8 + [480] * 8 + [960] * 8, us
+assert set(us[at + 24:]) == {1920}, us
+P
 }
 check waiting_looks_ever_more_rarely
 
-# modelled links: 4 MB take no less than modelled, 0.32 s at a tenth of the speed, between nodes and inside one
+# modelled links: 4 MB are never there before the modelled 0.03 s, or 0.3 s at a tenth of the speed, between nodes and inside one
 link() { WEFT_LINK=$1 mpi -n 4 "$ranks" link; }
-modelled_links_take_their_time() {
+no_message_is_early_on_a_modelled_link() {
     for place in ", 1 per node" ", 4 per node; inside SPEED, 5 us" ", 1 per node; 3-0 SPEED, 5 us"; do
         fast=$(link "1 Gbit/s, 5 us${place/SPEED/1 Gbit/s}")
         slow=$(link "$([[ $place == *SPEED* ]] && echo 1 || echo 0.1) Gbit/s, 5 us${place/SPEED/0.1 Gbit/s}")
-        awk -v a="$fast" -v b="$slow" 'BEGIN { exit !(a > 0 && a > 0.03 && b > 0.3 && b > a) }' || fail "links$place: $fast s and $slow s"
+        awk -v a="$fast" -v b="$slow" 'BEGIN { exit !(a > 0.03 && b > 0.3) }' || fail "links$place: $fast s and $slow s"
     done
 }
-check modelled_links_take_their_time
+check no_message_is_early_on_a_modelled_link
 an_invalid_link_is_refused() {
     WEFT_LINK="1 Gbit" mpi -n 2 "$ranks" link 2>err && fail "a link model that is none"
-    grep -q 'error\[environment-value\]: WEFT_LINK: "1 Gbit"' err || fail "a link model that is none: no message"
+    has_message err environment-value key=WEFT_LINK value='1 Gbit' level=error || fail "a link model that is none: no message"
 }
 check an_invalid_link_is_refused
 finish

@@ -1,15 +1,16 @@
 /* Messages of ranks over links that they share: when they pass follows the clocks of the ranks and
  * not the order in which their threads come, which is made the wrong way round here. Two nodes of
  * two ranks behind a port of a byte a second each; times are exact. */
+#include "../threads_of.h"
 #include "comm/comm_internal.h"
 #include "comm/simulated_links.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { RANKS = 4, LATE = 40 * 1000 /* microseconds that a thread comes after the others */ };
+enum { RANKS = 4 };
 
 static const char yaml[] =
     "nodes: 2\ndevices: 2\nhost: {}\n"
@@ -117,7 +118,7 @@ static void *sends_at_five(void *self)
 
 static void *sends_at_four_but_comes_late(void *self)
 {
-    usleep(LATE);
+    wait_until_others_sleep();
     return send_once(self, 3, 4, 4);
 }
 
@@ -179,12 +180,7 @@ static weft_comm_request meeting_of(const job *j)
         .group = j->group, .spec = {.op = WEFT_COMM_ALL_REDUCE, .ranks = 2, .own = j->rank > 0}};
 }
 
-static void meet(job *j)
-{
-    weft_comm_request x = meeting_of(j);
-    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
-    finish(j, &x);
-}
+static atomic_bool waited, met; /* rank 0 has ended its wait; the other rank has come */
 
 static void *meets_then_sends(void *self)
 {
@@ -192,7 +188,10 @@ static void *meets_then_sends(void *self)
     weft_comm_request x = meeting_of(j);
     cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
     weft_simulated_links_wait(j->turns, j->rank, &x);
-    usleep(2 * LATE); /* what it waits for has come meanwhile, and it has not seen that yet */
+    atomic_store(&waited, true);
+    while (!atomic_load(&met)) /* what it waits for comes, and it does not see that yet */
+        sched_yield();
+    wait_until_others_sleep();
     cr_assert_eq(weft_simulated_links_advance(j->turns, j->rank, &x), WEFT_OK);
     return send_once(j, 2, 0.5, 2);
 }
@@ -204,8 +203,13 @@ static void *sends_at_one(void *self)
 
 static void *meets_late_then_receives(void *self)
 {
-    usleep(LATE);
-    meet(self);
+    job *j = self;
+    weft_comm_request x = meeting_of(j);
+    while (!atomic_load(&waited) && !others_sleep())
+        sched_yield();
+    cr_assert_eq(weft_simulated_links_begin(j->turns, j->rank, &x), WEFT_OK);
+    atomic_store(&met, true);
+    finish(j, &x);
     return receive(self, 0);
 }
 
@@ -232,7 +236,7 @@ static void *sends_for_ever(void *self)
 }
 
 /* Rank 1 neither waits nor leaves, as one that failed. */
-Test(turns, nobody_waits_when_they_are_broken, .timeout = 60)
+Test(turns, nobody_waits_when_they_are_broken)
 {
     int everybody[RANKS] = {0, 1, 2, 3};
     weft_group group = {.rank = everybody, .tag = 1 << 8};
@@ -242,7 +246,7 @@ Test(turns, nobody_waits_when_they_are_broken, .timeout = 60)
     job j = {.turns = weft_simulated_links_create(RANKS, &c), .group = &group, .got = -1};
     cr_assert(j.turns);
     pthread_create(&thread, NULL, sends_for_ever, &j);
-    usleep(LATE);
+    wait_until_others_sleep();
     weft_simulated_links_break(j.turns);
     pthread_join(thread, NULL);
     cr_expect_eq(j.got, 0, "no time: %g", j.got);

@@ -5,10 +5,10 @@
  *   ranks overlap STEPS [plain|order]   a larger one; prints how much of the communication hides
  *                                       behind kernels
  *   ranks link                          seconds that 4 MB take from the first rank to the last
- *   ranks quiet                         how often the first rank's process slept in 0.3 s in
- *                                       which it computed and nothing that it expects came
+ *   ranks quiet                         microseconds of each sleep between looks of the first
+ *                                       rank, which computes while nothing that it expects comes
  *   ranks stall | kill | fail           what happens to the others when rank 1 sleeps, dies, or has
- *                                       an error */
+ *                                       an error, which is printed as JSON */
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/comm_mpi.h"
@@ -24,11 +24,15 @@
 #include "kernel/registry/backend.h"
 #include "transform/memory/comm_order.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -128,8 +132,8 @@ static weft_status trouble(const char *mode, const setup *s, weft_comm *comm, in
 {
     if (s->rank != 1 || step != 3)
         return WEFT_OK;
-    if (!strcmp(mode, "stall"))
-        sleep(30);
+    while (!strcmp(mode, "stall"))
+        pause(); /* until the launcher ends this rank */
     if (!strcmp(mode, "kill"))
         raise(SIGKILL);
     if (!strcmp(mode, "fail")) {
@@ -219,31 +223,85 @@ out:
     return status;
 }
 
-/* Looks of the thread that drives communication: each ends a sleep. */
-static weft_status count_looks(weft_comm *comm)
+/* ---- looks ----------------------------------------------------------------------------------- */
+
+/* Sleeps of the thread that drives communication, as it asks for them: no machine's load changes
+ * them. It reads the clock and then waits until a time on it. */
+enum { LOOKS = 60 };
+static struct {
+    atomic_bool on;
+    atomic_int count;
+    int64_t ns[LOOKS];
+} looks;
+
+#if !defined __SANITIZE_THREAD__ && !defined __SANITIZE_ADDRESS__
+static _Thread_local struct timespec last_read;
+
+static int64_t ns_between(struct timespec from, struct timespec to)
 {
+    return (to.tv_sec - from.tv_sec) * 1000000000LL + (to.tv_nsec - from.tv_nsec);
+}
+
+/* In place of the C library's. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const long result = syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        last_read = *now;
+    return (int)result;
+}
+
+int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                           const struct timespec *until)
+{
+    const int64_t ns = ns_between(last_read, *until);
+    const bool monotonic = ns >= 0 && ns < 1000000000;
+    const int count = atomic_load(&looks.count);
+    if (monotonic && atomic_load(&looks.on) && count < LOOKS) {
+        looks.ns[count] = ns;
+        atomic_store(&looks.count, count + 1);
+    }
+    return pthread_cond_clockwait(cond, mutex, monotonic ? CLOCK_MONOTONIC : CLOCK_REALTIME, until);
+}
+#endif
+
+/* Rank 1 sends when rank 0 has looked LOOKS times: the file says so. */
+static weft_status list_looks(weft_comm *comm)
+{
+    static const char file[] = "looked";
     char byte = 0;
     weft_group *world;
     weft_comm_request *x;
-    struct rusage begin, end;
     WEFT_TRY(weft_comm_world(comm, &world));
+    if (weft_comm_rank(comm) == 0)
+        remove(file);
     WEFT_TRY(weft_comm_barrier(comm));
     if (weft_comm_rank(comm) == 1) {
-        usleep(600 * 1000);
+        while (access(file, F_OK) != 0)
+            usleep(1000);
         return weft_group_send(world, WEFT_CHANNEL_HANDOFF, 0, &byte, 1);
     }
     WEFT_TRY(weft_comm_request_create_recv(2, 0, 1, 1, WEFT_U8, "a byte", &x));
     WEFT_TRY(weft_comm_request_attach(x, world, WEFT_CHANNEL_HANDOFF));
     weft_comm_request_bind(x, &byte, &byte, NULL);
+    atomic_store(&looks.on, true);
     weft_comm_request_start(x);
-    getrusage(RUSAGE_SELF, &begin);
-    for (const double until = weft_now() + 0.3; weft_now() < until;)
-        continue;
-    getrusage(RUSAGE_SELF, &end);
+    while (atomic_load(&looks.count) < LOOKS)
+        sched_yield(); /* computes */
+    fclose(fopen(file, "w"));
     const weft_status_code status = weft_comm_request_wait(x);
     weft_comm_request_free(x);
-    printf("%ld\n", end.ru_nvcsw - begin.ru_nvcsw);
+    for (int i = 0; i < LOOKS; i++)
+        printf("%.0f\n", 1e-3 * (double)looks.ns[i]);
     return status;
+}
+
+static void print_error(void)
+{
+    char *line = weft_message_json("error", NULL, weft_error_class(), weft_error_fields(),
+                                   weft_error_message());
+    fprintf(stderr, "%s\n", line ? line : weft_error_message());
+    weft_free(line);
 }
 
 int main(int argc, char **argv)
@@ -251,20 +309,18 @@ int main(int argc, char **argv)
     weft_comm *comm = NULL;
     const char *mode = argc > 1 ? argv[1] : "train";
     weft_status_code status = weft_comm_open_mpi(&comm);
-    const double begin = weft_now();
     if (status == WEFT_OK) {
-        weft_comm_set_deadline(comm, 3);
+        weft_comm_set_deadline(comm, !strcmp(mode, "stall") ? 3 : 1e9);
         if (!strcmp(mode, "link"))
             status = time_link(comm);
         else if (!strcmp(mode, "quiet"))
-            status = count_looks(comm);
+            status = list_looks(comm);
         else
             status = train(mode, argc > 2 ? atoi(argv[2]) : 5,
                            argc > 3 && !strcmp(argv[3], "order"), comm);
     }
     if (status != WEFT_OK)
-        fprintf(stderr, "rank %d after %.1f s: error[%s]: %s\n", weft_comm_rank(comm),
-                weft_now() - begin, weft_message_id(weft_error_class()), weft_error_message());
+        print_error();
     weft_comm_free(comm);
     return status == WEFT_OK ? 0 : 3;
 }
