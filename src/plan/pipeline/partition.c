@@ -99,6 +99,7 @@ typedef struct problem {
     long double *prefix; /* [n + 1] forward seconds */
     double *send;    /* [n + 1] lambda * (latency + output / bandwidth) of a stage ending here */
     double per_byte; /* lambda / bandwidth */
+    int64_t tries;   /* bottlenecks tried by solve_collocated */
 } problem;
 
 static double cost(const problem *p, int64_t x, int64_t y)
@@ -473,8 +474,7 @@ static weft_status can_collocate(const problem *p, const bool *active, bool *fea
 }
 
 /* Finds the best partition that collocates the active skips. *feasible false: no such partition. */
-static weft_status solve_collocated(const problem *p, const bool *active, int64_t *cut,
-                                    bool *feasible)
+static weft_status solve_collocated(problem *p, const bool *active, int64_t *cut, bool *feasible)
 {
     fold f;
     WEFT_TRY(fold_init(p, active, &f));
@@ -494,6 +494,7 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
         if (bound >= high)
             bound = low;
         const double next = set_bound(&f, bound);
+        p->tries++;
         if (fold_reaches(&f, &i, &j)) {
             fold_backtrack(&f, i, j, cut);
             high = worst_pp_stage(p, cut);
@@ -745,7 +746,7 @@ static weft_status activate(const problem *p, const int64_t *order, int64_t firs
 
 /* Collocates the heaviest skips that fit, then repeatedly half of them. Keeps the cheapest result,
  * with the cost of sending the other skips. `active` has skip_count entries. */
-static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
+static weft_status solve_subset(problem *p, bool *active, int64_t *cut)
 {
     const int64_t count = p->costs->skip_count;
     int64_t *order = weft_calloc(count, sizeof *order);
@@ -784,7 +785,7 @@ out:
     return status;
 }
 
-static weft_status solve_with_skips(const problem *p, int64_t *cut, bool *proved)
+static weft_status solve_with_skips(problem *p, int64_t *cut, bool *proved)
 {
     int64_t *other = weft_calloc(p->pp_stages + 1, sizeof *other);
     bool *active = weft_alloc(p->costs->skip_count + 1);
@@ -906,6 +907,7 @@ weft_status weft_partition_solve(const weft_pp_costs *costs, int64_t stages, wef
     }
     WEFT_GO(weft_partition_from_cuts(costs, stages, cut, mode, out));
     out->proved = proved;
+    out->tries = p.tries;
 out:
     weft_free(cut);
     weft_free(active);

@@ -1,9 +1,9 @@
 /* Cuts a sequence of operators into pipeline stages (PULSE §IV, Eq. 1-5, Algorithm 1).
  *
  * Stage q is the operators [cut[q], cut[q+1]). A skip connection i -> j with j > i + 1 is
- * *collocated* when i is in stage q and j in stage p-1-q, or when both are in the middle stage of
- * an odd number of stages. Both stages run on one device, which keeps the skip tensor in its own
- * memory. The objective is the slowest stage,
+ * *collocated* when i is in stage q and j in stage p-1-q. It is also collocated when both are in
+ * the middle stage of an odd number of stages. Both stages run on one device, which keeps the skip
+ * tensor in its own memory. The objective is the slowest stage,
  *     max over q of  sum of forward seconds + lambda * (latency + output bytes / bandwidth),
  * and ties are broken by the busiest pair of mirrored stages. This is Eq. 1 with the latency of
  * Eq. 2. "Output bytes" are the output of the stage's last operator plus, where the mode allows it,
@@ -48,6 +48,7 @@ typedef struct weft_partition {
     double bottleneck;     /* seconds, the objective */
     weft_collocation mode; /* mode in use, never AUTO */
     bool proved;           /* no partition of this mode is better */
+    int64_t tries;         /* bottlenecks that weft_partition_solve tried */
 } weft_partition;
 
 /* Checks ranges: indices, signs, finite numbers. An error names the operator or skip. */
