@@ -256,11 +256,9 @@ Test(loader, decodes_ahead_as_many_as_it_is_told, .init = setup, .fini = teardow
         cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK);
         for (int s = 0; s < 3; s++) {
             cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
-            int64_t ahead = 0;
-            for (int wait = 0; wait < 6000 && ahead < prefetch; wait++) {
-                usleep(10000);
-                ahead = weft_loader_get_report(loader).decoded_batches;
-            }
+            int64_t ahead;
+            while ((ahead = weft_loader_get_report(loader).decoded_batches) < prefetch)
+                usleep(1000);
             cr_assert_eq(ahead, prefetch);
         }
         weft_loader_close(loader);
