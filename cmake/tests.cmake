@@ -72,7 +72,7 @@ function(add_run name labels) # ARGUMENTS of tests/run.sh
     cmake_parse_arguments(arg "" CONFIGURATIONS "" ${ARGN})
     add_test(NAME ${name} COMMAND ${run} ${arg_UNPARSED_ARGUMENTS}
         CONFIGURATIONS ${arg_CONFIGURATIONS})
-    set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 1800 PROCESSORS 2
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 7200 PROCESSORS 2
         SKIP_REGULAR_EXPRESSION "0 passed, 0 failed, [1-9][0-9]* skipped")
 endfunction()
 

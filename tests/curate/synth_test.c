@@ -57,7 +57,7 @@ static weft_shape_words read_words(const char *path, int64_t start, int64_t coun
     return reading.words;
 }
 
-Test(synth, files_say_what_they_show, .timeout = 60)
+Test(synth, files_say_what_they_show)
 {
     weft_synth_report report;
     char *dir = make_set(&small, "set", &report);
@@ -111,7 +111,7 @@ Test(synth, files_say_what_they_show, .timeout = 60)
     weft_free(dir);
 }
 
-Test(synth, the_same_seed_gives_the_same_files, .timeout = 60)
+Test(synth, the_same_seed_gives_the_same_files)
 {
     weft_synth_options o = small;
     o.shots = 8;
@@ -163,7 +163,7 @@ Test(synth, every_pair_of_words_stays_in_training)
 }
 
 /* A set to adapt a model with: one colour that the others do not have. */
-Test(synth, a_set_of_one_colour, .timeout = 60)
+Test(synth, a_set_of_one_colour)
 {
     weft_synth_options o = small;
     o.shots = 12;

@@ -203,7 +203,7 @@ out:
     return NULL;
 }
 
-Test(bundle, a_sum_waits_for_the_sum_that_it_reads, .timeout = 60)
+Test(bundle, a_sum_waits_for_the_sum_that_it_reads)
 {
     weft_mesh mesh;
     weft_comm *comm[2];

@@ -264,7 +264,7 @@ Test(kernel, products)
         .stride = {st, sy, sx}, .before = {bt, by, bx}, .after = { at, ay, ax }                    \
     }
 
-Test(kernel, conv3d, .timeout = 600)
+Test(kernel, conv3d)
 {
     const op_case cases[] = {
         {"causal", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
@@ -347,7 +347,7 @@ typedef struct attention_case {
     double size; /* of q and k */
 } attention_case;
 
-Test(kernel, attention, .timeout = 120)
+Test(kernel, attention)
 {
     static const int32_t packed[] = {0, 5, 0, 7, 5, 105, 7, 8, 110, 300, 20, 290};
     static const int32_t crossing[] = {3, 60, 0, 130, 60, 64, 10, 10};

@@ -124,7 +124,7 @@ static void scratch(char path[96], const char *name)
     snprintf(path, 96, "/tmp/weft-colour-%d-%s", (int)getpid(), name);
 }
 
-Test(colour, matrices_and_ranges, .timeout = 120)
+Test(colour, matrices_and_ranges)
 {
     static const standard standards[] = {{"bt709", 0.2126, 0.0722},
                                          {"smpte170m", 0.299, 0.114},
@@ -263,7 +263,7 @@ static void reference(kind k, const double code[3], double out[3])
     }
 }
 
-Test(colour, high_range_and_wide_gamut, .timeout = 120)
+Test(colour, high_range_and_wide_gamut)
 {
     static const standard bt2020 = {"bt2020nc", 0.2627, 0.0593}, bt709 = {"bt709", 0.2126, 0.0722};
     static const struct {

@@ -55,7 +55,7 @@ static uint8_t *through_reader(const char *path)
 
 /* Fifty moving pictures a second, woven into twenty-five, then read: like every second one of the
  * fifty. */
-Test(interlace, combs_go, .timeout = 60)
+Test(interlace, combs_go)
 {
     static const char *const encoders[] = {"-c:v mpeg2video -q:v 2 -flags +ilme+ildct",
                                            "-c:v libx264 -crf 4 -flags +ilme+ildct",

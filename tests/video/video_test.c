@@ -239,7 +239,7 @@ static void check_windows(const char *path, int windows)
     weft_free(at);
 }
 
-Test(video, windows_are_slices_of_the_whole, .timeout = 120)
+Test(video, windows_are_slices_of_the_whole)
 {
     char *path = scratch("window.mp4");
     write_video(path, 96, 64, 130, 24); /* three groups of pictures, with B frames */
@@ -382,7 +382,7 @@ static double ratio(const char *text)
 
 /* The rate of every file is ffprobe's average, but where its container claims 1000 frames a second
  * of 30. */
-Test(video, real_footage_has_its_frame_rate, .timeout = 120)
+Test(video, real_footage_has_its_frame_rate)
 {
     json_t *manifest = footage_manifest();
     size_t i;
@@ -408,7 +408,7 @@ Test(video, real_footage_has_its_frame_rate, .timeout = 120)
 
 /* Every file of the shared footage: as many frames as ffmpeg decodes, or an error where it has
  * none. */
-Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
+Test(video, real_footage_is_counted_like_ffmpeg)
 {
     json_t *manifest = footage_manifest();
     size_t i;

@@ -134,7 +134,7 @@ static void free_films(void)
     }
 }
 
-Test(parts, copies_are_found_and_other_takes_are_not, .timeout = 120)
+Test(parts, copies_are_found_and_other_takes_are_not)
 {
     weft_near_result result[2];
     static const struct {

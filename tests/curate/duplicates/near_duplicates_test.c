@@ -100,7 +100,7 @@ static void all_pairs(const weft_near_shot *shots, int count, weft_phash_limits 
     }
 }
 
-Test(near, the_index_finds_what_all_pairs_do, .timeout = 120)
+Test(near, the_index_finds_what_all_pairs_do)
 {
     static weft_phash hash[SHOTS][LONGEST];
     static weft_near_shot shots[SHOTS];

