@@ -5,8 +5,9 @@
 export WEFT_LOG_FORMAT=json
 
 # has_message FILE ID [FIELD=VALUE...]: a line of FILE is a message of this class with these fields.
-# Fields are file, line, key, value, rank, level and verb. ID and VALUE are patterns of the shell:
-# key='*frames'. `FIELD=` (no value): the field is empty, or the message does not have it.
+# Fields are file, line, key, value, rank, level, verb, those of the member "details", and `process`:
+# the rank that printed the message, under mpirun --tag-output. ID and VALUE are patterns of the
+# shell: key='*frames'. `FIELD=` (no value): the field is empty, or the message does not have it.
 # file=NAME also matches a path that ends with /NAME. `text~=WORD` (a figure or name that the user
 # must see) is a part of the message.
 has_message() { messages_of has "$@"; }
@@ -20,12 +21,14 @@ message_mib() { messages_of mib "$@"; }
 message_size() { messages_of size "$@"; }
 messages_of() {
     python3 -IS - "$@" <<'PYTHON'
-import fnmatch, json, sys
+import fnmatch, json, re, sys
 what, path, ident, fields = *sys.argv[1:4], [f.partition("=") for f in sys.argv[4:]]
 def text_of(value):
     if not isinstance(value, float):
         return str(value)
     return "%g" % value if abs(value) < 1e5 else "%d" % value # bytes are whole
+def field_of(message, name):
+    return message.get(name, message.get("details", {}).get(name, ""))
 def fits(name, has, wanted):
     return has == wanted or fnmatch.fnmatchcase(has, wanted) or \
         name == "file" and has.endswith("/" + wanted)
@@ -37,7 +40,7 @@ def matches(message):
             if wanted not in message["message"]:
                 return False
             continue
-        if not fits(name, text_of(message.get(name, "")), wanted):
+        if not fits(name, text_of(field_of(message, name)), wanted):
             return False
     return True
 messages = []
@@ -47,7 +50,8 @@ for line in open(path, errors="replace"):
     except ValueError:
         continue
     if isinstance(message, dict) and "id" in message:
-        messages.append(message)
+        tag = re.match(r"\[\d+,(\d+)\]<", line)
+        messages.append(dict(message, process=tag.group(1) if tag else ""))
 found = [m for m in messages if matches(m)]
 if what == "count":
     print(len(found))
@@ -64,7 +68,7 @@ elif what == "size":
 elif what == "mib":
     print("%.2f" % (found[-1]["value"] / (1 << 20)))
 elif what != "has":
-    print(text_of(found[-1][what]))
+    print(text_of(field_of(found[-1], what)))
 PYTHON
 }
 

@@ -123,6 +123,16 @@ static void set_fields(json_t *object, const weft_message_fields *at)
         json_object_set_new(object, "value", json_real(at->number));
     if (at->has_rank)
         json_object_set_new(object, "rank", json_integer(at->rank));
+    if (!at->details || !at->details->name)
+        return;
+    json_t *details = json_object();
+    for (const weft_message_detail *d = at->details; d->name; d++) {
+        if (d->text)
+            set_text(details, d->name, d->text);
+        else
+            json_object_set_new(details, d->name, json_real(d->number));
+    }
+    json_object_set_new(object, "details", details);
 }
 
 char *weft_message_json(const char *level, const char *verb, weft_message_class kind,

@@ -15,7 +15,9 @@ struct weft_error_copy {
     weft_message_class kind;
     weft_message_fields at;
     char file[LOCATION_BYTES], key[512], value[512];
-    char context[LOCATION_BYTES]; /* further places, printed before the place of `at` */
+    weft_message_detail detail[WEFT_MESSAGE_DETAILS + 1];
+    char word[WEFT_MESSAGE_DETAILS][128]; /* texts of details */
+    char context[LOCATION_BYTES];         /* further places, printed before the place of `at` */
     char text[TEXT_BYTES];
     char message[MESSAGE_BYTES + LOCATION_BYTES]; /* context, place and text */
 };
@@ -24,6 +26,22 @@ static _Thread_local weft_error_copy last;
 static void copy_text(char *to, size_t size, const char *from)
 {
     snprintf(to, size, "%s", from ? from : "");
+}
+
+/* Copies the details of `from` to `last`; `from` may point into it. */
+static void copy_details(const weft_message_detail *from)
+{
+    weft_message_detail detail[WEFT_MESSAGE_DETAILS + 1] = {{NULL}};
+    char word[WEFT_MESSAGE_DETAILS][sizeof last.word[0]];
+    int count = 0;
+    for (; from && from[count].name && count < WEFT_MESSAGE_DETAILS; count++) {
+        detail[count] = from[count];
+        copy_text(word[count], sizeof word[count], from[count].text);
+        detail[count].text = from[count].text ? last.word[count] : NULL;
+    }
+    memcpy(last.word, word, (size_t)count * sizeof word[0]);
+    memcpy(last.detail, detail, sizeof detail);
+    last.at.details = count ? last.detail : NULL;
 }
 
 /* `at` may point into `last`. */
@@ -41,6 +59,7 @@ static void copy_fields(const weft_message_fields *at)
     last.at.file = file[0] ? last.file : NULL;
     last.at.key = key[0] ? last.key : NULL;
     last.at.value = from.value ? last.value : NULL;
+    copy_details(from.details);
 }
 
 static void render(void)
@@ -206,6 +225,11 @@ weft_status_code weft_error_restore(const weft_error_copy *error)
     at.file = at.file ? error->file : NULL;
     at.key = at.key ? error->key : NULL;
     at.value = at.value ? error->value : NULL;
+    weft_message_detail detail[WEFT_MESSAGE_DETAILS + 1];
+    memcpy(detail, error->detail, sizeof detail);
+    for (int i = 0; i < WEFT_MESSAGE_DETAILS; i++)
+        detail[i].text = detail[i].text ? error->word[i] : NULL;
+    at.details = at.details ? detail : NULL;
     record(error->code, error->kind, &at, error->text);
     copy_text(last.context, sizeof last.context, error->context);
     render();

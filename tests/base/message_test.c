@@ -60,6 +60,33 @@ Test(message, arguments_may_come_from_the_last_error)
     cr_expect_str_eq(weft_error_message(), "a: k: second after first");
 }
 
+Test(message, an_error_keeps_its_details)
+{
+    char axis[] = "tp";
+    (void)weft_error(
+        WEFT_MSG_LAYOUT_INVALID,
+        WEFT_AT(.file = "a", WEFT_DETAILS(WEFT_DETAIL("ranks", 3), WEFT_WORD("axis", axis))),
+        "3 ranks");
+    axis[0] = 'c';
+    (void)weft_error_at(WEFT_E_CONFIG, WEFT_AT(.line = 4));
+    weft_error_copy *copy = weft_error_save();
+    weft_error_clear();
+    cr_expect_null(weft_error_fields()->details);
+    (void)weft_error_restore(copy);
+    weft_free(copy);
+    const weft_message_detail *d = weft_error_fields()->details;
+    cr_assert(d && d[0].name && d[1].name && !d[2].name);
+    cr_expect_str_eq(d[0].name, "ranks");
+    cr_expect(d[0].number == 3 && !d[0].text);
+    cr_expect_str_eq(d[1].text, "tp");
+    char *line = weft_message_json("error", NULL, WEFT_MSG_LAYOUT_INVALID, weft_error_fields(),
+                                   weft_error_text());
+    cr_expect(strstr(line, "\"details\":{\"ranks\":3.0,\"axis\":\"tp\"}") ||
+                  strstr(line, "\"details\": {\"ranks\": 3.0, \"axis\": \"tp\"}"),
+              "%s", line);
+    weft_free(line);
+}
+
 Test(message, errno_decides_the_class)
 {
     static const struct {
