@@ -59,7 +59,9 @@ static weft_status run_all(weft_parity *p)
     WEFT_TRY(kinds[kind]->run(p));
     if (p->failures)
         return weft_error(WEFT_MSG_PARITY_FAILED,
-                          WEFT_AT(.file = p->file, WEFT_NUMBER(p->failures)),
+                          WEFT_AT(.file = p->file, WEFT_NUMBER(p->failures),
+                                  WEFT_DETAILS(WEFT_DETAIL("comparisons", p->compared),
+                                               WEFT_WORD("first", p->first))),
                           "%d of %d comparisons failed", p->failures, p->compared);
     return WEFT_OK;
 }

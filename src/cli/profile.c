@@ -65,7 +65,7 @@ static weft_status run_profile(const weft_args *args)
                           "%" PRId64 " is not a multiple of 64, the size of a head", hidden);
     WEFT_TRY(refuse_idle(args));
     if (count && weft_args_flag(args, "--model"))
-        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--model"),
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--model", .value = words[0]),
                           "a profile is of the training of %s or of the generation with --model; "
                           "remove one of them",
                           words[0]);

@@ -32,14 +32,20 @@ double weft_parity_error(const float *actual, const float *expected, int64_t cou
     return scale > 0 ? sqrt(sum) / scale : sqrt(sum);
 }
 
+void weft_parity_count(weft_parity *p, const char *name, bool bad)
+{
+    p->compared++;
+    if (bad && p->failures++ == 0)
+        snprintf(p->first, sizeof p->first, "%s", name);
+}
+
 void weft_parity_judge(weft_parity *p, const char *what, const char *name, const float *actual,
                        const float *expected, int64_t count, double scale, double tolerance,
                        double *worst)
 {
     const double error = weft_parity_error(actual, expected, count, scale);
     const bool bad = !(error <= tolerance);
-    p->compared++;
-    p->failures += bad;
+    weft_parity_count(p, name, bad);
     if (!(error <= *worst))
         *worst = error;
     if (bad || p->verbose)

@@ -17,6 +17,7 @@ typedef struct weft_parity {
     const weft_backend *backend;
     bool verbose;
     int failures, compared;
+    char first[128]; /* name of the first comparison that failed */
     /* set by kinds that build a graph; freed by the verb */
     weft_model model;
     weft_model_size size; /* size of the inputs */
@@ -40,6 +41,9 @@ typedef struct weft_parity_kind {
     weft_status (*run)(weft_parity *p);
     bool alone; /* the JSON file comes without tensors */
 } weft_parity_kind;
+
+/* Counts a comparison of `name`. */
+void weft_parity_count(weft_parity *p, const char *name, bool bad);
 
 /* Sets *t to the golden tensor of that name. WEFT_E_FORMAT: not in the file. */
 weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t);

@@ -27,8 +27,7 @@ static weft_status compare_bits(weft_parity *p, const char *name, const float *a
                                 const float *expected, int64_t count)
 {
     const bool bad = !same_bits(actual, expected, count);
-    p->compared++;
-    p->failures += bad;
+    weft_parity_count(p, name, bad);
     if (bad || p->verbose)
         printf("  bits     %-60s %s\n", name, bad ? "differ  FAIL" : "equal");
     return WEFT_OK;

@@ -77,6 +77,18 @@ static weft_status read_models(trainer *t)
                                       : weft_tokenizer_set_open(&c->models.text, &c->tokenizers);
 }
 
+static void print_chosen(const trainer *t, bool from_file, const char *text)
+{
+    weft_buf layout = {0};
+    const char *source = from_file ? "file" : t->choice.changed ? "estimate" : "run";
+    weft_parallel_name(&t->settled.parallel, &layout);
+    weft_notice(WEFT_MSG_LAYOUT_CHOSEN,
+                WEFT_AT(WEFT_DETAILS(WEFT_WORD("source", source),
+                                     WEFT_WORD("layout", layout.data ? layout.data : ""))),
+                "%s", text);
+    weft_buf_free(&layout);
+}
+
 /* Resolves `plan: FILE` and the `auto` values of the section `parallel`. */
 static weft_status resolve_layout(trainer *t)
 {
@@ -84,6 +96,7 @@ static weft_status resolve_layout(trainer *t)
     weft_run_models models;
     weft_buf out = {0};
     const weft_parallel *p = &c->run->parallel;
+    const bool from_file = p->plan[0];
     if (!p->plan[0] && p->context.kind != WEFT_CP_AUTO && !weft_comm_overlap_has_auto(&p->overlap))
         return WEFT_OK;
     t->arena = weft_arena_create();
@@ -96,7 +109,7 @@ static weft_status resolve_layout(trainer *t)
         weft_run_resolve_layout(&t->settled, &models, c->path, t->comm, weft_comm_ranks(t->comm),
                                 &t->choice, t->arena, &out);
     if (status == WEFT_OK && c->is_rank0 && out.len)
-        weft_notice(WEFT_MSG_LAYOUT_CHOSEN, WEFT_NOWHERE, "%s", out.data);
+        print_chosen(t, from_file, out.data);
     weft_buf_free(&out);
     c->run = &t->settled;
     return status;
@@ -262,8 +275,12 @@ static weft_status print_layout(const weft_train_context *c, const weft_stage_st
     weft_buf out = {0};
     weft_stage_programs_layout(&s->programs, s->train_stage, &c->exec, &out);
     const weft_status_code status = weft_buf_check(&out);
+    weft_message_detail axes[WEFT_MAX_AXES + 1] = {{NULL}};
+    for (int i = 0; i < c->exec.mesh.axis_count; i++)
+        axes[i] =
+            (weft_message_detail)WEFT_DETAIL(c->exec.mesh.axis[i].name, c->exec.mesh.axis[i].size);
     if (status == WEFT_OK && out.len)
-        weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
+        weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_AT(.details = axes),
                     "layout of %d ranks, slowest axis first\n%.*s", weft_comm_ranks(c->exec.comm),
                     (int)out.len - 1, out.data);
     weft_buf_free(&out);
@@ -476,7 +493,8 @@ static weft_status dry_run(trainer *t, stage_run *s)
     weft_train_context *c = &t->context;
     WEFT_TRY(begin_weights(t));
     if (c->is_rank0)
-        weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
+        weft_notice(WEFT_MSG_STAGE_REPORT,
+                    WEFT_AT(WEFT_DETAILS(WEFT_DETAIL("dry_run_most", WEFT_REHEARSED))),
                     "backend %s: dry run of at most %d steps per stage, one per bucket. No data "
                     "is read, no loss is computed, and no files are written",
                     c->exec.backend->name, WEFT_REHEARSED);

@@ -47,10 +47,11 @@ done
 # an error that all ranks have is printed by one of them, errors of their own by each
 ranks_share_one_error() {
     command -v mpirun >/dev/null || skip "mpirun is not there"
+    export WEFT_LOG_FORMAT=json
     mpirun -n 3 "$WEFT" generate --model x --prompt x --out x.mp4 --parallel foo=2 >out 2>&1
-    [ "$(grep -c 'error\[config-unknown-key\].* foo: ' out)" = 1 ] || fail_with out "not printed once"
+    [ "$(count_messages out config-unknown-key key=foo)" = 1 ] || fail_with out "not printed once"
     mpirun -n 1 "$WEFT" generate --bogus : -n 2 "$WEFT" generate --other >out 2>&1
-    [ "$(grep -c 'error\[option-unknown\]: --bogus: ' out) $(grep -c 'error\[option-unknown\]: --other: ' out)" = "1 1" ] || fail_with out "not printed by each"
+    [ "$(count_messages out option-unknown key=--bogus) $(count_messages out option-unknown key=--other)" = "1 1" ] || fail_with out "not printed by each"
 }
 check ranks_share_one_error
 refuse 2 option-unknown key=--ranke -- train x.yaml --ranke 2

@@ -117,7 +117,8 @@ static weft_status unknown_option(const weft_verb *verb, const char *name, size_
     if (former)
         near = find_earlier(verb, former, strlen(former), &former)->name;
     if (near && strcmp(near, word))
-        return weft_error(WEFT_MSG_OPTION_UNKNOWN, WEFT_AT(.key = word),
+        return weft_error(WEFT_MSG_OPTION_UNKNOWN,
+                          WEFT_AT(.key = word, WEFT_DETAILS(WEFT_WORD("nearest", near))),
                           "unknown option; did you mean '%s'?", near);
     return weft_error(WEFT_MSG_OPTION_UNKNOWN, WEFT_AT(.key = word),
                       "unknown option; `weft %s --help` lists the options", verb->name);
@@ -190,7 +191,9 @@ static weft_status parse_option(weft_args *args, int argc, char *const *argv, in
 static weft_status print_renamed(const weft_args *args)
 {
     weft_buf text = {0};
-    bool any = false;
+    int count = 0;
+    weft_message_detail *renamed;
+    WEFT_TRY(WEFT_NEW(renamed, args->value_count + 1, "the names of options"));
     for (int i = 0; i < args->value_count; i++) {
         const value *v = &args->values[i];
         bool listed = !v->earlier;
@@ -198,12 +201,13 @@ static weft_status print_renamed(const weft_args *args)
             listed = args->values[k].earlier == v->earlier;
         if (listed)
             continue;
-        weft_buf_printf(&text, "%s%s is now %s", any ? ", " : "", v->earlier, v->option->name);
-        any = true;
+        weft_buf_printf(&text, "%s%s is now %s", count ? ", " : "", v->earlier, v->option->name);
+        renamed[count++] = (weft_message_detail)WEFT_WORD(v->earlier, v->option->name);
     }
     const weft_status_code status = weft_buf_check(&text);
-    if (status == WEFT_OK && any)
-        weft_notice(WEFT_MSG_OPTION_RENAMED, WEFT_NOWHERE, "%s", text.data);
+    if (status == WEFT_OK && count)
+        weft_notice(WEFT_MSG_OPTION_RENAMED, WEFT_AT(.details = renamed), "%s", text.data);
+    weft_free(renamed);
     weft_buf_free(&text);
     return status;
 }

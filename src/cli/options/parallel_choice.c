@@ -37,7 +37,9 @@ weft_status weft_args_layout(const weft_args *args, weft_arena *arena, weft_para
         any = any || !strcmp(text[i], "auto");
     if (any && (count > 1 || config))
         return weft_error(
-            WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--parallel", .value = "auto"),
+            WEFT_MSG_OPTION_CONFLICT,
+            WEFT_AT(.key = "--parallel", .value = "auto",
+                    WEFT_DETAILS(WEFT_WORD("with", config ? "--config" : "another --parallel"))),
             "auto chooses all degrees and cannot be combined with %s; remove one of them",
             config ? "--config" : "another --parallel");
     *choose = any;
@@ -75,15 +77,13 @@ weft_status weft_args_choose_layout(const weft_args *args, weft_arena *arena, co
 {
     weft_cluster cluster;
     weft_generation_estimator p;
-    weft_buf out = {0};
     const weft_comm_overlap overlap = parallel->overlap; /* chosen after the degrees */
     WEFT_TRY(open_estimator(args, arena, folder, comm, options, &cluster, &p));
     if (weft_comm_overlap_has_auto(&overlap))
         parallel->overlap = weft_comm_overlap_default;
-    const weft_status_code status =
-        weft_generation_choose(&p, comm, parallel, &options->stream, &out);
+    const weft_status_code status = weft_generation_choose(&p, comm, parallel, &options->stream);
     parallel->overlap = overlap;
-    return print_choice(status, &out);
+    return status;
 }
 
 weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, const char *folder,

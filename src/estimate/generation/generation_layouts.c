@@ -171,8 +171,23 @@ typedef struct choice {
     int32_t sequence, stream;
 } choice;
 
-static weft_status choose(const weft_generation_estimator *estimator, choice *c, weft_buf *out)
+static void print_choice(const weft_generation_estimator *estimator, const weft_layout_list *l,
+                         const char *text)
 {
+    const weft_generation_estimate *best = best_of(l);
+    weft_notice(
+        WEFT_MSG_LAYOUT_CHOSEN,
+        WEFT_AT(WEFT_DETAILS(
+            WEFT_WORD("layout", l->item[0].name), WEFT_DETAIL("ranks", estimator->ranks),
+            WEFT_DETAIL("layouts", l->count), WEFT_DETAIL("stream", best->stream),
+            WEFT_DETAIL("step_seconds", best->step), WEFT_DETAIL("video_seconds", best->video),
+            WEFT_WORD("next", l->count > 1 ? l->item[1].name : ""))),
+        "%s", text);
+}
+
+static weft_status choose(const weft_generation_estimator *estimator, choice *c)
+{
+    weft_buf out = {0};
     weft_layout_list list;
     WEFT_TRY(weft_generation_search(estimator, &list));
     if (list.fitting == 0)
@@ -189,12 +204,16 @@ static weft_status choose(const weft_generation_estimator *estimator, choice *c,
                   .context = p->context,
                   .sequence = p->sequence,
                   .stream = best->stream};
-    format_choice(estimator, &list, out);
-    return weft_buf_check(out);
+    format_choice(estimator, &list, &out);
+    const weft_status_code status = weft_buf_check(&out);
+    if (status == WEFT_OK)
+        print_choice(estimator, &list, out.data);
+    weft_buf_free(&out);
+    return status;
 }
 
 weft_status weft_generation_choose(const weft_generation_estimator *estimator, weft_comm *comm,
-                                   weft_parallel *parallel, bool *stream, weft_buf *out)
+                                   weft_parallel *parallel, bool *stream)
 {
     weft_generation_estimator own = *estimator;
     weft_generator_options options = *estimator->options;
@@ -203,7 +222,7 @@ weft_status weft_generation_choose(const weft_generation_estimator *estimator, w
     own.options = &options;
     if (weft_comm_rank(comm) == 0) {
         weft_comm_set_busy(comm, "choosing a layout");
-        const weft_status_code status = choose(&own, &c, out);
+        const weft_status_code status = choose(&own, &c);
         weft_comm_set_busy(comm, NULL);
         WEFT_TRY(status);
     }

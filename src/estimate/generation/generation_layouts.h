@@ -22,10 +22,10 @@ weft_status weft_generation_search(const weft_generation_estimator *estimator,
 void weft_generation_print(const weft_generation_estimator *estimator,
                            const weft_layout_list *layouts, bool explain, weft_buf *out);
 
-/* Collective. Rank 0 chooses the best layout for the ranks of `comm`: sets the degrees and stream.
- * `out` gets a line about the choice. options->memory 0: the free memory of the machines. */
+/* Collective. Rank 0 chooses the best layout for the ranks of `comm`: sets the degrees and stream,
+ * and prints the choice. options->memory 0: the free memory of the machines. */
 weft_status weft_generation_choose(const weft_generation_estimator *estimator, weft_comm *comm,
-                                   weft_parallel *parallel, bool *stream, weft_buf *out);
+                                   weft_parallel *parallel, bool *stream);
 /* Collective. Rank 0 resolves `auto` in the slices of `parallel`, for its degrees, by the seconds
  * of a step (slices_search.h). `out` gets a line about the choice and the next best one. */
 weft_status weft_generation_choose_slices(const weft_generation_estimator *estimator,

@@ -180,7 +180,8 @@ weft_status weft_run_resolve_layout(weft_run *run, const weft_run_models *models
         const char *set_key = weft_parallel_is_set(p), *file = p->plan;
         if (set_key)
             return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                              WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file),
+                              WEFT_AT(.file = path, .key = "parallel.layout_file", .value = file,
+                                      WEFT_DETAILS(WEFT_WORD("other", set_key))),
                               "layout_file replaces all other keys of parallel, and %s is also "
                               "set. Remove one of the two keys.",
                               set_key);

@@ -170,8 +170,12 @@ weft_status weft_layout_list_infeasible(const weft_layout_list *list, int ranks,
                                         const weft_message_fields *at)
 {
     const weft_layout_candidate *nearest = list->count ? &list->item[0] : NULL;
+    weft_message_fields fields = *at;
+    const weft_message_detail details[] = {
+        WEFT_DETAIL("ranks", ranks), WEFT_WORD("nearest", nearest ? nearest->name : ""), {NULL}};
+    fields.details = details;
     return weft_error(
-        WEFT_MSG_LAYOUT_INFEASIBLE, at, "no layout of %d ranks is %s; the nearest, %s: %s", ranks,
-        list->legal ? "within the memory limit" : "legal", nearest ? nearest->name : "none",
+        WEFT_MSG_LAYOUT_INFEASIBLE, &fields, "no layout of %d ranks is %s; the nearest, %s: %s",
+        ranks, list->legal ? "within the memory limit" : "legal", nearest ? nearest->name : "none",
         nearest && nearest->why ? nearest->why : "?");
 }

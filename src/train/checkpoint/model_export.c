@@ -234,15 +234,30 @@ weft_status weft_export_write(const weft_export *e)
     return write_rest(e, folder);
 }
 
+static void print_next(weft_buf *command)
+{
+    if (weft_buf_check(command) == WEFT_OK)
+        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_AT(WEFT_DETAILS(WEFT_WORD("next", command->data))),
+                    "next: %s", command->data);
+    weft_buf_free(command);
+}
+
 /* Prints the command that generates a video with the trained model. */
 static void print_generate(const weft_export *e, const char *model, const char *lora)
 {
     const weft_run *run = e->run;
-    weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE,
-                "next: weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
-                lora ? " --lora " : "", lora ? lora : "",
-                run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
-                weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
+    weft_buf command = {0};
+    weft_buf_printf(&command, "weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4",
+                    model, lora ? " --lora " : "", lora ? lora : "",
+                    run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE" : "",
+                    weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
+    print_next(&command);
+}
+
+static void print_path(const char *what, const char *path)
+{
+    weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_AT(WEFT_DETAILS(WEFT_WORD(what, path))), "the %s is %s",
+                what, path);
 }
 
 void weft_export_print(const weft_export *e)
@@ -257,19 +272,21 @@ void weft_export_print(const weft_export *e)
         if (length >= sizeof name &&
             !strcmp(run->transformer.weights + length - (sizeof name - 1), name))
             folder[length - (sizeof name - 1)] = '\0';
-        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE, "the adapter is %s", adapter);
+        print_path("adapter", adapter);
         print_generate(e, folder, adapter);
     } else if (weft_run_trains_denoiser(e->models)) {
         snprintf(folder, sizeof folder, "%s/model", run->out);
-        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE, "the model is %s", folder);
+        print_path("model", folder);
         print_generate(e, folder, NULL);
     } else {
-        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE, "the autoencoder is %s/model/vae",
-                    run->out);
-        weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_NOWHERE,
-                    "next: weft eval vae --model %s/model/vae --shards %s --split \"%s\" --frames "
-                    "%" PRId64 " --height %" PRId64 " --width %" PRId64,
-                    run->out, run->data.path, run->data.split, e->size->frames, e->size->height,
-                    e->size->width);
+        weft_buf command = {0};
+        snprintf(folder, sizeof folder, "%s/model/vae", run->out);
+        print_path("autoencoder", folder);
+        weft_buf_printf(&command,
+                        "weft eval vae --model %s --shards %s --split \"%s\" --frames "
+                        "%" PRId64 " --height %" PRId64 " --width %" PRId64,
+                        folder, run->data.path, run->data.split, e->size->frames, e->size->height,
+                        e->size->width);
+        print_next(&command);
     }
 }

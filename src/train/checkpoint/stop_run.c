@@ -74,7 +74,7 @@ void weft_kill_timeout_check(weft_kill_timeout *t, const weft_run_checkpoints *c
     t->warned = true;
     if (t->longest + save > patience)
         weft_warning(
-            WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "checkpoint.interval"),
+            WEFT_MSG_CONFIG_UNUSUAL, WEFT_AT(.key = "checkpoint.interval", WEFT_NUMBER(patience)),
             "a step takes %s and a checkpoint %s, but mpirun kills ranks %s after Ctrl-C. The "
             "steps since the last checkpoint would be lost. Start the run as `mpirun --mca "
             "odls_base_sigkill_timeout %.0f ...`, or lower checkpoint.interval",

@@ -64,11 +64,17 @@ void weft_dry_run_print(const weft_dry_run *r, int64_t stage, int64_t peak)
 {
     char kernels[32], executed[32], waited[32], bytes[32];
     const double steps = r->steps > 0 ? (double)r->steps : 1;
-    weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
-                "stage %" PRId64 ": dry run of %" PRId64
-                " steps; per step %s compute (predicted), %s executed, %s of it waiting for other "
-                "ranks; peak %s per rank; no loss",
-                stage, r->steps, weft_format_seconds(r->predicted / steps, kernels),
-                weft_format_seconds(r->executed / steps, executed),
-                weft_format_seconds(r->waited / steps, waited), weft_format_bytes(peak, bytes));
+    weft_notice(
+        WEFT_MSG_STAGE_REPORT,
+        WEFT_AT(WEFT_NUMBER(peak),
+                WEFT_DETAILS(WEFT_DETAIL("stage", stage), WEFT_DETAIL("dry_run_steps", r->steps),
+                             WEFT_DETAIL("predicted_seconds", r->predicted / steps),
+                             WEFT_DETAIL("executed_seconds", r->executed / steps),
+                             WEFT_DETAIL("waited_seconds", r->waited / steps))),
+        "stage %" PRId64 ": dry run of %" PRId64
+        " steps; per step %s compute (predicted), %s executed, %s of it waiting for other "
+        "ranks; peak %s per rank; no loss",
+        stage, r->steps, weft_format_seconds(r->predicted / steps, kernels),
+        weft_format_seconds(r->executed / steps, executed),
+        weft_format_seconds(r->waited / steps, waited), weft_format_bytes(peak, bytes));
 }

@@ -197,13 +197,14 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     return status;
 }
 
-weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t *value, weft_buf *out)
+weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t value[2],
+                                     weft_buf *out)
 {
     typedef struct line {
-        int64_t bytes, value, length;
+        int64_t bytes, value[2], length;
     } line;
     const int ranks = weft_comm_ranks(comm);
-    const line own = {bytes, *value, out->len};
+    const line own = {bytes, {value[0], value[1]}, out->len};
     int most = 0;
     char *text = NULL;
     if (ranks == 1)
@@ -222,7 +223,7 @@ weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t *va
     out->len = 0;
     weft_buf_append(out, text, all[most].length);
     WEFT_GO(weft_buf_check(out));
-    *value = all[most].value;
+    memcpy(value, all[most].value, sizeof all[most].value);
 out:
     weft_free(all);
     weft_free(text);

@@ -31,9 +31,10 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             weft_store *store, int64_t process_bytes, weft_run_bytes *peak,
                             weft_buf *out);
 
-/* Collective. Replaces `value` and the report `out` with those of the rank with the largest
+/* Collective. Replaces the values and the report `out` with those of the rank with the largest
  * `bytes`; ties go to the lowest rank. */
-weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t *value, weft_buf *out);
+weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t value[2],
+                                     weft_buf *out);
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 

@@ -276,7 +276,7 @@ static weft_status search(fit *f, int64_t all_peak, trial *best)
 
 /* ---- training stages ------------------------------------------------------------------------- */
 
-static void format_choice(const fit *f, const trial *t, weft_buf *message)
+static void format_choice(const fit *f, trial *t, weft_buf *message)
 {
     weft_buf what[2] = {{0}};
     char text[3][32];
@@ -284,6 +284,13 @@ static void format_choice(const fit *f, const trial *t, weft_buf *message)
                       &f->candidates, &t->activations, WEFT_ACTIVATION_RECOMPUTE, &what[0]),
                   offloaded = weft_activation_candidates_print(&f->candidates, &t->activations,
                                                                WEFT_ACTIVATION_OFFLOAD, &what[1]);
+    t->activations.figures = (weft_activation_figures){.all = item_bytes(&f->candidates, false),
+                                                       .kept = t->choice.saved,
+                                                       .recomputed = (double)recomputed,
+                                                       .offloaded = (double)offloaded,
+                                                       .step = f->candidates.run,
+                                                       .longer = t->choice.seconds,
+                                                       .copy_slowdown = f->copies.slowdown};
     weft_buf_printf(message, "memory.limit: stage %" PRId64 " keeps %s of %s", f->index,
                     weft_format_bytes((int64_t)t->choice.saved, text[0]),
                     weft_format_bytes((int64_t)item_bytes(&f->candidates, false), text[1]));

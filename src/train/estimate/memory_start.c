@@ -6,6 +6,9 @@
 #include "train/latents/latent_cache_folder.h"
 #include "transform/memory/offload.h"
 
+#include <math.h>
+#include <string.h>
+
 weft_status weft_run_check_offload(const weft_run *run)
 {
     enum { PAGE = 4096 };
@@ -87,6 +90,29 @@ static weft_status fit_stored(const weft_memory_start *m, const weft_train_conte
     return status;
 }
 
+/* Prints a line of `text` for each stage that does not keep all activations. */
+static void print_fit(const weft_memory_start *m, const char *text)
+{
+    for (int64_t i = 0; i < m->train_stages; i++) {
+        const weft_activation_figures *f = &m->activations[i].figures;
+        const char *end = strchr(text, '\n');
+        if (m->activations[i].count == 0 || !end)
+            continue;
+        const bool stored = isnan(f->longer);
+        weft_notice(
+            WEFT_MSG_MEMORY_REPORT,
+            WEFT_AT(WEFT_DETAILS(
+                WEFT_DETAIL("stage", i), WEFT_DETAIL("activation_bytes", f->all),
+                WEFT_DETAIL("kept_bytes", f->kept), WEFT_DETAIL("recomputed_bytes", f->recomputed),
+                WEFT_DETAIL("offloaded_bytes", f->offloaded),
+                WEFT_WORD("plan", stored ? "stored" : "new"), WEFT_DETAIL("step_seconds", f->step),
+                WEFT_DETAIL("added_seconds", stored ? 0 : f->longer),
+                WEFT_DETAIL("copy_slowdown", f->copy_slowdown))),
+            "%.*s", (int)(end - text), text);
+        text = end + 1;
+    }
+}
+
 weft_status weft_memory_start_fit(weft_memory_start *m, weft_train_context *c)
 {
     const int64_t train_stages = c->run->train_stages.count;
@@ -98,27 +124,25 @@ weft_status weft_memory_start_fit(weft_memory_start *m, weft_train_context *c)
     WEFT_TRY(weft_train_context_drop_programs(c)); /* programs planned without the limit */
     const weft_status_code status = fit_stored(m, c, &out);
     if (status == WEFT_OK && c->is_rank0 && out.len)
-        weft_notice(WEFT_MSG_MEMORY_REPORT, WEFT_NOWHERE, "%.*s", (int)out.len - 1, out.data);
+        print_fit(m, out.data);
     weft_buf_free(&out);
     c->exec.stage_activations = m->activations;
     weft_memory_trim();
     return status;
 }
 
-/* Prints the report `out` of the rank with the highest peak, or of rank 0 if no peak is predicted,
- * with its `bytes` as the value, and frees it. The comparison excludes process_bytes, which vary
- * from start to start. */
-static weft_status print_max_rank(const weft_memory_start *m, const weft_train_context *c,
-                                  weft_message_class kind, int64_t bytes, weft_status_code status,
-                                  weft_buf *out)
+/* Replaces `bytes`, `weights` (bytes of the store) and the report by the values of the rank with
+ * the highest peak. Without a predicted peak: the values of rank 0. The comparison excludes
+ * process_bytes, which vary from start to start. */
+static weft_status find_max_rank(const weft_memory_start *m, const weft_train_context *c,
+                                 int64_t *bytes, int64_t *weights, weft_buf *out)
 {
+    int64_t value[2] = {*bytes, weft_store_bytes(c->store)};
     const int64_t peak = m->predicted ? m->predicted - m->process_bytes : 0;
-    if (status == WEFT_OK)
-        status = weft_run_memory_max_rank(c->exec.comm, peak, &bytes, out);
-    if (status == WEFT_OK && c->is_rank0)
-        weft_notice(kind, WEFT_AT(WEFT_NUMBER(bytes)), "%s", out->data);
-    weft_buf_free(out);
-    return status;
+    WEFT_TRY(weft_run_memory_max_rank(c->exec.comm, peak, value, out));
+    *bytes = value[0];
+    *weights = value[1];
+    return WEFT_OK;
 }
 
 weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_context *c)
@@ -127,33 +151,59 @@ weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_con
     weft_run_bytes peak = {0};
     if (c->is_rank0 && c->exec.offload_states)
         warn_states(c->store);
-    const weft_status_code status = weft_run_memory(c->run, &c->models, &c->exec, c->steps,
-                                                    c->store, m->process_bytes, &peak, &out);
+    weft_status_code status = weft_run_memory(c->run, &c->models, &c->exec, c->steps, c->store,
+                                              m->process_bytes, &peak, &out);
     m->predicted = weft_run_bytes_sum(peak);
-    return print_max_rank(m, c, WEFT_MSG_MEMORY_REPORT, m->predicted, status, &out);
+    int64_t bytes = m->predicted, weights;
+    if (status == WEFT_OK)
+        status = find_max_rank(m, c, &bytes, &weights, &out);
+    if (status == WEFT_OK && c->is_rank0)
+        weft_notice(WEFT_MSG_MEMORY_REPORT,
+                    WEFT_AT(WEFT_NUMBER(bytes), WEFT_DETAILS(WEFT_DETAIL("weight_bytes", weights))),
+                    "%s", out.data);
+    weft_buf_free(&out);
+    return status;
 }
 
 weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft_train_context *c,
                                           const weft_stage_state *s)
 {
     char memory[32], weights[32];
-    weft_buf out = {0}, sizes = {0};
+    weft_buf out = {0}, sizes = {0}, buckets = {0};
+    int64_t bytes = weft_stage_state_bytes(c, s), store = 0;
     for (int i = 0; i < s->programs.buckets; i++) {
         const weft_bucket *b = weft_train_stage_bucket(s->train_stage, i);
         weft_buf_printf(
             &sizes, "%s%" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64 ", %.2f GFLOP per step",
             i ? "; or " : "", b->batch, b->frames, b->height, b->width, 1e-9 * s->flops[i]);
+        weft_buf_printf(&buckets, "%s%" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64, i ? ", " : "",
+                        b->batch, b->frames, b->height, b->width);
     }
     weft_buf_printf(
         &out,
         "stage %" PRId64 "%s%s: %" PRId64 " steps of %s, program %s, weights and optimizer %s%s",
         s->index, s->train_stage->name[0] ? " " : "", s->train_stage->name, s->train_stage->steps,
-        sizes.data ? sizes.data : "", weft_format_bytes(weft_stage_state_bytes(c, s), memory),
+        sizes.data ? sizes.data : "", weft_format_bytes(bytes, memory),
         weft_format_bytes(weft_store_bytes(c->store), weights),
         weft_comm_ranks(c->exec.comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
-    return print_max_rank(m, c, WEFT_MSG_STAGE_REPORT, weft_stage_state_bytes(c, s),
-                          weft_buf_check(&out), &out);
+    weft_status_code status = weft_buf_check(&out);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&buckets);
+    if (status == WEFT_OK)
+        status = find_max_rank(m, c, &bytes, &store, &out);
+    if (status == WEFT_OK && c->is_rank0)
+        weft_notice(WEFT_MSG_STAGE_REPORT,
+                    WEFT_AT(WEFT_NUMBER(bytes),
+                            WEFT_DETAILS(WEFT_DETAIL("stage", s->index),
+                                         WEFT_WORD("name", s->train_stage->name),
+                                         WEFT_DETAIL("steps", s->train_stage->steps),
+                                         WEFT_WORD("buckets", buckets.data ? buckets.data : ""),
+                                         WEFT_DETAIL("weight_bytes", store))),
+                    "%s", out.data);
+    weft_buf_free(&buckets);
+    weft_buf_free(&out);
+    return status;
 }
 
 void weft_memory_start_print_peak(const weft_memory_start *m)

@@ -74,7 +74,10 @@ void weft_stage_state_print_traffic(const weft_stage_state *s)
         const weft_pp_task_times p = weft_pp_executor_times(s->pp_executor);
         weft_comm_times_add(&c, p.inside);
         weft_offload_times_add(&m, p.offload_times);
-        weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
+        weft_notice(WEFT_MSG_STAGE_REPORT,
+                    WEFT_AT(WEFT_DETAILS(
+                        WEFT_DETAIL("stage", s->index), WEFT_DETAIL("pipeline_sent_bytes", p.sent),
+                        WEFT_DETAIL("waited_share", p.waited / fmax(s->totals.seconds, 1e-9)))),
                     "stage %" PRId64
                     ": this rank sent %s to other pipeline stages and waited for them %.0f %% of "
                     "the time",
@@ -82,15 +85,23 @@ void weft_stage_state_print_traffic(const weft_stage_state *s)
                     100 * p.waited / fmax(s->totals.seconds, 1e-9));
     }
     if (c.busy > 0)
-        weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
-                    "stage %" PRId64
-                    ": this rank sent %s%s; communication took %.3g s, %.0f %% of it "
-                    "hidden behind compute",
-                    s->index, weft_format_bytes(c.wire_bytes, text[0]),
-                    s->pp_executor ? " within its pipeline stage" : "", c.busy,
-                    100 * fmax(0, 1 - c.exposed / c.busy));
+        weft_notice(
+            WEFT_MSG_STAGE_REPORT,
+            WEFT_AT(WEFT_DETAILS(WEFT_DETAIL("stage", s->index),
+                                 WEFT_DETAIL("sent_bytes", c.wire_bytes),
+                                 WEFT_DETAIL("seconds", c.busy),
+                                 WEFT_DETAIL("hidden_share", fmax(0, 1 - c.exposed / c.busy)))),
+            "stage %" PRId64 ": this rank sent %s%s; communication took %.3g s, %.0f %% of it "
+            "hidden behind compute",
+            s->index, weft_format_bytes(c.wire_bytes, text[0]),
+            s->pp_executor ? " within its pipeline stage" : "", c.busy,
+            100 * fmax(0, 1 - c.exposed / c.busy));
     if (m.busy > 0)
-        weft_notice(WEFT_MSG_STAGE_REPORT, WEFT_NOWHERE,
+        weft_notice(WEFT_MSG_STAGE_REPORT,
+                    WEFT_AT(WEFT_DETAILS(
+                        WEFT_DETAIL("stage", s->index), WEFT_DETAIL("offloaded_bytes", m.out),
+                        WEFT_DETAIL("fetched_bytes", m.back), WEFT_DETAIL("seconds", m.busy),
+                        WEFT_DETAIL("hidden_share", fmax(0, 1 - m.exposed / m.busy)))),
                     "stage %" PRId64
                     ": %s were offloaded and %s fetched; the copies took %.3g s, %.0f %% of it "
                     "hidden behind compute",

@@ -19,6 +19,13 @@ typedef enum weft_activation_policy {
     WEFT_ACTIVATION_RECOMPUTE,
     WEFT_ACTIVATION_OFFLOAD
 } weft_activation_policy;
+/* Bytes of activations and seconds of a step that a plan was chosen by. */
+typedef struct weft_activation_figures {
+    double all, kept, recomputed, offloaded; /* bytes */
+    double step, longer;  /* seconds without the plan, and added; NaN: not estimated */
+    double copy_slowdown; /* share of the time of copies that kernels lose */
+} weft_activation_figures;
+
 /* Policies sorted by key. A key without a row is kept. */
 typedef struct weft_activation_plan {
     struct weft_activation_policy_row {
@@ -26,6 +33,7 @@ typedef struct weft_activation_plan {
         weft_activation_policy policy;
     } * row; /* heap */
     int64_t count;
+    weft_activation_figures figures; /* for reports */
 } weft_activation_plan;
 
 /* Length of the block part of a scope, such as "transformer.blocks.3"; 0: in no block. */

@@ -2,6 +2,7 @@
 # backend: virtual rehearses a run of two ranks with more than 5 GiB of weights and moments each: step times and
 # the peak are said, in little memory; no data is read, nothing is written, no loss is claimed.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 cat >big.yaml <<'Y'
 out: runs/big
 data: {path: nowhere}
@@ -16,28 +17,27 @@ Y
 cat >peak.py <<'P'
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
-print("resident", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+open("resident", "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024))
 sys.exit(code)
 P
 WEFT_LINK="100 Gbit/s, 10 us, 1 per node" python3 peak.py "$MPIRUN" --oversubscribe -n 2 "$WEFT" train big.yaml \
     >run.log 2>&1 || { cat run.log; fail "a rehearsal"; }
 steps_are_reported_and_nothing_is_written() {
-    [ "$(grep -c 'dry run of at most' run.log)" = 1 ] || fail "the dry run is not announced once"
-    grep -q 'stage 0: dry run of 5 steps; per step .* (predicted), .* executed, .*; peak [0-9.]* GiB' run.log ||
-        fail "no step time of stage 0"
-    grep -q 'stage 1: dry run of 2 steps' run.log || fail "no step time of stage 1"
-    grep -qi 'nan\|loss 0' run.log && fail "a loss is claimed"
+    [ "$(count_messages run.log stage-report dry_run_most=5)" = 1 ] || fail "the dry run is not announced once"
+    has_message run.log stage-report stage=0 dry_run_steps=5 'predicted_seconds=?*' 'executed_seconds=?*' || fail "no step time of stage 0"
+    has_message run.log stage-report stage=1 dry_run_steps=2 || fail "no step time of stage 1"
+    is_progress run.log train && fail "a loss is claimed"
     [ ! -e runs ] || fail "something was written: $(find runs)"
 }
 check steps_are_reported_and_nothing_is_written
 the_peak_is_predicted_in_little_memory() {
     python3 - <<'P' || exit 1
-import re
-text = open("run.log").read()
-peak = float(re.search(r"stage 0: dry run.*peak ([0-9.]+) GiB", text).group(1))
-assert peak > 5, peak
-assert re.search(r"memory of a rank: at most ([0-9.]+) GiB", text), "no peak is predicted"
-resident = int(re.search(r"^resident ([0-9]+)", text, re.M).group(1))
+import json
+messages = [json.loads(line) for line in open("run.log") if line.startswith("{")]
+peak = [m["value"] for m in messages if "dry_run_steps" in m.get("details", {})]
+assert min(peak) > 5 << 30, peak
+assert any(m["id"] == "memory-report" and m.get("value", 0) > 5 << 30 for m in messages), "no peak is predicted"
+resident = int(open("resident").read())
 assert resident < 700, f"{resident} MiB were resident"
 P
 }
