@@ -15,14 +15,16 @@ check parameters_of_small parameters_are_exact small 1418996800
 check parameters_of_large parameters_are_exact large 14288491584
 check parameters_of_vae parameters_are_exact vae 126892531
 
-# the whole 1.3B training step at 81x480x832: no weights allocated (1 GiB of address space), in under 2 s
+# the whole 1.3B training step at 81x480x832: no weights allocated (1 GiB of address space), and no more nodes than for the
+# smallest video, so that the work of planning it does not grow with its size
 figures_of_a_training_step() {
-    case $WEFT_BUILD in */asan | */tsan) room=unlimited seconds=60 ;; *) room=1500000 seconds=2 ;; esac # the sanitizer needs both
+    case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=1500000 ;; esac # the sanitizer needs it
     (ulimit -v $room; OMP_NUM_THREADS=1 "$WEFT" inspect model small.json --training-step --json >train.json) || fail "1.3B"
-    seconds=$seconds python3 - <<'P' || fail "figures of 1.3B"
-import json, os
-t = json.load(open("train.json"))
-assert t["seconds"] < float(os.environ["seconds"]), t
+    "$WEFT" inspect model small.json --training-step --frames 1 --height 16 --width 16 --json >least.json || fail "1.3B, a frame"
+    python3 - <<'P' || fail "figures of 1.3B"
+import json
+t, least = json.load(open("train.json")), json.load(open("least.json"))
+assert t["nodes"] == least["nodes"] > 1000 and t["flops_step"] > 1000 * least["flops_step"], (t, least)
 assert t["parameters"] == 1418996800
 assert t["weight_bytes"] >= 4 * 4 * t["parameters"]      # weights, two moments, the average
 assert 2.7 < t["flops_step"] / t["flops_forward"] < 4, t # the backward is about twice the forward
@@ -58,10 +60,10 @@ every_axis_splits() { # MESH
 }
 for mesh in fsdp=2 tp=2 cp=2 sp=2 dp=2,tp=2 fsdp=2,cp=2; do check "every_axis_splits_$mesh" every_axis_splits "$mesh"; done
 
-# a training step of 14B on the modelled GPU: at least its arithmetic at 400 TFLOP/s, and no 230 GB
+# a training step of 14B on the modelled GPU takes no less than its arithmetic at 400 TFLOP/s, and no 230 GB
 a_virtual_device_is_priced() {
     "$WEFT" inspect model large.json --training-step --frames 9 --height 256 --width 256 --backend virtual --json >virtual.json || fail "virtual"
-    python3 -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] < 20*least and t["weight_bytes"] > 200e9, t' ||
+    python3 -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] and t["weight_bytes"] > 200e9, t' ||
         fail "a step on the virtual device: $(cat virtual.json)"
     "$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* simulated" || fail "no seconds on the virtual device"
     "$WEFT" inspect model small.json --backend cuda >out 2>err && fail "an unknown backend passes"

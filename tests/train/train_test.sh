@@ -9,13 +9,13 @@ write_configs
 # the printed command runs
 run_next() { # LOG [OPTIONS...]
     local next
-    next=$(message_field message "$1" run-finished 'text~=next: weft ') && next=${next#next: weft }
+    next=$(message_field next "$1" run-finished 'next=weft *') && next=${next#weft }
     [ -n "$next" ] || { cat "$1"; fail "$1 has no next command"; }
     shift
     eval "\"$WEFT\" $next $*" >next.log 2>&1 || { cat next.log; fail "next: weft $next"; }
 }
 the_next_command_of_the_vae_runs() {
-    has_message vae.log run-finished text~=runs/vae/model/vae || fail "the path of the autoencoder is not printed"
+    has_message vae.log run-finished autoencoder=runs/vae/model/vae || fail "the path of the autoencoder is not printed"
     run_next vae.log --limit 1
     grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
 }
@@ -91,30 +91,19 @@ a_whole_run_writes_every_file() {
     for file in config.yaml state.json optimizer.safetensors ema.safetensors transformer/diffusion_pytorch_model.safetensors; do
         [ -f "runs/whole/checkpoints/step-00000020/$file" ] || fail "the checkpoint has no $file"
     done
-    has_message whole.log run-finished text~=runs/whole/model || fail "the path of the model is not printed"
+    has_message whole.log run-finished model=runs/whole/model || fail "the path of the model is not printed"
     run_next whole.log --steps 2
     [ -s video.mp4 ] || fail "the printed command made no video"
 }
 check a_whole_run_writes_every_file
 
-# killed in the middle, and again, then the same command: bitwise the same losses
+# killed when the first checkpoint is complete, then the same command: bitwise the same losses
+source "$SRC/tests/signal_at.sh"
 a_killed_run_resumes_bitwise() {
     needs a_whole_run_writes_every_file
-    for try in 1 2 3 4 5; do # until the kill falls between the first checkpoint and the end
-        rm -rf runs/killed
-        "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 &
-        pid=$!
-        for _ in $(seq 3000); do
-            [ -d runs/killed/checkpoints/step-00000005 ] && break
-            sleep 0.01
-        done
-        kill -9 $pid 2>/dev/null
-        wait $pid 2>/dev/null
-        [ -d runs/killed/model ] && continue
-        "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
-        has_message killed.log run-resumed && break
-    done
-    has_message killed.log run-resumed || fail "never killed between a checkpoint and the end"
+    signal_at KILL '*/killed/checkpoints/step-00000005' "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 && fail "not killed"
+    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
+    has_message killed.log run-resumed || fail "going on after kill -9: from the beginning"
     diff <(losses runs/whole) <(losses runs/killed) || fail "the loss curve after kill -9 differs"
     cmp runs/whole/model/transformer/diffusion_pytorch_model.safetensors runs/killed/model/transformer/diffusion_pytorch_model.safetensors ||
         fail "the weights after kill -9 differ"
@@ -124,20 +113,10 @@ check a_killed_run_resumes_bitwise
 # one of two ranks killed in the middle of a step
 ranks_of_which_one_was_killed_resume_bitwise() {
     ranks 2 "$WEFT" train dit.yaml --set out=runs/two >two.log 2>&1 || { cat two.log; fail "two ranks"; }
-    for try in 1 2 3 4 5; do
-        rm -rf runs/half
-        ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 &
-        pid=$!
-        for _ in $(seq 3000); do
-            [ -d runs/half/checkpoints/step-00000005 ] && break
-            sleep 0.01
-        done
-        kill -9 "$(pgrep -n -f -- "train dit.yaml --set out=runs/half")" 2>/dev/null
-        wait $pid && continue # it was over before
-        ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "going on after a rank was killed"; }
-        has_message half.log run-resumed && break
-    done
-    has_message half.log run-resumed || fail "no rank was killed between a checkpoint and the end"
+    SIGNAL_RANK=0 SIGNAL_TO=pid.1 signal_at KILL '*/half/checkpoints/step-00000005' ranks 2 bash "$with_pid" "" \
+        "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 && fail "no rank was killed"
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "going on after a rank was killed"; }
+    has_message half.log run-resumed || fail "going on after a rank was killed: from the beginning"
     diff <(losses runs/two) <(losses runs/half) || fail "the loss curve after the death of a rank differs"
 }
 check ranks_of_which_one_was_killed_resume_bitwise

@@ -47,10 +47,7 @@ check the_peak_under_fsdp_is_predicted peak_is_predicted "$MPIRUN" --oversubscri
 a_folder_belongs_to_one_run() {
     SIGNAL_ON=write signal_at STOP '*/one/metrics.jsonl' bash "$with_pid" "" "$WEFT" train vae.yaml --set out=runs/one --set stages.0.steps=100000 >one.log 2>&1 &
     job=$!
-    for _ in $(seq 60000); do # 10 minutes: a guard
-        [ ! -s pid.0 ] || ! grep -q '^State:.*stopped' "/proc/$(cat pid.0)/status" || break
-        sleep 0.01
-    done
+    until [ -s pid.0 ] && grep -q '^State:.*stopped' "/proc/$(cat pid.0)/status"; do sleep 0.01; done
     pid=$(cat pid.0)
     "$WEFT" train vae.yaml --set out=runs/one >two.log 2>&1 && fail "two runs in one folder"
     has_message two.log folder-locked file=runs/one "text~=(process $pid on" || fail "the holder of the folder is not named"
