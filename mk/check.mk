@@ -16,7 +16,7 @@ format-check:
 words:
 	tools/words.py --check tools/words.txt
 words-update:
-	tools/words.py --counts >tools/words.txt
+	tools/words.py --update tools/words.txt
 
 # ---- mutants: errors planted in a copy of the tree, which the tests must detect (docs/how-to/test.md); M=pattern a part
 .PHONY: mutants
@@ -40,7 +40,7 @@ TSAN_TESTS ?= comm exec data train
 tsan:
 	+$(MAKE) --no-print-directory TSAN=1 tsan-check
 tsan-check:
-	@for t in $(if $(T),$(T),$(TSAN_TESTS)); do OMP_NUM_THREADS=1 WEFT_TEST_TIMEOUT=1200 TSAN_OPTIONS=exitcode=66 \
+	@for t in $(if $(T),$(T),$(TSAN_TESTS)); do OMP_NUM_THREADS=1 TSAN_OPTIONS=exitcode=66 \
 		tests/run.sh $(O) $$t || exit 1; done
 
 # ---- fuzzing ----------------------------------------------------------------------------------

@@ -363,8 +363,8 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
         if (!key->section)
             continue;
         bool list = key->type == WEFT_KEY_SECTION_LIST;
-        weft_buf_printf(out, "\n`%s%s`%s: %s", prefix, key->name, list ? " (a list)" : "",
-                        section_help(key));
+        weft_buf_printf(out, "\n`%s%s`%s: ", prefix, key->name, list ? " (a list)" : "");
+        weft_buf_wrap(out, 0, section_help(key));
         put_names(out, key, "; also written ", "`");
         weft_buf_printf(out, "\n\n");
         char name[256];

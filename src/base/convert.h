@@ -4,8 +4,8 @@
 
 #include "base/dtype.h"
 
-/* Clamps `x` to the range of F8E4M3, -448 to 448, so that a larger weight is stored as 448 and not
- * as the NaN that weft_f32_to_f8e4m3 returns. NaN stays NaN. */
+/* Clamps `x` to the range of F8E4M3, -448 to 448. A larger weight is stored as 448, not as the NaN
+ * that weft_f32_to_f8e4m3 returns. NaN stays NaN. */
 static inline float weft_f8e4m3_clamp(float x)
 {
     return x > 448 ? 448 : x < -448 ? -448 : x;

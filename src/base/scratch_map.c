@@ -1,6 +1,6 @@
 /* The file is accessed only through its mapping. Pages are dropped from the process right after
  * they are copied; they stay in the page cache while the machine has free memory. All blocks of the
- * file are reserved and no other process can open it, so a write cannot hit a full disk or a
+ * file are reserved and no other process can open it. A write therefore cannot hit a full disk or a
  * truncated file. */
 #include "base/scratch_map.h"
 

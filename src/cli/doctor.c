@@ -63,7 +63,7 @@ static const weft_option options[] = {
      "`parallel`",
      .repeated = true},
     {"--collectives", "RANKS[/PER_NODE]", NULL,
-     "print the algorithm of each collective by size; under mpirun with as many ranks, time all "
+     "print the algorithm of each collective by size; under mpirun with RANKS ranks, time all "
      "algorithms"},
     {"--out", "FILE.json", NULL,
      "with --collectives: write the fastest algorithms; runs with WEFT_COLLECTIVES=FILE use them"},
@@ -81,15 +81,15 @@ const weft_verb weft_verb_doctor = {
                "\n"
                "--collectives prints a table instead: for each collective and size the chosen\n"
                "algorithm and its cost. Costs are built in, or under mpirun measured between the\n"
-               "ranks. With as many ranks as RANKS each algorithm is timed, and the sizes are\n"
+               "ranks. Under mpirun with RANKS ranks each algorithm is timed, and the sizes are\n"
                "found at which the fastest one changes.\n"
                "\n"
                "--ranks, started like a run under mpirun, prints a table of the ranks: host,\n"
                "NUMA node, cores, matrix products and memory while all ranks compute, and links\n"
                "to neighbours on the same and on other machines. Ranks worse than the median are\n"
                "reported: products and memory by 20 %, links by half, latency by a factor of\n"
-               "three. For each axis of --parallel the table shows what its groups are inside\n"
-               "of.\n",
+               "three. For each axis of --parallel the table counts the groups inside a NUMA\n"
+               "node, inside a machine and between machines.\n",
     .see = "docs/reference/verbs/doctor.md",
     .examples = "weft doctor\n"
                 "mpirun -n 2 weft doctor --collectives 2 --out here.json\n"

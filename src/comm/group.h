@@ -34,7 +34,7 @@ weft_status weft_comm_group_for(weft_comm *comm, const int *ranks, int count, ui
                                 weft_group **group);
 /* Returns the group of all ranks, in order. */
 weft_status weft_comm_world(weft_comm *comm, weft_group **group);
-/* Returns the group of the ranks that differ from member `index` of the mesh only in their
+/* Returns the group of ranks that differ from member `index` of the mesh only in their
  * coordinate on `axis`, in the order of this coordinate. Member i of the mesh is member i of
  * `base`. */
 weft_status weft_comm_axis_group(const weft_group *base, const weft_mesh *mesh, int index, int axis,

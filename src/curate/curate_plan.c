@@ -394,8 +394,8 @@ static double area_pixels(const json_t *shot)
            (double)json_integer_value(json_array_get(area, 3));
 }
 
-/* Quality of a copy: pixels inside the bars, times a factor for bits per pixel (a tenth of the bits
- * counts as half the pixels), times the root of its duration. A long shot thus ranks before its
+/* Quality of a copy: pixels inside the bars, times a factor for bits per pixel, times the root of
+ * its duration. A tenth of the bits counts as half the pixels. A long shot thus ranks before its
  * excerpts, but a slowed copy does not rank before its source. Frame count is ignored: doubling
  * frames adds nothing. */
 static double worth_of(const weft_curate_source *s, const json_t *video, const json_t *shot)

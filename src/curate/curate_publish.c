@@ -138,7 +138,7 @@ static void why_unused(const weft_curate_source *s, const weft_names *stems, wef
     if (belongs)
         weft_sidecar_read(s->path, &sidecar);
     else
-        weft_buf_printf(why, "no video of this name beside it");
+        weft_buf_printf(why, "no video of this name next to it");
     if (sidecar.why.len > 0)
         weft_buf_printf(why, "%s", sidecar.why.data);
     weft_sidecar_free(&sidecar);

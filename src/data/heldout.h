@@ -1,7 +1,7 @@
 /* Selects the clips that are held out of training.
  *
- * A clip is held out if a random number of its source video is below the requested share, so the
- * split is a function of the source's name and does not depend on the other clips. Exceptions are
+ * A clip is held out if a random number of its source video is below the requested share. The split
+ * is thus a function of the source's name and does not depend on the other clips. Exceptions are
  * stored in split.json, in the folder of the shards and in the folder of the clips. They hold in
  * later runs: a clip that was held out stays held out. */
 #ifndef WEFT_DATA_HELDOUT_H

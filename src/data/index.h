@@ -4,9 +4,9 @@
  *     train-000000.tar.index   magic, bytes, stamp and checksum of the shard; samples; parts; text
  *
  * With indexes a dataset opens without reading its tar files, and each part can be read alone and
- * verified by its checksum. `weft shard` writes indexes. For a shard without one, the first start
- * builds the index without checksums (which would need to read all data) and writes it if the
- * folder is writable. An index is valid for a shard with the same size and time of change. For a
+ * verified by its checksum. `weft shard` writes indexes. For a shard without an index, the first
+ * start builds one and writes it if the folder is writable. It has no checksums, which would need
+ * to read all data. An index is valid for a shard with the same size and time of change. For a
  * copied shard (same size, another time) the headers are read again, and members at unchanged
  * offsets keep the checksums of the old index. */
 #ifndef WEFT_DATA_INDEX_H

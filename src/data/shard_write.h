@@ -5,9 +5,9 @@
  *        for each shard: .index (data/index.h), .idx (data/energon_meta.h), a note .<shard>.json
  *
  * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). The split of a clip depends on its
- * source video (data/heldout.h) and its place on its id, so running again over the same clips
- * writes the same bytes. Each shard is written under a temporary name and renamed; index.json,
- * which lists shards with counts, bytes and XXH3 checksums, comes last. */
+ * source video (data/heldout.h) and its place on its id. Running again over the same clips writes
+ * the same bytes. Each shard is written under a temporary name and renamed; index.json, which lists
+ * shards with counts, bytes and XXH3 checksums, comes last. */
 #ifndef WEFT_DATA_SHARD_WRITE_H
 #define WEFT_DATA_SHARD_WRITE_H
 

@@ -67,7 +67,7 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
     if (is->dtype != due->dtype || !weft_shape_equal(&is->shape, &due->shape)) {
         char a[96], b[96];
         weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID,
-                        "gradient rule of %s: that of operand %d is %s, not %s", op, i,
+                        "gradient rule of %s: the gradient of operand %d is %s, not %s", op, i,
                         weft_format_value(g, grad, a), weft_format_value(g, of, b));
         return;
     }
@@ -78,8 +78,8 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
             describe(is->layout[a], is_text);
             describe(want, want_text);
             weft_graph_fail(g, WEFT_MSG_GRAPH_INVALID,
-                            "gradient rule of %s: that of operand %d is laid out %s on axis %s, "
-                            "not %s",
+                            "gradient rule of %s: the gradient of operand %d has layout %s on axis "
+                            "%s, not %s",
                             op, i, is_text, g->mesh.axis[a].name, want_text);
             return;
         }

@@ -78,7 +78,7 @@ static bool legal_shape(const weft_inference *node, const weft_shape *shape)
     if (!ok) {
         char text[96];
         weft_graph_fail(node->graph, WEFT_MSG_GRAPH_SHAPE,
-                        "%s: %s is no legal shape (rank at most %d, sizes not negative)",
+                        "%s: %s is not a legal shape (rank at most %d, sizes not negative)",
                         weft_op_get(node->op)->name, weft_format_shape(shape, text), WEFT_MAX_RANK);
     }
     return ok;
@@ -272,7 +272,7 @@ bool weft_infer_concat(weft_inference *node)
             return bad(node, "ranks or types differ");
         expected.dim[dim] = SHAPE(i)->dim[dim];
         if (!weft_shape_equal(&expected, SHAPE(i)))
-            return bad(node, "sizes beside the joined dim differ");
+            return bad(node, "the operands differ in another dim than the joined one");
         node->out[0].shape.dim[dim] += SHAPE(i)->dim[dim];
     }
     node->count = 1;
@@ -307,7 +307,7 @@ bool weft_infer_linear(weft_inference *node)
 {
     const weft_shape *x = SHAPE(0), *w = SHAPE(1);
     if (x->rank < 1 || w->rank != 2 || x->dim[x->rank - 1] != w->dim[1])
-        return bad(node, "wants x (..., K), w (N, K)");
+        return bad(node, "needs x (..., K), w (N, K)");
     if (node->in_count > 2 && weft_value_ok(node->in[2]) &&
         (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
         return bad(node, "needs a bias (N)");

@@ -199,8 +199,8 @@ static weft_status put_summary(const subject *s, weft_buf *out)
         bytes += weft_tensors_at(s->file, i)->bytes;
     weft_buf_printf(out, "%s\n  %-22s %s (%s)\n  %-22s %s%s%s\n  %-22s %" PRId64 ", %s: ", s->path,
                     "family", s->family->class_name, weft_role_name(s->family->role), "names",
-                    s->mapping->name, s->prefix[0] ? ", behind " : "", s->prefix, "tensors",
-                    weft_tensors_count(s->file), weft_format_bytes(bytes, text));
+                    s->mapping->name, s->prefix[0] ? ", with the prefix " : "", s->prefix,
+                    "tensors", weft_tensors_count(s->file), weft_format_bytes(bytes, text));
     put_types(s->file, out);
     weft_buf_printf(out, "\n");
     return put_size(s, out);

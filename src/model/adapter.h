@@ -20,8 +20,8 @@ typedef struct weft_adapter weft_adapter;
  * outlive the adapter. Names may follow any key mapping of the family (key_mapping.h).
  *
  * Errors, before anything changes: tensors without a parameter in the model (all are counted, the
- * first is named), half of a pair, other shapes, and other kinds of adapters (DoRA, LoHa, LoKr,
- * ...), which are named. */
+ * first is named), half of a pair, and other shapes. Other kinds of adapters (DoRA, LoHa, LoKr,
+ * ...) are named. */
 weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, const char *prefix,
                               const char *path, weft_adapter **adapter);
 void weft_adapter_close(weft_adapter *adapter); /* accepts NULL */

@@ -65,7 +65,7 @@ static const weft_recipe_row joint_ring_rows[] = {
 };
 
 /* An all-to-all between a spatial and a temporal block turns the split of frames into a split of
- * positions in a frame, and back (Zhao et al., dynamic sequence parallelism). */
+ * positions in a frame, and back. Reference: Zhao et al., dynamic sequence parallelism. */
 #define PIECE(name, axis, late) \
     {name, axis, {WEFT_S, 2}, .optional = true, .held = late, .piece = true}
 #define GROUPS(temporal, spatial, axis)                                                       \

@@ -287,7 +287,7 @@ static weft_status compare_file(weft_parity *p, const char *path, const char *ki
     weft_tensors_close(file);
     if (status == WEFT_OK)
         printf("%s: %d comparisons, %d differ%s\n", path, p->compared - compared,
-               p->failures - before, worst > 0 ? "" : ", to the bit");
+               p->failures - before, worst > 0 ? "" : ", bitwise");
     return status;
 }
 
@@ -370,7 +370,7 @@ static weft_status compare_adapter(weft_parity *p, const char *path, const char 
             status = compare_merged(p, adapter, kind, t);
     }
     if (status == WEFT_OK)
-        printf("%s: %" PRId64 " parameters changed, %d comparisons, %d differ, to the bit\n", path,
+        printf("%s: %" PRId64 " parameters changed, %d comparisons, %d differ, bitwise\n", path,
                weft_adapter_params(adapter), p->compared - compared, p->failures - before);
     weft_adapter_close(adapter);
     return status;

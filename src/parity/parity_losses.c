@@ -193,9 +193,9 @@ static weft_status try_lpips(weft_parity *p, const weft_lpips *c, double worst[2
 }
 
 /* Compares gradients at both sides of ReLU kinks. In a deep net a unit may be so near the kink that
- * the reference's rounding selects the side, and the gradient of either side is correct. Gradients
- * over the tolerance are compared again with the near units on the other side. Gradients that fail
- * on both sides are judged at kink 0. */
+ * the reference's rounding selects the side. The gradient of either side is correct. Gradients over
+ * the tolerance are compared again with the near units on the other side. Gradients that fail on
+ * both sides are judged at kink 0. */
 static weft_status try_kinks(weft_parity *p, weft_lpips c, double worst[2])
 {
     static const double kinks[] = {0, -3e-7, 3e-7, -1e-6, 1e-6, 0};

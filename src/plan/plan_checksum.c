@@ -44,7 +44,7 @@ weft_status weft_plan_verify_checksum(const json_t *plan, const char *format, co
     if (strcmp(id, own))
         return weft_error(
             WEFT_MSG_PLAN_INVALID, WEFT_AT(.file = where, .key = "id", .value = id),
-            "the plan was edited: its id is %.20s, that of its content %s; plan again instead",
+            "the plan was edited: its id is %.20s, the id of its content %s; plan again instead",
             id[0] ? id : "missing", own);
     return WEFT_OK;
 }

@@ -4,9 +4,9 @@
 #include <libavutil/pixdesc.h>
 #include <stdbool.h>
 
-/* A pixel is a comb tooth if it is brighter or darker than both vertical neighbours, by COMB levels
- * of 255 in the geometric mean (the measure of Telecide and TIVTC). Progressive frames have few
- * teeth: thin lines, noise. */
+/* A pixel is a comb tooth if it is brighter or darker than both vertical neighbours. The limit is
+ * COMB levels of 255 in the geometric mean (the measure of Telecide and TIVTC). Progressive frames
+ * have few teeth: thin lines, noise. */
 enum { COMB = 12, FRAME_SHARE = 250 };
 
 static bool usable(const AVPixFmtDescriptor *desc)

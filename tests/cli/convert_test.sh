@@ -39,7 +39,7 @@ to_the_names_of_the_authors_and_back() { # MODEL
     convert "$d/diffusers" $model-comfy.safetensors --to comfyui --dtype bf16
     same $model-comfy.safetensors "$d/comfy_bf16.safetensors"
     head -c 600 $model-comfy.safetensors | grep -q '"model.diffusion_model\.' || fail "no prefix for ComfyUI"
-    "$WEFT" inspect model $model-comfy.safetensors | grep -q "names *original, behind model.diffusion_model." || fail "$model: inspect does not know ComfyUI's file"
+    "$WEFT" inspect model $model-comfy.safetensors | grep -q "names *original, with the prefix model.diffusion_model." || fail "$model: inspect does not know ComfyUI's file"
 }
 for model in wan hunyuan; do check "to_the_names_of_the_authors_and_back_$model" to_the_names_of_the_authors_and_back $model; done
 wan=$golden/dialects/dialect_wan_a

@@ -24,7 +24,7 @@ slices_of() { # CLASS CONFIG
         generate $n $class many$n --parallel cp=$n --comm-overlap time=64,space=3,early_time=2,early_space=1
         has_message $class-many$n.log job-report text~=slices text~=64 ||
             { cat $class-many$n.log; fail "fewer slices than asked for are not told"; }
-        [ "$(count_messages $class-off$n.log job-report "text~=asked for")" != 0 ] && { cat $class-off$n.log; fail "slices: off asks for slices"; }
+        [ "$(count_messages $class-off$n.log job-report "text~=requested")" != 0 ] && { cat $class-off$n.log; fail "slices: off asks for slices"; }
     done
     generate 2 $class tp --parallel tp=2
     generate 2 $class auto --parallel cp=2 --comm-overlap auto

@@ -111,17 +111,17 @@ Test(graph, errors_name_scope_op_and_shapes)
         {bad_sum, WEFT_E_SHAPE, "sum: a dim to reduce does not exist; operands f32[2,6]"},
         {bad_broadcast, WEFT_E_SHAPE, "broadcast: only sizes of 1 grow; operands f32[2,6]"},
         {bad_rank, WEFT_E_SHAPE,
-         "reshape: [2,1,1,1,1,1] is no legal shape (rank at most 6, sizes not negative)"},
+         "reshape: [2,1,1,1,1,1] is not a legal shape (rank at most 6, sizes not negative)"},
         {bad_size, WEFT_E_SHAPE,
-         "fill: [-1] is no legal shape (rank at most 6, sizes not negative)"},
+         "fill: [-1] is not a legal shape (rank at most 6, sizes not negative)"},
         {huge_size, WEFT_E_SHAPE,
-         "fill: [4611686018427387903,9] is no legal shape (rank at most 6, sizes not negative)"},
+         "fill: [4611686018427387903,9] is not a legal shape (rank at most 6, sizes not negative)"},
         {twice, WEFT_E_ARG, "the name \"blocks.3.attn.w\" is used twice"},
         {no_axis, WEFT_E_SHAPE, "all_reduce: no such mesh axis; operands f32[2,6]"},
         {bad_concat, WEFT_E_SHAPE,
-         "concat: sizes beside the joined dim differ; operands f32[2,6], f32[3,6]"},
+         "concat: the operands differ in another dim than the joined one; operands f32[2,6], f32[3,6]"},
         {bad_linear, WEFT_E_SHAPE,
-         "linear: wants x (..., K), w (N, K); operands f32[2,6], f32[3,5]"},
+         "linear: needs x (..., K), w (N, K); operands f32[2,6], f32[3,5]"},
         {bad_conv, WEFT_E_SHAPE,
          "conv3d: the kernel is larger than the padded input, or a stride is not positive; "
          "operands f32[1,1,2,2,3], f32[4,3,3,1,1]"},
@@ -495,9 +495,10 @@ Test(graph, a_gradient_laid_out_wrongly_fails)
         const bool ok = weft_graph_check(g) == WEFT_OK;
         cr_expect_eq(ok, varied == 1);
         if (!varied)
-            cr_expect_str_eq(weft_error_message(),
-                             "gradient rule of linear: that of operand 1 is laid out P on axis dp, "
-                             "not R");
+            cr_expect_str_eq(
+                weft_error_message(),
+                "gradient rule of linear: the gradient of operand 1 has layout P on axis "
+                "dp, not R");
         weft_graph_free(g);
     }
 }

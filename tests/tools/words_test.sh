@@ -7,7 +7,8 @@ here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 cat >"$here/a.c" <<'C'
 /* What is told of the film. */
-int a; /* of those behind it */
+/* of those behind it */
+int a; /* by rank, which is legitimate after code */
 const char *s = "a picture that lies in /* no comment */ there";
 C
 expected="a.c:1: [what-noun]
@@ -16,8 +17,8 @@ a.c:1: [film]
 a.c:2: [lead-prep]
 a.c:2: [of-those]
 a.c:2: [behind]
-a.c:3: [pictures]
-a.c:3: [lies]"
+a.c:4: [pictures]
+a.c:4: [lies]"
 every_kind_is_found() {
     local found
     found=$(tools/words.py "$here/a.c" | sed -E "s|^$here/||; s/\\].*/]/")

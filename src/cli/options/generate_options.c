@@ -40,7 +40,8 @@ const weft_option weft_generate_options[] = {
     {"--video", "FILE", NULL, "video or image to change (video-to-video); works with any model",
      .group = "conditioning"},
     {"--strength", "S", "0",
-     "share of the denoising steps to run on --video; 1 keeps little of it. 0: 0.8, or 1 with "
+     "share of the denoising steps to run on --video; 1 keeps little of the video. 0: 0.8, or 1 "
+     "with "
      "--mask or --outpaint",
      .group = "conditioning"},
     {"--mask", "FILE", NULL,
@@ -74,8 +75,8 @@ const weft_option weft_generate_options[] = {
      .group = "size"},
     {"--window-mode", "HOW", "blend",
      "how windows are joined; blend: all windows are denoised together, with any model. continue: "
-     "each window starts from the last frames of the previous one. This needs image conditioning, "
-     "and peak memory is that of one window",
+     "each window starts from the last frames of the previous one. This needs image conditioning; "
+     "peak memory does not grow with the number of windows",
      WEFT_ALSO("--windows"), .group = "size"},
     {"--steps", "N", "30", "denoising steps", .group = "sampling", .common = true},
     {"--seed", "N", "0", "seed of the first prompt; later prompts use N+1, N+2, ...",

@@ -1,7 +1,8 @@
 /* Shot boundaries in one pass with a bounded window of small frames.
  *
  * Hard cuts: consecutive frames whose structure does not match even after motion compensation and a
- * change of light, unless the earlier content returns within a few frames (a flash, an occlusion).
+ * change of light. Not a cut: the earlier content returns within a few frames (a flash, an
+ * occlusion).
  *
  * Gradual transitions: two frames up to 110 frames apart (at 30 frames a second) whose structure
  * differs as much as across a cut, without a cut in between, and with evidence other than motion:
@@ -494,9 +495,9 @@ static activity activity_of(const weft_shot_detector *d, int64_t from, int64_t t
 }
 
 /* Log-odds that a span with different ends is a transition and not motion. A linear discriminant of
- * the features at the head of this file, fitted on transitions of 25 kinds and on single shots with
- * moving cameras and objects. Structure has the largest weight, then the straightness of the
- * path. */
+ * the features at the head of this file. It was fitted on transitions of 25 kinds and on single
+ * shots with moving cameras and objects. Structure has the largest weight, then the straightness of
+ * the path. */
 static float evidence(float mismatch, float straight, float residue, float difference, float excess)
 {
     return 12.5f * mismatch + straight - 2.5f * fminf(residue, 0.5f) + 1.45f * logf(difference) +

@@ -138,7 +138,7 @@ static void print_memories(const weft_layout_estimator *estimator, bool offloads
     const bool one = backend && backend->device == &weft_device_host;
     weft_buf_printf(
         out,
-        "memory of the rank that takes most: device: weights, optimizer, programs and "
+        "memory of the rank with the highest peak: device: weights, optimizer, programs and "
         "records; host: program and libraries, batches, copies for checkpoints%s%s\n",
         one ? "; backend computes in the host's, so the limit is for both together" : "",
         !offloads ? ""

@@ -4,8 +4,8 @@
  *   older:  pickle of a magic number | pickle of 1001 | pickle of sizes | pickle of the object
  *           | pickle of a list of storage keys | for each: i64 elements, elements
  *
- * The object is a dict of names and tensors, or a dict that contains such a dict under "state_dict"
- * or another usual name, or as its only dict. Other content is ignored. */
+ * The object is a dict of names and tensors. Or it is a dict that contains such a dict under
+ * "state_dict" or another usual name, or as its only dict. Other content is ignored. */
 #include "format/tensors/torch_file.h"
 
 #include "base/config.h"

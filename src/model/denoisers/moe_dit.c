@@ -262,7 +262,8 @@ static const weft_field fields[] = {
     {"score_correction_bias", WEFT_FIELD_BOOL, AT(corrected), "false",
      .help = "a bias per expert affects the choice of experts, not their weights"},
     {"n_group", WEFT_FIELD_I64, AT(groups), "0", 0, 4096,
-     .help = "groups of experts, ranked by the sum of their two best scores; 0: no groups"},
+     .help = "groups of experts, ranked by the sum of their two best scores; 0 (default): no "
+             "groups"},
     {"topk_group", WEFT_FIELD_I64, AT(topk_groups), "0", 0, 4096,
      .help = "groups that a token may use"},
     {"norm_topk_prob", WEFT_FIELD_BOOL, AT(normalised), "false",

@@ -3,8 +3,8 @@
  * Arachne's search treats devices as equal (§IV-B). On several nodes this spreads groups over
  * nodes, and exchanges that were estimated inside a node cross the network. On several nodes four
  * plans are therefore made, and the plan with the shortest simulated iteration is used. One plan
- * treats the devices as one pool, one starts cascades only where nodes have enough free devices,
- * and two do the same with smaller sets of degrees. A plan whose planned time exceeds the best
+ * treats the devices as one pool. One starts cascades only where nodes have enough free devices.
+ * Two do the same with smaller sets of degrees. A plan whose planned time exceeds the best
  * simulated time is not simulated. */
 #ifndef WEFT_PLAN_ITERATION_H
 #define WEFT_PLAN_ITERATION_H

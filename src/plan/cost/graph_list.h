@@ -1,8 +1,8 @@
 /* Converts a training graph to the operator list of the planners. The planners read scopes, shapes
  * and cost rows, and no model.
  *
- * An operator is a run of forward nodes of one block, one module in the block and one kind of work,
- * with their backward nodes from autodiff:
+ * An operator is a run of forward nodes of one block, one module in the block and one kind of work.
+ * Their backward nodes from autodiff belong to it:
  *
  *   scope  blocks.3            blocks.3.attn1                          blocks.3    blocks.3.ffn
  *          layer_norm modulate linear linear linear rms_norm rope ...  gated_add   linear gelu

@@ -50,7 +50,7 @@ void weft_pipeline_plan_print(const weft_pp_costs *costs, const weft_pipeline_pl
                     weft_format_seconds(plan->timing.seconds, a), 100 * plan->timing.idle, s->steps,
                     plan->lower_bound_steps);
     weft_buf_printf(out,
-                    "communication   %s per microbatch forward, as much backward; %" PRId64
+                    "communication   %s per microbatch forward, the same backward; %" PRId64
                     " of %" PRId64 " skips "
                     "stay on their device\n",
                     format_bytes(plan->bytes_per_microbatch, a), collocated, skips);

@@ -722,7 +722,7 @@ static weft_status predict_iteration(weft_cascade_train *t, int64_t step, bool f
         out,
         "ranks idle %.1f %%; exposed all-reduce of gradients %.3g s; planned in %.3g s, %" PRId64
         " rounds%s; "
-        "rank %d takes most: %s of %s\n",
+        "highest peak: rank %d with %s of %s\n",
         100 * t->iteration.stats.idle, exposed_reduce_seconds(t), t->iteration.stats.seconds,
         t->iteration.stats.rounds,
         t->iteration.stats.replayed ? ", replayed"

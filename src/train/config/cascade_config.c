@@ -47,7 +47,7 @@ static const weft_key cascade_keys[] = {
      "sample from its step and reports it",
      .choices = unfit_names, .earlier = "unfit"},
     {"dispatch", WEFT_KEY_ENUM, offsetof(weft_cascade_config, dispatch), "planned", "",
-     "ranks of a cascade; those of the plan, or idle ranks that rank 0 chooses when the "
+     "ranks of a cascade; the ranks of the plan, or idle ranks that rank 0 chooses when the "
      "cascade can start (late). plans.jsonl has the executed ranks and replays bitwise",
      .choices = dispatch_names},
     {"objective", WEFT_KEY_ENUM, offsetof(weft_cascade_config, objective), "makespan", "",

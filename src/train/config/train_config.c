@@ -148,7 +148,7 @@ static const weft_key identity_keys[] = {
 };
 static const weft_section identity_section = {
     "identity",
-    "identity encoder; its tokens of a clip's first frame join those of the text, for "
+    "identity encoder; its tokens of a clip's first frame are added to the tokens of the text, for "
     "`weft generate --identity-image`",
     sizeof(weft_run_model), identity_keys, WEFT_COUNT(identity_keys)};
 
@@ -327,14 +327,15 @@ static const weft_key memory_keys[] = {
      .min = 0, .max = 9e18},
     {"recompute", WEFT_KEY_STRING_LIST, offsetof(weft_memory_config, recompute), "[auto]", "",
      "patterns of scopes and op names whose results are recomputed in the backward; after "
-     "auto, the limit adds those with the least time per byte. The word auto or none may be the "
+     "auto, the limit adds the results with the least time per byte. The word auto or none may be "
+     "the "
      "whole value"},
     {"profile", WEFT_KEY_STRING, offsetof(weft_memory_config, profile), "", "",
      "profile of `weft profile` for the time of recompute and offload; empty: rates of "
      "this machine, measured at the start"},
     {"offload", WEFT_KEY_STRING, offsetof(weft_memory_config, offload), "none", "",
      "where activations are offloaded if the limit needs it; none, a folder (an unnamed "
-     "file in it), host: host memory of a device with its own. auto: host, or the run's "
+     "file is made there), host: host memory of a device with its own. auto: host, or the run's "
      "folder"},
     {"optimizer_states", WEFT_KEY_ENUM, offsetof(weft_memory_config, states), "resident", "",
      "place of moments and EMA; resident, or offload: fetched for each update",
@@ -393,7 +394,7 @@ static const weft_key run_keys[] = {
     {"ddpm", WEFT_KEY_SECTION, offsetof(weft_run, noise.ddpm), .section = &weft_ddpm_section},
     {"sampler", WEFT_KEY_STRING, offsetof(weft_run, noise.sampler), "", "",
      "sampler in the finished model's scheduler (`weft generate --help samplers`); empty: "
-     "that of the noise process"},
+     "the sampler of the noise process"},
     F64(weft_run, noise.from, "timestep_min", "0", "",
         "smallest timestep to train on, 0 to 1; for a high-noise expert, its boundary", 0, 1,
         .earlier = "noise_from"),

@@ -13,7 +13,7 @@
  *
  * In the backward, the gradients of keys and values return around the ring, and little work is left
  * to hide this shift. So while a ring shift is still ahead, up to STANDING heavy products that lead
- * to no ring shift (gradients of weights) are deferred, and run during the shift:
+ * to no ring shift are deferred. These gradients of weights run during the shift:
  *
  *   before   dx2  dw2  dx1  dw1  grad(far)  S(dk, dv)  grad(near)            dk + S(dk)
  *   after    dx2       dx1       grad(far)  S(dk, dv)  grad(near)  dw2  dw1  dk + S(dk)

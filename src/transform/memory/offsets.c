@@ -15,7 +15,7 @@
  * each other, so the union is a few runs of bytes, for any number of boxes: some tens of runs for a
  * thousand live buffers. With n boxes and r runs, earliest first costs n r: it keeps the runs of
  * the current node, and adds and removes boxes. The other orders cost n r log log n: a binary tree
- * over the nodes stores for each time interval the runs of the boxes that cover the interval
+ * over the nodes. It stores for each time interval the runs of the boxes that cover the interval
  * (`cover`), and of all boxes that overlap the interval (`any`).
  *
  *   box over nodes 1..5:        [0 ........... 7]           any    at every interval on the path

@@ -11,7 +11,7 @@
      .min = 0, .max = 1 << 20, .also = other}
 #define WEFT_PARALLEL_KEYS(type, at) \
     WEFT_PARALLEL_DEGREE(type, at.dp, "dp", "data_parallel_replicate_degree", "0", \
-     "data parallel degree; 0: what the other degrees leave"), \
+     "data parallel degree; 0: the ranks that the other degrees leave"), \
     WEFT_PARALLEL_DEGREE(type, at.cfg, "cfg", NULL, "1", \
      "CFG parallel degree, for generation; 2: conditional and unconditional branch on " \
      "different ranks"), \

@@ -140,8 +140,7 @@ void weft_comm_overlap_format(const weft_comm_overlap *asked, const int64_t made
         weft_buf_printf(out, "%s%" PRId64 " %s", between, made[k], of[k]);
         between = ", ";
         if (on && made[k] < wanted[k])
-            weft_buf_printf(out, " (%" PRId64 " asked for: there are no more for each rank)",
-                            wanted[k]);
+            weft_buf_printf(out, " (%" PRId64 " requested; a rank has no more)", wanted[k]);
     }
 }
 

@@ -49,7 +49,7 @@ const weft_recipe_row *weft_comm_overlap_norm_row(const weft_recipe *recipe, con
  * created from `whole`. Also counts its head groups and token chunks. */
 void weft_comm_overlap_count(const weft_graph *whole, const weft_graph *own,
                              const weft_recipe *recipe, int64_t made[WEFT_MADE]);
-/* Prints "4 slices of frames, 2 of places (8 asked for: there are no more for each rank), 4 groups
+/* Prints "4 slices of frames, 2 of places (8 requested; a rank has no more), 4 groups
  * of heads". Prints nothing if nothing is cut. */
 void weft_comm_overlap_format(const weft_comm_overlap *asked, const int64_t made[WEFT_MADE],
                               weft_buf *out);

@@ -164,7 +164,7 @@ static void format_result(const search *s, weft_buf *out)
     weft_buf_printf(
         out,
         ", the best of %d, estimated in %s: %s per step, of which kernels %s; exchanges: %s "
-        "exposed, %s hidden behind kernels",
+        "exposed, %s hidden behind compute",
         s->count, weft_format_seconds(weft_now() - s->begun, text[4]),
         weft_format_seconds(p->seconds, text[0]), weft_format_seconds(p->kernels, text[1]),
         weft_format_seconds(p->waits, text[2]), weft_format_seconds(p->hidden, text[3]));

@@ -93,7 +93,7 @@ refuse "error[option-conflict]: --run-config: " "$WEFT" plan layout run.yaml --r
 
 # both memories stand in the table, and what is elsewhere where something is
 grep -q "^  layout .* device  *host$" table.txt || fail "no columns of both memories: $(head -3 table.txt)"
-grep -q "^memory of the rank that takes most: device: .*; host: .* backend computes in the host's" table.txt || fail "what the memories are is not told"
+grep -q "^memory of the rank with the highest peak: device: .*; host: .* backend computes in the host's" table.txt || fail "what the memories are is not told"
 plan --explain --set memory.optimizer_states=offload --set transformer.config.ffn_dim=4096 --out moved.json >moved.txt || fail "states elsewhere"
 grep -q "^  layout .* device  *host  *elsewhere$" moved.txt && grep -q "elsewhere: a file" moved.txt || fail "no column of what is elsewhere: $(head -3 moved.txt)"
 python3 -c '
