@@ -119,7 +119,8 @@ Test(graph, errors_name_scope_op_and_shapes)
         {twice, WEFT_E_ARG, "the name \"blocks.3.attn.w\" is used twice"},
         {no_axis, WEFT_E_SHAPE, "all_reduce: no such mesh axis; operands f32[2,6]"},
         {bad_concat, WEFT_E_SHAPE,
-         "concat: the operands differ in another dim than the joined one; operands f32[2,6], f32[3,6]"},
+         "concat: the operands differ in another dim than the joined one; operands f32[2,6], "
+         "f32[3,6]"},
         {bad_linear, WEFT_E_SHAPE,
          "linear: needs x (..., K), w (N, K); operands f32[2,6], f32[3,5]"},
         {bad_conv, WEFT_E_SHAPE,
