@@ -129,7 +129,7 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     }
     if (batches != step)
         return weft_error(WEFT_MSG_CHECKPOINT_DAMAGED, WEFT_AT(.file = where, .key = "taken"),
-                          "the numbers of samples do not add up to %" PRId64 " batches", step);
+                          "the samples of the queues do not add up to %" PRId64 " batches", step);
     pthread_mutex_lock(&l->threads.lock);
     weft_loader_empty(l);
     for (int i = 0; i < l->queues; i++)

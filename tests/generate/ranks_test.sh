@@ -14,7 +14,7 @@ generate() { # generate RANKS OUT OPTIONS...
 }
 prompts=(--prompt "a red circle moving left" --prompt "a blue square moving up" --prompt "")
 generate 1 one "${prompts[@]}" --sheet one.png
-the_peak_is_predicted() { has_message generate.log job-report rank= text~=peak || fail "no predicted peak"; }
+the_peak_is_predicted() { has_message generate.log job-report 'videos=?*' 'value=?*' || fail "no predicted peak"; }
 check the_peak_is_predicted
 generate 1 again "${prompts[@]}"
 generate 1 alone.mp4 --prompt "a red circle moving left"
@@ -79,11 +79,11 @@ check every_layout_is_within_rounding
 # a picture in tiles: on one rank and on several the same; chosen where memory is short, and refused before the first step
 large=(--prompt "a red circle moving left" --height 128 --width 128)
 generate 1 whole.mp4 "${large[@]}"
-peak() { message_field value generate.log job-report rank= text~=peak; } # bytes
+peak() { message_field value generate.log job-report 'videos=?*' 'value=?*'; } # bytes
 whole=$(peak)
 generate 1 tiled.mp4 "${large[@]}" --vae-tile 64x64+16
 tiles_are_reported() {
-    has_message generate.log job-report "text~=9 tiles" text~=64x64 || fail "no word about tiles"
+    has_message generate.log job-report 'tiles=9 tiles of 64x64' || fail "no word about tiles"
 }
 check tiles_are_reported
 tiled=$(peak)
@@ -104,7 +104,7 @@ PY
 check tiles_are_near
 tiles_are_chosen_where_memory_is_short() {
     generate 1 short.mp4 "${large[@]}" --memory-limit $((tiled + 20000))
-    has_message generate.log job-report "text~=9 tiles" text~=64x64 || fail "no tiles where memory is short"
+    has_message generate.log job-report 'tiles=9 tiles of 64x64' || fail "no tiles where memory is short"
 }
 check tiles_are_chosen_where_memory_is_short
 refusals_of_memory_and_tiles() {

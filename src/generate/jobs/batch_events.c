@@ -100,9 +100,11 @@ static void report_denoising(const weft_generation_batch *b)
     const double took = weft_now() - b->window.began, predicted = b->group->predicted;
     char text[32];
     if (predicted > 0 && b->window.begun_at == 0)
-        weft_notice(WEFT_MSG_ESTIMATE, WEFT_AT(WEFT_NUMBER(took)),
-                    "denoised in %s, %+.0f %% of the prediction", weft_format_seconds(took, text),
-                    100 * (took / predicted - 1));
+        weft_notice(
+            WEFT_MSG_ESTIMATE,
+            WEFT_AT(WEFT_NUMBER(took), WEFT_DETAILS(WEFT_DETAIL("predicted_seconds", predicted))),
+            "denoised in %s, %+.0f %% of the prediction", weft_format_seconds(took, text),
+            100 * (took / predicted - 1));
 }
 
 static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)

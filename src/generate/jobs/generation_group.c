@@ -48,16 +48,21 @@ static void print_size(const weft_generation_group *g, const weft_job *job)
     char bytes[32];
     for (int64_t i = 0; i < c->run->jobs->count; i++)
         videos += !c->done[i] && weft_jobs_alike(job, &c->run->jobs->at[i]);
-    weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_NUMBER(peak)),
+    weft_notice(WEFT_MSG_JOB_REPORT,
+                WEFT_AT(WEFT_NUMBER(peak),
+                        WEFT_DETAILS(WEFT_DETAIL("videos", videos), WEFT_DETAIL("steps", steps),
+                                     WEFT_WORD("sampler", s->sampler->name))),
                 "%" PRId64 " x %" PRId64 "x%" PRId64 ", %" PRId64 " frame%s, %" PRId64
                 " step%s of %s, guidance %g; predicted "
                 "peak %s per rank in addition to the program",
                 videos, s->width, s->height, job->frames, plural(job->frames), steps, plural(steps),
                 s->sampler->name, s->guidance, weft_format_bytes(peak, bytes));
     if (texts > 0)
-        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_RANK(texts)),
-                    "rank %d, which has the text encoders: predicted peak %s", texts,
-                    weft_format_bytes(weft_generator_bytes_of(g->generator, true), bytes));
+        weft_notice(
+            WEFT_MSG_JOB_REPORT,
+            WEFT_AT(WEFT_RANK(texts), WEFT_NUMBER(weft_generator_bytes_of(g->generator, true))),
+            "rank %d, which has the text encoders: predicted peak %s", texts,
+            weft_format_bytes(weft_generator_bytes_of(g->generator, true), bytes));
 }
 
 /* Prints the windows, the tiles of the decoder and the layout of the ranks. */
@@ -67,12 +72,15 @@ static weft_status print_parts(const weft_generation_group *g)
     const bool prints = g->context->team.is_rank0;
     char tiles[64];
     if (prints && weft_generation_group_in_windows(g))
-        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_NUMBER(g->continuation.count)),
+        weft_notice(WEFT_MSG_JOB_REPORT,
+                    WEFT_AT(WEFT_NUMBER(g->continuation.count),
+                            WEFT_DETAILS(WEFT_DETAIL("window_frames", s->frames),
+                                         WEFT_DETAIL("shared_frames", s->visual.prefix_frames))),
                     "%" PRId64 " windows of %" PRId64 " frames; each shares %" PRId64
                     " with the previous window",
                     g->continuation.count, s->frames, s->visual.prefix_frames);
     if (prints && weft_generator_tiles(g->generator, tiles)[0])
-        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE,
+        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(WEFT_DETAILS(WEFT_WORD("tiles", tiles))),
                     "each frame is decoded in %s, blended where they overlap", tiles);
     weft_buf layout = {0};
     const weft_status_code status = weft_generator_format_layout(g->generator, &layout);
@@ -101,7 +109,11 @@ static weft_status predict_seconds(weft_generation_group *g)
     g->predicted = estimate.text + estimate.first + steps * estimate.step;
     if (c->team.is_rank0)
         weft_notice(
-            WEFT_MSG_ESTIMATE, WEFT_AT(WEFT_NUMBER(g->predicted)),
+            WEFT_MSG_ESTIMATE,
+            WEFT_AT(WEFT_NUMBER(g->predicted),
+                    WEFT_DETAILS(WEFT_DETAIL("step_seconds", estimate.step),
+                                 WEFT_DETAIL("decode_seconds", estimate.decode),
+                                 WEFT_DETAIL("measured_share", estimate.exact))),
             "predicted: %s a step, %s for the denoising of %" PRId64 ", %s for the decoding of a "
             "video (%.0f %% of it by kernels that were measured at their shapes)",
             weft_format_seconds(estimate.step, text[0]), weft_format_seconds(g->predicted, text[1]),
