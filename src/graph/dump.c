@@ -1,6 +1,7 @@
 /* Verification, the text form, the hash. */
 #include "graph/dump.h"
 
+#include "graph/conversion.h"
 #include "graph/internal.h"
 
 #include <stdio.h>
@@ -96,18 +97,7 @@ static weft_status verify_conversion(const weft_graph *g, int64_t index)
         return WEFT_OK;
     const weft_attr_comm *a = n->attr;
     const weft_layout l = g->value[n->in[0].id].layout[a->axis];
-    bool fits = true;
-    switch (n->op) {
-    case WEFT_OP_VARY:
-    case WEFT_OP_SLICE_OWN: fits = l.kind == WEFT_R; break;
-    case WEFT_OP_ALL_REDUCE:
-    case WEFT_OP_REDUCE_SCATTER: fits = l.kind == WEFT_P; break;
-    case WEFT_OP_ALL_GATHER:
-    case WEFT_OP_ALL_TO_ALL:
-    case WEFT_OP_RING_SHIFT: fits = l.kind == WEFT_S && l.dim == a->dim; break;
-    default: break;
-    }
-    if (fits)
+    if (weft_conversion_accepts(n, l))
         return WEFT_OK;
     char why[64];
     snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP?"[l.kind],

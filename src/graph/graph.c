@@ -1,6 +1,7 @@
 /* The builder: nodes and values in an arena, scopes, the sticky error, outputs and updates. */
 #include "graph/graph.h"
 
+#include "graph/conversion.h"
 #include "graph/internal.h"
 
 #include <assert.h>
@@ -315,20 +316,6 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
 
 /* ---- layouts of nodes built on a mesh ------------------------------------------------------ */
 
-static weft_layout converted_to(const weft_node *n)
-{
-    const weft_attr_comm *a = n->attr;
-    switch (n->op) {
-    case WEFT_OP_ALL_REDUCE: return (weft_layout){WEFT_R, 0};
-    case WEFT_OP_ALL_GATHER: return (weft_layout){a->invariant ? WEFT_R : WEFT_V, 0};
-    case WEFT_OP_REDUCE_SCATTER:
-    case WEFT_OP_SLICE_OWN:
-    case WEFT_OP_RING_SHIFT: return (weft_layout){WEFT_S, (int8_t)a->dim};
-    case WEFT_OP_ALL_TO_ALL: return (weft_layout){WEFT_S, (int8_t)a->dim2};
-    default: return (weft_layout){WEFT_V, 0};
-    }
-}
-
 static bool is_whole(weft_layout l)
 {
     return l.kind == WEFT_R || l.kind == WEFT_V;
@@ -381,7 +368,7 @@ static void derive_layouts(weft_graph *g, const weft_node *n)
         while (match < rows && !fits_row(g, n, a, &row[match]))
             match++;
         for (int o = 0; o < n->out_count; o++)
-            g->value[n->out[o].id].layout[a] = converts       ? converted_to(n)
+            g->value[n->out[o].id].layout[a] = converts       ? weft_conversion_result(n)
                                                : all_whole    ? (weft_layout){WEFT_V, 0}
                                                : match < rows ? row[match].out[o]
                                                               : (weft_layout){WEFT_UNKNOWN, 0};

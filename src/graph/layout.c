@@ -5,6 +5,7 @@
  * sharding pass chooses the cheapest row. "Everything replicated" is legal for every op and is not
  * listed. R in a row with another layout means unsharded on every rank: the pass makes it V, so
  * that its gradient is summed. */
+#include "graph/conversion.h"
 #include "graph/internal.h"
 
 #define RULE(name)                                                                                 \
@@ -811,14 +812,9 @@ RULE(adamw) /* p, g, m, v (ema: e, p); then scalars */
  * Existing shards (`ranks` 0) may be split further and gathered. */
 RULE(converted)
 {
-    const weft_attr_comm *a = n->attr;
-    const bool communicates = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER ||
-                              n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL ||
-                              n->op == WEFT_OP_RING_SHIFT;
     int count = 0;
     for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
-        if (!communicates || ranks == 0 ||
-            (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))
+        if (ranks == 0 || !weft_conversion_moves_dim(n, d))
             add_map(choice, &count, split(d), split(d));
     add_map(choice, &count, partial, partial);
     return count;

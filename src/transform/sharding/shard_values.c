@@ -1,6 +1,7 @@
 #include "transform/sharding/shard_values.h"
 
 #include "graph/builder_helpers.h"
+#include "graph/conversion.h"
 #include "graph/graph.h"
 
 #include <stdio.h>
@@ -44,11 +45,13 @@ void weft_axis_put(weft_axis_shard *p, weft_value of, weft_layout layout, weft_v
     p->version[of.id][weft_layout_slot(layout)] = made;
 }
 
-static weft_value emit_comm(weft_axis_shard *p, weft_op op, weft_value of, weft_value in,
-                            weft_attr_comm attr, weft_layout to)
+/* Emits the conversion of a value from its version in layout `from` to layout `to`. */
+static weft_value emit_conversion(weft_axis_shard *p, weft_value of, weft_layout from,
+                                  weft_attr_comm attr, weft_layout to)
 {
+    const weft_value in = p->version[of.id][weft_layout_slot(from)];
     attr.axis = p->axis->number;
-    const weft_value made = weft_emit(p->to, op, &in, 1, &attr);
+    const weft_value made = weft_emit(p->to, weft_conversion_op(from.kind, to.kind), &in, 1, &attr);
     weft_axis_put(p, of, to, made);
     return made;
 }
@@ -135,22 +138,18 @@ static weft_value split_version(weft_axis_shard *p, weft_value v, weft_layout to
                                 weft_exchange_order order)
 {
     const weft_layout home = p->home[v.id];
-    const int64_t n = weft_axis_info(p, v)->shape.dim[to.dim];
-    weft_attr_comm attr = {.dim = to.dim, .global = n, .late = order.late};
-    if (home.kind == WEFT_P)
-        return emit_comm(p, WEFT_OP_REDUCE_SCATTER, v, p->version[v.id][WEFT_SLOT_P], attr, to);
-    if (home.kind == WEFT_R) {
-        if (remake(p, v, to))
-            return p->version[v.id][weft_layout_slot(to)];
-        return emit_comm(p, WEFT_OP_SLICE_OWN, v, p->version[v.id][WEFT_SLOT_R], attr, to);
-    }
-    attr = (weft_attr_comm){.dim = home.dim,
-                            .global = weft_axis_info(p, v)->shape.dim[home.dim],
-                            .dim2 = to.dim,
-                            .global2 = n,
-                            .late = order.late,
-                            .piece = order.piece};
-    return emit_comm(p, WEFT_OP_ALL_TO_ALL, v, p->version[v.id][weft_layout_slot(home)], attr, to);
+    const weft_shape *shape = &weft_axis_info(p, v)->shape;
+    weft_attr_comm attr = {.dim = to.dim, .global = shape->dim[to.dim], .late = order.late};
+    if (home.kind == WEFT_R && remake(p, v, to))
+        return p->version[v.id][weft_layout_slot(to)];
+    if (home.kind == WEFT_S)
+        attr = (weft_attr_comm){.dim = home.dim,
+                                .global = shape->dim[home.dim],
+                                .dim2 = to.dim,
+                                .global2 = shape->dim[to.dim],
+                                .late = order.late,
+                                .piece = order.piece};
+    return emit_conversion(p, v, home, attr, to);
 }
 
 weft_value weft_axis_convert_in_order(weft_axis_shard *p, weft_value v, weft_layout to,
@@ -160,7 +159,6 @@ weft_value weft_axis_convert_in_order(weft_axis_shard *p, weft_value v, weft_lay
     if (weft_value_ok(done) || weft_graph_check(p->to) != WEFT_OK)
         return done;
     const weft_layout home = p->home[v.id];
-    const weft_value at_home = p->version[v.id][weft_layout_slot(home)];
     if (to.kind == WEFT_S)
         return split_version(p, v, to, order);
     weft_attr_comm attr = {.late = order.late};
@@ -168,16 +166,15 @@ weft_value weft_axis_convert_in_order(weft_axis_shard *p, weft_value v, weft_lay
         attr.dim = home.dim;
         attr.global = weft_axis_info(p, v)->shape.dim[home.dim];
         attr.invariant = to.kind == WEFT_R;
-        return emit_comm(p, WEFT_OP_ALL_GATHER, v, at_home, attr, to);
     }
-    if (to.kind == WEFT_R)
-        return emit_comm(p, WEFT_OP_ALL_REDUCE, v, at_home, attr, to);
+    if (home.kind == WEFT_S || to.kind == WEFT_R)
+        return emit_conversion(p, v, home, attr, to);
     const weft_value invariant = weft_axis_convert_in_order(p, v, weft_whole, order);
     if (needs_no_vary(p, v)) {
         p->version[v.id][WEFT_SLOT_V] = invariant;
         return invariant;
     }
-    return emit_comm(p, WEFT_OP_VARY, v, invariant, attr, to);
+    return emit_conversion(p, v, weft_whole, attr, to);
 }
 
 weft_value weft_axis_convert(weft_axis_shard *p, weft_value v, weft_layout to)

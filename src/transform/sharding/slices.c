@@ -2,6 +2,7 @@
 
 #include "transform/sharding/slices.h"
 
+#include "graph/conversion.h"
 #include "graph/graph.h"
 #include "transform/sharding/recipes.h"
 
@@ -92,7 +93,8 @@ static bool is_summed(const weft_graph *g, int32_t n)
 {
     for (int32_t i = n + 1; i < weft_graph_node_count(g); i++) {
         const weft_node *consumer = weft_graph_node(g, i);
-        if ((consumer->op == WEFT_OP_ALL_REDUCE || consumer->op == WEFT_OP_REDUCE_SCATTER) &&
+        const weft_conversion *conversion = weft_conversion_get(consumer->op);
+        if (conversion && conversion->from == WEFT_P &&
             weft_value_get(g, consumer->in[0])->node == n)
             return true;
     }
