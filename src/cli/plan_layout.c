@@ -61,7 +61,7 @@ static const weft_key keys[] = {
 const weft_section weft_plan_layout_section = {"layout", "how a model is split over a cluster",
                                                sizeof(layout_config), keys, WEFT_COUNT(keys)};
 
-enum { OTHERS = 10, PULSE_CAPACITY = 512 };
+enum { OTHERS = 10 };
 
 /* Seals the plan, then calls weft_plan_finish. */
 static weft_status finish(const weft_args *args, const char *format, const layout_config *config,
@@ -94,26 +94,24 @@ static weft_status search_pulse(const weft_args *args, weft_arena *arena,
     /* Eq. 15 uses the whole link of the node for the one boundary that leaves the node */
     weft_fabric wide = f;
     wide.inter = costs.bandwidth;
-    weft_pulse_choice *choice;
-    WEFT_TRY(WEFT_ARENA_NEW(arena, choice, PULSE_CAPACITY, "the layouts"));
-    int64_t count;
-    WEFT_TRY(weft_pulse_search(&costs, &wide, weft_cluster_devices(cluster),
-                               config->most_microbatch, 0, choice, PULSE_CAPACITY, &count));
+    weft_layout_list list;
+    const weft_pulse_space space = {.devices = weft_cluster_devices(cluster),
+                                    .most_b = config->most_microbatch};
+    WEFT_TRY(weft_pulse_search(arena, &costs, &wide, &space, &list));
+    const weft_pulse_choice *best = list.item[0].estimate;
     char a[32], b[32];
-    if (!choice[0].fits)
+    if (!best->fits)
         return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_NOWHERE,
                           "%s needs %s per device at P %" PRId64
                           ", but the limit is %s; use more devices",
-                          model->name, weft_format_bytes((int64_t)choice[0].memory, a), choice[0].p,
+                          model->name, weft_format_bytes((int64_t)best->memory, a), best->p,
                           weft_format_bytes((int64_t)weft_fabric_usable(&f), b));
-    weft_layout_list list;
-    WEFT_TRY(weft_pulse_list(arena, choice, count, weft_fabric_usable(&f), &list));
     weft_buf text = {0};
     weft_buf_printf(&text,
                     "%s on %" PRId64 " %s: P %" PRId64 ", G %" PRId64 ", b %" PRId64
                     ", %.2f samples/s\n\n",
-                    model->name, weft_cluster_devices(cluster), cluster->device.type, choice[0].p,
-                    choice[0].g, choice[0].b, 1 / choice[0].seconds_per_sample);
+                    model->name, weft_cluster_devices(cluster), cluster->device.type, best->p,
+                    best->g, best->b, 1 / best->seconds_per_sample);
     weft_pulse_print(&list, OTHERS, &text);
     return finish(args, WEFT_PULSE_FORMAT, config, model, source, cluster, weft_pulse_json(&list),
                   &text, NULL);

@@ -1,38 +1,5 @@
 #include "plan/pipeline/pulse_report.h"
 
-#include <stdio.h>
-
-/* The terms of Eq. 15, per sample. */
-enum { CAUSES = 3 };
-static const char *const causes[CAUSES] = {"compute and bubble", "sends", "all-reduce"};
-
-static weft_status add(weft_layout_list *list, const weft_pulse_choice *c, double limit)
-{
-    const double samples = (double)(c->b * c->p * c->g);
-    const double cause[CAUSES] = {c->compute / samples, c->send / samples, c->all_reduce / samples};
-    char name[64], why[128], need[32], have[32];
-    snprintf(name, sizeof name, "%4" PRId64 "  %4" PRId64 "  %4" PRId64, c->p, c->g, c->b);
-    snprintf(why, sizeof why, "needs %s per device, limit %s",
-             weft_format_bytes(c->memory < 9e18 ? (int64_t)c->memory : INT64_MAX, need),
-             weft_format_bytes((int64_t)limit, have));
-    const weft_layout_candidate candidate = {
-        .score = {true, c->fits, c->seconds_per_sample, c->memory},
-        .name = name,
-        .why = c->fits ? NULL : why,
-        .cause = cause,
-        .estimate = c};
-    return weft_layout_list_add(list, &candidate);
-}
-
-weft_status weft_pulse_list(weft_arena *arena, const weft_pulse_choice *choice, int64_t count,
-                            double limit, weft_layout_list *list)
-{
-    *list = (weft_layout_list){.arena = arena, .cause = causes, .causes = CAUSES};
-    for (int64_t i = 0; i < count; i++)
-        WEFT_TRY(add(list, &choice[i], limit));
-    return WEFT_OK;
-}
-
 static void print_row(const weft_layout_candidate *candidate, weft_buf *out)
 {
     const weft_pulse_choice *c = candidate->estimate;

@@ -8,10 +8,6 @@
 
 #define WEFT_PULSE_FORMAT "weft.pulse/1"
 
-/* Makes the list of choices that weft_pulse_search sorted; `limit` is the usable memory of a
- * device. The choices are borrowed. */
-weft_status weft_pulse_list(weft_arena *arena, const weft_pulse_choice *choice, int64_t count,
-                            double limit, weft_layout_list *list);
 /* Prints the best choice and `others` more, with the reason why each lost. */
 void weft_pulse_print(const weft_layout_list *list, int64_t others, weft_buf *out);
 /* {"candidates": [...]} with all choices; NULL: out of memory. */

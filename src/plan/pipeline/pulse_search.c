@@ -1,24 +1,22 @@
 #include "plan/pipeline/pulse_search.h"
 
 #include "plan/layout/layout_list.h"
+#include "plan/layout/layout_products.h"
 #include "plan/ops/model_work.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 
-static weft_layout_score score_of(const weft_pulse_choice *c)
-{
-    return (weft_layout_score){true, c->fits, c->seconds_per_sample, c->fits ? 0 : c->memory};
-}
+/* The terms of Eq. 15, per sample. */
+enum { CAUSES = 3 };
+static const char *const causes[CAUSES] = {"compute and bubble", "sends", "all-reduce"};
 
-static int by_pulse(const void *left, const void *right)
-{
-    const weft_pulse_choice *a = left, *b = right;
-    const weft_layout_score x = score_of(a), y = score_of(b);
-    const int order = weft_layout_compare(&x, &y);
-    if (order)
-        return order;
-    return a->p != b->p ? (a->p < b->p ? -1 : 1) : a->b < b->b ? -1 : a->b > b->b;
-}
+typedef struct search {
+    const weft_pp_costs *costs; /* costs of one sample */
+    weft_pp_costs scaled;       /* costs of a microbatch */
+    const weft_fabric *fabric;
+    const weft_pulse_space *space;
+    weft_layout_list *list;
+} search;
 
 /* Sum over the operators of a stage. */
 static double pp_stage_sum(const weft_pp_costs *c, const weft_partition *p, int64_t stage, int what)
@@ -70,60 +68,95 @@ static weft_pulse_choice estimate_pulse(const weft_pp_costs *c, const weft_fabri
     return x;
 }
 
-weft_status weft_pulse_search(const weft_pp_costs *costs, const weft_fabric *fabric,
-                              int64_t devices, int64_t most_b, double overhead,
-                              weft_pulse_choice *out, int64_t capacity, int64_t *count)
+/* Adds a copy of the choice to the list. */
+static weft_status add_choice(const search *s, const weft_pulse_choice *choice)
 {
+    const double samples = (double)(choice->b * choice->p * choice->g),
+                 limit = weft_fabric_usable(s->fabric);
+    const double cause[CAUSES] = {choice->compute / samples, choice->send / samples,
+                                  choice->all_reduce / samples};
+    char name[64], why[128], need[32], have[32];
+    weft_pulse_choice *own;
+    WEFT_TRY(WEFT_ARENA_NEW(s->list->arena, own, 1, "a layout"));
+    *own = *choice;
+    snprintf(name, sizeof name, "%4" PRId64 "  %4" PRId64 "  %4" PRId64, own->p, own->g, own->b);
+    snprintf(why, sizeof why, "needs %s per device, limit %s",
+             weft_format_bytes(own->memory < 9e18 ? (int64_t)own->memory : INT64_MAX, need),
+             weft_format_bytes((int64_t)limit, have));
+    const weft_layout_candidate candidate = {
+        .score = {true, own->fits, own->seconds_per_sample, own->memory},
+        .name = name,
+        .why = own->fits ? NULL : why,
+        .cause = cause,
+        .estimate = own};
+    return weft_layout_list_add(s->list, &candidate);
+}
+
+/* Sets the costs of a microbatch of b samples. */
+static void scale_costs(search *s, int64_t b)
+{
+    const double overhead = s->space->overhead, B = (double)b;
+    for (int64_t i = 0; i < s->costs->op_count; i++) {
+        weft_pp_op *op = &s->scaled.op[i];
+        *op = s->costs->op[i];
+        op->forward *= B * (1 - overhead) + overhead;
+        op->backward *= B * (1 - overhead) + overhead;
+        op->output_bytes *= B;
+        op->activation_bytes *= B;
+    }
+    for (int64_t k = 0; k < s->costs->skip_count; k++) {
+        s->scaled.skip[k] = s->costs->skip[k];
+        s->scaled.skip[k].bytes *= B;
+    }
+}
+
+/* Evaluates degree = {P, G} with every microbatch. */
+static weft_status_code try_degrees(void *user, const int64_t *degree)
+{
+    search *s = user;
+    for (int64_t b = 1; b <= s->space->most_b; b *= 2) {
+        weft_partition part;
+        scale_costs(s, b);
+        const weft_status_code solved =
+            weft_partition_solve(&s->scaled, 2 * degree[0], WEFT_COLLOCATE_ALL, &part);
+        if (solved == WEFT_E_INFEASIBLE)
+            return WEFT_OK; /* too many stages for the skips */
+        WEFT_TRY(solved);
+        const weft_pulse_choice choice =
+            estimate_pulse(&s->scaled, s->fabric, &part, degree[0], degree[1], b);
+        weft_partition_free(&part);
+        WEFT_TRY(add_choice(s, &choice));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_pulse_search(weft_arena *arena, const weft_pp_costs *costs,
+                              const weft_fabric *fabric, const weft_pulse_space *space,
+                              weft_layout_list *list)
+{
+    const int64_t devices = space->devices;
     WEFT_TRY(weft_pp_costs_check(costs));
-    if (devices < 1 || most_b < 1 || !(overhead >= 0 && overhead <= 1))
+    if (devices < 1 || space->most_b < 1 || !(space->overhead >= 0 && space->overhead <= 1))
         return weft_error(WEFT_MSG_COSTS_INVALID, WEFT_NOWHERE,
                           "%" PRId64 " devices and up to %" PRId64
                           " samples per microbatch must be at least 1, "
                           "the overhead %g from 0 to 1",
-                          devices, most_b, overhead);
-    weft_pp_costs scaled = *costs;
-    scaled.op = weft_calloc(costs->op_count, sizeof *scaled.op);
-    scaled.skip = weft_calloc(costs->skip_count + 1, sizeof *scaled.skip);
-    weft_status_code status = WEFT_OK;
-    int64_t found = 0;
-    WEFT_GO(WEFT_ALLOCATED(scaled.op && scaled.skip, "%" PRId64 " operators", costs->op_count));
-    for (int64_t p = 1; p <= devices; p++) {
-        if (devices % p != 0 || 2 * p > costs->op_count)
-            continue;
-        for (int64_t b = 1; b <= most_b; b *= 2) {
-            for (int64_t i = 0; i < costs->op_count; i++) {
-                const double times = (double)b * (1 - overhead) + overhead;
-                scaled.op[i] = costs->op[i];
-                scaled.op[i].forward *= times;
-                scaled.op[i].backward *= times;
-                scaled.op[i].output_bytes *= (double)b;
-                scaled.op[i].activation_bytes *= (double)b;
-            }
-            for (int64_t k = 0; k < costs->skip_count; k++) {
-                scaled.skip[k] = costs->skip[k];
-                scaled.skip[k].bytes *= (double)b;
-            }
-            weft_partition part;
-            const weft_status_code solved =
-                weft_partition_solve(&scaled, 2 * p, WEFT_COLLOCATE_ALL, &part);
-            if (solved == WEFT_E_INFEASIBLE)
-                break; /* too many stages for the skips */
-            WEFT_GO(solved);
-            if (found < capacity)
-                out[found++] = estimate_pulse(&scaled, fabric, &part, p, devices / p, b);
-            weft_partition_free(&part);
-        }
-    }
-    if (found == 0)
-        WEFT_GO(weft_error(
-            WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "devices", WEFT_NUMBER(devices)),
-            "%" PRId64 " operators cannot be split into stages of any pipeline on %" PRId64
-            " devices",
-            costs->op_count, devices));
-    qsort(out, (size_t)found, sizeof *out, by_pulse);
-    *count = found;
-out:
-    weft_free(scaled.op);
-    weft_free(scaled.skip);
-    return status;
+                          devices, space->most_b, space->overhead);
+    *list = (weft_layout_list){.arena = arena, .cause = causes, .causes = CAUSES};
+    search s = {.costs = costs, .scaled = *costs, .fabric = fabric, .space = space, .list = list};
+    const int64_t most[] = {costs->op_count / 2, 0}; /* two stages per device */
+    s.scaled.op = weft_arena_calloc(arena, costs->op_count, sizeof *s.scaled.op);
+    s.scaled.skip = weft_arena_calloc(arena, costs->skip_count + 1, sizeof *s.scaled.skip);
+    WEFT_TRY(
+        WEFT_ALLOCATED(s.scaled.op && s.scaled.skip, "%" PRId64 " operators", costs->op_count));
+    if (most[0] > 0)
+        WEFT_TRY(weft_layout_products(devices, most, WEFT_COUNT(most), try_degrees, &s));
+    if (list->count == 0)
+        return weft_error(WEFT_MSG_PLAN_INFEASIBLE, WEFT_AT(.key = "devices", WEFT_NUMBER(devices)),
+                          "%" PRId64
+                          " operators cannot be split into stages of any pipeline on %" PRId64
+                          " devices",
+                          costs->op_count, devices);
+    weft_layout_list_sort(list);
+    return WEFT_OK;
 }

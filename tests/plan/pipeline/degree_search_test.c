@@ -300,26 +300,30 @@ Test(tune, pulse_equations)
                            .attention = 1,
                            .conv = 1,
                            .memory_rate = 1};
-    weft_pulse_choice c[64];
-    int64_t count;
-    cr_assert_eq(weft_pulse_search(&costs, &f, 4, 4, 0, c, 64, &count), WEFT_OK);
-    cr_assert_eq(count, 9);
-    for (int64_t i = 0; i < count; i++) {
-        const double P = (double)c[i].p, G = (double)c[i].g, b = (double)c[i].b,
-                     per_stage = 8 / (2 * P);
+    weft_arena *arena = weft_arena_create();
+    weft_layout_list list;
+    const weft_pulse_space space = {.devices = 4, .most_b = 4};
+    cr_assert_eq(weft_pulse_search(arena, &costs, &f, &space, &list), WEFT_OK);
+    cr_assert_eq(list.count, 9);
+    double before = 0;
+    for (int64_t i = 0; i < list.count; i++) {
+        const weft_pulse_choice *c = list.item[i].estimate;
+        const double P = (double)c->p, G = (double)c->g, b = (double)c->b, per_stage = 8 / (2 * P);
         const double T = per_stage * 0.01 * b;
-        cr_assert_float_eq(c[i].bottleneck, T, 1e-12);
-        cr_assert_float_eq(c[i].compute, (10 * P - 4) * T, 1e-9);
-        cr_assert_float_eq(c[i].send, P > 1 ? (10 * P - 12) * (2e-5 + b * 1e6 / 1e10) : 0, 1e-9);
-        cr_assert_float_eq(c[i].all_reduce,
+        cr_assert_float_eq(c->bottleneck, T, 1e-12);
+        cr_assert_float_eq(c->compute, (10 * P - 4) * T, 1e-9);
+        cr_assert_float_eq(c->send, P > 1 ? (10 * P - 12) * (2e-5 + b * 1e6 / 1e10) : 0, 1e-9);
+        cr_assert_float_eq(c->all_reduce,
                            G > 1 ? 1e-5 + 2 * (G - 1) * 2 * per_stage * 1e8 / (G * 1e11) : 0, 1e-9);
         cr_assert_float_eq(
-            c[i].memory,
+            c->memory,
             9 * 2 * per_stage * 1e8 + P * 2 * per_stage * 1e7 * b + (P > 1 ? P * 1e6 * b : 0), 1);
-        cr_assert_float_eq(c[i].seconds_per_sample,
-                           (c[i].compute + c[i].send + c[i].all_reduce) / (b * P * G), 1e-12);
-        cr_assert(i == 0 || c[i].seconds_per_sample >= c[i - 1].seconds_per_sample);
+        cr_assert_float_eq(c->seconds_per_sample,
+                           (c->compute + c->send + c->all_reduce) / (b * P * G), 1e-12);
+        cr_assert(c->seconds_per_sample >= before);
+        before = c->seconds_per_sample;
     }
+    weft_arena_free(arena);
 }
 
 /* Stages of unequal depth cannot take turns; a pipeline that leaves the node is paced by the link
