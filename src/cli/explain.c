@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns "error", "warning" or "event"; an error also has the name of its status. */
+/* Returns "warning or event", or the name of an error's status. */
 static const char *kind_of(weft_message_class kind)
 {
     const int status = weft_message_status(kind);
@@ -33,6 +33,8 @@ static void put_page(weft_buf *out)
                     "# Messages\n\n"
                     "Every error and warning prints the id of its class in brackets: "
                     "`error[config-unknown-key]: ...`.\n"
+                    "An event is a log line that reports progress or a figure; it is printed "
+                    "without its id.\n"
                     "The ids are stable, the wording of a message is not.\n"
                     "`weft explain ID` prints cause and remedy.\n"
                     "With `WEFT_LOG_FORMAT=json` each message on standard error is a line of JSON "
@@ -90,7 +92,8 @@ const weft_verb weft_verb_explain = {
     .summary = "print the cause and remedy of an error or warning",
     .usage = "[ID]",
     .details = "Every error and warning has an id, printed in brackets: error[file-not-found].\n"
-               "Without ID, lists all ids.\n"
+               "An event is a log line that reports progress or a figure. An event has an id,\n"
+               "too, and is printed without it. Without ID, lists all ids.\n"
                "\n"
                "With WEFT_LOG_FORMAT=json, messages and progress on standard error are lines of\n"
                "JSON with the id and the file, line, key, value and rank that they concern.\n",
