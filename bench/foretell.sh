@@ -22,7 +22,7 @@ for turn in $(seq "${TURNS:-5}"); do
             if [ "$key" = tiles ]; then options+=(--vae-tile "${TILE:-on}"); else options+=(--parallel "$key"); fi
         done
         rm -rf "$dir/out"
-        mpi "$weft" generate --model "$model" --prompt "a red circle moving left" "${size[@]}" --steps "${STEPS:-8}" --cluster "$PROFILE" --out "$dir/out" \
+        mpi "$weft" generate --model "$model" --prompt "a red circle moving left" "${size[@]}" --steps "${STEPS:-8}" --on "$PROFILE" --out "$dir/out" \
             "${options[@]}" </dev/null >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
         { tail -1 "$dir/out/prompts.jsonl"; grep -h "^predicted: " "$dir/log"; } >>"$dir/told$i"
     done

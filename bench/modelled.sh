@@ -36,7 +36,7 @@ echo "|---|---|---|---|---|---|---|---|---|---|"
 row() { # MODEL DP SCHEDULE [OPTIONS...]
     local model=$1 dp=$2 schedule=$3
     shift 3
-    "$WEFT" simulate "$model.yaml" --cluster h100:$((2 * dp)) --set parallel.dp="$dp" --set stages.0.batch=$((dp * batch[$model])) \
+    "$WEFT" simulate "$model.yaml" --on h100:$((2 * dp)) --set parallel.dp="$dp" --set stages.0.batch=$((dp * batch[$model])) \
         --set parallel.schedule="$schedule" --out now.json "$@" >/dev/null
     python3 - "$model" "$((16 * dp))" "$(basename "$schedule" .json)" <<'P'
 import json, sys

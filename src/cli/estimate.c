@@ -9,7 +9,8 @@ static const weft_option options[] = {
      "generation with this model folder, or one model: its folder, config.json or name"},
     {"--on", "CLUSTER", "local",
      "profile of weft profile, preset (h100:2) or YAML file; local: <out>/profile.json, or this "
-     "machine without one"},
+     "machine without one",
+     WEFT_ALSO("--cluster")},
     {"--ranks", "N", "0", "number of ranks; 0: product of the degrees"},
     {"--execute", NULL, NULL, "also execute a step on virtual devices of the cluster"},
     {"--json", NULL, NULL, "print one JSON object"},

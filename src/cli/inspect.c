@@ -19,8 +19,8 @@ static const weft_option options[] = {
     {"--graph", NULL, NULL, "print the graph, one node per line"},
     {"--rank", "N", "0", "rank of the mesh; with --set backend=virtual the rank is also set up",
      .group = "graph"},
-    {"--cluster", "SPEC", NULL, "print the seconds of a step, from a profile or a cluster",
-     .group = "graph"},
+    {"--on", "CLUSTER", NULL, "print the seconds of a step, from a profile or a cluster",
+     WEFT_ALSO("--cluster"), .group = "graph"},
     {"--passes", NULL, NULL, "print the changes of each pass", .group = "graph"},
     {"--tensors", NULL, NULL, "list only the parameters, one per line: \"proj_out.bias f32 64\"",
      .group = "model"},
@@ -49,7 +49,7 @@ static weft_status check_options(const weft_args *args, const char *word)
     } only[] = {
         {"--tensors", "model"},     {"--latent-size", "model"}, {"--training-step", "model"},
         {"--text-tokens", "model"}, {"--top", "model"},         {"--json", "model"},
-        {"--backend", "model"},     {"--cluster", "graph"},     {"--passes", "graph"},
+        {"--backend", "model"},     {"--on", "graph"},          {"--passes", "graph"},
         {"--set", "graph"},         {"--rank", "graph"}};
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
         if (weft_args_flag(args, only[i].option) && strcmp(only[i].word, word))
@@ -102,7 +102,7 @@ static weft_status inspect_graph(const weft_args *args, const char *path)
     weft_inspect_run_options o = {.graph = weft_args_flag(args, "--graph"),
                                   .passes = weft_args_flag(args, "--passes"),
                                   .mesh = weft_args_string(args, "--mesh"),
-                                  .cluster = weft_args_string(args, "--cluster")};
+                                  .cluster = weft_args_string(args, "--on")};
     o.recompute = weft_args_list(args, "--recompute", &o.recompute_count);
     WEFT_TRY(read_size(args, "--batch-size", &o.size.batch));
     WEFT_TRY(read_size(args, "--frames", &o.size.frames));

@@ -121,7 +121,7 @@ const weft_verb weft_verb_plan = {
     .see = "docs/explanation/planning.md, docs/explanation/planning-pipelines.md",
     .examples = "weft plan cascades --set stage=1080p --set cluster=h100:4 --svg plan.svg\n"
                 "weft plan layout --run-config examples/dit.yaml --devices 2 --explain\n"
-                "weft plan generate --set model=Wan2.1-T2V-14B --devices 8 --cluster h100\n",
+                "weft plan generate --set model=Wan2.1-T2V-14B --devices 8 --on h100\n",
     .groups = weft_plan_groups,
     .options = weft_plan_options,
     .option_count = WEFT_PLAN_OPTIONS,

@@ -97,7 +97,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     int64_t memory;
     int count, ranks;
     const char *const *set = weft_args_list(args, "--set", &count),
-                      *spec = weft_args_string(args, "--cluster");
+                      *spec = weft_args_string(args, "--on");
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &memory));
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_generate_section, &config));
     WEFT_TRY(read_options(&config, &options));

@@ -24,7 +24,7 @@ weft_status weft_plan_ranks(const weft_args *args, int64_t all, int most, int *r
                           "the cluster %s has %" PRId64
                           " devices, and layouts are priced for at most %d; "
                           "give --devices N",
-                          weft_args_string(args, "--cluster"), all, most);
+                          weft_args_string(args, "--on"), all, most);
     *ranks = (int)(devices ? devices : all);
     return WEFT_OK;
 }

@@ -42,7 +42,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_run_section, &run));
     WEFT_TRY(weft_run_check(&run, path));
     WEFT_TRY(weft_run_models_read(&run, path, &models));
-    WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--cluster"), &cluster, spec));
+    WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--on"), &cluster, spec));
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
     WEFT_TRY(weft_run_process_bytes(weft_backend_find(run.backend), &p.process_bytes));
     p.limit = memory ? memory : memory_of(&cluster, p.ranks);

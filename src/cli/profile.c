@@ -89,7 +89,7 @@ const weft_verb weft_verb_profile = {
                "that of --parallel), and the decoder: without tiles if that fits, and with the\n"
                "tiles of --vae-tile (by default the reference's; off: only without tiles). Each\n"
                "program runs as a whole, and node by node for new shapes. The weights of one\n"
-               "layout at a time are in memory. With --cluster FILE.json `weft generate`\n"
+               "layout at a time are in memory. With --on FILE.json `weft generate`\n"
                "predicts its seconds, and `weft plan generate` and --parallel auto use them. The\n"
                "times do not depend on the number of steps.\n"
                "\n"
@@ -99,9 +99,9 @@ const weft_verb weft_verb_profile = {
                "kernels.\n"
                "\n"
                "The profile of --out is a cluster of this machine: `weft plan --set\n"
-               "cluster=FILE.json`, `weft plan layout --run-config CONFIG --cluster FILE.json`,\n"
-               "`weft topology FILE.json`, `weft inspect graph CONFIG --cluster FILE.json`.\n"
-               "`--cluster local` and `context: auto` of a run read profile.json in its folder.\n",
+               "cluster=FILE.json`, `weft plan layout --run-config CONFIG --on FILE.json`,\n"
+               "`weft topology FILE.json`, `weft inspect graph CONFIG --on FILE.json`.\n"
+               "`--on local` and `context: auto` of a run read profile.json in its folder.\n",
     .see = "docs/explanation/planning.md, docs/reference/verbs/train.md (keys)",
     .examples = "weft profile --out here.json\n"
                 "mpirun -n 2 weft profile --model runs/dit/model --out two.json\n"

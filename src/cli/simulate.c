@@ -8,8 +8,8 @@
 #include <string.h>
 
 static const weft_option options[] = {
-    {"--cluster", "SPEC", NULL,
-     "preset or YAML file; for a plan, the cluster that it was made for"},
+    {"--on", "CLUSTER", NULL, "preset or YAML file; for a plan, the cluster that it was made for",
+     WEFT_ALSO("--cluster")},
     {"--chrome", "FILE.json", NULL, "write a Chrome trace (open it in Perfetto)"},
     {"--svg", "FILE.svg", NULL, "draw a Gantt chart; a row per device, a colour per sample"},
     {"--out", "FILE.json", NULL, "write the figures as JSON"},
@@ -30,7 +30,7 @@ static const weft_option_group groups[] = {
 
 static weft_status read_options(const weft_args *args, weft_simulation_options *o)
 {
-    *o = (weft_simulation_options){.cluster = weft_args_string(args, "--cluster"),
+    *o = (weft_simulation_options){.cluster = weft_args_string(args, "--on"),
                                    .chrome = weft_args_string(args, "--chrome"),
                                    .svg = weft_args_string(args, "--svg"),
                                    .out = weft_args_string(args, "--out"),
@@ -121,7 +121,7 @@ const weft_verb weft_verb_simulate = {
                "\n"
                "TRACE.json...: `weft generate --trace` and `trace: true` of `weft train` write\n"
                "traces. Kernels and pauses keep their measured times. The time of a collective\n"
-               "follows from its bytes and the links of --cluster. Prints simulated and executed\n"
+               "follows from its bytes and the links of --on. Prints simulated and executed\n"
                "seconds.\n"
                "\n"
                "RUN.yaml, a config of `weft train`, is also accepted. `weft estimate RUN.yaml\n"
@@ -131,7 +131,7 @@ const weft_verb weft_verb_simulate = {
                 "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"
                 "weft plan pipeline examples/plan-pipeline.yaml --out wave.json\n"
                 "weft simulate wave.json --chrome trace.json\n"
-                "weft simulate traced/trace-*.json --cluster two.yaml --svg executed.svg\n",
+                "weft simulate traced/trace-*.json --on two.yaml --svg executed.svg\n",
     .groups = groups,
     .options = options,
     .option_count = WEFT_COUNT(options),

@@ -65,7 +65,7 @@ static weft_status print(const weft_args *args, const weft_run_simulation *simul
 
 static weft_status simulate(const weft_args *args, weft_arena *arena, const char *path)
 {
-    const char *given = weft_args_string(args, "--cluster"), *spec = given ? given : "h100";
+    const char *given = weft_args_string(args, "--on"), *spec = given ? given : "h100";
     weft_run run;
     weft_run_models models;
     weft_cluster cluster;
@@ -81,7 +81,6 @@ static weft_status simulate(const weft_args *args, weft_arena *arena, const char
                                              .models = &models,
                                              .train_stage = run.train_stages.item,
                                              .cluster = &cluster,
-                                             .cluster_option = "--cluster",
                                              .execute = execute_of(args),
                                              .arena = arena};
     WEFT_TRY(weft_run_simulate(&setup, &simulation));

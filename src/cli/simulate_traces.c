@@ -14,13 +14,13 @@ weft_status weft_simulate_traces(const weft_args *args, const char *const *paths
                                  weft_arena *arena, weft_trace *trace, weft_cluster *cluster,
                                  double *executed)
 {
-    const char *spec = weft_args_string(args, "--cluster");
+    const char *spec = weft_args_string(args, "--on");
     weft_timeline *timeline = weft_calloc(count, sizeof *timeline);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(timeline, "%d timelines", count));
     if (!spec)
-        WEFT_GO(weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--cluster"),
-                           "the trace %s is simulated over the links of a cluster; give --cluster "
+        WEFT_GO(weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--on"),
+                           "the trace %s is simulated over the links of a cluster; give --on "
                            "PRESET or FILE.yaml",
                            paths[0]));
     WEFT_GO(weft_cluster_load(arena, spec, cluster));

@@ -199,13 +199,13 @@ static weft_status pipeline_cluster(const weft_simulation_options *o, weft_arena
     WEFT_TRY(weft_plan_target_check(json, path, o->cluster, arena, c, &known));
     if (known)
         return plan->schedule.devices > weft_cluster_devices(c)
-                   ? weft_error(WEFT_MSG_OPTION_INVALID,
-                                WEFT_AT(.file = path, .key = "--cluster",
-                                        WEFT_NUMBER(weft_cluster_devices(c))),
-                                "the plan needs %" PRId64 " devices, but the cluster has %" PRId64
-                                "; give a "
-                                "larger one with --cluster",
-                                plan->schedule.devices, weft_cluster_devices(c))
+                   ? weft_error(
+                         WEFT_MSG_OPTION_INVALID,
+                         WEFT_AT(.file = path, .key = "--on", WEFT_NUMBER(weft_cluster_devices(c))),
+                         "the plan needs %" PRId64 " devices, but the cluster has %" PRId64
+                         "; give a "
+                         "larger one with --on",
+                         plan->schedule.devices, weft_cluster_devices(c))
                    : WEFT_OK;
     const double rate = plan->bandwidth > 0 ? plan->bandwidth : 1e15;
     *c = (weft_cluster){.name = "costs",

@@ -49,8 +49,8 @@ check options_replace_the_config
 
 # The seconds of a step on a cluster, every part of it.
 seconds_on_a_cluster() {
-    "$WEFT" inspect graph vae.yaml --cluster h100:1 | grep -q "^  predicted step .* forward .* backward .* update "
-    if "$WEFT" inspect graph vae.yaml --cluster h1000 2>err; then exit 1; fi
+    "$WEFT" inspect graph vae.yaml --on h100:1 | grep -q "^  predicted step .* forward .* backward .* update "
+    if "$WEFT" inspect graph vae.yaml --on h1000 2>err; then exit 1; fi
     has_message err file-not-found file=h1000 'text~=did you mean h100'
 }
 check seconds_on_a_cluster
@@ -87,7 +87,7 @@ options_of_the_other_word_are_refused() {
         if "$WEFT" inspect graph vae.yaml $option >out.txt 2>err; then cat out.txt; exit 1; fi
         has_message err option-no-effect key="${option% *}" 'text~=weft inspect model'
     done
-    for option in --passes "--cluster h100:1" "--set seed=2"; do
+    for option in --passes "--on h100:1" "--set seed=2"; do
         if "$WEFT" inspect model wan-1.3b $option >out.txt 2>err; then exit 1; fi
         has_message err option-no-effect key="${option% *}" 'text~=weft inspect graph'
     done

@@ -7,7 +7,7 @@ unset WEFT_LOG_FORMAT
 # what each verb needs to read its command line; none of them gets farther than that
 declare -A beside=(
     [generate]="--model none --prompt x" [eval]="cache --model none" [inspect]="model none" [plan]="cascades none.yaml"
-    [profile]="none.yaml" [convert]="none none/out" [curate]="--in none --out none/out" [shots]="none.mp4" [simulate]="none.json"
+    [profile]="none.yaml" [estimate]="none.yaml" [convert]="none none/out" [curate]="--in none --out none/out" [shots]="none.mp4" [simulate]="none.json"
     [synth]="--out /dev/null/x" [tokenize]="none x" [report]="--out /dev/null/x.html"
 )
 cat >names <<'N'
@@ -32,6 +32,7 @@ generate --slices --comm-overlap off
 generate --tile --vae-tile on
 generate --memory --memory-limit 1GiB
 generate --batch --batch-size 2
+generate --cluster --on h100
 eval --try --setting steps=3
 eval --least --timing-runs 2
 eval --seen --training-combinations 2
@@ -42,15 +43,18 @@ eval --guidance-until --guidance-end 0.9
 eval --tile --vae-tile on
 eval --memory --memory-limit 1GiB
 eval --batch --batch-size 2
+eval --cluster --on h100
 inspect --text --text-tokens 3
 inspect --latents --latent-size
 inspect --train --training-step
 inspect --slices --comm-overlap off
 inspect --batch --batch-size 2
+inspect --cluster --on h100
 plan --for --run-config none.yaml
 plan --blocking --blocking-sends
 plan --keys --list-keys
 plan --memory --memory-limit 1GiB
+plan --cluster --on h100
 profile --against --compare none.json
 profile --hidden --hidden-size 128
 profile --tile --vae-tile on
@@ -61,6 +65,8 @@ convert --for --lora-format kohya
 curate --forget --prune-missing
 shots --mix --interpolate 0
 simulate --folds --pass-splits 2
+simulate --cluster --on h100
+estimate --cluster --on h100
 synth --nameless --unnamed-colour-share 0.5
 tokenize --length --max-length 3
 report --truth --reference-videos none

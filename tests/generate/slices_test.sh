@@ -63,7 +63,7 @@ switches: [{name: wire}]
 Y
 traces_are_simulated() {
     WEFT_LINK="0.5 Gbit/s, 50 us" generate 2 STDiT3 traced --parallel cp=2 --trace traced
-    "$WEFT" simulate traced/trace-0.json traced/trace-1.json --cluster two.yaml --out simulated.json --svg simulated.svg >simulate.log 2>&1 ||
+    "$WEFT" simulate traced/trace-0.json traced/trace-1.json --on two.yaml --out simulated.json --svg simulated.svg >simulate.log 2>&1 ||
         { cat simulate.log; fail "weft simulate of traces"; }
     grep -q "^simulated  .* s$" simulate.log && grep -q "^executed  .* s (.*%)$" simulate.log || { cat simulate.log; fail "neither time is told"; }
     python3 - <<'P' || fail "traces"
@@ -78,11 +78,11 @@ P
 check traces_are_simulated
 traces_that_cannot_be_simulated_are_refused() {
     needs traces_are_simulated
-    "$WEFT" simulate traced/trace-0.json --cluster two.yaml >simulate.log 2>&1 && fail "a trace of one of two ranks is played"
+    "$WEFT" simulate traced/trace-0.json --on two.yaml >simulate.log 2>&1 && fail "a trace of one of two ranks is played"
     has_message simulate.log trace-invalid 'text~=rank 0 of 2' || fail "that ranks are missing is not told"
     "$WEFT" simulate traced/trace-*.json >simulate.log 2>&1 && fail "traces are played over no links"
-    has_message simulate.log option-required key=--cluster text~=traced/trace-0.json || fail "that links are missing is not told"
-    "$WEFT" simulate traced/trace-*.json --cluster two.yaml --pass-splits 4 >simulate.log 2>&1 && fail "--pass-splits of traces"
+    has_message simulate.log option-required key=--on text~=traced/trace-0.json || fail "that links are missing is not told"
+    "$WEFT" simulate traced/trace-*.json --on two.yaml --pass-splits 4 >simulate.log 2>&1 && fail "--pass-splits of traces"
     has_message simulate.log option-no-effect key=--pass-splits text~=traced/trace-0.json || fail "--pass-splits of traces"
 }
 check traces_that_cannot_be_simulated_are_refused

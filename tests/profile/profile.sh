@@ -81,7 +81,7 @@ predicted_and_measured_seconds_agree() {
 }
 check predicted_and_measured_seconds_agree
 
-# two ranks at a time: programs of the layouts that the run can have, exchanges between the ranks; what --cluster local finds
+# two ranks at a time: programs of the layouts that the run can have, exchanges between the ranks; what --on local finds
 MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
 sed -i 's/num_layers: 4/num_layers: 2/' dit.yaml
 mkdir -p runs/dit

@@ -74,7 +74,7 @@ check another_number_of_ranks_goes_on_and_generates
 wide=(--set transformer.config.moe_intermediate_size=8192 --set transformer.config.num_layers=2)
 a_planned_layout_trains() {
     needs another_number_of_ranks_goes_on_and_generates
-    "$WEFT" plan layout --run-config moe.yaml --devices 2 --cluster h100 "${wide[@]}" --out layout.json >plan.log 2>&1 ||
+    "$WEFT" plan layout --run-config moe.yaml --devices 2 --on h100 "${wide[@]}" --out layout.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan layout"; }
     "$WEFT" plan generate --set model=runs/on/model --set frames=9 --set height=32 --set width=32 --devices 4 --out generate.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan generate"; }

@@ -18,7 +18,7 @@ weft_status weft_generate_offload_dir(const weft_args *args, weft_arena *arena,
 weft_status weft_generate_passes(const weft_args *args, weft_pass_switches *passes);
 /* Rejects options that have no effect with --decode-latents. */
 weft_status weft_generate_refuse_idle(const weft_args *args);
-/* Reads --cluster. Measured rates predict seconds; costs without rates only rank the choices. */
+/* Reads --on. Measured rates predict seconds; costs without rates only rank the choices. */
 weft_status weft_generate_cluster(const weft_args *args, weft_arena *arena, weft_cluster *cluster);
 
 #endif

@@ -60,7 +60,7 @@ static weft_status open_estimator(const weft_args *args, weft_arena *arena, cons
                                        .cluster = cluster,
                                        .ranks = weft_comm_ranks(comm),
                                        .arena = arena};
-    return weft_cluster_load(arena, weft_args_string(args, "--cluster"), cluster);
+    return weft_cluster_load(arena, weft_args_string(args, "--on"), cluster);
 }
 
 static weft_status print_choice(weft_status_code status, weft_buf *out)

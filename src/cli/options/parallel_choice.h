@@ -28,7 +28,7 @@ weft_status weft_args_choose_slices(const weft_args *args, weft_arena *arena, co
      .help = "config of `weft train` whose section `parallel` sets the layout; --parallel has " \
              "priority", \
      .group = "parallelism"}, \
-    {.name = "--cluster", .value_name = "SPEC", .fallback = "local", \
+    {.name = "--on", WEFT_ALSO("--cluster"), .value_name = "CLUSTER", .fallback = "local", \
      .help = "machine for the estimates of --parallel auto; a profile of `weft profile` (which " \
              "also predicts the seconds of the run), a preset, or a YAML file. local: this " \
              "machine", \

@@ -14,9 +14,10 @@ const weft_option weft_plan_options[] = {
     {"--run-config", "RUN.yaml", NULL,
      "layout: plan for the run of this config of `weft train`; --set then sets keys of this config",
      WEFT_ALSO("--for")},
-    {"--cluster", "SPEC", "local",
+    {"--on", "CLUSTER", "local",
      "machine; a profile of `weft profile`, a preset or a YAML file. local: this machine. layout "
-     "--run-config: OUT/profile.json, if it exists"},
+     "--run-config: OUT/profile.json, if it exists",
+     WEFT_ALSO("--cluster")},
     {"--memory-limit", "BYTES", "0",
      "memory of a device, e.g. 80GiB. 0: no limit for --costs, otherwise the limit of the cluster. "
      "layout --run-config, generate: of a rank; the run's memory.limit has priority",
@@ -75,10 +76,10 @@ static const struct {
      "--blocking-sends --json "
      "--out --svg --explain --set "},
     {"layout", "--run-config",
-     " --run-config --cluster --devices --memory-limit --json --out --explain --set "},
+     " --run-config --on --devices --memory-limit --json --out --explain --set "},
     {"layout", NULL, " --json --out --svg --explain --set "},
     {"memory", NULL, " --costs --memory-limit --json --out --svg --set "},
-    {"generate", NULL, " --cluster --devices --memory-limit --json --out --explain --set "},
+    {"generate", NULL, " --on --devices --memory-limit --json --out --explain --set "},
 };
 
 /* Returns true if row `row` applies to the command with the given options. */

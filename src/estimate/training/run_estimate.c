@@ -60,7 +60,6 @@ static weft_status execute(const weft_run *run, const char *path, const weft_run
                                                  .models = models,
                                                  .train_stage = &stage[i],
                                                  .cluster = &out->cluster,
-                                                 .cluster_option = "--on",
                                                  .execute = WEFT_EXECUTE_ALWAYS,
                                                  .arena = arena};
         WEFT_TRY(weft_run_simulate(&setup, &out->simulation[i]));

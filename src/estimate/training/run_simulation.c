@@ -144,9 +144,8 @@ static weft_status check_size(const weft_run_simulation_setup *setup)
             WEFT_MSG_MESH_INVALID,
             WEFT_AT(.file = setup->path, .key = "parallel", WEFT_NUMBER(weft_mesh_ranks(&mesh))),
             "the layout has %d ranks, but the cluster %s has %" PRId64 " devices; give more with "
-            "%s %s:NODES",
-            weft_mesh_ranks(&mesh), c->name, weft_cluster_devices(c), setup->cluster_option,
-            c->name);
+            "--on %s:NODES",
+            weft_mesh_ranks(&mesh), c->name, weft_cluster_devices(c), c->name);
     return WEFT_OK;
 }
 

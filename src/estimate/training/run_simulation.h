@@ -13,7 +13,6 @@ typedef struct weft_run_simulation_setup {
     const weft_run_models *models;
     const weft_train_stage *train_stage;
     const weft_cluster *cluster;
-    const char *cluster_option; /* option that names the cluster, for messages */
     weft_execute execute;
     weft_arena *arena;
 } weft_run_simulation_setup;

@@ -14,7 +14,7 @@ estimate() { # NAME OPTIONS...
 estimate one --steps 2
 "$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 "${size[@]}" --out one.mp4 >one.log 2>&1 || { cat one.log; fail "weft generate"; }
 estimate two --parallel tp=2 --ranks 4 --on h100
-"$WEFT" plan generate --set model=model --set frames=5 --set height=32 --set width=48 --devices 4 --cluster h100 --json >plan.json 2>err ||
+"$WEFT" plan generate --set model=model --set frames=5 --set height=32 --set width=48 --devices 4 --on h100 --json >plan.json 2>err ||
     { cat err; fail "weft plan generate"; }
 python3 - <<'P' || fail "other figures: $(cat one.json two.json)"
 import json, re

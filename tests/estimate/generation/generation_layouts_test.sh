@@ -11,7 +11,7 @@ plan --devices 4 --out four.json --explain
 grep -q "19 layouts of 4 ranks" plan.log || { cat plan.log; fail "how many layouts"; }
 plan --devices 7 --out seven.json
 plan --devices 2 --memory-limit 9MiB --out short.json
-plan --devices 3 --cluster h100:2 --set batch=2 --out three.json
+plan --devices 3 --on h100:2 --set batch=2 --out three.json
 python3 - <<'P' || fail "the plans"
 import json
 def read(name): return json.load(open(name + ".json"))["candidates"]
@@ -74,21 +74,21 @@ refused_text "\[layout-invalid\]: .*text: 'own' " 2 --parallel text_encoder_rank
 refused_text "\[layout-invalid\]: .*text: '1' .* 0 to 0 " 1 --parallel text_encoder_rank=1
 # seconds before the start, where a profile has rates
 "$WEFT" profile --seconds 2 --hidden-size 64 --out profile.json >profile.log 2>&1 || { cat profile.log; fail "weft profile"; }
-generate 2 foretold --parallel cfg=2 --cluster profile.json
+generate 2 foretold --parallel cfg=2 --on profile.json
 grep -q "predicted: .* a step, .* for the denoising of 1, .* for the decoding of a video (.* % of it" foretold.log || { cat foretold.log; fail "no seconds before the start"; }
 grep -q "^denoised in .*, [+-][0-9]* % " foretold.log || { cat foretold.log; fail "what was predicted is not held against what it took"; }
-"$WEFT" plan generate "${size[@]}" --devices 1 --cluster profile.json --memory-limit 1GiB >foreign.log 2>&1 || { cat foreign.log; fail "weft plan generate by a profile of other shapes"; }
+"$WEFT" plan generate "${size[@]}" --devices 1 --on profile.json --memory-limit 1GiB >foreign.log 2>&1 || { cat foreign.log; fail "weft plan generate by a profile of other shapes"; }
 grep -q "; the profile has [0-9]* % of the best one's kernel time at its shapes, .*weft profile --model" foreign.log || { cat foreign.log; fail "not told: the profile is of other shapes"; }
 grep -q "^predicted: " one.log && fail "seconds are told without measured rates"
 # by the programs of this very video in every layout, which are timed whole; other sizes by their kernels
 "$MPIRUN" --oversubscribe -n 2 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --vae-tile 24x24+8 --seconds 2 --out two.json >two.log 2>&1 ||
     { cat two.log; fail "weft profile --model"; }
-generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --cluster two.json
+generate 2 known --parallel cfg=2 --vae-tile 24x24+8 --on two.json
 grep -q "predicted: .* (100 % of it" known.log || { cat known.log; fail "programs that were timed are not known again"; }
 "$WEFT" profile --model model --frames 5 --height 32 --width 48 --guidance-scale 1 --parallel dp=1 --seconds 0.2 --out alone.json >alone.log 2>&1 ||
     { cat alone.log; fail "weft profile --model on one rank"; }
 for frames in 5 9; do
-    "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --cluster two.json --memory-limit 1GiB --out two$frames.json >plan.log 2>&1 ||
+    "$WEFT" plan generate "${size[@]}" --set frames=$frames --devices 2 --on two.json --memory-limit 1GiB --out two$frames.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan generate by such a profile"; }
     [ $frames = 9 ] || ! grep "the profile has" plan.log || fail "told of a profile of these shapes"
 done

@@ -109,8 +109,8 @@ refuse "error[layout-infeasible]: run.yaml: no layout of 2 ranks" plan --set mem
 refuse "error[layout-infeasible]: run.yaml: no layout of 2 ranks" plan --memory-limit 20MiB
 
 # clusters of more ranks than layouts are priced for
-refuse "error[option-required]: --devices: the cluster h100:16384 has 131072 devices" "$WEFT" plan layout --run-config run.yaml --cluster h100:16384
-refuse "error[option-required]: --devices: the cluster h100:1024 has 8192 devices" "$WEFT" plan generate --set model=none --cluster h100:1024
+refuse "error[option-required]: --devices: the cluster h100:16384 has 131072 devices" "$WEFT" plan layout --run-config run.yaml --on h100:16384
+refuse "error[option-required]: --devices: the cluster h100:1024 has 8192 devices" "$WEFT" plan generate --set model=none --on h100:1024
 
 # context: auto
 ranks 2 "$WEFT" train run.yaml --set out=runs/auto --set parallel.cp=2 --set parallel.context=auto >auto.log 2>&1 || { cat auto.log; fail "context: auto"; }

@@ -212,7 +212,7 @@ refuse video-size key=--window-overlap 'text~=4 frames, at most 4, not 3' -- --m
 refuse video-size key=--window text~=1 'text~=at least 5' -- --model "$wan" "${size[@]}" --window 1
 refuse option-no-effect key=--eta text~=0.5 text~=unipc 'text~=--sampler ddim' -- --model "$wan" "${size[@]}" --sampler unipc --eta 0.5
 refuse option-no-effect key=--guidance-scale-2 text~=3 text~=--boundary-ratio -- --model "$wan" "${size[@]}" --guidance-scale-2 3
-refuse option-no-effect key=--cluster 'text~=--parallel auto' -- --model "$wan" "${size[@]}" --cluster h100
+refuse option-no-effect key=--on 'text~=--parallel auto' -- --model "$wan" "${size[@]}" --on h100
 refuse option-no-effect key=--window-overlap text~=8 'text~=--window N' -- --model "$wan" "${size[@]}" --window-overlap 8
 # a video that is too short says what there is
 "$WEFT" generate --model "$wan" --prompt x "${square[@]}" --steps 1 --frames 5 --out short.mp4 >short.log 2>&1 || { cat short.log; fail "a short video"; }

@@ -133,11 +133,11 @@ refusals_of_models() {
 check refusals_of_models
 # what would do nothing, and a run's config in the place of a plan's
 what_has_no_effect_is_refused() {
-    refuse option-no-effect key=--cluster -- "$WEFT" plan cascades --cluster h100:4
+    refuse option-no-effect key=--on -- "$WEFT" plan cascades --on h100:4
     refuse option-no-effect key=--memory-limit -- "$WEFT" plan cascades --set samples=1 --memory-limit 10GiB
     refuse option-no-effect key=--set -- "$WEFT" plan cascades --costs costs.json --devices 7 --set samples=1
     refuse option-no-effect key=--stages -- "$WEFT" plan compare --stages 2
-    refuse '*' 'text~=weft plan layout takes --set cluster=' -- "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --cluster h100
+    refuse '*' 'text~=weft plan layout takes --set cluster=' -- "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --on h100
     refuse '*' "text~=weft plan layout --run-config $SRC/examples/dit.yaml" -- "$WEFT" plan layout "$SRC/examples/dit.yaml"
     refuse '*' 'text~=cascades.yaml --dry-run' -- "$WEFT" plan cascades "$SRC/examples/cascades.yaml"
 }
@@ -146,9 +146,9 @@ check what_has_no_effect_is_refused
 # a plan for another cluster
 a_plan_belongs_to_its_cluster() {
     "$WEFT" plan cascades --set stage=360p --set samples=2 --out h100.json >/dev/null
-    "$WEFT" simulate h100.json --cluster h100:2 >/dev/null
-    refuse plan-outdated file=h100.json key=cluster -- "$WEFT" simulate h100.json --cluster h100:4
-    refuse plan-outdated file=h100.json key=cluster -- "$WEFT" simulate h100.json --cluster h200:2
+    "$WEFT" simulate h100.json --on h100:2 >/dev/null
+    refuse plan-outdated file=h100.json key=cluster -- "$WEFT" simulate h100.json --on h100:4
+    refuse plan-outdated file=h100.json key=cluster -- "$WEFT" simulate h100.json --on h200:2
     sed 's/"frames": [0-9]*/"frames": 1000000000000/' h100.json >bad.json
     refuse plan-invalid file=bad.json key=workload -- "$WEFT" simulate bad.json
     sed 's/"degree": [0-9]*/"degree": 99/' plan.json >bad.json

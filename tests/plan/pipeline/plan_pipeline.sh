@@ -101,7 +101,7 @@ check any_number_of_stages_is_planned
 # models on clusters, from the examples
 "$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" --out model.json >table
 a_plan_belongs_to_its_cluster() {
-    ! "$WEFT" simulate model.json --cluster h100 2>err || fail "simulated on another cluster"
+    ! "$WEFT" simulate model.json --on h100 2>err || fail "simulated on another cluster"
     has_message err plan-outdated file=model.json key=cluster text~=v100:1 text~=h100 || fail "$(cat err)"
     "$WEFT" simulate model.json >simulated
 }
@@ -133,7 +133,7 @@ layouts_are_planned_and_checked() {
     grep -q '^tp 1 cp 4 ' table || fail "$(cat table)"
     edit layout.json 'pass' argument-invalid file=edited.json key=format
     edit layout.json 'p["best"]["tp"] = 2' plan-invalid file=edited.json key=id
-    ! "$WEFT" simulate layout.json --cluster v100:1 2>err || fail "simulated a layout"
+    ! "$WEFT" simulate layout.json --on v100:1 2>err || fail "simulated a layout"
     has_message err plan-outdated file=layout.json key=cluster text~=h100:8 || fail "$(cat err)"
     [ "$(grep -c 'slower: ' table)" = 10 ] || fail "not ten reasons: $(cat table)"
 }

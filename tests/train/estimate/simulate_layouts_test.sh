@@ -79,7 +79,7 @@ check "the peak of ranks with pp=2 cp=2 microbatches=4" peak 4 pp=2 cp=2 microba
 sed 's/num_attention_heads.*num_layers: 6/num_attention_heads: 40, attention_head_dim: 128, ffn_dim: 13824, num_layers: 40/; s/batch: 16/batch: 1024/' \
     wan.yaml >big.yaml
 more_ranks_than_devices_are_refused() {
-    "$WEFT" simulate big.yaml --cluster h100:128 --set parallel.tp=2000 >out.txt 2>err && fail "more ranks than devices"
+    "$WEFT" simulate big.yaml --on h100:128 --set parallel.tp=2000 >out.txt 2>err && fail "more ranks than devices"
     has_message err mesh-invalid file=big.yaml key=parallel 'text~=2000 ranks,' 'text~=1024 devices' || fail "no message on devices"
 }
 check more_ranks_than_devices_are_refused
@@ -87,7 +87,7 @@ a_thousand_ranks() { # O
     local o=$1
     WEFT="$WEFT" python3 - $o <<'P' || fail "$o"
 import json, os, resource, subprocess, sys
-command = [os.environ["WEFT"], "simulate", "big.yaml", "--no-execute", "--cluster", "h100:128", "--out", "many.json"]
+command = [os.environ["WEFT"], "simulate", "big.yaml", "--no-execute", "--on", "h100:128", "--out", "many.json"]
 for o in sys.argv[1:]:
     command += ["--set", "parallel." + o]
 subprocess.run(command, check=True, stdout=open("many.txt", "w"))

@@ -51,7 +51,7 @@ cluster=v100:2 ranks=16
 near() { # MODEL SCHEDULE [OPTIONS...]
     local model=$1 schedule=$2
     shift 2
-    "$WEFT" simulate $model.yaml --cluster $cluster --set parallel.schedule="$schedule" --out now.json "$@" >now.txt || { cat now.txt; fail "$model $schedule"; }
+    "$WEFT" simulate $model.yaml --on $cluster --set parallel.schedule="$schedule" --out now.json "$@" >now.txt || { cat now.txt; fail "$model $schedule"; }
     python3 - "$model $schedule on $cluster" $ranks <<'P' || { cat now.txt; fail "$model $schedule: not as simulated"; }
 import json, sys
 t = json.load(open("now.json"))
@@ -107,7 +107,7 @@ check zero_bubble_over_uplinks_repeats
 exact() { # EXECUTED BEHIND SENT PEAK OPTIONS...
     local seconds=$1 behind=$2 sent=$3 peak=$4
     shift 4
-    "$WEFT" simulate uvit.yaml --cluster v100:2 --set transformer.config.depth=16 --set transformer.config.embed_dim=512 \
+    "$WEFT" simulate uvit.yaml --on v100:2 --set transformer.config.depth=16 --set transformer.config.embed_dim=512 \
         --set transformer.config.num_heads=8 --out now.json "$@" >now.txt || { cat now.txt; fail "$*"; }
     python3 - "$seconds" "$behind" "$sent" "$peak" <<'P' || { cat now.json; fail "$*: not as with a plan for each rank"; }
 import json, sys
@@ -128,7 +128,7 @@ a_thousand_ranks_take_little_memory() {
 import json, resource, subprocess, sys
 options = ["transformer.config.num_attention_heads=40", "transformer.config.ffn_dim=13824", "transformer.config.num_layers=8",
            "parallel.pp=8", "parallel.dp=128", "parallel.microbatches=8", "stages.0.batch=1024"]
-subprocess.run([sys.argv[1], "simulate", "wan.yaml", "--cluster", "h100:128", "--out", "many.json"] + [a for o in options for a in ("--set", o)],
+subprocess.run([sys.argv[1], "simulate", "wan.yaml", "--on", "h100:128", "--out", "many.json"] + [a for o in options for a in ("--set", o)],
                check=True, stdout=subprocess.DEVNULL)
 t, peak = json.load(open("many.json")), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 assert t["ranks"] == 1024 and t["stages"] == 8 and abs(t["executed_seconds"] / t["simulated_seconds"] - 1) <= 0.05, t
@@ -144,7 +144,7 @@ refused() { # ID [FIELD=VALUE...] -- OPTIONS...
 }
 refusals() {
     refused layout-invalid file=wan.yaml key=parallel.pp text~=--costs -- wan.yaml --set parallel.pp=1 --costs a.json
-    refused mesh-invalid file=wan.yaml key=parallel 'text~=32 ranks,' 'text~=16 devices' -- wan.yaml --cluster v100:2 --set parallel.pp=32
+    refused mesh-invalid file=wan.yaml key=parallel 'text~=32 ranks,' 'text~=16 devices' -- wan.yaml --on v100:2 --set parallel.pp=32
     refused option-no-effect key=--svg -- wan.yaml --svg a.svg
 }
 check refusals

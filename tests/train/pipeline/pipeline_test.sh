@@ -40,7 +40,7 @@ an_autoencoder_has_no_stages() {
     refuses() { "$@" >no.log 2>&1 && fail "accepted: $*"; has_message no.log layout-invalid file=vae.yaml key=parallel.pp 'text~=dp=2 or fsdp=2' || fail "$*"; }
     refuses ranks 2 "$WEFT" train vae.yaml --set out=runs/no --set parallel.pp=2
     refuses "$WEFT" inspect graph vae.yaml --set parallel.pp=2
-    refuses "$WEFT" simulate vae.yaml --set parallel.pp=2 --cluster v100:2
+    refuses "$WEFT" simulate vae.yaml --set parallel.pp=2 --on v100:2
 }
 check an_autoencoder_has_no_stages
 two_stages_are_one_rank() {
