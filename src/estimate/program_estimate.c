@@ -152,10 +152,12 @@ static void take_whole(const weft_program_rate *whole, const weft_time_estimate 
                        weft_program_cost *out)
 {
     out->seconds = whole->seconds;
-    out->forward = fmax(0, fmin(run->kernels, whole->seconds) - out->update);
+    const double before = out->compute;
+    out->compute = fmax(0, fmin(run->kernels, whole->seconds) - out->update);
+    out->backward *= before > 0 ? out->compute / before : 0;
     out->exposed = fmax(0, whole->seconds - run->kernels);
     out->hidden = fmax(0, run->busy - out->exposed);
-    out->exact = out->forward + out->update;
+    out->exact = out->compute + out->update;
 }
 
 weft_status weft_program_cost_of(const weft_rank_links *links, const weft_program *program,
@@ -179,8 +181,10 @@ weft_status weft_program_cost_of(const weft_rank_links *links, const weft_progra
         out->exact += exact[n] ? seconds[n] : 0;
         if (updates || part[n] == WEFT_GRAPH_UPDATE)
             out->update += seconds[n];
+        else if (part[n] == WEFT_GRAPH_BACKWARD)
+            out->backward += seconds[n];
     }
-    out->forward = run.kernels - out->update;
+    out->compute = run.kernels - out->update;
     if (status == WEFT_OK && whole)
         take_whole(whole, &run, out);
     weft_free(seconds);
@@ -192,7 +196,8 @@ weft_status weft_program_cost_of(const weft_rank_links *links, const weft_progra
 void weft_program_cost_add(weft_program_cost *to, const weft_program_cost *x, double times)
 {
     to->seconds += times * x->seconds;
-    to->forward += times * x->forward;
+    to->compute += times * x->compute;
+    to->backward += times * x->backward;
     to->update += times * x->update;
     to->exposed += times * x->exposed;
     to->hidden += times * x->hidden;

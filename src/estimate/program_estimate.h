@@ -55,8 +55,11 @@ weft_status weft_program_estimate_on(const weft_rank_links *links, const weft_pr
 
 /* seconds of one run */
 typedef struct weft_program_cost {
-    double seconds, forward, update, exposed, hidden;
-    double exact; /* seconds of kernels measured at these shapes */
+    double seconds, exposed, hidden;
+    double compute;  /* kernels of forward and backward */
+    double backward; /* kernels of the backward alone */
+    double update;   /* kernels of the update */
+    double exact;    /* kernels measured at these shapes */
 } weft_program_cost;
 /* Cost of one run by the cluster's device: the measured time of this program if the profile has it,
  * otherwise the sum of its kernels and communication. Without measured rates, uses the device's

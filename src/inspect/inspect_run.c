@@ -2,9 +2,9 @@
 
 #include "base/log.h"
 #include "comm/comm_fake.h"
+#include "estimate/program_estimate.h"
 #include "estimate/training/resolve_layout.h"
 #include "kernel/registry/backend.h"
-#include "plan/cost/graph_list.h"
 #include "train/estimate/memory_fit.h"
 #include "train/latents/latent_cache_folder.h"
 #include "train/monitor/rank_telemetry.h"
@@ -39,18 +39,19 @@ static weft_status print_passes(const weft_pass_log *log)
     return status;
 }
 
-/* Prints the seconds of a step, from a profile's kernels or the rates of a cluster's device. */
-static weft_status print_seconds(const weft_graph *g, const weft_cluster *cluster)
+/* Prints the seconds of a step by the estimate of `weft estimate`. */
+static weft_status print_seconds(const weft_step *step, const weft_cluster *cluster)
 {
     char text[32];
-    weft_graph_time t;
-    WEFT_TRY(weft_graph_time_of(g, cluster, &t));
-    printf(
-        "  %-14s %14s  forward %.0f %%, backward %.0f %%, update %.0f %%, sending %.0f %%; %.0f %% "
-        "measured at these shapes\n",
-        "predicted step", weft_format_seconds(t.seconds, text), 100 * t.forward / t.seconds,
-        100 * t.backward / t.seconds, 100 * t.update / t.seconds, 100 * t.collectives / t.seconds,
-        100 * t.exact);
+    weft_program_cost t;
+    const weft_rank_links links = {cluster, weft_graph_mesh(step->graph)};
+    WEFT_TRY(weft_program_cost_of(&links, step->program, false, &t));
+    const double kernels = t.compute + t.update, percent = t.seconds > 0 ? 100 / t.seconds : 0;
+    printf("  %-14s %14s  forward %.0f %%, backward %.0f %%, update %.0f %%, exposed communication "
+           "%.0f %%; %.0f %% measured at these shapes\n",
+           "predicted step", weft_format_seconds(t.seconds, text),
+           percent * (t.compute - t.backward), percent * t.backward, percent * t.update,
+           percent * t.exposed, kernels > 0 ? 100 * t.exact / kernels : 0);
     return WEFT_OK;
 }
 
@@ -99,7 +100,7 @@ static weft_status inspect_bucket(const weft_train_stage *train_stage, const wef
     line("workspace", plan->workspace_bytes, "of the kernels, reserved once");
     line("inputs", plan->input_bytes, "");
     if (cluster)
-        WEFT_TRY(print_seconds(step->graph, cluster));
+        WEFT_TRY(print_seconds(step, cluster));
     return print ? print_graph(step->graph) : WEFT_OK;
 }
 

@@ -4,10 +4,10 @@
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "comm/measure.h"
+#include "estimate/program_estimate.h"
 #include "exec/execute.h"
 #include "plan/cluster/cluster_path.h"
 #include "plan/cluster/profile_file.h"
-#include "plan/cost/graph_list.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -187,10 +187,11 @@ static weft_status print_line(const weft_profiling *p, const weft_timed *t, doub
     printf("%-48s %8d %9.3f ms %9.3f ms", t->name, (int)weft_graph_node_count(t->graph), 1e3 * took,
            1e3 * by_nodes);
     if (p->earlier.device.rates) {
-        weft_graph_time said;
-        WEFT_TRY(weft_graph_time_of(t->graph, &p->earlier, &said));
+        weft_program_cost said;
+        const weft_rank_links links = {&p->earlier, weft_graph_mesh(t->graph)};
+        WEFT_TRY(weft_program_cost_of(&links, t->program, false, &said));
         printf(" %9.3f ms %+6.1f %%, %.0f %% of it measured at these shapes", 1e3 * said.seconds,
-               100 * (said.seconds / took - 1), 100 * said.exact);
+               100 * (said.seconds / took - 1), 100 * said.exact / said.seconds);
     }
     printf("\n");
     return end_line();

@@ -32,7 +32,7 @@ static weft_status spend(pricing *w, const weft_program *program, double times,
                          weft_program_cost *cost)
 {
     WEFT_TRY(weft_program_cost_of(&w->links, program, false, cost));
-    w->kernels += times * cost->forward;
+    w->kernels += times * cost->compute;
     w->exact += times * cost->exact;
     return WEFT_OK;
 }
@@ -79,7 +79,7 @@ static weft_status estimate_steps(pricing *w)
         WEFT_TRY(spend(w, part[i]->program, runs, &cost));
         out->runs += (int64_t)runs;
         out->step += each * cost.seconds;
-        out->compute += each * (cost.forward + cost.update);
+        out->compute += each * (cost.compute + cost.update);
         out->exposed += each * cost.exposed;
         out->hidden += each * cost.hidden;
         out->flops += each * (double)weft_graph_cost(part[i]->own).flops;

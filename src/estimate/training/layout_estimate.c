@@ -357,11 +357,11 @@ static weft_status find_stage(const estimation *w, int64_t train_stage,
 {
     const pp_device *first = &w->device[0];
     const weft_stage_programs *s = &first->programs[train_stage];
-    const double kernels = cost->forward + cost->update;
+    const double kernels = cost->compute + cost->update;
     weft_sent inside;
     *out = (weft_stage_estimate){.parameters = weft_graph_param_count(s->bucket[0]->whole),
                                  .seconds = cost->seconds,
-                                 .compute = cost->forward,
+                                 .compute = cost->compute,
                                  .comm = cost->exposed,
                                  .optimizer = cost->update,
                                  .bubble = bubble,
@@ -388,12 +388,12 @@ static weft_status find_seconds(estimation *w)
                                  : estimate_sequential(w, &w->device[0].programs[i], &s));
         const double share = (double)train_stage[i].steps / all;
         out->seconds += share * s.seconds;
-        out->compute += share * s.forward;
+        out->compute += share * s.compute;
         out->optimizer += share * s.update;
         out->comm += share * s.exposed;
         out->hidden += share * s.hidden;
         out->bubble += share * bubble;
-        kernels += share * (s.forward + s.update);
+        kernels += share * (s.compute + s.update);
         exact += share * s.exact;
         if (out->stage)
             WEFT_TRY(find_stage(w, i, &s, bubble, &out->stage[i]));

@@ -15,17 +15,11 @@
 
 static weft_virtual_rates rates_of(const weft_device_type *d)
 {
-    weft_virtual_rates r = {.flops = d->flops,
-                            .bytes = d->memory_bandwidth * d->memory_fraction,
-                            .launch = 5e-6,
-                            .scale = 1};
+    weft_virtual_rates r = {
+        .flops = d->flops, .bytes = weft_device_bytes(d), .launch = d->launch, .scale = 1};
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
         const weft_node node = {.op = (weft_op)op};
-        const weft_work work = weft_node_work(&node);
-        r.op_flops[op] = d->flops * (work == WEFT_WORK_GEMM        ? d->gemm
-                                     : work == WEFT_WORK_ATTENTION ? d->attention
-                                     : work == WEFT_WORK_CONV      ? d->conv
-                                                                   : 1);
+        r.op_flops[op] = weft_device_flops(d, weft_node_work(&node));
     }
     return r;
 }
@@ -151,14 +145,16 @@ static weft_status check_size(const weft_run_simulation_setup *setup)
 
 weft_status weft_run_simulate(const weft_run_simulation_setup *setup, weft_run_simulation *out)
 {
-    const weft_modelled_setup step = {.run = setup->run,
-                                      .path = setup->path,
-                                      .models = setup->models,
-                                      .train_stage = setup->train_stage,
-                                      .rates = rates_of(&setup->cluster->device),
-                                      .links = links_of(setup->cluster),
-                                      .execute = setup->execute};
+    weft_modelled_setup step = {.run = setup->run,
+                                .path = setup->path,
+                                .models = setup->models,
+                                .train_stage = setup->train_stage,
+                                .device = setup->cluster->device,
+                                .rates = rates_of(&setup->cluster->device),
+                                .links = links_of(setup->cluster),
+                                .execute = setup->execute};
     const double begin = weft_now();
+    step.device.rates = NULL; /* the execution knows ops, not shapes */
     *out = (weft_run_simulation){0};
     WEFT_TRY(check_size(setup));
     WEFT_TRY(weft_simulated_step_run(&step, &out->step));

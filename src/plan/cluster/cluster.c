@@ -16,6 +16,9 @@
 #member, key_type, offsetof(type, member), fallback, unit, help, __VA_ARGS__               \
     }
 
+#define TEXT_OF(macro) QUOTED(macro)
+#define QUOTED(text)   #text
+
 static const weft_key device_keys[] = {
     KEY(weft_device_type, WEFT_KEY_STRING, type, "device", "", "name of the device type"),
     KEY(weft_device_type, WEFT_KEY_I64, memory, NULL, "bytes", "memory of one device", .min = 1,
@@ -32,6 +35,8 @@ static const weft_key device_keys[] = {
         "achieved fraction of the peak, convolutions", .min = 1e-6, .max = 1),
     KEY(weft_device_type, WEFT_KEY_F64, memory_fraction, "0.8", "",
         "achieved fraction of the memory bandwidth", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, launch, TEXT_OF(WEFT_DEVICE_LAUNCH), "s",
+        "time of a kernel besides its arithmetic and memory accesses", .min = 0, .max = 1),
 };
 static const weft_section device_section = {"device", "one device", sizeof(weft_device_type),
                                             device_keys, WEFT_COUNT(device_keys)};
@@ -186,7 +191,8 @@ static weft_status read_local(weft_arena *arena, weft_cluster *out)
                                   .gemm = 0.8,
                                   .attention = 0.5,
                                   .conv = 0.5,
-                                  .memory_fraction = 0.7};
+                                  .memory_fraction = 0.7,
+                                  .launch = WEFT_DEVICE_LAUNCH};
     c.link = c.host = (weft_link){.bandwidth = 10e9, .latency = 1e-6};
     c.host_memory = c.device.memory * devices;
     WEFT_TRY(WEFT_ALLOCATED(c.device.type, "the cluster"));
@@ -365,6 +371,7 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
                    {c->device.attention, false, "device.attention"},
                    {c->device.conv, false, "device.conv"},
                    {c->device.memory_fraction, false, "device.memory_fraction"},
+                   {c->device.launch, true, "device.launch"},
                    {c->link.bandwidth, false, "link.bandwidth"},
                    {c->host.bandwidth, false, "host.bandwidth"},
                    {c->link.latency, true, "link.latency"},
@@ -409,22 +416,12 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
 void weft_cluster_id(const weft_cluster *c, char text[20])
 {
     uint64_t hash = WEFT_ID_BEGIN;
-    const double numbers[] = {(double)c->nodes,
-                              (double)c->devices,
-                              (double)c->device.memory,
-                              c->device.flops,
-                              c->device.memory_bandwidth,
-                              c->device.gemm,
-                              c->device.attention,
-                              c->device.conv,
-                              c->device.memory_fraction,
-                              c->link.bandwidth,
-                              c->link.latency,
-                              c->host.bandwidth,
-                              c->host.latency,
-                              c->hop_latency,
-                              c->hop_bandwidth,
-                              (double)c->host_memory};
+    const double numbers[] = {
+        (double)c->nodes,           (double)c->devices, (double)c->device.memory, c->device.flops,
+        c->device.memory_bandwidth, c->device.gemm,     c->device.attention,      c->device.conv,
+        c->device.memory_fraction,  c->device.launch,   c->link.bandwidth,        c->link.latency,
+        c->host.bandwidth,          c->host.latency,    c->hop_latency,           c->hop_bandwidth,
+        (double)c->host_memory};
     hash = weft_id_mix(hash, numbers, sizeof numbers);
     for (int64_t i = 0; c->device.rates && i < c->device.rates->count; i++)
         hash = weft_id_mix(hash, &c->device.rates->item[i].seconds, sizeof(double));

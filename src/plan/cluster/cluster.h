@@ -14,6 +14,9 @@
 #include "base/config.h"
 #include "plan/ops/op_list.h"
 
+/* Seconds per launch of a device whose description has no other: a usual value of GPUs. */
+#define WEFT_DEVICE_LAUNCH 5e-6
+
 typedef struct weft_device_type {
     const char *type;        /* "H100" */
     int64_t memory;          /* bytes */
@@ -21,6 +24,7 @@ typedef struct weft_device_type {
     double memory_bandwidth; /* peak B/s */
     /* achieved fractions of the peaks, by kind of operator */
     double gemm, attention, conv, memory_fraction;
+    double launch;                  /* seconds of a kernel besides its arithmetic and memory */
     const struct weft_rates *rates; /* measured kernels of a profile; NULL: none */
 } weft_device_type;
 

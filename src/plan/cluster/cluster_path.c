@@ -142,13 +142,27 @@ void weft_cluster_host_path(const weft_cluster *c, int64_t device, bool out, wef
     add(path, device * DEVICE_LINKS + (out ? 2 : 3), c->host.latency);
 }
 
+double weft_device_flops(const weft_device_type *d, weft_work kind)
+{
+    return d->flops * (kind == WEFT_WORK_GEMM        ? d->gemm
+                       : kind == WEFT_WORK_ATTENTION ? d->attention
+                       : kind == WEFT_WORK_CONV      ? d->conv
+                                                     : 1);
+}
+
+double weft_device_bytes(const weft_device_type *d)
+{
+    return d->memory_bandwidth * d->memory_fraction;
+}
+
 double weft_device_seconds(const weft_device_type *d, weft_work kind, double flops, double bytes)
 {
-    const double fraction = kind == WEFT_WORK_GEMM        ? d->gemm
-                            : kind == WEFT_WORK_ATTENTION ? d->attention
-                            : kind == WEFT_WORK_CONV      ? d->conv
-                                                          : 1;
-    return fmax(flops / (d->flops * fraction), bytes / (d->memory_bandwidth * d->memory_fraction));
+    return fmax(flops / weft_device_flops(d, kind), bytes / weft_device_bytes(d));
+}
+
+double weft_kernel_seconds(const weft_device_type *d, weft_work kind, double flops, double bytes)
+{
+    return d->launch + weft_device_seconds(d, kind, flops, bytes);
 }
 
 double weft_op_forward_seconds(const weft_device_type *device, const weft_op_cost *op)

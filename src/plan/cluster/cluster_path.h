@@ -3,9 +3,17 @@
 
 #include "plan/cluster/cluster.h"
 
+/* Returns the achieved FLOP/s of a kind of work. */
+double weft_device_flops(const weft_device_type *device, weft_work kind);
+/* Returns the achieved bytes per second of the device memory. */
+double weft_device_bytes(const weft_device_type *device);
 /* Returns the seconds of an operator on one device: the larger of FLOPs at the achieved rate of its
  * kind and bytes at the achieved memory rate. */
 double weft_device_seconds(const weft_device_type *device, weft_work kind, double flops,
+                           double bytes);
+/* Returns the seconds of one kernel: the launch, and its operator. Virtual devices charge the same
+ * (kernel/virtual/virtual.h). */
+double weft_kernel_seconds(const weft_device_type *device, weft_work kind, double flops,
                            double bytes);
 double weft_op_forward_seconds(const weft_device_type *device, const weft_op_cost *op);
 double weft_op_backward_seconds(const weft_device_type *device, const weft_op_cost *op);

@@ -15,7 +15,7 @@ weft_fabric weft_fabric_from_cluster(const weft_cluster *c)
                      .attention = c->device.attention,
                      .conv = c->device.conv,
                      .memory_rate = c->device.memory_bandwidth * c->device.memory_fraction,
-                     .launch = 5e-6};
+                     .launch = c->device.launch};
     for (int64_t i = 0; i < c->nics.count; i++) {
         f.inter += nic[i].bandwidth / (double)c->devices;
         f.inter_latency = nic[i].latency > f.inter_latency ? nic[i].latency : f.inter_latency;

@@ -14,7 +14,7 @@ typedef struct weft_fabric {
     double flops;                 /* peak FLOP/s */
     double gemm, attention, conv; /* achieved fractions of the peak on large operands */
     double memory_rate;           /* achieved B/s */
-    double launch;                /* seconds of the shortest kernel */
+    double launch;                /* seconds of the shortest kernel: the device's launch */
 } weft_fabric;
 weft_fabric weft_fabric_from_cluster(const weft_cluster *cluster);
 

@@ -164,6 +164,7 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_f64(json, "attention", path, &d->attention));
     WEFT_TRY(weft_json_get_f64(json, "conv", path, &d->conv));
     WEFT_TRY(weft_json_get_f64(json, "memory_bandwidth", path, &d->memory_bandwidth));
+    d->launch = WEFT_DEVICE_LAUNCH; /* measured kernels include their launch */
     WEFT_TRY(read_rates(json_object_get(json, "rates"), path, arena, rates));
     WEFT_TRY(weft_json_get_i64(json, "threads", path, &rates->threads));
     WEFT_TRY(weft_json_get_i64_or(json, "ranks", path, 1, &rates->ranks));

@@ -43,18 +43,20 @@ static const known *find_known(timer *t, const char *key, weft_cost cost)
     return *list = made;
 }
 
-/* Sets the seconds of a node. *exact: measured at these shapes. Nodes that only rename a value take
- * no time. */
+/* Sets the seconds of a node. *exact: measured at these shapes. Nodes without a kernel take no
+ * time. */
 static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
 {
     const weft_cost cost = weft_node_cost(t->g, n);
     const weft_node *node = weft_graph_node(t->g, n);
     *exact = false;
     *out = 0;
-    if (node->in_count == 0 || (cost.flops == 0 && cost.bytes == 0))
+    if (weft_op_has(node->op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS))
         return WEFT_OK;
     if (t->device->rates) {
         char key[WEFT_RATE_KEY];
+        if (node->in_count == 0 || (cost.flops == 0 && cost.bytes == 0)) /* is not measured */
+            return WEFT_OK;
         weft_rate_key(t->g, n, key);
         const known *k = find_known(t, key, cost);
         WEFT_TRY(WEFT_ALLOCATED(k, "the costs of a graph"));
@@ -64,7 +66,7 @@ static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
             return WEFT_OK;
         }
     }
-    *out = weft_device_seconds(t->device, weft_node_work(node), (double)cost.flops,
+    *out = weft_kernel_seconds(t->device, weft_node_work(node), (double)cost.flops,
                                (double)cost.bytes);
     return WEFT_OK;
 }
@@ -405,36 +407,6 @@ weft_status weft_graph_node_times(const weft_graph *g, const weft_device_type *d
         if (exact)
             exact[n] = same;
     }
-out:
-    weft_arena_free(m.t.arena);
-    return status;
-}
-
-weft_status weft_graph_time_of(const weft_graph *g, const weft_cluster *cluster,
-                               weft_graph_time *out)
-{
-    maker m;
-    weft_graph_time t = {0};
-    weft_status_code status = WEFT_OK;
-    WEFT_TRY(maker_init(g, &cluster->device, &m));
-    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
-        const weft_cost cost = weft_node_cost(g, n);
-        double seconds;
-        bool exact = false;
-        if (cost.wire_bytes > 0) {
-            seconds = cluster->link.latency + (double)cost.wire_bytes / cluster->link.bandwidth;
-            t.collectives += seconds;
-        } else {
-            WEFT_GO(node_seconds(&m.t, n, &seconds, &exact));
-            *(m.part[n] == WEFT_GRAPH_BACKWARD ? &t.backward
-              : m.part[n] == WEFT_GRAPH_UPDATE ? &t.update
-                                               : &t.forward) += seconds;
-        }
-        t.seconds += seconds;
-        t.exact += exact ? seconds : 0;
-    }
-    t.exact = t.seconds > 0 ? t.exact / t.seconds : 0;
-    *out = t;
 out:
     weft_arena_free(m.t.arena);
     return status;

@@ -40,13 +40,4 @@ typedef enum weft_graph_part {
 weft_status weft_graph_node_times(const weft_graph *graph, const weft_device_type *device,
                                   double *seconds, weft_graph_part *part, bool *exact);
 
-/* Seconds of one run of a compiled graph on one rank. Nodes use the device's rates, or its figures
- * if no rate applies; collectives use the link. */
-typedef struct weft_graph_time {
-    double seconds, forward, backward, update, collectives;
-    double exact; /* share of the seconds that was measured at exactly these shapes */
-} weft_graph_time;
-weft_status weft_graph_time_of(const weft_graph *graph, const weft_cluster *cluster,
-                               weft_graph_time *out);
-
 #endif

@@ -3,11 +3,13 @@
 #include "comm/coll_algorithms.h"
 #include "estimate/program_estimate.h"
 #include "exec/program_sent.h"
+#include "plan/cluster/cluster_path.h"
+#include "plan/cost/graph_list.h"
 
 #include <string.h>
 
 typedef struct estimation {
-    const weft_backend *backend;
+    const weft_device_type *device;
     weft_simulated_step *out;
     weft_link_costs costs;
     weft_span span[WEFT_MAX_AXES];
@@ -31,19 +33,16 @@ static double comm_seconds(const void *self, int axis, weft_comm_op op, int64_t 
 static weft_status estimate(const estimation *w, const weft_program *program, const weft_graph *g,
                             double *seconds)
 {
-    const weft_virtual_rates *rates = weft_backend_virtual_rates(w->backend);
-    const int32_t nodes = weft_graph_node_count(g);
     weft_time_estimate run;
-    double *kernel = weft_calloc(nodes + 1, sizeof *kernel);
-    const weft_part_times times = {
-        .kernel = kernel, .collective = comm_seconds, .self = w, .copy = 2 / rates->bytes};
+    double *kernel = weft_calloc(weft_graph_node_count(g) + 1, sizeof *kernel);
+    const weft_part_times times = {.kernel = kernel,
+                                   .collective = comm_seconds,
+                                   .self = w,
+                                   .copy = 2 / weft_device_bytes(w->device)};
     WEFT_TRY(WEFT_ALLOCATED(kernel, "the estimate of a simulated step"));
-    for (int32_t n = 0; n < nodes; n++) {
-        const weft_op op = weft_graph_node(g, n)->op;
-        if (w->backend->kernel[op])
-            kernel[n] = rates->scale * weft_virtual_seconds(rates, op, weft_node_cost(g, n));
-    }
-    const weft_status_code status = weft_program_estimate(program, &times, &run);
+    weft_status_code status = weft_graph_node_times(g, w->device, kernel, NULL, NULL);
+    if (status == WEFT_OK)
+        status = weft_program_estimate(program, &times, &run);
     weft_free(kernel);
     *seconds = status == WEFT_OK ? run.seconds : 0;
     return status;
@@ -137,15 +136,15 @@ static bool is_first(const weft_mesh *mesh, int rank)
 }
 
 weft_status weft_modelled_price(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
-                                const weft_backend *backend, weft_simulated_step *step)
+                                weft_simulated_step *step)
 {
     const weft_link_model *links = &setup->links;
     estimation w = {
-        .backend = backend,
+        .device = &setup->device,
         .out = step,
         .costs = {.message = {links->inside.latency, links->between.latency},
                   .byte = {1 / links->inside.bytes_per_second, 1 / links->between.bytes_per_second},
-                  .add = 3 / setup->rates.bytes}};
+                  .add = 3 / weft_device_bytes(&setup->device)}};
     for (int a = 0; a < step->mesh.axis_count; a++)
         WEFT_TRY(weft_axis_span(&step->mesh, 0, a, links->per_node, &w.span[a]));
     step->kinds = kinds->count;

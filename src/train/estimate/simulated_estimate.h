@@ -9,6 +9,6 @@
 /* Fills all fields of `step` that do not need execution. The mesh and the arrays of `step` must
  * exist. */
 weft_status weft_modelled_price(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
-                                const weft_backend *backend, weft_simulated_step *step);
+                                weft_simulated_step *step);
 
 #endif

@@ -286,7 +286,7 @@ static weft_status execute(const weft_modelled_setup *setup, const weft_backend 
 {
     weft_rank_kinds kinds = {0};
     WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend, false, &kinds));
-    weft_status_code status = weft_modelled_price(setup, &kinds, backend, s);
+    weft_status_code status = weft_modelled_price(setup, &kinds, s);
     if (status == WEFT_OK)
         status = play_all(setup, &kinds, s);
     s->executed = status == WEFT_OK;
@@ -321,7 +321,7 @@ weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simul
     if (executes(setup, s.estimate))
         WEFT_GO(execute(setup, backend, &s));
     else
-        WEFT_GO(weft_modelled_price(setup, &firsts, backend, &s));
+        WEFT_GO(weft_modelled_price(setup, &firsts, &s));
     *step = s;
     s = (weft_simulated_step){0};
 out:

@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "kernel/virtual/virtual.h"
+#include "plan/cluster/cluster.h"
 #include "train/config/train_config.h"
 #include "train/step/stage_programs.h"
 
@@ -28,7 +29,8 @@ typedef struct weft_modelled_setup {
     const char *path;    /* path of the config, for messages */
     const weft_run_models *models;
     const weft_train_stage *train_stage;
-    weft_virtual_rates rates; /* rates of every rank's device; the clock is ignored */
+    weft_device_type device;  /* figures of every rank's device, for the estimate; no rates */
+    weft_virtual_rates rates; /* rates of the execution, from the device; the clock is ignored */
     weft_link_model links;    /* links within and between nodes */
     weft_execute execute;
 } weft_modelled_setup;

@@ -165,10 +165,16 @@ Test(graph_list, measured_seconds_add_up)
     cr_assert_eq(weft_rates_check(&rates, "test"), WEFT_OK, "%s", weft_error_message());
     weft_cluster cluster = {.nodes = 1, .devices = 1, .device = figures, .link = {1e9, 0}};
     cluster.device.rates = &rates;
-    weft_graph_time t;
-    cr_assert_eq(weft_graph_time_of(g, &cluster, &t), WEFT_OK);
-    cr_expect_float_eq(t.seconds, sum, 1e-12);
-    cr_expect_float_eq(t.exact, 1, 1e-12);
+    double *seconds = weft_calloc(weft_graph_node_count(g), sizeof *seconds), measured = 0;
+    bool *exact = weft_alloc(weft_graph_node_count(g));
+    cr_assert_eq(weft_graph_node_times(g, &cluster.device, seconds, NULL, exact), WEFT_OK);
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        measured += seconds[n];
+        cr_expect(exact[n] || seconds[n] == 0);
+    }
+    cr_expect_float_eq(measured, sum, 1e-12);
+    weft_free(seconds);
+    weft_free(exact);
     weft_op_list list;
     cr_assert_eq(weft_op_list_from_graph(arena, g, &cluster.device, 4, &list), WEFT_OK);
     const weft_op_cost total = weft_op_list_total(&list);
@@ -177,6 +183,28 @@ Test(graph_list, measured_seconds_add_up)
     cr_expect(list.update_seconds > 0);
     weft_graph_free(g);
     weft_arena_free(arena);
+}
+
+/* Without rates, every kernel takes the device's launch in addition to its work; sources and views
+ * have no kernel. */
+Test(graph_list, kernels_take_the_launch_of_the_device)
+{
+    weft_graph *g = transformer(true);
+    const int32_t nodes = weft_graph_node_count(g);
+    weft_device_type slow = figures;
+    double *without = weft_calloc(nodes, sizeof *without), *with = weft_calloc(nodes, sizeof *with);
+    slow.launch = 1e-3;
+    cr_assert_eq(weft_graph_node_times(g, &figures, without, NULL, NULL), WEFT_OK);
+    cr_assert_eq(weft_graph_node_times(g, &slow, with, NULL, NULL), WEFT_OK);
+    for (int32_t n = 0; n < nodes; n++) {
+        const weft_op op = weft_graph_node(g, n)->op;
+        const bool kernel =
+            !weft_op_is_collective(op) && !weft_op_has(op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS);
+        cr_expect_float_eq(with[n] - without[n], kernel ? 1e-3 : 0, 1e-12, "node %d", (int)n);
+    }
+    weft_free(without);
+    weft_free(with);
+    weft_graph_free(g);
 }
 
 /* A product between two that were timed lies between their rates; twice the work takes about twice
