@@ -1,14 +1,14 @@
 /* Layout conversions: the layout of the operand and of the result, one row per op. The verifier,
  * the layouts of nodes built on a mesh, the layout rule and the shard pass read this table.
  *
- *     R         --vary-->            V
- *     P         --all_reduce-->      R
- *     P         --reduce_scatter-->  S(dim)
- *     R         --slice_own-->       S(dim)
- *     S(dim)    --all_gather-->      V, or R (invariant)
- *     S(dim)    --all_to_all-->      S(dim2)
- *     S(dim)    --ring_shift-->      S(dim)
- *     any       --relay-->           V */
+ *     R         --vary-->            V.
+ *     P         --all_reduce-->      R.
+ *     P         --reduce_scatter-->  S(dim).
+ *     R         --slice_own-->       S(dim).
+ *     S(dim)    --all_gather-->      V, or R (invariant).
+ *     S(dim)    --all_to_all-->      S(dim2).
+ *     S(dim)    --ring_shift-->      S(dim).
+ *     any       --relay-->           V. */
 #ifndef WEFT_GRAPH_CONVERSION_H
 #define WEFT_GRAPH_CONVERSION_H
 
