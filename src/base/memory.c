@@ -398,6 +398,36 @@ void weft_memory_trim(void)
 #endif
 }
 
+/* Resident bytes of anonymous mappings that can be executed. */
+static int64_t generated_code(void)
+{
+    char line[512], access[8], name[8];
+    bool code = false;
+    int64_t bytes = 0;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        long long kib;
+        const int fields = sscanf(line, "%*x-%*x %7s %*s %*s %*s %7s", access, name);
+        if (fields >= 1 && strlen(access) == 4)
+            code = fields == 1 && access[2] == 'x';
+        else if (code && sscanf(line, "Rss: %lld", &kib) == 1)
+            bytes += 1024 * (int64_t)kib;
+    }
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+int64_t weft_memory_library_use(void)
+{
+    int64_t bytes = generated_code();
+#ifdef __GLIBC__
+    const struct mallinfo2 heap = mallinfo2();
+    bytes += (int64_t)(heap.uordblks + heap.hblkhd);
+#endif
+    return bytes;
+}
+
 int64_t weft_memory_peak(void)
 {
     struct rusage usage;

@@ -291,12 +291,44 @@ void weft_program_free(weft_program *p)
     weft_free(p);
 }
 
+static bool same_views(const weft_view *a, const weft_view *b, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (a[i].dtype != b[i].dtype || !weft_shape_equal(&a[i].shape, &b[i].shape))
+            return false;
+    return true;
+}
+
+/* True if kernels of both instructions are prepared alike, so that their library shares the code. */
+static bool prepares_alike(const instruction *a, const instruction *b)
+{
+    return a->kind == b->kind && a->args.op == b->args.op && a->args.in_count == b->args.in_count &&
+           same_views(a->args.in, b->args.in, a->args.in_count) &&
+           same_views(a->args.out, b->args.out, a->args.out_count) &&
+           !memcmp(a->args.attr, b->args.attr, (size_t)weft_op_get(a->args.op)->attr_bytes);
+}
+
+/* Bytes of the prepared kernels; kernels of equal shapes count once. */
+static int64_t prepared_bytes(const weft_compiled *c)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < c->code_count; i++) {
+        const instruction *code = &c->code[i];
+        bool first = code->kind == INSTR_KERNEL && code->kernel->prepared;
+        for (int32_t k = 0; k < i && first; k++)
+            first = !prepares_alike(&c->code[k], code);
+        bytes += first ? code->kernel->prepared(&code->args) : 0;
+    }
+    return bytes;
+}
+
 int64_t weft_program_own_bytes(const weft_program *p)
 {
     const weft_memory_plan *plan = &p->compiled->plan;
     int64_t bytes = (int64_t)sizeof *p + weft_arena_bytes(p->meta) +
                     plan->count * (int64_t)sizeof *plan->allocation +
                     plan->node_count * (int64_t)(sizeof *plan->wait + sizeof *plan->view);
+    bytes += prepared_bytes(p->compiled);
     for (int32_t n = 0; n < plan->node_count; n++)
         bytes += p->binding.request[n] ? weft_comm_request_own_bytes(p->binding.request[n]) : 0;
     return bytes;

@@ -90,6 +90,8 @@ typedef struct weft_kernel {
     int64_t (*workspace)(const weft_kernel_args *args);
     /* Called once per node when a program is created, for library primitives. NULL: none. */
     weft_status_code (*prepare)(const weft_kernel_args *args, void **cache);
+    /* Returns the bytes that prepare() uses the first time for the shapes of args. NULL: none. */
+    int64_t (*prepared)(const weft_kernel_args *args);
     void (*release)(void *cache);
 } weft_kernel;
 

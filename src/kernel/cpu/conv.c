@@ -4,6 +4,7 @@
  * pads by index, so activations are not copied. Only the weights (O,I,kt,ky,kx) are reordered to
  * the blocked form of the generated kernel and, for the weight gradient, back. 1x1x1 convolutions
  * are matrix products. prepare() creates the primitives; their scratch is in the workspace. */
+#include "base/memory.h"
 #include "kernel/cpu/conv_own.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
@@ -13,6 +14,7 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <pthread.h>
 
 typedef enum conv_kind { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS } conv_kind;
 
@@ -388,11 +390,48 @@ out:
     return status;
 }
 
+/* ---- bytes of primitives --------------------------------------------------------------------- */
+
+/* Bytes of an opened convolution by kind: objects and generated code, which oneDNN does not report.
+ * They hardly depend on the shape, so one convolution of each kind is measured. */
+static int64_t opened[CONV_WEIGHTS + 1];
+
+static void measure_opened(void)
+{
+    static const weft_attr_conv attr = {
+        .stride = {1, 1, 1}, .before = {0, 1, 1}, .after = {0, 1, 1}};
+    enum { CHANNELS = 72, SIDE = 9 }; /* not the shape of a model: oneDNN keeps known primitives */
+    for (int kind = CONV_FORWARD; kind <= CONV_WEIGHTS; kind++) {
+        const weft_shape image = {5, {1, 1, SIDE, SIDE, CHANNELS}};
+        const conv_shape shape = {
+            .kind = (conv_kind)kind,
+            .d = {.x = image, .w = {5, {CHANNELS, CHANNELS, 1, 3, 3}}, .y = image, .attr = &attr},
+            .taps = 1};
+        conv_cache *c = NULL;
+        const int64_t before = weft_memory_library_use();
+        if (conv_open(&shape, &c) == WEFT_OK)
+            opened[kind] = weft_memory_library_use() - before;
+        conv_release(c);
+    }
+}
+
+static int64_t opened_bytes(conv_kind kind)
+{
+    static pthread_once_t measured = PTHREAD_ONCE_INIT;
+    pthread_once(&measured, measure_opened);
+    return opened[kind] > 0 ? opened[kind] : 0;
+}
+
+static bool uses_primitives(const conv_shape *s)
+{
+    return !is_empty(s) && !is_pointwise(s) && !is_own(s);
+}
+
 static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kind, void **cache)
 {
     const conv_shape s = conv_of(args, kind);
     conv_cache *c = NULL;
-    if (!is_empty(&s) && !is_pointwise(&s) && !is_own(&s))
+    if (uses_primitives(&s))
         WEFT_TRY(conv_open(&s, &c));
     *cache = c;
     return WEFT_OK;
@@ -613,11 +652,23 @@ static int64_t dw_workspace(const conv_shape *s, int threads)
     return bytes;
 }
 
+/* Bytes of the primitives of all kinds of runs. Primitives of other threads share the code. */
+static int64_t conv3d_dw_prepared(const weft_kernel_args *args)
+{
+    const conv_shape s = conv_of(args, CONV_WEIGHTS);
+    dw_cache c = {.kind =
+                      uses_primitives(&s) ? weft_calloc((s.taps + 1) * 4, sizeof *c.kind) : NULL};
+    if (c.kind)
+        dw_kinds(&s, &c);
+    weft_free(c.kind);
+    return c.kinds * opened_bytes(CONV_WEIGHTS);
+}
+
 static weft_status_code dw_prepare(const weft_kernel_args *args, void **cache)
 {
     const conv_shape s = conv_of(args, CONV_WEIGHTS);
     dw_cache *c = NULL;
-    if (!is_empty(&s) && !is_pointwise(&s) && !is_own(&s))
+    if (uses_primitives(&s))
         WEFT_TRY(dw_open(&s, args->threads, &c));
     *cache = c;
     return WEFT_OK;
@@ -756,6 +807,18 @@ static weft_status_code conv3d_dx_prepare(const weft_kernel_args *args, void **c
     return conv_prepare(args, CONV_DATA, cache);
 }
 
+static int64_t conv3d_prepared(const weft_kernel_args *args)
+{
+    const conv_shape s = conv_of(args, CONV_FORWARD);
+    return uses_primitives(&s) ? opened_bytes(CONV_FORWARD) : 0;
+}
+
+static int64_t conv3d_dx_prepared(const weft_kernel_args *args)
+{
+    const conv_shape s = conv_of(args, CONV_DATA);
+    return uses_primitives(&s) ? opened_bytes(CONV_DATA) : 0;
+}
+
 /* Writes the result for an empty operand: zeros plus the bias. */
 static void conv_of_nothing(const weft_view *out, const float *bias)
 {
@@ -765,8 +828,8 @@ static void conv_of_nothing(const weft_view *out, const float *bias)
         y[i] = bias ? bias[i % O] : 0;
 }
 
-CPU_KERNEL_WITH(conv3d, .workspace = conv3d_workspace, .prepare = conv3d_prepare,
-                .kernel.release = conv_release)
+CPU_KERNEL_WITH(conv3d, .kernel.prepared = conv3d_prepared, .workspace = conv3d_workspace,
+                .prepare = conv3d_prepare, .kernel.release = conv_release)
 {
     const conv_shape s = conv_of(args, CONV_FORWARD);
     float *bias = s.bias ? args->in[2].data : NULL;
@@ -788,8 +851,8 @@ CPU_KERNEL_WITH(conv3d, .workspace = conv3d_workspace, .prepare = conv3d_prepare
                         args->in[1].data, args->out[0].data, bias);
 }
 
-CPU_KERNEL_WITH(conv3d_dx, .workspace = conv3d_dx_workspace, .prepare = conv3d_dx_prepare,
-                .kernel.release = conv_release)
+CPU_KERNEL_WITH(conv3d_dx, .kernel.prepared = conv3d_dx_prepared, .workspace = conv3d_dx_workspace,
+                .prepare = conv3d_dx_prepare, .kernel.release = conv_release)
 {
     const conv_shape s = conv_of(args, CONV_DATA);
     if (is_empty(&s)) {
@@ -804,8 +867,8 @@ CPU_KERNEL_WITH(conv3d_dx, .workspace = conv3d_dx_workspace, .prepare = conv3d_d
                         args->in[1].data, args->in[0].data, NULL);
 }
 
-CPU_KERNEL_WITH(conv3d_dw, .workspace = conv3d_dw_workspace, .prepare = dw_prepare,
-                .kernel.release = dw_release)
+CPU_KERNEL_WITH(conv3d_dw, .kernel.prepared = conv3d_dw_prepared, .workspace = conv3d_dw_workspace,
+                .prepare = dw_prepare, .kernel.release = dw_release)
 {
     const conv_shape s = conv_of(args, CONV_WEIGHTS);
     if (is_empty(&s)) {
