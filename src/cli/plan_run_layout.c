@@ -5,8 +5,8 @@
 #include "cli/plan.h"
 #include "estimate/training/layout_file.h"
 #include "estimate/training/resolve_layout.h"
-#include "kernel/registry/backend.h"
 #include "plan/ops/rates.h"
+#include "train/estimate/process_memory.h"
 
 #include <string.h>
 
@@ -31,6 +31,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_run_models models;
     weft_cluster cluster;
     weft_layout_estimator p = {.run = &run, .path = path, .models = &models, .cluster = &cluster};
+    weft_process_memory process;
     weft_layout_list layouts;
     weft_buf text = {0};
     json_t *json = NULL;
@@ -44,7 +45,8 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_run_models_read(&run, path, &models));
     WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--on"), &cluster, spec));
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
-    WEFT_TRY(weft_run_process_bytes(weft_backend_find(run.backend), &p.process_bytes));
+    WEFT_TRY(weft_process_memory_measure(&run, NULL, &process));
+    p.process_bytes = weft_process_memory_sum(process);
     p.limit = memory ? memory : memory_of(&cluster, p.ranks);
     p.arena = arena;
     WEFT_TRY(weft_layouts_search(&p, &layouts));

@@ -72,7 +72,10 @@ weft_loader_plan weft_loader_plan_make(const weft_loader_config *config, int ran
                       floats = count * floats_of_item(size, channels);
         p.items = count > p.items ? count : p.items;
         p.floats = floats > p.floats ? floats : p.floats;
+        const int64_t frames = size->frames * size->height * size->width * 3;
+        p.clip_bytes = frames > p.clip_bytes ? frames : p.clip_bytes;
     }
+    p.clip_bytes *= config->threads;
     p.extra = config->extra ? p.items * config->extra_floats : 0;
     p.bytes = p.slots * ((p.floats + p.extra) * 4 + p.items * item_bytes());
     return p;

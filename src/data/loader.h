@@ -77,6 +77,7 @@ typedef struct weft_loader_plan {
     int64_t items;         /* maximum number of items of this rank in a batch */
     int64_t floats, extra; /* maximum number of floats of a batch, and of its extra part */
     int64_t bytes;         /* bytes of all slots */
+    int64_t clip_bytes; /* bytes of the frames that the threads decode, for data sets of videos */
 } weft_loader_plan;
 /* Plans the buffers that weft_loader_open reserves for the same config. Uses only its buckets, own,
  * prefetch, extra and extra_floats. `channels`: last dim of an item; 3 for video. */

@@ -6,6 +6,7 @@
 #include "estimate/training/resolve_layout.h"
 #include "kernel/registry/backend.h"
 #include "train/estimate/memory_fit.h"
+#include "train/estimate/process_memory.h"
 #include "train/latents/latent_cache_folder.h"
 #include "train/monitor/rank_telemetry.h"
 #include "transform/memory/comm_waits.h"
@@ -313,7 +314,7 @@ typedef struct inspection {
     weft_pp_layout *pp;
     weft_activation_plan *activations;
     bool *encoded;
-    int64_t process_bytes;
+    weft_process_memory process;
 } inspection;
 
 /* Resolves the layout and prints a line about it. */
@@ -357,11 +358,10 @@ static weft_status open_rank(inspection *w)
         w->exec.recompute = w->o->recompute;
         w->exec.recompute_count = w->o->recompute_count;
     }
-    WEFT_TRY(weft_run_process_bytes(w->exec.backend, &w->process_bytes));
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->encoded, w->run->train_stages.count, "the report"));
     if (weft_latents_encoded(w->run, &w->models, w->encoded) == WEFT_OK) /* else no data yet */
         w->exec.encoded = w->encoded;
-    return WEFT_OK;
+    return weft_process_memory_measure(w->run, w->exec.encoded, &w->process);
 }
 
 /* Applies memory.limit. Drops the programs that were planned before, because their memory
@@ -371,8 +371,8 @@ static weft_status fit(inspection *w)
     if (!w->run->memory.limit)
         return WEFT_OK;
     WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
-    WEFT_TRY(fit_train_stages(w->run, &w->models, &w->exec, w->store, w->process_bytes,
-                              &w->activations));
+    WEFT_TRY(fit_train_stages(w->run, &w->models, &w->exec, w->store,
+                              weft_process_memory_sum(w->process), &w->activations));
     weft_compiled_steps_free(w->cache);
     w->cache = weft_compiled_steps_create();
     return WEFT_ALLOCATED(w->cache, "the report");
@@ -399,7 +399,8 @@ static weft_status inspect(inspection *w)
     weft_progress_end(&planned.progress, planned.done, "programs");
     if (!w->store)
         WEFT_TRY(meta_store(w->run, &w->models, &w->exec, w->cache, &w->store));
-    WEFT_TRY(inspect_memory(w->run, &w->models, &w->exec, w->cache, w->store, w->process_bytes));
+    WEFT_TRY(inspect_memory(w->run, &w->models, &w->exec, w->cache, w->store,
+                            weft_process_memory_sum(w->process)));
     return w->comm && w->exec.backend->device->meta
                ? set_up(w->run, &w->models, &w->exec, w->cache, w->store)
                : WEFT_OK;

@@ -203,8 +203,7 @@ static weft_status begin(trainer *t)
     WEFT_TRY(weft_train_context_create(c));
     if (!c->meta)
         WEFT_TRY(weft_comm_measure_peak(t->comm, c->exec.backend, 0.1, &t->peak_gflops));
-    WEFT_TRY(weft_run_process_bytes(c->exec.backend, &t->memory.process_bytes));
-    return WEFT_OK;
+    return weft_memory_start_measure(&t->memory, c);
 }
 
 /* ---- a training stage ---------------------------------------------------------------------- */
@@ -220,7 +219,8 @@ static weft_status open_cascades(trainer *t, int64_t index, weft_cascade_train *
                                             .tokenizers = &c->tokenizers,
                                             .train_stage_index = index,
                                             .cluster = &t->cluster,
-                                            .cluster_name = t->cluster_name};
+                                            .cluster_name = t->cluster_name,
+                                            .decoder_bytes = t->memory.process.decoders};
     weft_cascade_train_free(*cascades);
     *cascades = NULL;
     return weft_cascade_train_open(&setup, cascades);
@@ -292,8 +292,6 @@ static weft_status begin_weights(trainer *t)
 {
     weft_train_context *c = &t->context;
     WEFT_TRY(weft_run_cascades(c->run) ? fill_cascades(t) : weft_initial_weights_fill(c));
-    if (!c->meta)
-        WEFT_TRY(weft_memory_start_find_encoded(&t->memory, c));
     return weft_memory_start_fit(&t->memory, c);
 }
 

@@ -1,5 +1,6 @@
 #include "base/fs.h"
 #include "base/json.h"
+#include "data/decoder_memory.h"
 #include "data/loader_order.h"
 #include "data/loader_report.h"
 #include "data/shard_write.h"
@@ -612,4 +613,41 @@ Test(webdataset, keys)
     cr_assert_not(weft_webdataset_split("__index__", &len, &suffix));
     cr_assert_not(weft_webdataset_split("dir/", &len, &suffix));
     cr_assert_not(weft_webdataset_split("nodot", &len, &suffix));
+}
+
+/* The threads hold one decoded clip each: the largest of the buckets, as bytes. */
+Test(loader, decoded_clips_are_counted_once_per_thread, .init = setup, .fini = teardown)
+{
+    for (int64_t threads = 1; threads <= 3; threads++) {
+        const weft_loader_config config = config_of(threads);
+        cr_expect_eq(weft_loader_plan_make(&config, 0, 1, 3).clip_bytes,
+                     threads * 9 * SIDE * SIDE * 3);
+    }
+}
+
+/* Decoders need memory while they decode, also from a single shard or a pattern. Data that cannot be
+ * read need none, and are no error here. */
+Test(loader, memory_of_decoders_is_measured, .init = setup, .fini = teardown)
+{
+    char one[700], none[700];
+    weft_decoder_memory setup = {.shards = shards,
+                                 .split = "train",
+                                 .threads = 2,
+                                 .frames = 5,
+                                 .height = SIDE,
+                                 .width = SIDE};
+    int64_t bytes = 0;
+    cr_assert_eq(weft_decoder_memory_measure(&setup, &bytes), WEFT_OK);
+    cr_expect(bytes > 2 * SIDE * SIDE * 3, "%lld bytes", (long long)bytes);
+    snprintf(one, sizeof one, "%s/train-000000.tar", shards);
+    setup.shards = one;
+    cr_assert_eq(weft_decoder_memory_measure(&setup, &bytes), WEFT_OK);
+    cr_expect(bytes > 2 * SIDE * SIDE * 3, "%lld bytes", (long long)bytes);
+    snprintf(none, sizeof none, "%s/none", shards);
+    setup.shards = none;
+    cr_assert_eq(weft_decoder_memory_measure(&setup, &bytes), WEFT_OK);
+    cr_expect_eq(bytes, 0);
+    setup = (weft_decoder_memory){.shards = shards, .split = "other", .threads = 1};
+    cr_assert_eq(weft_decoder_memory_measure(&setup, &bytes), WEFT_OK);
+    cr_expect_eq(bytes, 0);
 }

@@ -2,6 +2,7 @@
 
 #include "comm/comm_world.h"
 #include "estimate/training/layout_file.h"
+#include "train/estimate/process_memory.h"
 #include "transform/sharding/slices_search.h"
 
 #include <stdio.h>
@@ -25,10 +26,12 @@ static bool chooses(const chooser *c)
 static weft_status begin(chooser *c)
 {
     weft_layout_estimator *p = &c->estimator;
+    weft_process_memory process;
     WEFT_TRY(weft_run_cluster(p->arena, c->run, "local", &c->cluster, c->name));
     p->run = c->run;
     p->cluster = &c->cluster;
-    p->process_bytes = weft_memory_resident();
+    WEFT_TRY(weft_process_memory_measure(c->run, NULL, &process));
+    p->process_bytes = weft_process_memory_sum(process);
     return WEFT_OK;
 }
 

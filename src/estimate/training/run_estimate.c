@@ -4,6 +4,7 @@
 #include "estimate/training/resolve_layout.h"
 #include "kernel/registry/backend.h"
 #include "plan/ops/rates.h"
+#include "train/estimate/process_memory.h"
 #include "train/latents/latent_cache_folder.h"
 
 /* ---- estimate -------------------------------------------------------------------------------- */
@@ -30,6 +31,7 @@ static weft_status estimate_layout(const weft_run *run, const char *path,
                                    weft_run_estimate *out)
 {
     weft_stored_activations stored = {0};
+    weft_process_memory process;
     bool *encoded;
     weft_layout_estimator p = {.run = run,
                                .path = path,
@@ -39,10 +41,11 @@ static weft_status estimate_layout(const weft_run *run, const char *path,
                                .stored = &stored,
                                .by_stage = true,
                                .arena = arena};
-    WEFT_TRY(weft_run_process_bytes(weft_backend_find(run->backend), &p.process_bytes));
     WEFT_TRY(WEFT_ARENA_NEW(arena, encoded, run->train_stages.count, "the estimate"));
     if (weft_latents_encoded(run, models, encoded) == WEFT_OK) /* else no data yet */
         p.encoded = encoded;
+    WEFT_TRY(weft_process_memory_measure(run, p.encoded, &process));
+    p.process_bytes = weft_process_memory_sum(process);
     WEFT_TRY(weft_stored_activations_load(run->out, &stored));
     const weft_status_code status = weft_layout_estimate_run(&p, &out->layout);
     weft_stored_activations_free(&stored);

@@ -4,7 +4,7 @@
 #include "estimate/training/layout_estimate.h"
 #include "kernel/virtual/virtual.h"
 #include "train/cascade/cascade_trainer.h"
-#include "train/estimate/memory_estimate.h"
+#include "train/estimate/process_memory.h"
 
 typedef struct dry {
     const weft_run *run;
@@ -17,7 +17,7 @@ typedef struct dry {
     weft_cluster cluster;
     char cluster_name[512];
     int iterations;
-    int64_t process_bytes;
+    weft_process_memory process;
     weft_progress progress; /* counts iterations */
     weft_buf *svg, *out;
 } dry;
@@ -77,8 +77,7 @@ static weft_status plan_train_stage(dry *d, int64_t index)
         status = open_loader(d, stage, index, &loader);
     if (status == WEFT_OK)
         status = weft_cascade_train_foresee(
-            train, loader,
-            d->process_bytes + weft_store_bytes(d->store) + weft_run_first_use(d->run, NULL),
+            train, loader, weft_process_memory_sum(d->process) + weft_store_bytes(d->store),
             d->iterations, &d->progress, index ? NULL : d->svg, d->out);
     weft_loader_close(loader);
     weft_cascade_train_free(train);
@@ -102,7 +101,7 @@ static weft_status plan_all(dry *d, int ranks)
     ranks = ranks ? ranks : (int)weft_cluster_devices(&d->cluster);
     WEFT_TRY(weft_cascades_check(&run->cascades, &run->parallel, ranks, d->path));
     WEFT_TRY(weft_run_models_read(run, d->path, &d->models));
-    d->process_bytes = weft_memory_resident();
+    WEFT_TRY(weft_process_memory_measure(run, NULL, &d->process));
     d->exec = weft_exec_config_of(run, &d->models);
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, d->path, &d->exec.mesh));
     WEFT_TRY(weft_comm_open_single(ranks, 0, &d->exec.comm));

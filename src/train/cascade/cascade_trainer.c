@@ -513,7 +513,7 @@ weft_status weft_cascade_train_begin(weft_cascade_train *t, weft_loader *loader,
     WEFT_TRY(alloc_buffers(t));
     WEFT_TRY(weft_cascade_stage_begin(t->runtime, loader, no_text));
     weft_memory_trim();
-    t->planning.fixed = weft_memory_resident() + weft_run_first_use(t->run, NULL);
+    t->planning.fixed = weft_memory_resident() + t->s.decoder_bytes;
     weft_comm_set_busy(t->comm, "estimating cascades");
     weft_status_code status = open_planner(t);
     if (status == WEFT_OK)

@@ -24,6 +24,7 @@ typedef struct weft_cascade_train_setup {
     int64_t train_stage_index;
     const weft_cluster *cluster; /* cluster of parallel.cascades */
     const char *cluster_name;    /* name of the loaded cluster, for messages */
+    int64_t decoder_bytes;       /* bytes of the process while it decodes (process_memory.h) */
 } weft_cascade_train_setup;
 
 static inline bool weft_run_cascades(const weft_run *run)

@@ -1,8 +1,6 @@
 #include "train/estimate/memory_estimate.h"
 
 #include "comm/comm_world.h"
-#include "comm/measure.h"
-#include "exec/measure_products.h"
 #include "train/checkpoint/run_checkpoints.h"
 #include "train/latents/latent_cache.h"
 #include "train/latents/stage_loader.h"
@@ -21,31 +19,6 @@ static bool decodes(const weft_run *run, const weft_exec_config *exec)
         if (!is_encoded(exec, i))
             return true;
     return false;
-}
-
-int64_t weft_run_first_use(const weft_run *run, const weft_exec_config *exec)
-{
-    enum {
-        LIBRARIES = 8 << 20, /* generated kernels, threads, files */
-        DECODERS = 12 << 20,
-        /* code generated for each convolution of the LPIPS and discriminator networks */
-        PERCEIVES = 5 << 20,
-        FIGHTS = 7 << 20
-    };
-    return LIBRARIES + (decodes(run, exec) ? DECODERS : 0) +
-           (weft_run_uses_lpips(run) ? PERCEIVES : 0) +
-           (weft_run_uses_discriminator(run) ? FIGHTS : 0);
-}
-
-weft_status weft_run_process_bytes(const weft_backend *backend, int64_t *bytes)
-{
-    const double seconds = 0.01; /* the first product loads its libraries */
-    double gflops;
-    if (!backend->device->meta)
-        WEFT_TRY(weft_measure_gemm(backend, seconds, &gflops));
-    weft_memory_trim();
-    *bytes = weft_memory_resident();
-    return WEFT_OK;
 }
 
 weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
@@ -174,7 +147,7 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     format_store(store, &kinds);
     if (status == WEFT_OK)
         status = weft_buf_check(&kinds);
-    process_bytes += weft_compiled_steps_program_bytes(steps) + weft_run_first_use(run, exec);
+    process_bytes += weft_compiled_steps_program_bytes(steps);
     if (status == WEFT_OK) {
         *peak = most;
         peak->device += weights;

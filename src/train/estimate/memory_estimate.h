@@ -24,8 +24,8 @@ static inline int64_t weft_run_bytes_sum(weft_run_bytes b) /* all but offloaded 
 }
 
 /* Predicts the peak memory of this rank. `store` contains every parameter and state of the run; on
- * a meta device they have no memory. `process_bytes` was resident before `store`. `out` receives a
- * line with the peak and its terms. */
+ * a meta device they have no memory. `process_bytes`: program and libraries (process_memory.h).
+ * `out` receives a line with the peak and its terms. */
 weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             const weft_exec_config *exec, weft_compiled_steps *steps,
                             weft_store *store, int64_t process_bytes, weft_run_bytes *peak,
@@ -37,14 +37,6 @@ weft_status weft_run_memory_max_rank(weft_comm *comm, int64_t bytes, int64_t val
                                      weft_buf *out);
 
 /* ---- terms ----------------------------------------------------------------------------------- */
-
-/* Measured bytes that libraries allocate when first used. A run decodes clips unless the latents of
- * all its training stages are cached. `exec` NULL: the run decodes. */
-int64_t weft_run_first_use(const weft_run *run, const weft_exec_config *exec);
-
-/* Bytes of the process before the run reserves memory, with the backend's matrix product libraries
- * resident: the `process_bytes` of weft_run_memory. */
-weft_status weft_run_process_bytes(const weft_backend *backend, int64_t *bytes);
 
 /* Bytes of the checkpoint staging buffer, which is used during a training stage. */
 weft_status weft_run_staging_bytes(const weft_run *run, const weft_run_models *models,

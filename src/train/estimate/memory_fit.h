@@ -15,8 +15,8 @@
  * sufficient limit.
  *
  * `stored` (NULL: none): the activation plan of the run, the same on all ranks. A stage uses the
- * stored choice if the config, the layout and the sizes are unchanged. The process may be up to
- * 4 MiB larger than at the start that chose. Otherwise the new choice replaces the stored one. */
+ * stored choice if the config, the layout and the sizes are unchanged. The process may be larger
+ * than at the start that chose. Otherwise the new choice replaces the stored one. */
 weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *models,
                                 const weft_exec_config *exec, weft_comm *together,
                                 weft_store *store, int64_t process_bytes,

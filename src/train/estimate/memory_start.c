@@ -54,7 +54,7 @@ void weft_memory_start_free(weft_memory_start *m)
     *m = (weft_memory_start){0};
 }
 
-weft_status weft_memory_start_find_encoded(weft_memory_start *m, weft_train_context *c)
+static weft_status find_encoded(weft_memory_start *m, weft_train_context *c)
 {
     const int64_t stages = c->run->train_stages.count;
     weft_comm *comm = c->exec.comm;
@@ -71,6 +71,13 @@ weft_status weft_memory_start_find_encoded(weft_memory_start *m, weft_train_cont
     return status;
 }
 
+weft_status weft_memory_start_measure(weft_memory_start *m, weft_train_context *c)
+{
+    if (!c->meta)
+        WEFT_TRY(find_encoded(m, c));
+    return weft_process_memory_measure(c->run, m->encoded, &m->process);
+}
+
 /* Chooses the activation plans, starting from the plan of the run folder. */
 static weft_status fit_stored(const weft_memory_start *m, const weft_train_context *c,
                               weft_buf *out)
@@ -82,8 +89,9 @@ static weft_status fit_stored(const weft_memory_start *m, const weft_train_conte
     if (!c->meta)
         status = weft_stored_activations_share(&plan, c->exec.comm, status);
     if (status == WEFT_OK)
-        status = weft_run_fit_memory(c->run, &c->models, &c->exec, c->exec.comm, c->store,
-                                     m->process_bytes, &plan, m->activations, out);
+        status =
+            weft_run_fit_memory(c->run, &c->models, &c->exec, c->exec.comm, c->store,
+                                weft_process_memory_sum(m->process), &plan, m->activations, out);
     if (status == WEFT_OK && c->is_rank0 && !c->meta && plan.changed)
         status = weft_stored_activations_save(c->run->out, &plan);
     weft_stored_activations_free(&plan);
@@ -133,13 +141,12 @@ weft_status weft_memory_start_fit(weft_memory_start *m, weft_train_context *c)
 
 /* Replaces `bytes`, `weights` (bytes of the store) and the report by the values of the rank with
  * the highest peak. Without a predicted peak: the values of rank 0. The comparison excludes
- * process_bytes, which vary from start to start. */
+ * measured bytes, which vary from start to start. */
 static weft_status find_max_rank(const weft_memory_start *m, const weft_train_context *c,
                                  int64_t *bytes, int64_t *weights, weft_buf *out)
 {
     int64_t value[2] = {*bytes, weft_store_bytes(c->store)};
-    const int64_t peak = m->predicted ? m->predicted - m->process_bytes : 0;
-    WEFT_TRY(weft_run_memory_max_rank(c->exec.comm, peak, value, out));
+    WEFT_TRY(weft_run_memory_max_rank(c->exec.comm, m->reserved, value, out));
     *bytes = value[0];
     *weights = value[1];
     return WEFT_OK;
@@ -152,8 +159,10 @@ weft_status weft_memory_start_predict(weft_memory_start *m, const weft_train_con
     if (c->is_rank0 && c->exec.offload_states)
         warn_states(c->store);
     weft_status_code status = weft_run_memory(c->run, &c->models, &c->exec, c->steps, c->store,
-                                              m->process_bytes, &peak, &out);
+                                              weft_process_memory_sum(m->process), &peak, &out);
     m->predicted = weft_run_bytes_sum(peak);
+    m->reserved = m->predicted - weft_process_memory_sum(m->process) -
+                  weft_compiled_steps_program_bytes(c->steps);
     int64_t bytes = m->predicted, weights;
     if (status == WEFT_OK)
         status = find_max_rank(m, c, &bytes, &weights, &out);

@@ -3,6 +3,7 @@
 #define WEFT_TRAIN_ESTIMATE_MEMORY_START_H
 
 #include "train/estimate/memory_fit.h"
+#include "train/estimate/process_memory.h"
 #include "train/step/stage_state.h"
 
 /* Checks that files can be created in the folder of memory.offload, before the first offload needs
@@ -11,8 +12,9 @@ weft_status weft_run_check_offload(const weft_run *run);
 
 /* Predicted memory of a run. Zero-initialise; free with weft_memory_start_free. */
 typedef struct weft_memory_start {
-    int64_t process_bytes; /* resident bytes before the run reserved any */
-    int64_t predicted;     /* predicted peak bytes of this process; 0: not predicted */
+    weft_process_memory process; /* program and libraries, before the run reserves memory */
+    int64_t predicted;           /* predicted peak bytes of this process; 0: not predicted */
+    int64_t reserved; /* bytes of `predicted` that the run reserves; the others are measured */
     /* [training stages] activation plans; NULL: no memory.limit */
     weft_activation_plan *activations;
     bool *encoded; /* [training stages] latents are already cached; NULL: none */
@@ -20,9 +22,9 @@ typedef struct weft_memory_start {
 } weft_memory_start;
 
 void weft_memory_start_free(weft_memory_start *memory);
-/* Collective; rank 0 reads the files. Finds the training stages whose latents are already
- * cached. */
-weft_status weft_memory_start_find_encoded(weft_memory_start *memory, weft_train_context *context);
+/* Collective; rank 0 reads the files. Finds the training stages whose latents are already cached,
+ * and measures the process. Call before the run reserves memory. */
+weft_status weft_memory_start_measure(weft_memory_start *memory, weft_train_context *context);
 /* Collective. Chooses the activation plan of every training stage if memory.limit is set, and
  * prints it. Reads the plan of the run folder and, if it changes, writes it; a dry run uses no
  * files. The cache of programs is empty afterwards. */

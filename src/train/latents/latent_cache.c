@@ -276,8 +276,8 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
     weft_status_code status = WEFT_OK;
     WEFT_GO(plan_encoding(&e, &models->autoencoder, stage));
     WEFT_GO(make_loader(&e, &l));
-    *bytes =
-        vae_bytes(&e) + text_bytes(&e) + weft_loader_plan_make(&l.config, l.rank, l.ranks, 3).bytes;
+    const weft_loader_plan loader = weft_loader_plan_make(&l.config, l.rank, l.ranks, 3);
+    *bytes = vae_bytes(&e) + text_bytes(&e) + loader.bytes + loader.clip_bytes;
 out:
     encoding_loader_free(&l);
     close_encoding(&e);

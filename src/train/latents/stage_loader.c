@@ -100,8 +100,11 @@ weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *
 {
     loader_setup u;
     const weft_status_code status = make_setup(run, models, index, programs, false, &u);
-    if (status == WEFT_OK) /* every bucket has a range of this rank */
-        *bytes = weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels).bytes;
+    if (status == WEFT_OK) { /* every bucket has a range of this rank */
+        const weft_loader_plan plan =
+            weft_loader_plan_make(&u.config, 0, 1, u.video ? 3 : models->grid.channels);
+        *bytes = plan.bytes + (u.video ? plan.clip_bytes : 0);
+    }
     setup_free(&u);
     return status;
 }

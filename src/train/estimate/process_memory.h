@@ -1,0 +1,25 @@
+/* Memory of the process that no object of the run reserves: the program, its libraries, and the
+ * memory that libraries use. It is measured once, before the run reserves memory.
+ *
+ * A library uses memory when it is first called: pages of its code, generated kernels, buffers of
+ * threads. The measurement therefore calls everything that the run calls, with small operands. */
+#ifndef WEFT_TRAIN_ESTIMATE_PROCESS_MEMORY_H
+#define WEFT_TRAIN_ESTIMATE_PROCESS_MEMORY_H
+
+#include "train/config/train_config.h"
+
+typedef struct weft_process_memory {
+    int64_t resident; /* bytes of the program and its libraries */
+    int64_t decoders; /* bytes that decoders use in addition while they decode */
+} weft_process_memory;
+static inline int64_t weft_process_memory_sum(weft_process_memory m)
+{
+    return m.resident + m.decoders;
+}
+
+/* Measures the process. `encoded`: training stages whose latents are cached; a run decodes clips
+ * unless all are (NULL: none). */
+weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded,
+                                        weft_process_memory *memory);
+
+#endif
