@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Decoders that wait for one another with their last frame decoded, so that memory is measured while
- * all decoders are open. */
+/* Decoders that wait for one another with their last frame decoded, so that memory is measured
+ * while all decoders are open. */
 typedef struct decoding {
     const weft_decoder_memory *setup;
     const weft_part_bytes *video;

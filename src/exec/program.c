@@ -299,7 +299,7 @@ static bool same_views(const weft_view *a, const weft_view *b, int count)
     return true;
 }
 
-/* True if kernels of both instructions are prepared alike, so that their library shares the code. */
+/* True if kernels of both instructions are prepared alike, so that the library shares the code. */
 static bool prepares_alike(const instruction *a, const instruction *b)
 {
     return a->kind == b->kind && a->args.op == b->args.op && a->args.in_count == b->args.in_count &&
