@@ -49,6 +49,10 @@ Test(quality, identical_videos_are_counted_apart, .init = make)
     cr_assert_eq(weft_psnr_mean_of(&mean), differs);
     cr_assert_eq(mean.differing, 1);
     cr_assert_eq(mean.identical, 2);
+    weft_psnr_add(&mean, differs + 8);
+    weft_psnr_add(&mean, differs + 1);
+    cr_assert_float_eq(weft_psnr_mean_of(&mean), differs + 3, 1e-9);
+    cr_assert_eq(mean.differing, 3);
 }
 
 Test(quality, box_average, .init = make)
