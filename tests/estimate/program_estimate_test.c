@@ -64,6 +64,39 @@ Test(foresee, an_exchange_is_hidden_as_far_as_kernels_stand_beside_it)
     expect(foresee(4, true, 0), 60, 25); /* waited for where it starts */
 }
 
+/* a = 2 x and b = 3 x, each summed over the ranks by an exchange of its own; y = both sums. The
+ * first exchange takes the link from 10 s to 35 s, the second is ready at 20 s and ends at 60 s. */
+Test(foresee, an_exchange_waits_for_the_one_before_it)
+{
+    enum { COUNT = 100000 };
+    const int64_t bytes = COUNT * 4;
+    weft_graph *g = weft_graph_create();
+    weft_program *p;
+    weft_time_estimate out;
+    weft_value sum[2];
+    weft_graph_set_mesh(g, &mesh, 0);
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
+    for (int i = 0; i < 2; i++) {
+        const weft_value own = weft_affine(g, x, 2 + (float)i, 0);
+        sum[i] = weft_emit(g, WEFT_OP_ALL_REDUCE, &own, 1, &(weft_attr_comm){.axis = 0});
+    }
+    weft_output(g, "y", weft_add(g, sum[0], sum[1]));
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.mesh = &mesh}, &p), WEFT_OK, "%s",
+                 weft_error_message());
+    double seconds[16];
+    for (int n = 0; n < 16; n++)
+        seconds[n] = 10;
+    const weft_part_times times = {.kernel = seconds, .collective = exchange, .self = &bytes};
+    cr_assert_leq(weft_graph_node_count(g), 16);
+    cr_assert_eq(weft_program_estimate(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+    cr_expect_float_eq(out.kernels, 30, 1e-9, "kernels %g", out.kernels);
+    cr_expect_float_eq(out.busy, 50, 1e-9, "busy %g", out.busy);
+    cr_expect_float_eq(out.exposed, 40, 1e-9, "exposed %g", out.exposed);
+    cr_expect_float_eq(out.seconds, 70, 1e-9, "%g", out.seconds);
+    weft_program_free(p);
+    weft_graph_free(g);
+}
+
 /* Where the ranks' kernels have all cores, what is hidden costs them as much. */
 Test(foresee, kernels_lose_what_an_exchange_beside_them_takes)
 {
