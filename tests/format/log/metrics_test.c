@@ -198,7 +198,8 @@ Test(report, plot)
         y[i] = 10 * exp(-i / 3000.0) + 0.1 * sin(i);
     }
     y[777] = NAN;
-    y[9000] = 99; /* a spike that thinning must keep */
+    y[9000] = 99; /* spikes that thinning must keep: each is inside a pixel column */
+    y[12010] = -50;
     weft_smooth(y, N, 0.99, smooth);
     cr_assert(isfinite(smooth[777]));
     const weft_plot_series series[2] = {
@@ -216,14 +217,18 @@ Test(report, plot)
     cr_assert_lt(text.len, 80000);
     cr_assert_eq(occurrences(&text, "<path"), 2);
     cr_assert(strstr(text.data, "raw &lt;&amp;&gt; ?"));
-    /* the axis reaches over the spike, and the spike is drawn near its top */
+    /* the axis reaches over the spikes, which are drawn near its ends; pixel rows go downwards */
     cr_assert(strstr(text.data, ">100</text>"));
-    double highest = 1e9, v;
+    cr_assert(strstr(text.data, ">-50</text>"));
+    double highest = 1e9, lowest = 0, v;
     for (const char *p = strstr(text.data, "<path"); (p = strchr(p, 'V')); p++) {
-        if (sscanf(p, "V%lf", &v) == 1 && v < highest)
-            highest = v;
+        if (sscanf(p, "V%lf", &v) == 1) {
+            highest = v < highest ? v : highest;
+            lowest = v > lowest ? v : lowest;
+        }
     }
     cr_assert_lt(highest, 60);
+    cr_assert_gt(lowest, 310);
     weft_buf_free(&text);
     /* nothing to draw, and one point, on a log axis */
     const double zero = 0, three = 3;
