@@ -167,5 +167,5 @@ MUTANTS = [
     ("profile-sum-of-rounds", "src/profile/profile_work.c", "seconds[n] - t->before[n];", "seconds[n];", "profile/profile.sh"),
     ("profile-mean", "src/profile/profile_work.c", "    return sum / taken;", "    return sum;", "profile:timed/*"),
     ("report-no-videos", "src/report/report_page.c", "    if (s->videos)", "    if (0)", "generate/formats_test.sh"),
-    ("report-no-vae-scores", "src/report/report_page.c", "    if (s->vae_eval)", "    if (0)", "evaluate/eval_test.sh"),
+    ("report-no-vae-scores", "src/report/report_page.c", "    if (s->vae_eval)", "    if (0)", "report:page/*"),
 ]
