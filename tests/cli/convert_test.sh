@@ -143,12 +143,13 @@ refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
     set -- "${rest[@]}"
     "$WEFT" convert "$@" >log 2>&1 && fail "$*: taken"
     has_message log "${wanted[@]}" || fail "$*: not as expected"
-    [ ! -e new ] && [ ! -e new.safetensors ] || fail "$*: something was written"
+    [ -z "$(ls -d new* 2>/dev/null)" ] || fail "$*: something was written"
 }
 refuse file-not-found file=nowhere -- nowhere new
 refuse file-name file=new.safetensors text~=folder -- "$lora/kohya.safetensors" new.safetensors --lora-format diffusers --config "$wan/diffusers"
 refuse file-exists file=merged -- "$wan/diffusers" merged
 refuse file-name file=new text~=.safetensors -- "$wan/diffusers" new --to original
+refuse file-name file=new-transformer.tensors text~=.safetensors -- "$wan/diffusers" new-transformer.tensors --to original
 refuse model-not-found file=*/original.safetensors text~=--config -- "$wan/original.safetensors" new
 refuse tensor-names text~=WanTransformer3DModel 'text~=the model is a HunyuanVideo' -- "$wan/original.safetensors" new --config "$golden/dialects/dialect_hunyuan_a/diffusers"
 refuse option-choice key=--to "text~='onnx'" 'text~=diffusers, original, comfyui' -- "$wan/diffusers" new --to onnx
