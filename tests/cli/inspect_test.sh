@@ -112,4 +112,25 @@ every_tensor_is_listed() {
     sort -c small.txt 2>/dev/null || LC_ALL=C sort -c small.txt || fail "--tensors is not sorted"
 }
 check every_tensor_is_listed
+
+# a file by the names of the authors, with a prefix; one of its three tensors has a scale
+prefixes_and_scales_of_a_file_are_read() {
+    python3 - <<'PY'
+import json, struct
+prefix, head, at = "model.diffusion_model.", {}, 0
+for name, dtype, shape, size in (("head.modulation", "F32", [2, 3], 24), ("blocks.0.self_attn.q.bias", "F32", [4], 16),
+                                 ("blocks.0.self_attn.q.weight", "F8_E4M3", [4, 2], 8),
+                                 ("blocks.0.self_attn.q.scale_weight", "F32", [1], 4)):
+    head[prefix + name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+    at += size
+text = json.dumps(head).encode()
+open("prefixed.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + bytes(at))
+PY
+    "$WEFT" inspect model prefixed.safetensors --tensors >names.txt || fail "--tensors of a file"
+    grep -qx 'blocks.0.attn1.to_q.weight f8e4m3 4,2' names.txt || fail "names of a file: $(cat names.txt)"
+    ! grep -q diffusion_model names.txt || fail "the prefix is listed: $(cat names.txt)"
+    "$WEFT" inspect model prefixed.safetensors >summary.txt || fail "a file with scales"
+    grep -q '; 1 with separate scales$' summary.txt || fail "scales: $(cat summary.txt)"
+}
+check prefixes_and_scales_of_a_file_are_read
 finish
