@@ -14,6 +14,8 @@ header, body = json.loads(data[8:8 + n]), bytearray(data[8 + n:])
 at = header["out.sample"]["data_offsets"][0]
 body[at:at + 4] = struct.pack("<f", struct.unpack("<f", body[at:at + 4])[0] + 1.0)
 open("changed.safetensors", "wb").write(data[:8 + n] + body)
+body[at:at + 4] = struct.pack("<f", float("nan"))
+open("nan.safetensors", "wb").write(data[:8 + n] + body)
 renamed = {("param.typo" if k == "param.proj_out.bias" else k): v for k, v in header.items()}
 text = json.dumps(renamed).encode()
 open("renamed.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
@@ -21,6 +23,9 @@ PY
 a_changed_output_and_a_lost_parameter_fail() {
     if "$WEFT" parity changed.safetensors "$golden/wan_t2v_tiny.json"; then
         fail "a changed output passed"
+    fi
+    if "$WEFT" parity nan.safetensors "$golden/wan_t2v_tiny.json"; then
+        fail "an output with NaN passed"
     fi
     if "$WEFT" parity renamed.safetensors "$golden/wan_t2v_tiny.json" 2>err; then
         fail "a missing parameter passed"
