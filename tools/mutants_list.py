@@ -164,7 +164,7 @@ MUTANTS = [
     ("evaluate-psnr-mean", "src/evaluate/image_metrics.c", "m->sum / (double)m->differing", "m->sum", "evaluate:*"),
     ("parity-never-bad", "src/parity/parity.c", "const bool bad = !(error <= tolerance);", "const bool bad = error < 0 * tolerance;", "parity/parity_test.sh"),
     ("parity-nan-passes", "src/parity/parity.c", "const bool bad = !(error <= tolerance);", "const bool bad = error > tolerance;", "parity/parity_test.sh"),
-    ("profile-sum-of-rounds", "src/profile/profile_work.c", "seconds[n] - t->before[n];", "seconds[n];", "profile/profile.sh"),
+    ("profile-sum-of-rounds", "src/profile/profile_work.c", "seconds[n] - t->before[n];", "seconds[n];", "profile:timed/*"),
     ("profile-mean", "src/profile/profile_work.c", "    return sum / taken;", "    return sum;", "profile:timed/*"),
     ("report-no-videos", "src/report/report_page.c", "    if (s->videos)", "    if (0)", "generate/formats_test.sh"),
     ("report-no-vae-scores", "src/report/report_page.c", "    if (s->vae_eval)", "    if (0)", "report:page/*"),
