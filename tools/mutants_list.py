@@ -166,6 +166,6 @@ MUTANTS = [
     ("parity-nan-passes", "src/parity/parity.c", "const bool bad = !(error <= tolerance);", "const bool bad = error > tolerance;", "parity/parity_test.sh"),
     ("profile-sum-of-rounds", "src/profile/profile_work.c", "seconds[n] - t->before[n];", "seconds[n];", "profile:timed/*"),
     ("profile-mean", "src/profile/profile_work.c", "    return sum / taken;", "    return sum;", "profile:timed/*"),
-    ("report-no-videos", "src/report/report_page.c", "    if (s->videos)", "    if (0)", "generate/formats_test.sh"),
+    ("report-no-videos", "src/report/report_page.c", "    if (s->videos)", "    if (0)", "report:page/*"),
     ("report-no-vae-scores", "src/report/report_page.c", "    if (s->vae_eval)", "    if (0)", "report:page/*"),
 ]

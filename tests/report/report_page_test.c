@@ -48,3 +48,21 @@ Test(page, scores_of_an_autoencoder_are_a_table)
     sources.vae_eval = NULL;
     cr_expect_not(page_has(&sources, cells[0]));
 }
+
+Test(page, a_generated_video_is_embedded)
+{
+    static const char *const files[][2] = {
+        {"a.mp4", "foobar"},
+        {"prompts.jsonl", "{\"file\": \"a.mp4\", \"prompt\": \"a red disc\"}\n"}};
+    for (int i = 0; i < 2; i++) {
+        char *path = weft_path_join(folder, files[i][0]);
+        cr_assert_eq(weft_file_write_atomic(path, files[i][1], (int64_t)strlen(files[i][1])),
+                     WEFT_OK);
+        weft_free(path);
+    }
+    weft_report_sources sources = {.title = "a run", .videos = folder};
+    cr_expect(page_has(&sources, "data:video/mp4;base64,Zm9vYmFy"));
+    cr_expect(page_has(&sources, "a red disc"));
+    sources.videos = NULL;
+    cr_expect_not(page_has(&sources, "data:video"));
+}
