@@ -326,22 +326,42 @@ static weft_status read_size(const weft_named_config *size, const weft_family *f
     return status;
 }
 
-/* Explains why no config.json was read: `path` is a folder without one, or the missing folder of a
- * pipeline component. In other cases returns `status` with its message. */
+/* Role of the models of a pipeline folder, such as vae, transformer or text_encoder_2. -1: none. */
+static int role_of_folder(const char *path)
+{
+    const char *name = weft_path_base(path);
+    for (int i = 0; weft_families[i]; i++) {
+        const char *scope = weft_families[i]->scope;
+        const size_t length = strlen(scope);
+        if (strncmp(name, scope, length) != 0)
+            continue;
+        const char *number = name + length;
+        if (!*number || (*number++ == '_' && *number && !number[strspn(number, "0123456789")]))
+            return (int)weft_families[i]->role;
+    }
+    return -1;
+}
+
+/* Explains why no config.json was read: `path` is a folder without one, or does not exist. In other
+ * cases returns `status` with its message. */
 static weft_status explain_no_config(weft_status_code status, const char *path)
 {
     if (weft_path_is_dir(path))
         return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
                           "this folder has no config.json, which describes the model. Download the "
                           "folder again, or name another one.");
-    for (int i = 0; weft_families[i] && !weft_path_exists(path); i++)
-        if (!strcmp(weft_families[i]->scope, weft_path_base(path)))
-            return weft_error(
-                WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
-                "this folder is missing; it holds the %s of a model. Download it (config.json and "
-                "weights), or link the folder of another model there.",
-                weft_role_name(weft_families[i]->role));
-    return status;
+    if (weft_path_exists(path))
+        return status;
+    const int role = role_of_folder(path);
+    if (role >= 0)
+        return weft_error(
+            WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
+            "this folder is missing; it holds the %s of a model. Download it (config.json and "
+            "weights), or link the folder of another model there.",
+            weft_role_name((weft_role)role));
+    return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = path),
+                      "no folder or file has this name. Give the folder of a model, with its "
+                      "config.json and weights, or download it to this path.");
 }
 
 static weft_status explain_missing(weft_status_code status, const char *path)

@@ -23,6 +23,11 @@ tp_of_an_autoencoder_is_refused() {
     has_message eval.log layout-invalid key=tp text~=dp=2 || fail "tp is not refused"
 }
 check tp_of_an_autoencoder_is_refused
+a_missing_autoencoder_is_named() {
+    "$WEFT" eval vae --model nothere --shards shards --frames 5 --height 32 --width 32 >eval.log 2>&1 && fail "a model that is missing"
+    has_message eval.log file-not-found file=nothere 'text~=Give the folder of a model' || fail "no remedy for a model that is missing"
+}
+check a_missing_autoencoder_is_named
 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
     { cat prompts.log; fail "weft eval prompts"; }
 ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out two --json two.json --parallel cfg=2 \

@@ -82,6 +82,14 @@ missing_parts_are_named() { # FOLDER
     reject model-not-found "file=*model/$folder" text~=safetensors text~=Download --
 }
 for folder in transformer vae text_encoder; do check "missing_parts_are_named_$folder" missing_parts_are_named "$folder"; done
+numbered_encoders_are_named() { # PIPELINE
+    rm -rf model && cp -r "$SRC/tests/golden/pipelines/$1" model && chmod -R u+w model
+    local last
+    last=$(find model -maxdepth 1 -name 'text_encoder_*' | sort | tail -n 1)
+    rm -r "$last"
+    reject model-not-found "file=$last" 'text~=the text encoder' text~=Download --
+}
+for pipeline in hunyuan hidream; do check "numbered_encoders_are_named_$pipeline" numbered_encoders_are_named $pipeline; done
 an_empty_folder_is_rejected() {
     fresh
     rm -r model/*

@@ -20,7 +20,6 @@ refuse '*' 'text~=stages.0.frames: 6 is not 1 + 4 n' -- vae.yaml --set stages.0.
 refuse '*' 'text~=stages.0.width: 20 is not a multiple of 8' -- vae.yaml --set stages.0.width=20
 refuse config-value 'text~=--set stages.0.lr=x: stages.0.lr:' -- vae.yaml --set stages.0.lr=x
 refuse config-missing-key file=dit.yaml key=autoencoder.weights -- dit.yaml --set autoencoder.weights=
-refuse '*' text~=nowhere -- dit.yaml --set autoencoder.weights=nowhere
 refuse '*' text~=nowhere -- vae.yaml --set data.path=nowhere
 printf 'out: x\nautoencoder: {class: AutoencoderKLWan}\nstages:\n  - {steps: 1}\n' >nodata.yaml
 refuse config-missing-key file=nodata.yaml key=data.path -- nodata.yaml
@@ -53,6 +52,9 @@ refuse model-role file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a deno
 refuse config-value file=dit.yaml key=autoencoder.weights 'text~=write runs/vae/model/vae' -- dit.yaml --set autoencoder.weights=runs/vae
 refuse model-input-unsupported 'text~=UViT takes "label"' -- dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
 refuse config-value file=dit.yaml key=transformer.weights 'text~=runs/vae/model/vae/config.json is a file' -- dit.yaml --set 'transformer={weights: runs/vae/model/vae/config.json}'
+for key in autoencoder transformer text_encoders.0; do # a name without a model: the key and the remedy
+    refuse file-not-found file=nowhere 'text~=Give the folder of a model' "text~=dit.yaml: $key.weights:" -- dit.yaml --set "$key={weights: nowhere}"
+done
 # a run folder that holds another model's checkpoints
 refuse '*' text~=coder -- vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
 # a VAE's weights of another dtype or shape, or under another name: the tensor is named
