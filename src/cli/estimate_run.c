@@ -6,6 +6,7 @@
 #include "estimate/training/run_estimate.h"
 #include "train/cascade/cascade_dry_run.h"
 #include "train/cascade/cascade_trainer.h"
+#include "train/pipeline/pp_layout.h"
 
 #include <stdio.h>
 
@@ -78,6 +79,7 @@ static weft_status estimate(const weft_args *args, weft_arena *arena, const char
     WEFT_TRY(weft_args_i64(args, "--ranks", 0, 1 << 20, &ranks));
     WEFT_TRY(weft_args_config(args, arena, path, &run));
     WEFT_TRY(weft_run_check(&run, path));
+    WEFT_TRY(weft_pp_layout_check_used(&run.parallel, path));
     WEFT_TRY(check_cascade_options(args, weft_run_cascades(&run)));
     if (weft_run_cascades(&run))
         return weft_estimate_cascades(args, &run, path);

@@ -71,6 +71,9 @@ static weft_status inspect_model(const weft_args *args, const char *path)
                                     .backend = weft_args_string(args, "--backend"),
                                     .overlap = weft_comm_overlap_default};
     o.recompute = weft_args_list(args, "--recompute", &o.recompute_count);
+    if (o.recompute_count && !o.train)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--recompute"),
+                          "only a training step recomputes; add --training-step, or remove it");
     WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 1 << 20, &o.video.batch));
     WEFT_TRY(weft_args_i64(args, "--frames", 1, 1 << 20, &o.video.frames));
     WEFT_TRY(weft_args_i64(args, "--height", 1, 1 << 20, &o.video.height));

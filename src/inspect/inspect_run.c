@@ -9,6 +9,7 @@
 #include "train/estimate/process_memory.h"
 #include "train/latents/latent_cache_folder.h"
 #include "train/monitor/rank_telemetry.h"
+#include "train/pipeline/pp_layout.h"
 #include "transform/memory/comm_waits.h"
 
 #include <stdio.h>
@@ -388,6 +389,7 @@ static weft_status inspect(inspection *w)
         WEFT_TRY(weft_cluster_load(w->arena, w->o->cluster, &w->cluster));
     override_sizes(w->o, w->run);
     WEFT_TRY(weft_run_check(w->run, w->path));
+    WEFT_TRY(weft_pp_layout_check_used(&w->run->parallel, w->path));
     WEFT_TRY(weft_run_models_read(w->run, w->path, &w->models));
     WEFT_TRY(resolve(w));
     WEFT_TRY(open_rank(w));

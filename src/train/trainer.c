@@ -181,13 +181,14 @@ static weft_status read_cluster(trainer *t)
         return WEFT_OK;
     if (!t->arena && !(t->arena = weft_arena_create()))
         return weft_no_memory("the training run");
-    return weft_cascade_cluster(t->arena, c->run, &t->cluster, t->cluster_name);
+    return weft_cascade_cluster(t->arena, c->run, c->path, &t->cluster, t->cluster_name);
 }
 
 static weft_status begin(trainer *t)
 {
     weft_train_context *c = &t->context;
     WEFT_TRY(weft_run_check(c->run, c->path));
+    WEFT_TRY(weft_pp_layout_check_used(&c->run->parallel, c->path));
     WEFT_TRY(open_ranks(t));
     WEFT_TRY(read_models(t));
     WEFT_TRY(read_cluster(t));

@@ -38,6 +38,8 @@ recomputation_saves() {
     "$WEFT" inspect model small.json --training-step --recompute 'transformer.blocks.*' --json >less.json || fail "recompute"
     python3 -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
         fail "recompute does not save"
+    "$WEFT" inspect model small.json --recompute bogus >out 2>err && fail "--recompute without --training-step passes"
+    has_message err option-no-effect key=--recompute text~=--training-step || fail "--recompute without --training-step: not as expected"
     "$WEFT" inspect model small.json --training-step --recompute 'blcks.*' >out 2>err && fail "a pattern that matches nothing passes"
     has_message err '*' level=error 'text~=blcks.*' || fail "a pattern that matches nothing: $(cat err)"
 }

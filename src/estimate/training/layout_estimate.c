@@ -476,13 +476,14 @@ weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char 
     return weft_cluster_load(arena, name, cluster);
 }
 
-weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, weft_cluster *cluster,
-                                 char name[512])
+weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, const char *path,
+                                 weft_cluster *cluster, char name[512])
 {
     const weft_status_code status =
         weft_run_cluster(arena, run, run->cascades.cluster, cluster, name);
     if (status == WEFT_OK)
         return WEFT_OK;
-    return weft_error_add(weft_error_at(status, WEFT_AT(.key = "parallel.cascades.cluster")),
-                          "Give local, a preset, or a file that `weft profile` wrote");
+    return weft_error_add(
+        weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.cascades.cluster")),
+        "Give local, a preset, or a file that `weft profile` wrote");
 }

@@ -74,8 +74,8 @@ weft_status weft_layout_estimate_run(const weft_layout_estimator *estimator,
  * exists. `name` (512 bytes) gets the name of the loaded cluster. */
 weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,
                              weft_cluster *cluster, char name[512]);
-/* Loads the cluster of parallel.cascades.cluster; errors name the key. */
-weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, weft_cluster *cluster,
-                                 char name[512]);
+/* Loads the cluster of parallel.cascades.cluster; errors name the key. `path`: of the config. */
+weft_status weft_cascade_cluster(weft_arena *arena, const weft_run *run, const char *path,
+                                 weft_cluster *cluster, char name[512]);
 
 #endif

@@ -97,7 +97,7 @@ static weft_status plan_all(dry *d, int ranks)
                           d->path, d->path);
     d->arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(d->arena, "the dry run"));
-    WEFT_TRY(weft_cascade_cluster(d->arena, run, &d->cluster, d->cluster_name));
+    WEFT_TRY(weft_cascade_cluster(d->arena, run, d->path, &d->cluster, d->cluster_name));
     ranks = ranks ? ranks : (int)weft_cluster_devices(&d->cluster);
     WEFT_TRY(weft_cascades_check(&run->cascades, &run->parallel, ranks, d->path));
     WEFT_TRY(weft_run_models_read(run, d->path, &d->models));

@@ -138,7 +138,8 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
 {
     if (weft_cascades_planned(c) == WEFT_CASCADES_NONE) {
         if (c->degrees.count || c->policy || c->degree || c->accumulation || c->unfit ||
-            c->memory || c->dispatch || c->objective)
+            c->memory || c->dispatch || c->objective || c->weigh ||
+            (c->cluster && strcmp(c->cluster, "local") != 0))
             return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
                               WEFT_AT(.file = path, .key = "parallel.cascades.plan"),
                               "parallel.cascades needs the key plan; write cascades: {plan: "

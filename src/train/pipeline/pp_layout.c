@@ -1,5 +1,6 @@
 #include "train/pipeline/pp_layout.h"
 
+#include "base/fs.h"
 #include "plan/pipeline/pipeline_plan.h"
 #include "train/pipeline/pp_schedule_csv.h"
 #include "transform/memory/recompute.h"
@@ -49,16 +50,25 @@ static weft_status choose_pp_stages(const weft_parallel *config, const char *pat
     return WEFT_OK;
 }
 
+static weft_status unknown_schedule(const weft_parallel *config, const char *path)
+{
+    return weft_error(
+        WEFT_MSG_CONFIG_CHOICE,
+        WEFT_AT(.file = path, .key = "parallel.schedule", .value = config->schedule),
+        "\"%s\" is not gpipe, 1f1b, interleaved, wave, zero-bubble or an existing file",
+        config->schedule);
+}
+
 static weft_status take_file(const weft_parallel *config, const char *path, weft_pp_layout *p)
 {
+    if (!weft_path_exists(config->schedule))
+        return unknown_schedule(config, path);
     const weft_status_code status = weft_pp_schedule_csv_load(config->schedule, &p->file);
-    if (status == WEFT_E_NOT_FOUND)
-        return weft_error(
-            WEFT_MSG_CONFIG_CHOICE,
-            WEFT_AT(.file = path, .key = "parallel.schedule", .value = config->schedule),
-            "\"%s\" is not gpipe, 1f1b, interleaved, wave, zero-bubble or an existing file",
-            config->schedule);
-    WEFT_TRY(status);
+    if (status != WEFT_OK)
+        return weft_error_add(
+            weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.schedule")),
+            "Give the plan that `weft plan pipeline --out` wrote, a .csv with one line of tasks "
+            "for each rank, or gpipe, 1f1b, interleaved, wave or zero-bubble");
     if (p->file.devices != p->devices)
         return weft_error(WEFT_MSG_LAYOUT_INVALID,
                           WEFT_AT(.file = path, .key = "parallel.schedule",
@@ -85,6 +95,21 @@ weft_status weft_pp_layout_check_trained(const weft_mesh *mesh, bool denoises, c
                       "an autoencoder has no blocks to divide into pipeline stages; use dp=%d or "
                       "fsdp=%d",
                       ranks, ranks);
+}
+
+weft_status weft_pp_layout_check_used(const weft_parallel *config, const char *path)
+{
+    const weft_parallel *unset = &weft_parallel_default;
+    const bool scheduled = strcmp(config->schedule, unset->schedule) != 0;
+    if (config->pp > 1 || config->plan[0] ||
+        (!scheduled && config->virtual_stages == unset->virtual_stages))
+        return WEFT_OK;
+    if (scheduled && find_kind(config->schedule) < 0 && !weft_path_exists(config->schedule))
+        return unknown_schedule(config, path);
+    return weft_error(
+        WEFT_MSG_CONFIG_NO_EFFECT,
+        WEFT_AT(.file = path, .key = scheduled ? "parallel.schedule" : "parallel.virtual_stages"),
+        "this key is for pipeline stages, and pp is 1; set parallel.pp, or remove the key");
 }
 
 weft_status weft_pp_layout_open(const weft_parallel *config, const weft_mesh *mesh, int rank,

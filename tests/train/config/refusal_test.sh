@@ -113,6 +113,10 @@ two '*' 'text~=deadlock.csv: schedule' text~=deadlocks 'text~=Write each task' -
     --set transformer.config.num_layers=4 --set parallel.pp=2 --set parallel.schedule=deadlock.csv
 two '*' text~=torn.json: text~=parallel.cascades.cluster: -- dit.yaml --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none \
     --set 'parallel.cascades={plan: every-iteration, cluster: torn.json}'
+printf 'devices: 4\nnodez: 2\n' >wrong_cluster.yaml
+refuse config-unknown-key file=wrong_cluster.yaml line=2 'text~=dit.yaml: parallel.cascades.cluster: wrong_cluster.yaml:2: ' 'text~=Give local, a preset' -- dit.yaml \
+    --set out=runs/new/none --set 'parallel.cascades={plan: every-iteration, cluster: wrong_cluster.yaml}'
+refuse config-missing-key file=dit.yaml key=parallel.cascades.plan -- dit.yaml --set out=runs/new/none --set parallel.cascades.cluster=nothere.yaml
 refuse '*' text~=nowhere -- vae.yaml --set out=runs/new/none --set data.path=nowhere
 a_failed_start_leaves_no_folder() {
     [ ! -e runs/new ] || { find runs/new; fail "a start that failed left a folder"; }

@@ -114,6 +114,21 @@ refused layout-invalid key=*parallel.virtual_stages 'text~=virtual_stages of at 
 refused '*' 'text~=an autoencoder has no blocks' -- 2 vae.yaml --set parallel.pp=2
 printf '0F0,0B0\n1F0,1F1,1B0,1B1\n' >short.csv
 refused '*' text~=short.csv: text~=tasks -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv
+# every file that is not a schedule: the key and the remedy; a key without effect on one stage is an error
+echo '{"a": 1}' >wrong.json
+echo '0F0,0B0,hello' >wrong.csv
+for file in wrong.json wrong.csv short.csv; do
+    refused '*' "text~=pipe.yaml: parallel.schedule: $file:" 'text~=`weft plan pipeline --out`' 'text~=zero-bubble' -- 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=$file
+done
+refused config-choice file=pipe.yaml key=parallel.schedule value=bogus 'text~=gpipe, 1f1b' -- 1 pipe.yaml --set parallel.schedule=bogus
+refused config-no-effect file=pipe.yaml key=parallel.schedule text~=parallel.pp -- 1 pipe.yaml --set parallel.schedule=gpipe
+refused config-no-effect file=pipe.yaml key=parallel.schedule -- 1 pipe.yaml --set parallel.schedule=wrong.json
+refused config-no-effect file=pipe.yaml key=parallel.virtual_stages -- 1 pipe.yaml --set parallel.virtual_stages=2
+for command in estimate "inspect graph"; do
+    # shellcheck disable=SC2086 # two words
+    ! "$WEFT" $command pipe.yaml --set parallel.schedule=bogus >refused.log 2>&1 || fail "$command accepts a schedule that does not exist"
+    has_message refused.log config-choice key=parallel.schedule value=bogus || fail "$command: a schedule that does not exist"
+done
 # the weights of every family, and with schedules and other axes
 write_update_config
 stages_of() { # CONFIG [OPTIONS...]
