@@ -18,6 +18,7 @@
 #include "exec/measure_products.h"
 #include "kernel/registry/backend.h"
 #include "train/cascade/cascade_trainer.h"
+#include "train/checkpoint/failed_start.h"
 #include "train/checkpoint/model_export.h"
 #include "train/checkpoint/provenance.h"
 #include "train/checkpoint/run_lock.h"
@@ -49,6 +50,7 @@ typedef struct trainer {
     weft_kill_timeout kill_timeout;
     double peak_gflops;
     weft_train_logger *logger; /* rank 0's; NULL before the first training stage starts */
+    bool has_stepped;          /* a step of this start has ended */
     bool stopped_together;     /* all ranks stopped at the same step, with nothing in flight */
 } trainer;
 
@@ -358,6 +360,7 @@ static weft_status run_step(trainer *t, stage_run *s, weft_step_run *r)
         WEFT_TRY(weft_step_run_programs(r, &last));
     }
     const weft_status_code verdict = weft_step_run_end(r, last);
+    t->has_stepped = true;
     t->kill_timeout.longest = fmax(t->kill_timeout.longest, r->figures.seconds);
     if (c->is_rank0)
         WEFT_TRY(weft_train_logger_record(t->logger, &r->figures));
@@ -589,6 +592,7 @@ static weft_status finish(trainer *t, const stage_run *last)
 static void close_run(trainer *t, stage_run *last, bool failed)
 {
     const bool aborts = failed && !t->stopped_together;
+    const char *out = t->context.run->out;
     close_stage(last);
     weft_checkpoints_close(t->checkpoints.files, failed);
     weft_run_checkpoints_free(&t->checkpoints);
@@ -596,6 +600,8 @@ static void close_run(trainer *t, stage_run *last, bool failed)
     weft_pp_layout_free(t->pp);
     weft_memory_start_free(&t->memory);
     weft_arena_free(t->arena);
+    if (aborts && !t->has_stepped && weft_run_lock_created(t->lock))
+        weft_failed_start_remove(out);
     weft_run_lock_release(t->lock, failed);
     if (aborts)
         weft_comm_abort(t->comm); /* ends the other ranks' waits for this rank */

@@ -158,6 +158,11 @@ out:
     return status;
 }
 
+bool weft_run_lock_created(const weft_run_lock *lock)
+{
+    return lock && lock->made && lock->there < lock->folder;
+}
+
 /* Whether the folder contains only the lock file. */
 static bool is_bare(const weft_run_lock *lock)
 {

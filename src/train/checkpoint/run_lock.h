@@ -16,6 +16,8 @@ typedef struct weft_run_lock weft_run_lock;
 /* Creates `folder` and locks it. Waits up to `patience` seconds, because the processes of a run
  * that was just killed may still be exiting. The error folder-locked names the holder. */
 weft_status weft_run_lock_take(const char *folder, double patience, weft_run_lock **lock);
+/* Whether weft_run_lock_take created the folder: it has no file from before. NULL: false. */
+bool weft_run_lock_created(const weft_run_lock *lock);
 /* Unlocks the folder. `discard`: the run failed; removes the folders that weft_run_lock_take
  * created if the run left them empty. Accepts NULL. */
 void weft_run_lock_release(weft_run_lock *lock, bool discard);
