@@ -391,6 +391,11 @@ const char *weft_format_seconds(double seconds, char text[32])
     return text;
 }
 
+const char *weft_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 void weft_memory_trim(void)
 {
 #ifdef __GLIBC__

@@ -116,5 +116,7 @@ weft_status weft_memory_check(int64_t bytes, const char *what);
 const char *weft_format_bytes(int64_t bytes, char text[32]);
 /* "1 h 02 min", "3 min 20 s", "42.1 s", "4.21 s", "12.3 ms", "85 us". */
 const char *weft_format_seconds(double seconds, char text[32]);
+/* The end of a regular noun after a count: "" for 1, otherwise "s". */
+const char *weft_plural(int64_t count);
 
 #endif

@@ -17,9 +17,10 @@ static const weft_option options[] = {
 
 static void print_report(const char *out, const weft_curate_report *r)
 {
-    printf("files            %8" PRId64 "  (%" PRId64 " videos, %" PRId64 " sidecars, %" PRId64
-           " others)\n",
-           r->files, r->videos, r->sidecars, r->other_files);
+    printf("files            %8" PRId64 "  (%" PRId64 " video%s, %" PRId64 " sidecar%s, %" PRId64
+           " other%s)\n",
+           r->files, r->videos, weft_plural(r->videos), r->sidecars, weft_plural(r->sidecars),
+           r->other_files, weft_plural(r->other_files));
     if (r->sidecars_unused > 0)
         printf("sidecars unused  %8" PRId64 "\n", r->sidecars_unused);
     printf("videos rejected  %8" PRId64 "\n", r->videos_rejected);

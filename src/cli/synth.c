@@ -1,4 +1,5 @@
 #include "curate/synth.h"
+#include "base/memory.h"
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
 
@@ -48,10 +49,12 @@ static weft_status run(const weft_args *args)
     weft_synth_report r;
     const char *dir = weft_args_string(args, "--out");
     WEFT_TRY(weft_synth_write(dir, &o, &r));
-    printf("%s: %" PRId64 " videos, %" PRId64 " shots, %" PRId64 " frames, %" PRId64
-           " hard cuts, %" PRId64 " gradual transitions, "
-           "%" PRId64 " held-out clips\n",
-           dir, r.videos, r.shots, r.frames, r.cuts, r.graduals, r.held_out_clips);
+    printf("%s: %" PRId64 " video%s, %" PRId64 " shot%s, %" PRId64 " frame%s, %" PRId64
+           " hard cut%s, %" PRId64 " gradual transition%s, "
+           "%" PRId64 " held-out clip%s\n",
+           dir, r.videos, weft_plural(r.videos), r.shots, weft_plural(r.shots), r.frames,
+           weft_plural(r.frames), r.cuts, weft_plural(r.cuts), r.graduals, weft_plural(r.graduals),
+           r.held_out_clips, weft_plural(r.held_out_clips));
     return WEFT_OK;
 }
 

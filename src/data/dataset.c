@@ -181,7 +181,7 @@ static void describe_files(const weft_names *names, weft_buf *to)
         weft_buf_printf(to, "%s%" PRId64 " %s%s", k ? ", " : "", count[k],
                         *suffix[k] ? "." : "without a suffix", suffix[k]);
     if (others)
-        weft_buf_printf(to, ", %" PRId64 " others", others);
+        weft_buf_printf(to, ", %" PRId64 " other%s", others, weft_plural(others));
 }
 
 static weft_status fail_without_shards(const weft_names *names, const char *path, const char *split)

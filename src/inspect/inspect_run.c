@@ -60,9 +60,9 @@ static weft_status print_seconds(const weft_step *step, const weft_cluster *clus
 static void print_size(const weft_train_stage *train_stage, const weft_bucket *size,
                        const weft_step *step)
 {
-    printf("stage %s: %" PRId64 " steps of %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64 "\n",
-           train_stage->name, train_stage->steps, size->batch, size->frames, size->height,
-           size->width);
+    printf("stage %s: %" PRId64 " step%s of %" PRId64 " x %" PRId64 "x%" PRId64 "x%" PRId64 "\n",
+           train_stage->name, train_stage->steps, weft_plural(train_stage->steps), size->batch,
+           size->frames, size->height, size->width);
     printf("  %-14s %14" PRId64 "  trained together\n", "parameters",
            weft_graph_param_count(step->whole));
     printf("  %-14s %14.4g  of a %s\n", "FLOPs", (double)step->cost.flops,

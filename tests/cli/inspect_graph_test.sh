@@ -30,6 +30,18 @@ the_run_reserves_the_prediction() {
 }
 check the_run_reserves_the_prediction
 
+one_step_and_one_video_are_singular() {
+    "$WEFT" inspect graph vae.yaml --set stages.0.steps=1 >one.txt
+    "$WEFT" estimate vae.yaml --set stages.0.steps=1 >>one.txt
+    "$WEFT" train vae.yaml --set out=one --set stages.0.steps=1 >>one.txt 2>&1
+    "$WEFT" synth --out synthetic --shots 1 --per-video 1 --held-out-clips 1 >>one.txt 2>&1
+    echo text >synthetic/notes.xyz
+    "$WEFT" curate --in synthetic --out one-curated >>one.txt 2>&1
+    local plural='(^|[^0-9.,])1 (steps|videos|shots|frames|sidecars|others|cuts)'
+    [[ ! $(cat one.txt) =~ $plural ]] || { cat one.txt; fail "the plural of one: ${BASH_REMATCH[0]}"; }
+}
+check one_step_and_one_video_are_singular
+
 # Sizes, mesh and recomputation on the command line stand in for the config's.
 bytes() { awk -v what="$1" '$1 == what {print $2 * ($3 == "KiB" ? 1 : $3 == "MiB" ? 1024 : 1048576)}' "$2"; }
 options_replace_the_config() {

@@ -155,8 +155,9 @@ static void print_stage(const weft_run *run, const weft_run_estimate *e, int64_t
     const weft_train_stage *stage = (const weft_train_stage *)run->train_stages.item + index;
     const weft_stage_estimate *s = &e->layout.stage[index];
     char text[32];
-    weft_buf_printf(out, "stage %" PRId64 "%s%s: %" PRId64 " steps, ", index,
-                    stage->name[0] ? " " : "", stage->name, stage->steps);
+    weft_buf_printf(out, "stage %" PRId64 "%s%s: %" PRId64 " step%s, ", index,
+                    stage->name[0] ? " " : "", stage->name, stage->steps,
+                    weft_plural(stage->steps));
     print_sizes(stage, out);
     weft_buf_printf(out, "\n  %-22s %14" PRId64 "  trained together\n", "parameters",
                     s->parameters);

@@ -31,11 +31,6 @@ static weft_status check_sizes(const weft_generation_group *g)
 
 /* ---- reports -------------------------------------------------------------------------------- */
 
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 /* Prints the size of the videos, and the predicted peak memory of the ranks. */
 static void print_size(const weft_generation_group *g, const weft_job *job)
 {
@@ -55,8 +50,8 @@ static void print_size(const weft_generation_group *g, const weft_job *job)
                 "%" PRId64 " x %" PRId64 "x%" PRId64 ", %" PRId64 " frame%s, %" PRId64
                 " step%s of %s, guidance %g; predicted "
                 "peak %s per rank in addition to the program",
-                videos, s->width, s->height, job->frames, plural(job->frames), steps, plural(steps),
-                s->sampler->name, s->guidance, weft_format_bytes(peak, bytes));
+                videos, s->width, s->height, job->frames, weft_plural(job->frames), steps,
+                weft_plural(steps), s->sampler->name, s->guidance, weft_format_bytes(peak, bytes));
     if (texts > 0)
         weft_notice(
             WEFT_MSG_JOB_REPORT,

@@ -308,10 +308,11 @@ void weft_run_warn_unusual(const weft_run *run)
                          WEFT_AT(.key = weft_message_key((char[64]){0},
                                                          "stages.%" PRId64 ".warmup_steps", i),
                                  WEFT_NUMBER(stage[i].warmup)),
-                         "a warm-up of %" PRId64 " steps is longer than the stage, %" PRId64
-                         " steps: the learning rate rises until the last step of the stage, which "
+                         "a warm-up of %" PRId64 " step%s is longer than the stage, %" PRId64
+                         " step%s: the learning rate rises until the last step of the stage, which "
                          "reaches lr",
-                         stage[i].warmup, stage[i].steps);
+                         stage[i].warmup, weft_plural(stage[i].warmup), stage[i].steps,
+                         weft_plural(stage[i].steps));
 }
 
 void weft_run_warn_captions(const weft_loader *loader)

@@ -156,9 +156,10 @@ weft_status weft_run_checkpoints_resume(weft_run_checkpoints *c, weft_store *sto
     const int64_t total = weft_run_first_step(c->run, c->run->train_stages.count);
     if (is_rank0(c) && progress->done >= total)
         weft_notice(WEFT_MSG_RUN_FINISHED, WEFT_AT(WEFT_NUMBER(progress->done)),
-                    "nothing to train: all %" PRId64 " steps are done (checkpoint at step %" PRId64
+                    "nothing to train: the run ends after %" PRId64
+                    " step%s (checkpoint at step %" PRId64
                     "). Increase stages.N.steps to continue.",
-                    total, progress->done);
+                    total, weft_plural(total), progress->done);
     return WEFT_OK;
 }
 

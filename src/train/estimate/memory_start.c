@@ -190,10 +190,10 @@ weft_status weft_memory_start_print_stage(const weft_memory_start *m, const weft
     }
     weft_buf_printf(
         &out,
-        "stage %" PRId64 "%s%s: %" PRId64 " steps of %s, program %s, weights and optimizer %s%s",
+        "stage %" PRId64 "%s%s: %" PRId64 " step%s of %s, program %s, weights and optimizer %s%s",
         s->index, s->train_stage->name[0] ? " " : "", s->train_stage->name, s->train_stage->steps,
-        sizes.data ? sizes.data : "", weft_format_bytes(bytes, memory),
-        weft_format_bytes(weft_store_bytes(c->store), weights),
+        weft_plural(s->train_stage->steps), sizes.data ? sizes.data : "",
+        weft_format_bytes(bytes, memory), weft_format_bytes(weft_store_bytes(c->store), weights),
         weft_comm_ranks(c->exec.comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
     weft_status_code status = weft_buf_check(&out);
