@@ -5,10 +5,12 @@
 #include <string.h>
 
 enum {
-    DARK_LUMA = 22, /* maximum luma of black */
-    SAME = 6,       /* maximum difference of bar pixels, in levels */
-    OTHER = 12,     /* minimum difference of content pixels, in levels */
-    LEAST_LINES = 2 /* minimum lines of a non-black bar */
+    DARK_LUMA = 22,  /* maximum luma of black */
+    SAME = 6,        /* maximum difference of bar pixels, in levels */
+    OTHER = 12,      /* minimum difference of content pixels, in levels */
+    LEAST_LINES = 2, /* minimum lines of a non-black bar */
+    CONSTANT = 2,    /* maximum change of the mean of the outer lines, in levels */
+    SPREAD_LINES = 9 /* maximum lines with spread content: a coding block of 16 of 256 lines */
 };
 
 /* One line along a side: pixel i is at `at + i * step` of each plane. */
@@ -78,8 +80,53 @@ static int black_lines(const image *p, int side, int most)
     return lines;
 }
 
-/* Counts the lines of one colour. *sharp: most of the second line after them has other colours; the
- * first one may be a mixture of bar and content. */
+/* True if the mean of line `index` differs from the colour by at most `levels`. */
+static bool has_colour(const image *p, int side, int index, const int colour[3], int levels)
+{
+    const line l = line_of(p, side, index);
+    int mean[3];
+    mean_colour(p, &l, mean);
+    bool same = true;
+    for (int k = 0; k < 3; k++)
+        same &= abs(mean[k] - colour[k]) <= levels;
+    return same;
+}
+
+/* True if most pixels of line `index` have other colours than the bar and the line two before it:
+ * the line in between may be a mixture of bar and content. */
+static bool starts_sharply(const image *p, int side, int index, const int colour[3])
+{
+    const line l = line_of(p, side, index), before = line_of(p, side, index - 2);
+    int count = 0;
+    for (int i = 0; i < l.count; i++) {
+        bool from_bar = false, from_line = false;
+        for (int k = 0; k < 3; k++) {
+            const int v = p->plane[k][l.at[k] + i * l.step[k]];
+            from_bar |= abs(v - colour[k]) > OTHER;
+            from_line |= abs(v - p->plane[k][before.at[k] + i * before.step[k]]) > OTHER;
+        }
+        count += from_bar && from_line;
+    }
+    return 2 * count > l.count;
+}
+
+/* Lines of a bar from `from` into which coding blocks have spread a little of the content. A sky or
+ * a wall changes its colour gradually: if the outer lines do, the means of the next lines must be
+ * closer to the colour. */
+static int spread_lines(const image *p, int side, int from, int most, const int colour[3])
+{
+    const bool constant = has_colour(p, side, from / 2, colour, CONSTANT);
+    int lines = from;
+    for (; lines < most && lines < from + SPREAD_LINES; lines++) {
+        const line l = line_of(p, side, lines);
+        if (4 * differing(p, &l, colour, OTHER) > l.count ||
+            !has_colour(p, side, lines, colour, constant ? OTHER : SAME))
+            break;
+    }
+    return lines - from;
+}
+
+/* Counts the lines of one colour. *sharp: content starts sharply after them. */
 static int even_lines(const image *p, int side, int most, bool *sharp)
 {
     int colour[3], lines = 0;
@@ -90,8 +137,9 @@ static int even_lines(const image *p, int side, int most, bool *sharp)
         if (differing(p, &l, colour, SAME) > l.count / 100)
             break;
     }
-    l = line_of(p, side, lines + 1);
-    *sharp = lines > 0 && lines < most && 2 * differing(p, &l, colour, OTHER) > l.count;
+    if (lines >= LEAST_LINES)
+        lines += spread_lines(p, side, lines, most, colour);
+    *sharp = lines > 0 && lines < most && starts_sharply(p, side, lines + 1, colour);
     return lines;
 }
 
@@ -143,6 +191,6 @@ void weft_even_bars_end(const weft_even_bars *all, int bar[WEFT_BAR_SIDES])
     for (int k = 0; k < WEFT_BAR_SIDES; k++) {
         const bool is = all->least[k] >= LEAST_LINES &&
                         3 * (all->sharp[k][0] + all->sharp[k][1]) >= all->frames;
-        bar[k] = all->frames && is ? all->least[k] : 0;
+        bar[k] = all->frames && is ? all->least[k] + (all->sharp[k][1] > all->sharp[k][0]) : 0;
     }
 }

@@ -20,9 +20,9 @@ void weft_bars_find(const uint8_t *const plane[3], const int64_t stride[3], int 
  * another colour with a sharp inner edge. */
 void weft_bars_of_frame(const weft_bars *bars, int bar[WEFT_BAR_SIDES]);
 
-/* Non-black bars of a shot: the lines common to all frames, if content starts sharply after them in
- * at least a third of the frames. A wall or a sky has one colour in some frames only, or has no
- * sharp edge. */
+/* Non-black bars of a shot: the lines common to all frames, if content starts sharply there, or
+ * one line later, in at least a third of the frames. A wall or a sky has one colour in some frames
+ * only, or has no sharp edge. */
 typedef struct weft_even_bars {
     int64_t frames;
     int least[WEFT_BAR_SIDES];

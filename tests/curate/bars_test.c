@@ -111,3 +111,29 @@ Test(bars, flat_grounds_are_no_bars)
     weft_bars_of_frame(&bars, bar);
     expect(bar, 0, 0, 0, 0);
 }
+
+/* A sky whose colour changes gradually is no bar, even with a sharp horizon soon after it leaves
+ * the colour of its first line. A bar with as much of other colours near its edge is one. */
+Test(bars, a_sky_to_the_horizon_is_no_bar)
+{
+    weft_even_bars sky = {0}, bar_of_shot = {0};
+    weft_bars bars;
+    int bar[4];
+    for (int frame = 0; frame < 8; frame++) {
+        for (int y = 0; y < 11; y++)
+            fill(0, y, WIDE, y + 1, 220 - y, 110, 140);
+        picture(0, 11, WIDE, HIGH, frame);
+        find(&bars);
+        weft_bars_of_frame(&bars, bar);
+        expect(bar, 0, 0, 0, 0);
+        weft_even_bars_add(&sky, &bars, WIDE, HIGH);
+        for (int y = 0; y < 11; y++)
+            fill(0, y, WIDE, y + 1, y < 7 ? 220 : y & 1 ? 210 : 228, 110, 140);
+        find(&bars);
+        weft_even_bars_add(&bar_of_shot, &bars, WIDE, HIGH);
+    }
+    weft_even_bars_end(&sky, bar);
+    expect(bar, 0, 0, 0, 0);
+    weft_even_bars_end(&bar_of_shot, bar);
+    expect(bar, 11, 0, 0, 0);
+}
