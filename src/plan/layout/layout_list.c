@@ -170,7 +170,7 @@ weft_status weft_layout_list_infeasible(const weft_layout_list *list, int ranks,
                                         const weft_message_fields *at)
 {
     const weft_layout_candidate *nearest = list->count ? &list->item[0] : NULL;
-    weft_message_fields fields = *at;
+    weft_message_fields fields = at ? *at : (weft_message_fields){0};
     const weft_message_detail details[] = {
         WEFT_DETAIL("ranks", ranks), WEFT_WORD("nearest", nearest ? nearest->name : ""), {NULL}};
     fields.details = details;
