@@ -161,7 +161,8 @@ Test(layouts, experts_are_split_where_that_is_fastest)
     weft_layout_list layouts;
     int64_t with_experts = 0;
     open_fixture(&f, experts, 4);
-    f.cluster.device.launch = 0; /* the model is small: launches would hide the bytes of the experts */
+    f.cluster.device.launch =
+        0; /* the model is small: launches would hide the bytes of the experts */
     same_as_all(&f, false, &layouts);
     for (int64_t i = 0; i < layouts.count; i++)
         with_experts += layouts.item[i].score.fits && weft_layouts_at(&layouts, i)->parallel.ep > 1;
