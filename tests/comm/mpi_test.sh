@@ -32,13 +32,16 @@ a_sleeping_rank_is_named() {
 }
 check a_sleeping_rank_is_named
 # The launcher may end the others before they can speak. Without its help they must notice themselves, and there is no deadline.
-a_rank_is_named_after() { # MODE
-    mpi -n 3 "$ranks" "$1" >out 2>err && fail "$1: exit code 0"
-    mpi -n 3 --enable-recovery "$ranks" "$1" >out 2>err
-    [ "$(count_messages err rank-failed rank=1 value= level=error)" = 2 ] || { cat err; fail "$1: the others do not name it"; }
+a_rank_is_named_after() { # MODE FIELD...
+    local mode=$1
+    shift
+    mpi -n 3 "$ranks" "$mode" >out 2>err && fail "$mode: exit code 0"
+    mpi -n 3 --enable-recovery "$ranks" "$mode" >out 2>err
+    [ "$(count_messages err rank-failed "$@" value= level=error)" = 2 ] || { cat err; fail "$mode: the others do not name it"; }
 }
-check a_failed_rank_is_named a_rank_is_named_after fail
-check a_killed_rank_is_named a_rank_is_named_after kill
+check a_failed_rank_is_named a_rank_is_named_after fail rank=1
+# The second rank that notices may get the error of the first, and then names it as its source.
+check a_killed_rank_is_named a_rank_is_named_after kill 'text~=rank 1 exited (process'
 
 # what is expected and does not come is looked for ever more rarely beside kernels: eight sleeps of each length
 waiting_looks_ever_more_rarely() {

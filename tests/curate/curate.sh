@@ -63,7 +63,7 @@ assert why['deep/copy.bin'] == [('duplicate', 'the same bytes as v0000.mp4')], w
 assert why['small.mp4'][0][0] == 'duplicate' and 'big.mp4' in why['small.mp4'][0][1], why['small.mp4']
 assert why['frozen.mp4'][0][0] == 'motion', why['frozen.mp4']
 assert [x['source'] for x in notes if x['operator'] == 'sidecar'] == ['bars.txt', 'frozne.txt', 'small.json'], notes
-assert s['sidecars_unused'] == 3 and why['frozne.txt'] == [('sidecar', 'no video of this name beside it')] and 'UTF-8' in why['bars.txt'][0][1]
+assert s['sidecars_unused'] == 3 and why['frozne.txt'] == [('sidecar', 'no video of this name next to it')] and 'UTF-8' in why['bars.txt'][0][1]
 assert [x['source'] for x in notes if x['operator'] == 'stream'] == ['two.mkv'], notes
 assert '%E9t%E9.mp4' in {x['source_video'] for x in m} and why['no%FF.mp4'][0][0] == 'decode', why
 cut_off, = [x for x in notes if x['operator'] == 'truncated']
