@@ -22,6 +22,9 @@ typedef struct weft_noise_level {
 typedef struct weft_solver_step {
     weft_noise_level from, mid, to;
     bool last;
+    /* PNDM rounds the levels inside a step to times of its table: the end of the first jump, the
+     * middle of a Runge-Kutta step, and the start of a repeated step. in 0: no such level */
+    weft_noise_level jump, half, again;
 } weft_solver_step;
 
 #endif

@@ -1,8 +1,11 @@
 #include "diffusion/sampler.h"
 
 #include "diffusion/sampler_jump.h"
+#include "diffusion/sampler_lms.h"
 #include "diffusion/sampler_multistep.h"
+#include "diffusion/sampler_pndm.h"
 #include "diffusion/sampler_res.h"
+#include "diffusion/sampler_singlestep.h"
 #include "diffusion/sampler_unipc.h"
 
 #include <math.h>
@@ -16,7 +19,11 @@ const weft_solver weft_solver_defaults = {.order = 2,
                                           .clip_range = 1,
                                           .quantile = 0.995,
                                           .most = 1,
-                                          .time_scale = 10};
+                                          .time_scale = 10,
+                                          .lms_order = 4,
+                                          .skips_prk = true,
+                                          .churn_max = INFINITY,
+                                          .churn_noise = 1};
 
 double weft_noise_level_lambda(const weft_noise_level *l)
 {
@@ -127,12 +134,44 @@ static weft_status_code step_stochastic(weft_sampler_state *s)
     return WEFT_OK;
 }
 
+/* Returns the level to which noise is added before a step; the step's own level: none is added.
+ * The limit keeps the added variance below the level's (Karras et al. 2022, algorithm 2). */
+static double churned(const weft_sampler_state *s)
+{
+    const weft_solver *o = s->solver;
+    const weft_noise_level *from = &s->solver_step[s->step].from;
+    if (!(o->churn > 0) || from->alpha != 1 || from->sigma < o->churn_min ||
+        from->sigma > o->churn_max)
+        return from->sigma;
+    return from->sigma * (1 + fmin(o->churn / (double)s->steps, sqrt(2) - 1));
+}
+
+/* Runs Euler's step from a level with added noise. As in the reference, the model's input has no
+ * added noise, and its prediction is used as one at the higher level. */
+static weft_status_code step_churned(weft_sampler_state *s, double high)
+{
+    const weft_solver_step *step = &s->solver_step[s->step];
+    const weft_noise_level *from = &step->from;
+    float *prediction = s->scratch, *noise = prediction + s->count;
+    WEFT_TRY(s->callbacks->predict(s->callbacks->user, s->step, s->x, from, prediction));
+    WEFT_TRY(weft_sampler_state_draw(s, noise));
+    const double added = s->solver->churn_noise * sqrt(high * high - from->sigma * from->sigma);
+    const double out = from->straight > 0 ? -high : from->out, fall = step->to.sigma / high;
+    const double of_x = fall + (1 - fall) * from->skip;
+    weft_sampler_state_mix(s->count, 3, (double[]){of_x, of_x * added, (1 - fall) * out},
+                           (const float *[]){s->x, noise, prediction}, s->x);
+    return WEFT_OK;
+}
+
 static weft_status_code step_euler(weft_sampler_state *s)
 {
     const weft_solver_step *step = &s->solver_step[s->step];
     float *x = s->x, *v = s->scratch;
     if (s->solver->stochastic)
         return step_stochastic(s);
+    const double high = churned(s);
+    if (high > step->from.sigma)
+        return step_churned(s, high);
     WEFT_TRY(direction(s, x, &step->from, step, v));
     const float delta = (float)(step->to.sigma - step->from.sigma);
     for (int64_t i = 0; i < s->count; i++)
@@ -186,6 +225,8 @@ static weft_status_code step_heun(weft_sampler_state *s)
 const weft_sampler weft_sampler_euler = {"euler", "Euler, one call per step", NULL, 2, step_euler};
 const weft_sampler weft_sampler_heun  = {"heun",  "Heun, two calls per step", NULL, 3, step_heun};
 /* clang-format on */
+const weft_sampler weft_sampler_consistency = {
+    "consistency", "denoises and adds new noise, for consistency models", NULL, 2, step_stochastic};
 
 /* ---- running -------------------------------------------------------------------------------- */
 
@@ -193,9 +234,14 @@ const weft_sampler *const weft_samplers[] = {&weft_sampler_euler,
                                              &weft_sampler_heun,
                                              &weft_sampler_unipc,
                                              &weft_sampler_dpmpp,
+                                             &weft_sampler_dpm_singlestep,
+                                             &weft_sampler_euler_ancestral,
+                                             &weft_sampler_lms,
+                                             &weft_sampler_pndm,
                                              &weft_sampler_ddim,
                                              &weft_sampler_ddpm,
                                              &weft_sampler_lcm,
+                                             &weft_sampler_consistency,
                                              &weft_sampler_res_2ab,
                                              &weft_sampler_res_2mid,
                                              &weft_sampler_cogvideox_dpm,

@@ -42,6 +42,10 @@ typedef struct weft_solver {
     /* QUANTILE: data is clipped at this quantile of |data|, from 1 to `most`, and divided by it */
     double quantile, most;
     double time_scale; /* LCM: scale of timesteps in the boundary condition */
+    int64_t lms_order; /* LMS: number of past derivatives kept and used */
+    bool skips_prk;    /* PNDM: begins with a repeated step instead of three Runge-Kutta steps */
+    /* Euler: noise added in each step of levels churn_min to churn_max, 0 (default): none */
+    double churn, churn_min, churn_max, churn_noise;
 } weft_solver;
 extern const weft_solver weft_solver_defaults;
 
@@ -117,6 +121,6 @@ void weft_sampler_state_mix(int64_t count, int terms, const double *scale, const
 /* Returns ln(alpha / sigma): -inf at pure noise, inf at data. */
 double weft_noise_level_lambda(const weft_noise_level *level);
 
-extern const weft_sampler weft_sampler_euler, weft_sampler_heun;
+extern const weft_sampler weft_sampler_euler, weft_sampler_heun, weft_sampler_consistency;
 
 #endif

@@ -1,4 +1,5 @@
-/* Samplers that compute the next level directly from the denoised sample: DDIM, DDPM, LCM. */
+/* Samplers that compute the next level directly from the denoised sample: DDIM, DDPM, LCM, and
+ * Euler with noise of the ancestors. */
 #include "diffusion/sampler_jump.h"
 
 #include "diffusion/sampler.h"
@@ -105,9 +106,33 @@ static weft_status_code step_lcm(weft_sampler_state *s)
     return WEFT_OK;
 }
 
+/* Goes to a level below the step's end and adds the noise that is missing there. With s =
+ * sigma/alpha:
+ *
+ *   up^2 = s'^2 (s^2 - s'^2) / s^2,  down^2 = s'^2 - up^2
+ *   x' = alpha' (data + down noise + up fresh) */
+static weft_status_code step_ancestral(weft_sampler_state *s)
+{
+    const weft_solver_step *step = &s->solver_step[s->step];
+    const weft_noise_level *a = &step->from, *b = &step->to;
+    const double from = a->sigma / a->alpha, to = b->sigma / b->alpha, ratio = to / from;
+    const double up = to * sqrt(fmax(1 - ratio * ratio, 0)), down = to * ratio;
+    float *data = s->scratch, *fresh = data + s->count;
+    WEFT_TRY(weft_sampler_state_denoise(s, a, data, NULL));
+    WEFT_TRY(weft_sampler_state_draw(s, fresh));
+    const double noise = b->alpha * down / a->sigma;
+    weft_sampler_state_mix(s->count, 3,
+                           (double[]){noise, b->alpha - noise * a->alpha, b->alpha * up},
+                           (const float *[]){s->x, data, fresh}, s->x);
+    return WEFT_OK;
+}
+
 const weft_sampler weft_sampler_ddim = {"ddim", "DDIM; eta 1 adds the noise of DDPM, 0 none", NULL,
                                         2, step_ddim};
 const weft_sampler weft_sampler_ddpm = {"ddpm", "DDPM, with new noise in every step", NULL, 1,
                                         step_ddpm};
 const weft_sampler weft_sampler_lcm = {"lcm", "LCM, for models distilled to a few steps", NULL, 1,
                                        step_lcm};
+const weft_sampler weft_sampler_euler_ancestral = {
+    "euler_ancestral", "Euler to a lower level, with new noise in every step", NULL, 2,
+    step_ancestral};

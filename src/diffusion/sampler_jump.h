@@ -3,6 +3,7 @@
 
 #include "diffusion/sampler.h"
 
-extern const weft_sampler weft_sampler_ddim, weft_sampler_ddpm, weft_sampler_lcm;
+extern const weft_sampler weft_sampler_ddim, weft_sampler_ddpm, weft_sampler_lcm,
+    weft_sampler_euler_ancestral;
 
 #endif

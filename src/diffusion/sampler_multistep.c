@@ -41,36 +41,32 @@ static int64_t order_of(const weft_sampler_state *s)
     return isfinite(h) && h != 0 ? order : 1;
 }
 
-typedef struct weights {
-    double x, noise, d[3];
-} weights;
-
-/* Returns the weights of a step. Functions of exp(h) have forms that are exact for infinite h. */
-static weights weigh(const weft_solver *o, const weft_solver_step *step, double h, int64_t order)
+weft_dpm_weights weft_dpm_weigh(const weft_solver *o, const weft_noise_level *a,
+                                const weft_noise_level *b, int64_t order)
 {
-    const weft_noise_level *a = &step->from, *b = &step->to;
+    const double h = weft_noise_level_lambda(b) - weft_noise_level_lambda(a);
     const double e = exp(-h), h2 = 2 * h;
     const bool heun = o->form == WEFT_SOLVER_HEUN || order > 2;
     if (!o->of_noise && !o->stochastic) {
         const double first = b->alpha * -expm1(-h), second = b->alpha * (expm1(-h) / h + 1);
-        return (weights){
+        return (weft_dpm_weights){
             b->sigma / a->sigma,
             0,
             {first, heun ? second : first / 2, -b->alpha * ((expm1(-h) + h) / (h * h) - 0.5)}};
     }
     if (!o->of_noise) {
         const double first = b->alpha * -expm1(-h2), second = b->alpha * (expm1(-h2) / h2 + 1);
-        return (weights){
+        return (weft_dpm_weights){
             b->sigma / a->sigma * e,
             b->sigma * sqrt(fmax(-expm1(-h2), 0)),
             {first, heun ? second : first / 2, b->alpha * ((-expm1(-h2) - h2) / (h2 * h2) - 0.5)}};
     }
     const double first = -b->sigma * expm1(h), second = -b->sigma * (expm1(h) / h - 1);
     const double twice = o->stochastic ? 2 : 1;
-    return (weights){b->alpha / a->alpha,
-                     o->stochastic ? b->sigma * sqrt(fmax(expm1(h2), 0)) : 0,
-                     {twice * first, twice * (heun ? second : first / 2),
-                      -b->sigma * ((expm1(h) - h) / (h * h) - 0.5)}};
+    return (weft_dpm_weights){b->alpha / a->alpha,
+                              o->stochastic ? b->sigma * sqrt(fmax(expm1(h2), 0)) : 0,
+                              {twice * first, twice * (heun ? second : first / 2),
+                               -b->sigma * ((expm1(h) - h) / (h * h) - 0.5)}};
 }
 
 /* Computes x' from the newest `order` predictions. */
@@ -79,7 +75,7 @@ static weft_status_code advance(weft_sampler_state *s, int64_t order)
     const weft_solver_step *step = &s->solver_step[s->step];
     const double now = weft_noise_level_lambda(&step->from);
     const double h = weft_noise_level_lambda(&step->to) - now;
-    const weights w = weigh(s->solver, step, h, order);
+    const weft_dpm_weights w = weft_dpm_weigh(s->solver, &step->from, &step->to, order);
     double scale[5] = {w.x, w.d[0]};
     if (order > 1) {
         const double h0 = now - weft_noise_level_lambda(&step[-1].from), r0 = h0 / h;

@@ -2,12 +2,16 @@
 
 #include "base/config.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "diffusion/sampler.h"
 #include "diffusion/sampler_jump.h"
+#include "diffusion/sampler_lms.h"
 #include "diffusion/sampler_multistep.h"
-#include "diffusion/sampler_res.h"
+#include "diffusion/sampler_pndm.h"
+#include "diffusion/sampler_singlestep.h"
 #include "diffusion/sampler_unipc.h"
 #include "diffusion/scheduler_flow.h"
+#include "diffusion/scheduler_ve.h"
 #include "diffusion/scheduler_vp.h"
 #include "diffusion/scheduler_walk.h"
 
@@ -77,6 +81,26 @@ static void cogvideox(weft_scheduler *s)
     s->betas.snr_scale = 3;
 }
 
+static void pndm(weft_scheduler *s)
+{
+    s->path = WEFT_PATH_VP;
+    s->spacing = WEFT_SPACING_LEADING;
+    s->ends_at_one = false;
+    s->solver.skips_prk = false;
+}
+
+static void ve(weft_scheduler *s)
+{
+    s->path = WEFT_PATH_VE;
+    s->betas.floor = ldexp(1, -24);
+}
+
+static void singlestep(weft_scheduler *s)
+{
+    multistep(s);
+    s->solver.lower_at_end = false;
+}
+
 static void edm(weft_scheduler *s)
 {
     s->path = WEFT_PATH_EDM;
@@ -101,16 +125,29 @@ const weft_scheduler_class weft_scheduler_classes[] = {
     ROW("LCMScheduler", lcm, lcm, weft_check_discrete, weft_lay_lcm)
     ROW("EDMEulerScheduler", euler, edm, weft_check_edm, weft_lay_edm)
     ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, weft_check_edm, weft_lay_edm)
+    ROW("PNDMScheduler", pndm, pndm, weft_check_pndm, weft_lay_pndm)
+    ROW("EulerDiscreteScheduler", euler, ve, weft_check_ve, weft_lay_ve)
+    ROW("EulerAncestralDiscreteScheduler", euler_ancestral, ve, weft_check_ve, weft_lay_ve)
+    ROW("LMSDiscreteScheduler", lms, ve, weft_check_ve, weft_lay_ve)
+    ROW("DPMSolverSinglestepScheduler", dpm_singlestep, singlestep, weft_check_singlestep,
+        weft_lay_multistep)
+    ROW("FlowMatchLCMScheduler", consistency, flow, weft_check_flow, weft_lay_flow)
     {NULL}};
 
 /* Sets of classes: bit i is row i. */
 enum {
     FLOW_EULER = 1, FLOW_HEUN = 2, UNIPC = 4, DPM = 8, DDIM = 16, DDPM = 32, COG_DDIM = 64,
-    COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024,
-    CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM, /* dynamic thresholding */
-    COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, MULTI = UNIPC | DPM,
-    DISCRETE = DDIM | DDPM | COG | LCM, VP = MULTI | DISCRETE, ANY = 2047,
-    SPACED = MULTI | FLOW_EULER, PREDICTS = VP | EDM,
+    COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024, PNDM = 2048, EULER = 4096,
+    ANCESTRAL = 8192, LMS = 16384, SINGLE = 32768, FLOW_LCM = 65536, ANY = 131071,
+    CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM | SINGLE, /* dynamic thresholding */
+    COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, DPMS = DPM | SINGLE,
+    MULTI = UNIPC | DPMS, DISCRETE = DDIM | DDPM | COG | LCM,
+    RESCALED = UNIPC | DPM | DISCRETE | EULER | ANCESTRAL, /* rescale_betas_zero_snr */
+    TIMED = RESCALED | PNDM | LMS,                         /* timestep_spacing */
+    TABLE = TIMED | SINGLE, PREDICTS = TABLE | EDM,
+    SHIFTED = FLOW_EULER | FLOW_LCM, MOVING = MULTI | SHIFTED, SPACED = MOVING | EULER | LMS,
+    RANGED = FLOW_EULER | UNIPC | DPM | EULER, /* sigma_min, sigma_max */
+    ENDED = EDM | MULTI | FLOW_EULER | EULER,  /* final_sigmas_type */
 };
 /* clang-format on */
 
@@ -165,61 +202,68 @@ static const char *const shift_types[] = {"exponential", "linear", NULL};
 static const char *const variances[] = {"fixed_small", "fixed_large", "fixed_small_log", NULL};
 static const char *const ends[] = {"sigma_min", "zero", NULL};
 static const char *const edm_spacings[] = {"exponential", "karras", NULL};
+static const char *const time_types[] = {"discrete", "continuous", NULL};
+static const char *const interpolations[] = {"linear", "log_linear", NULL};
 
 /* clang-format off */
 #define AT(member) offsetof(weft_scheduler, member)
 #define PREDICTIONS weft_prediction_names
 static const field fields[] = {
     {"num_train_timesteps",         I64,     AT(times),               ANY},
-    {"beta_start",                  F64,     AT(betas.start),         VP},
-    {"beta_end",                    F64,     AT(betas.end),           VP},
-    {"beta_schedule",               CHOICE,  AT(betas.schedule),      VP, weft_betas_names},
-    {"trained_betas",               NOTHING, 0,                       VP},
-    {"rescale_betas_zero_snr",      BOOL,    AT(betas.zero_snr),      VP},
+    {"beta_start",                  F64,     AT(betas.start),         TABLE},
+    {"beta_end",                    F64,     AT(betas.end),           TABLE},
+    {"beta_schedule",               CHOICE,  AT(betas.schedule),      TABLE, weft_betas_names},
+    {"trained_betas",               NOTHING, 0,                       TABLE},
+    {"rescale_betas_zero_snr",      BOOL,    AT(betas.zero_snr),      RESCALED},
     {"snr_shift_scale",             F64,     AT(betas.snr_scale),     COG},
     {"prediction_type",             CHOICE,  AT(prediction),          PREDICTS, PREDICTIONS},
-    {"timestep_spacing",            CHOICE,  AT(spacing),             VP, spacings},
-    {"steps_offset",                I64,     AT(offset),              VP},
-    {"set_alpha_to_one",            BOOL,    AT(ends_at_one),         DDIM | COG | LCM},
+    {"timestep_spacing",            CHOICE,  AT(spacing),             TIMED, spacings},
+    {"timestep_type",               EITHER,  AT(continuous),          EULER, time_types},
+    {"interpolation_type",          EITHER,  AT(log_linear),          EULER, interpolations},
+    {"steps_offset",                I64,     AT(offset),              TIMED},
+    {"set_alpha_to_one",            BOOL,    AT(ends_at_one),         DDIM | COG | LCM | PNDM},
+    {"skip_prk_steps",              BOOL,    AT(solver.skips_prk),    PNDM},
     {"sample_max_value",            IGNORED, 0,                       COG},
     {"clip_sample_range",           F64,     AT(solver.clip_range),   DDIM | DDPM | LCM},
     {"dynamic_thresholding_ratio",  F64,     AT(solver.quantile),     CUTTING},
     {"sample_max_value",            F64,     AT(solver.most),         CUTTING},
     {"variance_type",               CHOICE,  AT(solver.variance),     DDPM, variances},
-    {"variance_type",               NOTHING, 0,                       DPM},
+    {"variance_type",               NOTHING, 0,                       DPMS},
     {"original_inference_steps",    I64,     AT(lcm_times),           LCM},
     {"timestep_scaling",            F64,     AT(solver.time_scale),   LCM},
     {"solver_order",                I64,     AT(solver.order),        MULTI | EDM_DPM},
     {"lower_order_final",           BOOL,    AT(solver.lower_at_end), MULTI | EDM_DPM},
     {"euler_at_final",              BOOL,    AT(solver.euler_at_end), DPM | EDM_DPM},
     {"solver_p",                    NOTHING, 0,                       UNIPC},
-    {"final_sigmas_type",           EITHER,  AT(solver.ends_at_zero), EDM | SPACED, ends},
+    {"final_sigmas_type",           EITHER,  AT(solver.ends_at_zero), ENDED, ends},
     {"use_karras_sigmas",           BOOL,    AT(karras),              SPACED},
     {"use_exponential_sigmas",      BOOL,    AT(exponential),         SPACED},
     {"use_beta_sigmas",             BOOL,    AT(beta),                SPACED},
     {"use_lu_lambdas",              BOOL,    AT(lu),                  DPM},
-    {"lambda_min_clipped",          F64,     AT(least_lambda),        DPM},
+    {"lambda_min_clipped",          F64,     AT(least_lambda),        DPMS},
     {"use_flow_sigmas",             BOOL,    AT(flow),                MULTI},
     {"flow_shift",                  F64,     AT(shift),               MULTI},
-    {"shift",                       F64,     AT(shift),               FLOW_EULER | FLOW_HEUN},
-    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       SPACED},
-    {"time_shift_type",             EITHER,  AT(shift_is_mu),         SPACED, shift_types},
-    {"base_shift",                  F64,     AT(base_shift),          FLOW_EULER},
-    {"max_shift",                   F64,     AT(max_shift),           FLOW_EULER},
-    {"base_image_seq_len",          I64,     AT(base_tokens),         FLOW_EULER},
-    {"max_image_seq_len",           I64,     AT(max_tokens),          FLOW_EULER},
-    {"shift_terminal",              F64,     AT(terminal),            FLOW_EULER | UNIPC},
-    {"invert_sigmas",               BOOL,    AT(inverted),            FLOW_EULER},
+    {"shift",                       F64,     AT(shift),               SHIFTED | FLOW_HEUN},
+    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       MOVING},
+    {"time_shift_type",             EITHER,  AT(shift_is_mu),         MOVING, shift_types},
+    {"base_shift",                  F64,     AT(base_shift),          SHIFTED},
+    {"max_shift",                   F64,     AT(max_shift),           SHIFTED},
+    {"base_image_seq_len",          I64,     AT(base_tokens),         SHIFTED},
+    {"max_image_seq_len",           I64,     AT(max_tokens),          SHIFTED},
+    {"shift_terminal",              F64,     AT(terminal),            SHIFTED | UNIPC},
+    {"invert_sigmas",               BOOL,    AT(inverted),            SHIFTED},
     {"stochastic_sampling",         BOOL,    AT(solver.stochastic),   FLOW_EULER},
-    {"sigma_min",                   F64,     AT(sigma_min),           EDM | SPACED},
-    {"sigma_max",                   F64,     AT(sigma_max),           EDM | SPACED},
+    {"scale_factors",               NOTHING, 0,                       FLOW_LCM},
+    {"upscale_mode",                IGNORED, 0,                       FLOW_LCM},
+    {"sigma_min",                   F64,     AT(sigma_min),           EDM | RANGED},
+    {"sigma_max",                   F64,     AT(sigma_max),           EDM | RANGED},
     {"sigma_data",                  F64,     AT(sigma_data),          EDM | FLOW_EULER},
     {"rho",                         F64,     AT(rho),                 EDM},
     {"sigma_schedule",              EITHER,  AT(karras),              EDM, edm_spacings},
     /* read by functions below */
     {"thresholding",                IGNORED, 0,                       CUTTING},
     {"solver_type",                 IGNORED, 0,                       MULTI | EDM_DPM},
-    {"algorithm_type",              IGNORED, 0,                       DPM | EDM_DPM},
+    {"algorithm_type",              IGNORED, 0,                       DPMS | EDM_DPM},
     {"predict_x0",                  IGNORED, 0,                       UNIPC},
     {"disable_corrector",           IGNORED, 0,                       UNIPC},
     /* fields without effect: metadata of other tools, and fields of other classes */
@@ -300,6 +344,49 @@ static weft_status read_field(const json_t *json, const char *where, const field
     }
 }
 
+/* Values of fields that functions below read, as the reference's classes set them. */
+static const struct {
+    const char *name, *value;
+} usual[] = {
+    {"solver_type", "midpoint"}, {"solver_type", "bh2"}, {"algorithm_type", "dpmsolver++"}};
+
+static size_t bytes_of(field_type type)
+{
+    return type == BOOL || type == EITHER ? sizeof(bool)
+           : type == CHOICE               ? sizeof(int)
+           : type == I64                  ? sizeof(int64_t)
+                                          : sizeof(double);
+}
+
+/* Returns true if the value of a field of another class is that class's default: tools write all
+ * fields of a class, and keep them when a user changes the class. */
+static bool is_default(const json_t *json, const char *key, const json_t *v)
+{
+    for (int i = 0; i < WEFT_COUNT(usual); i++)
+        if (!strcmp(usual[i].name, key) && json_is_string(v) &&
+            !strcmp(usual[i].value, json_string_value(v)))
+            return true;
+    if (!strcmp(key, "predict_x0"))
+        return json_is_true(v);
+    for (int i = 0; i < WEFT_COUNT(fields); i++) {
+        const field *f = &fields[i];
+        if (strcmp(f->name, key) != 0 || f->type == NOTHING || f->type == IGNORED)
+            continue;
+        for (int k = 0; weft_scheduler_classes[k].name; k++) {
+            weft_scheduler plain, changed;
+            if (!(f->classes & 1 << k) ||
+                weft_scheduler_of(weft_scheduler_classes[k].name, "", &plain) != WEFT_OK)
+                continue;
+            changed = plain;
+            if (read_field(json, "", f, v, &changed) == WEFT_OK &&
+                !memcmp((char *)&plain + f->at, (char *)&changed + f->at, bytes_of(f->type)))
+                return true;
+        }
+    }
+    weft_error_clear();
+    return false;
+}
+
 static weft_status read_fields(const json_t *json, const char *where, weft_scheduler *s)
 {
     const int own = 1 << (s->kind - weft_scheduler_classes);
@@ -318,7 +405,7 @@ static weft_status read_fields(const json_t *json, const char *where, weft_sched
             WEFT_TRY(read_field(json, where, f, v, s));
             continue;
         }
-        if (find(key, ANY) && is_nothing(v))
+        if (find(key, ANY) && (is_nothing(v) || is_default(json, key, v)))
             continue;
         const char *near = weft_nearest_name(key, names, count);
         return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED, WEFT_AT(.file = where, .key = key),
@@ -369,12 +456,14 @@ static weft_status read_algorithm(const json_t *json, const char *where, int own
     static const field any = {"algorithm_type", CHOICE, 0, ANY, algorithms};
     const json_t *v = json_object_get(json, "algorithm_type");
     int kind = 0;
-    if (!v || json_is_null(v) || !(own & (DPM | EDM_DPM)))
+    if (!v || json_is_null(v) || !(own & (DPMS | EDM_DPM)))
         return WEFT_OK;
     WEFT_TRY(choose(where, &any, v, &kind));
-    if (own & EDM_DPM && (kind == 2 || kind == 3))
-        return refuse(where, "algorithm_type", v,
-                      "is not supported by EDMDPMSolverMultistepScheduler");
+    if ((own & EDM_DPM && (kind == 2 || kind == 3)) || (own & SINGLE && kind == 3)) {
+        char why[96];
+        snprintf(why, sizeof why, "is not supported by %s", s->kind->name);
+        return refuse(where, "algorithm_type", v, why);
+    }
     s->solver.stochastic = kind == 1 || kind == 3;
     s->solver.of_noise = kind == 2 || kind == 3;
     return WEFT_OK;
@@ -406,7 +495,7 @@ static weft_status read_corrector(const json_t *json, const char *where, int own
 static weft_status check_numbers(const weft_scheduler *s, const char *where)
 {
     const weft_betas_config *b = &s->betas;
-    const bool noisy = s->path == WEFT_PATH_VP;
+    const bool noisy = s->path == WEFT_PATH_VP || s->path == WEFT_PATH_VE;
     if (s->times < 1 || s->times > 1000000)
         return weft_error(
             WEFT_MSG_SCHEDULER_CONFIG,
@@ -479,23 +568,74 @@ static void null_infinities(char *text, int64_t bytes)
     }
 }
 
-weft_status weft_scheduler_load(const char *path, weft_scheduler *s)
+static weft_status load_json(const char *path, json_t **json)
 {
     char *text;
     int64_t bytes;
-    json_t *json = NULL;
     WEFT_TRY(weft_file_read(path, 1 << 20, &text, &bytes));
     null_infinities(text, bytes);
-    weft_status_code status = weft_json_parse(text, bytes, path, &json);
-    if (status == WEFT_OK)
-        status = weft_scheduler_read(json, path, s);
-    json_decref(json);
+    const weft_status_code status = weft_json_parse(text, bytes, path, json);
     weft_free(text);
     return status;
 }
 
-double weft_scheduler_first(const weft_scheduler *s)
+weft_status weft_scheduler_load(const char *path, weft_scheduler *s)
 {
+    json_t *json = NULL;
+    WEFT_TRY(load_json(path, &json));
+    const weft_status_code status = weft_scheduler_read(json, path, s);
+    json_decref(json);
+    return status;
+}
+
+/* Returns the class of a path that has the sampler by default. */
+static const weft_scheduler_class *class_for(const weft_sampler *sampler, bool flow)
+{
+    for (int i = 0; weft_scheduler_classes[i].name; i++) {
+        weft_scheduler s = common;
+        weft_scheduler_classes[i].defaults(&s);
+        if (weft_scheduler_classes[i].sampler == sampler && (s.path == WEFT_PATH_FLOW) == flow)
+            return &weft_scheduler_classes[i];
+    }
+    return class_for(flow ? &weft_sampler_euler : &weft_sampler_ddim, flow);
+}
+
+weft_status weft_scheduler_load_for(const char *path, const weft_sampler *sampler,
+                                    weft_scheduler *s)
+{
+    json_t *json = NULL, *kept = json_object();
+    const char *name = NULL, *key;
+    json_t *v;
+    weft_buf left = {0};
+    weft_status_code status = WEFT_ALLOCATED(kept, "%s", path);
+    if (status == WEFT_OK)
+        status = load_json(path, &json);
+    WEFT_GO(status);
+    WEFT_GO(weft_json_get_string(json, "_class_name", path, &name));
+    const weft_scheduler_class *class = class_for(sampler, !strncmp(name, "FlowMatch", 9));
+    const int own = 1 << (class - weft_scheduler_classes);
+    json_object_foreach(json, key, v) if (find(key, own)) json_object_set(kept, key, v);
+    else if (!is_nothing(v) && !is_default(json, key, v))
+        weft_buf_printf(&left, "%s%s", left.len ? ", " : "; without ", key);
+    json_object_set_new(kept, "_class_name", json_string(class->name));
+    WEFT_GO(weft_buf_check(&left));
+    WEFT_GO(weft_scheduler_read(kept, path, s));
+    weft_warning(WEFT_MSG_SCHEDULER_REPLACED,
+                 WEFT_AT(.file = path, .key = "_class_name", .value = name),
+                 "the class %s is not known; its file is read as one of %s%s", name, class->name,
+                 left.data ? left.data : "");
+out:
+    weft_buf_free(&left);
+    json_decref(kept);
+    json_decref(json);
+    return status;
+}
+
+double weft_scheduler_first(const weft_scheduler *s, const weft_solver_step *step)
+{
+    const double sigma = step->from.sigma;
+    if (s->path == WEFT_PATH_VE) /* the spacing leading does not begin at the last time */
+        return s->spacing == WEFT_SPACING_LEADING ? sqrt(sigma * sigma + 1) : sigma;
     if (s->path == WEFT_PATH_EDM)
         return sqrt(s->sigma_max * s->sigma_max + 1); /* noise plus data of deviation 1 */
     return s->path == WEFT_PATH_FLOW_EDM ? s->sigma_max : 1;

@@ -26,6 +26,7 @@ typedef enum weft_spacing {
 typedef enum weft_noise_path {
     WEFT_PATH_FLOW, /* alpha = 1 - sigma */
     WEFT_PATH_VP,   /* alpha^2 + sigma^2 = 1 */
+    WEFT_PATH_VE,   /* alpha = 1 around a model that was trained on WEFT_PATH_VP */
     WEFT_PATH_EDM,  /* alpha = 1, preconditioned */
     /* alpha = 1 around a model that was trained on the straight path (Cosmos 2) */
     WEFT_PATH_FLOW_EDM,
@@ -37,6 +38,8 @@ typedef struct weft_timestep_request {
     int64_t steps;
     const double *sigma; /* [steps] levels set by a pipeline, before the shift; NULL: none */
     double mu;           /* ln of a shift by resolution; NAN: none */
+    const double *time;  /* [steps] times, from the highest; NULL: none */
+    double end;          /* level at which the last step ends; NAN: the scheduler's */
 } weft_timestep_request;
 
 typedef struct weft_scheduler_class {
@@ -66,7 +69,9 @@ struct weft_scheduler {
     int64_t lcm_times;   /* number of times of the distilled schedule */
     /* spacing of levels; at most one is true */
     bool karras, exponential, beta, lu;
-    bool flow; /* levels of the straight path, in a class that also supports other paths */
+    bool flow;       /* levels of the straight path, in a class that also supports other paths */
+    bool log_linear; /* Euler: levels are even in their logarithm, and times are even */
+    bool continuous; /* Euler: the model's time is ln(sigma) / 4 */
     /* straight path. The last level is 0 (solver.ends_at_zero), else the smallest */
     double shift;
     bool by_resolution; /* shift e^mu (or mu: shift_is_mu), mu linear in tokens */
@@ -84,6 +89,11 @@ struct weft_scheduler {
 weft_status weft_scheduler_of(const char *class_name, const char *where, weft_scheduler *s);
 /* Loads a file. Infinity, which Python writes into JSON, counts as null. */
 weft_status weft_scheduler_load(const char *path, weft_scheduler *s);
+/* Loads a file of an unknown class as another class of the same path: the first class that has the
+ * sampler by default, or FlowMatchEulerDiscreteScheduler or DDIMScheduler. Warns with both classes,
+ * and the ignored fields. */
+weft_status weft_scheduler_load_for(const char *path, const weft_sampler *sampler,
+                                    weft_scheduler *s);
 /* Reads all fields of a scheduler_config.json. `where` begins messages. */
 weft_status weft_scheduler_read(const json_t *json, const char *where, weft_scheduler *s);
 
@@ -92,8 +102,8 @@ weft_status weft_scheduler_read(const json_t *json, const char *where, weft_sche
 weft_status weft_scheduler_set_timesteps(const weft_scheduler *s,
                                          const weft_timestep_request *request,
                                          weft_solver_step *step);
-/* Returns the standard deviation of the initial noise. */
-double weft_scheduler_first(const weft_scheduler *s);
+/* Returns the standard deviation of the initial noise of a trajectory that begins with `step`. */
+double weft_scheduler_first(const weft_scheduler *s, const weft_solver_step *step);
 /* Returns ln of the shift for `tokens` tokens. NAN: the shift does not depend on the resolution. */
 double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens);
 

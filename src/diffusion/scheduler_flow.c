@@ -11,7 +11,8 @@
 
 weft_status weft_check_flow(const weft_scheduler *s, const char *where)
 {
-    const bool edm = s->path == WEFT_PATH_FLOW_EDM;
+    const bool edm = s->path == WEFT_PATH_FLOW_EDM,
+               consistency = s->kind->sampler == &weft_sampler_consistency;
     if (edm && !(s->karras && s->sigma_min > 0 && s->sigma_max > s->sigma_min))
         return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "sigma_data", WEFT_NUMBER(s->sigma_data)),
@@ -22,10 +23,11 @@ weft_status weft_check_flow(const weft_scheduler *s, const char *where)
             WEFT_MSG_SCHEDULER_UNSUPPORTED,
             WEFT_AT(.file = where, .key = "sigma_data", WEFT_NUMBER(s->sigma_data)),
             "only 1 is supported, without \"invert_sigmas\" and \"stochastic_sampling\"");
-    if (s->inverted && s->solver.stochastic)
+    if (s->inverted && (s->solver.stochastic || consistency))
         return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "invert_sigmas"),
-                          "true cannot be combined with \"stochastic_sampling\"");
+                          "true cannot be combined with %s",
+                          consistency ? s->kind->name : "\"stochastic_sampling\"");
     if (s->terminal < 0 || s->terminal >= 1)
         return weft_error(WEFT_MSG_SCHEDULER_CONFIG,
                           WEFT_AT(.file = where, .key = "shift_terminal", WEFT_NUMBER(s->terminal)),

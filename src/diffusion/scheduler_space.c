@@ -2,6 +2,7 @@
 #include "diffusion/scheduler_space.h"
 
 #include "diffusion/sampler_multistep.h"
+#include "diffusion/sampler_singlestep.h"
 #include "diffusion/scheduler_walk.h"
 
 #include <math.h>
@@ -81,11 +82,17 @@ bool weft_space(const weft_scheduler *s, double high, double low, int64_t count,
     return s->karras || s->exponential || s->lu || s->beta;
 }
 
+bool weft_scheduler_is_dpm(const weft_scheduler *s)
+{
+    return s->kind && (s->kind->sampler == &weft_sampler_dpmpp ||
+                       s->kind->sampler == &weft_sampler_dpm_singlestep);
+}
+
 double weft_scheduler_shift(const weft_scheduler *s, double mu, double sigma)
 {
     const double shift = !s->by_resolution ? s->shift : s->shift_is_mu ? mu : exp(mu);
-    const bool dpm = s->kind && s->kind->sampler == &weft_sampler_dpmpp;
-    if (!s->by_resolution || dpm) /* equal functions with the rounding of each class */
+    if (!s->by_resolution ||
+        weft_scheduler_is_dpm(s)) /* equal functions with the rounding of each class */
         return shift * sigma / (1 + (shift - 1) * sigma);
     return shift / (shift + (1 / sigma - 1));
 }
@@ -149,6 +156,20 @@ weft_noise_level weft_noise_level_flow(const weft_scheduler *s, double sigma, do
     return l;
 }
 
+weft_noise_level weft_noise_level_ve(const weft_scheduler *s, double sigma, double time)
+{
+    const double scale = 1 / sqrt(sigma * sigma + 1);
+    weft_noise_level l = {.alpha = 1, .sigma = sigma, .in = scale, .time = time};
+    predict(s, &l);
+    if (s->prediction == WEFT_PREDICT_NOISE)
+        l.straight = 1;
+    if (s->prediction == WEFT_PREDICT_V) { /* v of the scaled input */
+        l.skip = scale * scale;
+        l.out = -sigma * scale;
+    }
+    return l;
+}
+
 weft_noise_level weft_noise_level_edm(const weft_scheduler *s, double sigma)
 {
     const double data = s->sigma_data, sum = sigma * sigma + data * data;
@@ -165,6 +186,8 @@ weft_noise_level weft_scheduler_level(const weft_scheduler *s, double alpha, dou
 {
     if (s->path == WEFT_PATH_EDM)
         return weft_noise_level_edm(s, sigma);
+    if (s->path == WEFT_PATH_VE)
+        return weft_noise_level_ve(s, sigma, 0);
     return s->path == WEFT_PATH_VP ? weft_noise_level_vp(s, alpha, sigma, 0)
                                    : weft_noise_level_flow(s, sigma, 0);
 }

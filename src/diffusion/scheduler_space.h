@@ -13,7 +13,10 @@ double weft_scheduler_shift(const weft_scheduler *s, double mu, double sigma);
 weft_noise_level weft_noise_level_flow(const weft_scheduler *s, double sigma, double time);
 weft_noise_level weft_noise_level_vp(const weft_scheduler *s, double alpha, double sigma,
                                      double time);
+weft_noise_level weft_noise_level_ve(const weft_scheduler *s, double sigma, double time);
 weft_noise_level weft_noise_level_edm(const weft_scheduler *s, double sigma);
+/* Returns true for the classes of DPM-Solver, whose levels differ slightly from UniPC's. */
+bool weft_scheduler_is_dpm(const weft_scheduler *s);
 /* Fills sigma[count] from `high` down to `low`. */
 void weft_space_karras(double high, double low, double rho, int64_t count, double *sigma);
 void weft_space_exponential(double high, double low, int64_t count, double *sigma);

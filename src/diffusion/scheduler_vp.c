@@ -3,11 +3,14 @@
 #include "diffusion/scheduler_vp.h"
 
 #include "base/memory.h"
-#include "diffusion/sampler_multistep.h"
+#include "diffusion/sampler_singlestep.h"
 #include "diffusion/scheduler_space.h"
+#include "diffusion/scheduler_table.h"
 #include "diffusion/scheduler_walk.h"
 
 #include <math.h>
+
+enum { PRK_STEPS = 3 }; /* steps of PNDM that begin with Runge-Kutta */
 
 static weft_status refuse_prediction(const weft_scheduler *s, const char *where)
 {
@@ -39,7 +42,7 @@ weft_status weft_check_discrete(const weft_scheduler *s, const char *where)
 
 weft_status weft_check_multistep(const weft_scheduler *s, const char *where)
 {
-    const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
+    const bool dpm = weft_scheduler_is_dpm(s);
     if (s->prediction == WEFT_PREDICT_FLOW && !s->flow)
         return refuse_prediction(s, where);
     if (s->prediction == WEFT_PREDICT_FLOW && s->solver.of_noise)
@@ -77,26 +80,30 @@ weft_status weft_check_multistep(const weft_scheduler *s, const char *where)
     return WEFT_OK;
 }
 
-static weft_status table_of(const weft_scheduler *s, double **bar)
+weft_status weft_check_singlestep(const weft_scheduler *s, const char *where)
 {
-    WEFT_TRY(WEFT_NEW(*bar, s->times, "%" PRId64 " noise levels", s->times));
-    weft_betas_table(&s->betas, *bar, NULL);
+    WEFT_TRY(weft_check_multistep(s, where));
+    if (s->by_resolution && s->shift_is_mu)
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "time_shift_type", .value = "linear"),
+                          "%s only has \"exponential\"", s->kind->name);
+    if (s->solver.of_noise && s->solver.clip == WEFT_SAMPLE_CLAMP_QUANTILE)
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "thresholding", .value = "true"),
+                          "needs a solver that predicts data: \"algorithm_type\": "
+                          "\"dpmsolver++\"");
     return WEFT_OK;
 }
 
-/* Returns the i-th of `steps` times out of `times` discrete times, from the highest. The spacing is
- * even between both ends, or in whole steps from the lowest or from the highest time. `more`: the
- * multistep classes divide into one more step and drop the last. */
-static int64_t time_at(const weft_scheduler *s, int64_t times, int64_t steps, int64_t i, bool more)
+weft_status weft_check_pndm(const weft_scheduler *s, const char *where)
 {
-    const int64_t parts = steps + more;
-    if (s->spacing == WEFT_SPACING_LINSPACE)
-        return parts > 1 ? (int64_t)rint((double)(times - 1) *
-                                         ((double)(parts - 1 - i) / (double)(parts - 1)))
-                         : 0;
-    if (s->spacing == WEFT_SPACING_LEADING)
-        return (parts - 1 - i) * (times / parts) + s->offset;
-    return (int64_t)rint((double)times - (double)i * ((double)s->times / (double)steps)) - 1;
+    if (s->prediction != WEFT_PREDICT_NOISE && s->prediction != WEFT_PREDICT_V)
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "prediction_type",
+                                  .value = weft_prediction_names[s->prediction]),
+                          "%s has no prediction \"%s\"; known: epsilon, v_prediction",
+                          s->kind->name, weft_prediction_names[s->prediction]);
+    return WEFT_OK;
 }
 
 static weft_noise_level level_of(const weft_scheduler *s, double bar, double time)
@@ -109,78 +116,61 @@ static weft_noise_level table_level(const weft_scheduler *s, const double *bar, 
     return level_of(s, bar[time], (double)time);
 }
 
-/* Returns ln(sigma/alpha) of a discrete time. */
-static double log_ratio(const double *bar, int64_t time)
-{
-    const float b = (float)bar[time];
-    return (double)(float)log((double)sqrtf((1 - b) / b));
-}
-
-/* Returns the time, between discrete times, with the given sigma/alpha. */
-static double time_of(const double *bar, int64_t times, double ratio)
-{
-    const double at = log(fmax(ratio, 1e-10));
-    int64_t low = times - 1; /* last lower level; higher ones may precede a floor */
-    while (low > 0 && at < log_ratio(bar, low))
-        low--;
-    low = low < times - 2 ? low : times - 2;
-    const double a = log_ratio(bar, low), b = log_ratio(bar, low + 1);
-    const double w = fmin(fmax((a - at) / (a - b), 0), 1);
-    return (1 - w) * (double)low + w * (double)(low + 1);
-}
-
-static weft_noise_level middle(const weft_scheduler *s, const double *bar,
-                               const weft_noise_level *a, const weft_noise_level *b)
-{
-    const double ratio = sqrt(a->sigma / a->alpha * (b->sigma / b->alpha));
-    if (!isfinite(ratio) || !(ratio > 0))
-        return *b;
-    const double alpha = 1 / sqrt(1 + ratio * ratio);
-    return weft_noise_level_vp(s, alpha, ratio * alpha, time_of(bar, s->times, ratio));
-}
-
-static weft_status too_many(const weft_scheduler *s, const weft_timestep_request *w, int64_t times)
-{
-    if (w->sigma)
-        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_NOWHERE,
-                          "%s takes its noise levels from its table, so none can be given",
-                          s->kind->name);
-    return w->steps <= times
-               ? WEFT_OK
-               : weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(WEFT_NUMBER(w->steps)),
-                            "%" PRId64 " steps are more than the %" PRId64 " timesteps of %s",
-                            w->steps, times, s->kind->name);
-}
-
-static weft_status beyond(const weft_scheduler *s, int64_t time)
-{
-    return weft_error(
-        WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "steps_offset", WEFT_NUMBER(s->offset)),
-        "%" PRId64 " leads to timestep %" PRId64 "; the model has timesteps up to %lld", s->offset,
-        time, (long long)s->times - 1);
-}
-
 /* Lays out steps that end a whole number of times lower, independent of the next step's start. */
 weft_status weft_lay_discrete(const weft_scheduler *s, const weft_timestep_request *w,
                               weft_solver_step *step)
 {
     double *bar;
-    WEFT_TRY(too_many(s, w, s->times));
-    WEFT_TRY(table_of(s, &bar));
+    WEFT_TRY(weft_noise_table_check(s, w, s->times));
+    WEFT_TRY(weft_noise_table_new(s, &bar));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < w->steps && status == WEFT_OK; i++) {
-        const int64_t from = time_at(s, s->times, w->steps, i, false);
+        const int64_t from = weft_noise_table_time(s, s->times, w->steps, i, false);
         const int64_t to = from - s->times / w->steps;
         if (from < 0 || from >= s->times) {
-            status = beyond(s, from);
+            status = weft_noise_table_beyond(s, from);
             break;
         }
-        step[i].from = table_level(s, bar, from);
-        step[i].last = to < 0;
+        step[i] = (weft_solver_step){.from = table_level(s, bar, from), .last = to < 0};
         step[i].to =
             to >= 0 ? table_level(s, bar, to) : level_of(s, s->ends_at_one ? 1 : bar[0], 0);
-        step[i].mid = middle(s, bar, &step[i].from, &step[i].to);
+        step[i].mid = weft_noise_table_middle(s, bar, &step[i].from, &step[i].to);
     }
+    weft_free(bar);
+    return status;
+}
+
+/* Sets the levels inside the steps, whose times PNDM computes from the distance of two steps. */
+static weft_status add_inner_levels(const weft_scheduler *s, const double *bar, int64_t steps,
+                                    weft_solver_step *step)
+{
+    const int64_t gap = s->times / steps, half = gap / 2;
+    for (int64_t i = 0; i + 1 < steps; i++) {
+        const int64_t from = (int64_t)step[i].from.time, to = (int64_t)step[i + 1].from.time,
+                      jump = from - (s->solver.skips_prk ? gap : half);
+        if (to + gap >= s->times)
+            return weft_noise_table_beyond(s, to + gap);
+        step[i].jump = table_level(s, bar, jump > 0 ? jump : 0);
+        step[i].half = table_level(s, bar, to + half);
+        step[i].again = table_level(s, bar, to + gap);
+        if (i < (s->solver.skips_prk ? 1 : PRK_STEPS))
+            step[i].to = step[i + 1].from;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_lay_pndm(const weft_scheduler *s, const weft_timestep_request *w,
+                          weft_solver_step *step)
+{
+    double *bar;
+    if (!s->solver.skips_prk && w->steps <= PRK_STEPS)
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(WEFT_NUMBER(w->steps)),
+                          "%" PRId64 " steps are too few for the first three steps of %s; use at "
+                          "least 4, or \"skip_prk_steps\": true",
+                          w->steps, s->kind->name);
+    WEFT_TRY(weft_lay_discrete(s, w, step));
+    WEFT_TRY(weft_noise_table_new(s, &bar));
+    const weft_status_code status = add_inner_levels(s, bar, w->steps, step);
     weft_free(bar);
     return status;
 }
@@ -193,21 +183,20 @@ static weft_status chained(const weft_scheduler *s, const weft_timestep_request 
     for (int64_t i = 0; i < w->steps; i++) {
         const int64_t from = at(s, w->steps, i);
         if (from < 0 || from >= s->times)
-            return beyond(s, from);
-        step[i].from = table_level(s, bar, from);
-        step[i].last = i == w->steps - 1;
+            return weft_noise_table_beyond(s, from);
+        step[i] = (weft_solver_step){.from = table_level(s, bar, from), .last = i == w->steps - 1};
         if (i > 0)
             step[i - 1].to = step[i].from;
         step[i].to = stays ? step[i].from : level_of(s, 1, 0);
     }
     for (int64_t i = 0; i < w->steps; i++)
-        step[i].mid = middle(s, bar, &step[i].from, &step[i].to);
+        step[i].mid = weft_noise_table_middle(s, bar, &step[i].from, &step[i].to);
     return WEFT_OK;
 }
 
 static int64_t plain_time(const weft_scheduler *s, int64_t steps, int64_t i)
 {
-    return time_at(s, s->times, steps, i, false);
+    return weft_noise_table_time(s, s->times, steps, i, false);
 }
 
 /* Lays out steps that end at the start of the next step, and the last one at data. */
@@ -215,8 +204,8 @@ weft_status weft_lay_chained(const weft_scheduler *s, const weft_timestep_reques
                              weft_solver_step *step)
 {
     double *bar;
-    WEFT_TRY(too_many(s, w, s->times));
-    WEFT_TRY(table_of(s, &bar));
+    WEFT_TRY(weft_noise_table_check(s, w, s->times));
+    WEFT_TRY(weft_noise_table_new(s, &bar));
     const weft_status_code status = chained(s, w, bar, false, plain_time, step);
     weft_free(bar);
     return status;
@@ -233,8 +222,8 @@ weft_status weft_lay_lcm(const weft_scheduler *s, const weft_timestep_request *w
                          weft_solver_step *step)
 {
     double *bar;
-    WEFT_TRY(too_many(s, w, s->lcm_times));
-    WEFT_TRY(table_of(s, &bar));
+    WEFT_TRY(weft_noise_table_check(s, w, s->lcm_times));
+    WEFT_TRY(weft_noise_table_new(s, &bar));
     const weft_status_code status = chained(s, w, bar, true, lcm_time, step);
     weft_free(bar);
     return status;
@@ -257,7 +246,7 @@ static void straight(const weft_scheduler *s, const weft_timestep_request *w, do
 {
     const double least = 1 / (double)s->times, fall = least - 1, hair = 1e-6;
     const int64_t n = w->steps;
-    const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
+    const bool dpm = weft_scheduler_is_dpm(s);
     for (int64_t i = 0; i < n; i++) { /* even steps from 1 to exactly the smallest level */
         const int64_t k = dpm ? n - i : i;
         const double even = k == n ? least : (double)k * (fall / (double)n) + 1;
@@ -271,17 +260,11 @@ static void straight(const weft_scheduler *s, const weft_timestep_request *w, do
         time[i] = sigma[i] * (double)s->times;
 }
 
-static double ratio_of(const double *bar, int64_t time)
-{
-    const float b = (float)bar[time];
-    return (double)sqrtf((1 - b) / b);
-}
-
 /* Returns the number of discrete times whose lambda is at least the scheduler's minimum. */
 static int64_t usable_times(const weft_scheduler *s, const double *bar)
 {
     int64_t times = s->times;
-    while (times > 1 && -log(ratio_of(bar, times - 1)) < s->least_lambda)
+    while (times > 1 && -log(weft_noise_table_ratio(bar, times - 1)) < s->least_lambda)
         times--;
     return times;
 }
@@ -289,25 +272,26 @@ static int64_t usable_times(const weft_scheduler *s, const double *bar)
 static weft_status spaced(const weft_scheduler *s, const weft_timestep_request *w,
                           const double *bar, double *sigma, double *time)
 {
-    const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
+    const bool dpm = weft_scheduler_is_dpm(s),
+               single = s->kind->sampler == &weft_sampler_dpm_singlestep;
     const int64_t n = w->steps, times = dpm ? usable_times(s, bar) : s->times;
-    double high = isnan(s->sigma_max) ? ratio_of(bar, s->times - 1) : s->sigma_max;
-    double low = isnan(s->sigma_min) ? ratio_of(bar, 0) : s->sigma_min;
+    double high = isnan(s->sigma_max) ? weft_noise_table_ratio(bar, s->times - 1) : s->sigma_max;
+    double low = isnan(s->sigma_min) ? weft_noise_table_ratio(bar, 0) : s->sigma_min;
     if (s->lu) { /* even steps of the logarithm, in f32 */
-        high = exp(log_ratio(bar, s->times - 1));
-        low = exp(log_ratio(bar, 0));
+        high = exp(weft_noise_table_log_ratio(bar, s->times - 1));
+        low = exp(weft_noise_table_log_ratio(bar, 0));
     }
     const bool rounded =
-        dpm ? (s->karras || s->lu) && s->betas.schedule != WEFT_BETAS_COSINE : s->karras;
+        dpm && !single ? (s->karras || s->lu) && s->betas.schedule != WEFT_BETAS_COSINE : s->karras;
     if (weft_space(s, high, low, n, sigma)) {
         for (int64_t i = 0; i < n; i++) {
-            time[i] = time_of(bar, s->times, sigma[i]);
+            time[i] = weft_noise_table_time_of(bar, s->times, sigma[i]);
             time[i] = rounded ? rint(time[i]) : time[i];
         }
         return WEFT_OK;
     }
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = time_at(s, times, n, i, true), most = s->times - 1;
+        const int64_t at = weft_noise_table_time(s, times, n, i, true), most = s->times - 1;
         time[i] = (double)at;
         if (at < 0)
             return weft_error(WEFT_MSG_SAMPLING_INVALID,
@@ -315,7 +299,7 @@ static weft_status spaced(const weft_scheduler *s, const weft_timestep_request *
                               "%g leaves %" PRId64 " timesteps, too few for %" PRId64 " steps with "
                               "\"timestep_spacing\": \"trailing\"; write \"linspace\"",
                               s->least_lambda, times, n);
-        sigma[i] = ratio_of(bar, at > most ? most : at);
+        sigma[i] = weft_noise_table_ratio(bar, at > most ? most : at);
     }
     return WEFT_OK;
 }
@@ -324,10 +308,11 @@ static weft_status lay(const weft_scheduler *s, const weft_timestep_request *w, 
                        double *sigma, double *time, weft_solver_step *step)
 {
     const int64_t n = w->steps;
-    const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
+    const bool dpm = weft_scheduler_is_dpm(s);
     if (s->flow && s->karras) {
-        const double high = isnan(s->sigma_max) ? ratio_of(bar, s->times - 1) : s->sigma_max;
-        const double low = isnan(s->sigma_min) ? ratio_of(bar, 0) : s->sigma_min;
+        const double high =
+            isnan(s->sigma_max) ? weft_noise_table_ratio(bar, s->times - 1) : s->sigma_max;
+        const double low = isnan(s->sigma_min) ? weft_noise_table_ratio(bar, 0) : s->sigma_min;
         weft_space(s, high, low, n, sigma);
         for (int64_t i = 0; i < n; i++) {
             sigma[i] = sigma[i] / (sigma[i] + 1);
@@ -339,7 +324,7 @@ static weft_status lay(const weft_scheduler *s, const weft_timestep_request *w, 
         WEFT_TRY(spaced(s, w, bar, sigma, time));
     }
     const bool own = !dpm && (s->flow || s->karras || s->exponential || s->beta);
-    sigma[n] = s->solver.ends_at_zero ? 0 : own ? sigma[n - 1] : ratio_of(bar, 0);
+    sigma[n] = s->solver.ends_at_zero ? 0 : own ? sigma[n - 1] : weft_noise_table_ratio(bar, 0);
     /* the reference rounds levels to f32 and times down to integers */
     for (int64_t i = 0; i <= n; i++)
         sigma[i] = (double)(float)sigma[i];
@@ -347,8 +332,8 @@ static weft_status lay(const weft_scheduler *s, const weft_timestep_request *w, 
         const weft_noise_level from = multistep_level(s, sigma[i], trunc(time[i]));
         const weft_noise_level to =
             multistep_level(s, sigma[i + 1], i + 1 < n ? trunc(time[i + 1]) : 0);
-        step[i] =
-            (weft_solver_step){from, s->flow ? from : middle(s, bar, &from, &to), to, i == n - 1};
+        step[i] = (weft_solver_step){
+            from, s->flow ? from : weft_noise_table_middle(s, bar, &from, &to), to, i == n - 1};
         if (s->flow) {
             const double ratio = sqrt(from.sigma / from.alpha * (to.sigma / to.alpha));
             const double at = ratio / (1 + ratio);
@@ -365,9 +350,9 @@ weft_status weft_lay_multistep(const weft_scheduler *s, const weft_timestep_requ
     WEFT_TRY(WEFT_NEW(sigma, 2 * w->steps + 1, "%" PRId64 " noise levels", w->steps));
     weft_status_code status = WEFT_OK;
     if (w->sigma && !s->flow)
-        status = too_many(s, w, s->times);
+        status = weft_noise_table_check(s, w, s->times);
     else
-        status = table_of(s, &bar);
+        status = weft_noise_table_new(s, &bar);
     if (status == WEFT_OK) {
         status = lay(s, w, bar, sigma, sigma + w->steps + 1, step);
         weft_free(bar);

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CALLS_A_STEP = 2 };
+enum { CALLS_A_STEP = 4 };
 
 typedef struct trajectory {
     weft_parity *p;
@@ -26,7 +26,8 @@ typedef struct trajectory {
     const weft_sampler *sampler;
     weft_timestep_request request;
     weft_solver_step *step;
-    double w, first, guidance; /* guidance 0: one prompt */
+    double w, guidance; /* guidance 0: one prompt */
+    double first;       /* deviation of the initial noise; NAN: the scheduler's */
     int64_t count, calls;
     float *bias, *negative, *x, *work, *noise; /* noise [draws][count] */
     int64_t draws;
@@ -191,6 +192,8 @@ static weft_status go(trajectory *s)
                           "%" PRId64 " steps are not from 1 to 100000", s->request.steps);
     WEFT_TRY(take(s));
     WEFT_TRY(weft_scheduler_set_timesteps(&s->scheduler, &s->request, s->step));
+    if (isnan(s->first))
+        s->first = weft_scheduler_first(&s->scheduler, s->step);
     const float first = (float)s->first;
     for (int64_t i = 0; i < s->count; i++)
         s->x[i] *= first;
@@ -209,11 +212,18 @@ static float sigma_of(const weft_scheduler *s, const weft_noise_level *l)
     return (float)(s->path == WEFT_PATH_VP ? l->sigma / l->alpha : l->sigma);
 }
 
+/* Log-linear levels have one step more than Euler's class runs. Its end is in the list, too. */
+static bool has_unused_end(const trajectory *s)
+{
+    const weft_scheduler *c = &s->scheduler;
+    return c->log_linear && !c->karras && !c->exponential && !c->beta && !s->request.sigma;
+}
+
 static weft_status compare_noise_levels(trajectory *s)
 {
     const int64_t calls = s->calls;
     float *values;
-    WEFT_TRY(WEFT_NEW(values, calls + 1, "%s", s->p->file));
+    WEFT_TRY(WEFT_NEW(values, calls + 2, "%s", s->p->file));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < calls; i++)
         values[i] = (float)s->noise_level[i].time;
@@ -225,7 +235,8 @@ static weft_status compare_noise_levels(trajectory *s)
     for (int64_t i = 0; i < calls; i++)
         values[i] = sigma_of(&s->scheduler, &s->noise_level[i]);
     values[calls] = sigma_of(&s->scheduler, &s->step[s->request.steps - 1].to);
-    WEFT_GO(compare(s, "sigmas", values, calls + 1, 1));
+    values[calls + 1] = s->scheduler.solver.ends_at_zero ? 0 : values[calls];
+    WEFT_GO(compare(s, "sigmas", values, calls + 1 + has_unused_end(s), 1));
 out:
     weft_free(values);
     return status;
@@ -260,12 +271,25 @@ static weft_status read_config(trajectory *s, const json_t *config)
 /* Reads the sampling settings of a file that are not in its class's config. */
 static weft_status read_step(const trajectory *s, const json_t *step, weft_solver *solver)
 {
-    static const char *const known[] = {"eta", "use_clipped_model_output"};
+    static const char *const known[] = {
+        "eta", "use_clipped_model_output", "order", "s_churn", "s_tmin", "s_tmax", "s_noise"};
     const char *where = s->p->config_file;
+    int64_t order = solver->lms_order;
     if (!step)
         return WEFT_OK;
     WEFT_TRY(weft_json_only(step, where, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_f64_or(step, "eta", where, solver->eta, &solver->eta));
+    WEFT_TRY(weft_json_get_i64_or(step, "order", where, order, &order));
+    if (order < 1 || order > WEFT_SOLVER_ORDER)
+        return weft_error(WEFT_MSG_GOLDEN_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "order", WEFT_NUMBER(order)),
+                          "%" PRId64 " is not from 1 to %d", order, WEFT_SOLVER_ORDER);
+    solver->lms_order = order;
+    WEFT_TRY(weft_json_get_f64_or(step, "s_churn", where, solver->churn, &solver->churn));
+    WEFT_TRY(weft_json_get_f64_or(step, "s_tmin", where, solver->churn_min, &solver->churn_min));
+    WEFT_TRY(weft_json_get_f64_or(step, "s_tmax", where, solver->churn_max, &solver->churn_max));
+    WEFT_TRY(
+        weft_json_get_f64_or(step, "s_noise", where, solver->churn_noise, &solver->churn_noise));
     return json_object_get(step, "use_clipped_model_output")
                ? weft_json_get_bool(step, "use_clipped_model_output", where,
                                     &solver->noise_of_clipped)
@@ -305,12 +329,12 @@ static weft_status run_class(trajectory *s, const json_t *run)
     WEFT_GO(read_step(s, json_object_get(run, "step"), &s->scheduler.solver));
     WEFT_GO(read_request(s, run, &sigma));
     WEFT_GO(weft_json_get_f64_or(run, "w", s->p->config_file, 1, &s->w));
-    WEFT_GO(weft_json_get_f64_or(run, "init_noise_sigma", s->p->config_file,
-                                 weft_scheduler_first(&s->scheduler), &s->first));
-    const float first = (float)s->first, actual = (float)weft_scheduler_first(&s->scheduler);
+    WEFT_GO(weft_json_get_f64_or(run, "init_noise_sigma", s->p->config_file, NAN, &s->first));
+    WEFT_GO(go(s));
+    const float first = (float)s->first,
+                actual = (float)weft_scheduler_first(&s->scheduler, s->step);
     weft_parity_judge(s->p, "walk", "init_noise_sigma", &actual, &first, 1, s->first, s->tolerance,
                       &s->worst);
-    WEFT_GO(go(s));
     WEFT_GO(compare_calls(s));
 out:
     weft_free(sigma);
@@ -392,7 +416,8 @@ static weft_status compare_sampler(weft_parity *p)
         const json_t *run = runs ? json_array_get(runs, (size_t)i) : p->json;
         if (runs)
             snprintf(prefix, sizeof prefix, "run%" PRId64 ".", i);
-        trajectory s = {.p = p, .run = prefix, .request.mu = NAN, .tolerance = tolerance};
+        trajectory s = {
+            .p = p, .run = prefix, .request.mu = NAN, .request.end = NAN, .tolerance = tolerance};
         const weft_status_code status = is_res(p->json) ? run_res(&s, run)
                                         : runs          ? run_class(&s, run)
                                                         : run_pipeline(&s, run);

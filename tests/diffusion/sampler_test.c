@@ -6,8 +6,11 @@
 #include "base/rng.h"
 #include "diffusion/sampler.h"
 #include "diffusion/sampler_jump.h"
+#include "diffusion/sampler_lms.h"
 #include "diffusion/sampler_multistep.h"
+#include "diffusion/sampler_pndm.h"
 #include "diffusion/sampler_res.h"
+#include "diffusion/sampler_singlestep.h"
 #include "diffusion/sampler_unipc.h"
 #include "diffusion/scheduler.h"
 #include "diffusion/scheduler_space.h"
@@ -88,6 +91,8 @@ static const weft_scheduler paths[] = {
     {.path = WEFT_PATH_VP, .prediction = WEFT_PREDICT_V, .times = 1000},
     {.path = WEFT_PATH_VP, .prediction = WEFT_PREDICT_DATA, .times = 1000},
     {.path = WEFT_PATH_EDM, .times = 1000, .sigma_data = 0.5},
+    {.path = WEFT_PATH_VE, .prediction = WEFT_PREDICT_NOISE, .times = 1000},
+    {.path = WEFT_PATH_VE, .prediction = WEFT_PREDICT_V, .times = 1000},
 };
 
 /* Close: the order that halving the steps shows, on every path. */
@@ -112,6 +117,17 @@ Test(sampler, converges_at_its_order)
         {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_SOLVER_BH1}},
         {&weft_sampler_unipc, 2, {.order = 2, .form = WEFT_SOLVER_BH2, .uncorrected = UINT64_MAX}},
         {&weft_sampler_unipc, 3, {.order = 2, .form = WEFT_SOLVER_BH2, .of_noise = true}},
+        {&weft_sampler_lms, 1, {.lms_order = 1}},
+        {&weft_sampler_lms, 2, {.lms_order = 2}},
+        {&weft_sampler_lms, 2, {.lms_order = 4}}, /* its first step is of first order */
+        /* combinations of v at several levels: first order, as in the reference */
+        {&weft_sampler_pndm, 1, {.skips_prk = true}},
+        {&weft_sampler_pndm, 1, {.skips_prk = false}},
+        {&weft_sampler_dpm_singlestep, 1, {.order = 1}},
+        {&weft_sampler_dpm_singlestep, 2, {.order = 2, .form = WEFT_SOLVER_MIDPOINT}},
+        {&weft_sampler_dpm_singlestep, 2, {.order = 2, .form = WEFT_SOLVER_HEUN}},
+        {&weft_sampler_dpm_singlestep, 3, {.order = 3, .form = WEFT_SOLVER_HEUN}},
+        {&weft_sampler_dpm_singlestep, 2, {.order = 2, .of_noise = true}},
         {&weft_sampler_res_2ab, 2, {.order = 1}},
         {&weft_sampler_res_2mid, 2, {.order = 1}},
     };
@@ -142,6 +158,9 @@ Test(sampler, stochastic_ones_keep_the_distribution)
         {&weft_sampler_ddim, {.order = 1, .eta = 1}},
         {&weft_sampler_dpmpp, {.order = 2, .stochastic = true, .ends_at_zero = true}},
         {&weft_sampler_cogvideox_dpm, {.order = 2}},
+        {&weft_sampler_euler_ancestral, {.order = 1}},
+        /* steps of second order draw other noise than the step that they repeat: too little */
+        {&weft_sampler_dpm_singlestep, {.order = 1, .stochastic = true, .ends_at_zero = true}},
     };
     weft_scheduler s;
     weft_solver_step leg[STEPS];
@@ -170,6 +189,39 @@ Test(sampler, stochastic_ones_keep_the_distribution)
         cr_expect(fabs(sqrt(squares / COUNT) / deviation - 1) < 0.05, "%s: deviation %g",
                   rows[k].sampler->name, sqrt(squares / COUNT));
     }
+    free(x);
+    free(work);
+}
+
+/* Euler with added noise in every step ends with the data's mean and deviation, too. The model does
+ * not see the added noise, so that much of it is not removed: with a churn of 40, 6 % remain. */
+Test(sampler, churn_keeps_the_distribution)
+{
+    enum { COUNT = 20000, STEPS = 200 };
+    weft_scheduler s;
+    weft_solver_step leg[STEPS];
+    int64_t count = COUNT;
+    float *x = malloc(sizeof *x * COUNT), *work = malloc(sizeof *work * COUNT * 2);
+    cr_assert_eq(weft_scheduler_of("EulerDiscreteScheduler", "", &s), WEFT_OK);
+    s.karras = true;
+    s.solver.churn = 10;
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){STEPS, NULL, NAN}, leg),
+                 WEFT_OK);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)weft_scheduler_first(&s, leg) *
+               weft_random_normal(3, WEFT_RNG_TEST, (uint64_t)i);
+    const weft_sampler_callbacks callbacks = {.predict = exact, .noise = draw, .user = &count};
+    cr_assert_eq(weft_sampler_run(&weft_sampler_euler, &s.solver, leg, STEPS, x, COUNT, COUNT, work,
+                                  NULL, &callbacks),
+                 WEFT_OK);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < COUNT; i++) {
+        sum += (double)x[i];
+        squares += pow((double)x[i] - mean, 2);
+    }
+    cr_expect(fabs(sum / COUNT - mean) < 0.015, "mean %g", sum / COUNT);
+    cr_expect(fabs(sqrt(squares / COUNT) / deviation - 1) < 0.05, "deviation %g",
+              sqrt(squares / COUNT));
     free(x);
     free(work);
 }
@@ -236,7 +288,7 @@ Test(sampler, every_row_on_every_class)
                 weft_scheduler_set_timesteps(&s, &(weft_timestep_request){STEPS, NULL, NAN}, leg),
                 WEFT_OK);
             for (int i = 0; i < COUNT; i++)
-                x[i] = (float)(weft_scheduler_first(&s) * (i - 3.5) / 2);
+                x[i] = (float)(weft_scheduler_first(&s, leg) * (i - 3.5) / 2);
             const weft_sampler_callbacks callbacks = {
                 .predict = exact, .noise = draw, .user = &count};
             cr_assert_eq(weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT, COUNT,
@@ -286,7 +338,7 @@ Test(sampler, goes_on_from_its_place)
                 const int64_t keeps =
                     weft_sampler_history_floats(weft_samplers[k], &s.solver, COUNT);
                 for (int i = 0; i < COUNT; i++)
-                    x[i] = (float)(weft_scheduler_first(&s) * (i - 3.5) / 2);
+                    x[i] = (float)(weft_scheduler_first(&s, leg) * (i - 3.5) / 2);
                 const weft_status_code first =
                     weft_sampler_run(weft_samplers[k], &s.solver, leg, STEPS, x, COUNT, COUNT, work,
                                      &place, &callbacks);

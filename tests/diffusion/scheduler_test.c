@@ -8,8 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static weft_status_code read(const char *text, weft_scheduler *s)
+static weft_status_code read_text(const char *text, weft_scheduler *s)
 {
     json_t *json;
     cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "a.json", &json), WEFT_OK, "%s",
@@ -35,8 +36,39 @@ Test(scheduler, refuses_by_name)
         weft_message_class kind;
         const char *key, *remedy;
     } cases[] = {
-        {"{\"_class_name\": \"PNDMScheduler\"}", WEFT_MSG_SCHEDULER_UNSUPPORTED, "_class_name",
-         "DDIMScheduler"},
+        {"{\"_class_name\": \"KDPM2DiscreteScheduler\"}", WEFT_MSG_SCHEDULER_UNSUPPORTED,
+         "_class_name", "DDIMScheduler"},
+        {"{\"_class_name\": \"PNDMScheduler\", \"prediction_type\": \"sample\"}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "prediction_type", "v_prediction"},
+        {"{\"_class_name\": \"PNDMScheduler\", \"skip_prk_step\": true}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "skip_prk_step", "skip_prk_steps"},
+        {"{\"_class_name\": \"PNDMScheduler\", \"rescale_betas_zero_snr\": true}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "rescale_betas_zero_snr", ""},
+        {"{\"_class_name\": \"EulerDiscreteScheduler\", \"timestep_type\": \"even\"}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "timestep_type", "continuous"},
+        {"{\"_class_name\": \"EulerDiscreteScheduler\", \"sigma_min\": 2, \"sigma_max\": 1}",
+         WEFT_MSG_SCHEDULER_CONFIG, "sigma_max", "sigma_min"},
+        {"{\"_class_name\": \"EulerAncestralDiscreteScheduler\", \"prediction_type\": \"sample\"}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "prediction_type", "epsilon"},
+        {"{\"_class_name\": \"EulerAncestralDiscreteScheduler\", \"use_karras_sigmas\": true}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "use_karras_sigmas", ""},
+        {"{\"_class_name\": \"LMSDiscreteScheduler\", \"use_karras_sigmas\": true, "
+         "\"use_beta_sigmas\": true}",
+         WEFT_MSG_SCHEDULER_CONFIG, NULL, "use_beta_sigmas"},
+        {"{\"_class_name\": \"DPMSolverSinglestepScheduler\", \"timestep_spacing\": \"trailing\"}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "timestep_spacing", ""},
+        {"{\"_class_name\": \"DPMSolverSinglestepScheduler\", \"algorithm_type\": "
+         "\"sde-dpmsolver\", \"final_sigmas_type\": \"sigma_min\"}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "algorithm_type", "DPMSolverSinglestepScheduler"},
+        {"{\"_class_name\": \"DPMSolverSinglestepScheduler\", \"solver_order\": 4}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "solver_order", "1 to 3"},
+        {"{\"_class_name\": \"DPMSolverSinglestepScheduler\", \"use_dynamic_shifting\": true, "
+         "\"time_shift_type\": \"linear\"}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "time_shift_type", "exponential"},
+        {"{\"_class_name\": \"FlowMatchLCMScheduler\", \"scale_factors\": [0.5]}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "scale_factors", "null"},
+        {"{\"_class_name\": \"FlowMatchLCMScheduler\", \"invert_sigmas\": true}",
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "invert_sigmas", "FlowMatchLCMScheduler"},
         {"{}", WEFT_MSG_JSON_MISSING_KEY, "_class_name", ""},
         {"{\"_class_name\": \"UniPCMultistepScheduler\", \"flow_shft\": 3}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "flow_shft", "flow_shift"},
@@ -70,7 +102,7 @@ Test(scheduler, refuses_by_name)
     };
     for (int i = 0; i < WEFT_COUNT(cases); i++) {
         weft_scheduler s;
-        cr_expect_neq(read(cases[i].json, &s), WEFT_OK, "%s", cases[i].json);
+        cr_expect_neq(read_text(cases[i].json, &s), WEFT_OK, "%s", cases[i].json);
         const weft_message_fields *at = weft_error_fields();
         cr_expect_eq(weft_error_class(), cases[i].kind, "%s", weft_error_message());
         cr_expect(at->file && !strcmp(at->file, "a.json"), "%s", weft_error_message());
@@ -85,13 +117,95 @@ Test(scheduler, carried_fields)
 {
     weft_scheduler s;
     cr_assert_eq(
-        read("{\"_class_name\": \"DPMSolverMultistepScheduler\", \"_diffusers_version\": \"1\", "
-             "\"skip_prk_steps\": true, \"clip_sample\": false, \"set_alpha_to_one\": false, "
-             "\"solver_type\": \"bh2\", \"invert_sigmas\": false, \"shift_terminal\": null}",
-             &s),
+        read_text(
+            "{\"_class_name\": \"DPMSolverMultistepScheduler\", \"_diffusers_version\": \"1\", "
+            "\"skip_prk_steps\": true, \"clip_sample\": false, \"set_alpha_to_one\": false, "
+            "\"solver_type\": \"bh2\", \"invert_sigmas\": false, \"shift_terminal\": null}",
+            &s),
         WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(s.solver.form, WEFT_SOLVER_MIDPOINT);
     cr_assert_eq(s.kind->sampler, &weft_sampler_dpmpp);
+}
+
+/* Files keep the fields of the class that a user changed from. With that class's default they do
+ * nothing; another value would, so it is refused. */
+Test(scheduler, defaults_of_other_classes)
+{
+    weft_scheduler s;
+    cr_assert_eq(
+        read_text(
+            "{\"_class_name\": \"EulerDiscreteScheduler\", \"sample_max_value\": 1.0, "
+            "\"clip_sample\": false, \"interpolation_type\": \"linear\", \"solver_order\": 2, "
+            "\"solver_type\": \"midpoint\", \"algorithm_type\": \"dpmsolver++\", "
+            "\"lower_order_final\": true, \"predict_x0\": true, \"skip_prk_steps\": true, "
+            "\"set_alpha_to_one\": false, \"timestep_scaling\": 10, \"sigma_data\": 0.5}",
+            &s),
+        WEFT_OK, "%s", weft_error_message());
+    cr_assert_neq(
+        read_text("{\"_class_name\": \"EulerDiscreteScheduler\", \"solver_order\": 3}", &s),
+        WEFT_OK);
+    cr_assert_str_eq(weft_error_fields()->key, "solver_order");
+}
+
+/* A class that weft does not have is read as the class of the sampler, on the same path. */
+Test(scheduler, loads_an_unknown_class_for_a_sampler)
+{
+    static const struct {
+        const char *json, *sampler, *class_name;
+    } cases[] = {
+        {"{\"_class_name\": \"KDPM2DiscreteScheduler\", \"beta_end\": 0.012, \"odd\": 3}", "unipc",
+         "UniPCMultistepScheduler"},
+        {"{\"_class_name\": \"KDPM2DiscreteScheduler\", \"beta_end\": 0.012}", "res_2ab",
+         "DDIMScheduler"},
+        {"{\"_class_name\": \"FlowMatchXScheduler\", \"shift\": 3}", "unipc",
+         "FlowMatchEulerDiscreteScheduler"},
+    };
+    for (int i = 0; i < WEFT_COUNT(cases); i++) {
+        weft_scheduler s;
+        char path[] = "/tmp/weft-scheduler-XXXXXX";
+        const int fd = mkstemp(path);
+        cr_assert(fd >= 0 && write(fd, cases[i].json, strlen(cases[i].json)) > 0);
+        close(fd);
+        cr_expect_neq(weft_scheduler_load(path, &s), WEFT_OK);
+        cr_assert_eq(weft_scheduler_load_for(path, weft_sampler_find(cases[i].sampler), &s),
+                     WEFT_OK, "%s", weft_error_message());
+        cr_expect_str_eq(s.kind->name, cases[i].class_name);
+        cr_expect(strstr(cases[i].json, "shift") ? s.shift == 3 : s.betas.end == 0.012);
+        unlink(path);
+    }
+}
+
+/* Runge-Kutta steps need a fourth step to begin Adams-Bashforth's; a repeated step does not. */
+Test(scheduler, steps_of_pndm)
+{
+    weft_scheduler s;
+    weft_solver_step leg[3];
+    cr_assert_eq(weft_scheduler_of("PNDMScheduler", "", &s), WEFT_OK);
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){3, NULL, NAN}, leg),
+                 WEFT_E_ARG);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLING_INVALID);
+    cr_assert(strstr(weft_error_text(), "skip_prk_steps"));
+    s.solver.skips_prk = true;
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){3, NULL, NAN}, leg),
+                 WEFT_OK);
+    cr_assert_eq(leg[0].again.time, leg[1].from.time + 333);
+}
+
+/* The initial noise has the deviation of the first level, or of a level with data below it. */
+Test(scheduler, first_noise_of_unscaled_data)
+{
+    weft_scheduler s;
+    weft_solver_step leg[5];
+    for (int spacing = 0; spacing < 3; spacing++) {
+        cr_assert_eq(weft_scheduler_of("EulerDiscreteScheduler", "", &s), WEFT_OK);
+        s.spacing = spacing;
+        cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){5, NULL, NAN}, leg),
+                     WEFT_OK);
+        const double sigma = leg[0].from.sigma;
+        cr_expect_eq(weft_scheduler_first(&s, leg),
+                     spacing == WEFT_SPACING_LEADING ? sqrt(sigma * sigma + 1) : sigma);
+        cr_expect_float_eq(leg[0].from.in * sqrt(sigma * sigma + 1), 1, 1e-12);
+    }
 }
 
 Test(scheduler, karras_and_exponential)
@@ -227,9 +341,10 @@ Test(scheduler, shift_by_resolution)
     weft_scheduler s, fixed;
     weft_solver_step leg[4];
     cr_assert_eq(
-        read("{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"use_dynamic_shifting\": "
-             "true, \"base_shift\": 0.95, \"max_shift\": 2.05, \"base_image_seq_len\": 1024}",
-             &s),
+        read_text(
+            "{\"_class_name\": \"FlowMatchEulerDiscreteScheduler\", \"use_dynamic_shifting\": "
+            "true, \"base_shift\": 0.95, \"max_shift\": 2.05, \"base_image_seq_len\": 1024}",
+            &s),
         WEFT_OK);
     cr_assert_float_eq(weft_scheduler_mu(&s, 1024), 0.95, 1e-12);
     cr_assert_float_eq(weft_scheduler_mu(&s, 4096), 2.05, 1e-12);

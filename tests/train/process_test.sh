@@ -49,7 +49,7 @@ generate() {
         { cat generate.log; fail "weft generate $*"; }
 }
 every_sampler_of_ddpm_runs() {
-    for sampler in euler heun unipc dpmpp ddim ddpm lcm res_2ab res_2mid cogvideox_dpm; do
+    for sampler in euler heun unipc dpmpp dpm_singlestep euler_ancestral lms pndm ddim ddpm lcm consistency res_2ab res_2mid cogvideox_dpm; do
         generate --sampler $sampler --out ddpm-$sampler.mp4
     done
     generate --out own.mp4
@@ -91,8 +91,11 @@ an_expert_of_high_noise_is_trained() {
     grep -q '"UniPCMultistepScheduler"' runs/high/model/scheduler/scheduler_config.json || fail "sampler: unipc"
     "$WEFT" generate --model runs/high/model --prompt x --steps 3 --out high.mp4 >high.log 2>&1 || { cat high.log; fail "generate"; }
     has_message high.log job-report "text~=3 steps" text~=unipc || fail "the file's sampler"
-    sed -i 's/"UniPCMultistepScheduler"/"PNDMScheduler"/' runs/high/model/scheduler/scheduler_config.json
-    refused scheduler-unsupported key=_class_name 'text~="PNDMScheduler"' -- "$WEFT" generate --model runs/high/model --prompt x --out x.mp4
+    sed -i 's/"UniPCMultistepScheduler"/"FlowMatchOtherScheduler"/' runs/high/model/scheduler/scheduler_config.json
+    refused scheduler-unsupported key=_class_name 'text~="FlowMatchOtherScheduler"' -- "$WEFT" generate --model runs/high/model --prompt x --out x.mp4
+    # a named sampler replaces the class
+    "$WEFT" generate --model runs/high/model --prompt x --steps 3 --sampler heun --out other.mp4 >other.log 2>&1 || { cat other.log; fail "--sampler heun"; }
+    has_message other.log scheduler-replaced level=warning key=_class_name value=FlowMatchOtherScheduler text~=FlowMatchHeunDiscreteScheduler || fail "the class used"
 }
 check an_expert_of_high_noise_is_trained
 finish

@@ -502,7 +502,8 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
     const weft_noise_level *from = &p->trajectory.solver_step[p->trajectory.skipped].from;
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;
-    const float begin = (float)weft_scheduler_first(&p->trajectory.scheduler),
+    const float begin = (float)weft_scheduler_first(&p->trajectory.scheduler,
+                                                    p->trajectory.solver_step),
                 tint = (float)g->image_noise_share;
     for (int64_t i = 0; i < p->shape.latent_floats; i++) {
         const float n = noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i);

@@ -3,6 +3,9 @@
 #include "base/fs.h"
 #include "generate/generator/generator_parts.h"
 
+#include <math.h>
+#include <string.h>
+
 /* Replaces the shift of the scheduler's config by the option. */
 static weft_status take_shift(weft_generator_options *o, weft_scheduler *s)
 {
@@ -19,6 +22,14 @@ static weft_status take_shift(weft_generator_options *o, weft_scheduler *s)
     return WEFT_OK;
 }
 
+/* Whether the last error is a scheduler class that weft does not have. */
+static bool is_unknown_class(void)
+{
+    const char *key = weft_error_fields()->key;
+    return weft_error_class() == WEFT_MSG_SCHEDULER_UNSUPPORTED && key &&
+           !strcmp(key, "_class_name");
+}
+
 /* Reads the scheduler's config; without one, uses FlowMatchEulerDiscreteScheduler. */
 weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_generator_options *o,
                                            weft_generator_trajectory *t)
@@ -26,10 +37,12 @@ weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_g
     WEFT_TRY(weft_generator_model_check_folder(m, "scheduler"));
     char *path = weft_path_join(m->folder, "scheduler/scheduler_config.json");
     WEFT_TRY(WEFT_ALLOCATED(path, "the model"));
-    const weft_status_code status =
+    weft_status_code status =
         weft_path_exists(path)
             ? weft_scheduler_load(path, &t->scheduler)
             : weft_scheduler_of("FlowMatchEulerDiscreteScheduler", path, &t->scheduler);
+    if (status != WEFT_OK && o->sampler && is_unknown_class())
+        status = weft_scheduler_load_for(path, o->sampler, &t->scheduler);
     weft_free(path);
     WEFT_TRY(status);
     if (!o->sampler)
@@ -98,7 +111,9 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
                                        ? p->model.denoiser->family->noise_levels
                                        : WEFT_LEVELS_NONE;
     weft_timestep_request request = {
-        steps, NULL, weft_scheduler_mu(&p->trajectory.scheduler, weft_generator_tokens(p))};
+        .steps = steps,
+        .mu = weft_scheduler_mu(&p->trajectory.scheduler, weft_generator_tokens(p)),
+        .end = NAN};
     double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
     if (levels && !sigma)
         return weft_no_memory("%" PRId64 " levels", steps);
