@@ -73,6 +73,7 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_args_slices(args, &parallel.overlap));
     WEFT_GO(weft_generate_jobs(args, &jobs));
     WEFT_GO(weft_generate_read(args, &o));
+    WEFT_GO(weft_generate_schedule(args, arena, &o));
     WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
     WEFT_GO(weft_generate_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));

@@ -111,27 +111,27 @@ static void edm(weft_scheduler *s)
 }
 
 /* clang-format off */
-#define ROW(name, sampler, defaults, check, lay)             \
-    {name, &weft_sampler_##sampler, defaults, check, lay},
+#define ROW(name, sampler, defaults, check, lay, given)       \
+    {name, &weft_sampler_##sampler, defaults, weft_check_##check, weft_lay_##lay, \
+     WEFT_GIVEN_##given},
 const weft_scheduler_class weft_scheduler_classes[] = {
-    ROW("FlowMatchEulerDiscreteScheduler", euler, flow, weft_check_flow, weft_lay_flow)
-    ROW("FlowMatchHeunDiscreteScheduler", heun, flow, weft_check_flow, weft_lay_flow)
-    ROW("UniPCMultistepScheduler", unipc, unipc, weft_check_multistep, weft_lay_multistep)
-    ROW("DPMSolverMultistepScheduler", dpmpp, multistep, weft_check_multistep, weft_lay_multistep)
-    ROW("DDIMScheduler", ddim, discrete, weft_check_discrete, weft_lay_discrete)
-    ROW("DDPMScheduler", ddpm, discrete, weft_check_discrete, weft_lay_chained)
-    ROW("CogVideoXDDIMScheduler", ddim, cogvideox, weft_check_discrete, weft_lay_discrete)
-    ROW("CogVideoXDPMScheduler", cogvideox_dpm, cogvideox, weft_check_discrete, weft_lay_discrete)
-    ROW("LCMScheduler", lcm, lcm, weft_check_discrete, weft_lay_lcm)
-    ROW("EDMEulerScheduler", euler, edm, weft_check_edm, weft_lay_edm)
-    ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, weft_check_edm, weft_lay_edm)
-    ROW("PNDMScheduler", pndm, pndm, weft_check_pndm, weft_lay_pndm)
-    ROW("EulerDiscreteScheduler", euler, ve, weft_check_ve, weft_lay_ve)
-    ROW("EulerAncestralDiscreteScheduler", euler_ancestral, ve, weft_check_ve, weft_lay_ve)
-    ROW("LMSDiscreteScheduler", lms, ve, weft_check_ve, weft_lay_ve)
-    ROW("DPMSolverSinglestepScheduler", dpm_singlestep, singlestep, weft_check_singlestep,
-        weft_lay_multistep)
-    ROW("FlowMatchLCMScheduler", consistency, flow, weft_check_flow, weft_lay_flow)
+    ROW("FlowMatchEulerDiscreteScheduler", euler, flow, flow, flow, ANY)
+    ROW("FlowMatchHeunDiscreteScheduler", heun, flow, flow, flow, NONE)
+    ROW("UniPCMultistepScheduler", unipc, unipc, multistep, multistep, NONE)
+    ROW("DPMSolverMultistepScheduler", dpmpp, multistep, multistep, multistep, WHOLE)
+    ROW("DDIMScheduler", ddim, discrete, discrete, discrete, NONE)
+    ROW("DDPMScheduler", ddpm, discrete, discrete, chained, WHOLE)
+    ROW("CogVideoXDDIMScheduler", ddim, cogvideox, discrete, discrete, NONE)
+    ROW("CogVideoXDPMScheduler", cogvideox_dpm, cogvideox, discrete, discrete, NONE)
+    ROW("LCMScheduler", lcm, lcm, discrete, lcm, WHOLE)
+    ROW("EDMEulerScheduler", euler, edm, edm, edm, NONE)
+    ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, edm, edm, NONE)
+    ROW("PNDMScheduler", pndm, pndm, pndm, pndm, NONE)
+    ROW("EulerDiscreteScheduler", euler, ve, ve, ve, ANY)
+    ROW("EulerAncestralDiscreteScheduler", euler_ancestral, ve, ve, ve, NONE)
+    ROW("LMSDiscreteScheduler", lms, ve, ve, ve, NONE)
+    ROW("DPMSolverSinglestepScheduler", dpm_singlestep, singlestep, singlestep, multistep, WHOLE)
+    ROW("FlowMatchLCMScheduler", consistency, flow, flow, flow, ANY)
     {NULL}};
 
 /* Sets of classes: bit i is row i. */
@@ -649,6 +649,66 @@ double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens)
     return s->base_shift + slope * (double)(tokens - s->base_tokens);
 }
 
+/* Checks given levels: finite, each below the one before, and in the range of the path. */
+static weft_status check_sigmas(const weft_scheduler *s, const weft_timestep_request *w)
+{
+    const bool flow = s->path == WEFT_PATH_FLOW && !s->inverted, ve = s->path == WEFT_PATH_VE;
+    for (int64_t i = 0; w->sigma && i < w->steps; i++) {
+        const double now = w->sigma[i], before = i ? w->sigma[i - 1] : flow ? 1 : INFINITY;
+        if (!isfinite(now))
+            return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "sigmas", WEFT_NUMBER(now)),
+                              "noise level %" PRId64 " is %g, which is not finite", i, now);
+        if ((flow || ve) && !(now > 0 && (i ? now < before : now <= before)))
+            return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "sigmas", WEFT_NUMBER(now)),
+                              "noise level %" PRId64
+                              " is %g; levels of %s fall%s, and stay above 0",
+                              i, now, s->kind->name, flow ? " from at most 1" : "");
+    }
+    if (w->sigma && ve && !(isnan(w->end) || (w->end >= 0 && w->end < w->sigma[w->steps - 1])))
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "sigmas", WEFT_NUMBER(w->end)),
+                          "the last step ends at %g, which is not from 0 to its start %g", w->end,
+                          w->sigma[w->steps - 1]);
+    return WEFT_OK;
+}
+
+/* Checks given times: each below the one before, and times of the model. */
+static weft_status check_times(const weft_scheduler *s, const weft_timestep_request *w)
+{
+    const bool flow = s->path == WEFT_PATH_FLOW, whole = s->kind->given == WEFT_GIVEN_WHOLE;
+    const double high = (double)s->times - !flow;
+    if (!w->time)
+        return WEFT_OK;
+    if (w->sigma)
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "timesteps"),
+                          "timesteps and noise levels are both given; give one of them");
+    if (s->kind->given == WEFT_GIVEN_NONE || (s->flow && whole) || s->path == WEFT_PATH_FLOW_EDM ||
+        s->continuous)
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "timesteps"),
+                          "%s%s computes its timesteps, so none can be given", s->kind->name,
+                          s->flow         ? " with \"use_flow_sigmas\""
+                          : s->continuous ? " with \"timestep_type\": \"continuous\""
+                                          : "");
+    if (s->karras || s->exponential || s->beta || s->lu)
+        return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "timesteps"),
+                          "timesteps cannot be given, because the scheduler's file has %s",
+                          s->karras        ? "use_karras_sigmas"
+                          : s->exponential ? "use_exponential_sigmas"
+                          : s->beta        ? "use_beta_sigmas"
+                                           : "use_lu_lambdas");
+    for (int64_t i = 0; i < w->steps; i++) {
+        const double now = w->time[i];
+        if (!(now <= high && (flow ? now > 0 : now >= 0) && (!i || now < w->time[i - 1])) ||
+            (whole && now != floor(now)))
+            return weft_error(
+                WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "timesteps", WEFT_NUMBER(now)),
+                "timestep %" PRId64 " is %g; timesteps of %s are %s that fall from at "
+                "most %g to %s 0",
+                i, now, s->kind->name, whole ? "integers" : "numbers", high,
+                flow ? "above" : "at least");
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_scheduler_set_timesteps(const weft_scheduler *s,
                                          const weft_timestep_request *request,
                                          weft_solver_step *step)
@@ -659,10 +719,7 @@ weft_status weft_scheduler_set_timesteps(const weft_scheduler *s,
     if (s->by_resolution && s->path == WEFT_PATH_FLOW && !isfinite(request->mu))
         return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_NOWHERE,
                           "the scheduler's shift depends on the resolution, which is not given");
-    for (int64_t i = 0; request->sigma && i < request->steps; i++)
-        if (!isfinite(request->sigma[i]))
-            return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(WEFT_NUMBER(request->sigma[i])),
-                              "noise level %" PRId64 " is %g, which is not finite", i,
-                              request->sigma[i]);
+    WEFT_TRY(check_sigmas(s, request));
+    WEFT_TRY(check_times(s, request));
     return s->kind->lay(s, request, step);
 }

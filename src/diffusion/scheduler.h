@@ -42,6 +42,13 @@ typedef struct weft_timestep_request {
     double end;          /* level at which the last step ends; NAN: the scheduler's */
 } weft_timestep_request;
 
+/* Times that a class takes in place of its own: none, times of its table, or any. */
+typedef enum weft_given_times {
+    WEFT_GIVEN_NONE,
+    WEFT_GIVEN_WHOLE,
+    WEFT_GIVEN_ANY
+} weft_given_times;
+
 typedef struct weft_scheduler_class {
     const char *name;            /* class name in scheduler_config.json */
     const weft_sampler *sampler; /* default sampler; every sampler can use its levels */
@@ -50,6 +57,7 @@ typedef struct weft_scheduler_class {
                          const char *where); /* rejects values that cannot be combined */
     weft_status (*lay)(const weft_scheduler *s, const weft_timestep_request *request,
                        weft_solver_step *step);
+    weft_given_times given;
 } weft_scheduler_class;
 /* Rows; the last has no name. */
 extern const weft_scheduler_class weft_scheduler_classes[];

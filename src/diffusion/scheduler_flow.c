@@ -44,6 +44,11 @@ weft_status weft_check_flow(const weft_scheduler *s, const char *where)
 static void begin(const weft_scheduler *s, const weft_timestep_request *w, double *sigma)
 {
     const bool fixed = !s->by_resolution && s->times == 1000;
+    if (w->time) {
+        for (int64_t i = 0; i < w->steps; i++)
+            sigma[i] = weft_scheduler_shift(s, w->mu, w->time[i] / (double)s->times);
+        return;
+    }
     if (!w->sigma && fixed) {
         weft_flow_schedule(w->steps, s->shift, sigma);
         return;
@@ -93,6 +98,12 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
     if (s->path == WEFT_PATH_FLOW_EDM && !s->solver.ends_at_zero)
         sigma[w->steps] = sigma[w->steps - 1];
     chain(s, w->steps, sigma, step);
+    /* as in the reference, the model gets given times as they are, and levels are shifted */
+    for (int64_t i = 0; w->time && !s->inverted && i < w->steps; i++) {
+        step[i].from.time = w->time[i];
+        if (i > 0)
+            step[i - 1].to.time = w->time[i];
+    }
     weft_free(sigma);
     return WEFT_OK;
 }

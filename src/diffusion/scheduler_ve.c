@@ -116,6 +116,8 @@ weft_status weft_lay_ve(const weft_scheduler *s, const weft_timestep_request *w,
                         weft_solver_step *step)
 {
     double *bar = NULL, *sigma;
+    if (s->kind->given == WEFT_GIVEN_NONE)
+        WEFT_TRY(weft_noise_table_check(s, w, INT64_MAX));
     WEFT_TRY(WEFT_NEW(sigma, 2 * w->steps + 2, "%" PRId64 " noise levels", w->steps));
     double *time = sigma + w->steps + 2;
     weft_status_code status = WEFT_OK;

@@ -181,7 +181,7 @@ static weft_status chained(const weft_scheduler *s, const weft_timestep_request 
                            weft_solver_step *step)
 {
     for (int64_t i = 0; i < w->steps; i++) {
-        const int64_t from = at(s, w->steps, i);
+        const int64_t from = w->time ? (int64_t)w->time[i] : at(s, w->steps, i);
         if (from < 0 || from >= s->times)
             return weft_noise_table_beyond(s, from);
         step[i] = (weft_solver_step){.from = table_level(s, bar, from), .last = i == w->steps - 1};
@@ -291,7 +291,9 @@ static weft_status spaced(const weft_scheduler *s, const weft_timestep_request *
         return WEFT_OK;
     }
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = weft_noise_table_time(s, times, n, i, true), most = s->times - 1;
+        const int64_t at = w->time ? (int64_t)w->time[i]
+                                   : weft_noise_table_time(s, times, n, i, true),
+                      most = s->times - 1;
         time[i] = (double)at;
         if (at < 0)
             return weft_error(WEFT_MSG_SAMPLING_INVALID,
@@ -349,7 +351,11 @@ weft_status weft_lay_multistep(const weft_scheduler *s, const weft_timestep_requ
     double *bar = NULL, *sigma;
     WEFT_TRY(WEFT_NEW(sigma, 2 * w->steps + 1, "%" PRId64 " noise levels", w->steps));
     weft_status_code status = WEFT_OK;
-    if (w->sigma && !s->flow)
+    if (w->sigma && s->flow && s->karras)
+        status = weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "sigmas"),
+                            "noise levels cannot be given, because the scheduler's file has "
+                            "use_karras_sigmas");
+    else if (w->sigma && !s->flow)
         status = weft_noise_table_check(s, w, s->times);
     else
         status = weft_noise_table_new(s, &bar);

@@ -296,38 +296,56 @@ static weft_status read_step(const trajectory *s, const json_t *step, weft_solve
                : WEFT_OK;
 }
 
-static weft_status read_request(trajectory *s, const json_t *run, double **sigma)
+/* Reads a list of numbers into a new array; NULL: no such list. */
+static weft_status read_numbers(const trajectory *s, const json_t *set, const char *key,
+                                double **out, int64_t *count)
 {
-    static const char *const known[] = {"sigmas", "mu"};
+    const json_t *list = json_object_get(set, key);
+    *count = (int64_t)json_array_size(list);
+    *out = NULL;
+    if (!*count)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_NEW(*out, *count, "%s", s->p->config_file));
+    for (int64_t i = 0; i < *count; i++)
+        (*out)[i] = json_number_value(json_array_get(list, (size_t)i));
+    return WEFT_OK;
+}
+
+/* A list of Euler's levels also has the end of the last step. */
+static weft_status read_request(trajectory *s, const json_t *run, double *given[2])
+{
+    static const char *const known[] = {"sigmas", "mu", "timesteps", "num_inference_steps"};
     const char *where = s->p->config_file;
-    const json_t *set = json_object_get(run, "set_timesteps"),
-                 *list = json_object_get(set, "sigmas");
+    const json_t *set = json_object_get(run, "set_timesteps");
+    const bool ends = s->scheduler.path == WEFT_PATH_VE;
+    int64_t sigmas, times;
     if (set)
         WEFT_TRY(weft_json_only(set, where, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_f64_or(set, "mu", where, NAN, &s->request.mu));
-    const int64_t sigmas = (int64_t)json_array_size(list);
-    WEFT_TRY(weft_json_get_i64_or(run, "num_inference_steps", where, sigmas, &s->request.steps));
-    if (!sigmas)
-        return WEFT_OK;
-    *sigma = weft_calloc(sigmas, sizeof **sigma);
-    if (!*sigma || sigmas != s->request.steps)
+    WEFT_TRY(read_numbers(s, set, "sigmas", &given[0], &sigmas));
+    WEFT_TRY(read_numbers(s, set, "timesteps", &given[1], &times));
+    if (ends && sigmas)
+        s->request.end = given[0][--sigmas];
+    const int64_t count = sigmas ? sigmas : times;
+    WEFT_TRY(weft_json_get_i64_or(run, "num_inference_steps", where, count, &s->request.steps));
+    if (count && count != s->request.steps)
         return weft_error(
             WEFT_MSG_GOLDEN_INVALID,
             WEFT_AT(.file = where, .key = "num_inference_steps", WEFT_NUMBER(s->request.steps)),
-            "%" PRId64 " steps do not match %" PRId64 " sigmas", s->request.steps, sigmas);
-    for (int64_t i = 0; i < sigmas; i++)
-        (*sigma)[i] = json_number_value(json_array_get(list, (size_t)i));
-    s->request.sigma = *sigma;
+            "%" PRId64 " steps do not match %" PRId64 " sigmas or timesteps", s->request.steps,
+            count);
+    s->request.sigma = given[0];
+    s->request.time = given[1];
     return WEFT_OK;
 }
 
 static weft_status run_class(trajectory *s, const json_t *run)
 {
-    double *sigma = NULL;
+    double *given[2] = {NULL, NULL};
     weft_status_code status = WEFT_OK;
     WEFT_GO(read_config(s, json_object_get(run, "config")));
     WEFT_GO(read_step(s, json_object_get(run, "step"), &s->scheduler.solver));
-    WEFT_GO(read_request(s, run, &sigma));
+    WEFT_GO(read_request(s, run, given));
     WEFT_GO(weft_json_get_f64_or(run, "w", s->p->config_file, 1, &s->w));
     WEFT_GO(weft_json_get_f64_or(run, "init_noise_sigma", s->p->config_file, NAN, &s->first));
     WEFT_GO(go(s));
@@ -337,7 +355,8 @@ static weft_status run_class(trajectory *s, const json_t *run)
                       &s->worst);
     WEFT_GO(compare_calls(s));
 out:
-    weft_free(sigma);
+    weft_free(given[0]);
+    weft_free(given[1]);
     return status;
 }
 
@@ -380,9 +399,9 @@ static weft_status run_res(trajectory *s, const json_t *run)
 static weft_status run_pipeline(trajectory *s, const json_t *json)
 {
     const char *where = s->p->config_file;
-    double *none = NULL;
+    double *none[2] = {NULL, NULL};
     WEFT_TRY(read_config(s, json_object_get(json, "config")));
-    WEFT_TRY(read_request(s, json, &none));
+    WEFT_TRY(read_request(s, json, none));
     WEFT_TRY(weft_json_get_f64(json, "guidance_scale", where, &s->guidance));
     s->w = 1;
     s->first = s->scheduler.sigma_max;

@@ -175,6 +175,59 @@ Test(scheduler, loads_an_unknown_class_for_a_sampler)
     }
 }
 
+/* Given times and levels: in order, in range, and only where the reference takes them. */
+Test(scheduler, refuses_given_schedules)
+{
+    static const struct {
+        const char *class_name, *key;
+        double value[3];
+    } cases[] = {
+        {"DDPMScheduler", "timesteps", {1000, 500, 0}},
+        {"DDPMScheduler", "timesteps", {999, 500.5, 0}},
+        {"DDPMScheduler", "timesteps", {500, 500, 0}},
+        {"EulerDiscreteScheduler", "timesteps", {999.5, 500, 0}},
+        {"FlowMatchEulerDiscreteScheduler", "timesteps", {1000, 500, 0}},
+        {"DDIMScheduler", "timesteps", {999, 500, 0}},
+        {"LMSDiscreteScheduler", "timesteps", {999, 500, 0}},
+        {"FlowMatchEulerDiscreteScheduler", "sigmas", {1, 0.5, 0}},
+        {"FlowMatchEulerDiscreteScheduler", "sigmas", {1, 0.5, 0.7}},
+        {"EulerDiscreteScheduler", "sigmas", {14, 20, 1}},
+        {"LMSDiscreteScheduler", NULL, {14, 5, 1}},
+    };
+    for (int i = 0; i < WEFT_COUNT(cases); i++) {
+        weft_scheduler s;
+        weft_solver_step leg[3];
+        const bool sigmas = !cases[i].key || !strcmp(cases[i].key, "sigmas");
+        const weft_timestep_request request = {.steps = 3,
+                                               .mu = NAN,
+                                               .end = NAN,
+                                               .sigma = sigmas ? cases[i].value : NULL,
+                                               .time = sigmas ? NULL : cases[i].value};
+        cr_assert_eq(weft_scheduler_of(cases[i].class_name, "", &s), WEFT_OK);
+        cr_expect_eq(weft_scheduler_set_timesteps(&s, &request, leg), WEFT_E_ARG, "case %d", i);
+        cr_expect_eq(weft_error_class(), WEFT_MSG_SAMPLING_INVALID);
+        const char *key = weft_error_fields()->key;
+        cr_expect(cases[i].key ? key && !strcmp(key, cases[i].key) : !key, "case %d: %s", i,
+                  weft_error_message());
+    }
+}
+
+/* A file that spaces its levels itself cannot take times; levels replace the spacing. */
+Test(scheduler, given_times_and_spacing)
+{
+    static const double times[] = {999, 500, 3}, sigmas[] = {12, 3, 1};
+    weft_scheduler s;
+    weft_solver_step leg[3];
+    cr_assert_eq(weft_scheduler_of("EulerDiscreteScheduler", "", &s), WEFT_OK);
+    s.karras = true;
+    const weft_timestep_request timed = {.steps = 3, .mu = NAN, .end = NAN, .time = times},
+                                leveled = {.steps = 3, .mu = NAN, .end = 0.5, .sigma = sigmas};
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &timed, leg), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_text(), "use_karras_sigmas"));
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &leveled, leg), WEFT_OK);
+    cr_assert(leg[0].from.sigma == 12 && leg[1].to.sigma == 1 && leg[2].to.sigma == 0.5);
+}
+
 /* Runge-Kutta steps need a fourth step to begin Adams-Bashforth's; a repeated step does not. */
 Test(scheduler, steps_of_pndm)
 {

@@ -47,6 +47,23 @@ refused() {
     [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but there is a video"
 }
 refuse model-not-found file=nowhere -- --model nowhere
+refuse option-invalid key=--timesteps value=x -- --model $model --timesteps 999,x
+refuse option-invalid key=--timesteps value=500 -- --model $model --timesteps 400,500
+refuse option-invalid key=--sigmas value=-1 -- --model $model --sigmas 1,-1
+refuse option-invalid key=--sigmas value=0 -- --model $model --sigmas 0
+refuse option-conflict key=--steps -- --model $model --sigmas 1,0.5 --steps 2
+refuse option-conflict key=--timesteps -- --model $model --sigmas 1,0.5 --timesteps 999,500
+refuse sampling-invalid key=sigmas value=1.5 'text~=at most 1' -- --model $model --sigmas 1.5,0.5
+refuse sampling-invalid key=timesteps value=1200 -- --model $model --timesteps 1200,500
+a_given_schedule_is_used() {
+    make_video --sigmas 1,0.6,0.2,0 --frames-npy --out given.mp4
+    has_message out.log job-report "text~=3 steps" || fail "the number of steps"
+    make_video --timesteps 1000,600,200 --frames-npy --out times.mp4
+    make_video --steps 3 --frames-npy --out own.mp4
+    ! cmp -s given.npy own.npy || fail "--sigmas changes nothing"
+    ! cmp -s times.npy own.npy || fail "--timesteps changes nothing"
+}
+check a_given_schedule_is_used
 a_missing_file_is_named() { # PART
     local part=$1 file
     for file in config.json '*.safetensors'; do

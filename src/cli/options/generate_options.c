@@ -87,6 +87,16 @@ const weft_option weft_generate_options[] = {
      .group = "sampling"},
     {"--shift", "S", "0", "shift of the timestep schedule; 0: the model's own",
      .group = "sampling"},
+    {"--timesteps", "T,T,...", NULL,
+     "timesteps of the steps, from the highest, in place of the scheduler's; for classes of which "
+     "the "
+     "reference takes them",
+     .group = "sampling"},
+    {"--sigmas", "S,S,...", NULL,
+     "noise levels of the steps, from the highest and before the shift, in place of the "
+     "scheduler's; a "
+     "0 at the end is the end of the last step",
+     .group = "sampling"},
     {"--init-latents", "FILE.npy", NULL,
      "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
      "prompts their latents follow each other",

@@ -1,6 +1,7 @@
 /* Reads the options of `weft generate` into the structs of the generator. */
 #include "cli/options/generate_read.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/options/guidance_range_option.h"
@@ -173,6 +174,64 @@ weft_status weft_generate_offload_dir(const weft_args *args, weft_arena *arena,
     if (file && slash)
         dir[slash == out ? 1 : slash - out] = '\0';
     o->offload_dir = dir;
+    return WEFT_OK;
+}
+
+/* Reads a list such as 999,750,500 into `arena`. Each number is below the one before. */
+static weft_status read_falling(const char *option, const char *text, weft_arena *arena,
+                                double **out, int64_t *count)
+{
+    char *copy = weft_arena_strdup(arena, text), *at, *next;
+    int64_t items = 1;
+    for (const char *c = text; *c; c++)
+        items += *c == ',';
+    WEFT_TRY(WEFT_ALLOCATED(copy, "%s", option));
+    WEFT_TRY(WEFT_ARENA_NEW(arena, *out, items, "%s", option));
+    *count = 0;
+    for (at = copy; at; at = next) {
+        double *value = &(*out)[*count];
+        next = strchr(at, ',');
+        if (next)
+            *next++ = '\0';
+        if (!weft_parse_f64(at, value) || *value < 0)
+            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = at),
+                              "'%.40s' is not a number of at least 0; write a list such as "
+                              "999,750,500",
+                              at);
+        if (*count && *value >= value[-1])
+            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, WEFT_NUMBER(*value)),
+                              "%g follows %g; the numbers fall from noise to data", *value,
+                              value[-1]);
+        ++*count;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_generate_schedule(const weft_args *args, weft_arena *arena,
+                                   weft_generator_options *o)
+{
+    const char *sigmas = weft_args_string(args, "--sigmas"),
+               *times = weft_args_string(args, "--timesteps"),
+               *option = sigmas ? "--sigmas" : "--timesteps";
+    weft_schedule *to = &o->schedule;
+    double *value;
+    if (!sigmas && !times)
+        return WEFT_OK;
+    if (sigmas && times)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--timesteps"),
+                          "--sigmas also gives the schedule; remove one of the two");
+    if (weft_args_flag(args, "--steps"))
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--steps"),
+                          "%s has one number per step; remove --steps", option);
+    WEFT_TRY(read_falling(option, sigmas ? sigmas : times, arena, &value, &to->count));
+    to->ends = sigmas && value[to->count - 1] == 0;
+    to->count -= to->ends;
+    if (!to->count)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = sigmas),
+                          "the list has no level above 0");
+    to->sigmas = sigmas ? value : NULL;
+    to->timesteps = sigmas ? NULL : value;
+    o->steps = to->count;
     return WEFT_OK;
 }
 

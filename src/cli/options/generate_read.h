@@ -15,6 +15,9 @@ weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
  * folder, in `arena`. */
 weft_status weft_generate_offload_dir(const weft_args *args, weft_arena *arena,
                                       weft_generator_options *o);
+/* Reads --timesteps and --sigmas into `arena`, and sets the number of steps. */
+weft_status weft_generate_schedule(const weft_args *args, weft_arena *arena,
+                                   weft_generator_options *o);
 weft_status weft_generate_passes(const weft_args *args, weft_pass_switches *passes);
 /* Rejects options that have no effect with --decode-latents. */
 weft_status weft_generate_refuse_idle(const weft_args *args);

@@ -26,6 +26,14 @@ typedef enum weft_weights_kind {
     WEFT_WEIGHTS_GGUF
 } weft_weights_kind;
 
+/* Given levels of the steps: noise levels or timesteps, [count]; NULL: none. `ends`: the levels are
+ * followed by 0, the end of the last step. Borrowed. */
+typedef struct weft_schedule {
+    const double *sigmas, *timesteps;
+    int64_t count;
+    bool ends;
+} weft_schedule;
+
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* size of the video; 0 (default): the trained size */
     int64_t steps;
@@ -39,6 +47,7 @@ typedef struct weft_generator_options {
     double shift;                /* 0: the shift of the model's scheduler */
     double eta;                  /* noise added by samplers that support it: 0 none, 1 as in DDPM */
     const weft_sampler *sampler; /* NULL: the sampler of the model's scheduler */
+    weft_schedule schedule;      /* levels or timesteps of the steps; all 0: the scheduler's */
     int64_t batch;               /* prompts denoised together */
     const weft_tile *tile;       /* decoder tile, read while opening; NULL: untiled if that fits */
     int64_t memory;              /* memory limit of a rank in bytes; 0: the free memory */

@@ -20,6 +20,17 @@ static weft_status add(json_t *to, const char *key, json_t *value)
     return json_object_set_new(to, key, value) ? weft_no_memory("the settings of a run") : WEFT_OK;
 }
 
+static weft_status add_schedule(const weft_schedule *given, json_t *to)
+{
+    const double *value = given->sigmas ? given->sigmas : given->timesteps;
+    json_t *list = json_array();
+    if (!given->count)
+        return json_decref(list), WEFT_OK;
+    for (int64_t i = 0; i < given->count; i++)
+        json_array_append_new(list, json_real(value[i]));
+    return add(to, given->sigmas ? "sigmas" : "timesteps", list);
+}
+
 static weft_status add_numbers(const weft_generator *p, json_t *to)
 {
     const weft_generator_options *o = &p->options;
@@ -51,6 +62,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, whole[i].key, json_integer(whole[i].value)));
     for (int i = 0; i < WEFT_COUNT(real); i++)
         WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
+    WEFT_TRY(add_schedule(&o->schedule, to));
     if (p->shape.lead)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
     WEFT_TRY(add(to, "cache", json_string(p->parts.cached ? o->cache : "off")));

@@ -30,6 +30,35 @@ static bool is_unknown_class(void)
            !strcmp(key, "_class_name");
 }
 
+/* Checks that the given schedule has the steps of the run, and the form that the class takes. */
+static weft_status check_schedule(const weft_generator_options *o, const weft_scheduler *s)
+{
+    const weft_schedule *given = &o->schedule;
+    const weft_noise_path path = s->path;
+    const char *option = given->sigmas ? "--sigmas" : "--timesteps";
+    if (!given->count)
+        return WEFT_OK;
+    if (given->count != o->steps)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = option, WEFT_NUMBER(given->count)),
+                          "the schedule has %" PRId64 " steps, but the video has %" PRId64
+                          "; omit its number of steps",
+                          given->count, o->steps);
+    if (given->sigmas && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
+        return weft_error(
+            WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = option),
+            "%s computes its noise levels from sigma_min and sigma_max, so none can be "
+            "given",
+            s->kind->name);
+    if (given->sigmas && path == WEFT_PATH_VE && !given->ends)
+        return weft_error(
+            WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = option),
+            "the list of %s also has the level at which the last step ends. Write 0 at "
+            "its end.",
+            s->kind->name);
+    return WEFT_OK;
+}
+
 /* Reads the scheduler's config; without one, uses FlowMatchEulerDiscreteScheduler. */
 weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_generator_options *o,
                                            weft_generator_trajectory *t)
@@ -53,6 +82,7 @@ weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_g
                           "--sampler ddim, or omit --eta.",
                           o->eta, o->sampler->name);
     t->scheduler.solver.eta = o->eta;
+    WEFT_TRY(check_schedule(o, &t->scheduler));
     return take_shift(o, &t->scheduler);
 }
 
@@ -107,7 +137,8 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     if (p->trajectory.solver_step)
         return WEFT_OK;
     WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
-    const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW
+    const weft_schedule *given = &p->options.schedule;
+    const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW && !given->count
                                        ? p->model.denoiser->family->noise_levels
                                        : WEFT_LEVELS_NONE;
     weft_timestep_request request = {
@@ -120,7 +151,8 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     for (int64_t i = 0; i < steps && levels; i++)
         sigma[i] = levels == WEFT_LEVELS_EVEN ? (double)(steps - i) / (double)steps
                                               : quadratic_level(i, steps);
-    request.sigma = sigma;
+    request.sigma = given->count ? given->sigmas : sigma;
+    request.time = given->timesteps;
     const weft_status_code status =
         weft_scheduler_set_timesteps(&p->trajectory.scheduler, &request, p->trajectory.solver_step);
     weft_free(sigma);
