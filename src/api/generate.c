@@ -113,7 +113,7 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
         .height = own->height,
         .width = own->width,
         .steps = own->steps ? own->steps : 30,
-        .guidance = own->guidance != 0 ? own->guidance : 4,
+        .guidance = own->guidance != 0 ? own->guidance : -1,
         .guidance_rescale = own->guidance_rescale,
         .negative = own->negative_prompt,
         .shift = own->shift,

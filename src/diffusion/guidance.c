@@ -25,15 +25,30 @@ static void combine_cosmos(const weft_guidance_params *g, float *conditional,
         conditional[i] += s * (conditional[i] - unconditional[i]);
 }
 
-/* The scale rises from 1 at noise to 1 + scale at data, mostly near the end. CogVideoX's code uses
- * the training time where its formula has the step; this function follows the formula. */
-static void combine_dynamic(const weft_guidance_params *g, float *conditional,
-                            const float *unconditional, int64_t count)
+/* Combines by cfg with the scale 1 + scale (1 - cos(pi done^5)) / 2. */
+static void combine_at(const weft_guidance_params *g, double done, float *conditional,
+                       const float *unconditional, int64_t count)
 {
-    const double done = 1 - g->time, rise = (1 - cos(M_PI * pow(done, 5))) / 2;
+    const double rise = (1 - cos(M_PI * pow(done, 5))) / 2;
     const float s = (float)(1 + weft_guidance_scale_at(g) * rise);
     for (int64_t i = 0; i < count; i++)
         conditional[i] = unconditional[i] + s * (conditional[i] - unconditional[i]);
+}
+
+/* The scale rises from 1 at noise to 1 + scale at data, mostly near the end. */
+static void combine_rising(const weft_guidance_params *g, float *conditional,
+                           const float *unconditional, int64_t count)
+{
+    combine_at(g, 1 - g->time, conditional, unconditional, count);
+}
+
+/* CogVideoX's use_dynamic_cfg: its code takes the model's timestep for the step, so that the share
+ * leaves 0 to 1, and the scale jumps from step to step. */
+static void combine_dynamic_cfg(const weft_guidance_params *g, float *conditional,
+                                const float *unconditional, int64_t count)
+{
+    const double steps = (double)(g->steps > 0 ? g->steps : 1);
+    combine_at(g, (steps - g->timestep) / steps, conditional, unconditional, count);
 }
 
 static int64_t each_of(const weft_guidance_params *g, int64_t count)
@@ -126,13 +141,21 @@ ROW(cfg,       2, false, combine_cfg,       "unconditional + scale (conditional 
 ROW(rescale,   2, false, combine_rescale,   "cfg with the deviation of the conditional prediction")
 ROW(cosmos,    2, false, combine_cosmos,    "conditional + scale (conditional - unconditional)")
 ROW(distilled, 1, true,  NULL,              "embedded guidance; the scale is an input of the model")
-ROW(dynamic,   2, false, combine_dynamic,   "cfg; scale rises from 1 at noise to 1 + scale at data")
+ROW(true_cfg,  2, true,  combine_cfg,       "embedded guidance, and cfg with the scale of --true-cfg-scale")
+ROW(rising,    2, false, combine_rising,    "cfg; scale rises from 1 at noise to 1 + scale at data")
+ROW(dynamic_cfg, 2, false, combine_dynamic_cfg, "cfg with the scale of CogVideoX's use_dynamic_cfg")
 ROW(zero_star, 2, false, combine_zero_star, "CFG-Zero*: cfg with a scaled unconditional prediction")
 ROW(apg,       2, false, combine_apg,       "cfg with the part orthogonal to the conditional")
 /* clang-format on */
 
-const weft_guidance *const weft_guidances[] = {&none,    &cfg,       &rescale, &cosmos, &distilled,
-                                               &dynamic, &zero_star, &apg,     NULL};
+const weft_guidance *const weft_guidances[] = {&none,      &cfg,      &rescale, &cosmos,
+                                               &distilled, &true_cfg, &rising,  &dynamic_cfg,
+                                               &zero_star, &apg,      NULL};
+
+const char *weft_guidance_renamed(const char *name)
+{
+    return strcmp(name, "dynamic") ? NULL : "rising";
+}
 
 const weft_guidance *weft_guidance_find(const char *name)
 {

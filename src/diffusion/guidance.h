@@ -13,6 +13,8 @@ typedef struct weft_guidance_params {
     double rescale;             /* share that is brought to the deviation of `conditional` */
     int64_t each;               /* floats per sample; 0 (default): count */
     double time;                /* position in the trajectory: 1 at noise, 0 at data */
+    double timestep;            /* dynamic_cfg: the model's timestep, not divided by its range */
+    int64_t steps;              /* dynamic_cfg: steps of the trajectory */
     double eta, most, momentum; /* apg: share of the parallel part; norm limit; EMA momentum */
     float *average;             /* apg: [count], initially 0; NULL: none */
 } weft_guidance_params;
@@ -29,6 +31,8 @@ typedef struct weft_guidance {
 
 extern const weft_guidance *const weft_guidances[];        /* NULL-terminated */
 const weft_guidance *weft_guidance_find(const char *name); /* NULL: none */
+/* Returns the present name of a method by an earlier name; NULL: `name` is no earlier name. */
+const char *weft_guidance_renamed(const char *name);
 /* Returns the guidance for a scale: cfg, or for scale 1 none, which halves the work. */
 const weft_guidance *weft_guidance_of(double scale);
 /* Returns the scale at the time g->time, which also selects the expert. */

@@ -58,12 +58,27 @@ Test(guidance, rescale_restores_the_deviation)
     cr_assert_float_eq(fabsf(a[2] - a[3]), 2, 1e-5);
 }
 
-Test(guidance, dynamic_begins_at_one)
+/* CogVideoX's code: 1 + scale (1 - cos(pi ((steps - t) / steps)^5)) / 2, with the model's t. */
+Test(guidance, dynamic_cfg_takes_the_timestep)
 {
     float a[4], b[4];
-    guide("dynamic", (weft_guidance_params){.scale = 6, .time = 1}, a);
+    for (double t = 999; t > 0; t -= 199) {
+        const double share = (50 - t) / 50,
+                     scale = 1 + 6 * (1 - cos(M_PI * share * share * share * share * share)) / 2;
+        guide("dynamic_cfg", (weft_guidance_params){.scale = 6, .timestep = t, .steps = 50}, a);
+        guide("cfg", (weft_guidance_params){.scale = scale}, b);
+        cr_expect_float_eq(a[1], b[1], 1e-4, "%g: %g and %g", t, (double)a[1], (double)b[1]);
+    }
+    cr_assert_str_eq(weft_guidance_renamed("dynamic"), "rising");
+    cr_assert_null(weft_guidance_renamed("dynamic_cfg"));
+}
+
+Test(guidance, rising_begins_at_one)
+{
+    float a[4], b[4];
+    guide("rising", (weft_guidance_params){.scale = 6, .time = 1}, a);
     cr_assert(a[0] == 1.0f && a[1] == -2.0f);
-    guide("dynamic", (weft_guidance_params){.scale = 6, .time = 0}, a);
+    guide("rising", (weft_guidance_params){.scale = 6, .time = 0}, a);
     guide("cfg", (weft_guidance_params){.scale = 7}, b);
     cr_assert_float_eq(a[1], b[1], 1e-5);
 }

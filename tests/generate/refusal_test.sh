@@ -64,6 +64,21 @@ a_given_schedule_is_used() {
     ! cmp -s times.npy own.npy || fail "--timesteps changes nothing"
 }
 check a_given_schedule_is_used
+# what guidance does not use
+refuse option-no-effect key=--negative-prompt value=blurry -- --model $model --guidance-scale 1 --negative-prompt blurry
+refuse model-input-unsupported key=--guidance-method value=true_cfg -- --model $model --true-cfg-scale 3
+refuse option-no-effect key=--true-cfg-scale -- --model $model --guidance-method cfg --true-cfg-scale 3
+refuse option-no-effect key=--max-sequence-length -- --model $model --max-sequence-length 8
+flux=$SRC/tests/golden/pipelines/flux
+refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry
+refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height 64 --width 96 --guidance-method true_cfg
+refuse option-invalid key=--max-sequence-length value=513 -- --model $flux --frames 1 --height 64 --width 96 --max-sequence-length 513
+a_negative_prompt_of_a_list_has_an_effect() {
+    echo '{"prompt": "x", "negative": "blurry", "guidance": 1}' >list.jsonl
+    "$WEFT" generate --model $model --prompts list.jsonl --out listed >out.log 2>&1 && fail "a negative prompt without effect passed"
+    has_message out.log option-no-effect file=list.jsonl line=1 key=negative value=blurry
+}
+check a_negative_prompt_of_a_list_has_an_effect
 a_missing_file_is_named() { # PART
     local part=$1 file
     for file in config.json '*.safetensors'; do

@@ -61,9 +61,12 @@ every_sampler_of_ddpm_runs() {
 }
 check every_sampler_of_ddpm_runs
 every_guidance_method_runs() {
-    for guide in cfg rescale cosmos dynamic zero_star apg; do
+    for guide in cfg rescale cosmos rising dynamic_cfg zero_star apg; do
         generate --guidance-method $guide --guidance-rescale 0.7 --out guide-$guide.mp4
     done
+    generate --guidance-method dynamic --out earlier.mp4
+    has_message generate.log option-renamed text~=rising || fail "the present name of dynamic"
+    cmp earlier.npy guide-rising.npy || fail "dynamic is not rising"
     generate --guidance-method cfg --boundary-ratio 0.5 --guidance-scale-2 2 --out experts.mp4
     ! cmp -s experts.npy own.npy || fail "--guidance-scale-2 changes nothing"
 }

@@ -22,6 +22,10 @@ const weft_option weft_generate_options[] = {
     {"--negative-prompt", "TEXT", "",
      "text for the unconditional branch of guidance; empty: the empty prompt",
      WEFT_ALSO("--negative"), .group = "conditioning"},
+    {"--max-sequence-length", "N", "0",
+     "tokens of a prompt that the model gets, at most as many as it was trained on; longer prompts "
+     "are truncated. 0: the model's own",
+     .group = "conditioning"},
     {"--image", "FILE", NULL,
      "first frame of the video; needs a model with image conditioning (--help image-models)",
      .group = "conditioning", .common = true},
@@ -106,8 +110,16 @@ const weft_option weft_generate_options[] = {
      "family), or block:T, teacache:T, every:N, attention:N (docs/how-to/generate.md)",
      WEFT_ALSO("--cache"), .group = "sampling"},
     {"--guidance-scale", "G", "4",
-     "scale of classifier-free guidance; 1 disables guidance and halves the work",
+     "scale of classifier-free guidance, or of the embedded guidance of models that take it; 1 "
+     "disables "
+     "guidance and halves the work. Models of such families without this input (Flux schnell): 1 "
+     "if "
+     "not given",
      WEFT_ALSO("--guidance"), .group = "guidance", .common = true},
+    {"--true-cfg-scale", "G", "0",
+     "scale of classifier-free guidance in addition to embedded guidance (Flux dev, HunyuanVideo); "
+     "twice the work. 0 or 1: none",
+     .group = "guidance"},
     {"--guidance-method", "NAME", "",
      "how the two branches are combined (--help methods); empty: cfg", WEFT_ALSO("--guide"),
      .group = "guidance"},

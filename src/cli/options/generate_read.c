@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "cli/options/args.h"
 #include "cli/options/guidance_range_option.h"
 #include "cli/options/videos_option.h"
@@ -51,6 +52,12 @@ static weft_status find_rows(const weft_args *args, weft_generator_options *o)
     for (int i = 0; weft_guidances[i]; i++)
         weft_buf_printf(&guides, "%s%s", i ? ", " : "", weft_guidances[i]->name);
     o->sampler = weft_sampler_find(name);
+    if (weft_guidance_renamed(guidance)) {
+        weft_notice(WEFT_MSG_OPTION_RENAMED, WEFT_NOWHERE,
+                    "`--guidance-method %s` replaces `--guidance-method %s`",
+                    weft_guidance_renamed(guidance), guidance);
+        guidance = weft_guidance_renamed(guidance);
+    }
     o->guidance_method = weft_guidance_find(guidance);
     weft_status_code status = WEFT_OK;
     if (name[0] && !o->sampler)
@@ -141,6 +148,10 @@ weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
     WEFT_TRY(weft_args_videos(args, o));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
+    if (!weft_args_flag(args, "--guidance-scale"))
+        o->guidance = -1;
+    WEFT_TRY(weft_args_f64(args, "--true-cfg-scale", 0, 100, &o->true_cfg));
+    WEFT_TRY(weft_args_i64(args, "--max-sequence-length", 0, 100000, &o->text_length));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));

@@ -368,6 +368,11 @@ const char *weft_generator_negative(const weft_generator *p, int64_t prompt)
     return own ? own : p->options.negative;
 }
 
+bool weft_generator_uses_negatives(const weft_generator *p)
+{
+    return p->trajectory.guidance->rows > 1;
+}
+
 double weft_generator_scale(const weft_generator *p)
 {
     return p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;

@@ -37,7 +37,11 @@ typedef struct weft_schedule {
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* size of the video; 0 (default): the trained size */
     int64_t steps;
-    double guidance;                      /* guidance scale; 1: no guidance, half the work */
+    /* guidance scale; 1: no guidance, half the work; below 0: the model's own (4, or 1 if the model
+     * is distilled and has no input for the scale) */
+    double guidance;
+    double true_cfg;     /* scale of cfg in addition to embedded guidance; 0 or 1: no cfg */
+    int64_t text_length; /* tokens of a prompt; 0: the model's own */
     const weft_guidance *guidance_method; /* NULL: chosen by model and scale */
     double guidance_rescale;              /* guidance rescale, for the method that has it */
     const char *negative;                 /* negative prompt; NULL: the empty text */
@@ -126,6 +130,8 @@ void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
  * seeds: (count, latents); borrowed. */
 void weft_generator_set_initial_latents(weft_generator *generator, const float *noise,
                                         int64_t count);
+/* Whether negative prompts have an effect: guidance evaluates the unconditional branch. */
+bool weft_generator_uses_negatives(const weft_generator *generator);
 /* Sets the negative prompt of each prompt of a run, in place of options->negative. Borrowed; a NULL
  * entry uses options->negative. */
 void weft_generator_set_negative_prompts(weft_generator *generator, const char *const *negatives);

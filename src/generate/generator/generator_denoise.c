@@ -356,13 +356,17 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
             other = out + half;
         }
     }
+    const double scale =
+        p->trajectory.guidance->takes_scale ? p->options.true_cfg : p->options.guidance;
     const weft_guidance_params params = {
-        .scale = p->options.guidance,
-        .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : p->options.guidance,
+        .scale = scale,
+        .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : scale,
         .boundary = p->options.boundary,
         .rescale = p->options.guidance_rescale,
         .each = p->shape.latent_floats,
-        .time = time};
+        .time = time,
+        .timestep = e->level->time,
+        .steps = p->options.steps};
     if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
     if (p->inputs.visual.keep_mask && p->inputs.visual.latents)

@@ -115,13 +115,78 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
     return status;
 }
 
+/* Returns true if the family has models with embedded guidance, and this one has none: it is
+ * distilled to need no guidance (Flux schnell), or its pipeline has none by default. */
+static bool omits_guidance(const weft_model *model)
+{
+    for (int i = 0; i < model->family->ports; i++)
+        if (model->family->port[i].port == WEFT_PORT_GUIDANCE)
+            return !weft_model_takes(model, WEFT_PORT_GUIDANCE);
+    return false;
+}
+
+static double own_scale(const weft_model *model)
+{
+    return omits_guidance(model) ? 1 : 4;
+}
+
+weft_status weft_generator_own_guidance(const char *folder, double *scale)
+{
+    char *path = NULL;
+    weft_model model;
+    WEFT_TRY(check_folder(folder));
+    const weft_status_code status = weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model);
+    if (status == WEFT_OK)
+        *scale = own_scale(&model);
+    weft_free(path);
+    return status;
+}
+
+/* The option must shorten the text of an encoder: models are trained on at most its row's length. */
+static weft_status check_text_length(const weft_generator_model *m, const weft_generator_options *o)
+{
+    const int64_t asked = o->text_length;
+    const int count = weft_text_conditioning_needed(m->denoiser);
+    int64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        const weft_text_encoder_row *row = weft_text_conditioning_row(m->denoiser, i);
+        if (row->text == WEFT_PORT_TEXT && row->length > most)
+            most = row->length;
+    }
+    if (!asked || (most && asked <= most))
+        return WEFT_OK;
+    if (!most)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--max-sequence-length", WEFT_NUMBER(asked)),
+                          "%s takes as many tokens as its text encoder gives. Omit the option.",
+                          weft_model_class(m->denoiser));
+    return weft_error(WEFT_MSG_OPTION_INVALID,
+                      WEFT_AT(.key = "--max-sequence-length", WEFT_NUMBER(asked)),
+                      "%" PRId64 " is above %" PRId64 ", the tokens that %s was trained on", asked,
+                      most, weft_model_class(m->denoiser));
+}
+
+/* Returns the tokens of encoder i: of the option, of the training, or of the family's pipeline for
+ * models without guidance. 0: of the encoder's row. */
+static int64_t length_of(const weft_generator_model *m, const weft_generator_options *o, int i,
+                         const json_t *trained)
+{
+    const weft_text_encoder_row *row = weft_text_conditioning_row(m->denoiser, i);
+    if (o->text_length && row->text == WEFT_PORT_TEXT)
+        return o->text_length;
+    if (json_is_integer(trained))
+        return json_integer_value(trained);
+    return omits_guidance(m->denoiser) ? row->length_without_guidance : 0;
+}
+
 /* Opens the text encoders in the folders named by the denoiser's rows, with the text lengths that
  * the denoiser was trained on. */
-static weft_status open_text(weft_generator_model *m)
+static weft_status open_text(weft_generator_model *m, const weft_generator_options *o)
 {
     weft_text_encoder_spec spec[WEFT_MAX_TEXT_ENCODERS] = {0};
     json_t *own = NULL;
     const int count = weft_text_conditioning_needed(m->denoiser);
+    WEFT_TRY(check_text_length(m, o));
     WEFT_TRY(load_json(m->folder, "weft.json", &own));
     const json_t *lengths = json_object_get(own, "text_lengths");
     weft_status_code status = WEFT_OK;
@@ -129,7 +194,7 @@ static weft_status open_text(weft_generator_model *m)
         const char *name = weft_text_conditioning_row(m->denoiser, i)->encoder;
         m->encoder_folder[i] = weft_path_join(m->folder, name);
         spec[i].folder = m->encoder_folder[i];
-        spec[i].length = json_integer_value(json_array_get(lengths, (size_t)i));
+        spec[i].length = length_of(m, o, i, json_array_get(lengths, (size_t)i));
         status = spec[i].folder
                      ? weft_model_open_as(spec[i].folder, WEFT_ROLE_TEXT_ENCODER, &spec[i].model)
                      : weft_no_memory("a path");
@@ -195,8 +260,10 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(WEFT_ALLOCATED(m->folder, "the model"));
     WEFT_TRY(check_folder(folder));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_DENOISER, m->denoiser_folder, m->denoiser));
+    if (o->guidance < 0)
+        o->guidance = own_scale(m->denoiser);
     WEFT_TRY(read_expert(m, o));
-    WEFT_TRY(open_text(m));
+    WEFT_TRY(open_text(m, o));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &m->vae_folder, &vae));
     WEFT_TRY(weft_key_mapping_statistics(m->vae_folder, &vae));
     m->patch = weft_model_grid(m->denoiser);

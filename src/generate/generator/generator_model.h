@@ -27,7 +27,9 @@ extern const char *const weft_generator_scopes[2];
 /* Replaces 0 in size (frames, height, width) by the size that the folder's model was trained on.
  * WEFT_E_ARG: the folder does not say the size. WEFT_E_NOT_FOUND: no such folder. */
 weft_status weft_generator_size(const char *folder, int64_t size[3]);
-/* Reads the models and grids of `folder`. Fills in options->boundary. */
+/* Guidance scale that the pipeline of a model folder uses by default. */
+weft_status weft_generator_own_guidance(const char *folder, double *scale);
+/* Reads the models and grids of `folder`. Fills in options->boundary and options->guidance. */
 weft_status weft_generator_model_open(const char *folder, weft_generator_options *options,
                                       weft_generator_model *model);
 /* Reads the trained size and frame rate. Fills in the size of the options. */

@@ -44,11 +44,13 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
                  {"batch", o->batch},
                  {"window", p->shape.windows.count > 1 ? o->window : 0},
                  {"window_overlap", p->shape.windows.count > 1 ? o->window_overlap : 0},
-                 {"weights", o->weights}};
+                 {"weights", o->weights},
+                 {"text_length", o->text_length}};
     const struct {
         const char *key;
         double value;
     } real[] = {{"guidance", o->guidance},
+                {"true_cfg", o->true_cfg},
                 {"guidance_low", o->guidance_low},
                 {"guidance_rescale", o->guidance_rescale},
                 {"boundary", o->boundary},

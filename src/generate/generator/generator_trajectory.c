@@ -92,10 +92,36 @@ static const weft_guidance *own_guidance(const weft_generator_model *m,
                                          const weft_generator_options *o)
 {
     const char *own = m->denoiser->family->guidance;
+    if (o->true_cfg > 1)
+        return weft_guidance_find("true_cfg");
     if (own && o->guidance > 1)
         return weft_guidance_find(own);
     return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE) ? weft_guidance_find("distilled")
                                                              : weft_guidance_of(o->guidance);
+}
+
+/* Checks that the scale of the method true_cfg and the negative prompt have an effect. */
+static weft_status check_true_cfg(const weft_generator_model *m, const weft_generator_options *o,
+                                  const weft_guidance *guidance)
+{
+    const bool chosen = guidance == weft_guidance_find("true_cfg");
+    if (chosen && !(o->true_cfg > 1))
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--true-cfg-scale"),
+                          "the method true_cfg needs a scale above 1. Give --true-cfg-scale G.");
+    if (o->true_cfg > 1 && !chosen)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--true-cfg-scale", WEFT_NUMBER(o->true_cfg)),
+                          "%g has no effect with the method %s. Omit one of the two options.",
+                          o->true_cfg, guidance->name);
+    if (o->negative && *o->negative && guidance->rows < 2)
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--negative-prompt", .value = o->negative),
+            "the negative prompt has no effect, because guidance is %s. %s, or omit "
+            "the negative prompt.",
+            guidance->name,
+            weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE) ? "Give --true-cfg-scale above 1"
+                                                              : "Give --guidance-scale above 1");
+    return WEFT_OK;
 }
 
 weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model *m,
@@ -107,8 +133,10 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
     if (t->guidance->takes_scale && !weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE))
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = "--guidance-method", .value = t->guidance->name),
-                          "%s has no input for the guidance scale of %s. Use cfg.",
+                          "%s has no input for the guidance scale of %s. Use cfg, and "
+                          "--guidance-scale for its scale.",
                           weft_model_class(m->denoiser), t->guidance->name);
+    WEFT_TRY(check_true_cfg(m, o, t->guidance));
     if (o->boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--boundary-ratio", WEFT_NUMBER(o->boundary)),

@@ -9,6 +9,9 @@
 static weft_status resolve_jobs(const weft_generation_run *o)
 {
     const weft_generator_options *g = o->options;
+    double guidance = g->guidance;
+    if (guidance < 0 && o->jobs->count)
+        WEFT_TRY(weft_generator_own_guidance(o->model, &guidance));
     for (int64_t i = 0; i < o->jobs->count; i++) {
         weft_job *j = &o->jobs->at[i];
         int64_t size[3] = {j->frames ? j->frames : g->frames, j->height ? j->height : g->height,
@@ -20,7 +23,7 @@ static weft_status resolve_jobs(const weft_generation_run *o)
         j->height = size[1];
         j->width = size[2];
         j->steps = j->steps ? j->steps : g->steps;
-        j->guidance = j->guidance >= 0 ? j->guidance : g->guidance;
+        j->guidance = j->guidance >= 0 ? j->guidance : guidance;
     }
     return WEFT_OK;
 }

@@ -29,6 +29,23 @@ static weft_status check_sizes(const weft_generation_group *g)
     return WEFT_OK;
 }
 
+/* A negative prompt of a job's line must have an effect, as one of the command line. */
+static weft_status check_negatives(const weft_generation_group *g, const weft_job *job)
+{
+    const weft_jobs *jobs = g->context->run->jobs;
+    for (int64_t i = 0; i < jobs->count; i++) {
+        const weft_job *j = &jobs->at[i];
+        if (j->negative && *j->negative && weft_jobs_alike(job, j) &&
+            !weft_generator_uses_negatives(g->generator))
+            return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                              WEFT_AT(.file = j->from, .line = j->number, .key = "negative",
+                                      .value = j->negative),
+                              "the negative prompt has no effect, because guidance has no "
+                              "unconditional branch; raise the guidance scale, or omit it");
+    }
+    return WEFT_OK;
+}
+
 /* ---- reports -------------------------------------------------------------------------------- */
 
 /* Prints the size of the videos, and the predicted peak memory of the ranks. */
@@ -144,6 +161,7 @@ static weft_status open_generator(weft_generation_group *g, const weft_job *job,
     if (status != WEFT_OK)
         return job->own ? weft_error_at(status, WEFT_AT(.file = job->from, .line = job->number))
                         : status;
+    WEFT_TRY(check_negatives(g, job));
     return c->opened ? WEFT_OK : check_sizes(g);
 }
 

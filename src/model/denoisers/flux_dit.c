@@ -220,7 +220,8 @@ static const weft_key_mapping mappings[] = {
 };
 
 static const weft_text_encoder_row text_encoders[] = {
-    {"text_encoder_2", "tokenizer_2", WEFT_PORT_TEXT, .length = 512, .sees_padding = true},
+    {"text_encoder_2", "tokenizer_2", WEFT_PORT_TEXT, .length = 512, .length_without_guidance = 256,
+     .sees_padding = true},
     {"text_encoder", "tokenizer", .pooled = WEFT_PORT_POOLED, .length = 77},
 };
 
