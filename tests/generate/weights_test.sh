@@ -55,6 +55,46 @@ assert wide - narrow > 0.4 * weights, (wide, narrow, weights) # half, but for th
 PY
 }
 check rounded_weights_take_less_memory
+# fp8 fits bf16; with a factor it does not, and the message bounds the change
+fp8_weights_are_exact_or_reported() {
+    cp -r runs/dit/model eight && rm eight/transformer/*.safetensors
+    "$WEFT" convert runs/dit/model/transformer converted --dtype f8 >convert.log 2>&1 || { cat convert.log; fail "weft convert"; }
+    cp converted/*.safetensors eight/transformer/
+    cp -r eight scaled
+    python3 - scaled/transformer/*.safetensors <<'PY'
+import json, struct, sys
+path = sys.argv[1]
+data = open(path, "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+head, body = json.loads(data[8:8 + size]), data[8 + size:]
+head.pop("__metadata__", None)
+for name in [n for n, t in head.items() if t["dtype"] == "F8_E4M3"]:
+    head[name[:-len("weight")] + "scale_weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [len(body), len(body) + 4]}
+    body += struct.pack("<f", 0.7)
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 8)
+open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+PY
+    generate eight eight
+    generate eight eight_f32 --weights f32
+    cmp eight.npy eight_f32.npy || fail "fp8 without factors is rounded"
+    ! has_message eight.log weights-rounded || fail "a message although nothing is rounded"
+    generate scaled scaled
+    generate scaled scaled_f32 --weights f32
+    has_message scaled.log weights-rounded level=warning file=transformer || fail "no message"
+    ! has_message scaled_f32.log weights-rounded || fail "a message with --weights f32"
+    python3 - <<'PY' || fail "the change"
+import array, struct
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+exact, rounded = load("scaled_f32.npy"), load("scaled.npy")
+error = sum((x - y) ** 2 for x, y in zip(exact, rounded)) ** 0.5 / sum(x * x for x in exact) ** 0.5
+print(error)
+assert 0 < error < 5e-3, error
+PY
+}
+check fp8_weights_are_exact_or_reported
 an_unknown_kind_of_weights_is_refused() {
     "$WEFT" generate --model runs/dit/model --prompt x --weights fp4 >refused.log 2>&1 && fail "--weights fp4 was taken"
     has_message refused.log option-choice key=--weights "text~='fp4'" 'text~=stored, f32, bf16, gguf' || fail "the refusal"

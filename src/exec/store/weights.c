@@ -12,6 +12,7 @@
 #include "graph/builder_helpers.h"
 #include "graph/graph.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -307,6 +308,44 @@ weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
                      : WEFT_F32;
         first = false;
     }
+    weft_tensors_close(file);
+    return WEFT_OK;
+}
+
+static bool is_power_of_two(float x)
+{
+    int exponent;
+    return fabsf(frexpf(x, &exponent)) == 0.5f;
+}
+
+/* Whether bf16 has every value of a matrix: elements of at most 8 bits, with factors that only
+ * change the exponent. */
+static bool fits_bf16(const weft_stored_tensor *t)
+{
+    const weft_scaling *s = t->scaling;
+    for (int64_t i = 0; s && i < s->rows * s->columns; i++)
+        if (!is_power_of_two(s->factor[i]))
+            return false;
+    if (t->packing)
+        return t->packing->elements == 1 && t->packing->bytes == 1;
+    return t->dtype == WEFT_F8E4M3 || t->dtype == WEFT_BF16 || t->dtype == WEFT_U8;
+}
+
+weft_status weft_weights_rounded(const char *path, int64_t *matrices, int64_t *rounded)
+{
+    weft_tensors *file;
+    bool quantized = false;
+    WEFT_TRY(weft_tensors_open(path, &file));
+    *matrices = *rounded = 0;
+    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(file, i);
+        if (t->rank < 2)
+            continue;
+        quantized |= t->dtype == WEFT_F8E4M3 || t->packing;
+        ++*matrices;
+        *rounded += !fits_bf16(t);
+    }
+    *rounded *= quantized;
     weft_tensors_close(file);
     return WEFT_OK;
 }

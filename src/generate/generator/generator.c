@@ -263,6 +263,23 @@ int64_t weft_generator_tokens(const weft_generator *p)
     return tokens;
 }
 
+/* Warns if bf16 rounds the matrices of a folder. */
+static weft_status warn_rounding(const weft_generator *p, const char *folder)
+{
+    int64_t matrices, rounded;
+    if (p->options.weights != WEFT_WEIGHTS_AS_STORED || (p->comm && weft_comm_rank(p->comm) != 0))
+        return WEFT_OK;
+    WEFT_TRY(weft_weights_rounded(folder, &matrices, &rounded));
+    if (rounded)
+        weft_warning(
+            WEFT_MSG_WEIGHTS_ROUNDED, WEFT_AT(.file = folder, WEFT_NUMBER(rounded)),
+            "%" PRId64 " of %" PRId64 " matrices are quantized and kept as bf16, which "
+            "changes each value by at most %.2g of it; --weights f32 keeps them exactly, in "
+            "twice the memory",
+            rounded, matrices, WEFT_BF16_ROUNDING);
+    return WEFT_OK;
+}
+
 weft_status weft_generator_bind(weft_generator *p)
 {
     WEFT_TRY(weft_generator_inputs_read(&p->inputs));
@@ -271,11 +288,14 @@ weft_status weft_generator_bind(weft_generator *p)
     const bool texts = weft_generator_has_texts(p);
     for (int i = 0; i < p->model.text.encoders && texts; i++) {
         const weft_text_encoder *encoder = &p->model.text.encoder[i];
+        WEFT_TRY(warn_rounding(p, p->model.encoder_folder[i]));
         WEFT_TRY(load_part(p, &p->parts.encoder[i], &encoder->model, encoder->row->encoder,
                            p->model.encoder_folder[i], encoder->tokenizer[0] != 0));
     }
-    for (int i = 0; i < p->model.experts; i++)
+    for (int i = 0; i < p->model.experts; i++) {
+        WEFT_TRY(warn_rounding(p, p->model.denoiser_folder[i]));
         WEFT_TRY(load_expert(p, i));
+    }
     const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
