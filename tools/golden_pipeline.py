@@ -11,6 +11,7 @@ all). Nothing else of weft needs them.
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
     hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
     hunyuan_dit  a picture: BERT's words and T5, with masks; the answer has a variance beside it
+    hunyuan_dit_11  the same with a style and the picture's sizes, and no variance
     latte     T5's embeddings of as many tokens as the prompt has, for the negative prompt, too; the answer has a variance beside it
     wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
     wan_flf   the same from a first frame to a last one
@@ -273,11 +274,11 @@ def hidream():
     save(pipe, "hidream", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
 
 
-def hunyuan_dit():
+def hunyuan_dit(name="hunyuan_dit", style=False, **more):
     transformer = weights(HunyuanDiT2DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, patch_size=2, sample_size=128,
                                             hidden_size=32, num_layers=2, mlp_ratio=2.0, cross_attention_dim=16, cross_attention_dim_t5=16,
                                             pooled_projection_dim=16, text_len=77, text_len_t5=256,
-                                            use_style_cond_and_image_meta_size=False), 1)
+                                            use_style_cond_and_image_meta_size=style, **more), 1)
     vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
                                 up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
                                 scaling_factor=0.13025), 2)
@@ -298,7 +299,11 @@ def hunyuan_dit():
     asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.0)
     made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone()[:, :, 0], output_type="latent", use_resolution_binning=False,
                 **asked).images[:, :, None]
-    save(pipe, "hunyuan_dit", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
+    save(pipe, name, begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
+
+
+def hunyuan_dit_11():
+    hunyuan_dit("hunyuan_dit_11", True, learn_sigma=False)
 
 
 def latte():

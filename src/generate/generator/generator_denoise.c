@@ -141,6 +141,20 @@ static void fill_times(const weft_generator *p, const asking *a, int64_t r)
                 : (float)a->level->time;
 }
 
+/* Sets the image sizes of Hunyuan-DiT as its pipeline does: the original size that its training
+ * images mostly had, this video's size, and no crop. Its only style is 0. */
+static void fill_sizes(const weft_generator *p, const asking *a, int64_t r)
+{
+    const float side = 1024,
+                sizes[6] = {side, side, (float)p->options.height, (float)p->options.width};
+    float *to = row_of(a, "batch.sizes", r);
+    int32_t *style = (int32_t *)row_of(a, "batch.label", r);
+    if (to)
+        memcpy(to, sizes, sizeof sizes);
+    if (style)
+        *style = 0;
+}
+
 /* Sets the masks of clean frames, the image embedding, frame rates and sizes. */
 static void fill_visual(const weft_generator *p, const asking *a, int64_t r)
 {
@@ -187,6 +201,7 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
             fill_latents(p, a, x + (first + r) % batch * p->shape.latent_floats, latents);
         fill_times(p, a, r);
         fill_visual(p, a, r);
+        fill_sizes(p, a, r);
         fill_identity(p, a, r, first + r < batch);
         float *guidance = row_of(a, "batch.guidance", r);
         if (guidance)

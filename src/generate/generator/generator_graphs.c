@@ -219,6 +219,10 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         if (takes_input(p, weft_generator_numbers[i]))
             ports.at[weft_generator_numbers[i]] =
                 weft_model_input(d, model, &size, weft_generator_numbers[i], "batch.");
+    if (takes_input(p, WEFT_PORT_SIZES)) { /* Hunyuan-DiT up to 1.1; the label is its style */
+        ports.at[WEFT_PORT_SIZES] = weft_model_input(d, model, &size, WEFT_PORT_SIZES, "batch.");
+        ports.at[WEFT_PORT_LABEL] = weft_model_input(d, model, &size, WEFT_PORT_LABEL, "batch.");
+    }
     if (takes_spacing(p)) {
         const double fps = p->options.fps;
         const float step[3] = {(float)((double)p->model.grid.factor[0] / fps),

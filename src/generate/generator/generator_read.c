@@ -66,16 +66,32 @@ static weft_status arrange_continuation(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Checks that the generator has every input that the denoiser needs. */
+static weft_status check_ports(const weft_generator_model *m)
+{
+    enum { OWN = 12 };
+    /* a label is given together with sizes only: as Hunyuan-DiT's style */
+    const bool sized = m->published && weft_model_takes(m->denoiser, WEFT_PORT_SIZES);
+    weft_port ports[OWN + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS,
+                                                    WEFT_PORT_TIMESTEP,
+                                                    WEFT_PORT_GUIDANCE,
+                                                    WEFT_PORT_IMAGE,
+                                                    WEFT_PORT_FPS,
+                                                    WEFT_PORT_HEIGHT,
+                                                    WEFT_PORT_WIDTH,
+                                                    WEFT_PORT_OFFSET,
+                                                    WEFT_PORT_SPACING,
+                                                    WEFT_PORT_CONDITION,
+                                                    sized ? WEFT_PORT_SIZES : WEFT_PORT_LATENTS,
+                                                    sized ? WEFT_PORT_LABEL : WEFT_PORT_LATENTS};
+    for (int i = 0; i < m->text.entries; i++)
+        ports[OWN + i] = m->text.entry[i].port;
+    return weft_model_accepts(m->denoiser, ports, OWN + m->text.entries, "generate");
+}
+
 static weft_status check_sizes(weft_generator *p)
 {
-    enum { OWN = 10 };
-    weft_port ports[OWN + WEFT_MAX_CONDITIONING] = {
-        WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_GUIDANCE, WEFT_PORT_IMAGE,
-        WEFT_PORT_FPS,     WEFT_PORT_HEIGHT,   WEFT_PORT_WIDTH,    WEFT_PORT_OFFSET,
-        WEFT_PORT_SPACING, WEFT_PORT_CONDITION};
-    for (int i = 0; i < p->model.text.entries; i++)
-        ports[OWN + i] = p->model.text.entry[i].port;
-    WEFT_TRY(weft_model_accepts(p->model.denoiser, ports, OWN + p->model.text.entries, "generate"));
+    WEFT_TRY(check_ports(&p->model));
     p->shape.latent[0] = weft_grid_latent_frames(&p->model.grid, p->options.frames);
     p->shape.before = (p->model.patch.factor[0] - p->shape.latent[0] % p->model.patch.factor[0]) %
                       p->model.patch.factor[0];
