@@ -26,10 +26,15 @@ typedef struct uvit {
 } uvit;
 _Static_assert(sizeof(uvit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
+static bool has_labels(const uvit *c)
+{
+    return !c->clip_dim && c->classes > 0;
+}
+
 /* Number of tokens before the patches. */
 static int64_t extras(const uvit *c)
 {
-    return c->clip_dim ? 1 + c->clip_tokens : 2;
+    return c->clip_dim ? 1 + c->clip_tokens : 1 + has_labels(c);
 }
 
 static weft_value attention(weft_graph *g, const uvit *c, weft_value x_bsc)
@@ -90,21 +95,22 @@ static weft_value time_token(weft_graph *g, const uvit *c, weft_value timestep_b
     return weft_reshape(g, t, WEFT_SHAPE(weft_dim(g, t, 0), 1, c->width));
 }
 
-/* Tokens [label, time, patches], or [time, text, patches], with positions. */
+/* Tokens [label, time, patches], [time, text, patches] or [time, patches], with positions. */
 static weft_value embed(weft_graph *g, const uvit *c, const weft_ports *in)
 {
     const int64_t side = c->image / c->patch, patch[3] = {1, c->patch, c->patch};
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.02};
     weft_value part[3];
-    part[c->clip_dim ? 0 : 1] = time_token(g, c, in->at[WEFT_PORT_TIMESTEP]);
+    int parts = 0;
+    if (has_labels(c))
+        part[parts++] = label_token(g, c, in->at[WEFT_PORT_LABEL]);
+    part[parts++] = time_token(g, c, in->at[WEFT_PORT_TIMESTEP]);
     if (c->clip_dim)
-        part[1] = weft_nn_linear(g, "context_embed", in->at[WEFT_PORT_TEXT], c->width,
-                                 WEFT_LINEAR_XAVIER);
-    else
-        part[0] = label_token(g, c, in->at[WEFT_PORT_LABEL]);
-    part[2] = weft_nn_patch(g, "patch_embed.proj", in->at[WEFT_PORT_LATENTS], c->width, patch,
-                            WEFT_PATCH_2D, true);
-    return weft_add(g, weft_concat(g, part, 3, 1),
+        part[parts++] = weft_nn_linear(g, "context_embed", in->at[WEFT_PORT_TEXT], c->width,
+                                       WEFT_LINEAR_XAVIER);
+    part[parts++] = weft_nn_patch(g, "patch_embed.proj", in->at[WEFT_PORT_LATENTS], c->width, patch,
+                                  WEFT_PATCH_2D, true);
+    return weft_add(g, weft_concat(g, part, parts, 1),
                     weft_param(g, "pos_embed", WEFT_F32,
                                WEFT_SHAPE(1, extras(c) + side * side, c->width), small));
 }
@@ -157,6 +163,10 @@ static weft_value forward(weft_graph *g, const uvit *c, const weft_ports *in)
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const uvit *c = config;
+    if (c->classes == 0)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "num_classes", c->classes),
+                          "0 labels; write -1 for a model without labels");
     if (c->width % c->heads)
         return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "embed_dim", c->width),
                           "%" PRId64 " is not a multiple of \"num_heads\" %" PRId64, c->width,
@@ -180,7 +190,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     case WEFT_PORT_LATENTS:
         return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->channels);
     case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
-    case WEFT_PORT_LABEL: return c->clip_dim ? WEFT_SCALAR : WEFT_SHAPE(s->batch);
+    case WEFT_PORT_LABEL: return has_labels(c) ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
     case WEFT_PORT_TEXT:
         return c->clip_dim ? WEFT_SHAPE(s->batch, s->text, c->clip_dim) : WEFT_SCALAR;
     default: return WEFT_SCALAR;
@@ -222,7 +232,8 @@ static const weft_field fields[] = {
      .help = "bias of queries, keys and values"},
     {"mlp_time_embed", WEFT_FIELD_BOOL, AT(time_mlp), "false",
      .help = "an MLP on the time embedding"},
-    {"num_classes", WEFT_FIELD_I64, AT(classes), "1001", 1, 1 << 24, .help = "number of labels"},
+    {"num_classes", WEFT_FIELD_I64, AT(classes), "1001", -1, 1 << 24,
+     .help = "number of labels; -1: the model takes none"},
     {"conv", WEFT_FIELD_BOOL, AT(conv), "true", .help = "a 3x3 convolution at the end"},
     {"skip", WEFT_FIELD_FIXED, .fallback = "true"},
     {"clip_dim", WEFT_FIELD_I64, AT(clip_dim), "null", 1, 1 << 16,
