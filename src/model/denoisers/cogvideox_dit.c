@@ -247,11 +247,17 @@ static weft_value forward(weft_graph *g, const cogvideox *c, const weft_ports *i
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const cogvideox *c = config;
-    if (c->head_dim % 16)
+    if (c->rotary && c->head_dim % 16)
         return weft_error(
             WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
-            "%" PRId64 " is not a multiple of 16, which positions along three axes need",
+            "%" PRId64 " is not a multiple of 16, which rotary positions along three axes need",
             c->head_dim);
+    if (!c->rotary && c->heads * c->head_dim % 16)
+        return weft_error(
+            WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_head_dim", c->head_dim),
+            "%" PRId64 " x \"num_attention_heads\" %" PRId64 " is not a multiple of 16, which "
+            "positions along three axes need",
+            c->head_dim, c->heads);
     if (c->offset_dim && c->offset_dim != c->time_dim)
         return weft_error(
             WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "ofs_embed_dim", c->offset_dim),
@@ -310,7 +316,7 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 static const weft_field fields[] = {
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "30", 1, 1024,
      .help = "attention heads; heads x head width is the model's width"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 16, 4096,
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 1, 4096,
      .help = "width of a head, a multiple of 16"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
      .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},

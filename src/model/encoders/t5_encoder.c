@@ -140,10 +140,6 @@ static weft_value encode(weft_graph *g, const t5 *c, bool own_bias, weft_value t
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const t5 *c = config;
-    if (c->buckets % 4)
-        return weft_error(WEFT_MSG_MODEL_CONFIG,
-                          WEFT_AT_FIELD(locations, "relative_attention_num_buckets", c->buckets),
-                          "%" PRId64 " is not a multiple of 4", c->buckets);
     if (c->max_distance <= c->buckets / 4)
         return weft_error(
             WEFT_MSG_MODEL_CONFIG,
