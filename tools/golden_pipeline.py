@@ -9,9 +9,10 @@ all). Nothing else of weft needs them.
               first latent frame, which the pipeline throws away at the end, is kept
     hunyuan_replace  the same in the first frame's place, by a model that is told the guidance; a prompt that is too long
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
+    flux_schnell  the same without guidance, with 256 tokens of text
     hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
     hunyuan_dit  a picture: BERT's words and T5, with masks; the answer has a variance beside it
-    hunyuan_dit_11  the same with a style and the picture's sizes, and no variance
+    hunyuan_dit_11  the same with a style and the picture's sizes
     latte     T5's embeddings of as many tokens as the prompt has, for the negative prompt, too; the answer has a variance beside it
     wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
     wan_flf   the same from a first frame to a last one
@@ -24,6 +25,8 @@ all). Nothing else of weft needs them.
     cog15_i2v the same with an image, whose latents are scaled the other way, and its offset
     cosmos2   an image in its place, told by a mask, a time per frame; at 12 frames per second. Its first frame is set to the image's latents:
               the pipeline ends a last level before them
+    *_variants  of folders that are there: embedded guidance with a negative prompt, given levels, CogVideoX' dynamic guidance, and other
+              schedulers
 """
 import base64
 import json
@@ -36,7 +39,8 @@ import numpy as np
 import torch
 from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
                        AutoencoderKLWan,
-                       CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
+                       CogVideoXDDIMScheduler, CosmosTransformer3DModel, DPMSolverSinglestepScheduler, EulerDiscreteScheduler,
+                       LMSDiscreteScheduler, PNDMScheduler, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
                        HiDreamImageTransformer2DModel, DDIMScheduler, HunyuanDiT2DModel, HunyuanDiTPipeline,
                        CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LattePipeline, LatteTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
@@ -274,11 +278,11 @@ def hidream():
     save(pipe, "hidream", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
 
 
-def hunyuan_dit(name="hunyuan_dit", style=False, **more):
+def hunyuan_dit(name="hunyuan_dit", style=False):
     transformer = weights(HunyuanDiT2DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, patch_size=2, sample_size=128,
                                             hidden_size=32, num_layers=2, mlp_ratio=2.0, cross_attention_dim=16, cross_attention_dim_t5=16,
                                             pooled_projection_dim=16, text_len=77, text_len_t5=256,
-                                            use_style_cond_and_image_meta_size=style, **more), 1)
+                                            use_style_cond_and_image_meta_size=style), 1)
     vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
                                 up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
                                 scaling_factor=0.13025), 2)
@@ -303,7 +307,7 @@ def hunyuan_dit(name="hunyuan_dit", style=False, **more):
 
 
 def hunyuan_dit_11():
-    hunyuan_dit("hunyuan_dit_11", True, learn_sigma=False)
+    hunyuan_dit("hunyuan_dit_11", True)
 
 
 def latte():
@@ -517,7 +521,72 @@ def cosmos2():
     given("cosmos2", image=image)
 
 
+def variant(name, label, made, scheduler=None, **asked):
+    """Other settings of a folder that is there: asked_LABEL.json, latents_LABEL.npy."""
+    np.save(f"{OUT}/{name}/latents_{label}.npy", made[0].permute(1, 2, 3, 0).contiguous().numpy())
+    asked |= {"scheduler": json.loads(scheduler.to_json_string())} if scheduler else {}
+    json.dump(asked, open(f"{OUT}/{name}/asked_{label}.json", "w"), indent=1)
+
+
+def flux_picture(pipe, **asked):
+    packed = FluxPipeline._pack_latents(noise(4, 1, 8, 12)[:, :, 0], 1, 4, 8, 12)
+    made = pipe(prompt=PROMPT, latents=packed, output_type="latent", height=64, width=96, **asked).images
+    return FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
+
+
+def flux_variants():
+    pipe = FluxPipeline.from_pretrained(f"{OUT}/flux")
+    size = dict(prompt=PROMPT, num_frames=1, height=64, width=96)
+    asked = dict(num_inference_steps=4, guidance_scale=3.5, true_cfg_scale=2.5)
+    variant("flux", "true_cfg", flux_picture(pipe, negative_prompt=NEGATIVE, **asked), negative=NEGATIVE, **size, **asked)
+    asked = dict(guidance_scale=3.5, sigmas=[1.0, 0.7, 0.45, 0.1], max_sequence_length=24)
+    variant("flux", "sigmas", flux_picture(pipe, num_inference_steps=4, **asked), **size, **asked)
+
+
+def flux_schnell():
+    """Distilled to a few steps: no guidance, and 256 tokens of text."""
+    pipe = FluxPipeline.from_pretrained(f"{OUT}/flux")
+    config = {k: v for k, v in pipe.transformer.config.items() if not k.startswith("_")} | {"guidance_embeds": False}
+    pipe.register_modules(transformer=weights(FluxTransformer2DModel(**config), 1), scheduler=FlowMatchEulerDiscreteScheduler())
+    made = flux_picture(pipe, num_inference_steps=4, guidance_scale=0.0, max_sequence_length=256)
+    save(pipe, "flux_schnell", noise(4, 1, 8, 12), made, prompt=PROMPT, num_frames=1, height=64, width=96, num_inference_steps=4)
+
+
+def hunyuan_variants():
+    pipe = HunyuanVideoPipeline.from_pretrained(f"{OUT}/hunyuan")
+    asked = dict(height=32, width=32, num_frames=5, num_inference_steps=4, guidance_scale=6.0, true_cfg_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=noise(4, 2, 4, 4), output_type="latent", **asked).frames
+    variant("hunyuan", "true_cfg", made, prompt=PROMPT, negative=NEGATIVE, **asked)
+
+
+def cog15_variants():
+    pipe = CogVideoXPipeline.from_pretrained(f"{OUT}/cog15")
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=5, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=noise(4, 4, 4, 4).permute(0, 2, 1, 3, 4), output_type="latent",
+                use_dynamic_cfg=True, **asked).frames
+    variant("cog15", "dynamic_cfg", made.permute(0, 2, 1, 3, 4), prompt=PROMPT, negative=NEGATIVE, guide="dynamic_cfg", **asked)
+
+
+def latte_variants():
+    """The scheduler of Stable Diffusion's folders in the place of Latte's; those that draw no noise."""
+    pipe = LattePipeline.from_pretrained(f"{OUT}/latte")
+    levels = dict(beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012)
+    size = dict(height=64, width=64, guidance_scale=3.0)
+    for label, scheduler, settings in (
+            ("pndm", PNDMScheduler(skip_prk_steps=True, steps_offset=1, **levels), dict(num_inference_steps=6)),
+            ("pndm_prk", PNDMScheduler(**levels), dict(num_inference_steps=5)),
+            ("euler", EulerDiscreteScheduler(timestep_spacing="leading", steps_offset=1, **levels), dict(num_inference_steps=5)),
+            ("timesteps", EulerDiscreteScheduler(**levels), dict(timesteps=[999, 740.5, 500, 260, 60])),
+            ("lms", LMSDiscreteScheduler(use_karras_sigmas=True, **levels), dict(num_inference_steps=6)),
+            ("singlestep", DPMSolverSinglestepScheduler(**levels), dict(num_inference_steps=6))):
+        pipe.register_modules(scheduler=scheduler)
+        made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=noise(4, 4, 8, 8), video_length=4, output_type="latent", **size,
+                    **({"num_inference_steps": 5} | settings)).frames
+        variant("latte", label, made, scheduler, prompt=PROMPT, negative=NEGATIVE, num_frames=4, **size, **settings)
+
+
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+        hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -1,25 +1,34 @@
 #!/bin/bash
 # Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
 . "$SRC/tests/check.sh"
-same_latents() { # NAME
-    local name=$1 folder options
-    folder=$SRC/tests/golden/pipelines/$name
-    mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
+same_latents() { # NAME [VARIANT]
+    local name=$1 folder options variant=${2:+_$2} model
+    folder=$SRC/tests/golden/pipelines/$name model=$name$variant
+    # the folder, with the scheduler of the variant
+    mkdir "$model"
+    ln -s "$folder"/* "$model"
+    mapfile -t options < <(python3 - "$folder/asked$variant.json" "$model" <<'PY'
 import json, os, sys
 names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
          "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
-         "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method"}
+         "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method", "true_cfg_scale": "--true-cfg-scale",
+         "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps"}
 for key, value in json.load(open(sys.argv[1])).items():
-    print(names[key], value, sep="\n")
+    if key == "scheduler":
+        os.remove(f"{sys.argv[2]}/scheduler")
+        os.mkdir(f"{sys.argv[2]}/scheduler")
+        json.dump(value, open(f"{sys.argv[2]}/scheduler/scheduler_config.json", "w"))
+    else:
+        print(names[key], ",".join(map(str, value)) if isinstance(value, list) else value, sep="\n")
 for what in "image", "last_image", "video":
     path = os.path.join(os.path.dirname(sys.argv[1]), what + ".png")
     if os.path.exists(path):
         print("--" + what.replace("_", "-"), path, sep="\n")
 PY
     )
-    "$WEFT" generate --model "$folder" --init-latents "$folder/noise.npy" --latents-npy --out "$name.mp4" "${options[@]}" >"$name.log" 2>&1 ||
-        { cat "$name.log"; fail "weft generate with $name"; }
-    python3 - "$name" "$folder/latents.npy" "$name.latents.npy" <<'PY' || fail "latents of $name"
+    "$WEFT" generate --model "$model" --init-latents "$folder/noise.npy" --latents-npy --out "$model.mp4" "${options[@]}" >"$model.log" 2>&1 ||
+        { cat "$model.log"; fail "weft generate with $model"; }
+    python3 - "$model" "$folder/latents$variant.npy" "$model.latents.npy" <<'PY' || fail "latents of $model"
 import array, math, struct, sys
 def load(path):
     data = open(path, "rb").read()
@@ -32,7 +41,7 @@ print(f"{sys.argv[1]}: {error:.2g} of the norm")
 assert error < 3e-5, error  # f32 in every step on both sides
 PY
 }
-for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v mochi cog_i2v cog15 cog15_i2v cosmos2 flux_schnell; do check $name same_latents $name; done
+for name in wan22 hunyuan hunyuan_i2v hunyuan_replace flux hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over ltx_i2v mochi cog_i2v cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11; do check $name same_latents $name; done
 # other settings of the same folders; the schedulers of Latte are those that draw no noise
 for name in flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
