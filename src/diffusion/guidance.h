@@ -31,7 +31,7 @@ typedef struct weft_guidance {
 
 extern const weft_guidance *const weft_guidances[];        /* NULL-terminated */
 const weft_guidance *weft_guidance_find(const char *name); /* NULL: none */
-/* Returns the present name of a method by an earlier name; NULL: `name` is no earlier name. */
+/* Returns the present name of a method by an earlier name; NULL: `name` has not changed. */
 const char *weft_guidance_renamed(const char *name);
 /* Returns the guidance for a scale: cfg, or for scale 1 none, which halves the work. */
 const weft_guidance *weft_guidance_of(double scale);

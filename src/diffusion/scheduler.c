@@ -680,7 +680,7 @@ static weft_status check_times(const weft_scheduler *s, const weft_timestep_requ
         return WEFT_OK;
     if (w->sigma)
         return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "timesteps"),
-                          "timesteps and noise levels are both given; give one of them");
+                          "timesteps and noise levels are both given; omit one");
     if (s->kind->given == WEFT_GIVEN_NONE || (s->flow && whole) || s->path == WEFT_PATH_FLOW_EDM ||
         s->continuous)
         return weft_error(WEFT_MSG_SAMPLING_INVALID, WEFT_AT(.key = "timesteps"),

@@ -98,7 +98,7 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
     if (s->path == WEFT_PATH_FLOW_EDM && !s->solver.ends_at_zero)
         sigma[w->steps] = sigma[w->steps - 1];
     chain(s, w->steps, sigma, step);
-    /* as in the reference, the model gets given times as they are, and levels are shifted */
+    /* the model gets given times as they are, and levels are shifted: as in the reference */
     for (int64_t i = 0; w->time && !s->inverted && i < w->steps; i++) {
         step[i].from.time = w->time[i];
         if (i > 0)

@@ -1,5 +1,5 @@
 /* Noise levels of the classes that add noise to unscaled data (alpha = 1), for models that are
- * trained on a table of discrete times. Times between those of the table have interpolated levels.
+ * trained on a table of discrete times. Times between two entries have interpolated levels.
  */
 #include "diffusion/scheduler_ve.h"
 

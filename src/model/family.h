@@ -313,7 +313,7 @@ typedef struct weft_text_encoder_row {
     weft_port text, mask, pooled;    /* ports of the denoiser for the encoder's outputs */
     /* tokens per text; 0 (default): as many as the encoder takes */
     int64_t length;
-    int64_t length_without_guidance; /* of models without embedded guidance; 0: length */
+    int64_t length_without_guidance; /* tokens for models without embedded guidance; 0: length */
     const char *before, *after;      /* template around every text; NULL: none */
     int64_t crop;                    /* leading template tokens whose embeddings are dropped */
     weft_cleaning clean;

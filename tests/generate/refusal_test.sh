@@ -56,9 +56,10 @@ refuse option-conflict key=--timesteps -- --model $model --sigmas 1,0.5 --timest
 refuse sampling-invalid key=sigmas value=1.5 'text~=at most 1' -- --model $model --sigmas 1.5,0.5
 refuse sampling-invalid key=timesteps value=1200 -- --model $model --timesteps 1200,500
 a_given_schedule_is_used() {
-    make_video --sigmas 1,0.6,0.2,0 --frames-npy --out given.mp4
+    local given=(--model $model --prompt "a red circle moving left" --frames-npy)
+    "$WEFT" generate "${given[@]}" --sigmas 1,0.6,0.2,0 --out given.mp4 >out.log 2>&1 || fail "--sigmas"
     has_message out.log job-report "text~=3 steps" || fail "the number of steps"
-    make_video --timesteps 1000,600,200 --frames-npy --out times.mp4
+    "$WEFT" generate "${given[@]}" --timesteps 1000,600,200 --out times.mp4 >out.log 2>&1 || fail "--timesteps"
     make_video --steps 3 --frames-npy --out own.mp4
     ! cmp -s given.npy own.npy || fail "--sigmas changes nothing"
     ! cmp -s times.npy own.npy || fail "--timesteps changes nothing"
@@ -68,7 +69,7 @@ check a_given_schedule_is_used
 refuse option-no-effect key=--negative-prompt value=blurry -- --model $model --guidance-scale 1 --negative-prompt blurry
 refuse model-input-unsupported key=--guidance-method value=true_cfg -- --model $model --true-cfg-scale 3
 refuse option-no-effect key=--true-cfg-scale -- --model $model --guidance-method cfg --true-cfg-scale 3
-refuse option-no-effect key=--max-sequence-length -- --model $model --max-sequence-length 8
+refuse text-encoder-mismatch key=length value=8 -- --model $model --max-sequence-length 8
 flux=$SRC/tests/golden/pipelines/flux
 refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry
 refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height 64 --width 96 --guidance-method true_cfg

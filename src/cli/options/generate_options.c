@@ -110,9 +110,8 @@ const weft_option weft_generate_options[] = {
      "family), or block:T, teacache:T, every:N, attention:N (docs/how-to/generate.md)",
      WEFT_ALSO("--cache"), .group = "sampling"},
     {"--guidance-scale", "G", "4",
-     "scale of classifier-free guidance, or of the embedded guidance of models that take it; 1 "
-     "disables "
-     "guidance and halves the work. Models of such families without this input (Flux schnell): 1 "
+     "scale of classifier-free guidance, or of embedded guidance; 1 disables guidance and halves "
+     "the work. Models of such families without this input (Flux schnell): 1 "
      "if "
      "not given",
      WEFT_ALSO("--guidance"), .group = "guidance", .common = true},

@@ -211,8 +211,7 @@ static weft_status read_falling(const char *option, const char *text, weft_arena
                               at);
         if (*count && *value >= value[-1])
             return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, WEFT_NUMBER(*value)),
-                              "%g follows %g; the numbers fall from noise to data", *value,
-                              value[-1]);
+                              "%g follows %g; the list must fall", *value, value[-1]);
         ++*count;
     }
     return WEFT_OK;

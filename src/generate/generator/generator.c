@@ -274,7 +274,7 @@ static weft_status warn_rounding(const weft_generator *p, const char *folder)
         weft_warning(
             WEFT_MSG_WEIGHTS_ROUNDED, WEFT_AT(.file = folder, WEFT_NUMBER(rounded)),
             "%" PRId64 " of %" PRId64 " matrices are quantized and kept as bf16, which "
-            "changes each value by at most %.2g of it; --weights f32 keeps them exactly, in "
+            "changes each value by at most %.2g of its size; --weights f32 keeps them exactly, in "
             "twice the memory",
             rounded, matrices, WEFT_BF16_ROUNDING);
     return WEFT_OK;

@@ -158,7 +158,7 @@ static weft_status check_text_length(const weft_generator_model *m, const weft_g
     if (!most)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--max-sequence-length", WEFT_NUMBER(asked)),
-                          "%s takes as many tokens as its text encoder gives. Omit the option.",
+                          "the text encoder of %s sets the number of tokens. Omit the option.",
                           weft_model_class(m->denoiser));
     return weft_error(WEFT_MSG_OPTION_INVALID,
                       WEFT_AT(.key = "--max-sequence-length", WEFT_NUMBER(asked)),
