@@ -60,7 +60,7 @@ a_given_schedule_is_used() {
     "$WEFT" generate "${given[@]}" --sigmas 1,0.6,0.2,0 --out given.mp4 >out.log 2>&1 || fail "--sigmas"
     has_message out.log job-report "text~=3 steps" || fail "the number of steps"
     "$WEFT" generate "${given[@]}" --timesteps 1000,600,200 --out times.mp4 >out.log 2>&1 || fail "--timesteps"
-    make_video --steps 3 --frames-npy --out own.mp4
+    make_video --frames-npy --out own.mp4
     ! cmp -s given.npy own.npy || fail "--sigmas changes nothing"
     ! cmp -s times.npy own.npy || fail "--timesteps changes nothing"
 }

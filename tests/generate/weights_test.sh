@@ -68,7 +68,7 @@ data = open(path, "rb").read()
 size = struct.unpack("<Q", data[:8])[0]
 head, body = json.loads(data[8:8 + size]), data[8 + size:]
 head.pop("__metadata__", None)
-for name in [n for n, t in head.items() if t["dtype"] == "F8_E4M3"]:
+for name in [n for n, t in head.items() if t["dtype"] == "F8_E4M3" and n.endswith(".weight")]:
     head[name[:-len("weight")] + "scale_weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [len(body), len(body) + 4]}
     body += struct.pack("<f", 0.7)
 text = json.dumps(head).encode()
