@@ -141,7 +141,7 @@ ROW(cfg,       2, false, combine_cfg,       "unconditional + scale (conditional 
 ROW(rescale,   2, false, combine_rescale,   "cfg with the deviation of the conditional prediction")
 ROW(cosmos,    2, false, combine_cosmos,    "conditional + scale (conditional - unconditional)")
 ROW(distilled, 1, true,  NULL,              "embedded guidance; the scale is an input of the model")
-ROW(true_cfg,  2, true,  combine_cfg,       "embedded guidance, and cfg with the scale of --true-cfg-scale")
+ROW(true_cfg,  2, true,  combine_cfg,       "embedded guidance, and cfg with --true-cfg-scale")
 ROW(rising,    2, false, combine_rising,    "cfg; scale rises from 1 at noise to 1 + scale at data")
 ROW(dynamic_cfg, 2, false, combine_dynamic_cfg, "cfg with the scale of CogVideoX's use_dynamic_cfg")
 ROW(zero_star, 2, false, combine_zero_star, "CFG-Zero*: cfg with a scaled unconditional prediction")

@@ -111,27 +111,29 @@ static void edm(weft_scheduler *s)
 }
 
 /* clang-format off */
-#define ROW(name, sampler, defaults, check, lay, given)       \
-    {name, &weft_sampler_##sampler, defaults, weft_check_##check, weft_lay_##lay, \
-     WEFT_GIVEN_##given},
+#define ROW(name, sampler, defaults, check, lay, given) \
+    {name, &weft_sampler_##sampler, defaults, check, lay, WEFT_GIVEN_##given},
 const weft_scheduler_class weft_scheduler_classes[] = {
-    ROW("FlowMatchEulerDiscreteScheduler", euler, flow, flow, flow, ANY)
-    ROW("FlowMatchHeunDiscreteScheduler", heun, flow, flow, flow, NONE)
-    ROW("UniPCMultistepScheduler", unipc, unipc, multistep, multistep, NONE)
-    ROW("DPMSolverMultistepScheduler", dpmpp, multistep, multistep, multistep, WHOLE)
-    ROW("DDIMScheduler", ddim, discrete, discrete, discrete, NONE)
-    ROW("DDPMScheduler", ddpm, discrete, discrete, chained, WHOLE)
-    ROW("CogVideoXDDIMScheduler", ddim, cogvideox, discrete, discrete, NONE)
-    ROW("CogVideoXDPMScheduler", cogvideox_dpm, cogvideox, discrete, discrete, NONE)
-    ROW("LCMScheduler", lcm, lcm, discrete, lcm, WHOLE)
-    ROW("EDMEulerScheduler", euler, edm, edm, edm, NONE)
-    ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, edm, edm, NONE)
-    ROW("PNDMScheduler", pndm, pndm, pndm, pndm, NONE)
-    ROW("EulerDiscreteScheduler", euler, ve, ve, ve, ANY)
-    ROW("EulerAncestralDiscreteScheduler", euler_ancestral, ve, ve, ve, NONE)
-    ROW("LMSDiscreteScheduler", lms, ve, ve, ve, NONE)
-    ROW("DPMSolverSinglestepScheduler", dpm_singlestep, singlestep, singlestep, multistep, WHOLE)
-    ROW("FlowMatchLCMScheduler", consistency, flow, flow, flow, ANY)
+    ROW("FlowMatchEulerDiscreteScheduler", euler, flow, weft_check_flow, weft_lay_flow, ANY)
+    ROW("FlowMatchHeunDiscreteScheduler", heun, flow, weft_check_flow, weft_lay_flow, NONE)
+    ROW("UniPCMultistepScheduler", unipc, unipc, weft_check_multistep, weft_lay_multistep, NONE)
+    ROW("DPMSolverMultistepScheduler", dpmpp, multistep, weft_check_multistep,
+        weft_lay_multistep, WHOLE)
+    ROW("DDIMScheduler", ddim, discrete, weft_check_discrete, weft_lay_discrete, NONE)
+    ROW("DDPMScheduler", ddpm, discrete, weft_check_discrete, weft_lay_chained, WHOLE)
+    ROW("CogVideoXDDIMScheduler", ddim, cogvideox, weft_check_discrete, weft_lay_discrete, NONE)
+    ROW("CogVideoXDPMScheduler", cogvideox_dpm, cogvideox, weft_check_discrete,
+        weft_lay_discrete, NONE)
+    ROW("LCMScheduler", lcm, lcm, weft_check_discrete, weft_lay_lcm, WHOLE)
+    ROW("EDMEulerScheduler", euler, edm, weft_check_edm, weft_lay_edm, NONE)
+    ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, weft_check_edm, weft_lay_edm, NONE)
+    ROW("PNDMScheduler", pndm, pndm, weft_check_pndm, weft_lay_pndm, NONE)
+    ROW("EulerDiscreteScheduler", euler, ve, weft_check_ve, weft_lay_ve, ANY)
+    ROW("EulerAncestralDiscreteScheduler", euler_ancestral, ve, weft_check_ve, weft_lay_ve, NONE)
+    ROW("LMSDiscreteScheduler", lms, ve, weft_check_ve, weft_lay_ve, NONE)
+    ROW("DPMSolverSinglestepScheduler", dpm_singlestep, singlestep, weft_check_singlestep,
+        weft_lay_multistep, WHOLE)
+    ROW("FlowMatchLCMScheduler", consistency, flow, weft_check_flow, weft_lay_flow, ANY)
     {NULL}};
 
 /* Sets of classes: bit i is row i. */

@@ -26,9 +26,9 @@ weft_status weft_weights_lend(weft_store *store, const weft_graph *graph, const 
 /* Type in which to store the file's matrices and kernels (rank 2 and more). BF16 or F16 if all of
  * them have this type, BF16 if one is quantized or F8, otherwise F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
-/* Counts the matrices of the files, and those whose values bf16 rounds if weft_weights_dtype selects
- * bf16 for quantized matrices: each by at most WEFT_BF16_ROUNDING of its value. Values of fp8
- * without a factor are exact. */
+/* Counts the matrices of the files, and those whose values bf16 rounds if weft_weights_dtype
+ * selects bf16 for quantized matrices: each by at most WEFT_BF16_ROUNDING of its value. Values of
+ * fp8 without a factor are exact. */
 #define WEFT_BF16_ROUNDING 0x1p-9
 weft_status weft_weights_rounded(const char *path, int64_t *matrices, int64_t *rounded);
 

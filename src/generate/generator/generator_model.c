@@ -142,7 +142,8 @@ weft_status weft_generator_own_guidance(const char *folder, double *scale)
     return status;
 }
 
-/* The option must shorten the text of an encoder: models are trained on at most its row's length. */
+/* The option must shorten the text of an encoder: models are trained on at most the length of its
+ * row. */
 static weft_status check_text_length(const weft_generator_model *m, const weft_generator_options *o)
 {
     const int64_t asked = o->text_length;
