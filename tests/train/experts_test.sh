@@ -72,9 +72,16 @@ another_number_of_ranks_goes_on_and_generates() {
 check another_number_of_ranks_goes_on_and_generates
 # both searches price layouts with ep, and such a layout of a plan trains
 wide=(--set transformer.config.moe_intermediate_size=8192 --set transformer.config.num_layers=2)
+# without launches, which would hide the bytes of so small a model
+cat >cluster.yaml <<'Y'
+nodes: 1
+devices: 2
+device: {memory: 80GiB, flops: 989e12, memory_bandwidth: 3.35e12, launch: 0}
+link: {bandwidth: 450e9, latency: 2e-6}
+Y
 a_planned_layout_trains() {
     needs another_number_of_ranks_goes_on_and_generates
-    "$WEFT" plan layout --run-config moe.yaml --devices 2 --on h100 "${wide[@]}" --out layout.json >plan.log 2>&1 ||
+    "$WEFT" plan layout --run-config moe.yaml --devices 2 --on cluster.yaml "${wide[@]}" --out layout.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan layout"; }
     "$WEFT" plan generate --set model=runs/on/model --set frames=9 --set height=32 --set width=32 --devices 4 --out generate.json >plan.log 2>&1 ||
         { cat plan.log; fail "weft plan generate"; }
