@@ -10,10 +10,15 @@
  *   the first SIGNAL_NUMBER=2                the signal
  *   SIGNAL_RANK=1                  only this rank of the job counts events; absent: every rank
  *   SIGNAL_TO=pid.0 pid.1          files with the numbers of the processes that get it; absent:
- *   this one SIGNAL_HEARD=yes               the event ends when weft in this process has been
- *                                  asked to stop: for a SIGNAL_TO that passes the signal on, such
- *                                  as mpirun */
+ *   this one
+ *   SIGNAL_HEARD=yes               the event ends when weft in this process has been asked to
+ *   stop: for a SIGNAL_TO that passes the signal on, such as mpirun
+ *
+ * mpirun sleeps before it sends SIGTERM to the ranks and before it sends SIGKILL. Here these sleeps
+ * end when the ranks have (their numbers are in the files pid.RANK): a slow rank is not killed, and
+ * nobody waits for a fast one. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <glob.h>
@@ -26,6 +31,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static atomic_int *seen; /* shared with forks */
@@ -89,6 +95,41 @@ static void send_signal(void)
             abort();
         }
     }
+}
+
+/* Whether one of this process's children that pid.RANK names is running. */
+static bool has_running_rank(void)
+{
+    glob_t found = {0};
+    bool running = false;
+    if (glob("pid.[0-9]*", 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            siginfo_t ended = {0};
+            if (waitid(P_PID, (id_t)read_number(found.gl_pathv[i]), &ended,
+                       WEXITED | WNOHANG | WNOWAIT) == 0)
+                running |= ended.si_pid == 0;
+        }
+    globfree(&found);
+    return running;
+}
+
+unsigned sleep(unsigned seconds)
+{
+    static bool has_slept;
+    if (strncmp(program_invocation_short_name, "mpirun", 6) != 0) { /* or mpirun.openmpi */
+        unsigned (*own)(unsigned) = (unsigned (*)(unsigned))dlsym(RTLD_NEXT, "sleep");
+        return own(seconds);
+    }
+    const bool passes_on = getenv("SIGNAL_HEARD") && !has_slept; /* the next is SIGTERM */
+    has_slept = true;
+    for (int ms = 0; !passes_on && has_running_rank(); ms++) {
+        usleep(1000);
+        if (ms > 600000) { /* a guard against hanging */
+            fprintf(stderr, "signal_at: the ranks do not end\n");
+            break;
+        }
+    }
+    return 0;
 }
 
 static void happened(const char *kind, const char *path)

@@ -5,8 +5,6 @@ source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
-# mpirun kills ranks this many seconds after a signal; its default of one is less than a step needs on a loaded machine.
-export OMPI_MCA_odls_base_sigkill_timeout=600
 source "$SRC/tests/signal_at.sh"
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 steps=400

@@ -6,8 +6,6 @@ source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
-# mpirun kills ranks this many seconds after a signal; its default of one is less than a step needs on a loaded machine.
-export OMPI_MCA_odls_base_sigkill_timeout=600
 source "$SRC/tests/signal_at.sh"
 size="--set stages.0.batch=1 --set stages.0.frames=9 --set stages.0.height=64 --set stages.0.width=64"
 vae="vae.yaml --set autoencoder.config.base_dim=16 --set stages.0.steps=1 --set stages.0.warmup_steps=0 $size"
