@@ -61,8 +61,8 @@ for bin in "$build"/test/*; do
     { [ -n "$case" ] && [ ${#patterns[@]} = 0 ] || wanted "$name"; } && has_case "$name" || continue
     echo "== $name"
     start=$(date +%s.%N)
-    # No case takes an hour on any machine: one that hangs is a failure, not the end of the run.
-    "$bin" -j2 --timeout=3600 ${case:+"--filter=$case"} --tap="$log.tap" >"$log.log" 2>&1
+    # No case takes 25 minutes on any machine: one that hangs is a failure, not the end of the run.
+    "$bin" -j2 --timeout=1500 ${case:+"--filter=$case"} --tap="$log.tap" >"$log.log" 2>&1
     status=$?
     # TAP lines: "ok - suite::test  reason", "not ok - ...", "ok - ... # SKIP"
     s=$(grep -cE '^ok .*# SKIP' "$log.tap" 2>/dev/null)
@@ -120,7 +120,7 @@ run_script() { # NAME: prints its verdict in one piece, and writes its counts to
     scratch=$(mktemp -d)
     start=$(date +%s)
     (cd "$scratch" && SRC=$OLDPWD WEFT_TEST_CHECK=${case##*/} \
-        timeout "${WEFT_TEST_TIMEOUT-3600}" bash "$OLDPWD/tests/$name") >"$log" 2>&1
+        timeout "${WEFT_TEST_TIMEOUT-1500}" bash "$OLDPWD/tests/$name") >"$log" 2>&1
     status=$?
     rm -rf "$scratch"
     read -r passed failed skipped < <(count "$log" $status "$name")
