@@ -207,8 +207,9 @@ double weft_cluster_collective_seconds(const weft_cluster *c, weft_collective ki
                : fmin(c->link.bandwidth,
                       ring.bandwidth * fmin((double)here, fmax(1, (double)c->nics.count)));
     switch (kind) {
-    case WEFT_COLL_ALL_REDUCE:
-        return 2 * (n - 1) * ring.latency + 2 * (n - 1) / n * bytes / ring_bandwidth;
+    case WEFT_COLL_ALL_REDUCE: /* the shorter of a ring and of rounds of partners */
+        return fmin(2 * (n - 1) * ring.latency + 2 * (n - 1) / n * bytes / ring_bandwidth,
+                    ceil(log2(n)) * (ring.latency + bytes / ring_bandwidth));
     case WEFT_COLL_ALL_GATHER:
     case WEFT_COLL_REDUCE_SCATTER:
         return (n - 1) * ring.latency + (n - 1) / n * bytes / ring_bandwidth;

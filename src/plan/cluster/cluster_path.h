@@ -28,6 +28,8 @@ void weft_cluster_path(const weft_cluster *cluster, int64_t from, int64_t to, we
 void weft_cluster_host_path(const weft_cluster *cluster, int64_t device, bool out, weft_path *path);
 /* Returns the index in the node of the NIC that a device uses; -1: the node has no NIC. */
 int64_t weft_cluster_device_nic(const weft_cluster *cluster, int64_t device_in_node);
+/* Seconds of a collective of `bytes` per rank without other traffic: a ring; a short all-reduce in
+ * log2(ranks) rounds, in which partners exchange whole sums; an all-to-all in pairs. */
 double weft_cluster_collective_seconds(const weft_cluster *cluster, weft_collective kind,
                                        int64_t ranks, int64_t per_node, double bytes);
 
