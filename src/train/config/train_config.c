@@ -70,7 +70,7 @@ static const weft_key autoencoder_keys[] = {
     TUNING_KEYS,
     {"tile", WEFT_KEY_STRING, offsetof(weft_run_model, tile), "off", "pixels",
      "size and overlap of the tiles that encode a clip, e.g. 256x256+64, with a "
-     "transformer; on: as the model's reference. off: one batch of whole clips"},
+     "transformer; on: as the model's reference. off: whole clips"},
 };
 static const weft_section autoencoder_section = {
     "autoencoder", "video autoencoder; trained if no transformer is given", sizeof(weft_run_model),

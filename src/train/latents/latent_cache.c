@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum {
-    ENCODE_BATCH = 4,        /* approximate samples of all ranks' programs together */
+    STATISTICS_BATCH = 4,    /* samples of all ranks' programs for latent statistics */
     SHARD_SAMPLES = 1000,    /* maximum samples of a latent shard */
     SHARD_BYTES = 256 << 20, /* maximum bytes of a latent shard */
     SHARD_SECONDS = 60,      /* maximum seconds of a latent shard, the loss after a kill */
@@ -32,8 +32,10 @@ enum {
 /* The encoders over one epoch of a data set.
  *
  *   apart false   one program over the run's mesh; every rank gets all latents of a batch
- *   apart true    each rank runs its own programs on its share; nothing is exchanged
- *   tile.on       (with apart) one clip at a time, as temporal chunks and in tiles */
+ *   apart true    each rank runs its own programs on its share; nothing is exchanged. One sample
+ *                 at a time: the libraries round a row of a product by its position, so the latent
+ *                 of a sample in a batch would depend on its neighbours and on the number of ranks
+ *   tile.on       (with apart) as temporal chunks and in tiles */
 typedef struct encoding {
     const weft_run *run;
     const weft_exec_config *exec; /* execution config of the run */
@@ -59,7 +61,7 @@ typedef struct encoding {
     weft_loader *loader;
     int64_t samples, done;
     /* sample of each item of the last batch; -1: repetition; -2: undecodable */
-    int64_t global[ENCODE_BATCH];
+    int64_t global[STATISTICS_BATCH];
     int bucket;           /* bucket of the last batch */
     weft_shape latent;    /* (B,T',Y',X',Z) of the last batch */
     int64_t latent_count; /* elements of one sample */
@@ -98,6 +100,13 @@ static void encoding_loader_free(encoding_loader *l)
     weft_free(l->own);
 }
 
+/* Batches of the loader. Whole clips: every decoding thread has one, although a batch is a clip. */
+static int64_t prefetched_batches(const encoding *e)
+{
+    const weft_run_data *d = &e->run->data;
+    return e->apart && !e->tile.on && d->threads > d->prefetch ? d->threads : d->prefetch;
+}
+
 static weft_status make_loader(const encoding *e, encoding_loader *l)
 {
     const weft_run_data *d = &e->run->data;
@@ -118,7 +127,7 @@ static weft_status make_loader(const encoding *e, encoding_loader *l)
                                      .own = e->apart ? NULL : l->own,
                                      .fps = d->fps,
                                      .threads = d->threads,
-                                     .prefetch = d->prefetch,
+                                     .prefetch = prefetched_batches(e),
                                      .verify = d->verify,
                                      .no_stand_ins = true,
                                      .skip = e->skip,
@@ -172,17 +181,14 @@ static int64_t made_bytes(const encoding *e)
 }
 
 /* The execution config of the encoding programs and their batch size; see struct encoding. */
-static weft_exec_config encoding_exec(const weft_exec_config *run, bool apart, bool tiled,
-                                      int64_t *batch)
+static weft_exec_config encoding_exec(const weft_exec_config *run, bool apart, int64_t *batch)
 {
     weft_exec_config here = *run;
-    const int ranks = weft_mesh_ranks(&run->mesh);
-    *batch = ENCODE_BATCH;
+    *batch = apart ? 1 : STATISTICS_BATCH;
     if (apart) {
         here.comm = NULL;
         here.rank = 0;
         here.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
-        *batch = ranks < ENCODE_BATCH && !tiled ? ENCODE_BATCH / ranks : 1;
     }
     return here;
 }
@@ -205,7 +211,7 @@ static weft_status plan_encoding(encoding *e, const weft_model *vae, const weft_
 {
     const weft_text_conditioning *text = e->text_conditioning;
     e->buckets = weft_train_stage_bucket_count(s);
-    e->here = encoding_exec(e->exec, e->apart, e->tile.on, &e->batch);
+    e->here = encoding_exec(e->exec, e->apart, &e->batch);
     e->step = weft_calloc(e->buckets, sizeof *e->step);
     e->program = weft_calloc(e->buckets, sizeof *e->program);
     e->vae = weft_calloc(e->buckets, sizeof *e->vae);
@@ -369,7 +375,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
 static weft_status share_samples(encoding *e, const weft_batch *batch)
 {
     const int64_t first = e->apart ? 0 : batch->first;
-    double values[ENCODE_BATCH] = {0};
+    double values[STATISTICS_BATCH] = {0};
     for (int64_t i = 0; i < batch->count; i++)
         values[first + i] = batch->epoch[i] != 0 ? 0
                             : batch->replaced[i] ? -1
@@ -377,10 +383,10 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
     const int ranks = weft_comm_ranks(e->exec->comm);
     double alike = 1; /* ranks with the same items */
     if (!e->apart && e->step->local_ranks > 1) {
-        WEFT_TRY(weft_comm_sum(e->exec->comm, values, ENCODE_BATCH));
+        WEFT_TRY(weft_comm_sum(e->exec->comm, values, STATISTICS_BATCH));
         alike = (double)ranks / (double)e->step->local_ranks;
     }
-    for (int i = 0; i < ENCODE_BATCH; i++)
+    for (int i = 0; i < e->batch; i++)
         e->global[i] = (int64_t)(values[i] / alike) - 1;
     return WEFT_OK;
 }
@@ -455,7 +461,7 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
     if (e->apart)
         e->done += fresh_samples(e, &batch);
     else
-        for (int i = 0; i < ENCODE_BATCH; i++)
+        for (int i = 0; i < e->batch; i++)
             e->done += e->global[i] != -1;
     return WEFT_OK;
 }
@@ -540,7 +546,7 @@ out:
 
 static weft_status add_batch(encoding *e, output *o, const float *latents, const float *text)
 {
-    for (int i = 0; i < ENCODE_BATCH; i++) {
+    for (int i = 0; i < e->batch; i++) {
         if (e->global[i] < 0)
             continue;
         if (!o->shard)
@@ -756,7 +762,7 @@ weft_status weft_latents_measure(const weft_run *run, const weft_model *vae,
         const float *latents;
         WEFT_GO(weft_comm_interrupt_check(exec->comm));
         WEFT_GO(encode_next(&e, &latents, NULL));
-        for (int64_t i = 0; i < ENCODE_BATCH; i++) {
+        for (int64_t i = 0; i < e.batch; i++) {
             const float *one = latents + i * e.latent_count;
             if (e.global[i] < 0)
                 continue;

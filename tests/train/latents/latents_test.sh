@@ -1,12 +1,6 @@
 #!/bin/bash
 # The cache of latents: what it holds, who else reads it, what a clip that does not decode costs, and when it is made anew.
 source "$SRC/tests/train/common.sh"
-# Not bitwise: AVX2 products round the last video of an encoded batch otherwise, and a video's place depends on what is missing.
-near() { # FILE: the losses on standard input, to 1e-6
-    python3 -c 'import sys
-a, b = ([list(map(float, l.split())) for l in f] for f in (open(sys.argv[1]), sys.stdin))
-sys.exit(len(a) != len(b) or any(abs(x - y) > 1e-6 * abs(x) for p, q in zip(a, b) for x, y in zip(p, q)))' "$1"
-}
 . "$SRC/tests/messages.sh"
 make_shards
 write_configs
@@ -83,6 +77,36 @@ a_cache_belongs_to_a_vae_and_shards() {
 }
 check a_cache_belongs_to_a_vae_and_shards
 
+# a latent and an embedding depend on their clip and caption alone: not on the number of ranks, nor on what is encoded next to
+# them. Rows of a product are rounded by their position, so samples that share a batch differ.
+arrays() { # FOLDER: place, name and checksum of every array of the caches there
+    python3 - "$1"/*/*.tar <<'PY'
+import hashlib, sys, tarfile
+lines = []
+for path in sys.argv[1:]:
+    with tarfile.open(path) as archive:
+        lines += [f"{path.split('/')[-2]} {m.name} {hashlib.md5(archive.extractfile(m).read()).hexdigest()}" for m in archive if m.name.endswith(".npy")]
+print("\n".join(sorted(lines)))
+PY
+}
+arrays_belong_to_their_samples() { # [ISA]
+    local n dir=arrays${1-}
+    needs a_cache_has_what_decodes_1
+    [ $# = 0 ] || export WEFT_CPU_ISA=$1
+    sed 's|class: WeftBytesEncoder|weights: runs/dit1/model/text_encoder|; /config: {dim: 16/d' dit.yaml >frozen.yaml
+    for n in 2 3 1; do
+        ranks $n "$WEFT" train frozen.yaml $one --set data.latents=$dir.$n --set out=runs/$dir.$n >arrays.log 2>&1 || { cat arrays.log; fail "frozen encoders on $n ranks"; }
+        arrays $dir.$n >$dir.$n.list
+        [ "$(wc -l <$dir.$n.list)" = 92 ] || fail "$(wc -l <$dir.$n.list) arrays on $n ranks"
+        diff $dir.2.list $dir.$n.list || fail "other arrays on $n ranks than on 2"
+    done
+    rm $dir.2/*/train-0001-*.tar* $dir.2/*/complete
+    "$WEFT" train frozen.yaml $one --set data.latents=$dir.2 --set out=runs/$dir.half >arrays.log 2>&1 || { cat arrays.log; fail "half of the arrays"; }
+    arrays $dir.2 | diff $dir.2.list - || fail "other arrays where half was there"
+}
+check arrays_belong_to_their_samples
+check arrays_belong_to_their_samples_avx2 arrays_belong_to_their_samples avx2
+
 # ---- a cache that runs share, that lost something, that a kill left half done ----
 again() { # again NAME ARGUMENTS...: stage 0 and 1 anew over the cache of `cache`
     local name=$1
@@ -112,7 +136,7 @@ a_half_encoded_cache_is_completed() {
     again killed
     has_message killed.log data-report key=latents value=12 || fail "what is there is not told"
     [ "$(keys)" = 46 ] || fail "$(keys) latents after a kill"
-    losses runs/killed | near whole.losses || fail "other losses after a kill"
+    losses runs/killed | diff whole.losses - || fail "other losses after a kill"
     ! ls cache/*/*.tmp.* 2>/dev/null || fail "the killed run's leftovers stay"
 }
 check a_half_encoded_cache_is_completed
@@ -126,7 +150,7 @@ damaged_shards_are_encoded_again() {
     again damaged
     [ "$(count_messages damaged.log latents-rebuilt 'file=cache/*')" = 2 ] || { cat damaged.log; fail "damage in the cache is not told"; }
     [ "$(keys)" = 46 ] || fail "$(keys) latents after damage"
-    losses runs/damaged | near whole.losses || fail "other losses after damage"
+    losses runs/damaged | diff whole.losses - || fail "other losses after damage"
 }
 check damaged_shards_are_encoded_again
 # a finished cache is used as it is where nothing can be written; what is missing there is an error that says what to do
@@ -139,7 +163,7 @@ a_read_only_cache_is_used() {
         for n in 1 2; do
             ranks $n "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set out=runs/ro$n >ro.log 2>&1 || { cat ro.log; fail "a read-only cache, $n rank(s)"; }
         done
-        losses runs/ro1 | near whole.losses || fail "other losses with a read-only cache"
+        losses runs/ro1 | diff whole.losses - || fail "other losses with a read-only cache"
         "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set stages.1.frames=1 --set out=runs/no >no.log 2>&1 && fail "latents of other sizes in a read-only cache"
         has_message no.log file-io file=ro/cache key=data.latents 'text~=(in ro/cache/' 'text~=cannot be written: Read-only' || fail "missing latents are not named"
         mount -o remount,rw ro
