@@ -10,22 +10,32 @@
 #include <string.h>
 #include <time.h>
 
-enum { STATIC_MAX = 64 };
+enum { STATIC_MAX = 64, METHODS = 2 };
+
+static const struct {
+    weft_sp_method method;
+    const char *axis, *best, *at_once;
+} methods[METHODS] = {
+    {WEFT_SP_RING, "CP", "best DP x CP (Megatron)", "at once: DP x CP (Megatron)"},
+    {WEFT_SP_ULYSSES, "Ulysses", "best DP x Ulysses (DeepSpeed)",
+     "at once: DP x Ulysses (DeepSpeed)"}};
 
 typedef struct tally {
     double seconds, idle, variation; /* sums */
     double variation_squares;
     int64_t feasible;
-    int64_t degree;
-    const char *name;
+    weft_equal_groups groups; /* of static layouts; width 0: groups differ */
 } tally;
 
 typedef struct comparison {
-    tally cp[STATIC_MAX], ulysses[STATIC_MAX]; /* one per divisor of the devices */
+    tally exact[METHODS][STATIC_MAX]; /* groups that cover all devices: one per divisor */
     int64_t divisor[STATIC_MAX], divisors;
+    weft_static_layouts layouts[METHODS]; /* devices may stay idle */
+    /* layouts with the fewest seconds of all iterations; at once: a group per sample */
+    tally best[METHODS], best_at_once[METHODS];
     tally flexsp, knapformer, at_once, weft;
     int64_t samples; /* samples of an iteration */
-    double gap, gap_worst, planning, planning_worst, cp_each, ulysses_each;
+    double gap, gap_worst, planning, planning_worst;
     double best_gap; /* optimality gap of the plan with every degree */
     int64_t proved, iterations, chosen[WEFT_ITERATION_CANDIDATES];
     double sync;
@@ -67,8 +77,6 @@ static weft_status try_mappers(const weft_plan_setup *s, const weft_workload *w,
 
 static void note(tally *t, const weft_baseline *b, double sync)
 {
-    t->name = b->name;
-    t->degree = b->degree;
     if (!b->feasible)
         return;
     t->feasible++;
@@ -109,7 +117,23 @@ static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w,
     return WEFT_OK;
 }
 
-static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, comparison *all)
+static weft_status try_static(const weft_plan_setup *s, const weft_workload *w, weft_arena *lists,
+                              weft_arena *arena, comparison *all)
+{
+    weft_baseline b;
+    for (int m = 0; m < METHODS; m++) {
+        for (int64_t i = 0; i < all->divisors; i++) {
+            const weft_equal_groups groups = {all->divisor[i], 0};
+            WEFT_TRY(weft_baseline_static(&s->costs, w, groups, methods[m].method, arena, &b));
+            note(&all->exact[m][i], &b, all->sync);
+        }
+        WEFT_TRY(weft_baseline_layouts(&s->costs, w, methods[m].method, lists, &all->layouts[m]));
+    }
+    return WEFT_OK;
+}
+
+static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, weft_arena *lists,
+                                 comparison *all)
 {
     weft_arena *arena = weft_arena_create();
     weft_workload w;
@@ -119,17 +143,7 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
     if (status != WEFT_OK)
         return status;
     WEFT_GO(weft_workload_draw(arena, &s->buckets, s->samples, seed, &w));
-    double cp = INFINITY, ulysses = INFINITY;
-    for (int64_t i = 0; i < all->divisors; i++) {
-        WEFT_GO(weft_baseline_static(&s->costs, &w, all->divisor[i], WEFT_SP_RING, arena, &b));
-        note(&all->cp[i], &b, all->sync);
-        cp = b.feasible ? fmin(cp, b.makespan + all->sync) : cp;
-        WEFT_GO(weft_baseline_static(&s->costs, &w, all->divisor[i], WEFT_SP_ULYSSES, arena, &b));
-        note(&all->ulysses[i], &b, all->sync);
-        ulysses = b.feasible ? fmin(ulysses, b.makespan + all->sync) : ulysses;
-    }
-    all->cp_each += cp;
-    all->ulysses_each += ulysses;
+    WEFT_GO(try_static(s, &w, lists, arena, all));
     WEFT_GO(weft_baseline_flexsp(&s->costs, &w, arena, &b));
     note(&all->flexsp, &b, all->sync);
     WEFT_GO(weft_baseline_knapformer(&s->costs, &w, 0, arena, &b));
@@ -161,43 +175,88 @@ out:
     return status;
 }
 
-/* Returns the static configuration with the best average among those that always fit. */
-static const tally *best_static(const tally *list, int64_t count, int64_t iterations)
+/* Adds up the figures of one static layout over all iterations. */
+static weft_status add_up(const weft_plan_setup *s, weft_sp_method method,
+                          const weft_static_layout *layout, const comparison *all, tally *t)
 {
-    const tally *best = NULL;
-    for (int64_t i = 0; i < count; i++)
-        if (list[i].feasible == iterations && (!best || list[i].seconds < best->seconds))
-            best = &list[i];
-    return best;
+    weft_status_code status = WEFT_OK;
+    if (!layout)
+        return WEFT_OK;
+    t->groups = layout->groups;
+    for (int64_t i = 0; i < all->iterations && status == WEFT_OK; i++) {
+        weft_workload w;
+        weft_baseline b;
+        weft_arena *arena = weft_arena_create();
+        WEFT_GO(WEFT_ALLOCATED(arena, "the comparison of plans"));
+        WEFT_GO(
+            weft_workload_draw(arena, &s->buckets, s->samples, s->search.seed + (uint64_t)i, &w));
+        WEFT_GO(weft_baseline_static(&s->costs, &w, layout->groups, method, arena, &b));
+        note(t, &b, all->sync);
+    out:
+        weft_arena_free(arena);
+    }
+    return status;
 }
 
-/* Returns the static configuration with a group per sample: all launch at once (Arachne §III). */
-static const tally *one_each(const weft_plan_setup *s, const tally *list, const comparison *all)
+/* Chooses static layouts by the seconds of all iterations. */
+static weft_status choose_static(const weft_plan_setup *s, comparison *all)
 {
-    const tally *widest = NULL;
-    for (int64_t i = 0; i < all->divisors; i++)
-        if (weft_cluster_devices(&s->cluster) / all->divisor[i] >= all->samples &&
-            list[i].feasible == all->iterations)
-            widest = &list[i];
-    return widest;
+    for (int m = 0; m < METHODS; m++) {
+        const weft_static_layouts *l = &all->layouts[m];
+        WEFT_TRY(add_up(s, methods[m].method, weft_static_layouts_best(l, 0), all, &all->best[m]));
+        WEFT_TRY(add_up(s, methods[m].method, weft_static_layouts_best(l, all->samples), all,
+                        &all->best_at_once[m]));
+    }
+    return WEFT_OK;
 }
 
 static void row(const char *name, const tally *t, const comparison *all, json_t *rows)
 {
     const double n = (double)all->iterations, own = all->weft.seconds / n;
-    if (!t || t->feasible < all->iterations) {
+    if (t->feasible < all->iterations) {
         printf("%-34s does not fit the memory in %" PRId64 " of %" PRId64 " iterations\n", name,
-               all->iterations - (t ? t->feasible : 0), all->iterations);
+               all->iterations - t->feasible, all->iterations);
         return;
     }
     const double seconds = t->seconds / n, mean = t->variation / n,
                  spread = sqrt(fmax(0, t->variation_squares / n - mean * mean));
     printf("%-34s %10.2f %9.1f %8.2f %8.1f %8.3f %8.3f\n", name, seconds, 100 * (1 - own / seconds),
            seconds / own, 100 * t->idle / n, mean, spread);
-    json_array_append_new(rows,
-                          json_pack("{s:s,s:f,s:f,s:f,s:f,s:f}", "system", name, "seconds", seconds,
-                                    "reduction", 1 - own / seconds, "idle", t->idle / n,
-                                    "variation", mean, "variation_spread", spread));
+    json_t *object = json_pack("{s:s,s:f,s:f,s:f,s:f,s:f}", "system", name, "seconds", seconds,
+                               "reduction", 1 - own / seconds, "idle", t->idle / n, "variation",
+                               mean, "variation_spread", spread);
+    if (t->groups.width && object) {
+        json_object_set_new(object, "groups", json_integer((json_int_t)t->groups.count));
+        json_object_set_new(object, "degree", json_integer((json_int_t)t->groups.width));
+    }
+    json_array_append_new(rows, object);
+}
+
+/* Prints the layouts of the best static rows. */
+static void print_layouts(const comparison *all, int64_t devices)
+{
+    for (int m = 0; m < METHODS; m++)
+        for (int i = 0; i < 2; i++) {
+            const tally *t = i ? &all->best_at_once[m] : &all->best[m];
+            if (t->groups.width)
+                printf("%s: DP %" PRId64 " x %s %" PRId64 ", %" PRId64 " idle devices\n",
+                       i ? methods[m].at_once : methods[m].best, t->groups.count, methods[m].axis,
+                       t->groups.width, devices - t->groups.count * t->groups.width);
+        }
+}
+
+static void print_exact(const weft_plan_setup *s, const comparison *all, json_t *rows)
+{
+    char name[64];
+    for (int m = 0; m < METHODS; m++)
+        for (int64_t i = 0; i < all->divisors; i++) {
+            if (methods[m].method == WEFT_SP_ULYSSES && s->model.heads % all->divisor[i])
+                continue;
+            snprintf(name, sizeof name, "DP %" PRId64 " x %s %" PRId64,
+                     weft_cluster_devices(&s->cluster) / all->divisor[i], methods[m].axis,
+                     all->divisor[i]);
+            row(name, &all->exact[m][i], all, rows);
+        }
 }
 
 static weft_status report(const char *out, const weft_plan_setup *s, const comparison *all)
@@ -211,28 +270,17 @@ static weft_status report(const char *out, const weft_plan_setup *s, const compa
            s->search.seed);
     printf("%-34s %10s %9s %8s %8s %8s %8s\n", "", "s / iter.", "weft -%", "/ weft", "idle %", "CV",
            "CV sd");
-    char name[64];
-    for (int64_t i = 0; i < all->divisors; i++) {
-        snprintf(name, sizeof name, "DP %" PRId64 " x CP %" PRId64,
-                 weft_cluster_devices(&s->cluster) / all->divisor[i], all->divisor[i]);
-        row(name, &all->cp[i], all, rows);
-    }
-    for (int64_t i = 0; i < all->divisors; i++) {
-        if (s->model.heads % all->divisor[i])
-            continue;
-        snprintf(name, sizeof name, "DP %" PRId64 " x Ulysses %" PRId64,
-                 weft_cluster_devices(&s->cluster) / all->divisor[i], all->divisor[i]);
-        row(name, &all->ulysses[i], all, rows);
-    }
-    row("best DP x CP (Megatron)", best_static(all->cp, all->divisors, all->iterations), all, rows);
-    row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations),
-        all, rows);
+    print_exact(s, all, rows);
+    for (int m = 0; m < METHODS; m++)
+        row(methods[m].best, &all->best[m], all, rows);
     row("FlexSP-like", &all->flexsp, all, rows);
     row("KnapFormer-like", &all->knapformer, all, rows);
-    row("at once: DP x CP (Megatron)", one_each(s, all->cp, all), all, rows);
-    row("at once: DP x Ulysses (DeepSpeed)", one_each(s, all->ulysses, all), all, rows);
+    for (int m = 0; m < METHODS; m++)
+        row(methods[m].at_once, &all->best_at_once[m], all, rows);
     row("at once: FlexSP-like", &all->at_once, all, rows);
     row("weft", &all->weft, all, rows);
+    printf("\n");
+    print_layouts(all, weft_cluster_devices(&s->cluster));
     printf("\nplanning %.3f core seconds mean, %.3f worst; gap to the lower bound %.2f %% mean, "
            "%.2f %% worst (%.2f %% "
            "mean with every degree); %" PRId64 " of %" PRId64
@@ -287,9 +335,11 @@ weft_status weft_plan_compare(const weft_plan_setup *setup, const char *out, wef
     weft_progress_begin(&progress, "compare", all->iterations, 0);
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < all->iterations && status == WEFT_OK; i++) {
-        status = one_iteration(setup, setup->search.seed + (uint64_t)i, all);
+        status = one_iteration(setup, setup->search.seed + (uint64_t)i, arena, all);
         weft_progress_update(&progress, i + (status == WEFT_OK), NULL);
     }
     weft_progress_end(&progress, all->iterations, NULL);
-    return status == WEFT_OK ? report(out, setup, all) : status;
+    WEFT_TRY(status);
+    WEFT_TRY(choose_static(setup, all));
+    return report(out, setup, all);
 }

@@ -62,21 +62,32 @@ static const char *const names[WEFT_POLICY_COUNT] = {[WEFT_POLICY_STATIC] = "DP 
                                                      [WEFT_POLICY_FLEXSP] = "FlexSP-like",
                                                      [WEFT_POLICY_KNAPFORMER] = "KnapFormer-like"};
 
+static weft_sp_method method_of(weft_policy policy)
+{
+    const bool heads = policy == WEFT_POLICY_ULYSSES || policy == WEFT_POLICY_KNAPFORMER;
+    return heads ? WEFT_SP_ULYSSES : policy == WEFT_POLICY_STATIC ? WEFT_SP_RING : WEFT_SP_NONE;
+}
+
+static weft_policy static_policy(weft_sp_method method)
+{
+    return method == WEFT_SP_ULYSSES ? WEFT_POLICY_ULYSSES : WEFT_POLICY_STATIC;
+}
+
 /* Evaluates a policy. out->feasible is false if no placement exists. */
 static weft_status place(const weft_cascade_costs *costs, const weft_workload *w,
-                         weft_policy policy, int64_t degree, weft_arena *arena, weft_baseline *out)
+                         weft_policy policy, weft_equal_groups groups, weft_arena *arena,
+                         weft_baseline *out)
 {
     weft_cascade_costs c = *costs;
     weft_cascade_list list;
     weft_policy_request request;
     weft_placement p;
-    c.method = policy == WEFT_POLICY_STATIC                                        ? WEFT_SP_RING
-               : policy == WEFT_POLICY_ULYSSES || policy == WEFT_POLICY_KNAPFORMER ? WEFT_SP_ULYSSES
-                                                                                   : WEFT_SP_NONE;
-    *out = (weft_baseline){.name = names[policy], .degree = degree};
+    c.method = method_of(policy);
+    *out = (weft_baseline){.name = names[policy], .degree = groups.width};
     WEFT_TRY(weft_workload_cascades(&c, w, arena, &list));
     WEFT_TRY(weft_workload_request(&c, w, &list, arena, &request));
-    request.degree = degree;
+    request.degree = groups.width;
+    request.groups = groups.count;
     const weft_status_code status = weft_policy_place(policy, &request, arena, &p);
     if (status == WEFT_E_INFEASIBLE)
         return WEFT_OK;
@@ -89,23 +100,43 @@ static weft_status place(const weft_cascade_costs *costs, const weft_workload *w
 }
 
 weft_status weft_baseline_static(const weft_cascade_costs *c, const weft_workload *w,
-                                 int64_t degree, weft_sp_method method, weft_arena *arena,
+                                 weft_equal_groups groups, weft_sp_method method, weft_arena *arena,
                                  weft_baseline *out)
 {
-    return place(c, w, method == WEFT_SP_ULYSSES ? WEFT_POLICY_ULYSSES : WEFT_POLICY_STATIC, degree,
-                 arena, out);
+    return place(c, w, static_policy(method), groups, arena, out);
+}
+
+weft_status weft_baseline_layouts(const weft_cascade_costs *costs, const weft_workload *w,
+                                  weft_sp_method method, weft_arena *lists,
+                                  weft_static_layouts *out)
+{
+    weft_cascade_costs c = *costs;
+    weft_cascade_list list;
+    weft_policy_request request;
+    weft_arena *arena = weft_arena_create();
+    weft_status_code status = WEFT_ALLOCATED(arena, "the static layouts");
+    c.method = method;
+    WEFT_GO(status);
+    WEFT_GO(weft_workload_cascades(&c, w, arena, &list));
+    WEFT_GO(weft_workload_request(&c, w, &list, arena, &request));
+    if (!out->item)
+        WEFT_GO(weft_static_layouts_create(static_policy(method), &request, lists, out));
+    WEFT_GO(weft_static_layouts_add(out, &request, arena));
+out:
+    weft_arena_free(arena);
+    return status;
 }
 
 weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workload *w,
                                  weft_arena *arena, weft_baseline *out)
 {
-    return place(c, w, WEFT_POLICY_FLEXSP, 0, arena, out);
+    return place(c, w, WEFT_POLICY_FLEXSP, (weft_equal_groups){0}, arena, out);
 }
 
 weft_status weft_baseline_knapformer(const weft_cascade_costs *c, const weft_workload *w,
                                      int64_t degree, weft_arena *arena, weft_baseline *out)
 {
-    return place(c, w, WEFT_POLICY_KNAPFORMER, degree, arena, out);
+    return place(c, w, WEFT_POLICY_KNAPFORMER, (weft_equal_groups){degree, 0}, arena, out);
 }
 
 /* Cost of one sample on one group: text, then the VAE over its devices, then the DiT. */

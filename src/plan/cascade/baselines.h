@@ -4,11 +4,16 @@
 #include "base/memory.h"
 #include "plan/cascade/workload.h"
 
-/* Static DP x CP with CP = degree. Samples are assigned to the groups in the order of the
- * iteration, round robin, as by a data loader. */
+/* Static DP x CP: CP is the width of the groups, DP their number. Samples are assigned to the
+ * groups in the order of the iteration, round robin, as by a data loader. */
 weft_status weft_baseline_static(const weft_cascade_costs *costs, const weft_workload *workload,
-                                 int64_t degree, weft_sp_method method, weft_arena *arena,
+                                 weft_equal_groups groups, weft_sp_method method, weft_arena *arena,
                                  weft_baseline *out);
+/* Adds the seconds of an iteration to every static layout. Creates the list in `lists` if *out is
+ * empty. All iterations have the same number of samples. */
+weft_status weft_baseline_layouts(const weft_cascade_costs *costs, const weft_workload *workload,
+                                  weft_sp_method method, weft_arena *lists,
+                                  weft_static_layouts *out);
 /* FlexSP-like: the best partition of the devices into groups of powers of two for this iteration.
  * The longest sample is assigned first, to the group that finishes first. All groups start
  * together. */

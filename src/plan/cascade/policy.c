@@ -104,15 +104,23 @@ static double deal_equal(const equal *e, const int32_t *order, int64_t groups, i
     return makespan;
 }
 
-/* Tries groups of `width`. With a given degree the groups cover all devices. Otherwise devices may
- * stay idle, so that more devices never make the plan longer. Never makes more groups than
- * samples. */
+/* Returns whether equal groups of `width` are allowed. */
+static bool width_allowed(const equal *e, int64_t width)
+{
+    const weft_policy_request *r = e->r;
+    const bool exact = r->groups > 0 ? r->groups <= r->devices / width : r->devices % width == 0;
+    return method_takes(e->policy, r, width) && (r->degree <= 0 || (width == r->degree && exact));
+}
+
+/* Tries groups of `width`. With a given degree and no number of groups, the groups cover all
+ * devices. Otherwise devices may stay idle, so that more devices never make the plan longer. Never
+ * makes more groups than samples. */
 static void try_width(equal *e, const int32_t *order, int64_t width)
 {
     const weft_policy_request *r = e->r;
-    const int64_t all = r->devices / width, most = all < r->samples ? all : r->samples;
-    if (!method_takes(e->policy, r, width) ||
-        (r->degree > 0 && (width != r->degree || r->devices % width)))
+    const int64_t all = r->degree > 0 && r->groups > 0 ? r->groups : r->devices / width,
+                  most = all < r->samples ? all : r->samples;
+    if (!width_allowed(e, width))
         return;
     weft_grouping_seconds(r, width, e->seconds);
     for (int64_t groups = most; groups > 0; groups--) {
@@ -127,26 +135,36 @@ static void try_width(equal *e, const int32_t *order, int64_t width)
     }
 }
 
-weft_status weft_grouping_equal(weft_policy policy, const weft_policy_request *r, weft_arena *arena,
-                                weft_grouping *out)
+/* Creates the search state, and an empty grouping with the policy's order of samples. */
+static weft_status equal_create(weft_policy policy, const weft_policy_request *r, weft_arena *arena,
+                                equal *out, weft_grouping *g)
 {
     const int64_t bytes = (r->samples + 1) * (int64_t)sizeof(double);
-    weft_grouping g;
     equal e = {.policy = policy, .r = r};
     e.seconds = weft_arena_alloc(arena, bytes);
     e.work = weft_arena_alloc(arena, bytes);
     e.load = weft_arena_alloc(arena, bytes);
     e.filled = weft_arena_alloc(arena, bytes);
-    WEFT_TRY(weft_grouping_create(r, r->samples, arena, &g));
+    WEFT_TRY(weft_grouping_create(r, r->samples, arena, g));
     WEFT_TRY(WEFT_ALLOCATED(e.seconds && e.work && e.load && e.filled, "the plan of an iteration"));
     if (r->work)
         memcpy(e.work, r->work, (size_t)r->samples * sizeof *e.work);
     else
         weft_grouping_work(r, e.work);
     for (int64_t s = 0; s < r->samples; s++)
-        g.order[s] = (int32_t)s;
+        g->order[s] = (int32_t)s;
     if (policy == WEFT_POLICY_KNAPFORMER)
-        weft_grouping_sort(e.work, r->samples, g.order);
+        weft_grouping_sort(e.work, r->samples, g->order);
+    *out = e;
+    return WEFT_OK;
+}
+
+weft_status weft_grouping_equal(weft_policy policy, const weft_policy_request *r, weft_arena *arena,
+                                weft_grouping *out)
+{
+    weft_grouping g;
+    equal e;
+    WEFT_TRY(equal_create(policy, r, arena, &e, &g));
     for (int64_t width = 1; width <= r->devices; width++)
         try_width(&e, g.order, width);
     *out = (weft_grouping){.makespan = INFINITY};
@@ -159,6 +177,64 @@ weft_status weft_grouping_equal(weft_policy policy, const weft_policy_request *r
         g.width[i] = e.best_width;
     *out = g;
     return WEFT_OK;
+}
+
+/* Marks widths that are the degree of an option. Groups of another width would run the samples on
+ * the next narrower option. */
+static void mark_options(const weft_policy_request *r, bool *is_option)
+{
+    for (int64_t c = 0; c < r->list->count; c++)
+        for (int32_t i = 0; i < r->list->item[c].option_count; i++)
+            if (r->list->item[c].option[i].degree <= r->devices)
+                is_option[r->list->item[c].option[i].degree] = true;
+}
+
+weft_status weft_static_layouts_create(weft_policy policy, const weft_policy_request *r,
+                                       weft_arena *arena, weft_static_layouts *out)
+{
+    weft_static_layouts l = {.policy = policy};
+    bool *is_option;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, is_option, r->devices + 1, "the static layouts"));
+    mark_options(r, is_option);
+    for (int pass = 0; pass < 2; pass++) { /* counts, then lists */
+        l.count = 0;
+        for (int64_t width = 1; width <= r->devices; width++) {
+            if (!is_option[width] || !method_takes(policy, r, width))
+                continue;
+            for (int64_t n = 1; n <= r->samples && n <= r->devices / width; n++, l.count++)
+                if (pass)
+                    l.item[l.count].groups = (weft_equal_groups){width, n};
+        }
+        if (!pass)
+            WEFT_TRY(WEFT_ARENA_NEW(arena, l.item, l.count + 1, "the static layouts"));
+    }
+    *out = l;
+    return WEFT_OK;
+}
+
+weft_status weft_static_layouts_add(weft_static_layouts *l, const weft_policy_request *r,
+                                    weft_arena *arena)
+{
+    weft_grouping g;
+    equal e;
+    int64_t width = 0;
+    WEFT_TRY(equal_create(l->policy, r, arena, &e, &g));
+    for (int64_t i = 0; i < l->count; i++) {
+        if (l->item[i].groups.width != width)
+            weft_grouping_seconds(r, width = l->item[i].groups.width, e.seconds);
+        l->item[i].seconds += deal_equal(&e, g.order, l->item[i].groups.count, NULL);
+    }
+    return WEFT_OK;
+}
+
+const weft_static_layout *weft_static_layouts_best(const weft_static_layouts *l, int64_t count)
+{
+    const weft_static_layout *best = NULL;
+    for (int64_t i = 0; i < l->count; i++)
+        if (isfinite(l->item[i].seconds) && (!count || l->item[i].groups.count == count) &&
+            (!best || l->item[i].seconds < best->seconds))
+            best = &l->item[i];
+    return best;
 }
 
 static weft_status best_equal(weft_policy policy, const weft_policy_request *r, weft_arena *arena,

@@ -9,7 +9,8 @@
  *
  * All policies keep a sample on one group. Its cascades run there in sequence, each on the widest
  * degree that fits the group and the memory. A group runs its samples in sequence. Without a given
- * degree devices may stay idle, so more devices never make a plan longer. */
+ * degree devices may stay idle, so more devices never make a plan longer. With a degree and a
+ * number of groups the other devices stay idle. */
 #ifndef WEFT_PLAN_POLICY_H
 #define WEFT_PLAN_POLICY_H
 
@@ -37,7 +38,37 @@ typedef struct weft_policy_request {
     int64_t devices, heads; /* heads 0: any degree is allowed */
     double memory;          /* bytes per device; 0: no limit */
     int64_t degree;         /* size of equal groups; 0 (default): the best for this iteration */
+    /* equal groups with a given degree; 0 (default): as many as cover all devices exactly */
+    int64_t groups;
 } weft_policy_request;
+
+/* `count` groups of `width` devices. Count 0: as many as cover all devices exactly. */
+typedef struct weft_equal_groups {
+    int64_t width, count;
+} weft_equal_groups;
+
+/* Static layouts: one for all iterations. */
+typedef struct weft_static_layout {
+    weft_equal_groups groups;
+    double seconds; /* sum over iterations; INFINITY: a sample does not fit the memory */
+} weft_static_layout;
+typedef struct weft_static_layouts {
+    weft_policy policy;
+    weft_static_layout *item; /* in the arena, by width */
+    int64_t count;
+} weft_static_layouts;
+/* Lists all equal groups that fit on the devices, at most one group per sample, with 0 seconds.
+ * Devices may stay idle: the list of fewer devices is a part of the list. `policy`: STATIC or
+ * ULYSSES. */
+weft_status weft_static_layouts_create(weft_policy policy, const weft_policy_request *request,
+                                       weft_arena *arena, weft_static_layouts *out);
+/* Adds the seconds of an iteration to every layout. The number of samples is that of the list. */
+weft_status weft_static_layouts_add(weft_static_layouts *layouts,
+                                    const weft_policy_request *request, weft_arena *arena);
+/* Returns the layout with the fewest seconds, of `groups` groups (0: of any number); NULL: none
+ * fits the memory in every iteration. */
+const weft_static_layout *weft_static_layouts_best(const weft_static_layouts *layouts,
+                                                   int64_t groups);
 
 /* Form of every plan: option, devices and times of each cascade. In the caller's arena. */
 typedef struct weft_placement {

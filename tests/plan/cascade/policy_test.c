@@ -285,6 +285,116 @@ Test(policy, more_devices_make_no_plan_longer)
     more_devices(2, 70, large, sizeof large / sizeof *large - 1);
 }
 
+/* Sums of `iterations` lists for the static layouts of `devices`. */
+static weft_static_layouts layouts_of(weft_policy policy, const weft_cascade_list *list,
+                                      const int32_t *sample, int iterations, int64_t devices,
+                                      weft_arena *arena)
+{
+    weft_static_layouts all = {0};
+    for (int i = 0; i < iterations; i++) {
+        weft_policy_request r = request_of(&list[i], sample, devices);
+        r.heads = 24;
+        if (!i)
+            cr_assert_eq(weft_static_layouts_create(policy, &r, arena, &all), WEFT_OK);
+        cr_assert_eq(weft_static_layouts_add(&all, &r, arena), WEFT_OK);
+    }
+    return all;
+}
+
+/* Seconds of all iterations as plans. */
+static double placed(weft_policy policy, const weft_cascade_list *list, const int32_t *sample,
+                     int iterations, weft_policy_request request, weft_arena *arena)
+{
+    double seconds = 0;
+    for (int i = 0; i < iterations; i++) {
+        weft_policy_request r = request;
+        weft_placement p;
+        r.list = &list[i];
+        r.sample = sample;
+        cr_assert_eq(weft_policy_place(policy, &r, arena, &p), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_placement_check(&p, &list[i], r.devices, 0), WEFT_OK, "%s",
+                     weft_error_message());
+        seconds += p.makespan;
+    }
+    return seconds;
+}
+
+/* The best static layout of several iterations: with more devices not longer, and never longer than
+ * equal groups on all devices. */
+static void static_rows(weft_policy policy, uint64_t seed, int64_t samples, int64_t most)
+{
+    enum { ITERATIONS = 3 };
+    weft_rng rng = weft_rng_make(seed, WEFT_RNG_PLAN);
+    weft_arena *arena = weft_arena_create();
+    weft_cascade_list list[ITERATIONS];
+    double *weight = weft_arena_alloc(arena, samples * (int64_t)sizeof *weight);
+    double last = INFINITY, last_at_once = INFINITY;
+    int32_t *sample;
+    for (int i = 0; i < ITERATIONS; i++) {
+        for (int64_t s = 0; s < samples; s++)
+            weight[s] = 1 + 40 * pow(weft_rng_f64(&rng), 4);
+        list[i] = make_list(arena, weight, samples, most, &sample);
+        for (int64_t c = 0; c < list[i].count; c++)
+            for (int32_t o = 1; o < list[i].item[c].option_count; o++)
+                list[i].item[c].option[o].seconds += 0.02 * (o + 1);
+    }
+    for (int64_t n = 1; n <= most; n++) {
+        const weft_static_layouts all = layouts_of(policy, list, sample, ITERATIONS, n, arena);
+        const weft_static_layout *best = weft_static_layouts_best(&all, 0),
+                                 *at_once = weft_static_layouts_best(&all, samples);
+        weft_policy_request r = {.samples = samples, .devices = n, .heads = 24};
+        cr_assert_not_null(best);
+        cr_expect_leq(best->seconds, last, "%s: %g s on %" PRId64 ", not %g",
+                      weft_policy_names[policy], best->seconds, n, last);
+        cr_expect_eq(at_once != NULL, n >= samples);
+        cr_expect(!at_once ||
+                      (at_once->seconds <= last_at_once && best->seconds <= at_once->seconds),
+                  "%s at once on %" PRId64, weft_policy_names[policy], n);
+        r.degree = best->groups.width;
+        r.groups = best->groups.count;
+        cr_expect_float_eq(placed(policy, list, sample, ITERATIONS, r, arena), best->seconds,
+                           1e-9 * best->seconds);
+        r.groups = 0;
+        for (r.degree = 1; r.degree <= n; r.degree++)
+            if (n % r.degree == 0 && (policy == WEFT_POLICY_STATIC || 24 % r.degree == 0))
+                cr_expect_leq(best->seconds,
+                              placed(policy, list, sample, ITERATIONS, r, arena) * (1 + 1e-9),
+                              "%s: groups of %" PRId64 " on %" PRId64 " are shorter",
+                              weft_policy_names[policy], r.degree, n);
+        last = best->seconds;
+        last_at_once = at_once ? at_once->seconds : INFINITY;
+    }
+    weft_arena_free(arena);
+}
+
+Test(policy, more_devices_make_no_static_layout_longer)
+{
+    static_rows(WEFT_POLICY_STATIC, 1, 7, 64);
+    static_rows(WEFT_POLICY_ULYSSES, 1, 7, 64);
+    static_rows(WEFT_POLICY_STATIC, 2, 24, 50);
+    static_rows(WEFT_POLICY_ULYSSES, 2, 24, 50);
+}
+
+/* Groups of a given number leave devices idle, and must fit on the devices. */
+Test(policy, a_number_of_groups_leaves_devices_idle)
+{
+    weft_arena *arena = weft_arena_create();
+    int32_t *sample;
+    const weft_cascade_list list = make_list(arena, (const double[]){8, 4, 2, 1}, 4, 7, &sample);
+    weft_policy_request r = request_of(&list, sample, 7);
+    weft_placement p;
+    r.degree = 3;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_E_INFEASIBLE);
+    r.groups = 2;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_OK);
+    for (int32_t i = 0; i < p.first[p.count]; i++)
+        cr_assert_lt(p.devices[i], 6);
+    cr_assert_eq(p.degree, 3);
+    r.groups = 3;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_E_INFEASIBLE);
+    weft_arena_free(arena);
+}
+
 /* Weft's own plan in the same form: legal, and no longer than any of them. */
 Test(policy, the_search_is_not_longer_than_any_rule)
 {
