@@ -313,3 +313,29 @@ uint64_t weft_graph_hash(const weft_graph *g)
     }
     return hash;
 }
+
+/* Removes " at=N,N..." from a text in place. */
+static void remove_starts(weft_buf *text)
+{
+    static const char mark[] = " at=";
+    char *to = text->data, *from = text->data;
+    for (char *at; (at = strstr(from, mark)); from = at) {
+        memmove(to, from, (size_t)(at - from));
+        to += at - from;
+        at += sizeof mark - 1;
+        at += strspn(at, "-0123456789,");
+    }
+    memmove(to, from, strlen(from) + 1);
+    text->len = (int64_t)strlen(text->data);
+}
+
+uint64_t weft_graph_shard_hash(const weft_graph *g)
+{
+    weft_buf text = {0};
+    weft_graph_print(g, &text);
+    if (text.data)
+        remove_starts(&text);
+    const uint64_t hash = text.data ? XXH3_64bits(text.data, (size_t)text.len) : 0;
+    weft_buf_free(&text);
+    return hash;
+}

@@ -14,5 +14,8 @@ void weft_graph_print(const weft_graph *g, weft_buf *out);
 void weft_graph_print_node(const weft_graph *g, int32_t node, weft_buf *out);
 void weft_graph_print_ends(const weft_graph *g, weft_buf *out);
 uint64_t weft_graph_hash(const weft_graph *g); /* hash of the printed form and the constants */
+/* Hash of the printed form without the rank, the constants and the starts of shards. Equal hashes:
+ * the graphs of two ranks have the same nodes and shapes. */
+uint64_t weft_graph_shard_hash(const weft_graph *g);
 
 #endif

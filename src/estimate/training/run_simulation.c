@@ -152,7 +152,8 @@ weft_status weft_run_simulate(const weft_run_simulation_setup *setup, weft_run_s
                                 .device = setup->cluster->device,
                                 .rates = rates_of(&setup->cluster->device),
                                 .links = links_of(setup->cluster),
-                                .execute = setup->execute};
+                                .execute = setup->execute,
+                                .separate = setup->separate};
     const double begin = weft_now();
     step.device.rates = NULL; /* the execution knows ops, not shapes */
     *out = (weft_run_simulation){0};

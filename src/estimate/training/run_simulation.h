@@ -14,6 +14,7 @@ typedef struct weft_run_simulation_setup {
     const weft_train_stage *train_stage;
     const weft_cluster *cluster;
     weft_execute execute;
+    bool separate; /* plan the programs of every executed rank (tests) */
     weft_arena *arena;
 } weft_run_simulation_setup;
 

@@ -1,18 +1,22 @@
 #include "train/estimate/rank_kinds.h"
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "exec/program_sent.h"
+#include "graph/dump.h"
 #include "train/estimate/dry_run.h"
 #include "train/monitor/rank_telemetry.h"
+
+#include <string.h>
 
 typedef struct planner {
     const weft_modelled_setup *setup;
     const weft_mesh *mesh;
     const weft_backend *backend;
     weft_rank_kinds *out;
-    bool firsts;           /* one kind per pipeline device */
-    int pp_axis, replicas; /* mesh axes; -1: none */
-    bool *begins;          /* [dp replicas + 1] shard sizes change at this replica */
+    int pp_axis; /* -1: none */
+    int placed;  /* ranks with a known kind, for progress */
+    weft_progress progress;
 } planner;
 
 /* ---- one kind ------------------------------------------------------------------------------- */
@@ -122,72 +126,179 @@ weft_status weft_stage_programs_sent(const weft_stage_programs *s, const weft_pp
 
 /* ---- equal ranks ---------------------------------------------------------------------------- */
 
-/* Records where dp shards of a dimension change size. Includes dimensions that axes from `axis` on
- * have already split. */
-static void record_length(planner *p, int64_t length, int axis)
+/* Ranks with coordinates from lo[a] to hi[a] on each axis. */
+typedef struct box {
+    int lo[WEFT_MAX_AXES], hi[WEFT_MAX_AXES];
+} box;
+
+static int rank_at(const planner *p, const int *at)
 {
-    const weft_mesh *mesh = p->mesh;
-    p->begins[length % mesh->axis[p->replicas].size] = true; /* longer shards come first */
-    for (int a = axis; a < mesh->axis_count; a++) {
-        const int n = mesh->axis[a].size;
-        if (a == p->replicas || a == p->pp_axis || n == 1)
-            continue;
-        record_length(p, length / n, a + 1);
-        if (length % n)
-            record_length(p, length / n + 1, a + 1);
-    }
+    int rank = 0;
+    for (int a = 0; a < p->mesh->axis_count; a++)
+        rank = rank * p->mesh->axis[a].size + at[a];
+    return rank;
 }
 
-/* Records all dimensions that dp splits: batches and, with zero, parameters and states. */
-static void record_lengths(planner *p, const weft_graph *whole)
+/* Hash of all programs of a kind. Ranks with equal hashes run the same programs: the graphs differ
+ * only in where their shards start. */
+static uint64_t hash_of(const weft_stage_programs *s)
 {
-    for (int32_t n = 0; n < weft_graph_node_count(whole); n++) {
-        const weft_node *node = weft_graph_node(whole, n);
-        const bool stored = weft_op_has(node->op, WEFT_TRAIT_PERSISTENT);
-        if (node->op != WEFT_OP_INPUT && !(stored && p->setup->run->parallel.zero))
-            continue;
-        const weft_shape *shape = &weft_value_get(whole, node->out[0])->shape;
-        for (int d = 0; d < (stored ? shape->rank : 1) && shape->rank; d++)
-            record_length(p, shape->dim[d], 0);
-        if (stored)
-            record_length(p, weft_shape_count(shape), 0);
+    uint64_t hash = 0;
+    for (int b = 0; b < s->count; b++) {
+        const weft_pp_step *step = s->bucket[b]->pp_step;
+        if (!step)
+            hash = weft_seed_mix(hash, weft_graph_shard_hash(s->bucket[b]->graph));
+        for (int i = 0; step && i < step->owns; i++)
+            for (int k = 0; k < WEFT_PP_TASK_KINDS; k++)
+                if (step->own[i].program[k])
+                    hash = weft_seed_mix(hash, weft_graph_shard_hash(step->own[i].graph[k]));
     }
+    return hash;
 }
 
-/* A number that is the same for all ranks of a kind. */
-static int64_t name_of(const planner *p, int rank)
+static bool same_pp_stages(const planner *p, int a, int b)
 {
-    int at[WEFT_MAX_AXES];
-    int64_t name = 0;
-    weft_mesh_coordinates(p->mesh, rank, at);
-    if (p->firsts)
-        return p->pp_axis >= 0 ? at[p->pp_axis] : 0;
-    for (int a = 0; a < p->mesh->axis_count; a++) {
-        int part = a == p->replicas ? 0 : at[a];
-        for (int i = 1; a == p->replicas && i <= at[a]; i++)
-            part += p->begins[i];
-        name = name * p->mesh->axis[a].size + part;
-    }
-    return name;
+    int at[2][WEFT_MAX_AXES];
+    weft_mesh_coordinates(p->mesh, a, at[0]);
+    weft_mesh_coordinates(p->mesh, b, at[1]);
+    return p->pp_axis < 0 || at[0][p->pp_axis] == at[1][p->pp_axis];
 }
 
-static weft_status find_kinds(planner *p)
+/* Plans the programs of the rank `at`, unless its kind is known. *kind: index of the kind. */
+static weft_status kind_at(planner *p, const int *at, int *kind)
 {
     weft_rank_kinds *out = p->out;
-    int64_t *name;
-    WEFT_TRY(WEFT_NEW(name, out->ranks + 1, "the kinds of ranks"));
-    for (int r = 0; r < out->ranks; r++) {
-        const int64_t own = name_of(p, r);
-        int k = 0;
-        while (k < out->count && name[k] != own)
-            k++;
+    const int rank = rank_at(p, at);
+    int k = out->of[rank];
+    if (k < 0) {
+        weft_rank_kind *own = &out->kind[out->count];
+        own->rank = rank;
+        weft_progress_update(&p->progress, p->placed, "ranks");
+        WEFT_TRY(plan_kind(p, own));
+        own->hash = hash_of(&own->steps);
+        for (k = 0; k < out->count; k++)
+            if (out->kind[k].hash == own->hash && same_pp_stages(p, out->kind[k].rank, rank))
+                break;
         if (k == out->count) {
-            name[k] = own;
-            out->kind[out->count++].rank = r;
+            out->count++;
+        } else {
+            free_kind(own);
+            *own = (weft_rank_kind){0};
         }
-        out->of[r] = k;
+        out->of[rank] = k;
     }
-    weft_free(name);
+    *kind = k;
+    return WEFT_OK;
+}
+
+/* Sets the kind of all ranks in a box. */
+static void fill_box(planner *p, const box *b, int kind)
+{
+    int at[WEFT_MAX_AXES];
+    memcpy(at, b->lo, sizeof at);
+    for (int a = 0; a >= 0;) {
+        p->out->of[rank_at(p, at)] = kind;
+        p->placed++;
+        for (a = p->mesh->axis_count - 1; a >= 0 && ++at[a] > b->hi[a]; a--)
+            at[a] = b->lo[a];
+    }
+}
+
+/* Finds the axis on which the box has several kinds, and the last coordinate *cut whose kind is that
+ * of the first. */
+static weft_status find_cut(planner *p, const box *b, int first, int *axis, int *cut)
+{
+    *axis = -1;
+    for (int a = 0; a < p->mesh->axis_count; a++) {
+        int at[WEFT_MAX_AXES], kind, low = b->lo[a], high = b->hi[a];
+        memcpy(at, b->lo, sizeof at);
+        if (low == high)
+            continue;
+        at[a] = high;
+        WEFT_TRY(kind_at(p, at, &kind));
+        *axis = a; /* the last axis if no single axis differs */
+        *cut = low;
+        if (kind == first)
+            continue;
+        while (high - low > 1) {
+            at[a] = low + (high - low) / 2;
+            WEFT_TRY(kind_at(p, at, &kind));
+            *(kind == first ? &low : &high) = at[a];
+        }
+        *cut = low;
+        return WEFT_OK;
+    }
+    return WEFT_OK;
+}
+
+/* Finds the kinds of the ranks in a box. No shard is longer than that of a rank with smaller
+ * coordinates (weft_part). So if the first and the last rank of a box have equal programs, all ranks
+ * between them do. Otherwise the box is cut in two. */
+static weft_status find_in_box(planner *p, box b)
+{
+    for (;;) {
+        int first, last, axis = -1, cut = 0;
+        WEFT_TRY(kind_at(p, b.lo, &first));
+        WEFT_TRY(kind_at(p, b.hi, &last));
+        if (first != last)
+            WEFT_TRY(find_cut(p, &b, first, &axis, &cut));
+        if (axis < 0) {
+            fill_box(p, &b, first);
+            return WEFT_OK;
+        }
+        box low = b;
+        low.hi[axis] = cut;
+        WEFT_TRY(find_in_box(p, low));
+        b.lo[axis] = cut + 1;
+    }
+}
+
+/* Plans one kind per rank. */
+static weft_status plan_separately(planner *p)
+{
+    for (int r = 0; r < p->out->ranks; r++) {
+        p->out->kind[r].rank = r;
+        p->out->of[r] = p->out->count++;
+        WEFT_TRY(plan_kind(p, &p->out->kind[r]));
+    }
+    return WEFT_OK;
+}
+
+/* Plans one kind per pipeline device. */
+static weft_status plan_firsts(planner *p)
+{
+    weft_rank_kinds *out = p->out;
+    const int devices = p->pp_axis >= 0 ? p->mesh->axis[p->pp_axis].size : 1;
+    for (; out->count < devices; out->count++) {
+        int at[WEFT_MAX_AXES] = {0};
+        if (p->pp_axis >= 0)
+            at[p->pp_axis] = out->count;
+        weft_progress_update(&p->progress, out->count, "pipeline devices");
+        out->kind[out->count].rank = rank_at(p, at);
+        WEFT_TRY(plan_kind(p, &out->kind[out->count]));
+    }
+    for (int r = 0; r < out->ranks; r++) {
+        int at[WEFT_MAX_AXES];
+        weft_mesh_coordinates(p->mesh, r, at);
+        out->of[r] = p->pp_axis >= 0 ? at[p->pp_axis] : 0;
+    }
+    return WEFT_OK;
+}
+
+/* Plans the kinds of all ranks, pipeline device by pipeline device. */
+static weft_status plan_all(planner *p)
+{
+    const int devices = p->pp_axis >= 0 ? p->mesh->axis[p->pp_axis].size : 1;
+    for (int r = 0; r < p->out->ranks; r++)
+        p->out->of[r] = -1;
+    for (int d = 0; d < devices; d++) {
+        box b = {0};
+        for (int a = 0; a < p->mesh->axis_count; a++)
+            b.hi[a] = p->mesh->axis[a].size - 1;
+        if (p->pp_axis >= 0)
+            b.lo[p->pp_axis] = b.hi[p->pp_axis] = d;
+        WEFT_TRY(find_in_box(p, b));
+    }
     return WEFT_OK;
 }
 
@@ -196,12 +307,10 @@ static weft_status find_kinds(planner *p)
 /* Kind of the rank that is `device` in the pipeline of `rank`. */
 static int pp_peer_kind(const planner *p, int rank, int device)
 {
-    int at[WEFT_MAX_AXES], other = 0;
+    int at[WEFT_MAX_AXES];
     weft_mesh_coordinates(p->mesh, rank, at);
     at[p->pp_axis] = device;
-    for (int a = 0; a < p->mesh->axis_count; a++)
-        other = other * p->mesh->axis[a].size + at[a];
-    return p->out->of[other];
+    return p->out->of[rank_at(p, at)];
 }
 
 static weft_status fill_store(const planner *p, weft_rank_kind *kind, const weft_buf *list,
@@ -238,29 +347,21 @@ static weft_status fill_stores(const planner *p)
 
 /* ---- all kinds ------------------------------------------------------------------------------ */
 
-static weft_status plan(planner *p)
+static weft_status plan(planner *p, weft_rank_kinds_which which)
 {
     weft_rank_kinds *out = p->out;
-    const int replicas = p->replicas >= 0 ? p->mesh->axis[p->replicas].size : 1;
+    const int firsts = p->pp_axis >= 0 ? p->mesh->axis[p->pp_axis].size : 1;
     out->ranks = weft_mesh_ranks(p->mesh);
     out->of = weft_calloc(out->ranks + 1, sizeof *out->of);
     out->kind = weft_calloc(out->ranks + 1, sizeof *out->kind);
-    p->begins = weft_calloc(replicas + 1, sizeof *p->begins);
-    WEFT_TRY(WEFT_ALLOCATED(out->of && out->kind && p->begins, "the kinds of ranks"));
-    weft_progress progress;
-    double first = weft_now();
-    WEFT_TRY(plan_kind(p, &out->kind[0])); /* its graphs determine the shard sizes */
-    first = weft_now() - first;
-    for (int i = 0; i < out->kind[0].steps.buckets && p->replicas >= 0 && !p->firsts; i++)
-        record_lengths(p, out->kind[0].steps.bucket[i]->whole);
-    WEFT_TRY(find_kinds(p));
-    weft_progress_begin_late(&progress, "planning", out->count);
-    progress.started -= first; /* include the first kind, planned above */
-    for (int k = 1; k < out->count; k++) {
-        weft_progress_update(&progress, k, "kinds of ranks");
-        WEFT_TRY(plan_kind(p, &out->kind[k]));
-    }
-    weft_progress_end(&progress, out->count, "kinds of ranks");
+    WEFT_TRY(WEFT_ALLOCATED(out->of && out->kind, "the kinds of ranks"));
+    weft_progress_begin_late(&p->progress, "planning",
+                             which == WEFT_RANK_KINDS_FIRSTS ? firsts : out->ranks);
+    WEFT_TRY(which == WEFT_RANK_KINDS_FIRSTS     ? plan_firsts(p)
+             : which == WEFT_RANK_KINDS_SEPARATE ? plan_separately(p)
+                                                 : plan_all(p));
+    weft_progress_end(&p->progress, which == WEFT_RANK_KINDS_FIRSTS ? firsts : out->ranks,
+                      which == WEFT_RANK_KINDS_FIRSTS ? "pipeline devices" : "ranks");
     WEFT_TRY(fill_stores(p));
     for (int k = 0; k < out->count; k++) {
         add_kernels(&out->kind[k], p->backend);
@@ -272,18 +373,16 @@ static weft_status plan(planner *p)
 }
 
 weft_status weft_rank_kinds_plan(const weft_modelled_setup *setup, const weft_mesh *mesh,
-                                 const weft_backend *backend, bool firsts, weft_rank_kinds *kinds)
+                                 const weft_backend *backend, weft_rank_kinds_which which,
+                                 weft_rank_kinds *kinds)
 {
     planner p = {.setup = setup,
-                 .firsts = firsts,
                  .mesh = mesh,
                  .backend = backend,
                  .out = kinds,
-                 .pp_axis = weft_mesh_axis(mesh, WEFT_PP_STAGES_AXIS),
-                 .replicas = weft_mesh_axis(mesh, "dp")};
+                 .pp_axis = weft_mesh_axis(mesh, WEFT_PP_STAGES_AXIS)};
     *kinds = (weft_rank_kinds){0};
-    const weft_status_code status = plan(&p);
-    weft_free(p.begins);
+    const weft_status_code status = plan(&p, which);
     if (status != WEFT_OK)
         weft_rank_kinds_free(kinds);
     return status;

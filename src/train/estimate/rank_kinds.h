@@ -1,7 +1,6 @@
-/* Groups ranks whose programs have the same shapes into kinds, each of which is planned once. Ranks
- * are of one kind if they have the same coordinates on all axes but dp and their dp shards have the
- * same sizes. With `firsts`, one kind represents all ranks of a pipeline device: its first rank has
- * the largest shard on every axis. */
+/* Groups ranks that run the same programs into kinds, each of which is planned once. Programs of two
+ * ranks are the same if their graphs differ only in where shards start. Even shards give one kind
+ * per pipeline device, and an uneven split gives one kind for each combination of sizes. */
 #ifndef WEFT_TRAIN_ESTIMATE_RANK_KINDS_H
 #define WEFT_TRAIN_ESTIMATE_RANK_KINDS_H
 
@@ -13,6 +12,7 @@ typedef struct weft_rank_kind {
     weft_compiled_steps *cache;
     weft_store *store;
     weft_stage_programs steps; /* not bound */
+    uint64_t hash;             /* of the programs' graphs without the starts of shards */
     /* bytes reserved by a rank: weights, programs, microbatch buffers */
     int64_t bytes;
     double kernels;                /* kernel seconds of a step's microbatches */
@@ -26,10 +26,17 @@ typedef struct weft_rank_kinds {
     int *of; /* [ranks] index of the kind */
 } weft_rank_kinds;
 
-/* Plans every kind on `backend` (borrowed), which allocates no memory. `firsts`: one kind per
- * pipeline device. */
+typedef enum weft_rank_kinds_which {
+    WEFT_RANK_KINDS_ALL,
+    /* One kind represents all ranks of a pipeline device: its first rank has the largest shard on
+     * every axis. */
+    WEFT_RANK_KINDS_FIRSTS,
+    WEFT_RANK_KINDS_SEPARATE /* one kind per rank, for comparison */
+} weft_rank_kinds_which;
+/* Plans the kinds on `backend` (borrowed), which allocates no memory. */
 weft_status weft_rank_kinds_plan(const weft_modelled_setup *setup, const weft_mesh *mesh,
-                                 const weft_backend *backend, bool firsts, weft_rank_kinds *kinds);
+                                 const weft_backend *backend, weft_rank_kinds_which which,
+                                 weft_rank_kinds *kinds);
 void weft_rank_kinds_free(weft_rank_kinds *kinds);
 
 /* Planned messages of a step on one rank. sent[WEFT_MAX_AXES]: by mesh axis, all 0 before the call;

@@ -285,7 +285,9 @@ static weft_status execute(const weft_modelled_setup *setup, const weft_backend 
                            weft_simulated_step *s)
 {
     weft_rank_kinds kinds = {0};
-    WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend, false, &kinds));
+    WEFT_TRY(weft_rank_kinds_plan(setup, &s->mesh, backend,
+                                  setup->separate ? WEFT_RANK_KINDS_SEPARATE : WEFT_RANK_KINDS_ALL,
+                                  &kinds));
     weft_status_code status = weft_modelled_price(setup, &kinds, s);
     if (status == WEFT_OK)
         status = play_all(setup, &kinds, s);
@@ -316,7 +318,7 @@ weft_status weft_simulated_step_run(const weft_modelled_setup *setup, weft_simul
     weft_status_code status = WEFT_OK;
     WEFT_GO(make_step(setup, &s));
     WEFT_GO(open_backend(setup, &clock, &backend));
-    WEFT_GO(weft_rank_kinds_plan(setup, &s.mesh, backend, true, &firsts));
+    WEFT_GO(weft_rank_kinds_plan(setup, &s.mesh, backend, WEFT_RANK_KINDS_FIRSTS, &firsts));
     s.estimate = estimate(&firsts);
     if (executes(setup, s.estimate))
         WEFT_GO(execute(setup, backend, &s));

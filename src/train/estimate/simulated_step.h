@@ -33,6 +33,7 @@ typedef struct weft_modelled_setup {
     weft_virtual_rates rates; /* rates of the execution, from the device; the clock is ignored */
     weft_link_model links;    /* links within and between nodes */
     weft_execute execute;
+    bool separate; /* plan the programs of every executed rank (tests) */
 } weft_modelled_setup;
 
 /* Estimates of one pipeline stage and one microbatch. */
