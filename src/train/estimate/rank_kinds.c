@@ -164,6 +164,26 @@ static bool same_pp_stages(const planner *p, int a, int b)
     return p->pp_axis < 0 || at[0][p->pp_axis] == at[1][p->pp_axis];
 }
 
+/* Estimated seconds to plan one kind. The schedules of collectives have a step for each rank of
+ * their axis. */
+static double planning_seconds(const planner *p)
+{
+    enum { RANK = 600 }; /* microseconds, as measured */
+    int most = 1;
+    for (int a = 0; a < p->mesh->axis_count; a++)
+        most = p->mesh->axis[a].size > most ? p->mesh->axis[a].size : most;
+    return 1e-6 * RANK * most;
+}
+
+/* Shows progress. The time left is estimated until the first of `kinds` is planned. */
+static void show(planner *p, int done, int kinds, const char *detail)
+{
+    if (done)
+        weft_progress_update(&p->progress, done, detail);
+    else
+        weft_progress_update_left(&p->progress, done, detail, kinds * planning_seconds(p));
+}
+
 /* Plans the programs of the rank `at`, unless its kind is known. *kind: index of the kind. */
 static weft_status kind_at(planner *p, const int *at, int *kind)
 {
@@ -173,7 +193,7 @@ static weft_status kind_at(planner *p, const int *at, int *kind)
     if (k < 0) {
         weft_rank_kind *own = &out->kind[out->count];
         own->rank = rank;
-        weft_progress_update(&p->progress, p->placed, "ranks");
+        show(p, p->placed, 2, "ranks");
         WEFT_TRY(plan_kind(p, own));
         own->hash = hash_of(&own->steps);
         for (k = 0; k < out->count; k++)
@@ -273,7 +293,7 @@ static weft_status plan_firsts(planner *p)
         int at[WEFT_MAX_AXES] = {0};
         if (p->pp_axis >= 0)
             at[p->pp_axis] = out->count;
-        weft_progress_update(&p->progress, out->count, "pipeline devices");
+        show(p, out->count, devices, "pipeline devices");
         out->kind[out->count].rank = rank_at(p, at);
         WEFT_TRY(plan_kind(p, &out->kind[out->count]));
     }

@@ -191,20 +191,22 @@ static weft_status first_error(const player *p, int ranks)
                  : WEFT_OK;
 }
 
-/* Shows the progress of the ranks until all are done. All ranks finish at about the same time, so
- * the remaining seconds are computed from the estimate. */
-static void watch(const weft_simulated_step *s, int ranks)
+/* All ranks finish at about the same time, so the remaining seconds are computed from the
+ * estimate. */
+static void show(const weft_simulated_step *s, weft_progress *progress)
+{
+    const double left = s->estimate - (weft_now() - progress->started);
+    weft_progress_update_left(progress, atomic_load(&s->done), "steps of ranks",
+                              left > 0 ? left : -1);
+}
+
+/* Shows the progress of the ranks until all are done. */
+static void watch(const weft_simulated_step *s, weft_progress *progress)
 {
     const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
-    weft_progress progress;
-    const double begin = weft_now();
-    weft_progress_begin_late(&progress, "executing", (int64_t)STEPS * ranks);
-    for (int64_t done = 0; atomic_load(&s->left) > 0; nanosleep(&pause, NULL)) {
-        const double left = s->estimate - (weft_now() - begin);
-        done = atomic_load(&s->done);
-        weft_progress_update_left(&progress, done, "steps of ranks", left > 0 ? left : -1);
-    }
-    weft_progress_end(&progress, atomic_load(&s->done), "steps of ranks");
+    for (; atomic_load(&s->left) > 0; nanosleep(&pause, NULL))
+        show(s, progress);
+    weft_progress_end(progress, atomic_load(&s->done), "steps of ranks");
 }
 
 static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_kinds *kinds,
@@ -217,9 +219,11 @@ static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_ki
     pthread_t *thread = weft_calloc(ranks, sizeof *thread);
     weft_status_code status =
         WEFT_ALLOCATED(comm && player_of && thread, "the ranks of a simulated step");
+    weft_progress progress;
     int running = 0;
     links.clocked = true;
     atomic_store(&out->left, 0);
+    weft_progress_begin_late(&progress, "executing", (int64_t)STEPS * ranks);
     WEFT_GO(status);
     WEFT_GO(weft_comm_open_threads_linked(ranks, &links, comm));
     for (; running < ranks && status == WEFT_OK; running++) {
@@ -230,6 +234,7 @@ static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_ki
                       .rank = running,
                       .kind = &kinds->kind[kinds->of[running]]};
         weft_comm_set_deadline(p->comm, 600);
+        show(out, &progress); /* starting thousands of threads takes long */
         atomic_fetch_add(&out->left, 1);
         if (pthread_create(&thread[running], NULL, play_rank, p) != 0) {
             status = weft_no_memory("a thread for rank %d", running);
@@ -238,7 +243,7 @@ static weft_status play_all(const weft_modelled_setup *setup, const weft_rank_ki
             break;
         }
     }
-    watch(out, running);
+    watch(out, &progress);
     for (int r = 0; r < running; r++)
         pthread_join(thread[r], NULL);
     for (int r = 0; r < ranks; r++)
