@@ -259,15 +259,15 @@ static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)
 }
 
 /* A repository that was cloned without Git LFS has such a text in the place of a large file. */
-static weft_status refuse_lfs_pointer(const char *path, const void *data, int64_t bytes)
+weft_status weft_lfs_pointer_refuse(const char *name, const void *data, int64_t bytes)
 {
     static const char begin[] = "version https://git-lfs.github.com/spec/v1\n";
     const int64_t length = (int64_t)sizeof begin - 1;
-    if (bytes < length || bytes > 1024 || memcmp(data, begin, (size_t)length) != 0)
+    if (bytes < length || bytes > WEFT_LFS_POINTER_MOST || memcmp(data, begin, (size_t)length) != 0)
         return WEFT_OK;
-    return weft_error(WEFT_MSG_GIT_LFS_POINTER, WEFT_AT(.file = path),
+    return weft_error(WEFT_MSG_GIT_LFS_POINTER, WEFT_AT(.file = name),
                       "this is a Git LFS pointer and not the file itself. Run `git lfs pull` in "
-                      "its repository, or download the file.");
+                      "its repository, or download the file");
 }
 
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes)
@@ -290,7 +290,7 @@ weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t
     buffer = weft_alloc((int64_t)st.st_size + 1);
     WEFT_GO(WEFT_ALLOCATED(buffer, "%s: %lld bytes", path, (long long)st.st_size));
     WEFT_GO(read_all(fd, path, buffer, st.st_size));
-    WEFT_GO(refuse_lfs_pointer(path, buffer, st.st_size));
+    WEFT_GO(weft_lfs_pointer_refuse(path, buffer, st.st_size));
     *data = buffer;
     *bytes = st.st_size;
     buffer = NULL;
@@ -427,7 +427,7 @@ weft_status weft_map_open(const char *path, weft_map *map)
         if (data == MAP_FAILED)
             status = weft_error_errno(WEFT_AT(.file = path), "cannot map the file (%lld bytes)",
                                       (long long)st.st_size);
-        else if ((status = refuse_lfs_pointer(path, data, st.st_size)) != WEFT_OK)
+        else if ((status = weft_lfs_pointer_refuse(path, data, st.st_size)) != WEFT_OK)
             munmap(data, (size_t)st.st_size);
     }
     close(fd);

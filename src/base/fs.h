@@ -36,6 +36,10 @@ weft_status weft_remove_leftovers_beside(const char *path);
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT, and
  * so is a Git LFS pointer. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);
+/* Returns an error of the file `name` if its content is a Git LFS pointer. Files of more than
+ * WEFT_LFS_POINTER_MOST bytes are none. */
+enum { WEFT_LFS_POINTER_MOST = 1024 };
+weft_status weft_lfs_pointer_refuse(const char *name, const void *data, int64_t bytes);
 
 /* Atomic writing: bytes go to "<path>.tmp.<pid>", which is locked (flock) while it is written;
  * commit does fsync, rename, fsync of the folder.

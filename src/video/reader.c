@@ -526,6 +526,17 @@ static weft_status open_reader(weft_video_reader *r, const weft_video_options *o
                                  &r->converter);
 }
 
+/* Refuses a Git LFS pointer, which the demuxers would take for a damaged video. */
+static weft_status check_pointer(const char *path, int64_t bytes)
+{
+    char *data;
+    if (bytes > WEFT_LFS_POINTER_MOST)
+        return WEFT_OK;
+    WEFT_TRY(weft_file_read(path, WEFT_LFS_POINTER_MOST, &data, &bytes));
+    weft_free(data);
+    return WEFT_OK;
+}
+
 weft_status weft_video_reader_open(const char *path, const weft_video_options *options,
                                    weft_video_reader **out)
 {
@@ -539,6 +550,8 @@ weft_status weft_video_reader_open(const char *path, const weft_video_options *o
                           "this is a folder, not a video file");
     if (S_ISREG(st.st_mode) && st.st_size == 0)
         return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = path), "the file is empty");
+    if (S_ISREG(st.st_mode))
+        WEFT_TRY(check_pointer(path, st.st_size));
     weft_video_reader *r = weft_alloc(sizeof *r);
     if (!r || !(r->name = weft_strdup(path))) {
         weft_free(r);
@@ -559,6 +572,7 @@ weft_status weft_video_reader_open_memory(const void *bytes, int64_t size, const
 {
     if (size <= 0)
         return weft_error(WEFT_MSG_VIDEO_EMPTY, WEFT_AT(.file = name), "the file is empty");
+    WEFT_TRY(weft_lfs_pointer_refuse(name, bytes, size));
     weft_video_reader *r = weft_alloc(sizeof *r);
     if (!r || !(r->name = weft_strdup(name))) {
         weft_free(r);

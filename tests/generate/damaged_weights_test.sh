@@ -69,6 +69,16 @@ pointers_of_git_lfs_are_named() {
     done
 }
 check pointers_of_git_lfs_are_named
+pointers_as_inputs_are_named() {
+    fresh
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >pointer.mp4
+    reject git-lfs-pointer file=pointer.mp4 'text~=git lfs pull' -- --video pointer.mp4
+    rm -r model
+    cp -r "$SRC/tests/golden/pipelines/wan_i2v" model
+    chmod -R u+w model
+    reject git-lfs-pointer file=pointer.mp4 'text~=git lfs pull' -- --image pointer.mp4
+}
+check pointers_as_inputs_are_named
 missing_parts_are_named() { # FOLDER
     local folder=$1
     fresh

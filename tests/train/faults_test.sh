@@ -25,6 +25,30 @@ for path in glob.glob(sys.argv[1] + "/latents/*/*.tar"):
 PY
 }
 
+# Git LFS pointers in place of a clip in a shard and of a shard: named, with the remedy, and left out
+pointers_of_git_lfs_in_shards_are_named() {
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >pointer
+    mkdir lfs
+    python3 - shards/*.tar <<'PY' || fail "shards with pointers"
+import io, sys, tarfile
+clips = 0
+with tarfile.open(sys.argv[1]) as old, tarfile.open("lfs/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as new:
+    for member in old:
+        data = old.extractfile(member).read()
+        clips += member.name.endswith(".mp4")
+        if clips == 3 and member.name.endswith(".mp4"):
+            data = open("pointer", "rb").read()
+        info = tarfile.TarInfo(member.name)
+        info.size = len(data)
+        new.addfile(info, io.BytesIO(data))
+PY
+    cp pointer lfs/train-000001.tar
+    "$WEFT" train vae.yaml --set data.path=lfs --set out=runs/lfs >lfs.log 2>&1 || { cat lfs.log; fail "pointers stopped the run"; }
+    has_message lfs.log shard-partly-used level=warning file=lfs/train-000001.tar 'text~=git lfs pull' || { cat lfs.log; fail "the shard"; }
+    has_message lfs.log sample-skipped level=warning 'text~=git lfs pull' || { cat lfs.log; fail "the clip"; }
+}
+check pointers_of_git_lfs_in_shards_are_named
+
 # one bad sample: its steps are skipped, counted and shown, all others train
 steps_of_a_bad_sample_are_skipped() {
     mkdir runs/nan

@@ -1,5 +1,6 @@
 #include "format/tar/tar_read.h"
 
+#include "base/fs.h"
 #include "format/tar/tar.h"
 #include "format/tar/tar_header.h"
 
@@ -328,9 +329,19 @@ static weft_status read_end(reader *r)
     return WEFT_OK;
 }
 
+static weft_status check_pointer(reader *r)
+{
+    const unsigned char *text;
+    if (!r->input->bytes || r->input->bytes > WEFT_LFS_POINTER_MOST)
+        return WEFT_OK;
+    WEFT_TRY(view(r, 0, r->input->bytes, &text));
+    return weft_lfs_pointer_refuse(r->path, text, r->input->bytes);
+}
+
 static weft_status read_all(reader *r)
 {
     bool ended = false;
+    WEFT_TRY(check_pointer(r));
     while (r->at < r->input->bytes) {
         const int64_t left = r->input->bytes - r->at;
         const unsigned char *block;
