@@ -479,9 +479,18 @@ static weft_status dry_run_stage(trainer *t, stage_run *s)
     const int64_t few = WEFT_REHEARSED > state->programs.buckets ? WEFT_REHEARSED
                                                                  : state->programs.buckets,
                   steps = state->train_stage->steps < few ? state->train_stage->steps : few;
-    for (int64_t i = 0; i < steps && !weft_interrupted(); i++)
+    const double each = weft_dry_run_seconds(&state->programs);
+    weft_progress progress;
+    if (c->is_rank0)
+        weft_progress_begin_late(&progress, "dry run", steps);
+    for (int64_t i = 0; i < steps && !weft_interrupted(); i++) {
+        if (c->is_rank0)
+            weft_progress_update_left(&progress, i, NULL, each * (double)(steps - i));
         WEFT_TRY(weft_dry_run_step(&r, state, i));
+    }
     WEFT_TRY(weft_comm_barrier(t->comm));
+    if (c->is_rank0)
+        weft_progress_end(&progress, r.steps, NULL);
     if (c->is_rank0)
         weft_dry_run_print(&r, state->index,
                            weft_stage_state_bytes(c, state) + weft_store_bytes(c->store));

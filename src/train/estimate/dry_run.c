@@ -16,6 +16,31 @@ double weft_dry_run_kernels(const weft_backend *backend, const weft_graph *g)
     return seconds;
 }
 
+static double pp_step_kernels(const weft_pp_step *step)
+{
+    double seconds = 0;
+    for (int i = 0; i < step->owns; i++)
+        for (int k = 0; k < WEFT_PP_TASK_KINDS; k++)
+            if (step->own[i].program[k])
+                seconds += weft_dry_run_kernels(weft_program_backend(step->own[i].program[k]),
+                                                step->own[i].graph[k]);
+    return seconds;
+}
+
+double weft_dry_run_seconds(const weft_stage_programs *s)
+{
+    double seconds = 0;
+    for (int i = 0; i < s->count; i++) {
+        const weft_step *step = s->bucket[i];
+        const double times = i < s->buckets ? (double)s->runs / s->buckets : 1;
+        seconds +=
+            times * (step->pp_step
+                         ? pp_step_kernels(step->pp_step)
+                         : weft_dry_run_kernels(weft_program_backend(step->program), step->graph));
+    }
+    return seconds;
+}
+
 /* Runs the pipeline stages of a step's microbatches once, in the order of their schedule. */
 static weft_status run_pipeline(weft_dry_run *r, weft_pp_executor *run, weft_step *const *bucket,
                                 const int *bucket_of, int64_t microbatches)
@@ -23,14 +48,8 @@ static weft_status run_pipeline(weft_dry_run *r, weft_pp_executor *run, weft_ste
     const double before = weft_pp_executor_times(run).waited;
     WEFT_TRY(weft_pp_executor_step(run, bucket_of));
     r->waited += weft_pp_executor_times(run).waited - before;
-    for (int64_t m = 0; m < microbatches; m++) {
-        const weft_pp_step *step = bucket[bucket_of[m]]->pp_step;
-        for (int i = 0; i < step->owns; i++)
-            for (int k = 0; k < WEFT_PP_TASK_KINDS; k++)
-                if (step->own[i].program[k])
-                    r->predicted += weft_dry_run_kernels(
-                        weft_program_backend(step->own[i].program[k]), step->own[i].graph[k]);
-    }
+    for (int64_t m = 0; m < microbatches; m++)
+        r->predicted += pp_step_kernels(bucket[bucket_of[m]]->pp_step);
     return WEFT_OK;
 }
 

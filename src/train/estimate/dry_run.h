@@ -16,6 +16,8 @@ typedef struct weft_dry_run {
 
 /* Predicted seconds of the kernels of one run of `graph` on a backend `virtual`. */
 double weft_dry_run_kernels(const weft_backend *backend, const weft_graph *graph);
+/* Predicted seconds of the kernels of one step of a stage: the shortest time of a dry step. */
+double weft_dry_run_seconds(const weft_stage_programs *steps);
 /* Runs step `step` of a bound stage: its programs in the order of a training step
  * (train/step/step_run.h), without filling their inputs. The backend must be `virtual` or derived
  * from `virtual`. */

@@ -42,4 +42,17 @@ assert resident < 700, f"{resident} MiB were resident"
 P
 }
 check the_peak_is_predicted_in_little_memory
+# Steps of more than 10 s: the seconds are printed before the first step. The run is then stopped.
+long_runs_are_announced() {
+    sed 's/batch: 2, frames: 1, height: 64, width: 64/batch: 64, frames: 1, height: 512, width: 512/' big.yaml >long.yaml
+    "$WEFT" train long.yaml >long.log 2>&1 &
+    local run=$!
+    until has_message long.log estimate 'text~=dry run takes about' || ! kill -0 $run 2>/dev/null; do sleep 0.1; done
+    kill -KILL $run 2>/dev/null
+    wait $run
+    has_message long.log estimate 'text~=dry run takes about' || { cat long.log; fail "not announced"; }
+    has_message long.log stage-report 'dry_run_steps=?*' && fail "announced after the steps"
+    ! has_message run.log estimate 'text~=dry run takes about' || fail "a run of seconds is announced"
+}
+check long_runs_are_announced
 finish
