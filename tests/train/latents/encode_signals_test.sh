@@ -42,7 +42,7 @@ encoding_stops_and_goes_on() {
         [ "$(ls runs/stop/checkpoints)" = step-00000002 ] || fail "$try: the first stage's steps are in no checkpoint: $(ls runs/stop/checkpoints)"
         [ -e "runs/stop/latents/$first/complete" ] && [ ! -e "runs/stop/latents/$second/complete" ] || fail "$try: it was not stopped amid the second stage's latents"
         ranks $n "$WEFT" train $dit --set out=runs/stop >on.log 2>&1 || { cat on.log; fail "$try: going on"; }
-        there=$(message_field value on.log data-report key=latents 'value=?*') && [ "$there" -ge 4 ] && [ "$there" -le 23 ] || { cat on.log; fail "$try: what was encoded before the signal is gone"; }
+        there=$(message_field value on.log data-report key=latents 'value=?*') && [ "$there" -ge $n ] && [ "$there" -le 23 ] || { cat on.log; fail "$try: what was encoded before the signal is gone"; }
         diff <(losses runs/whole$n) <(losses runs/stop) || fail "$try: other losses"
         diff <(content runs/whole$n) <(content runs/stop) || fail "$try: other latents"
         diff -r runs/whole$n/model runs/stop/model || fail "$try: another model"
