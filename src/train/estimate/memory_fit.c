@@ -21,15 +21,15 @@
 #include <string.h>
 
 enum {
-    /* 1/SLACK of the limit is for memory that no object reports: arenas and stacks of threads, and
-     * fragmentation of the heap (1 to 2 MiB in the runs of the tests). */
+    /* 1/SLACK of the limit, and at least LEAST_SLACK, is for memory that no object reports: arenas
+     * and stacks of threads, and fragmentation of the heap (1 to 2 MiB in the runs of the tests,
+     * also of the smallest models). */
     SLACK = 64,
-    TRIES = 10,         /* maximum plans of a stage */
-    ROUNDS = 4,         /* maximum passes over all stages */
-    NODES = 100 * 1000, /* maximum nodes of the exact search */
-    /* Bytes of the buffer of the bandwidth measurement, which is freed before the run reserves
-     * memory. It is smaller than the run's reservations, so it does not raise the peak. */
-    BANDWIDTH_BUFFER = 6 << 20
+    LEAST_SLACK = 5 << 19,
+    TRIES = 10,                /* maximum plans of a stage */
+    ROUNDS = 4,                /* maximum passes over all stages */
+    NODES = 100 * 1000,        /* maximum nodes of the exact search */
+    BANDWIDTH_BUFFER = 4 << 20 /* bytes of each of the two buffers of the bandwidth measurement */
 };
 
 typedef struct fit {
@@ -61,6 +61,12 @@ typedef struct fitted {
     int64_t peak, program_bytes, others;
     uint64_t inputs; /* hash of the activation plan's inputs */
 } fitted;
+
+/* Bytes of a limit that are kept free. */
+static int64_t slack_of(int64_t limit)
+{
+    return limit / SLACK > LEAST_SLACK ? limit / SLACK : LEAST_SLACK;
+}
 
 /* Replaces *bytes with the maximum over the ranks. */
 static weft_status over_ranks(const fit *f, int64_t *bytes)
@@ -214,9 +220,11 @@ static weft_status record_least(fit *f, fitted least, const weft_activation_plan
 
 static weft_status too_little(const fit *f)
 {
-    /* The slack counts twice, because the process has not the same bytes at every start. Measured:
+    /* More than the slack, because the process has not the same bytes at every start. Measured:
      * 0.5 MiB over 12 starts. */
-    const int64_t enough = f->least + 2 * (f->least / (SLACK - 2)) + 1;
+    enum { VARIES = 1 << 20 };
+    const int64_t twice = 2 * (f->least / (SLACK - 2)) + 1,
+                  enough = f->least + (twice > LEAST_SLACK + VARIES ? twice : LEAST_SLACK + VARIES);
     char text[4][32];
     if (f->least_is_setup)
         return weft_error(
@@ -505,32 +513,41 @@ static weft_status store_activations(const fit *f, const fitted *results,
     return WEFT_OK;
 }
 
-/* Reads the rates of memory.profile, or measures this machine's rates. */
-static weft_status read_device(const weft_run *run, const weft_backend *backend, weft_arena *arena,
-                               weft_cluster *cluster)
+weft_status weft_fit_rates_measure(const weft_run *run, const weft_backend *backend,
+                                   weft_fit_rates *rates)
 {
-    const bool profiled = run->memory.profile[0];
-    double gflops, bytes;
-    WEFT_TRY(weft_cluster_load(arena, profiled ? run->memory.profile : "local", cluster));
-    if (profiled || backend != &weft_backend_cpu)
-        return WEFT_OK;
-    WEFT_TRY(weft_measure_gemm(backend, 0.05, &gflops));
-    WEFT_TRY(weft_measure_memory(BANDWIDTH_BUFFER, 0.03, &bytes));
-    cluster->device.flops = gflops * 1e9 / cluster->device.gemm;
-    cluster->device.memory_bandwidth = bytes / cluster->device.memory_fraction;
+    const weft_offload_target offload = weft_run_offload_target(run);
+    *rates = (weft_fit_rates){0};
+    if (!run->memory.profile[0] && backend == &weft_backend_cpu) {
+        WEFT_TRY(weft_measure_gemm(backend, 0.05, &rates->gflops));
+        WEFT_TRY(weft_measure_memory(BANDWIDTH_BUFFER, 0.03, &rates->bytes_per_second));
+    }
+    if (offload.values && offload.dir && weft_path_is_dir(offload.dir))
+        WEFT_TRY(weft_copy_engine_measure(offload.dir, &rates->copies));
+    weft_memory_trim();
     return WEFT_OK;
 }
 
-/* Measures the offload bandwidth; 0: offload is off. Rank 0's result is used by all ranks, so that
- * all ranks choose alike. */
-static weft_status measure_copies(fit *f, const weft_cluster *cluster)
+/* Reads the rates of memory.profile, or takes this machine's rates. Rank 0's rate of copies is used
+ * by all ranks, so that all ranks choose alike. */
+static weft_status read_rates(fit *f, weft_arena *arena, weft_cluster *cluster)
 {
-    const weft_offload_target offload = weft_run_offload_target(f->run);
-    if (!offload.values)
+    const weft_memory_config *memory = &f->run->memory;
+    weft_fit_rates rates = {0};
+    if (f->exec->fit_rates)
+        rates = *f->exec->fit_rates;
+    else
+        WEFT_TRY(weft_fit_rates_measure(f->run, f->exec->backend, &rates));
+    WEFT_TRY(weft_cluster_load(arena, memory->profile[0] ? memory->profile : "local", cluster));
+    if (rates.gflops > 0) {
+        cluster->device.flops = rates.gflops * 1e9 / cluster->device.gemm;
+        cluster->device.memory_bandwidth = rates.bytes_per_second / cluster->device.memory_fraction;
+    }
+    if (!weft_run_offload_target(f->run).values)
         return WEFT_OK;
-    f->copies.bytes_per_second = cluster->host.bandwidth;
-    if (offload.dir && (f->comm || weft_path_is_dir(offload.dir)))
-        WEFT_TRY(weft_copy_engine_measure(offload.dir, &f->copies));
+    f->copies = rates.copies;
+    if (!(f->copies.bytes_per_second > 0))
+        f->copies.bytes_per_second = cluster->host.bandwidth;
     return f->comm ? weft_comm_broadcast(f->comm, &f->copies, sizeof f->copies, 0) : WEFT_OK;
 }
 
@@ -548,14 +565,12 @@ weft_status weft_run_fit_memory(const weft_run *run, const weft_run_models *mode
              .stored = stored,
              .device = &cluster.device,
              .weights = weft_store_bytes(store),
-             .limit = run->memory.limit - run->memory.limit / SLACK};
+             .limit = run->memory.limit - slack_of(run->memory.limit)};
     f.fixed = process_bytes + f.weights;
     weft_run_recomputes(run, &f.can_recompute);
     weft_arena *arena = weft_arena_create();
     weft_status_code status =
-        arena ? read_device(run, exec->backend, arena, &cluster) : weft_no_memory("memory.limit");
-    if (status == WEFT_OK)
-        status = measure_copies(&f, &cluster);
+        arena ? read_rates(&f, arena, &cluster) : weft_no_memory("memory.limit");
     if (status == WEFT_OK)
         status = weft_run_staging_bytes(run, models, exec, store, &f.staging);
     fitted *results = weft_calloc(run->train_stages.count, sizeof *results);

@@ -3,13 +3,24 @@
 #ifndef WEFT_TRAIN_ESTIMATE_MEMORY_FIT_H
 #define WEFT_TRAIN_ESTIMATE_MEMORY_FIT_H
 
+#include "exec/copy_engine.h"
 #include "train/estimate/activation_plan.h"
 #include "train/estimate/memory_estimate.h"
 
+/* Rates of this machine, measured. */
+typedef struct weft_fit_rates {
+    double gflops, bytes_per_second; /* 0: not measured; the rates of memory.profile are used */
+    weft_copy_engine_rates copies;   /* 0 bytes/s: not measured */
+} weft_fit_rates;
+/* Measures what weft_run_fit_memory needs. Call before the run reserves memory: the buffers of the
+ * measurement (8 MiB at a time) then do not add to the peak of the run. */
+weft_status weft_fit_rates_measure(const weft_run *run, const weft_backend *backend,
+                                   weft_fit_rates *rates);
+
 /* Fills activations[] by training stage for weft_exec_config.stage_activations, which `exec` need
  * not have. Free it with weft_run_fates_free, also on failure. The planner (activation_planner.h)
- * chooses from the activations that this rank's graphs save, with rates measured on this machine or
- * read from memory.profile. The peak is computed from the planned programs of every rank. `message`
+ * chooses from the activations that this rank's graphs save, with exec->fit_rates, rates
+ * measured now, or those of memory.profile. The peak is computed from the planned programs of every rank. `message`
  * receives a line for each stage that does not keep all activations. Collective over `together`;
  * NULL: this rank decides alone. WEFT_E_MEMORY: no choice fits; the message names the lowest
  * sufficient limit.

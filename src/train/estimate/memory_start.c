@@ -75,6 +75,10 @@ weft_status weft_memory_start_measure(weft_memory_start *m, weft_train_context *
 {
     if (!c->meta)
         WEFT_TRY(find_encoded(m, c));
+    if (c->run->memory.limit != 0) {
+        WEFT_TRY(weft_fit_rates_measure(c->run, c->exec.backend, &m->rates));
+        c->exec.fit_rates = &m->rates;
+    }
     return weft_process_memory_measure(c->run, m->encoded, &m->process);
 }
 

@@ -13,6 +13,7 @@ weft_status weft_run_check_offload(const weft_run *run);
 /* Predicted memory of a run. Zero-initialise; free with weft_memory_start_free. */
 typedef struct weft_memory_start {
     weft_process_memory process; /* program and libraries, before the run reserves memory */
+    weft_fit_rates rates;        /* measured with memory.limit only */
     int64_t predicted;           /* predicted peak bytes of this process; 0: not predicted */
     int64_t reserved; /* bytes of `predicted` that the run reserves; the others are measured */
     /* [training stages] activation plans; NULL: no memory.limit */

@@ -30,7 +30,9 @@ typedef struct weft_exec_config {
     const weft_activation_plan *activations;
     /* Activation plan of each training stage (memory_fit.h). NULL: `activations` for all. */
     const weft_activation_plan *stage_activations;
-    const bool *encoded;     /* [training stages] latents are already cached; NULL: none */
+    const bool *encoded; /* [training stages] latents are already cached; NULL: none */
+    /* Rates of this machine for activation plans (memory_fit.h). NULL: measured when needed. */
+    const struct weft_fit_rates *fit_rates;
     const char *offload_dir; /* folder of the offload buffer; NULL: host memory */
     bool offload_states;     /* offload also optimizer states */
     int64_t prefetch_bytes;  /* prefetch budget (passes.h) */

@@ -100,6 +100,29 @@ every_stage_is_counted() { # RANKS
     esac
 }
 for n in 1 2; do check "every_stage_is_counted_on_${n}_ranks" every_stage_is_counted $n; done
+# a small model: what the start measures takes as much as the run, and does not add to it
+sed 's/num_layers: 8, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512/num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48/
+     s/batch: 16, frames: 9, height: 64, width: 64/batch: 6, frames: 9, height: 32, width: 32/; /batch: 2/d; s/^data:.*/precision: bf16\n&/' wide.yaml >small.yaml
+sed 's/ \/\/ 1024//' peak.py >peak_kib.py
+a_small_model_keeps_its_limit() { # RANKS OFFLOAD
+    local n=$1 keys least most at
+    keys=(--set data.latents=small.$n.$2 --set memory.offload=$2)
+    ranks $n "$WEFT" train small.yaml "${keys[@]}" --set out=runs/no --set memory.limit=1MiB >no.log 2>&1 && fail "1 MiB is enough"
+    least=$(message_mib no.log memory-limit level=error | cut -d. -f1)
+    [ -n "$least" ] || { cat no.log; fail "the least is not told"; }
+    for at in fresh cached; do
+        ranks $n python3 peak_kib.py small.log "$WEFT" train small.yaml "${keys[@]}" --set out=runs/small.$n.$2.$at --set memory.limit=$((least + 1))MiB >small.peak || { cat small.log; fail "$at latents: with the least, $((least + 1)) MiB"; }
+        most=$(sort -n small.peak | tail -1)
+        echo "$n rank(s), $2, $at latents: a limit of $(((least + 1) * 1024)) KiB, $most KiB taken"
+        case $WEFT_BUILD in
+        */asan | */tsan) ;;
+        *) [ "$most" -le $(((least + 1) * 1024)) ] || { cat small.log; fail "more than the limit is taken"; } ;;
+        esac
+    done
+}
+for n in 1 2; do
+    for offload in none auto; do check "a_small_model_keeps_its_limit_on_${n}_ranks_$offload" a_small_model_keeps_its_limit $n $offload; done
+done
 # of stages of a pipeline that of the rank that takes most is told, here the second's
 the_largest_stage_of_a_pipeline_counts() {
     keys=(--set out=runs/pipe --set data.latents=latents.pipe --set parallel.pp=2 --set parallel.schedule=zero-bubble --set parallel.microbatches=4 --set stages.1.batch=4)
