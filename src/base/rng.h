@@ -21,6 +21,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_PLAN = 10,    /* planner searches */
     WEFT_RNG_TEST = 11,
     WEFT_RNG_IDENTITY = 12, /* dropout of identity images */
+    WEFT_RNG_DECODER = 13,  /* noise of an autoencoder's decoder, and before it */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

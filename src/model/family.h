@@ -418,6 +418,9 @@ struct weft_family {
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */
     size_t statistics; /* autoencoders: offset of weft_statistics in the config */
+    /* autoencoders with WEFT_PORT_TIMESTEP: offset of a double in the config, not a field: the
+     * timestep of a decoder that is called without the port (default 0) */
+    size_t decode_timestep;
     /* Fills the initial weights for training from scratch. NULL: the graph's initial values. */
     void (*begin)(const void *config, const weft_weight *weight, int64_t count, uint64_t seed);
     /* denoisers: one row per text encoder */

@@ -450,6 +450,13 @@ weft_statistics *weft_model_statistics(weft_model *model)
     return (weft_statistics *)((char *)model->config + model->family->statistics);
 }
 
+double *weft_model_decode_timestep(weft_model *model)
+{
+    return model->family->decode_timestep && weft_model_takes(model, WEFT_PORT_TIMESTEP)
+               ? (double *)((char *)model->config + model->family->decode_timestep)
+               : NULL;
+}
+
 /* The config is ordered by channel, then frame; the grid by frame, then channel. */
 static void take_statistics(const weft_statistics *of, weft_grid *grid)
 {
@@ -587,6 +594,9 @@ static void build_autoencoder(weft_graph *g, const weft_model *model, const weft
         const weft_value std = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
         p.at[WEFT_PORT_LATENTS] = weft_add(g, mean, weft_mul(g, std, noise));
     }
+    if (weft_model_takes(model, WEFT_PORT_TIMESTEP) &&
+        size->present_ports >> WEFT_PORT_TIMESTEP & 1)
+        p.at[WEFT_PORT_TIMESTEP] = weft_model_input(g, model, size, WEFT_PORT_TIMESTEP, "");
     weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, scoped, &p);
     weft_value *made = &p.at[WEFT_PORT_RECONSTRUCTION];
     if (model->family->clamps)

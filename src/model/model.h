@@ -40,6 +40,8 @@ void weft_family_list(weft_role role, weft_buf *out);
 weft_grid weft_model_grid(const weft_model *model);
 /* autoencoders; borrowed from the config */
 weft_statistics *weft_model_statistics(weft_model *model);
+/* Autoencoders: timestep of decoding, borrowed from the config. NULL: the decoder takes none. */
+double *weft_model_decode_timestep(weft_model *model);
 /* Returns how the model takes given frames. */
 weft_frame_condition weft_model_takes_port(const weft_model *model);
 /* Returns the channels of the denoised latents, without the channels of image conditioning. */

@@ -17,12 +17,13 @@ extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text
     weft_family_identity_encoder;
 
 const weft_family *const weft_families[] = {
-    &weft_family_wan_dit,           /* WanTransformer3DModel */
-    &weft_family_wan_vae,           /* AutoencoderKLWan      */
-    &weft_family_sd_vae,            /* AutoencoderKL */
+    &weft_family_wan_dit,       /* WanTransformer3DModel */
+    &weft_family_wan_vae,       /* AutoencoderKLWan      */
+    &weft_family_sd_vae,        /* AutoencoderKL */
+    &weft_family_cogvideox_vae, /* AutoencoderKLCogVideoX */
+    &weft_family_ltx_vae,       /* AutoencoderKLLTXVideo */
+    /* must follow LTX-Video, whose later decoders have the tensor that marks this family */
     &weft_family_hunyuan_vae,       /* AutoencoderKLHunyuanVideo */
-    &weft_family_cogvideox_vae,     /* AutoencoderKLCogVideoX */
-    &weft_family_ltx_vae,           /* AutoencoderKLLTXVideo */
     &weft_family_mochi_vae,         /* AutoencoderKLMochi */
     &weft_family_cosmos_vae,        /* AutoencoderKLCosmos */
     &weft_family_bytes_encoder,     /* WeftBytesEncoder      */

@@ -35,6 +35,14 @@ static const setup families[] = {
      "\"decoder_layers_per_block\":[1,1,1],\"spatio_temporal_scaling\":[true,false],"
      "\"decoder_spatio_temporal_scaling\":[true,false],\"patch_size\":2}",
      {2, 3, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLLTXVideo\",\"block_out_channels\":[4,8],"
+     "\"down_block_types\":[\"LTXVideo095DownBlock3D\"],\"downsample_type\":[\"spatiotemporal\"],"
+     "\"decoder_block_out_channels\":[8],\"latent_channels\":2,\"layers_per_block\":[1,1],"
+     "\"decoder_layers_per_block\":[1,1],\"spatio_temporal_scaling\":[true],"
+     "\"decoder_spatio_temporal_scaling\":[true],\"patch_size\":2,\"upsample_factor\":[2],"
+     "\"upsample_residual\":[true],\"timestep_conditioning\":true,"
+     "\"decoder_inject_noise\":[true,false]}",
+     {2, 3, 4, 4, 0, .present_ports = GIVEN(TIMESTEP)}},
     {"{\"_class_name\":\"AutoencoderKL\",\"block_out_channels\":[2,4],\"norm_num_groups\":2,"
      "\"latent_channels\":2}",
      {2, 2, 4, 4, 0}},

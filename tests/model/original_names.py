@@ -67,6 +67,24 @@ def ltx_vae(n):
     return "vae." + n
 
 
+def ltx_vae_timed(n):
+    n = sub(n, (r"^decoder\.up_blocks\.(\d)\.upsamplers\.0", lambda m: f"decoder.up_blocks.{2 * int(m[1]) + 1}"),
+            (r"^decoder\.up_blocks\.(\d)\.(resnets|time_embedder)", lambda m: f"decoder.up_blocks.{2 * int(m[1]) + 2}.{m[2]}"),
+            (r"^decoder\.mid_block", "decoder.up_blocks.0"), (r"^decoder\.(time_embedder|scale_shift_table)", r"decoder.last_\1"))
+    return n if n.startswith("encoder") else "vae." + n.replace("resnets", "res_blocks")
+
+
+def ltx_vae_091(n):
+    return ltx_vae(n) if n.startswith("encoder") else ltx_vae_timed(n)
+
+
+def ltx_vae_095(n):
+    n = sub(ltx_vae_timed(n), (r"^encoder\.down_blocks\.(\d)\.downsamplers\.0", lambda m: f"encoder.down_blocks.{2 * int(m[1]) + 1}"),
+            (r"^encoder\.down_blocks\.(\d)\.resnets", lambda m: f"encoder.down_blocks.{2 * int(m[1])}.res_blocks"),
+            (r"^encoder\.mid_block\.resnets", "encoder.down_blocks.8.res_blocks"))
+    return n if n.startswith("vae.") else "vae." + n
+
+
 def ltx(n):
     return "model.diffusion_model." + sub(n, (r"^proj_in", "patchify_proj"), (r"^time_embed", "adaln_single"),
                                           (r"norm_([qk])\b", r"\1_norm"))
@@ -210,12 +228,20 @@ def comfy_hunyuan_vae(n):
 
 
 TINY_DIT = {"num_attention_heads": 2, "attention_head_dim": 16}
+LTX_TIMED = {"decoder_block_out_channels": [8, 16, 32], "decoder_layers_per_block": [1, 2, 1, 1], "timestep_conditioning": True,
+             "decoder_spatio_temporal_scaling": [True] * 3, "upsample_residual": [True] * 3, "upsample_factor": [2] * 3}
 FAMILIES = {
     "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
     "wan22_vae": (wan22, {"_class_name": "AutoencoderKLWan", "base_dim": 3, "decoder_base_dim": 4, "z_dim": 4, "is_residual": True,
                           "in_channels": 12, "out_channels": 12, "patch_size": 2}),
     "ltx_vae": (ltx_vae, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 8, 12, 12],
                           "decoder_block_out_channels": [6, 8, 12, 12]}),
+    "ltx_vae_091": (ltx_vae_091, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 8, 12, 12],
+                                  **LTX_TIMED, "decoder_inject_noise": [True, True, True, False]}),
+    "ltx_vae_095": (ltx_vae_095, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 12, 12, 16, 16],
+                                  **LTX_TIMED, "down_block_types": ["LTXVideo095DownBlock3D"] * 4, "layers_per_block": [1] * 5,
+                                  "spatio_temporal_scaling": [True] * 4,
+                                  "downsample_type": ["spatial", "temporal", "spatiotemporal", "spatiotemporal"]}),
     "ltx": (ltx, {"_class_name": "LTXVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "cross_attention_dim": 32,
                   "caption_channels": 24, "in_channels": 8, "out_channels": 8}),
     "cosmos1": (cosmos1, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,

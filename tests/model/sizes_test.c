@@ -34,7 +34,7 @@ Test(sizes, wan_14b)
                  14288491584);
 }
 
-/* Exact counts of the published denoisers, by arithmetic from their shapes. */
+/* Exact counts of published models, by arithmetic from their shapes. */
 Test(sizes, published)
 {
     static const struct {
@@ -51,6 +51,7 @@ Test(sizes, published)
         {"ltx-13b", 13042569344},           {"stdit3-xl", 1207643972},
         {"stdit3-3b", 3182211572},          {"latte-1", 1057246880},
         {"hunyuan-dit-1.2", 1499952032},    {"uvit-h", 500832016},
+        {"ltx-video-0.9.1-vae", 934976434}, {"ltx-video-0.9.5-vae", 1246913522},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -107,6 +108,10 @@ Test(sizes, configs_write_what_they_read)
         "\"rope_scale\":[1,3,3]}",
         "{\"_class_name\":\"LTXVideoTransformer3DModel\",\"attention_head_dim\":128}",
         "{\"_class_name\":\"MochiTransformer3DModel\",\"out_channels\":null}",
+        "{\"_class_name\":\"AutoencoderKLLTXVideo\",\"down_block_types\":"
+        "[\"LTXVideo095DownBlock3D\"],\"block_out_channels\":[4,8],\"downsample_type\":"
+        "[\"spatiotemporal\"],\"decoder_block_out_channels\":[8],\"timestep_conditioning\":true,"
+        "\"upsample_residual\":[true],\"upsample_factor\":[4]}",
         "{\"_class_name\":\"LatteTransformer3DModel\",\"out_channels\":8}",
         "{\"_class_name\":\"STDiT3_XL_2\",\"pred_sigma\":false}",
         "{\"_class_name\":\"HunyuanDiT2DModel\",\"num_layers\":6}",

@@ -1,10 +1,14 @@
-/* LTX-Video's autoencoder (diffusers' AutoencoderKLLTXVideo, 0.9.0): 1 + 8n frames of 32x32
- * pixels to 1 + n latent frames of 128 channels.
+/* LTX-Video's autoencoder (diffusers' AutoencoderKLLTXVideo, 0.9.0 to 0.9.8): 1 + 8n frames of
+ * 32x32 pixels to 1 + n latent frames of 128 channels.
  *
  *   encoder: patches of pixels to channels -> conv_in -> levels x (residual blocks, halve, widen)
  *            -> mid -> norm, silu, conv_out; one logvar for all channels
  *   decoder: conv_in -> mid -> levels x (narrow, double, residual blocks) -> norm, silu, conv_out
  *            -> channels to pixels
+ *
+ * From 0.9.1 on, the decoder is the last denoising step: its residual blocks and its end are
+ * modulated by a timestep from 0 to 1, and residual blocks may add noise. From 0.9.5 on, a level of
+ * the encoder moves pixels to channels, and adds the mean of groups of the moved channels.
  *
  * Time. Convolutions of a causal half read two preceding frames; the first frame is repeated
  * before the video. Other convolutions read one frame on either side. Channels become frames,
@@ -22,8 +26,15 @@
 enum { MAX_LEVELS = 8, MAX_Z = 128 };
 static const double norm_eps = 1e-8;
 
+/* Resamplers of the encoder: indices of `down_words`. */
+typedef enum ltx_down { DOWN_CONV, DOWN_SPACE, DOWN_TIME, DOWN_BOTH } ltx_down;
+static const char *const down_words[] = {"\"conv\"", "\"spatial\"", "\"temporal\"",
+                                         "\"spatiotemporal\"", NULL};
+static const char *const block_words[] = {"\"LTXVideoDownBlock3D\"", "\"LTXVideo095DownBlock3D\"",
+                                          NULL};
+
 typedef struct ltx_half {
-    int64_t levels, width[MAX_LEVELS], layers[MAX_LEVELS + 1];
+    int64_t widths, width[MAX_LEVELS + 1], layers[MAX_LEVELS + 1];
     bool scales[MAX_LEVELS]; /* levels that halve or double frames, rows and columns */
     bool causal;
 } ltx_half;
@@ -31,7 +42,14 @@ typedef struct ltx_half {
 typedef struct ltx_vae {
     int64_t in_channels, out_channels, z, patch;
     ltx_half encoder, decoder;
-    double eps; /* eps of the norm before a shortcut */
+    int64_t blocks, block[MAX_LEVELS], down[MAX_LEVELS]; /* encoder: indices of words */
+    /* decoder */
+    int64_t factor[MAX_LEVELS];   /* narrowing by a level's upsampler */
+    bool residual[MAX_LEVELS];    /* upsamplers add their input */
+    bool injects[MAX_LEVELS + 1]; /* residual blocks add noise; the last item is the middle */
+    bool timed;                   /* modulated by a timestep */
+    double decode_timestep;       /* timestep of a call without WEFT_PORT_TIMESTEP */
+    double eps;                   /* eps of the norm before a shortcut */
     weft_statistics latents;
 } ltx_vae;
 _Static_assert(sizeof(ltx_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
@@ -41,9 +59,13 @@ typedef struct coder {
     weft_graph *g;
     bool causal;
     double eps;
+    weft_value sinusoid; /* (B,256) of the decoder's timestep; WEFT_NONE: not modulated */
+    weft_value rows;     /* (B,4,C) of the block that is built */
+    bool injects;        /* residual blocks of that block add noise */
+    int64_t draws;       /* noises drawn */
 } coder;
 
-static weft_value conv(const coder *co, const char *name, weft_value x, int64_t out, int64_t k,
+static weft_value conv(coder *co, const char *name, weft_value x, int64_t out, int64_t k,
                        int64_t stride)
 {
     weft_graph *g = co->g;
@@ -59,25 +81,61 @@ static weft_value conv(const coder *co, const char *name, weft_value x, int64_t 
     return x;
 }
 
-static weft_value norm_silu(weft_graph *g, weft_value x)
+/* Norm, modulation by rows `shift` and `shift` + 1 of `rows` (WEFT_NONE: none), and silu. */
+static weft_value norm_silu(weft_graph *g, weft_value x, weft_value rows, int64_t shift)
 {
-    const weft_attr_norm attr = {.eps = norm_eps};
-    return weft_unary(g, WEFT_OP_SILU, weft_emit(g, WEFT_OP_RMS_NORM, &x, 1, &attr));
+    weft_value h = weft_nn_plain_rms_norm(g, x, norm_eps);
+    if (weft_value_ok(rows)) {
+        const weft_shape each = WEFT_SHAPE(weft_dim(g, rows, 0), 1, 1, 1, weft_dim(g, rows, 2));
+        h = weft_nn_modulate(g, h, weft_reshape(g, weft_nn_row(g, rows, shift + 1), each),
+                             weft_reshape(g, weft_nn_row(g, rows, shift), each));
+    }
+    return weft_unary(g, WEFT_OP_SILU, h);
 }
 
-static weft_value res_block(const coder *co, const char *name, weft_value x, int64_t out)
+/* Rows (B,count,C) of the timestep, without a table of this layer. */
+static weft_value time_rows(const coder *co, int64_t width, int64_t count)
+{
+    weft_graph *g = co->g;
+    if (!weft_value_ok(co->sinusoid))
+        return WEFT_NONE;
+    const weft_value e = weft_nn_embedder(g, "time_embedder.timestep_embedder", co->sinusoid,
+                                          count * width, WEFT_NN_SILU);
+    return weft_reshape(g, e, WEFT_SHAPE(weft_dim(g, co->sinusoid, 0), count, width));
+}
+
+/* Adds noise with a learned deviation per channel. As in the reference, samples and frames have the
+ * same noise. The noise depends on the size and the place only: the reference draws without a seed. */
+static weft_value inject(coder *co, const char *name, weft_value x)
+{
+    weft_graph *g = co->g;
+    if (!co->injects)
+        return x;
+    const int64_t y = weft_dim(g, x, 2), w = weft_dim(g, x, 3), c = weft_dim(g, x, 4);
+    const weft_value key = weft_fill(g, WEFT_I64, WEFT_SHAPE(1), (double)co->draws++);
+    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_DECODER,
+                                              WEFT_SHAPE(1, 1, y, w, 1));
+    const weft_value scale =
+        weft_param(g, name, WEFT_F32, WEFT_SHAPE(c, 1, 1), (weft_init){.kind = WEFT_INIT_ZERO});
+    return weft_add(g, x, weft_mul(g, noise, weft_reshape(g, scale, WEFT_SHAPE(1, 1, 1, 1, c))));
+}
+
+static weft_value res_block(coder *co, const char *name, weft_value x, int64_t out)
 {
     weft_graph *g = co->g;
     weft_graph_push(g, "%s", name);
-    weft_value h = conv(co, "conv1", norm_silu(g, x), out, 3, 1);
-    h = conv(co, "conv2", norm_silu(g, h), out, 3, 1);
+    const weft_value rows = weft_value_ok(co->rows) ? weft_nn_add_table(g, co->rows, 4) : WEFT_NONE;
+    weft_value h = conv(co, "conv1", norm_silu(g, x, rows, 0), out, 3, 1);
+    h = inject(co, "per_channel_scale1", h);
+    h = conv(co, "conv2", norm_silu(g, h, rows, 2), out, 3, 1);
+    h = inject(co, "per_channel_scale2", h);
     if (weft_dim(g, x, 4) != out)
         x = conv(co, "conv_shortcut", weft_nn_layer_norm(g, "norm3", x, co->eps), out, 1, 1);
     weft_graph_pop(g);
     return weft_add(g, x, h);
 }
 
-static weft_value res_blocks(const coder *co, weft_value x, int64_t count)
+static weft_value res_blocks(coder *co, weft_value x, int64_t count)
 {
     for (int64_t r = 0; r < count; r++) {
         char name[32];
@@ -87,114 +145,273 @@ static weft_value res_blocks(const coder *co, weft_value x, int64_t count)
     return x;
 }
 
-static weft_value mid_block(const coder *co, weft_value x, int64_t count)
+static weft_value mid_block(coder *co, weft_value x, int64_t count)
 {
     weft_graph_push(co->g, "mid_block");
+    co->rows = time_rows(co, weft_dim(co->g, x, 4), 4);
     x = res_blocks(co, x, count);
     weft_graph_pop(co->g);
     return x;
 }
 
 /* Moves channels (C,2,2,2) into twice as many frames, rows and columns. Drops the first frame. */
-static weft_value twice(const coder *co, weft_value x)
+static weft_value unfold(weft_graph *g, weft_value x)
 {
-    weft_graph *g = co->g;
     const int64_t c = weft_dim(g, x, 4), b = weft_dim(g, x, 0),
                   size[3] = {weft_dim(g, x, 1), weft_dim(g, x, 2), weft_dim(g, x, 3)};
-    x = conv(co, "upsamplers.0.conv", x, 8 * c, 3, 1);
-    x = weft_reshape(g, x, WEFT_SHAPE(b, size[0] * size[1] * size[2], 8 * c));
-    x = weft_nn_unpatch(g, weft_nn_channels_last(g, x, c), size, (int64_t[]){2, 2, 2});
+    x = weft_reshape(g, x, WEFT_SHAPE(b, size[0] * size[1] * size[2], c));
+    x = weft_nn_unpatch(g, weft_nn_channels_last(g, x, c / 8), size, (int64_t[]){2, 2, 2});
     return weft_slice(g, x, 1, 1, 2 * size[0] - 1);
 }
 
+/* Doubles frames, rows and columns, and divides the channels by `factor`. */
+static weft_value twice(coder *co, weft_value x, int64_t factor, bool residual)
+{
+    weft_graph *g = co->g;
+    const int64_t c = weft_dim(g, x, 4);
+    const weft_value h = unfold(g, conv(co, "upsamplers.0.conv", x, c * 8 / factor, 3, 1));
+    if (!residual)
+        return h;
+    weft_value copy[8];
+    copy[0] = unfold(g, x);
+    for (int64_t i = 1; i < 8 / factor; i++)
+        copy[i] = copy[0];
+    return weft_add(g, h, weft_concat(g, copy, (int)(8 / factor), 4));
+}
+
+/* Moves frames, rows and columns of `stride` into channels (C,pt,py,px). */
+static weft_value fold(weft_graph *g, weft_value x, const int64_t stride[3])
+{
+    const int64_t items = stride[0] * stride[1] * stride[2];
+    x = weft_nn_fold(g, x, stride);
+    const weft_shape shape =
+        weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SHAPE(1, 1, 1, 1, items);
+    x = weft_reshape(
+        g, x, WEFT_SHAPE(shape.dim[0], shape.dim[1] * shape.dim[2] * shape.dim[3], shape.dim[4]));
+    return weft_reshape(g, weft_nn_channels_last(g, x, items), shape);
+}
+
+/* Downsampler of 0.9.5: pixels to channels after a convolution, plus the mean of groups of the
+ * input's pixels as channels. A stride of two frames repeats the first frame. */
+static weft_value shrink(coder *co, weft_value x, int64_t out, const int64_t stride[3])
+{
+    weft_graph *g = co->g;
+    const int64_t items = stride[0] * stride[1] * stride[2],
+                  group = weft_dim(g, x, 4) * items / out;
+    x = weft_nn_pad_edge(g, x, 1, stride[0] - 1, 0);
+    const weft_value h = fold(g, conv(co, "downsamplers.0.conv", x, out / items, 3, 1), stride);
+    const int64_t b = weft_dim(g, h, 0),
+                  positions = weft_dim(g, h, 1) * weft_dim(g, h, 2) * weft_dim(g, h, 3);
+    weft_value mean = weft_reshape(g, fold(g, x, stride), WEFT_SHAPE(b, positions, out, group));
+    mean = weft_mean(g, mean, 1u << 3);
+    return weft_add(g, h,
+                    weft_value_ok(h) ? weft_reshape(g, mean, weft_value_get(g, h)->shape) : mean);
+}
+
 /* ---- the two halves ------------------------------------------------------------------------- */
+
+static int64_t levels_of(const void *config)
+{
+    const ltx_vae *c = config;
+    const bool wide = c->blocks > 0 && c->block[c->blocks - 1]; /* 0.9.5 has the first width, too */
+    return c->encoder.widths - wide;
+}
+
+/* Frames, rows and columns per output of a level of the encoder. */
+static void stride_of(const ltx_vae *c, int64_t level, int64_t stride[3])
+{
+    const ltx_down how = (ltx_down)c->down[level];
+    const bool scales = c->encoder.scales[level];
+    stride[0] = scales && how != DOWN_SPACE ? 2 : 1;
+    stride[1] = stride[2] = scales && how != DOWN_TIME ? 2 : 1;
+}
+
+static weft_value down_block(coder *co, const ltx_vae *c, int64_t level, weft_value x)
+{
+    const ltx_half *h = &c->encoder;
+    const bool last = level + 1 >= h->widths;
+    const int64_t width = h->width[level], next = h->width[last ? level : level + 1];
+    int64_t stride[3];
+    stride_of(c, level, stride);
+    x = res_blocks(co, x, h->layers[level]);
+    if (h->scales[level])
+        x = c->down[level] == DOWN_CONV ? conv(co, "downsamplers.0", x, width, 3, 2)
+                                        : shrink(co, x, next, stride);
+    return next != width && !c->block[level] ? res_block(co, "conv_out", x, next) : x;
+}
 
 /* Means and one log variance for all channels, (B,T,Y,X,Z+1). */
 static weft_value encode(weft_graph *g, const ltx_vae *c, weft_value x)
 {
     const ltx_half *h = &c->encoder;
-    const coder co = {g, h->causal, c->eps};
+    const int64_t levels = levels_of(c);
+    coder co = {.g = g, .causal = h->causal, .eps = c->eps};
+    co.sinusoid = co.rows = WEFT_NONE;
     weft_graph_push(g, "encoder");
     x = conv(&co, "conv_in", weft_nn_pixels_in(g, x, c->patch), h->width[0], 3, 1);
-    for (int64_t i = 0; i < h->levels; i++) {
-        const int64_t next = h->width[i + 1 < h->levels ? i + 1 : i];
+    for (int64_t i = 0; i < levels; i++) {
         weft_graph_push(g, "down_blocks.%d", (int)i);
-        x = res_blocks(&co, x, h->layers[i]);
-        if (h->scales[i]) {
-            weft_graph_push(g, "downsamplers");
-            x = conv(&co, "0", x, h->width[i], 3, 2);
-            weft_graph_pop(g);
-        }
-        if (next != h->width[i])
-            x = res_block(&co, "conv_out", x, next);
+        x = down_block(&co, c, i, x);
         weft_graph_pop(g);
     }
-    x = mid_block(&co, x, h->layers[h->levels]);
-    x = conv(&co, "conv_out", norm_silu(g, x), c->z + 1, 3, 1);
+    x = mid_block(&co, x, h->layers[levels]);
+    x = conv(&co, "conv_out", norm_silu(g, x, WEFT_NONE, 0), c->z + 1, 3, 1);
     weft_graph_pop(g);
     return x;
 }
 
-static weft_value decode(weft_graph *g, const ltx_vae *c, weft_value x)
+static weft_value up_block(coder *co, const ltx_vae *c, int64_t level, weft_value x)
 {
     const ltx_half *h = &c->decoder;
-    const coder co = {g, h->causal, c->eps};
+    const int64_t width = h->width[level] / c->factor[level];
+    co->injects = c->injects[level];
+    co->rows = time_rows(co, width, 4);
+    if (c->factor[level] == 1 && weft_dim(co->g, x, 4) != width)
+        x = res_block(co, "conv_in", x, width);
+    if (h->scales[level])
+        x = twice(co, x, c->factor[level], c->residual[level]);
+    return res_blocks(co, x, h->layers[level]);
+}
+
+/* Sinusoid of the timestep (B) times its trained factor; `time` WEFT_NONE: decode_timestep. */
+static weft_value time_of_decoder(weft_graph *g, const ltx_vae *c, weft_value time)
+{
+    if (!c->timed)
+        return WEFT_NONE;
+    const weft_value factor = weft_param(g, "timestep_scale_multiplier", WEFT_F32, WEFT_SCALAR,
+                                         (weft_init){.kind = WEFT_INIT_FILL, .value = 1000});
+    if (!weft_value_ok(time))
+        time = weft_fill(g, WEFT_F32, WEFT_SHAPE(1), c->decode_timestep);
+    return weft_nn_sinusoid(g, 256, weft_mul(g, time, factor));
+}
+
+static weft_value decode(weft_graph *g, const ltx_vae *c, weft_value x, weft_value time)
+{
+    const ltx_half *h = &c->decoder;
+    coder co = {.g = g, .causal = h->causal, .eps = c->eps, .injects = c->injects[h->widths]};
     weft_graph_push(g, "decoder");
-    x = conv(&co, "conv_in", x, h->width[h->levels - 1], 3, 1);
-    x = mid_block(&co, x, h->layers[h->levels]);
-    for (int64_t i = 0; i < h->levels; i++) {
-        const int64_t level = h->levels - 1 - i;
+    co.sinusoid = time_of_decoder(g, c, time);
+    x = conv(&co, "conv_in", x, h->width[h->widths - 1], 3, 1);
+    x = mid_block(&co, x, h->layers[h->widths]);
+    for (int64_t i = 0; i < h->widths; i++) {
         weft_graph_push(g, "up_blocks.%d", (int)i);
-        if (weft_dim(g, x, 4) != h->width[level])
-            x = res_block(&co, "conv_in", x, h->width[level]);
-        if (h->scales[level])
-            x = twice(&co, x);
-        x = res_blocks(&co, x, h->layers[level]);
+        x = up_block(&co, c, h->widths - 1 - i, x);
         weft_graph_pop(g);
     }
-    x = conv(&co, "conv_out", norm_silu(g, x), c->out_channels * c->patch * c->patch, 3, 1);
+    weft_value rows = time_rows(&co, weft_dim(g, x, 4), 2);
+    rows = weft_value_ok(rows) ? weft_nn_add_table(g, rows, 2) : rows;
+    x = norm_silu(g, x, rows, 0);
+    x = conv(&co, "conv_out", x, c->out_channels * c->patch * c->patch, 3, 1);
     weft_graph_pop(g);
     return weft_nn_pixels_out(g, x, c->patch);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
+/* Frames (dim 0) or rows (dim 1) that the levels of the encoder turn into one. */
+static int64_t reduction(const ltx_vae *c, int dim)
+{
+    int64_t factor = 1, stride[3];
+    for (int64_t i = 0; i < levels_of(c); i++) {
+        stride_of(c, i, stride);
+        factor *= stride[dim];
+    }
+    return factor;
+}
+
 static int64_t time_of(const void *config)
 {
-    const ltx_vae *c = config;
-    int64_t factor = 1;
-    for (int64_t i = 0; i < c->encoder.levels; i++)
-        factor *= c->encoder.scales[i] ? 2 : 1;
-    return factor;
+    return reduction(config, 0);
 }
 
 static int64_t space_of(const void *config)
 {
-    return time_of(config) * ((const ltx_vae *)config)->patch;
+    return reduction(config, 1) * ((const ltx_vae *)config)->patch;
+}
+
+/* Blocks of 0.9.5 have a width after the last level, and widen in their downsampler. */
+static weft_status check_encoder(const ltx_vae *c, const weft_config_locations *locations)
+{
+    const int64_t levels = levels_of(c), *width = c->encoder.width;
+    if (levels < 1 || c->blocks < levels)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "down_block_types", c->blocks),
+                          "%" PRId64 " levels; at least 1 and the type of each are needed", levels);
+    for (int64_t i = 0; i < levels; i++) {
+        int64_t stride[3];
+        stride_of(c, i, stride);
+        const int64_t items = stride[0] * stride[1] * stride[2];
+        const bool wide = c->block[c->blocks - 1], moves = c->down[i] != DOWN_CONV;
+        if (c->block[i] != wide || (moves && !wide))
+            return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                              WEFT_AT_FIELD(locations, "downsample_type", i),
+                              "level %" PRId64 " has another kind of block than the last level, or "
+                              "a downsampler that its kind does not have",
+                              i);
+        if (wide &&
+            (moves && c->encoder.scales[i] ? width[i + 1] % items || width[i] * items % width[i + 1]
+                                           : width[i + 1] != width[i]))
+            return weft_error(WEFT_MSG_MODEL_CONFIG,
+                              WEFT_AT_FIELD(locations, "block_out_channels", width[i + 1]),
+                              "level %" PRId64 " of %" PRId64 " channels cannot have %" PRId64
+                              " channels at its end",
+                              i, width[i], width[i + 1]);
+    }
+    return WEFT_OK;
+}
+
+/* A level narrows before its upsampler (factor 1) or by its upsampler. The former has no rows of its
+ * width in the reference. */
+static weft_status check_decoder(const ltx_vae *c, const weft_config_locations *locations)
+{
+    const ltx_half *h = &c->decoder;
+    int64_t before = h->widths > 0 ? h->width[h->widths - 1] : 0;
+    for (int64_t i = h->widths - 1; i >= 0; i--) {
+        const int64_t factor = c->factor[i];
+        if (8 % factor || h->width[i] % factor || (c->residual[i] && h->width[i] % 8))
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "upsample_factor", factor),
+                "level %" PRId64 " of %" PRId64 " channels cannot be narrowed by %" PRId64, i,
+                h->width[i], factor);
+        if (before != h->width[i] && (factor > 1 || c->timed || c->injects[i]))
+            return weft_error(WEFT_MSG_MODEL_CONFIG,
+                              WEFT_AT_FIELD(locations, "decoder_block_out_channels", h->width[i]),
+                              "level %" PRId64 " has %" PRId64 " channels, but gets %" PRId64, i,
+                              h->width[i], before);
+        if (factor > 1 && !h->scales[i])
+            return weft_error(WEFT_MSG_MODEL_CONFIG,
+                              WEFT_AT_FIELD(locations, "upsample_factor", factor),
+                              "level %" PRId64 " has no upsampler, which narrows the channels", i);
+        before = h->width[i] / factor;
+    }
+    return h->widths > 0 ? WEFT_OK
+                         : weft_error(WEFT_MSG_MODEL_CONFIG,
+                                      WEFT_AT_FIELD(locations, "decoder_block_out_channels", 0),
+                                      "at least one level is needed");
 }
 
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const ltx_vae *c = config;
     int64_t up = 1;
-    for (int64_t i = 0; i < c->decoder.levels; i++)
+    WEFT_TRY(check_encoder(c, locations));
+    WEFT_TRY(check_decoder(c, locations));
+    for (int64_t i = 0; i < c->decoder.widths; i++)
         up *= c->decoder.scales[i] ? 2 : 1;
-    if (c->encoder.levels < 1 || c->decoder.levels < 1)
-        return weft_error(WEFT_MSG_MODEL_CONFIG,
-                          WEFT_AT_FIELD(locations, "block_out_channels", c->encoder.levels),
-                          "at least one level is needed");
-    return up == time_of(c)
-               ? WEFT_OK
-               : weft_error(WEFT_MSG_MODEL_CONFIG,
-                            WEFT_AT_FIELD(locations, "decoder_spatio_temporal_scaling", up),
-                            "the decoder enlarges by %" PRId64
-                            ", but the encoder reduces by %" PRId64,
-                            up, time_of(c));
+    if (up == time_of(c) && up == reduction(c, 1))
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_MODEL_CONFIG,
+                      WEFT_AT_FIELD(locations, "decoder_spatio_temporal_scaling", up),
+                      "the decoder enlarges by %" PRId64 ", but the encoder reduces frames by "
+                      "%" PRId64 " and rows by %" PRId64,
+                      up, time_of(c), reduction(c, 1));
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const ltx_vae *c = config;
+    if (port == WEFT_PORT_TIMESTEP)
+        return c->timed ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
     return weft_autoencoder_shape(s, port, c->in_channels, c->z);
 }
 
@@ -202,7 +419,8 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 {
     const ltx_vae *c = config;
     if (call.kind == WEFT_CALL_DECODE) {
-        ports->at[WEFT_PORT_RECONSTRUCTION] = decode(g, c, ports->at[WEFT_PORT_LATENTS]);
+        ports->at[WEFT_PORT_RECONSTRUCTION] =
+            decode(g, c, ports->at[WEFT_PORT_LATENTS], ports->at[WEFT_PORT_TIMESTEP]);
         return;
     }
     const weft_value moments = encode(g, c, ports->at[WEFT_PORT_VIDEO]);
@@ -223,11 +441,6 @@ static void grid(const void *config, weft_grid *grid)
     grid->channels = grid->out_channels = c->z;
 }
 
-static int64_t levels_of(const void *config)
-{
-    return ((const ltx_vae *)config)->encoder.levels;
-}
-
 static int64_t layers_of(const void *config)
 {
     return levels_of(config) + 1;
@@ -235,7 +448,7 @@ static int64_t layers_of(const void *config)
 
 static int64_t decoder_levels_of(const void *config)
 {
-    return ((const ltx_vae *)config)->decoder.levels;
+    return ((const ltx_vae *)config)->decoder.widths;
 }
 
 static int64_t decoder_layers_of(const void *config)
@@ -255,13 +468,17 @@ static const weft_field fields[] = {
     {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "channels of the video"},
     {"latent_channels", WEFT_FIELD_I64, AT(z), "128", 1, MAX_Z, .help = "latent channels"},
     {"block_out_channels", WEFT_FIELD_I64S, AT(encoder.width), "[128, 256, 512, 512]", 1, 65536,
-     .capacity = MAX_LEVELS, .count = AT(encoder.levels), .help = "width of each level"},
+     .capacity = MAX_LEVELS + 1, .count = AT(encoder.widths),
+     .help = "width of each level, for blocks of 0.9.5 also after the last"},
     {"decoder_block_out_channels", WEFT_FIELD_I64S, AT(decoder.width),
      "[128, 256, 512, 512]", 1, 65536,
-     .capacity = MAX_LEVELS, .count = AT(decoder.levels),
+     .capacity = MAX_LEVELS, .count = AT(decoder.widths),
      .help = "width of each level of the decoder"},
-    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"LTXVideoDownBlock3D\"",
-     .length = levels_of},
+    {"down_block_types", WEFT_FIELD_WORDS, AT(block),
+     "[\"LTXVideoDownBlock3D\", \"LTXVideoDownBlock3D\", \"LTXVideoDownBlock3D\","
+     " \"LTXVideoDownBlock3D\"]",
+     .capacity = MAX_LEVELS, .count = AT(blocks), .words = block_words,
+     .help = "kind of the blocks of the encoder"},
     {"layers_per_block", WEFT_FIELD_I64S, AT(encoder.layers), "[4, 3, 3, 3, 4]", 1, 64,
      .capacity = MAX_LEVELS + 1, .length = layers_of,
      .help = "residual blocks of each level and of the middle"},
@@ -275,11 +492,20 @@ static const weft_field fields[] = {
      "[true, true, true, false]",
      .capacity = MAX_LEVELS, .length = decoder_levels_of,
      .help = "levels that double frames, rows and columns"},
-    {"decoder_inject_noise", WEFT_FIELD_EACH, .fallback = "false", .length = decoder_layers_of},
-    {"downsample_type", WEFT_FIELD_EACH, .fallback = "\"conv\"", .length = levels_of},
-    {"upsample_residual", WEFT_FIELD_EACH, .fallback = "false", .length = decoder_levels_of},
-    {"upsample_factor", WEFT_FIELD_EACH, .fallback = "1", .length = decoder_levels_of},
-    {"timestep_conditioning", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"decoder_inject_noise", WEFT_FIELD_BOOLS, AT(injects), "false",
+     .capacity = MAX_LEVELS + 1, .length = decoder_layers_of,
+     .help = "decoder levels whose residual blocks add noise, and the middle"},
+    {"downsample_type", WEFT_FIELD_WORDS, AT(down), "\"conv\"",
+     .capacity = MAX_LEVELS, .length = levels_of, .words = down_words,
+     .help = "downsampler of each level of the encoder"},
+    {"upsample_residual", WEFT_FIELD_BOOLS, AT(residual), "false",
+     .capacity = MAX_LEVELS, .length = decoder_levels_of,
+     .help = "decoder levels whose upsampler adds its input"},
+    {"upsample_factor", WEFT_FIELD_I64S, AT(factor), "1", 1, 8,
+     .capacity = MAX_LEVELS, .length = decoder_levels_of,
+     .help = "decoder levels: narrowing by the upsampler"},
+    {"timestep_conditioning", WEFT_FIELD_BOOL, AT(timed), "false",
+     .help = "the decoder is modulated by a timestep"},
     {"patch_size", WEFT_FIELD_I64, AT(patch), "4", 1, 16,
      .help = "side of the square of pixels that becomes channels"},
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
@@ -298,21 +524,58 @@ static const weft_field fields[] = {
 
 static const weft_named_config sizes[] = {
     {"ltx-video-vae", "{}"},
+    {"ltx-video-0.9.1-vae",
+     "{\"decoder_block_out_channels\": [256, 512, 1024], \"decoder_layers_per_block\": [5, 6, 7, 8],"
+     "\"decoder_spatio_temporal_scaling\": [true, true, true],"
+     "\"decoder_inject_noise\": [true, true, true, false],"
+     "\"upsample_residual\": [true, true, true], \"upsample_factor\": [2, 2, 2],"
+     "\"timestep_conditioning\": true}"},
+    {"ltx-video-0.9.5-vae",
+     "{\"block_out_channels\": [128, 256, 512, 1024, 2048],"
+     "\"down_block_types\": [\"LTXVideo095DownBlock3D\", \"LTXVideo095DownBlock3D\","
+     "\"LTXVideo095DownBlock3D\", \"LTXVideo095DownBlock3D\"],"
+     "\"downsample_type\": [\"spatial\", \"temporal\", \"spatiotemporal\", \"spatiotemporal\"],"
+     "\"layers_per_block\": [4, 6, 6, 2, 2], \"spatio_temporal_scaling\": [true, true, true, true],"
+     "\"decoder_block_out_channels\": [256, 512, 1024], \"decoder_layers_per_block\": [5, 5, 5, 5],"
+     "\"decoder_spatio_temporal_scaling\": [true, true, true],"
+     "\"upsample_residual\": [true, true, true], \"upsample_factor\": [2, 2, 2],"
+     "\"timestep_conditioning\": true}"},
     {NULL, NULL},
 };
 
-/* Key mapping of LTX-Video's own files up to 0.9.0. Levels, resamplers and layers that change the
- * width are in one list. The order ensures that no rule matches the result of an earlier rule. */
+/* Key mappings of LTX-Video's own files: 0.9.0, 0.9.1, and from 0.9.5 on. Levels, resamplers and
+ * layers that change the width are in one list. The order ensures that no rule matches the result of
+ * an earlier rule. */
+#define ORIGINAL_NAMES \
+    {"res_blocks",                            "resnets"}, \
+    {"conv_shortcut",                         "conv_shortcut.conv"}, \
+    {"norm3.norm",                            "norm3"}, \
+    {"per_channel_statistics.mean-of-means",  "latents_mean"}, \
+    {"per_channel_statistics.std-of-means",   "latents_std"}
+#define ORIGINAL_ENCODER \
+    {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"}, \
+    {"encoder.down_blocks.2",                 "encoder.down_blocks.0.conv_out"}, \
+    {"encoder.down_blocks.3",                 "encoder.down_blocks.1"}, \
+    {"encoder.down_blocks.4",                 "encoder.down_blocks.1.downsamplers.0"}, \
+    {"encoder.down_blocks.5",                 "encoder.down_blocks.1.conv_out"}, \
+    {"encoder.down_blocks.6",                 "encoder.down_blocks.2"}, \
+    {"encoder.down_blocks.7",                 "encoder.down_blocks.2.downsamplers.0"}, \
+    {"encoder.down_blocks.8",                 "encoder.down_blocks.3"}, \
+    {"encoder.down_blocks.9",                 "encoder.mid_block"}
+#define ORIGINAL_TIMED \
+    {"decoder.up_blocks.0",                   "decoder.mid_block"}, \
+    {"decoder.up_blocks.1",                   "decoder.up_blocks.0.upsamplers.0"}, \
+    {"decoder.up_blocks.2",                   "decoder.up_blocks.0"}, \
+    {"decoder.up_blocks.3",                   "decoder.up_blocks.1.upsamplers.0"}, \
+    {"decoder.up_blocks.4",                   "decoder.up_blocks.1"}, \
+    {"decoder.up_blocks.5",                   "decoder.up_blocks.2.upsamplers.0"}, \
+    {"decoder.up_blocks.6",                   "decoder.up_blocks.2"}, \
+    {"decoder.up_blocks.7",                   "decoder.up_blocks.3.upsamplers.0"}, \
+    {"decoder.up_blocks.8",                   "decoder.up_blocks.3"}, \
+    {"decoder.last_time_embedder",            "decoder.time_embedder"}, \
+    {"decoder.last_scale_shift_table",        "decoder.scale_shift_table"}
 static const weft_rename_rule original[] = {
-    {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"},
-    {"encoder.down_blocks.2",                 "encoder.down_blocks.0.conv_out"},
-    {"encoder.down_blocks.3",                 "encoder.down_blocks.1"},
-    {"encoder.down_blocks.4",                 "encoder.down_blocks.1.downsamplers.0"},
-    {"encoder.down_blocks.5",                 "encoder.down_blocks.1.conv_out"},
-    {"encoder.down_blocks.6",                 "encoder.down_blocks.2"},
-    {"encoder.down_blocks.7",                 "encoder.down_blocks.2.downsamplers.0"},
-    {"encoder.down_blocks.8",                 "encoder.down_blocks.3"},
-    {"encoder.down_blocks.9",                 "encoder.mid_block"},
+    ORIGINAL_ENCODER,
     {"decoder.up_blocks.0",                   "decoder.mid_block"},
     {"decoder.up_blocks.1",                   "decoder.up_blocks.0"},
     {"decoder.up_blocks.2",                   "decoder.up_blocks.1.upsamplers.0"},
@@ -323,16 +586,39 @@ static const weft_rename_rule original[] = {
     {"decoder.up_blocks.7",                   "decoder.up_blocks.3.conv_in"},
     {"decoder.up_blocks.8",                   "decoder.up_blocks.3.upsamplers.0"},
     {"decoder.up_blocks.9",                   "decoder.up_blocks.3"},
-    {"res_blocks",                            "resnets"},
-    {"conv_shortcut",                         "conv_shortcut.conv"},
-    {"norm3.norm",                            "norm3"},
-    {"per_channel_statistics.mean-of-means",  "latents_mean"},
-    {"per_channel_statistics.std-of-means",   "latents_std"},
+    ORIGINAL_NAMES,
+};
+static const weft_rename_rule original091[] = {ORIGINAL_ENCODER, ORIGINAL_TIMED, ORIGINAL_NAMES};
+static const weft_rename_rule original095[] = {
+    {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"},
+    {"encoder.down_blocks.2",                 "encoder.down_blocks.1"},
+    {"encoder.down_blocks.3",                 "encoder.down_blocks.1.downsamplers.0"},
+    {"encoder.down_blocks.4",                 "encoder.down_blocks.2"},
+    {"encoder.down_blocks.5",                 "encoder.down_blocks.2.downsamplers.0"},
+    {"encoder.down_blocks.6",                 "encoder.down_blocks.3"},
+    {"encoder.down_blocks.7",                 "encoder.down_blocks.3.downsamplers.0"},
+    {"encoder.down_blocks.8",                 "encoder.mid_block"},
+    ORIGINAL_TIMED,
+    ORIGINAL_NAMES,
 };
 static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.downsamplers.0.conv.weight", NULL, 0},
+    {"diffusers", "decoder.scale_shift_table", NULL, 0},
     {"original", "decoder.up_blocks.9.res_blocks.0.conv1.conv.weight", original,
      sizeof original / sizeof *original},
+    /* before 0.9.1, whose marker these files have, too */
+    {"original", "encoder.down_blocks.1.conv.conv.weight", original095,
+     sizeof original095 / sizeof *original095},
+    {"original", "decoder.last_scale_shift_table", original091,
+     sizeof original091 / sizeof *original091},
+};
+static const weft_port_row ports[] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps"},
+    {WEFT_PORT_TIMESTEP,       false, "temb", .optional = true},
+    {WEFT_PORT_MEAN,           true,  "mean"},
+    {WEFT_PORT_LOGVAR,         true,  "logvar"},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
 };
 
 const weft_family weft_family_ltx_vae = {
@@ -341,8 +627,9 @@ const weft_family weft_family_ltx_vae = {
     .marks = {"decoder_causal", "spatio_temporal_scaling"},
     .config_bytes = sizeof(ltx_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
-    .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents), .tile = {{0, 512, 512}, {0, 448, 448}},
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid, .statistics = AT(latents), .decode_timestep = AT(decode_timestep),
+    .tile = {{0, 512, 512}, {0, 448, 448}},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */
