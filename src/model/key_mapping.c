@@ -423,6 +423,28 @@ const weft_key_mapping *weft_key_mapping_named(const weft_family *family, const 
     return best;
 }
 
+/* Finds the file's tensor for the model's `name`. */
+static const weft_stored_tensor *find_own(const adoption *a, const weft_tensors *file,
+                                          const char *name);
+
+/* Returns true if the file has every parameter of the graph, under another family's names. */
+static bool has_all(const adoption *a, const weft_tensors *file)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(a->graph); n++) {
+        const weft_node *node = weft_graph_node(a->graph, n);
+        char item[600];
+        if (node->op != WEFT_OP_PARAM)
+            continue;
+        const char *name = weft_value_get(a->graph, node->out[0])->name;
+        if (strncmp(name, a->scope, strlen(a->scope)) != 0)
+            continue;
+        weft_stack_item(name + strlen(a->scope), 0, item, sizeof item);
+        if (!find_own(a, file, item))
+            return false;
+    }
+    return true;
+}
+
 weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *g,
                                    const char *prefix, weft_tensors *file)
 {
@@ -430,6 +452,9 @@ weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *
     if (find_mapping(family, has_tensor, file, &a.mapping, &a.prefix))
         return weft_tensors_review(file, adopt_tensor, &a);
     const weft_family *other = weft_key_mapping_detect(has_tensor, file, &a.mapping, &a.prefix);
+    /* a UMT5 of one layer has the names of T5 */
+    if (other && other->role == family->role && has_all(&a, file))
+        return weft_tensors_review(file, adopt_tensor, &a);
     if (other && other->role == family->role)
         return weft_error(WEFT_MSG_TENSOR_NAMES,
                           WEFT_AT(.file = weft_tensors_path(file), .value = other->class_name),
@@ -451,7 +476,6 @@ weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g
     return status;
 }
 
-/* Finds the file's tensor for the model's `name`. */
 static const weft_stored_tensor *find_own(const adoption *a, const weft_tensors *file,
                                           const char *name)
 {

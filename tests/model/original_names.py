@@ -67,6 +67,10 @@ def ltx_vae(n):
     return "vae." + n
 
 
+def umt5_of_one_layer(n):
+    return n.replace("shared", "encoder.embed_tokens")  # nothing in it says that it is not a T5
+
+
 def ltx_vae_timed(n):
     n = sub(n, (r"^decoder\.up_blocks\.(\d)\.upsamplers\.0", lambda m: f"decoder.up_blocks.{2 * int(m[1]) + 1}"),
             (r"^decoder\.up_blocks\.(\d)\.(resnets|time_embedder)", lambda m: f"decoder.up_blocks.{2 * int(m[1]) + 2}.{m[2]}"),
@@ -236,6 +240,8 @@ FAMILIES = {
                           "in_channels": 12, "out_channels": 12, "patch_size": 2}),
     "ltx_vae": (ltx_vae, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 8, 12, 12],
                           "decoder_block_out_channels": [6, 8, 12, 12]}),
+    "umt5_one": (umt5_of_one_layer, {"_class_name": "UMT5EncoderModel", "model_type": "umt5", "vocab_size": 20, "d_model": 8,
+                                     "d_kv": 4, "d_ff": 12, "num_layers": 1, "num_heads": 2}),
     "ltx_vae_091": (ltx_vae_091, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 8, 12, 12],
                                   **LTX_TIMED, "decoder_inject_noise": [True, True, True, False]}),
     "ltx_vae_095": (ltx_vae_095, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 12, 12, 16, 16],
