@@ -569,6 +569,20 @@ static json_t *write_field(const weft_field *f, const void *config)
     return array;
 }
 
+/* Adds a field that belongs to an object of the config. */
+static void write_inside(const weft_field *f, const void *config, json_t *json)
+{
+    const char *from = (const char *)config + f->offset;
+    json_t *object = json_object_get(json, f->object);
+    if (f->type == WEFT_FIELD_F64 ? *(const double *)from == 0 : *(const int64_t *)from == 0)
+        return;
+    if (!object) {
+        object = json_object();
+        json_object_set_new(json, f->object, object);
+    }
+    json_object_set_new(object, f->key, write_field(f, config));
+}
+
 json_t *weft_fields_write(const weft_family *family, const void *config)
 {
     json_t *json = json_object();
@@ -577,6 +591,9 @@ json_t *weft_fields_write(const weft_family *family, const void *config)
         return NULL;
     }
     for (int i = 0; i < family->fields; i++)
-        json_object_set_new(json, family->field[i].key, write_field(&family->field[i], config));
+        if (family->field[i].object)
+            write_inside(&family->field[i], config, json);
+        else
+            json_object_set_new(json, family->field[i].key, write_field(&family->field[i], config));
     return json;
 }

@@ -190,6 +190,9 @@ typedef struct weft_field {
     /* Locations of the field in other versions of the config: "object.key" or "key", at most two,
      * separated by '|'. */
     const char *also;
+    /* The object of a written config that has the field, unless its value is 0 or the first word.
+     * NULL: the config itself. */
+    const char *object;
     const struct weft_family *part;
 } weft_field;
 
@@ -280,6 +283,7 @@ typedef struct weft_text_shape {
     /* Encoders with a vision input (WEFT_PORT_VIDEO): side of the image in pixels, tokens per
      * image, and the id of an image token. 0 (default): no vision input. */
     int64_t image_side, patches, image_token;
+    bool unmasked; /* pipelines do not give the encoder its mask */
 } weft_text_shape;
 
 /* Cleaning of a text before tokenization (text/clean.h). */

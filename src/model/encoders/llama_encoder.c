@@ -14,6 +14,10 @@
 #include "model/encoders/text_encoder.h"
 #include "nn/nn.h"
 
+#include <math.h>
+
+enum { ROPE_LLAMA3 = 2 }; /* index in `ropes` */
+
 static weft_value project(weft_graph *g, const char *name, weft_value h, int64_t out, bool bias)
 {
     return bias ? weft_nn_linear(g, name, h, out, WEFT_LINEAR_XAVIER)
@@ -80,13 +84,41 @@ weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value token
                     weft_mul(g, weft_unary(g, WEFT_OP_STOP, x), weft_affine(g, trained, -1, 1)));
 }
 
-void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value x, weft_ports *p)
+/* Factor of a rotary frequency of Llama 3.1: 1 for wavelengths up to trained / high, 1 / stretch from
+ * trained / low on, and linear in the inverse wavelength between them. */
+static double stretched(const weft_llama *c, double frequency)
 {
-    const weft_value mask = p->at[WEFT_PORT_TEXT_MASK];
-    const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1);
-    const weft_value hidden = weft_value_ok(mask)
-                                  ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
-                                  : WEFT_NONE; /* causal: right padding is never seen */
+    const double periods = (double)c->trained * frequency / 6.283185307179586, /* in `trained` */
+        share = (periods - c->low) / (c->high - c->low);
+    if (periods > c->high)
+        return 1;
+    return periods < c->low ? 1 / c->stretch : (1 - share) / c->stretch + share;
+}
+
+/* Cosines and sines (S,D/2) of Llama 3.1, angles in f64. */
+static void stretched_rope(weft_graph *g, const weft_llama *c, int64_t length, weft_value *rope)
+{
+    const int64_t pairs = c->head_dim / 2;
+    float *table = weft_calloc(2 * length * pairs, sizeof *table);
+    if (!table) {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens", length);
+        return;
+    }
+    for (int64_t i = 0; i < pairs; i++) {
+        const double plain = 1.0 / pow(c->theta, (double)i / (double)pairs),
+                     frequency = plain * stretched(c, plain);
+        for (int64_t t = 0; t < length; t++) {
+            table[t * pairs + i] = (float)cos((double)t * frequency);
+            table[(length + t) * pairs + i] = (float)sin((double)t * frequency);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        rope[i] = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, pairs), table + i * length * pairs);
+    weft_free(table);
+}
+
+static void rope_of(weft_graph *g, const weft_llama *c, int64_t length, weft_value *rope)
+{
     const weft_attr_rope_table attr = {
         .theta = {c->theta, c->theta, c->theta},
         .step = {1, 1, 1},
@@ -94,8 +126,21 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value
         .pairs = {c->head_dim / 2, 0, 0},
         .len = length,
     };
-    weft_value rope[WEFT_MAX_OUTPUTS];
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
+    if (c->rope == ROPE_LLAMA3)
+        stretched_rope(g, c, length, rope);
+    else
+        weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
+}
+
+void weft_llama_encode(weft_graph *g, const weft_llama *c, bool bias, weft_value x, weft_ports *p)
+{
+    const weft_value mask = p->at[WEFT_PORT_TEXT_MASK];
+    const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1);
+    const weft_value hidden = weft_value_ok(mask)
+                                  ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
+                                  : WEFT_NONE; /* causal: right padding is never seen */
+    weft_value rope[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE};
+    rope_of(g, c, length, rope);
     weft_value *layer = weft_calloc(c->layers, sizeof *layer);
     if (!layer) {
         weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " layers",
@@ -128,6 +173,20 @@ static void encode(weft_graph *g, const weft_llama *c, bool bias, weft_ports *p)
 
 /* ---- the families --------------------------------------------------------------------------- */
 
+static weft_status check_rope(const weft_llama *c, const weft_config_locations *locations)
+{
+    const bool stretches = c->rope == ROPE_LLAMA3;
+    if (!stretches && (c->stretch != 0 || c->low != 0 || c->high != 0 || c->trained != 0))
+        return weft_error(WEFT_MSG_MODEL_CONFIG_UNSUPPORTED,
+                          WEFT_AT_FIELD(locations, "rope_type", c->rope),
+                          "a factor of rotary frequencies is supported with \"llama3\" only");
+    if (stretches && !(c->stretch > 0 && c->low > 0 && c->high > c->low && c->trained > 0))
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "rope_type", c->rope),
+                          "\"llama3\" needs \"factor\", \"low_freq_factor\", a higher "
+                          "\"high_freq_factor\" and \"original_max_position_embeddings\"");
+    return WEFT_OK;
+}
+
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const weft_llama *c = config;
@@ -142,7 +201,7 @@ static weft_status check(const void *config, const weft_config_locations *locati
         return weft_error(WEFT_MSG_MODEL_CONFIG,
                           WEFT_AT_FIELD(locations, "num_hidden_layers_to_skip", c->skipped),
                           "%" PRId64 " is more than the %" PRId64 " layers", c->skipped, c->layers);
-    return WEFT_OK;
+    return check_rope(c, locations);
 }
 
 static void build_llama(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
@@ -170,9 +229,11 @@ static int64_t even_share(const void *config)
 }
 
 /* clang-format off */
-static const char *const ropes[] = {"\"default\"", "\"mrope\"", NULL};
+static const char *const ropes[] = {"\"default\"", "\"mrope\"", "\"llama3\"", NULL};
 
 #define AT(member) offsetof(weft_llama, member)
+/* Fields that transformers has in an object, named differently since version 5. */
+#define STRETCH(key) .also = "rope_parameters." key "|rope_scaling." key, .object = "rope_scaling"
 #define FIELDS(vocabulary_, width_, inner_, layers_, heads_, keys_, theta_, eps_)                 \
     {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24,                       \
      .help = "vocabulary size in tokens"},                                                        \
@@ -191,7 +252,17 @@ static const char *const ropes[] = {"\"default\"", "\"mrope\"", NULL};
      .help = "base of the rotary frequencies"},                                                   \
     {"rope_type", WEFT_FIELD_WORD, AT(rope), .words = ropes,                                      \
      .also = "rope_parameters.rope_type|rope_scaling.rope_type|rope_scaling.type",                \
-     .help = "type of RoPE"},                                                                     \
+     .object = "rope_scaling", .help = "type of RoPE"},                                           \
+    {"factor", WEFT_FIELD_F64, AT(stretch), "null", 1, 1e6, STRETCH("factor"),                    \
+     .help = "llama3: divisor of low rotary frequencies"},                                        \
+    {"low_freq_factor", WEFT_FIELD_F64, AT(low), "null", 1e-6, 1e6, STRETCH("low_freq_factor"),   \
+     .help = "llama3: periods in the original positions up to which frequencies are low"},        \
+    {"high_freq_factor", WEFT_FIELD_F64, AT(high), "null", 1e-6, 1e6,                             \
+     STRETCH("high_freq_factor"),                                                                 \
+     .help = "llama3: periods in the original positions from which frequencies are high"},        \
+    {"original_max_position_embeddings", WEFT_FIELD_I64, AT(trained), "null", 1, 1 << 24,         \
+     STRETCH("original_max_position_embeddings"),                                                 \
+     .help = "llama3: positions before the model was trained for more"},                          \
     {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), eps_, 1e-12, 1, .help = "epsilon of the RMS norms"}, \
     {"hidden_act", WEFT_FIELD_FIXED, .fallback = "\"silu\""},                                     \
     {"attention_bias", WEFT_FIELD_FIXED, .fallback = "false"},                                    \
@@ -238,6 +309,11 @@ static const weft_port_row ports[] = {
 static const weft_named_config llama_sizes[] = {
     {"llama3-8b", "{\"vocab_size\": 128320, \"intermediate_size\": 14336,"
                   " \"num_key_value_heads\": 8, \"rope_theta\": 500000, \"rms_norm_eps\": 1e-5}"},
+    {"llama3.1-8b", "{\"vocab_size\": 128256, \"intermediate_size\": 14336,"
+                    " \"num_key_value_heads\": 8, \"rope_theta\": 500000, \"rms_norm_eps\": 1e-5,"
+                    " \"rope_type\": \"llama3\", \"factor\": 8,"
+                    " \"low_freq_factor\": 1, \"high_freq_factor\": 4,"
+                    " \"original_max_position_embeddings\": 8192}"},
     {NULL, NULL},
 }, qwen_sizes[] = {
     {"qwen2.5-vl-7b-text", "{\"hidden_size\": 3584, \"intermediate_size\": 18944,"

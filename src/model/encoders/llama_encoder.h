@@ -7,8 +7,11 @@
 typedef struct weft_llama {
     int64_t vocabulary, width, inner, layers, heads, key_heads, head_dim;
     double theta, eps;
-    int64_t rope; /* index of rope_type; all types are the same for text */
-    int64_t pad;  /* token whose embedding is not trained; -1: none */
+    int64_t rope; /* index of rope_type; `default` and `mrope` are the same for text */
+    /* rope_type llama3: low frequencies are divided by `stretch` */
+    double stretch, low, high;
+    int64_t trained; /* positions before the stretch */
+    int64_t pad;     /* token whose embedding is not trained; -1: none */
     int64_t skipped, max_length;
 } weft_llama;
 _Static_assert(sizeof(weft_llama) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit a weft_model");
