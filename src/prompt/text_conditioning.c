@@ -411,7 +411,8 @@ static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_
     weft_ports p = weft_ports_none();
     char name[32];
     p.at[WEFT_PORT_TOKENS] = numbers(g, "tokens", r, batch, positions_of(encoder));
-    if (weft_model_has(&encoder->model, WEFT_PORT_TEXT_MASK))
+    if (weft_model_has(&encoder->model, WEFT_PORT_TEXT_MASK) &&
+        !weft_model_text(&encoder->model).unmasked)
         p.at[WEFT_PORT_TEXT_MASK] = numbers(g, "seen", r, batch, positions_of(encoder));
     if (encoder->vision)
         p.at[WEFT_PORT_VIDEO] =

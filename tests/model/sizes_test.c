@@ -116,6 +116,10 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"STDiT3_XL_2\",\"pred_sigma\":false}",
         "{\"_class_name\":\"HunyuanDiT2DModel\",\"num_layers\":6}",
         "{\"architectures\":[\"MT5EncoderModel\"],\"model_type\":\"mt5\",\"num_layers\":2}",
+        "{\"_class_name\":\"LlamaModel\",\"rope_parameters\":{\"rope_type\":\"llama3\","
+        "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+        "\"original_max_position_embeddings\":64}}",
+        "{\"_class_name\":\"CLIPTextModel\",\"use_attention_mask\":true}",
         "{\"_class_name\":\"OpenSoraT2V_v1_3\",\"sparse_n\":8,\"sparse1d\":false}",
         "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
         "\"out_channels\":32}",

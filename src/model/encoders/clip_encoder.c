@@ -30,15 +30,16 @@ static weft_value project(weft_graph *g, const weft_clip_config *c, const char *
                                c->heads);
 }
 
+/* `hidden`: bias of the keys (B,S), or WEFT_NONE. */
 static weft_value block(weft_graph *g, const weft_clip_config *c, bool causal, int64_t index,
-                        weft_value x)
+                        weft_value x, weft_value hidden)
 {
     weft_graph_push(g, "encoder.layers.%d", (int)index);
     weft_value h = weft_nn_layer_norm(g, "layer_norm1", x, c->eps);
     weft_graph_push(g, "self_attn");
     const weft_value q = project(g, c, "q_proj", h), k = project(g, c, "k_proj", h),
                      v = project(g, c, "v_proj", h);
-    h = causal ? weft_nn_attend_back(g, q, k, v, WEFT_NONE) : weft_nn_attend(g, q, k, v, WEFT_NONE);
+    h = causal ? weft_nn_attend_back(g, q, k, v, hidden) : weft_nn_attend(g, q, k, v, hidden);
     h = weft_nn_linear(g, "out_proj", weft_nn_join_heads(g, h), c->width, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     x = weft_add(g, x, h);
@@ -122,8 +123,11 @@ static void encode_text(weft_graph *g, const weft_clip_config *c, weft_ports *p)
     x = weft_add(
         g, x,
         weft_reshape(g, weft_slice(g, positions, 0, 0, length), WEFT_SHAPE(1, length, c->width)));
+    const weft_value mask = p->at[WEFT_PORT_TEXT_MASK],
+                     hidden = weft_value_ok(mask) ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
+                                                  : WEFT_NONE;
     for (int64_t i = 0; i < c->layers; i++)
-        x = block(g, c, true, i, x);
+        x = block(g, c, true, i, x, hidden);
     x = weft_nn_layer_norm(g, "final_layer_norm", x, c->eps);
     p->at[WEFT_PORT_TEXT] = x;
     p->at[WEFT_PORT_POOLED] = pick(g, x, first_of(g, ends(g, c, tokens_bs)));
@@ -157,7 +161,7 @@ void weft_clip_vision_encode(weft_graph *g, const weft_clip_config *c, weft_port
     x = weft_nn_layer_norm(g, "pre_layrnorm", x, c->eps);
     for (int64_t i = 0; i < c->layers; i++) {
         p->at[WEFT_PORT_IMAGE] = x;
-        x = block(g, c, false, i, x);
+        x = block(g, c, false, i, x, WEFT_NONE);
     }
     x = weft_reshape(g, weft_slice(g, x, 1, 0, 1), WEFT_SHAPE(batch, width));
     p->at[WEFT_PORT_POOLED] = weft_nn_layer_norm(g, "post_layernorm", x, c->eps);
@@ -183,7 +187,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const weft_clip_config *c = config;
     switch (port) {
-    case WEFT_PORT_TOKENS: return WEFT_SHAPE(s->batch, s->text);
+    case WEFT_PORT_TOKENS:
+    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
     case WEFT_PORT_VIDEO: return WEFT_SHAPE(s->batch, 1, c->image, c->image, 3);
     default: return WEFT_SCALAR;
     }
@@ -222,13 +227,15 @@ static void build_vision_projected(weft_graph *g, const void *config, weft_call 
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const weft_clip_config *c = config;
-    *text = (weft_text_shape){c->positions, c->width, 0, c->width};
+    *text = (weft_text_shape){
+        .length = c->positions, .width = c->width, .pooled = c->width, .unmasked = !c->masks};
 }
 
 static void text_shape_projected(const void *config, weft_text_shape *text)
 {
     const weft_clip_config *c = config;
-    *text = (weft_text_shape){c->positions, c->width, 0, c->projection};
+    *text = (weft_text_shape){
+        .length = c->positions, .width = c->width, .pooled = c->projection, .unmasked = !c->masks};
 }
 
 /* clang-format off */
@@ -257,6 +264,8 @@ static const weft_field text_fields[] = {
      .help = "maximum tokens of a prompt"},
     {"eos_token_id", WEFT_FIELD_I64, AT(end), "49407", 0, 1 << 24,
      .help = "token at which the prompt is pooled; 2: the token of the highest id"},
+    {"use_attention_mask", WEFT_FIELD_BOOL, AT(masks), "false",
+     .help = "pipelines hide padding from the encoder"},
 }, vision_fields[] = {
     COMMON("768", "3072", "12"),
     {"num_channels", WEFT_FIELD_FIXED, .fallback = "3"},
@@ -266,10 +275,12 @@ static const weft_field text_fields[] = {
 
 static const weft_port_row text_ports[] = {
     {WEFT_PORT_TOKENS, false, "input_ids"},
+    {WEFT_PORT_TEXT_MASK, false, "attention_mask", .optional = true},
     {WEFT_PORT_TEXT,   true,  "last_hidden_state", .target = "target"},
     {WEFT_PORT_POOLED, true,  "pooler_output",     .target = "target_pooled"},
 }, text_projected_ports[] = {
     {WEFT_PORT_TOKENS, false, "input_ids"},
+    {WEFT_PORT_TEXT_MASK, false, "attention_mask", .optional = true},
     {WEFT_PORT_TEXT,   true,  "last_hidden_state", .target = "target"},
     {WEFT_PORT_POOLED, true,  "text_embeds",       .target = "target_pooled"},
 }, vision_ports[] = {

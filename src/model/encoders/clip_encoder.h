@@ -11,6 +11,7 @@ typedef struct weft_clip_config {
     int64_t exact;        /* 0: GELU as x sigmoid(1.702 x), 1: by erf */
     double eps;
     int64_t end; /* end token */
+    bool masks;  /* pipelines hide padding from the text encoder */
 } weft_clip_config;
 _Static_assert(sizeof(weft_clip_config) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit a weft_model");
