@@ -8,28 +8,13 @@ import math
 import torch
 from diffusers import AutoencoderKLLTXVideo
 from safetensors.torch import save_file
+from weft_noise import normal
 
-DECODER = 13  # the purpose
 CONFIG = dict(latent_channels=4, block_out_channels=[4, 6, 8], down_block_types=["LTXVideoDownBlock3D"] * 3,
               decoder_block_out_channels=[8, 16], layers_per_block=[1, 1, 1, 1], decoder_layers_per_block=[1, 1, 2],
               spatio_temporal_scaling=[True, True, False], decoder_spatio_temporal_scaling=[True, True],
               decoder_inject_noise=[True, False, True], downsample_type=["conv"] * 3, upsample_residual=[True, True],
               upsample_factor=[2, 2], timestep_conditioning=True, patch_size=2)
-
-
-def philox(key, high, low):
-    c, k = [low & 0xffffffff, low >> 32, high & 0xffffffff, high >> 32], [key & 0xffffffff, key >> 32]
-    for _ in range(10):
-        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [b >> 32 ^ c[1] ^ k[0], b & 0xffffffff, a >> 32 ^ c[3] ^ k[1], a & 0xffffffff]
-        k = [(k[0] + 0x9E3779B9) & 0xffffffff, (k[1] + 0xBB67AE85) & 0xffffffff]
-    return c
-
-
-def normal(key, index):
-    block = philox(key, DECODER | 1 << 32, index // 2)
-    angle = 2 * math.pi * (block[1] + 0.5) / 2**32
-    return math.sqrt(-2 * math.log((block[0] + 0.5) / 2**32)) * (math.sin(angle) if index % 2 else math.cos(angle))
 
 
 torch.manual_seed(9)

@@ -19,6 +19,7 @@ all). Nothing else of weft needs them.
     wan_ti2v  the image's latents in their place, a timestep per token
     wan_over  a video made over (its strength is 0.7)
     ltx_i2v   an image in its place, at 12 frames per second
+    ltx_timed a picture, decoded at two timesteps
     mochi     T5 with a mask, levels of Mochi's own, told the other way round
     cog_i2v   an image's latents behind the noisy ones, without marks
     cog15     tokens of two latent frames: three are made of four
@@ -415,6 +416,37 @@ def ltx_i2v():
     given("ltx_i2v", image=image)
 
 
+def ltx_timed():
+    """A picture: the decoder is modulated by a timestep, and noise of the seed (weft's) is mixed into the latents."""
+    from diffusers import LTXPipeline
+    from diffusers.pipelines.ltx import pipeline_ltx
+    from weft_noise import normal
+    transformer = weights(LTXVideoTransformer3DModel(in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=12,
+                                                     cross_attention_dim=24, num_layers=1, caption_channels=16), 1)
+    kind = "LTXVideo095DownBlock3D"
+    vae = weights(AutoencoderKLLTXVideo(latent_channels=8, block_out_channels=(4, 8, 8, 8), down_block_types=(kind,) * 3,
+                                        decoder_block_out_channels=(8, 8, 8), layers_per_block=(1,) * 4,
+                                        decoder_layers_per_block=(1,) * 4, spatio_temporal_scaling=(True,) * 3,
+                                        decoder_spatio_temporal_scaling=(True,) * 3, decoder_inject_noise=(False,) * 4,
+                                        downsample_type=("spatiotemporal",) * 3, upsample_residual=(True,) * 3,
+                                        upsample_factor=(1,) * 3, timestep_conditioning=True), 4)
+    vae.decoder.timestep_scale_multiplier.data = torch.tensor(1000.0)
+    vae.latents_std.data = torch.linspace(0.5, 2, 8)
+    pipe = LTXPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer, vae=vae,
+                       scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True, base_shift=0.95, max_shift=2.05,
+                                                                 base_image_seq_len=1024, max_image_seq_len=4096))
+    begin = noise(8, 1, 2, 3)
+    asked = dict(height=64, width=96, num_frames=1, num_inference_steps=3, guidance_scale=1.0, frame_rate=12)
+    pack = pipe._pack_latents(begin)
+    made = pipe(prompt=PROMPT, latents=pack, output_type="latent", **asked).frames
+    save(pipe, "ltx_timed", begin, pipe._unpack_latents(made, 1, 2, 3), prompt=PROMPT, **asked)
+    own = torch.tensor([normal(0, i) for i in range(48)]).reshape(1, 1, 2, 3, 8).permute(0, 4, 1, 2, 3)
+    pipeline_ltx.randn_tensor = lambda *_, **__: own  # with given latents the decoder's noise is the only one
+    for name, more in ("plain", {}), ("timed", dict(decode_timestep=0.3, decode_noise_scale=0.1)):
+        frames = pipe(prompt=PROMPT, latents=pack, output_type="np", **asked, **more).frames[0]
+        Image.fromarray(np.round(frames[0] * 255).astype(np.uint8)).save(f"{OUT}/ltx_timed/{name}.png")
+
+
 def mochi():
     transformer = weights(MochiTransformer3DModel(num_attention_heads=2, attention_head_dim=12, num_layers=2, pooled_projection_dim=16,
                                                   in_channels=4, text_embed_dim=16, time_embed_dim=16, max_sequence_length=256), 1)
@@ -586,7 +618,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
+for make in wan22, hunyuan, hunyuan_i2v, hunyuan_replace, flux, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, ltx_timed, mochi, cog_i2v, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

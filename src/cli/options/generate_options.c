@@ -101,6 +101,12 @@ const weft_option weft_generate_options[] = {
      "scheduler's; a "
      "0 at the end is the end of the last step",
      .group = "sampling"},
+    {"--decode-timestep", "T", "0",
+     "timestep of decoding, 0 to 1, for decoders that take one (LTX-Video from 0.9.1 on)",
+     .group = "sampling"},
+    {"--decode-noise-scale", "S", NULL,
+     "share of noise in the decoded latents; without the option: the timestep of decoding",
+     .group = "sampling"},
     {"--init-latents", "FILE.npy", NULL,
      "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
      "prompts their latents follow each other",

@@ -156,6 +156,10 @@ weft_status weft_generate_read(const weft_args *args, weft_generator_options *o)
     WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));
     WEFT_TRY(weft_args_f64(args, "--eta", 0, 1, &o->eta));
+    WEFT_TRY(weft_args_f64(args, "--decode-timestep", 0, 1, &o->decode_time.timestep));
+    o->decode_time.noise = o->decode_time.timestep;
+    if (weft_args_flag(args, "--decode-noise-scale"))
+        WEFT_TRY(weft_args_f64(args, "--decode-noise-scale", 0, 1, &o->decode_time.noise));
     o->negative = weft_args_string(args, "--negative-prompt");
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o->fps));
     if (o->fps > 0 && o->fps < 0.01)

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
+#include "generate/generator/timed_decoder.h"
 #include "model/key_mapping.h"
 #include "model/model.h"
 
@@ -109,11 +110,17 @@ static void note_try(const char *path, const weft_saved_latents *k, int64_t byte
         weft_debug("%s", weft_error_message());
 }
 
+static weft_decode_time time_of(const weft_saved_latents *k)
+{
+    const json_t *timestep = json_object_get(k->settings, "decode_timestep"),
+                 *noise = json_object_get(k->settings, "decode_noise_scale");
+    return (weft_decode_time){json_number_value(timestep), json_number_value(noise)};
+}
+
 static weft_status decode_within(const weft_decode_options *o, const char *folder, const char *path,
                                  const weft_saved_latents *k, int64_t limit, const float *x,
-                                 weft_vae **vae, weft_frames_fn *sink, void *user)
+                                 weft_timed_decoder *decoder, weft_frames_fn *sink, void *user)
 {
-    weft_tile chosen;
     char tiles[64];
     weft_group *group = NULL;
     weft_model model;
@@ -124,21 +131,31 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
                                       .height = k->latent[1] * own.factor[1],
                                       .width = k->latent[2] * own.factor[2],
                                       .tile = o->tile};
-    WEFT_TRY(weft_vae_open_within(folder, &options, limit, vae, &chosen));
+    const weft_decode_time time = time_of(k);
+    WEFT_TRY(weft_timed_decoder_open(folder, &options, limit, &time, decoder));
+    weft_vae *vae = decoder->vae;
     const bool first = !o->comm || weft_comm_rank(o->comm) == 0;
-    if (first && weft_vae_tiles(*vae, tiles)[0])
+    if (first && weft_vae_tiles(vae, tiles)[0])
         weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(.file = path), "decoded in %s", tiles);
     if (first)
-        note_try(path, k, weft_vae_bytes(*vae));
+        note_try(path, k, weft_vae_bytes(vae));
     if (o->comm)
         WEFT_TRY(weft_comm_world(o->comm, &group));
-    weft_vae_share(*vae, group);
-    WEFT_TRY(weft_vae_bind(*vae));
+    weft_vae_share(vae, group);
+    WEFT_TRY(weft_timed_decoder_bind(decoder));
     weft_frames_skip skip = {sink, user, lead_of(k, &own), options.height * options.width * 3};
-    WEFT_TRY(weft_vae_decode(*vae, x, k->latent[0], weft_frames_skip_sink, &skip));
+    WEFT_TRY(weft_vae_decode(vae, x, k->latent[0], weft_frames_skip_sink, &skip));
     if (first)
         note_try(path, k, 0); /* finished: nothing to record */
     return WEFT_OK;
+}
+
+/* Adds the noise that decoding of the video adds. */
+static void mix_noise(const weft_saved_latents *k, int64_t index, int64_t floats, float *x)
+{
+    const json_t *seed = json_object_get(json_array_get(k->prompts, (size_t)index), "seed");
+    const weft_decode_time time = time_of(k);
+    weft_decode_time_mix(&time, (uint64_t)json_integer_value(seed), floats, x);
 }
 
 /* Resolves the memory limit, the same on all ranks: the option, or the machine's free memory
@@ -169,6 +186,8 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
         status = read_vae(o->model, &folder, &grid);
     if (status == WEFT_OK)
         weft_latents_unnormalise(&grid, k->scale, k->x + index * each, k->latent[0], each, x);
+    if (status == WEFT_OK)
+        mix_noise(k, index, each, x);
     /* an attempt that used little memory was not killed for memory */
     bool less = k->tried > most / 2 && !o->tile;
     int64_t limit = less && k->tried - 1 < most ? k->tried - 1 : most;
@@ -177,8 +196,9 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
                     "an earlier decoding with %s did not finish; decoding with less memory",
                     weft_format_bytes(k->tried, bytes));
     for (bool retry = status == WEFT_OK; retry;) {
-        weft_vae *vae = NULL;
-        status = decode_within(o, folder, path, k, limit, x, &vae, sink, user);
+        weft_timed_decoder decoder = {0};
+        status = decode_within(o, folder, path, k, limit, x, &decoder, sink, user);
+        const weft_vae *vae = decoder.vae;
         retry = status == WEFT_E_MEMORY && (vae ? alone && !o->tile : less);
         if (retry) {
             weft_warn_error(WEFT_MSG_ESTIMATE_MISSING, "%s is decoded again with %s memory", path,
@@ -186,7 +206,7 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
             limit = vae ? weft_vae_bytes(vae) - 1 : most;
             less = false;
         }
-        weft_vae_free(vae);
+        weft_timed_decoder_close(&decoder);
     }
     weft_free(folder);
     weft_free(x);

@@ -8,6 +8,7 @@
 #include "generate/conditioning/identity.h"
 #include "generate/conditioning/visual_condition.h"
 #include "generate/generator/adapters.h"
+#include "generate/generator/timed_decoder.h"
 #include "latent/vae_chunks.h"
 #include "transform/passes.h"
 #include "transform/sharding/mesh_config.h"
@@ -51,10 +52,12 @@ typedef struct weft_generator_options {
     double shift;                /* 0: the shift of the model's scheduler */
     double eta;                  /* noise added by samplers that support it: 0 none, 1 as in DDPM */
     const weft_sampler *sampler; /* NULL: the sampler of the model's scheduler */
-    weft_schedule schedule;      /* levels or timesteps of the steps; all 0: the scheduler's */
-    int64_t batch;               /* prompts denoised together */
-    const weft_tile *tile;       /* decoder tile, read while opening; NULL: untiled if that fits */
-    int64_t memory;              /* memory limit of a rank in bytes; 0: the free memory */
+    weft_decode_time
+        decode_time;        /* of VAEs with WEFT_PORT_TIMESTEP; zeros (default): 0, without noise */
+    weft_schedule schedule; /* levels or timesteps of the steps; all 0: the scheduler's */
+    int64_t batch;          /* prompts denoised together */
+    const weft_tile *tile;  /* decoder tile, read while opening; NULL: untiled if that fits */
+    int64_t memory;         /* memory limit of a rank in bytes; 0: the free memory */
     const weft_pass_switches *passes; /* read while opening; NULL: weft_pass_defaults */
     const weft_parallel *parallel;    /* read while opening; NULL: all ranks on dp */
     /* weft_weights_kind: storage of the transformer's and the text encoders' matrices */

@@ -472,6 +472,8 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
                                  p->memory.x + i * p->shape.latent_floats + p->shape.before * frame,
                                  frames, frames * frame, to);
         r->prompt = p->request.first + i;
+        weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], frames * frame,
+                             to);
         weft_frames_skip skip = {on_frames, r, p->shape.lead * p->model.grid.factor[0],
                                  p->options.height * p->options.width * 3};
         weft_status_code status =

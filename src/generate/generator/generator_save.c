@@ -65,6 +65,10 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
     for (int i = 0; i < WEFT_COUNT(real); i++)
         WEFT_TRY(add(to, real[i].key, json_real(real[i].value)));
     WEFT_TRY(add_schedule(&o->schedule, to));
+    if (o->decode_time.timestep > 0)
+        WEFT_TRY(add(to, "decode_timestep", json_real(o->decode_time.timestep)));
+    if (o->decode_time.noise > 0)
+        WEFT_TRY(add(to, "decode_noise_scale", json_real(o->decode_time.noise)));
     if (p->shape.lead)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
     WEFT_TRY(add(to, "cache", json_string(p->parts.cached ? o->cache : "off")));

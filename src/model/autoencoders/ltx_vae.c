@@ -105,7 +105,7 @@ static weft_value time_rows(const coder *co, int64_t width, int64_t count)
 }
 
 /* Adds noise with a learned deviation per channel. As in the reference, samples and frames have the
- * same noise. The noise depends on the size and the place only: the reference draws without a seed. */
+ * same noise. The noise depends on size and layer only: the reference draws without a seed. */
 static weft_value inject(coder *co, const char *name, weft_value x)
 {
     weft_graph *g = co->g;
@@ -360,8 +360,8 @@ static weft_status check_encoder(const ltx_vae *c, const weft_config_locations *
     return WEFT_OK;
 }
 
-/* A level narrows before its upsampler (factor 1) or by its upsampler. The former has no rows of its
- * width in the reference. */
+/* A level narrows before its upsampler (factor 1) or by its upsampler. The former has no rows of
+ * its width in the reference. */
 static weft_status check_decoder(const ltx_vae *c, const weft_config_locations *locations)
 {
     const ltx_half *h = &c->decoder;
@@ -525,7 +525,8 @@ static const weft_field fields[] = {
 static const weft_named_config sizes[] = {
     {"ltx-video-vae", "{}"},
     {"ltx-video-0.9.1-vae",
-     "{\"decoder_block_out_channels\": [256, 512, 1024], \"decoder_layers_per_block\": [5, 6, 7, 8],"
+     "{\"decoder_block_out_channels\": [256, 512, 1024],"
+     "\"decoder_layers_per_block\": [5, 6, 7, 8],"
      "\"decoder_spatio_temporal_scaling\": [true, true, true],"
      "\"decoder_inject_noise\": [true, true, true, false],"
      "\"upsample_residual\": [true, true, true], \"upsample_factor\": [2, 2, 2],"
@@ -544,8 +545,8 @@ static const weft_named_config sizes[] = {
 };
 
 /* Key mappings of LTX-Video's own files: 0.9.0, 0.9.1, and from 0.9.5 on. Levels, resamplers and
- * layers that change the width are in one list. The order ensures that no rule matches the result of
- * an earlier rule. */
+ * layers that change the width are in one list. The order ensures that no rule matches the result
+ * of an earlier rule. */
 #define ORIGINAL_NAMES \
     {"res_blocks",                            "resnets"}, \
     {"conv_shortcut",                         "conv_shortcut.conv"}, \

@@ -84,8 +84,8 @@ weft_value weft_llama_words(weft_graph *g, const weft_llama *c, weft_value token
                     weft_mul(g, weft_unary(g, WEFT_OP_STOP, x), weft_affine(g, trained, -1, 1)));
 }
 
-/* Factor of a rotary frequency of Llama 3.1: 1 for wavelengths up to trained / high, 1 / stretch from
- * trained / low on, and linear in the inverse wavelength between them. */
+/* Factor of a rotary frequency of Llama 3.1: 1 for wavelengths up to trained / high, 1 / stretch
+ * from trained / low on, and linear in the inverse wavelength between them. */
 static double stretched(const weft_llama *c, double frequency)
 {
     const double periods = (double)c->trained * frequency / 6.283185307179586, /* in `trained` */
