@@ -52,8 +52,8 @@ typedef struct weft_generator_options {
     double shift;                /* 0: the shift of the model's scheduler */
     double eta;                  /* noise added by samplers that support it: 0 none, 1 as in DDPM */
     const weft_sampler *sampler; /* NULL: the sampler of the model's scheduler */
-    weft_decode_time
-        decode_time;        /* of VAEs with WEFT_PORT_TIMESTEP; zeros (default): 0, without noise */
+    /* decoders with WEFT_PORT_TIMESTEP; zeros (default): timestep 0, no noise */
+    weft_decode_time decode_time;
     weft_schedule schedule; /* levels or timesteps of the steps; all 0: the scheduler's */
     int64_t batch;          /* prompts denoised together */
     const weft_tile *tile;  /* decoder tile, read while opening; NULL: untiled if that fits */
