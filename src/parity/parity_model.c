@@ -894,6 +894,7 @@ static const char *const recording_fields[] = {
     "gradients_mostly_rounding",
     "rule",
     "temporal_rule",
+    "tiles",
     "tile_sample_min_num_frames",
     "tile_sample_min_height",
     "tile_sample_min_width",

@@ -43,6 +43,10 @@ static const setup families[] = {
      "\"upsample_residual\":[true],\"timestep_conditioning\":true,"
      "\"decoder_inject_noise\":[true,false]}",
      {2, 3, 4, 4, 0, .present_ports = GIVEN(TIMESTEP)}},
+    {"{\"_class_name\":\"AutoencoderKLAllegro\",\"block_out_channels\":[2,4],"
+     "\"temporal_downsample_blocks\":[true,false],\"temporal_upsample_blocks\":[false,true],"
+     "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}",
+     {2, 2, 4, 4, 0}},
     {"{\"_class_name\":\"AutoencoderKL\",\"block_out_channels\":[2,4],\"norm_num_groups\":2,"
      "\"latent_channels\":2}",
      {2, 2, 4, 4, 0}},

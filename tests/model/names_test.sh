@@ -16,7 +16,7 @@ same() { # CONFIG
         { head -5 differs; fail "other tensors than in $list"; }
 }
 # the third set of golden files has them, too
-for config in "$names"/*.config.json "$WEFT_SHARED"/golden3/names/ltx_vae_091.config.json; do
+for config in "$names"/*.config.json "$WEFT_SHARED"/golden3/names/{ltx_vae_091,allegro_vae}.config.json; do
     [ ! -f "$config" ] || check "$(basename "$config" .config.json)" same "$config"
 done
 two_or_more_are_compared() { [ "$(wc -l <compared)" -ge 2 ]; }

@@ -52,6 +52,7 @@ Test(sizes, published)
         {"stdit3-3b", 3182211572},          {"latte-1", 1057246880},
         {"hunyuan-dit-1.2", 1499952032},    {"uvit-h", 500832016},
         {"ltx-video-0.9.1-vae", 934976434}, {"ltx-video-0.9.5-vae", 1246913522},
+        {"allegro-vae", 174955751},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
