@@ -180,6 +180,17 @@ double weft_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
+/* Seconds between lines of progress that are not on a terminal. WEFT_PROGRESS_INTERVAL is for
+ * programs that read the lines. */
+static double line_interval(void)
+{
+    enum { DEFAULT = 10 };
+    const char *text = getenv("WEFT_PROGRESS_INTERVAL");
+    char *end;
+    const double seconds = text && *text ? strtod(text, &end) : DEFAULT;
+    return seconds >= 0 ? seconds : DEFAULT;
+}
+
 void weft_progress_begin(weft_progress *progress, const char *title, int64_t total, int64_t first)
 {
     *progress = (weft_progress){.title = title,
@@ -188,7 +199,7 @@ void weft_progress_begin(weft_progress *progress, const char *title, int64_t tot
                                 .started = weft_now(),
                                 .quiet = !receiver.has_progress && threshold() < WEFT_LOG_INFO,
                                 .terminal = receiver.has_progress || isatty(STDERR_FILENO) != 0};
-    progress->shown = progress->started - (progress->terminal ? 1 : 8);
+    progress->shown = progress->started - (progress->terminal ? 1 : 0.8 * line_interval());
 }
 
 static void show_as_json(const weft_progress *progress, int64_t done, const char *detail, bool last,
@@ -281,7 +292,7 @@ void weft_progress_update_left(weft_progress *progress, int64_t done, const char
     const double now = weft_now();
     if (progress->quiet || is_early(progress, now, left))
         return;
-    if (now - progress->shown < (progress->terminal ? 0.1 : 10))
+    if (now - progress->shown < (progress->terminal ? 0.1 : line_interval()))
         return;
     progress->shown = now;
     show(progress, done, detail, false, left);
