@@ -28,6 +28,7 @@ static const weft_option options[] = {
      .group = "model"},
     {"--memory-limit", "BYTES", "0", "memory limit of a rank; 0 (default): no limit",
      .group = "model"},
+    {"--image", "FILE", NULL, "first frame, for a model with image conditioning", .group = "model"},
     {"--training-step", NULL, NULL, "estimate a training step of one model", .group = "model"},
 };
 static const weft_option_group groups[] = {
@@ -39,9 +40,10 @@ static const weft_option_group groups[] = {
 /* Rejects options of the other subject. */
 static weft_status check_options(const weft_args *args, bool model)
 {
-    static const char *const of_models[] = {
-        "--frames",         "--height",   "--width",   "--steps",        "--batch-size",
-        "--guidance-scale", "--parallel", "--weights", "--memory-limit", "--training-step"};
+    static const char *const of_models[] = {"--frames",   "--height",       "--width",
+                                            "--steps",    "--batch-size",   "--guidance-scale",
+                                            "--parallel", "--weights",      "--memory-limit",
+                                            "--image",    "--training-step"};
     static const char *const of_runs[] = {"--iterations", "--svg", "--set"};
     const char *const *list = model ? of_runs : of_models;
     const int count = model ? WEFT_COUNT(of_runs) : WEFT_COUNT(of_models);

@@ -23,7 +23,8 @@ static weft_status read_size(const weft_args *args, const char *option, int64_t 
 static weft_status estimate_one(const weft_args *args, const char *path)
 {
     static const char *const none[] = {"--ranks",    "--steps",        "--guidance-scale",
-                                       "--parallel", "--memory-limit", "--weights"};
+                                       "--parallel", "--memory-limit", "--weights",
+                                       "--image"};
     weft_inspect_model_options o = {.video = {.text = 512},
                                     .train = weft_args_flag(args, "--training-step"),
                                     .json = weft_args_flag(args, "--json"),
@@ -50,7 +51,8 @@ static weft_status estimate_one(const weft_args *args, const char *path)
 
 static weft_status read_options(const weft_args *args, weft_generator_options *o)
 {
-    *o = (weft_generator_options){.negative = ""};
+    *o =
+        (weft_generator_options){.negative = "", .visual.image = weft_args_string(args, "--image")};
     WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
     WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
     WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));
