@@ -21,6 +21,16 @@ if(WEFT_RPATH AND blas_folder MATCHES "/openblas-openmp$")
     set(CMAKE_INSTALL_RPATH ${blas_folder})
 endif()
 
+# `weft serve` is part of the program if its libraries are installed. libweft never needs them.
+# Without them, and for another processor, the verb prints the packages to install.
+set(WEFT_SERVE OFF)
+if(PKG_CONFIG_FOUND AND NOT CMAKE_CROSSCOMPILING)
+    pkg_check_modules(WEFT_SERVE_PKG QUIET IMPORTED_TARGET libmicrohttpd sqlite3)
+    if(WEFT_SERVE_PKG_FOUND)
+        set(WEFT_SERVE ON)
+    endif()
+endif()
+
 # Tests need Criterion, and the tests of two planners need CBC. Without SimGrid, the test that
 # compares the simulator with SimGrid is skipped. Under ThreadSanitizer and for another processor,
 # tests/plain replaces Criterion.

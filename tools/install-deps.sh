@@ -11,7 +11,8 @@ build="gcc=cmd:gcc make=cmd:make cmake=cmd:cmake ninja-build=cmd:ninja pkg-confi
  libopenblas-openmp-dev=blas:cblas.h libdnnl-dev=h:dnnl.h
  openmpi-bin=cmd:ompi_info libopenmpi-dev=mpi:mpicc
  libjansson-dev=pc:jansson libyaml-dev=pc:yaml-0.1 libxxhash-dev=pc:libxxhash
- libpng-dev=pc:libpng libhwloc-dev=pc:hwloc libicu-dev=pc:icu-uc"
+ libpng-dev=pc:libpng libhwloc-dev=pc:hwloc libicu-dev=pc:icu-uc
+ libmicrohttpd-dev=pc:libmicrohttpd libsqlite3-dev=pc:sqlite3"
 tests="libcriterion-dev=h:criterion/criterion.h ffmpeg=cmd:ffmpeg python3=cmd:python3
  coinor-libcbc-dev=h:coin/Cbc_C_Interface.h libsimgrid-dev=h:simgrid/engine.h
  clang-format-14=cmd:clang-format-14 g++=cmd:c++"

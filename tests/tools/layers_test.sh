@@ -27,7 +27,7 @@ FLOORS = [
     ["estimate/training", "report"],
     ["inspect", "profile", "train/cascade"],
     ["train"],
-    ["api"],
+    ["api", "serve"],
     ["cli"],
 ]
 FLOOR = {folder: i for i, folders in enumerate(FLOORS) for folder in folders}

@@ -1,0 +1,129 @@
+#include "serve/queue_rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[WEFT_QUEUE_STATES] = {
+    "queued", "running",   "pausing",   "cancelling", "deleting",
+    "paused", "cancelled", "completed", "failed",     "parked"};
+
+const char *weft_queue_state_name(weft_queue_state state)
+{
+    return names[state];
+}
+
+weft_queue_state weft_queue_state_find(const char *name)
+{
+    int state = 0;
+    while (state < WEFT_QUEUE_STATES && strcmp(names[state], name) != 0)
+        state++;
+    return (weft_queue_state)state;
+}
+
+bool weft_queue_is_held(weft_queue_state state)
+{
+    return state == WEFT_QUEUE_RUNNING || state == WEFT_QUEUE_PAUSING ||
+           state == WEFT_QUEUE_CANCELLING;
+}
+
+bool weft_queue_is_final(weft_queue_state state)
+{
+    return state == WEFT_QUEUE_CANCELLED || state == WEFT_QUEUE_COMPLETED ||
+           state == WEFT_QUEUE_FAILED || state == WEFT_QUEUE_PARKED;
+}
+
+/* ---- transitions ---------------------------------------------------------------------------- */
+
+/* One more than the next state; 0: not allowed. */
+#define TO(state) (WEFT_QUEUE_##state + 1)
+/* clang-format off */
+static const unsigned char table[WEFT_QUEUE_STATES][WEFT_QUEUE_EVENTS] = {
+    [WEFT_QUEUE_QUEUED] = {
+        [WEFT_QUEUE_START] = TO(RUNNING),      [WEFT_QUEUE_PAUSE] = TO(PAUSED),
+        [WEFT_QUEUE_CANCEL] = TO(CANCELLED),   [WEFT_QUEUE_DELETE] = TO(DELETING),
+        [WEFT_QUEUE_RESUME] = TO(QUEUED),      [WEFT_QUEUE_LOST] = TO(QUEUED)},
+    [WEFT_QUEUE_RUNNING] = {
+        [WEFT_QUEUE_PAUSE] = TO(PAUSING),      [WEFT_QUEUE_CANCEL] = TO(CANCELLING),
+        [WEFT_QUEUE_DELETE] = TO(DELETING),    [WEFT_QUEUE_RESUME] = TO(RUNNING),
+        [WEFT_QUEUE_FINISHED] = TO(COMPLETED), [WEFT_QUEUE_STOPPED] = TO(QUEUED),
+        [WEFT_QUEUE_REFUSED] = TO(FAILED),     [WEFT_QUEUE_CRASHED] = TO(QUEUED),
+        [WEFT_QUEUE_LOST] = TO(QUEUED)},
+    [WEFT_QUEUE_PAUSING] = {
+        [WEFT_QUEUE_PAUSE] = TO(PAUSING),      [WEFT_QUEUE_CANCEL] = TO(CANCELLING),
+        [WEFT_QUEUE_DELETE] = TO(DELETING),
+        [WEFT_QUEUE_FINISHED] = TO(COMPLETED), [WEFT_QUEUE_STOPPED] = TO(PAUSED),
+        [WEFT_QUEUE_REFUSED] = TO(FAILED),     [WEFT_QUEUE_CRASHED] = TO(PAUSED),
+        [WEFT_QUEUE_LOST] = TO(PAUSED)},
+    [WEFT_QUEUE_CANCELLING] = {
+        [WEFT_QUEUE_CANCEL] = TO(CANCELLING),  [WEFT_QUEUE_DELETE] = TO(DELETING),
+        [WEFT_QUEUE_FINISHED] = TO(COMPLETED), [WEFT_QUEUE_STOPPED] = TO(CANCELLED),
+        [WEFT_QUEUE_REFUSED] = TO(CANCELLED),  [WEFT_QUEUE_CRASHED] = TO(CANCELLED),
+        [WEFT_QUEUE_LOST] = TO(CANCELLED)},
+    [WEFT_QUEUE_DELETING] = {
+        [WEFT_QUEUE_DELETE] = TO(DELETING),
+        [WEFT_QUEUE_FINISHED] = TO(DELETING),  [WEFT_QUEUE_STOPPED] = TO(DELETING),
+        [WEFT_QUEUE_REFUSED] = TO(DELETING),   [WEFT_QUEUE_CRASHED] = TO(DELETING),
+        [WEFT_QUEUE_LOST] = TO(DELETING)},
+    [WEFT_QUEUE_PAUSED] = {
+        [WEFT_QUEUE_PAUSE] = TO(PAUSED),       [WEFT_QUEUE_RESUME] = TO(QUEUED),
+        [WEFT_QUEUE_CANCEL] = TO(CANCELLED),   [WEFT_QUEUE_DELETE] = TO(DELETING),
+        [WEFT_QUEUE_LOST] = TO(PAUSED)},
+    [WEFT_QUEUE_CANCELLED] = {
+        [WEFT_QUEUE_CANCEL] = TO(CANCELLED),   [WEFT_QUEUE_DELETE] = TO(DELETING),
+        [WEFT_QUEUE_LOST] = TO(CANCELLED)},
+    [WEFT_QUEUE_COMPLETED] = {
+        [WEFT_QUEUE_DELETE] = TO(DELETING),    [WEFT_QUEUE_LOST] = TO(COMPLETED)},
+    [WEFT_QUEUE_FAILED] = {
+        [WEFT_QUEUE_RESUME] = TO(QUEUED),      [WEFT_QUEUE_CANCEL] = TO(CANCELLED),
+        [WEFT_QUEUE_DELETE] = TO(DELETING),    [WEFT_QUEUE_LOST] = TO(FAILED)},
+    [WEFT_QUEUE_PARKED] = {
+        [WEFT_QUEUE_RESUME] = TO(QUEUED),      [WEFT_QUEUE_CANCEL] = TO(CANCELLED),
+        [WEFT_QUEUE_DELETE] = TO(DELETING),    [WEFT_QUEUE_LOST] = TO(PARKED)},
+};
+/* clang-format on */
+
+weft_queue_state weft_queue_next(weft_queue_state state, weft_queue_event event, int64_t crashes)
+{
+    if (!table[state][event])
+        return WEFT_QUEUE_STATES;
+    const weft_queue_state next = (weft_queue_state)(table[state][event] - 1);
+    return event == WEFT_QUEUE_CRASHED && next == WEFT_QUEUE_QUEUED && crashes >= WEFT_QUEUE_CRASHES
+               ? WEFT_QUEUE_PARKED
+               : next;
+}
+
+/* ---- order ---------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    const weft_queue_entry *x = a, *y = b;
+    if (x->held != y->held)
+        return x->held ? -1 : 1;
+    if (!x->held && x->priority != y->priority)
+        return x->priority > y->priority ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+void weft_queue_sort(weft_queue_entry *entries, int64_t count)
+{
+    qsort(entries, (size_t)count, sizeof *entries, compare);
+}
+
+bool weft_queue_predict(const weft_queue_entry *entries, int64_t count, int64_t number,
+                        const weft_queue_entry *last, weft_queue_forecast *out)
+{
+    double before = 0;
+    int64_t i = 0;
+    const weft_queue_entry *job = number < 0 ? last : NULL;
+    for (; i < count && !(job && compare(job, &entries[i]) < 0); i++) {
+        if (number >= 0 && entries[i].number == number) {
+            job = &entries[i];
+            break;
+        }
+        before += entries[i].seconds;
+    }
+    if (!job)
+        return false;
+    *out = (weft_queue_forecast){i, before, before + job->seconds};
+    return true;
+}

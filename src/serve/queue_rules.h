@@ -1,0 +1,81 @@
+/* The rules of the server's queue as functions of numbers: states of a job, transitions, the job
+ * that starts next, and the predicted start and end of every job.
+ *
+ *     queued ──start──> running ──finished──> completed
+ *       │ ^               │ ├──failed──> failed
+ *       │ │resume         │ ├──crashed──> queued; the second time: parked
+ *       v │               │ └──stopped, or the server ended──> queued
+ *     paused <──stopped── pausing (pause)
+ *                         cancelling (cancel) ──stopped──> cancelled
+ *                         deleting (delete) ──any end──> the job is removed
+ *
+ * A pause, cancel or delete of a running job is acknowledged when the worker has ended. A worker
+ * that finishes its video before it stops completes a job that is pausing or cancelling. */
+#ifndef WEFT_SERVE_QUEUE_RULES_H
+#define WEFT_SERVE_QUEUE_RULES_H
+
+#include "base/status.h"
+
+typedef enum weft_queue_state {
+    WEFT_QUEUE_QUEUED,
+    WEFT_QUEUE_RUNNING,
+    WEFT_QUEUE_PAUSING,
+    WEFT_QUEUE_CANCELLING,
+    WEFT_QUEUE_DELETING,
+    WEFT_QUEUE_PAUSED,
+    WEFT_QUEUE_CANCELLED,
+    WEFT_QUEUE_COMPLETED,
+    WEFT_QUEUE_FAILED,
+    WEFT_QUEUE_PARKED,
+    WEFT_QUEUE_STATES
+} weft_queue_state;
+
+typedef enum weft_queue_event {
+    WEFT_QUEUE_START,
+    WEFT_QUEUE_PAUSE,
+    WEFT_QUEUE_RESUME,
+    WEFT_QUEUE_CANCEL,
+    WEFT_QUEUE_DELETE,
+    WEFT_QUEUE_FINISHED, /* the worker wrote the video */
+    WEFT_QUEUE_STOPPED,  /* the worker saved its state and ended */
+    WEFT_QUEUE_REFUSED,  /* the worker ended with an error */
+    WEFT_QUEUE_CRASHED,  /* the worker was killed */
+    WEFT_QUEUE_LOST,     /* the server ended while the worker ran */
+    WEFT_QUEUE_EVENTS
+} weft_queue_event;
+
+/* Crashes of its worker after which a job is parked. */
+enum { WEFT_QUEUE_CRASHES = 2 };
+
+/* "queued"; in the store and in responses. */
+const char *weft_queue_state_name(weft_queue_state state);
+/* WEFT_QUEUE_STATES: no state has this name. */
+weft_queue_state weft_queue_state_find(const char *name);
+/* The state after an event; WEFT_QUEUE_STATES: the event is not allowed in this state. `crashes`:
+ * crashes of the job's workers, with the one that this event reports. */
+weft_queue_state weft_queue_next(weft_queue_state state, weft_queue_event event, int64_t crashes);
+/* Whether a worker has the job. */
+bool weft_queue_is_held(weft_queue_state state);
+/* Whether no event but RESUME and DELETE changes the state any more. */
+bool weft_queue_is_final(weft_queue_state state);
+
+/* A job that is queued or has a worker. */
+typedef struct weft_queue_entry {
+    int64_t number; /* order of acceptance; unique */
+    bool held;      /* a worker has the job */
+    int64_t priority;
+    double seconds; /* predicted seconds that remain */
+} weft_queue_entry;
+typedef struct weft_queue_forecast {
+    int64_t position;  /* jobs that run or start before this one */
+    double start, end; /* seconds from now; start 0: a worker has the job */
+} weft_queue_forecast;
+/* Sorts jobs into the order in which one worker runs the jobs: held jobs, then by descending
+ * priority, then in order of acceptance. */
+void weft_queue_sort(weft_queue_entry *entries, int64_t count);
+/* Predicts position, start and end of the job `number`, or of a job that would be accepted last
+ * with `priority` and `seconds` (number -1). `entries` must be sorted. False: no such job. */
+bool weft_queue_predict(const weft_queue_entry *entries, int64_t count, int64_t number,
+                        const weft_queue_entry *last, weft_queue_forecast *out);
+
+#endif

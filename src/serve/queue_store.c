@@ -1,0 +1,521 @@
+#include "serve/queue_store.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { VERSION = 1, MARK = 0x77656674 }; /* MARK: "weft" */
+
+struct weft_queue_store {
+    sqlite3 *db;
+    char *path;
+    int lock;
+};
+
+/* ---- statements ----------------------------------------------------------------------------- */
+
+static weft_status database_error(const weft_queue_store *s)
+{
+    const int code = s->db ? sqlite3_extended_errcode(s->db) : SQLITE_NOMEM;
+    if ((code & 0xff) == SQLITE_FULL)
+        return weft_error(WEFT_MSG_DISK_FULL, WEFT_AT(.file = s->path), "the disk is full");
+    return weft_error(WEFT_MSG_QUEUE_DATABASE, WEFT_AT(.file = s->path, WEFT_NUMBER(code)),
+                      "SQLite: %s", s->db ? sqlite3_errmsg(s->db) : "out of memory");
+}
+
+static weft_status run(weft_queue_store *s, const char *sql)
+{
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? WEFT_OK : database_error(s);
+}
+
+static weft_status prepare(weft_queue_store *s, const char *sql, sqlite3_stmt **statement)
+{
+    return sqlite3_prepare_v2(s->db, sql, -1, statement, NULL) == SQLITE_OK ? WEFT_OK
+                                                                            : database_error(s);
+}
+
+/* Executes a statement without rows, and finalizes it. */
+static weft_status finish(weft_queue_store *s, sqlite3_stmt *statement)
+{
+    const int code = sqlite3_step(statement);
+    const weft_status_code status = code == SQLITE_DONE ? WEFT_OK : database_error(s);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+static void bind_text(sqlite3_stmt *statement, int at, const char *text)
+{
+    if (text)
+        sqlite3_bind_text(statement, at, text, -1, SQLITE_STATIC);
+    else
+        sqlite3_bind_null(statement, at);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* The lock is released when this process ends, whatever ends it. */
+static weft_status lock_folder(weft_queue_store *s, const char *folder)
+{
+    char *path = weft_path_join(folder, "lock");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the queue"));
+    weft_status_code status = WEFT_OK;
+    s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock < 0)
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot open the lock of the queue");
+    else if (flock(s->lock, LOCK_EX | LOCK_NB) != 0)
+        status = errno == EWOULDBLOCK
+                     ? weft_error(WEFT_MSG_QUEUE_IN_USE, WEFT_AT(.file = folder),
+                                  "another `weft serve` uses this state folder. Stop it, or give "
+                                  "this one another --state.")
+                     : weft_error_errno(WEFT_AT(.file = path), "cannot lock the queue");
+    weft_free(path);
+    return status;
+}
+
+static weft_status read_number(weft_queue_store *s, const char *sql, int64_t *value)
+{
+    sqlite3_stmt *statement;
+    WEFT_TRY(prepare(s, sql, &statement));
+    const int code = sqlite3_step(statement);
+    *value = code == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    const weft_status_code status = code == SQLITE_ROW ? WEFT_OK : database_error(s);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+static weft_status check_version(weft_queue_store *s, bool *is_new)
+{
+    int64_t version, mark, tables;
+    WEFT_TRY(read_number(s, "PRAGMA user_version", &version));
+    WEFT_TRY(read_number(s, "PRAGMA application_id", &mark));
+    WEFT_TRY(read_number(s, "SELECT count(*) FROM sqlite_master", &tables));
+    *is_new = tables == 0 && mark == 0; /* or killed before the tables were written */
+    if (!*is_new && mark != MARK)
+        return weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path),
+                          "the file is not a queue of weft; give another --state");
+    if (version > VERSION)
+        return weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, WEFT_NUMBER(version)),
+                          "the queue has version %" PRId64 ", and this weft reads versions up to "
+                          "%d; use the newer weft, or another --state",
+                          version, VERSION);
+    return WEFT_OK;
+}
+
+static weft_status create_tables(weft_queue_store *s)
+{
+    char sql[2048];
+    snprintf(sql, sizeof sql,
+             "BEGIN IMMEDIATE;"
+             "CREATE TABLE job(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+             " state TEXT NOT NULL, priority INTEGER NOT NULL, crashes INTEGER NOT NULL,"
+             " created REAL NOT NULL, started REAL NOT NULL, finished REAL NOT NULL,"
+             " deadline REAL NOT NULL, seconds REAL NOT NULL, bytes INTEGER NOT NULL,"
+             " spent REAL NOT NULL, request TEXT NOT NULL, request_id TEXT UNIQUE,"
+             " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT) STRICT;"
+             "CREATE INDEX job_state ON job(state, priority DESC, number);"
+             "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
+             MARK, VERSION);
+    return run(s, sql);
+}
+
+static weft_status open_database(weft_queue_store *s)
+{
+    bool is_new;
+    if (sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
+        SQLITE_OK)
+        return database_error(s);
+    WEFT_TRY(check_version(s, &is_new));
+    WEFT_TRY(run(s, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
+    return is_new ? create_tables(s) : WEFT_OK;
+}
+
+weft_status weft_queue_store_open(const char *folder, weft_queue_store **store)
+{
+    weft_queue_store *s;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_make_dirs(folder));
+    WEFT_TRY(WEFT_NEW(s, 1, "the queue"));
+    *s = (weft_queue_store){.path = weft_path_join(folder, "queue.sqlite"), .lock = -1};
+    WEFT_GO(WEFT_ALLOCATED(s->path, "the queue"));
+    WEFT_GO(lock_folder(s, folder));
+    WEFT_GO(open_database(s));
+    *store = s;
+    return WEFT_OK;
+out:
+    weft_queue_store_close(s);
+    return status;
+}
+
+void weft_queue_store_close(weft_queue_store *s)
+{
+    if (!s)
+        return;
+    sqlite3_close(s->db);
+    if (s->lock >= 0)
+        close(s->lock);
+    weft_free(s->path);
+    weft_free(s);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+#define COLUMNS                                                                                    \
+    "number, id, state, priority, crashes, created, started, finished, deadline, seconds, bytes, " \
+    "spent, request, request_id, fingerprint, remix_of, error_code, error_text"
+
+static char *copy_column(sqlite3_stmt *row, int at, bool *ok)
+{
+    const char *text = (const char *)sqlite3_column_text(row, at);
+    char *copy = text ? weft_strdup(text) : NULL;
+    *ok = *ok && (copy || !text);
+    return copy;
+}
+
+static weft_status read_row(const weft_queue_store *s, sqlite3_stmt *row, weft_queue_job *job)
+{
+    bool ok = true;
+    const char *id = (const char *)sqlite3_column_text(row, 1),
+               *state = (const char *)sqlite3_column_text(row, 2);
+    *job = (weft_queue_job){.number = sqlite3_column_int64(row, 0),
+                            .state = weft_queue_state_find(state ? state : ""),
+                            .priority = sqlite3_column_int64(row, 3),
+                            .crashes = sqlite3_column_int64(row, 4),
+                            .created = sqlite3_column_double(row, 5),
+                            .started = sqlite3_column_double(row, 6),
+                            .finished = sqlite3_column_double(row, 7),
+                            .deadline = sqlite3_column_double(row, 8),
+                            .seconds = sqlite3_column_double(row, 9),
+                            .bytes = sqlite3_column_int64(row, 10),
+                            .spent = sqlite3_column_double(row, 11)};
+    snprintf(job->id, sizeof job->id, "%s", id ? id : "");
+    job->request = copy_column(row, 12, &ok);
+    job->request_id = copy_column(row, 13, &ok);
+    job->fingerprint = copy_column(row, 14, &ok);
+    job->remix_of = copy_column(row, 15, &ok);
+    job->error_code = copy_column(row, 16, &ok);
+    job->error_text = copy_column(row, 17, &ok);
+    weft_status_code status = WEFT_ALLOCATED(ok, "a job");
+    if (status == WEFT_OK && job->state == WEFT_QUEUE_STATES)
+        status = weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, .key = job->id),
+                            "the job has an unknown state");
+    if (status != WEFT_OK)
+        weft_queue_job_free(job);
+    return status;
+}
+
+void weft_queue_job_free(weft_queue_job *job)
+{
+    weft_free(job->request);
+    weft_free(job->request_id);
+    weft_free(job->fingerprint);
+    weft_free(job->remix_of);
+    weft_free(job->error_code);
+    weft_free(job->error_text);
+    *job = (weft_queue_job){0};
+}
+
+void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        weft_queue_job_free(&jobs[i]);
+    weft_free(jobs);
+}
+
+/* Reads the first row of a statement, and finalizes it. */
+static weft_status read_one(weft_queue_store *s, sqlite3_stmt *statement, weft_queue_job *job,
+                            bool *found)
+{
+    const int code = sqlite3_step(statement);
+    weft_status_code status = WEFT_OK;
+    *found = code == SQLITE_ROW;
+    if (code == SQLITE_ROW)
+        status = read_row(s, statement, job);
+    else if (code != SQLITE_DONE)
+        status = database_error(s);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+static weft_status find_by(weft_queue_store *s, const char *sql, const char *key,
+                           weft_queue_job *job, bool *found)
+{
+    sqlite3_stmt *statement;
+    WEFT_TRY(prepare(s, sql, &statement));
+    bind_text(statement, 1, key);
+    return read_one(s, statement, job, found);
+}
+
+weft_status weft_queue_store_find(weft_queue_store *s, const char *id, weft_queue_job *job,
+                                  bool *found)
+{
+    return find_by(s, "SELECT " COLUMNS " FROM job WHERE id=?1", id, job, found);
+}
+
+weft_status weft_queue_store_find_request(weft_queue_store *s, const char *request_id,
+                                          weft_queue_job *job, bool *found)
+{
+    return find_by(s, "SELECT " COLUMNS " FROM job WHERE request_id=?1", request_id, job, found);
+}
+
+weft_status weft_queue_store_first(weft_queue_store *s, weft_queue_state state, weft_queue_job *job,
+                                   bool *found)
+{
+    return find_by(s, "SELECT " COLUMNS " FROM job WHERE state=?1 ORDER BY number LIMIT 1",
+                   weft_queue_state_name(state), job, found);
+}
+
+weft_status weft_queue_store_next(weft_queue_store *s, weft_queue_job *job, bool *found)
+{
+    return find_by(s,
+                   "SELECT " COLUMNS " FROM job WHERE state=?1 ORDER BY priority DESC, number "
+                   "LIMIT 1",
+                   weft_queue_state_name(WEFT_QUEUE_QUEUED), job, found);
+}
+
+/* ---- changes -------------------------------------------------------------------------------- */
+
+static weft_status insert(weft_queue_store *s, weft_queue_job *job)
+{
+    sqlite3_stmt *row;
+    WEFT_TRY(prepare(s,
+                     "INSERT INTO job(id, state, priority, crashes, created, started, finished, "
+                     "deadline, seconds, bytes, spent, request, request_id, fingerprint, remix_of) "
+                     "VALUES(?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?11)",
+                     &row));
+    bind_text(row, 1, job->id);
+    bind_text(row, 2, weft_queue_state_name(WEFT_QUEUE_QUEUED));
+    sqlite3_bind_int64(row, 3, job->priority);
+    sqlite3_bind_double(row, 4, job->created);
+    sqlite3_bind_double(row, 5, job->deadline);
+    sqlite3_bind_double(row, 6, job->seconds);
+    sqlite3_bind_int64(row, 7, job->bytes);
+    bind_text(row, 8, job->request);
+    bind_text(row, 9, job->request_id);
+    bind_text(row, 10, job->fingerprint);
+    bind_text(row, 11, job->remix_of);
+    WEFT_TRY(finish(s, row));
+    job->number = sqlite3_last_insert_rowid(s->db);
+    job->state = WEFT_QUEUE_QUEUED;
+    return WEFT_OK;
+}
+
+weft_status weft_queue_store_add(weft_queue_store *s, weft_queue_job *job, bool *existing)
+{
+    weft_queue_job found;
+    *existing = false;
+    if (job->request_id)
+        WEFT_TRY(weft_queue_store_find_request(s, job->request_id, &found, existing));
+    if (!*existing)
+        return insert(s, job);
+    weft_queue_job_free(job);
+    *job = found;
+    return WEFT_OK;
+}
+
+static weft_status update(weft_queue_store *s, const weft_queue_job *job)
+{
+    sqlite3_stmt *row;
+    WEFT_TRY(prepare(s,
+                     "UPDATE job SET state=?2, crashes=?3, started=?4, finished=?5, spent=?6, "
+                     "error_code=?7, error_text=?8 WHERE number=?1",
+                     &row));
+    sqlite3_bind_int64(row, 1, job->number);
+    bind_text(row, 2, weft_queue_state_name(job->state));
+    sqlite3_bind_int64(row, 3, job->crashes);
+    sqlite3_bind_double(row, 4, job->started);
+    sqlite3_bind_double(row, 5, job->finished);
+    sqlite3_bind_double(row, 6, job->spent);
+    bind_text(row, 7, job->error_code);
+    bind_text(row, 8, job->error_text);
+    return finish(s, row);
+}
+
+/* Replaces the error of a job by that of the change. */
+static weft_status set_error(weft_queue_job *job, const weft_queue_change *change)
+{
+    weft_free(job->error_code);
+    weft_free(job->error_text);
+    job->error_code = change->error_code ? weft_strdup(change->error_code) : NULL;
+    job->error_text = change->error ? weft_strdup(change->error) : NULL;
+    return WEFT_ALLOCATED((job->error_code || !change->error_code) &&
+                              (job->error_text || !change->error),
+                          "an error");
+}
+
+static weft_status change_job(weft_queue_job *job, weft_queue_event event,
+                              const weft_queue_change *change)
+{
+    const weft_queue_state before = job->state;
+    job->crashes += event == WEFT_QUEUE_CRASHED;
+    job->spent += change->spent;
+    job->state = weft_queue_next(before, event, job->crashes);
+    if (event == WEFT_QUEUE_RESUME)
+        job->crashes = 0;
+    if (event == WEFT_QUEUE_START && job->started == 0)
+        job->started = change->now;
+    job->finished = !weft_queue_is_final(job->state) ? 0
+                    : weft_queue_is_final(before)    ? job->finished
+                                                     : change->now;
+    return event == WEFT_QUEUE_RESUME || event == WEFT_QUEUE_REFUSED ||
+                   event == WEFT_QUEUE_CRASHED || event == WEFT_QUEUE_FINISHED
+               ? set_error(job, change)
+               : WEFT_OK;
+}
+
+weft_status weft_queue_store_apply(weft_queue_store *s, const char *id, weft_queue_event event,
+                                   const weft_queue_change *change, weft_queue_state *next)
+{
+    weft_queue_job job;
+    bool found;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_queue_store_find(s, id, &job, &found));
+    if (!found)
+        return weft_error(WEFT_MSG_QUEUE_TRANSITION, WEFT_AT(.value = id), "no such job");
+    *next = job.state;
+    if (weft_queue_next(job.state, event, job.crashes) == WEFT_QUEUE_STATES)
+        WEFT_GO(weft_error(
+            WEFT_MSG_QUEUE_TRANSITION, WEFT_AT(.value = weft_queue_state_name(job.state)),
+            "the job is %s, which does not allow this request", weft_queue_state_name(job.state)));
+    const weft_queue_state before = job.state;
+    WEFT_GO(change_job(&job, event, change));
+    if (job.state != before || event == WEFT_QUEUE_RESUME)
+        WEFT_GO(update(s, &job));
+    *next = job.state;
+out:
+    weft_queue_job_free(&job);
+    return status;
+}
+
+weft_status weft_queue_store_recover(weft_queue_store *s)
+{
+    char sql[160];
+    WEFT_TRY(run(s, "BEGIN IMMEDIATE"));
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < WEFT_QUEUE_STATES && status == WEFT_OK; i++) {
+        const weft_queue_state state = (weft_queue_state)i,
+                               next = weft_queue_next(state, WEFT_QUEUE_LOST, 0);
+        if (next == state)
+            continue;
+        snprintf(sql, sizeof sql, "UPDATE job SET state='%s' WHERE state='%s'",
+                 weft_queue_state_name(next), weft_queue_state_name(state));
+        status = run(s, sql);
+    }
+    if (status == WEFT_OK)
+        return run(s, "COMMIT");
+    (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return status;
+}
+
+weft_status weft_queue_store_remove(weft_queue_store *s, const char *id)
+{
+    sqlite3_stmt *row;
+    WEFT_TRY(prepare(s, "DELETE FROM job WHERE id=?1 AND state='deleting'", &row));
+    bind_text(row, 1, id);
+    return finish(s, row);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static weft_status append(const weft_queue_store *s, sqlite3_stmt *row, weft_queue_job **jobs,
+                          int64_t *count, int64_t *capacity)
+{
+    weft_queue_job job;
+    WEFT_TRY(read_row(s, row, &job));
+    const weft_status_code status = weft_grow((void **)jobs, *count, capacity, sizeof **jobs);
+    if (status == WEFT_OK)
+        (*jobs)[(*count)++] = job;
+    else
+        weft_queue_job_free(&job);
+    return status;
+}
+
+weft_status weft_queue_store_list(weft_queue_store *s, const char *after, int64_t limit,
+                                  bool descending, weft_queue_job **jobs, int64_t *count,
+                                  bool *more)
+{
+    sqlite3_stmt *row;
+    int64_t capacity = 0;
+    int code;
+    weft_status_code status = WEFT_OK;
+    *jobs = NULL;
+    *count = 0;
+    WEFT_TRY(prepare(s,
+                     descending
+                         ? "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
+                           "number<(SELECT number FROM job WHERE id=?1)) ORDER BY number DESC "
+                           "LIMIT ?2"
+                         : "SELECT " COLUMNS " FROM job WHERE state<>'deleting' AND (?1='' OR "
+                           "number>(SELECT number FROM job WHERE id=?1)) ORDER BY number LIMIT ?2",
+                     &row));
+    bind_text(row, 1, after);
+    sqlite3_bind_int64(row, 2, limit + 1);
+    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE)
+        status = code == SQLITE_ROW ? append(s, row, jobs, count, &capacity) : database_error(s);
+    sqlite3_finalize(row);
+    if (status != WEFT_OK) {
+        weft_queue_jobs_free(*jobs, *count);
+        return status;
+    }
+    *more = *count > limit;
+    if (*more)
+        weft_queue_job_free(&(*jobs)[--*count]);
+    return WEFT_OK;
+}
+
+weft_status weft_queue_store_waiting(weft_queue_store *s, weft_queue_entry **entries,
+                                     int64_t *count)
+{
+    sqlite3_stmt *row;
+    int64_t capacity = 0;
+    int code;
+    weft_status_code status = WEFT_OK;
+    *entries = NULL;
+    *count = 0;
+    WEFT_TRY(prepare(s,
+                     "SELECT number, state, priority, seconds FROM job WHERE state IN ('queued', "
+                     "'running', 'pausing', 'cancelling')",
+                     &row));
+    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
+        if (code != SQLITE_ROW) {
+            status = database_error(s);
+            continue;
+        }
+        const char *state = (const char *)sqlite3_column_text(row, 1);
+        status = weft_grow((void **)entries, *count, &capacity, sizeof **entries);
+        if (status == WEFT_OK)
+            (*entries)[(*count)++] = (weft_queue_entry){
+                sqlite3_column_int64(row, 0), state && strcmp(state, "queued") != 0,
+                sqlite3_column_int64(row, 2), sqlite3_column_double(row, 3)};
+    }
+    sqlite3_finalize(row);
+    if (status == WEFT_OK && *count)
+        weft_queue_sort(*entries, *count);
+    if (status != WEFT_OK)
+        weft_free(*entries);
+    return status;
+}
+
+weft_status weft_queue_store_count(weft_queue_store *s, int64_t counts[WEFT_QUEUE_STATES])
+{
+    sqlite3_stmt *row;
+    int code;
+    weft_status_code status = WEFT_OK;
+    memset(counts, 0, WEFT_QUEUE_STATES * sizeof *counts);
+    WEFT_TRY(prepare(s, "SELECT state, count(*) FROM job GROUP BY state", &row));
+    while (status == WEFT_OK && (code = sqlite3_step(row)) != SQLITE_DONE) {
+        const char *name = code == SQLITE_ROW ? (const char *)sqlite3_column_text(row, 0) : NULL;
+        const weft_queue_state state = weft_queue_state_find(name ? name : "");
+        if (state < WEFT_QUEUE_STATES)
+            counts[state] = sqlite3_column_int64(row, 1);
+        if (code != SQLITE_ROW)
+            status = database_error(s);
+    }
+    sqlite3_finalize(row);
+    return status;
+}

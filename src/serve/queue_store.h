@@ -1,0 +1,74 @@
+/* The jobs of a server in STATE/queue.sqlite (SQLite, WAL). The server is the only writer. Every
+ * function that changes a job returns after the change is on the disk. Not thread-safe. */
+#ifndef WEFT_SERVE_QUEUE_STORE_H
+#define WEFT_SERVE_QUEUE_STORE_H
+
+#include "base/memory.h"
+#include "serve/queue_rules.h"
+
+enum { WEFT_QUEUE_ID = 40 };
+
+/* A job as it is stored. Strings are owned; NULL: none. Times are seconds since 1970; 0: none. */
+typedef struct weft_queue_job {
+    int64_t number; /* order of acceptance */
+    char id[WEFT_QUEUE_ID];
+    weft_queue_state state;
+    int64_t priority, crashes;
+    double created, started, finished, deadline;
+    double seconds; /* predicted seconds */
+    int64_t bytes;  /* predicted peak bytes of the worker */
+    double spent;   /* seconds that workers ran */
+    char *request;  /* JSON of the video */
+    char *request_id, *fingerprint, *remix_of;
+    char *error_code, *error_text;
+} weft_queue_job;
+void weft_queue_job_free(weft_queue_job *job); /* frees the members */
+
+/* Values of a transition that the state alone does not determine. */
+typedef struct weft_queue_change {
+    double now, spent;              /* spent: seconds that the worker ran */
+    const char *error_code, *error; /* of REFUSED and CRASHED */
+} weft_queue_change;
+
+typedef struct weft_queue_store weft_queue_store;
+
+/* Opens the queue of a state folder, which is created. Rejects a folder that another server uses
+ * and a queue of a newer version. */
+weft_status weft_queue_store_open(const char *folder, weft_queue_store **store);
+void weft_queue_store_close(weft_queue_store *store); /* accepts NULL */
+
+/* Adds a queued job and sets its number. If a job with the same request_id exists, sets *existing,
+ * and `job` receives that job; nothing is added. */
+weft_status weft_queue_store_add(weft_queue_store *store, weft_queue_job *job, bool *existing);
+/* Sets *found and fills `job`, which weft_queue_job_free frees. */
+weft_status weft_queue_store_find(weft_queue_store *store, const char *id, weft_queue_job *job,
+                                  bool *found);
+/* The job with a request id. */
+weft_status weft_queue_store_find_request(weft_queue_store *store, const char *request_id,
+                                          weft_queue_job *job, bool *found);
+/* Reads up to `limit` jobs by number, after the job `after` ("": from the first one). Jobs in
+ * DELETING are skipped. *more: further jobs follow. */
+weft_status weft_queue_store_list(weft_queue_store *store, const char *after, int64_t limit,
+                                  bool descending, weft_queue_job **jobs, int64_t *count,
+                                  bool *more);
+void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count);
+/* Applies an event by the rules of the queue. *next: the new state. WEFT_E_ARG: the state does not
+ * allow the event; *next is the unchanged state. */
+weft_status weft_queue_store_apply(weft_queue_store *store, const char *id, weft_queue_event event,
+                                   const weft_queue_change *change, weft_queue_state *next);
+/* Applies LOST to all jobs: the server has started, so no job has a worker. */
+weft_status weft_queue_store_recover(weft_queue_store *store);
+/* The jobs that are queued or have a worker, sorted (weft_queue_sort). Heap, weft_free. */
+weft_status weft_queue_store_waiting(weft_queue_store *store, weft_queue_entry **entries,
+                                     int64_t *count);
+/* The queued job that starts next. */
+weft_status weft_queue_store_next(weft_queue_store *store, weft_queue_job *job, bool *found);
+/* The number of jobs by state. */
+weft_status weft_queue_store_count(weft_queue_store *store, int64_t counts[WEFT_QUEUE_STATES]);
+/* The first job in a state. */
+weft_status weft_queue_store_first(weft_queue_store *store, weft_queue_state state,
+                                   weft_queue_job *job, bool *found);
+/* Removes the row of a job in DELETING whose files were removed. */
+weft_status weft_queue_store_remove(weft_queue_store *store, const char *id);
+
+#endif

@@ -1,0 +1,236 @@
+/* The stored queue: acceptance, transitions, recovery after a kill, versions and the lock. */
+#include "serve/queue_store.h"
+
+#include <criterion/criterion.h>
+
+#include "base/fs.h"
+
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/weft-queue-XXXXXX");
+    cr_assert(mkdtemp(folder) != NULL);
+}
+
+static void remove_folder(void)
+{
+    cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
+}
+
+TestSuite(queue_store, .init = make_folder, .fini = remove_folder);
+
+static weft_queue_store *open_store(void)
+{
+    weft_queue_store *s = NULL;
+    cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_OK, "%s", weft_error_message());
+    return s;
+}
+
+static void add(weft_queue_store *s, const char *id, const char *request_id, int64_t priority)
+{
+    bool existing;
+    weft_queue_job job = {.priority = priority,
+                          .created = 100,
+                          .seconds = 2,
+                          .bytes = 7,
+                          .request = weft_strdup("{\"prompt\":\"x\"}"),
+                          .request_id = request_id ? weft_strdup(request_id) : NULL,
+                          .fingerprint = weft_strdup(id)};
+    snprintf(job.id, sizeof job.id, "%s", id);
+    cr_assert_eq(weft_queue_store_add(s, &job, &existing), WEFT_OK, "%s", weft_error_message());
+    cr_assert(!existing);
+    weft_queue_job_free(&job);
+}
+
+static weft_queue_state apply(weft_queue_store *s, const char *id, weft_queue_event event)
+{
+    weft_queue_state next = WEFT_QUEUE_STATES;
+    const weft_queue_change change = {
+        .now = 200, .spent = 1, .error_code = "code", .error = "text"};
+    cr_assert_eq(weft_queue_store_apply(s, id, event, &change, &next), WEFT_OK, "%s",
+                 weft_error_message());
+    return next;
+}
+
+static weft_queue_job get(weft_queue_store *s, const char *id)
+{
+    weft_queue_job job;
+    bool found;
+    cr_assert_eq(weft_queue_store_find(s, id, &job, &found), WEFT_OK);
+    cr_assert(found);
+    return job;
+}
+
+Test(queue_store, a_job_survives_reopening)
+{
+    weft_queue_store *s = open_store();
+    add(s, "a", NULL, 3);
+    weft_queue_store_close(s);
+    s = open_store();
+    weft_queue_job job = get(s, "a");
+    cr_assert(job.state == WEFT_QUEUE_QUEUED && job.priority == 3 && job.created == 100 &&
+              job.seconds == 2 && job.bytes == 7 && !job.request_id && !job.error_code);
+    cr_assert_str_eq(job.request, "{\"prompt\":\"x\"}");
+    weft_queue_job_free(&job);
+    weft_queue_store_close(s);
+}
+
+Test(queue_store, a_request_id_has_one_job)
+{
+    weft_queue_store *s = open_store();
+    add(s, "a", "r1", 0);
+    weft_queue_job again = {.request = weft_strdup("{}"),
+                            .request_id = weft_strdup("r1"),
+                            .fingerprint = weft_strdup("other")};
+    bool existing;
+    snprintf(again.id, sizeof again.id, "b");
+    cr_assert_eq(weft_queue_store_add(s, &again, &existing), WEFT_OK);
+    cr_assert(existing);
+    cr_assert_str_eq(again.id, "a");
+    cr_assert_str_eq(again.fingerprint, "a");
+    weft_queue_job_free(&again);
+    weft_queue_store_close(s);
+}
+
+Test(queue_store, transitions_are_stored)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_state next;
+    const weft_queue_change change = {.now = 300};
+    add(s, "a", NULL, 0);
+    cr_assert_eq(apply(s, "a", WEFT_QUEUE_START), WEFT_QUEUE_RUNNING);
+    cr_assert_eq(weft_queue_store_apply(s, "a", WEFT_QUEUE_START, &change, &next), WEFT_E_ARG);
+    cr_assert_eq(next, WEFT_QUEUE_RUNNING);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_TRANSITION);
+    cr_assert_eq(apply(s, "a", WEFT_QUEUE_CRASHED), WEFT_QUEUE_QUEUED);
+    cr_assert_eq(apply(s, "a", WEFT_QUEUE_START), WEFT_QUEUE_RUNNING);
+    cr_assert_eq(apply(s, "a", WEFT_QUEUE_CRASHED), WEFT_QUEUE_PARKED);
+    weft_queue_job job = get(s, "a");
+    cr_assert(job.crashes == 2 && job.started == 200 && job.finished == 200 && job.spent == 4);
+    cr_assert_str_eq(job.error_code, "code");
+    weft_queue_job_free(&job);
+    cr_assert_eq(apply(s, "a", WEFT_QUEUE_RESUME), WEFT_QUEUE_QUEUED);
+    job = get(s, "a");
+    cr_assert(job.crashes == 0 && job.finished == 0);
+    weft_queue_job_free(&job);
+    weft_queue_store_close(s);
+}
+
+Test(queue_store, order_list_and_removal)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_job job, *jobs;
+    weft_queue_entry *entries;
+    int64_t count, counts[WEFT_QUEUE_STATES];
+    bool found, more;
+    add(s, "a", NULL, 0);
+    add(s, "b", NULL, 5);
+    add(s, "c", NULL, 0);
+    cr_assert_eq(weft_queue_store_next(s, &job, &found), WEFT_OK);
+    cr_assert(found && !strcmp(job.id, "b"));
+    weft_queue_job_free(&job);
+    apply(s, "c", WEFT_QUEUE_START);
+    cr_assert_eq(weft_queue_store_waiting(s, &entries, &count), WEFT_OK);
+    cr_assert(count == 3 && entries[0].number == 3 && entries[0].held && entries[1].number == 2);
+    weft_free(entries);
+    cr_assert_eq(weft_queue_store_list(s, "", 2, true, &jobs, &count, &more), WEFT_OK);
+    cr_assert(count == 2 && more && !strcmp(jobs[0].id, "c") && !strcmp(jobs[1].id, "b"));
+    weft_queue_jobs_free(jobs, count);
+    cr_assert_eq(weft_queue_store_list(s, "a", 5, false, &jobs, &count, &more), WEFT_OK);
+    cr_assert(count == 2 && !more && !strcmp(jobs[0].id, "b"));
+    weft_queue_jobs_free(jobs, count);
+    apply(s, "a", WEFT_QUEUE_DELETE);
+    cr_assert_eq(weft_queue_store_first(s, WEFT_QUEUE_DELETING, &job, &found), WEFT_OK);
+    cr_assert(found && !strcmp(job.id, "a"));
+    weft_queue_job_free(&job);
+    cr_assert_eq(weft_queue_store_remove(s, "a"), WEFT_OK);
+    cr_assert_eq(weft_queue_store_remove(s, "b"), WEFT_OK); /* is queued: stays */
+    cr_assert_eq(weft_queue_store_count(s, counts), WEFT_OK);
+    cr_assert(counts[WEFT_QUEUE_QUEUED] == 1 && counts[WEFT_QUEUE_RUNNING] == 1 &&
+              counts[WEFT_QUEUE_DELETING] == 0);
+    weft_queue_store_close(s);
+}
+
+/* A child is killed after its changes were acknowledged, without closing anything. */
+Test(queue_store, acknowledged_changes_survive_a_kill)
+{
+    const pid_t child = fork();
+    cr_assert(child >= 0);
+    if (child == 0) {
+        weft_queue_store *s = open_store();
+        add(s, "a", NULL, 0);
+        add(s, "b", NULL, 0);
+        apply(s, "a", WEFT_QUEUE_START);
+        add(s, "c", NULL, 0);
+        apply(s, "c", WEFT_QUEUE_START);
+        apply(s, "c", WEFT_QUEUE_PAUSE);
+        raise(SIGKILL);
+    }
+    int status;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    weft_queue_store *s = open_store(); /* the kill released the lock */
+    weft_queue_job job = get(s, "a");
+    cr_assert_eq(job.state, WEFT_QUEUE_RUNNING);
+    weft_queue_job_free(&job);
+    cr_assert_eq(weft_queue_store_recover(s), WEFT_OK);
+    const char *const id[] = {"a", "b", "c"};
+    const weft_queue_state state[] = {WEFT_QUEUE_QUEUED, WEFT_QUEUE_QUEUED, WEFT_QUEUE_PAUSED};
+    for (int i = 0; i < 3; i++) {
+        job = get(s, id[i]);
+        cr_assert_eq(job.state, state[i], "%s", id[i]);
+        cr_assert_eq(job.crashes, 0);
+        weft_queue_job_free(&job);
+    }
+    weft_queue_store_close(s);
+}
+
+Test(queue_store, one_server_per_folder)
+{
+    weft_queue_store *s = open_store(), *second = NULL;
+    cr_assert_eq(weft_queue_store_open(folder, &second), WEFT_E_ARG);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_IN_USE);
+    weft_queue_store_close(s);
+    weft_queue_store_close(open_store());
+}
+
+static void execute(const char *sql)
+{
+    sqlite3 *db;
+    char path[128];
+    snprintf(path, sizeof path, "%s/queue.sqlite", folder);
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    cr_assert_eq(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+Test(queue_store, newer_and_foreign_files_are_refused)
+{
+    weft_queue_store *s = open_store();
+    weft_queue_store_close(s);
+    execute("PRAGMA user_version=2");
+    cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
+    cr_assert_eq(weft_error_fields()->number, 2);
+    execute("PRAGMA user_version=1; PRAGMA application_id=5");
+    cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
+}
+
+/* A server was killed after SQLite had set the journal and before the tables existed. */
+Test(queue_store, a_database_without_tables_is_new)
+{
+    execute("PRAGMA journal_mode=WAL");
+    weft_queue_store *s = open_store();
+    add(s, "a", NULL, 0);
+    weft_queue_store_close(s);
+}
