@@ -1,0 +1,142 @@
+#include "serve/access_tokens.h"
+
+#include "base/fs.h"
+#include "serve/sha256.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { TOKEN_BYTES = 24, FILE_LIMIT = 1 << 20, NAME_LIMIT = 64 };
+
+weft_status weft_random_hex(int bytes, char *hex)
+{
+    unsigned char value[32];
+    if (getrandom(value, (size_t)bytes, 0) != bytes)
+        return weft_error_errno(WEFT_NOWHERE, "the system gives no random bytes");
+    for (int i = 0; i < bytes; i++)
+        snprintf(hex + 2 * i, 3, "%02x", value[i]);
+    return WEFT_OK;
+}
+
+static bool is_hash(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == 64 && text[64] == '\0';
+}
+
+static weft_status add_line(weft_access_tokens *t, char *line, const char *path, int64_t number)
+{
+    char *space = strchr(line, ' ');
+    if (!space || !is_hash(space + 1))
+        return weft_error(WEFT_MSG_SERVER_TOKEN, WEFT_AT(.file = path, .line = number),
+                          "the line is not NAME and a SHA-256 of 64 digits");
+    WEFT_TRY(weft_grow((void **)&t->hash, t->count, &t->capacity, sizeof *t->hash));
+    memcpy(t->hash[t->count++], space + 1, 65);
+    return WEFT_OK;
+}
+
+static weft_status read_file(const char *path, weft_access_tokens *t)
+{
+    char *data, *line, *next;
+    int64_t bytes, number = 1;
+    weft_status_code status = WEFT_OK;
+    if (!weft_path_exists(path))
+        return WEFT_OK;
+    WEFT_TRY(weft_file_read(path, FILE_LIMIT, &data, &bytes));
+    for (line = data; *line && status == WEFT_OK; line = next, number++) {
+        next = line + strcspn(line, "\n");
+        if (*next)
+            *next++ = '\0';
+        if (*line)
+            status = add_line(t, line, path, number);
+    }
+    weft_free(data);
+    return status;
+}
+
+weft_status weft_access_tokens_read(const char *folder, weft_access_tokens *t)
+{
+    char *path = weft_path_join(folder, "tokens");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the tokens"));
+    const weft_status_code status = read_file(path, t);
+    weft_free(path);
+    return status;
+}
+
+void weft_access_tokens_free(weft_access_tokens *t)
+{
+    weft_free(t->hash);
+    *t = (weft_access_tokens){0};
+}
+
+bool weft_access_tokens_admit(const weft_access_tokens *t, const char *authorization)
+{
+    static const char scheme[] = "Bearer ";
+    char hash[65];
+    bool admitted = false;
+    if (!authorization || strncmp(authorization, scheme, sizeof scheme - 1) != 0)
+        return false;
+    const char *token = authorization + sizeof scheme - 1;
+    weft_sha256_hex(token, strlen(token), hash);
+    for (int64_t i = 0; i < t->count; i++) { /* the time does not depend on the position */
+        unsigned char differs = 0;
+        for (int k = 0; k < 64; k++)
+            differs |= (unsigned char)(hash[k] ^ t->hash[i][k]);
+        admitted |= !differs;
+    }
+    return admitted;
+}
+
+static weft_status check_name(const char *name)
+{
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const size_t length = strlen(name);
+    if (length == 0 || length > NAME_LIMIT || strspn(name, legal) != length)
+        return weft_error(WEFT_MSG_SERVER_TOKEN, WEFT_AT(.key = "--new-token", .value = name),
+                          "use 1 to %d letters, digits, '-', '_' and '.'", NAME_LIMIT);
+    return WEFT_OK;
+}
+
+/* The file with a line more. Rejects a name that has a token. */
+static weft_status extend(const char *path, const char *name, const char *hash, weft_buf *out)
+{
+    char *data, start[NAME_LIMIT + 2];
+    int64_t bytes;
+    snprintf(start, sizeof start, "%s ", name);
+    if (weft_path_exists(path)) {
+        WEFT_TRY(weft_file_read(path, FILE_LIMIT, &data, &bytes));
+        for (const char *line = data; line;
+             line = strchr(line, '\n'), line = line ? line + 1 : NULL)
+            if (!strncmp(line, start, strlen(start))) {
+                weft_free(data);
+                return weft_error(WEFT_MSG_SERVER_TOKEN,
+                                  WEFT_AT(.key = "--new-token", .value = name),
+                                  "a token has this name. Choose another name, or remove the line "
+                                  "from the file `tokens` in the state folder.");
+            }
+        weft_buf_append(out, data, bytes);
+        weft_free(data);
+    }
+    weft_buf_printf(out, "%s%s\n", start, hash);
+    return weft_buf_check(out);
+}
+
+weft_status weft_access_tokens_create(const char *folder, const char *name, char token[64])
+{
+    char hash[65];
+    weft_buf lines = {0};
+    char *path = weft_path_join(folder, "tokens");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "the tokens"));
+    WEFT_GO(check_name(name));
+    WEFT_GO(weft_make_dirs(folder));
+    strcpy(token, "weft-");
+    WEFT_GO(weft_random_hex(TOKEN_BYTES, token + 5));
+    weft_sha256_hex(token, strlen(token), hash);
+    WEFT_GO(extend(path, name, hash, &lines));
+    WEFT_GO(weft_file_write_atomic(path, lines.data, lines.len));
+out:
+    weft_buf_free(&lines);
+    weft_free(path);
+    return status;
+}

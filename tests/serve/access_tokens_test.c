@@ -1,0 +1,96 @@
+/* Tokens, their hashes, and ranges of bytes. */
+#include "serve/access_tokens.h"
+
+#include <criterion/criterion.h>
+
+#include "base/fs.h"
+#include "serve/byte_range.h"
+#include "serve/sha256.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Vectors of FIPS 180-4, and lengths around the blocks, from sha256sum. */
+Test(sha256, vectors)
+{
+    char hex[65], text[200];
+    weft_sha256_hex("", 0, hex);
+    cr_assert_str_eq(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    weft_sha256_hex("abc", 3, hex);
+    cr_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    memset(text, 'a', sizeof text);
+    weft_sha256_hex(text, 55, hex);
+    cr_assert_str_eq(hex, "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
+    weft_sha256_hex(text, 56, hex);
+    cr_assert_str_eq(hex, "b35439a4ac6f0948b6d6f9e3c6af0f5f590ce20f1bde7090ef7970686ec6738a");
+    weft_sha256_hex(text, 64, hex);
+    cr_assert_str_eq(hex, "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
+    weft_sha256_hex(text, 200, hex);
+    cr_assert_str_eq(hex, "c2a908d98f5df987ade41b5fce213067efbcc21ef2240212a41e54b5e7c28ae5");
+}
+
+Test(access_tokens, a_created_token_is_admitted)
+{
+    char folder[] = "/tmp/weft-tokens-XXXXXX", token[64], other[64], header[128];
+    cr_assert(mkdtemp(folder) != NULL);
+    weft_access_tokens t = {0};
+    cr_assert_eq(weft_access_tokens_read(folder, &t), WEFT_OK);
+    cr_assert_eq(t.count, 0);
+    cr_assert_eq(weft_access_tokens_create(folder, "a", token), WEFT_OK);
+    cr_assert_eq(weft_access_tokens_create(folder, "b.2", other), WEFT_OK);
+    cr_assert_eq(weft_access_tokens_create(folder, "a", other), WEFT_E_ARG);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SERVER_TOKEN);
+    cr_assert_eq(weft_access_tokens_create(folder, "a b", other), WEFT_E_ARG);
+    cr_assert_eq(weft_access_tokens_create(folder, "", other), WEFT_E_ARG);
+    cr_assert_eq(weft_access_tokens_read(folder, &t), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(t.count, 2);
+    snprintf(header, sizeof header, "Bearer %s", token);
+    cr_assert(weft_access_tokens_admit(&t, header));
+    header[strlen(header) - 1] ^= 1;
+    cr_assert(!weft_access_tokens_admit(&t, header));
+    cr_assert(!weft_access_tokens_admit(&t, token));
+    cr_assert(!weft_access_tokens_admit(&t, "Bearer "));
+    cr_assert(!weft_access_tokens_admit(&t, NULL));
+    weft_access_tokens_free(&t);
+    char *path = weft_path_join(folder, "tokens"), *data;
+    int64_t bytes;
+    cr_assert_eq(weft_file_read(path, 1 << 20, &data, &bytes), WEFT_OK);
+    cr_assert(!strstr(data, token), "the token is stored");
+    weft_free(data);
+    cr_assert_eq(weft_file_write_atomic(path, "a 12\n", 5), WEFT_OK);
+    cr_assert_eq(weft_access_tokens_read(folder, &t), WEFT_E_ARG);
+    cr_assert_eq(weft_error_fields()->line, 1);
+    weft_access_tokens_free(&t);
+    weft_free(path);
+    cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
+}
+
+static void range(const char *header, weft_range_kind kind, int64_t first, int64_t count)
+{
+    int64_t a, n;
+    cr_assert_eq(weft_byte_range(header, 10, &a, &n), kind, "%s", header);
+    if (kind == WEFT_RANGE_PART)
+        cr_assert(a == first && n == count, "%s: %ld, %ld", header, (long)a, (long)n);
+}
+
+Test(byte_range, forms)
+{
+    range(NULL, WEFT_RANGE_WHOLE, 0, 0);
+    range("bytes=2-5", WEFT_RANGE_PART, 2, 4);
+    range("bytes=0-0", WEFT_RANGE_PART, 0, 1);
+    range("bytes=7-", WEFT_RANGE_PART, 7, 3);
+    range("bytes=7-99", WEFT_RANGE_PART, 7, 3);
+    range("bytes=-3", WEFT_RANGE_PART, 7, 3);
+    range("bytes=-99", WEFT_RANGE_PART, 0, 10);
+    range("bytes=10-", WEFT_RANGE_OUTSIDE, 0, 0);
+    range("bytes=-0", WEFT_RANGE_OUTSIDE, 0, 0);
+    range("bytes=99999999999999999999999-", WEFT_RANGE_OUTSIDE, 0, 0);
+    range("bytes=5-2", WEFT_RANGE_WHOLE, 0, 0);
+    range("bytes=1-2,4-5", WEFT_RANGE_WHOLE, 0, 0);
+    range("bytes=-", WEFT_RANGE_WHOLE, 0, 0);
+    range("bytes=a-b", WEFT_RANGE_WHOLE, 0, 0);
+    range("lines=1-2", WEFT_RANGE_WHOLE, 0, 0);
+    int64_t a, n;
+    cr_assert_eq(weft_byte_range("bytes=0-", 0, &a, &n), WEFT_RANGE_OUTSIDE);
+}
