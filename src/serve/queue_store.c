@@ -336,7 +336,7 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     return finish(s, row);
 }
 
-/* Replaces the error of a job by that of the change. */
+/* Replaces the error of a job by the error of the change. */
 static weft_status set_error(weft_queue_job *job, const weft_queue_change *change)
 {
     weft_free(job->error_code);

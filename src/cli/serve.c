@@ -1,0 +1,73 @@
+/* weft serve: a queue of videos over HTTP. */
+#include "serve/server.h"
+
+#include "cli/options/args.h"
+
+#include <string.h>
+
+/* src/serve is not part of a build without libmicrohttpd or SQLite, and never of libweft. */
+#pragma weak weft_serve_run
+#pragma weak weft_serve_new_token
+
+static const weft_option options[] = {
+    {"--model", "[NAME=]DIR", NULL,
+     "model folder in diffusers format, as for `weft generate`; the first is the default model. "
+     "Requests name it by NAME, or by the name of the folder",
+     .repeated = true},
+    {"--listen", "ADDRESS:PORT", "127.0.0.1:8080",
+     "address of digits; port 0: any free port. Other addresses than the loopback need a token"},
+    {"--state", "DIR", "serve", "folder of the queue, the videos and the hashes of the tokens"},
+    {"--on", "CLUSTER", NULL,
+     "profile of `weft profile`, preset or YAML file, from which seconds are predicted; by default "
+     "this machine"},
+    {"--memory-limit", "SIZE", NULL,
+     "memory limit of a worker, as in `weft generate`; by default the free memory"},
+    {"--new-token", "NAME", NULL,
+     "create a token in --state, print it, and exit; requests then need a token"},
+};
+
+static weft_status run_serve(const weft_args *args)
+{
+    const char *name = weft_args_string(args, "--new-token");
+    weft_serve_options o = {.listen = weft_args_string(args, "--listen"),
+                            .state = weft_args_string(args, "--state"),
+                            .cluster = weft_args_string(args, "--on"),
+                            .memory = weft_args_string(args, "--memory-limit")};
+    o.models = weft_args_list(args, "--model", &o.model_count);
+    if (!weft_serve_run || !weft_serve_new_token)
+        return weft_error(WEFT_MSG_SERVER_UNAVAILABLE, WEFT_NOWHERE,
+                          "this build of weft has no server. Install libmicrohttpd-dev and "
+                          "libsqlite3-dev, and build weft again.");
+    if (name)
+        return weft_serve_new_token(o.state, name);
+    if (!o.model_count)
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--model"),
+                          "give at least one --model DIR");
+    return weft_serve_run(&o);
+}
+
+const weft_verb weft_verb_serve = {
+    .name = "serve",
+    .summary = "generate videos for HTTP requests, from a queue that survives a kill",
+    .usage = "--model [NAME=]DIR [--listen 127.0.0.1:8080] [--state DIR]",
+    .details = "Accepts requests for videos, and generates one at a time in a child process.\n"
+               "Predicts seconds, bytes and the wait of a request before it is accepted.\n"
+               "\n"
+               "/v1/videos has the shape that the Python client `openai` speaks. /v1/jobs has\n"
+               "prices, cancel, pause, resume and events. /health, /ready, /metrics and\n"
+               "/capabilities describe the server.\n"
+               "\n"
+               "Every accepted job is on the disk before the answer. After a kill of the server\n"
+               "or of a worker, the same command finishes each job once, bitwise identical to an\n"
+               "undisturbed run. A job whose worker was killed twice is parked with the reason.\n"
+               "SIGTERM saves the running job and exits.\n",
+    .files = "STATE/queue.sqlite, STATE/jobs/ID/video.mp4, STATE/tokens",
+    .see = "docs/how-to/serve.md",
+    .examples = "weft serve --model runs/dit/model\n"
+                "weft serve --state serve --new-token laptop\n"
+                "weft serve --model wan=Wan2.1-T2V-1.3B --listen 0.0.0.0:8080 --on profile.json\n",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .stops_cleanly = true,
+    .run = run_serve,
+};

@@ -1,0 +1,149 @@
+#include "serve/child_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KEPT_LOCK = 3, TEXT_LIMIT = 1 << 20 };
+
+/* Messages and progress of children are lines of JSON, four times a second at most. A value of the
+ * interval that the server has is kept. */
+static const char *const settings[] = {"WEFT_LOG=info", "WEFT_LOG_FORMAT=json",
+                                       "WEFT_PROGRESS_INTERVAL=0.25"};
+
+static bool is_set_by(const char *variable, const char *setting)
+{
+    const size_t name = strcspn(setting, "=") + 1;
+    return !strncmp(variable, setting, name);
+}
+
+/* The environment of a child (heap; its strings are borrowed). */
+static weft_status make_environment(char ***out)
+{
+    int64_t count = 0, used = 0;
+    const bool own_interval = getenv("WEFT_PROGRESS_INTERVAL") != NULL;
+    const int all = (int)(sizeof settings / sizeof *settings), kept = own_interval ? all - 1 : all;
+    while (environ[count])
+        count++;
+    WEFT_TRY(WEFT_NEW(*out, count + all + 1, "an environment"));
+    for (int64_t i = 0; i < count; i++) {
+        bool replaced = false;
+        for (int k = 0; k < kept; k++)
+            replaced = replaced || is_set_by(environ[i], settings[k]);
+        if (!replaced)
+            (*out)[used++] = environ[i];
+    }
+    for (int k = 0; k < kept; k++)
+        (*out)[used++] = (char *)settings[k];
+    return WEFT_OK;
+}
+
+/* Runs in the child: only functions that are safe in signal handlers may be called. */
+static _Noreturn void become(const weft_child_start_options *o, char **environment, int output,
+                             int error, pid_t parent)
+{
+    const int lock = o->lock;
+    sigset_t none;
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it ended before the call above */
+        _exit(127);
+    setpgid(0, 0);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (null < 0 || chdir(o->folder) != 0 || dup2(error, STDERR_FILENO) < 0 ||
+        dup2(output >= 0 ? output : null, STDOUT_FILENO) < 0 || dup2(null, STDIN_FILENO) < 0)
+        _exit(127);
+    if (lock == KEPT_LOCK)
+        fcntl(lock, F_SETFD, 0);
+    else if (lock >= 0 && dup2(lock, KEPT_LOCK) < 0)
+        _exit(127);
+    execve(o->argv[0], o->argv, environment);
+    _exit(127);
+}
+
+static void close_pair(int pair[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (pair[i] >= 0)
+            close(pair[i]);
+}
+
+weft_status weft_child_start(const weft_child_start_options *o, weft_child *c)
+{
+    char **environment;
+    const bool with_output = o->with_output;
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    pid_t pid = -1;
+    const pid_t parent = getpid();
+    WEFT_TRY(make_environment(&environment));
+    if ((!with_output || pipe2(out, O_CLOEXEC) == 0) && pipe2(err, O_CLOEXEC) == 0)
+        pid = fork();
+    if (pid == 0)
+        become(o, environment, out[1], err[1], parent);
+    weft_free(environment);
+    if (pid < 0) {
+        const weft_status_code status = weft_error(
+            WEFT_MSG_WORKER_FAILED, WEFT_AT(WEFT_NUMBER(errno)), "no child process can be started");
+        close_pair(out);
+        close_pair(err);
+        return status;
+    }
+    if (with_output)
+        close(out[1]);
+    close(err[1]);
+    *c = (weft_child){.pid = pid, .output = out[0], .error = err[0]};
+    (void)fcntl(c->error, F_SETFL, O_NONBLOCK);
+    if (with_output)
+        (void)fcntl(c->output, F_SETFL, O_NONBLOCK);
+    return WEFT_OK;
+}
+
+/* Appends the available bytes; beyond the limit they are dropped. */
+static void read_stream(int *fd, weft_buf *to)
+{
+    char bytes[4096];
+    ssize_t n;
+    while (*fd >= 0) {
+        n = read(*fd, bytes, sizeof bytes);
+        if (n > 0 && to->len < TEXT_LIMIT)
+            weft_buf_append(to, bytes, n);
+        if (n > 0 || (n < 0 && errno == EINTR))
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+bool weft_child_read(weft_child *c)
+{
+    read_stream(&c->output, &c->output_text);
+    read_stream(&c->error, &c->error_text);
+    return c->output >= 0 || c->error >= 0;
+}
+
+int weft_child_wait(weft_child *c)
+{
+    int status = 0;
+    while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    c->pid = 0;
+    return status;
+}
+
+void weft_child_close(weft_child *c)
+{
+    weft_buf_free(&c->output_text);
+    weft_buf_free(&c->error_text);
+    *c = (weft_child){0};
+}

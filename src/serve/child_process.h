@@ -1,0 +1,31 @@
+/* A child process that runs weft: its standard error and output are read without waiting. */
+#ifndef WEFT_SERVE_CHILD_PROCESS_H
+#define WEFT_SERVE_CHILD_PROCESS_H
+
+#include "base/memory.h"
+
+#include <sys/types.h>
+
+/* Zero-initialised: not running. */
+typedef struct weft_child {
+    pid_t pid;         /* 0: not running */
+    int output, error; /* descriptors; -1: closed */
+    weft_buf output_text, error_text;
+} weft_child;
+
+typedef struct weft_child_start_options {
+    char *const *argv;  /* argv[0]: path of the program; NULL-terminated */
+    const char *folder; /* working folder */
+    int lock;           /* a locked descriptor that only the child keeps open; -1: none */
+    bool with_output;   /* standard output is read; else it is discarded */
+} weft_child_start_options;
+/* Starts a program in a process group of its own. The child is killed when this thread ends. */
+weft_status weft_child_start(const weft_child_start_options *options, weft_child *child);
+/* Reads the available bytes. Returns false once both streams have ended. */
+bool weft_child_read(weft_child *child);
+/* Waits for the end of a child whose streams have ended. Returns its status as of waitpid. */
+int weft_child_wait(weft_child *child);
+/* Frees the texts; the child must not run. */
+void weft_child_close(weft_child *child);
+
+#endif

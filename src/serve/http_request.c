@@ -1,0 +1,200 @@
+#include "serve/http_request.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { POST_BUFFER = 8192, FIELD_LIMIT = 64 << 10 };
+
+/* ---- upload --------------------------------------------------------------------------------- */
+
+/* The file has no name until its job is accepted, so an interrupted upload leaves nothing. */
+static bool write_image(weft_http_request *r, const char *bytes, size_t count)
+{
+    if (r->image < 0)
+        r->image = open(r->server->state, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (!r->image_hash && (r->image_hash = XXH3_createState()))
+        XXH3_128bits_reset(r->image_hash);
+    if (r->image < 0 || !r->image_hash)
+        return false;
+    XXH3_128bits_update(r->image_hash, bytes, count);
+    while (count) {
+        const ssize_t n = write(r->image, bytes, count);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        bytes += n;
+        count -= (size_t)n;
+    }
+    return true;
+}
+
+static bool append_field(weft_http_request *r, const char *key, const char *bytes, size_t count,
+                         uint64_t offset)
+{
+    json_t *before = json_object_get(r->fields, key);
+    const size_t had = offset ? json_string_length(before) : 0;
+    if (had + count > FIELD_LIMIT || json_object_size(r->fields) > 64)
+        return false;
+    weft_buf text = {0};
+    if (had)
+        weft_buf_append(&text, json_string_value(before), (int64_t)had);
+    weft_buf_append(&text, bytes, (int64_t)count);
+    /* bytes that are not UTF-8 may be half of a character until the field is complete */
+    const bool ok =
+        !text.failed && json_object_set_new_nocheck(r->fields, key,
+                                                    json_stringn_nocheck(text.data ? text.data : "",
+                                                                         (size_t)text.len)) == 0;
+    weft_buf_free(&text);
+    return ok;
+}
+
+static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *key,
+                               const char *filename, const char *type, const char *encoding,
+                               const char *data, uint64_t offset, size_t size)
+{
+    weft_http_request *r = cls;
+    (void)kind;
+    (void)type;
+    (void)encoding;
+    if (!key)
+        return MHD_NO;
+    const bool upload = filename && !strcmp(key, "input_reference");
+    return (upload ? write_image(r, data, size) : append_field(r, key, data, size, offset))
+               ? MHD_YES
+               : MHD_NO;
+}
+
+weft_status weft_http_request_image(const weft_http_request *r, const char **name)
+{
+    unsigned char head[12] = {0};
+    *name = NULL;
+    if (r->image < 0)
+        return WEFT_OK;
+    const ssize_t n = pread(r->image, head, sizeof head, 0);
+    if (n >= 8 && !memcmp(head, "\x89PNG\r\n\x1a\n", 8))
+        *name = "input.png";
+    else if (n >= 3 && !memcmp(head, "\xff\xd8\xff", 3))
+        *name = "input.jpg";
+    else if (n >= 12 && !memcmp(head, "RIFF", 4) && !memcmp(head + 8, "WEBP", 4))
+        *name = "input.webp";
+    return *name ? WEFT_OK
+                 : weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.key = "input_reference"),
+                              "the file is not a PNG, JPEG or WebP image");
+}
+
+weft_status weft_http_request_store_image(weft_http_request *r, const char *folder,
+                                          const char *name)
+{
+    char from[64], *to = weft_path_join(folder, name);
+    WEFT_TRY(WEFT_ALLOCATED(to, "an image"));
+    snprintf(from, sizeof from, "/proc/self/fd/%d", r->image);
+    weft_status_code status = WEFT_OK;
+    if (fsync(r->image) != 0 || linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0)
+        status = weft_error_errno(WEFT_AT(.file = to), "cannot store the image");
+    weft_free(to);
+    return status;
+}
+
+/* ---- body ----------------------------------------------------------------------------------- */
+
+bool weft_http_request_begin_body(weft_http_request *r)
+{
+    const char *type =
+        MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
+    if (type && !strncasecmp(type, "application/json", 16))
+        return true;
+    if (!type || strncasecmp(type, "multipart/form-data", 19) != 0)
+        return false;
+    r->is_form = true;
+    r->fields = json_object();
+    r->form = MHD_create_post_processor(r->connection, POST_BUFFER, on_part, r);
+    return r->form && r->fields;
+}
+
+bool weft_http_request_receive(weft_http_request *r, const char *bytes, size_t count)
+{
+    const int64_t limit = r->is_form ? WEFT_FORM_LIMIT : WEFT_JSON_LIMIT;
+    r->received += (int64_t)count;
+    if (r->received > limit) /* an answer can be sent after the whole body only */
+        r->too_large = true;
+    if (r->received > 2 * limit)
+        return false;
+    if (r->too_large || r->refused)
+        return true;
+    if (!r->is_form)
+        weft_buf_append(&r->body, bytes, (int64_t)count);
+    else if (MHD_post_process(r->form, bytes, count) != MHD_YES)
+        r->too_large = true;
+    return true;
+}
+
+/* Form values are bytes until here. */
+static weft_status check_form(const json_t *fields)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        json_t *copy = json_stringn(json_string_value(value), json_string_length(value)),
+               *name = json_string(key);
+        const bool ok = copy && name;
+        json_decref(copy);
+        json_decref(name);
+        if (!ok)
+            return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE,
+                              "a field of the form is not UTF-8");
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_http_request_fields(weft_http_request *r, json_t **fields)
+{
+    if (r->is_form) {
+        if (r->form && MHD_destroy_post_processor(r->form) != MHD_YES) {
+            r->form = NULL;
+            return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_NOWHERE, "the form is incomplete");
+        }
+        r->form = NULL;
+        WEFT_TRY(check_form(r->fields));
+        *fields = json_incref(r->fields);
+        return WEFT_OK;
+    }
+    json_error_t error;
+    json_t *json = json_loadb(r->body.data ? r->body.data : "", (size_t)r->body.len,
+                              JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return weft_error(WEFT_MSG_REQUEST_INVALID, WEFT_AT(.line = json ? 0 : error.line),
+                          "the body is not a JSON object");
+    }
+    *fields = json;
+    return WEFT_OK;
+}
+
+const char *weft_http_request_query(const weft_http_request *r, const char *key)
+{
+    const char *value = MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, key);
+    return value ? value : "";
+}
+
+void weft_http_request_free(weft_http_request *r)
+{
+    if (!r)
+        return;
+    if (r->form)
+        MHD_destroy_post_processor(r->form);
+    if (r->image >= 0)
+        close(r->image);
+    if (r->image_hash)
+        XXH3_freeState(r->image_hash);
+    json_decref(r->fields);
+    weft_buf_free(&r->body);
+    weft_free(r->path);
+    weft_free(r);
+}

@@ -1,0 +1,356 @@
+#include "serve/http_server.h"
+
+#include "base/log.h"
+#include "serve/event_stream.h"
+#include "serve/routes.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { HEADER_BYTES = 16 << 10, CONNECTIONS = 1024, IDLE_SECONDS = 30, STOP_MS = 1000 };
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static struct MHD_Response *copy_text(const char *text, size_t count)
+{
+    return MHD_create_response_from_buffer(count, (void *)text, MHD_RESPMEM_MUST_COPY);
+}
+
+static void add_range_headers(struct MHD_Response *response, const weft_http_reply *reply)
+{
+    char text[96];
+    if (reply->file || reply->status == 416)
+        MHD_add_response_header(response, "Accept-Ranges", "bytes");
+    if (reply->status == 206)
+        snprintf(text, sizeof text, "bytes %" PRId64 "-%" PRId64 "/%" PRId64, reply->first,
+                 reply->first + reply->count - 1, reply->total);
+    else
+        snprintf(text, sizeof text, "bytes */%" PRId64, reply->total);
+    if (reply->status == 206 || reply->status == 416)
+        MHD_add_response_header(response, "Content-Range", text);
+}
+
+static struct MHD_Response *make_response(weft_http_reply *reply)
+{
+    struct MHD_Response *response = NULL;
+    const char *type = reply->type;
+    if (reply->file) {
+        response = MHD_create_response_from_fd_at_offset64((uint64_t)reply->count, reply->file - 1,
+                                                           (uint64_t)reply->first);
+        if (!response)
+            close(reply->file - 1);
+    } else if (reply->json) {
+        char *text = json_dumps(reply->json, JSON_COMPACT);
+        type = "application/json";
+        response = text ? copy_text(text, strlen(text)) : NULL;
+        free(text);
+    } else {
+        response = copy_text(reply->text.data ? reply->text.data : "", (size_t)reply->text.len);
+    }
+    if (response && type)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (response)
+        add_range_headers(response, reply);
+    json_decref(reply->json);
+    weft_buf_free(&reply->text);
+    return response;
+}
+
+static struct MHD_Response *make_stream(weft_http_request *r, weft_http_reply *reply)
+{
+    pthread_mutex_lock(&r->server->lock);
+    struct MHD_Response *response = weft_event_stream_open(r, reply->text.data);
+    pthread_mutex_unlock(&r->server->lock);
+    weft_buf_free(&reply->text);
+    if (response) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
+        MHD_set_connection_option(r->connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+    }
+    return response;
+}
+
+static enum MHD_Result send_reply(weft_http_request *r, weft_http_reply reply)
+{
+    const unsigned status = reply.status;
+    struct MHD_Response *response = reply.streams ? make_stream(r, &reply) : make_response(&reply);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "Cache-Control", "no-store");
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (reply.waits || status == 503)
+        MHD_add_response_header(response, "Retry-After", "1");
+    const enum MHD_Result result = MHD_queue_response(r->connection, status, response);
+    MHD_destroy_response(response);
+    pthread_mutex_lock(&r->server->lock);
+    r->server->responses[status / 100 < 6 ? status / 100 : 5]++;
+    pthread_mutex_unlock(&r->server->lock);
+    return result;
+}
+
+/* ---- checks before the body ----------------------------------------------------------------- */
+
+static const char *header(const weft_http_request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const char *key,
+                                     const char *value)
+{
+    int *count = cls;
+    (void)kind;
+    (void)value;
+    *count += !strcasecmp(key, "Content-Length") || !strcasecmp(key, "Transfer-Encoding");
+    return MHD_YES;
+}
+
+/* A page of another origin must not use a server without tokens through the user's browser. */
+static bool is_foreign(const weft_http_request *r)
+{
+    const char *origin = header(r, "Origin"), *host = header(r, "Host"),
+               *slashes = origin ? strstr(origin, "://") : NULL;
+    return origin && !(slashes && host && !strcasecmp(slashes + 3, host));
+}
+
+/* Returns false if the request is accepted so far. */
+static bool refuse_early(weft_http_request *r, weft_http_reply *reply)
+{
+    weft_server *s = r->server;
+    int lengths = 0;
+    const char *length = header(r, "Content-Length");
+    const bool posts = !strcmp(r->method, "POST"),
+               bare = posts && r->parts == 4 && strcmp(r->part[3], "remix") != 0;
+    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_lengths, &lengths);
+    if (lengths > 1)
+        *reply = weft_http_error(400, "ambiguous_length", NULL,
+                                 "the request has two lengths of its body");
+    else if (!header(r, "Host"))
+        *reply = weft_http_error(400, "missing_host", "Host", "the request has no Host");
+    else if (s->tokens.count && !weft_routes_is_open(r) &&
+             !weft_access_tokens_admit(&s->tokens, header(r, "Authorization")))
+        *reply = weft_http_error(401, "invalid_token", "Authorization",
+                                 "the request has no valid bearer token");
+    else if (!s->tokens.count && is_foreign(r))
+        *reply = weft_http_error(403, "foreign_origin", "Origin",
+                                 "a page of another origin needs a token");
+    else if (posts && !bare && !weft_http_request_begin_body(r))
+        *reply = weft_http_error(415, "unsupported_type", "Content-Type",
+                                 "the body is not application/json or multipart/form-data");
+    else if (length && strtod(length, NULL) > (r->is_form ? WEFT_FORM_LIMIT : WEFT_JSON_LIMIT))
+        *reply = weft_http_error(413, "too_large", "Content-Length", "the body is too large");
+    else
+        return false;
+    return true;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static weft_http_request *begin_request(weft_server *s, struct MHD_Connection *connection,
+                                        const char *url, const char *method)
+{
+    weft_http_request *r = weft_calloc(1, sizeof *r);
+    char *at, *save;
+    if (!r)
+        return NULL;
+    *r = (weft_http_request){.server = s,
+                             .connection = connection,
+                             .method = method,
+                             .path = weft_strdup(url),
+                             .image = -1};
+    for (int i = 0; i <= WEFT_PATH_PARTS; i++)
+        r->part[i] = "";
+    if (!r->path) {
+        weft_http_request_free(r);
+        return NULL;
+    }
+    for (at = strtok_r(r->path, "/", &save); at && r->parts < WEFT_PATH_PARTS;
+         at = strtok_r(NULL, "/", &save))
+        r->part[r->parts++] = at;
+    return r;
+}
+
+/* Answers, or suspends the connection until the next change. */
+static enum MHD_Result answer(weft_http_request *r)
+{
+    weft_server *s = r->server;
+    weft_http_reply reply;
+    pthread_mutex_lock(&s->lock);
+    if (r->too_large)
+        reply =
+            weft_http_error(413, "too_large", NULL, "the body or one of its fields is too large");
+    else
+        reply = weft_routes_answer(r);
+    if (reply.waits && !s->stopping) {
+        r->asleep = true;
+        r->next = s->waiting;
+        s->waiting = r;
+        MHD_suspend_connection(r->connection);
+        pthread_mutex_unlock(&s->lock);
+        return MHD_YES;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (reply.waits)
+        reply = weft_http_error(503, "stopping", NULL, "the server is stopping");
+    return send_reply(r, reply);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *bytes, void **context)
+{
+    weft_http_request *r = *context;
+    weft_http_reply reply;
+    (void)version;
+    if (!r) {
+        r = *context = begin_request(cls, connection, url, method);
+        if (!r)
+            return MHD_NO;
+        r->refused = refuse_early(r, &reply);
+        return r->refused ? send_reply(r, reply) : MHD_YES;
+    }
+    if (*bytes) {
+        const bool ok = weft_http_request_receive(r, data, *bytes);
+        *bytes = 0;
+        return ok ? MHD_YES : MHD_NO;
+    }
+    return r->refused ? MHD_YES : answer(r);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **context,
+                         enum MHD_RequestTerminationCode code)
+{
+    weft_server *s = cls;
+    weft_http_request *r = *context;
+    (void)connection;
+    (void)code;
+    if (!r)
+        return;
+    pthread_mutex_lock(&s->lock);
+    for (weft_http_request **at = &s->waiting; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    pthread_mutex_unlock(&s->lock);
+    weft_http_request_free(r);
+    *context = NULL;
+}
+
+void weft_http_server_wake(weft_server *s)
+{
+    weft_http_request *r = s->waiting;
+    s->waiting = NULL;
+    while (r) {
+        weft_http_request *next = r->next;
+        r->asleep = false;
+        r->next = NULL;
+        MHD_resume_connection(r->connection);
+        r = next;
+    }
+    weft_event_streams_wake(s);
+}
+
+/* ---- start and stop ------------------------------------------------------------------------- */
+
+static bool is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
+        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    }
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+    return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+/* Reads ADDRESS:PORT or [ADDRESS]:PORT. No name is looked up. */
+static weft_status read_address(const char *text, struct addrinfo **address)
+{
+    char host[128];
+    const char *colon = strrchr(text, ':');
+    const bool bracket = text[0] == '[' && colon && colon[-1] == ']';
+    const size_t length = colon ? (size_t)(colon - text) - 2 * bracket : 0;
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    snprintf(host, sizeof host, "%.*s", (int)length, text + bracket);
+    if (!colon || length == 0 || length >= sizeof host || colon[1] == '\0' ||
+        getaddrinfo(host, colon + 1, &hints, address) != 0)
+        return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--listen", .value = text),
+                          "the value is not ADDRESS:PORT with an address of digits, such as "
+                          "127.0.0.1:8080 or [::1]:8080");
+    return WEFT_OK;
+}
+
+static weft_status check_exposed(const weft_server *s, const struct sockaddr *address)
+{
+    if (s->tokens.count)
+        return WEFT_OK;
+    if (!is_loopback(address))
+        return weft_error(WEFT_MSG_SERVER_TOKEN,
+                          WEFT_AT(.key = "--listen", .value = s->options->listen),
+                          "other machines can reach this address, so requests need a token. Create "
+                          "one with --new-token NAME, or listen at 127.0.0.1.");
+    weft_warning(WEFT_MSG_SERVER_UNPROTECTED, WEFT_AT(.value = s->options->listen),
+                 "every user and program of this machine can use the server, because no token "
+                 "exists. --new-token NAME creates one.");
+    return WEFT_OK;
+}
+
+static void drop_log(void *cls, const char *format, va_list args)
+{
+    (void)cls;
+    (void)format;
+    (void)args;
+}
+
+weft_status weft_http_server_start(weft_server *s, int *port)
+{
+    struct addrinfo *address = NULL;
+    WEFT_TRY(read_address(s->options->listen, &address));
+    weft_status_code status = check_exposed(s, address->ai_addr);
+    if (status == WEFT_OK) {
+        s->daemon = MHD_start_daemon(
+            MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                MHD_USE_ERROR_LOG | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+            0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
+            MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+            (size_t)HEADER_BYTES, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
+            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_NOTIFY_COMPLETED,
+            on_completed, s, MHD_OPTION_END);
+        if (!s->daemon)
+            status = weft_error(WEFT_MSG_SERVER_LISTEN,
+                                WEFT_AT(.key = "--listen", .value = s->options->listen),
+                                "the address cannot be used: %s", strerror(errno));
+    }
+    freeaddrinfo(address);
+    if (status == WEFT_OK)
+        *port = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT)->port;
+    return status;
+}
+
+void weft_http_server_stop(weft_server *s)
+{
+    if (!s->daemon)
+        return;
+    const MHD_socket listening = MHD_quiesce_daemon(s->daemon);
+    if (listening != MHD_INVALID_SOCKET)
+        close(listening);
+    for (int ms = 0; ms < STOP_MS; ms += 10) { /* suspended connections must not exist at the end */
+        pthread_mutex_lock(&s->lock);
+        weft_http_server_wake(s);
+        pthread_mutex_unlock(&s->lock);
+        if (!MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections)
+            break;
+        usleep(10000);
+    }
+    MHD_stop_daemon(s->daemon);
+    s->daemon = NULL;
+}

@@ -1,0 +1,142 @@
+#include "serve/job_json.h"
+
+#include "base/log.h"
+#include "serve/video_request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *weft_job_json_status(weft_queue_state state)
+{
+    switch (state) {
+    case WEFT_QUEUE_QUEUED:
+    case WEFT_QUEUE_PAUSED: return "queued";
+    case WEFT_QUEUE_COMPLETED: return "completed";
+    case WEFT_QUEUE_CANCELLED:
+    case WEFT_QUEUE_FAILED:
+    case WEFT_QUEUE_PARKED: return "failed";
+    default: return "in_progress";
+    }
+}
+
+static json_t *time_or_null(double time)
+{
+    return time > 0 ? json_integer((json_int_t)time) : json_null();
+}
+
+static json_t *text_or_null(const char *text)
+{
+    return text && *text ? json_string(text) : json_null();
+}
+
+static json_t *error_json(const weft_queue_job *job)
+{
+    if (job->state == WEFT_QUEUE_CANCELLED)
+        return json_pack("{s:s, s:s}", "code", "cancelled", "message", "the job was cancelled");
+    if (job->state != WEFT_QUEUE_FAILED && job->state != WEFT_QUEUE_PARKED)
+        return json_null();
+    return json_pack("{s:s, s:s}", "code", job->error_code ? job->error_code : "", "message",
+                     job->error_text ? job->error_text : "");
+}
+
+static bool is_running(const weft_server *s, const weft_queue_job *job)
+{
+    return weft_queue_is_held(job->state) && !strcmp(s->running, job->id);
+}
+
+static int percent(const weft_server *s, const weft_queue_job *job)
+{
+    if (job->state == WEFT_QUEUE_COMPLETED)
+        return 100;
+    return is_running(s, job) && s->progress.total > 0
+               ? (int)(99 * s->progress.done / s->progress.total)
+               : 0;
+}
+
+static double seconds_of(const weft_server *s, const json_t *request)
+{
+    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
+    const double given = json_number_value(json_object_get(request, "fps")), fps = given > 0 ? given
+                                                                                   : m ? m->fps
+                                                                                       : 0;
+    return fps > 0 ? (double)json_integer_value(json_object_get(request, "frames")) / fps : 0;
+}
+
+json_t *weft_job_json_video(const weft_server *s, const weft_queue_job *job)
+{
+    json_t *request = json_loads(job->request, 0, NULL);
+    char size[48], seconds[32];
+    snprintf(size, sizeof size, "%" PRId64 "x%" PRId64,
+             (int64_t)json_integer_value(json_object_get(request, "width")),
+             (int64_t)json_integer_value(json_object_get(request, "height")));
+    snprintf(seconds, sizeof seconds, "%.4g", seconds_of(s, request));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:O, s:s, s:i, s:I, s:o, s:n, s:O, s:s, s:s, s:o, s:o}", "id", job->id,
+        "object", "video", "model", json_object_get(request, "model"), "status",
+        weft_job_json_status(job->state), "progress", percent(s, job), "created_at",
+        (json_int_t)job->created, "completed_at",
+        job->state == WEFT_QUEUE_COMPLETED ? time_or_null(job->finished) : json_null(),
+        "expires_at", "prompt", json_object_get(request, "prompt"), "size", size, "seconds",
+        seconds, "remixed_from_video_id", text_or_null(job->remix_of), "error", error_json(job));
+    json_decref(request);
+    return json;
+}
+
+static json_t *progress_json(const weft_server *s, const weft_queue_job *job)
+{
+    const weft_worker_progress *p = &s->progress;
+    if (!is_running(s, job))
+        return json_null();
+    const int64_t steps = p->total > 0 ? p->total - 1 : 0;
+    return json_pack("{s:s, s:I, s:I, s:o}", "phase",
+                     p->total == 0      ? "starting"
+                     : p->done >= steps ? "decoding"
+                                        : "denoising",
+                     "step", (json_int_t)(p->done < steps ? p->done : steps), "steps",
+                     (json_int_t)steps, "seconds_left",
+                     p->seconds_left >= 0 ? json_real(p->seconds_left) : json_null());
+}
+
+static void add_forecast(json_t *json, const weft_queue_job *job, const weft_queue_entry *entries,
+                         int64_t count)
+{
+    weft_queue_forecast f;
+    const double now = weft_server_time();
+    if (!weft_queue_predict(entries, count, job->number, NULL, &f))
+        return;
+    json_object_set_new(json, "queue_position", json_integer(f.position));
+    json_object_set_new(json, "expected_start",
+                        json_real(weft_queue_is_held(job->state) ? job->started : now + f.start));
+    json_object_set_new(json, "expected_end", json_real(now + f.end));
+    if (job->deadline > 0)
+        json_object_set_new(json, "expected_late", json_boolean(now + f.end > job->deadline));
+}
+
+json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
+                          const weft_queue_entry *entries, int64_t count)
+{
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:{s:f, s:I}, s:f, s:o, s:o}",
+        "id", job->id, "object", "job", "status", weft_queue_state_name(job->state), "priority",
+        (json_int_t)job->priority, "request_id", text_or_null(job->request_id), "remix_of",
+        text_or_null(job->remix_of), "deadline", time_or_null(job->deadline), "crashes",
+        (json_int_t)job->crashes, "created_at", time_or_null(job->created), "started_at",
+        time_or_null(job->started), "completed_at", time_or_null(job->finished), "price", "seconds",
+        job->seconds, "bytes", (json_int_t)job->bytes, "seconds_spent", job->spent, "progress",
+        progress_json(s, job), "error", error_json(job));
+    if (json) {
+        json_object_set_new(json, "request", json_loads(job->request, 0, NULL));
+        add_forecast(json, job, entries, count);
+    }
+    return json;
+}
+
+void weft_job_json_remaining(const weft_server *s, weft_queue_entry *entries, int64_t count)
+{
+    if (!count || !entries->held)
+        return;
+    const double left = entries->seconds - (weft_now() - s->since);
+    entries->seconds = s->progress.seconds_left >= 0 ? s->progress.seconds_left
+                       : left > 0                    ? left
+                                                     : 0;
+}

@@ -1,0 +1,17 @@
+/* Jobs in the forms of /v1/videos and of /v1/jobs. No member has a path. */
+#ifndef WEFT_SERVE_JOB_JSON_H
+#define WEFT_SERVE_JOB_JSON_H
+
+#include "serve/server_parts.h"
+
+/* "queued", "in_progress", "completed" or "failed". */
+const char *weft_job_json_status(weft_queue_state state);
+/* NULL: out of memory. The lock is held. */
+json_t *weft_job_json_video(const weft_server *server, const weft_queue_job *job);
+/* `entries`: sorted waiting jobs (weft_queue_store_waiting). */
+json_t *weft_job_json_job(const weft_server *server, const weft_queue_job *job,
+                          const weft_queue_entry *entries, int64_t count);
+/* The seconds that remain for each job. The running job has the seconds of its progress. */
+void weft_job_json_remaining(const weft_server *server, weft_queue_entry *entries, int64_t count);
+
+#endif

@@ -1,0 +1,104 @@
+#include "serve/prices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void make_key(const json_t *request, char key[256])
+{
+    static const char *const names[] = {"frames", "height", "width", "steps"};
+    const char *model = json_string_value(json_object_get(request, "model"));
+    int length = snprintf(key, 160, "%.150s", model ? model : "");
+    for (int i = 0; i < 4; i++)
+        length += snprintf(key + length, 32, "/%" PRId64,
+                           (int64_t)json_integer_value(json_object_get(request, names[i])));
+    const char *image = json_string_value(json_object_get(request, "image"));
+    snprintf(key + length, (size_t)(256 - length), "/%g/%d",
+             json_number_value(json_object_get(request, "guidance_scale")), image && *image);
+}
+
+/* The place of a further price: a free one, or the place of the price whose use is longest ago. */
+static weft_price *take_place(weft_prices *p)
+{
+    weft_price *oldest = NULL;
+    if (p->count < WEFT_PRICES)
+        return &p->at[p->count++];
+    for (int i = 0; i < p->count; i++)
+        if (p->at[i].state >= WEFT_PRICE_KNOWN && (!oldest || p->at[i].used < oldest->used))
+            oldest = &p->at[i];
+    return oldest;
+}
+
+weft_price *weft_prices_find(weft_prices *p, const json_t *request)
+{
+    char key[256];
+    weft_price *found = NULL;
+    make_key(request, key);
+    for (int i = 0; i < p->count && !found; i++)
+        if (!strcmp(p->at[i].key, key))
+            found = &p->at[i];
+    if (!found) {
+        found = take_place(p);
+        if (!found)
+            return NULL;
+        *found = (weft_price){.state = WEFT_PRICE_NEW};
+        memcpy(found->key, key, sizeof key);
+    }
+    found->used = ++p->uses;
+    return found;
+}
+
+weft_price *weft_prices_next(weft_prices *p)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->at[i].state == WEFT_PRICE_NEW)
+            return &p->at[i];
+    return NULL;
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+/* Texts with a path are replaced by the cause of the class: no response has a path. */
+static void copy_error(const json_t *error, char code[64], char field[32], char text[512])
+{
+    const char *id = json_string_value(json_object_get(error, "id")),
+               *key = json_string_value(json_object_get(error, "key")),
+               *message = json_string_value(json_object_get(error, "message"));
+    const bool hidden = !message || json_object_get(error, "file") || strchr(message, '/');
+    snprintf(code, 64, "%s", id ? id : "");
+    snprintf(field, 32, "%s", key && !strchr(key, '/') ? key + strspn(key, "-") : "");
+    snprintf(text, 512, "%s",
+             hidden ? weft_message_cause(weft_message_find(id ? id : "")) : message);
+}
+
+bool weft_last_error(const char *messages, char code[64], char field[32], char text[512])
+{
+    bool found = false;
+    for (const char *line = messages, *end; line && *line; line = end ? end + 1 : NULL) {
+        end = strchr(line, '\n');
+        json_t *json = json_loadb(line, end ? (size_t)(end - line) : strlen(line), 0, NULL);
+        const char *level = json_string_value(json_object_get(json, "level"));
+        if (level && !strcmp(level, "error")) {
+            copy_error(json, code, field, text);
+            found = true;
+        }
+        json_decref(json);
+    }
+    return found;
+}
+
+void weft_price_read(weft_price *price, bool succeeded, const char *output, const char *messages)
+{
+    json_t *json = succeeded ? json_loads(output, 0, NULL) : NULL;
+    const json_t *seconds = json_object_get(json, "video_seconds"),
+                 *bytes = json_object_get(json, "peak_bytes");
+    price->state = WEFT_PRICE_REFUSED;
+    if (json_is_number(seconds) && json_is_integer(bytes)) {
+        price->state = WEFT_PRICE_KNOWN;
+        price->seconds = json_number_value(seconds);
+        price->bytes = json_integer_value(bytes);
+    } else if (!weft_last_error(messages, price->code, price->field, price->text)) {
+        snprintf(price->code, sizeof price->code, "%s", weft_message_id(WEFT_MSG_WORKER_FAILED));
+        snprintf(price->text, sizeof price->text, "the request could not be estimated");
+    }
+    json_decref(json);
+}

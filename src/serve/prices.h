@@ -1,0 +1,36 @@
+/* Predicted seconds and bytes of requests, by `weft estimate` in a child process. Equal sizes are
+ * asked once. Functions of numbers and text; the caller has the lock. */
+#ifndef WEFT_SERVE_PRICES_H
+#define WEFT_SERVE_PRICES_H
+
+#include "base/json.h"
+#include "base/memory.h"
+
+typedef struct weft_price {
+    char key[256]; /* model, size, steps, guidance, and whether an image is given */
+    enum { WEFT_PRICE_NEW, WEFT_PRICE_ASKED, WEFT_PRICE_KNOWN, WEFT_PRICE_REFUSED } state;
+    double seconds;
+    int64_t bytes;
+    char code[64], field[32], text[512]; /* REFUSED: the reason */
+    int64_t used;                        /* order of use */
+} weft_price;
+
+enum { WEFT_PRICES = 256 };
+typedef struct weft_prices {
+    weft_price at[WEFT_PRICES];
+    int count;
+    int64_t uses;
+} weft_prices;
+
+/* The price of a request; adds a NEW one. NULL: all prices are being asked. The pointer is valid
+ * until the next call. */
+weft_price *weft_prices_find(weft_prices *prices, const json_t *request);
+/* The first NEW price; NULL: none. */
+weft_price *weft_prices_next(weft_prices *prices);
+/* Reads the output of `weft estimate --json`, or its error, into an ASKED price. */
+void weft_price_read(weft_price *price, bool succeeded, const char *output, const char *messages);
+/* Copies the class, the field and a text without paths of the last error in lines of JSON. Returns
+ * false without an error. */
+bool weft_last_error(const char *messages, char code[64], char field[32], char text[512]);
+
+#endif

@@ -1,0 +1,131 @@
+#include "serve/routes.h"
+
+#include "serve/jobs_api.h"
+#include "serve/status_api.h"
+#include "serve/videos_api.h"
+
+#include <string.h>
+
+static bool is(const weft_http_request *r, int part, const char *text)
+{
+    return !strcmp(r->part[part], text);
+}
+
+static bool gets(const weft_http_request *r)
+{
+    return !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
+}
+
+static bool posts(const weft_http_request *r)
+{
+    return !strcmp(r->method, "POST");
+}
+
+bool weft_routes_is_open(const weft_http_request *r)
+{
+    return r->parts == 1 && (is(r, 0, "health") || is(r, 0, "ready"));
+}
+
+static weft_http_reply no_method(void)
+{
+    return weft_http_error(405, "method_not_allowed", NULL, "the path does not have this method");
+}
+
+static weft_http_reply no_path(void)
+{
+    return weft_http_error(404, "not_found", NULL, "nothing has this path");
+}
+
+static weft_http_reply status_route(const weft_http_request *r)
+{
+    const weft_server *s = r->server;
+    if (!gets(r))
+        return no_method();
+    if (is(r, 0, "health"))
+        return weft_status_health();
+    if (is(r, 0, "ready"))
+        return weft_status_ready(s);
+    if (is(r, 0, "metrics"))
+        return weft_status_metrics(s);
+    return is(r, 0, "capabilities") ? weft_status_capabilities(s) : no_path();
+}
+
+static weft_http_reply videos_route(weft_http_request *r)
+{
+    const char *id = r->part[2];
+    if (r->parts == 2)
+        return posts(r)  ? weft_videos_create(r, &(weft_videos_form){0})
+               : gets(r) ? weft_videos_list(r, false)
+                         : no_method();
+    if (r->parts == 3)
+        return gets(r)                        ? weft_videos_get(r, id, false)
+               : !strcmp(r->method, "DELETE") ? weft_videos_delete(r, id)
+                                              : no_method();
+    if (is(r, 3, "content"))
+        return gets(r) ? weft_videos_content(r, id) : no_method();
+    if (is(r, 3, "remix")) {
+        weft_queue_job job;
+        weft_http_reply reply;
+        if (!posts(r))
+            return no_method();
+        if (!weft_videos_find(r->server, id, &job, &reply))
+            return reply;
+        weft_queue_job_free(&job);
+        return weft_videos_create(r, &(weft_videos_form){.base = id});
+    }
+    return no_path();
+}
+
+static weft_http_reply events_route(weft_http_request *r, const char *id)
+{
+    weft_queue_job job;
+    weft_http_reply reply;
+    if (!weft_videos_find(r->server, id, &job, &reply))
+        return reply;
+    weft_queue_job_free(&job);
+    reply = (weft_http_reply){.status = 200, .streams = true};
+    weft_buf_printf(&reply.text, "%s", id);
+    return reply;
+}
+
+static weft_http_reply jobs_route(weft_http_request *r)
+{
+    static const struct {
+        const char *name;
+        weft_queue_event event;
+    } changes[] = {
+        {"cancel", WEFT_QUEUE_CANCEL}, {"pause", WEFT_QUEUE_PAUSE}, {"resume", WEFT_QUEUE_RESUME}};
+    const char *id = r->part[2];
+    if (r->parts == 2)
+        return posts(r)  ? weft_videos_create(r, &(weft_videos_form){.as_job = true})
+               : gets(r) ? weft_videos_list(r, true)
+                         : no_method();
+    if (r->parts == 3 && is(r, 2, "price"))
+        return posts(r) ? weft_videos_create(r, &(weft_videos_form){.only_price = true})
+                        : no_method();
+    if (r->parts == 3)
+        return gets(r)                        ? weft_videos_get(r, id, true)
+               : !strcmp(r->method, "DELETE") ? weft_videos_delete(r, id)
+                                              : no_method();
+    if (is(r, 3, "events"))
+        return gets(r) ? events_route(r, id) : no_method();
+    for (int i = 0; i < 3; i++)
+        if (is(r, 3, changes[i].name))
+            return posts(r) ? weft_jobs_change(r, id, changes[i].event) : no_method();
+    return no_path();
+}
+
+weft_http_reply weft_routes_answer(weft_http_request *r)
+{
+    if (r->parts == 1)
+        return status_route(r);
+    if (r->parts < 2 || r->parts > 4 || !is(r, 0, "v1"))
+        return no_path();
+    if (is(r, 1, "videos"))
+        return videos_route(r);
+    if (is(r, 1, "jobs"))
+        return jobs_route(r);
+    if (r->parts == 2 && is(r, 1, "models"))
+        return gets(r) ? weft_status_models(r->server) : no_method();
+    return no_path();
+}

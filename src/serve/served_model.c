@@ -1,0 +1,112 @@
+#include "serve/served_model.h"
+
+#include "base/fs.h"
+#include "diffusion/scheduler.h"
+#include "generate/generator/generator_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Splits NAME=DIR. A name has no '/', so "./a=b" is a folder. */
+static weft_status split(const char *spec, weft_served_model *m)
+{
+    const char *equals = strchr(spec, '='), *slash = strchr(spec, '/');
+    const bool named = equals && equals != spec && (!slash || equals < slash);
+    char *folder = realpath(named ? equals + 1 : spec, NULL);
+    if (!folder)
+        return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = named ? equals + 1 : spec),
+                          "the folder does not exist");
+    m->folder = weft_strdup(folder);
+    m->name = named ? weft_strdup(spec) : weft_strdup(weft_path_base(folder));
+    free(folder);
+    WEFT_TRY(WEFT_ALLOCATED(m->folder && m->name, "a model"));
+    if (named)
+        m->name[equals - spec] = '\0';
+    return WEFT_OK;
+}
+
+static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
+{
+    weft_generator_options o = {.guidance = -1};
+    WEFT_TRY(weft_generator_model_open(m->folder, &o, g));
+    weft_status_code status = weft_generator_model_read_settings(g, &o);
+    if (status == WEFT_OK)
+        memcpy(m->size, (int64_t[]){o.frames, o.height, o.width}, sizeof m->size);
+    if (status == WEFT_E_ARG) { /* a published folder without a size: requests give it */
+        weft_error_clear();
+        o.frames = o.height = o.width = 1;
+        status = weft_generator_model_read_settings(g, &o);
+    }
+    m->fps = g->fps;
+    m->guidance = o.guidance;
+    m->grid = g->grid;
+    m->takes_image = g->first_frame || weft_model_takes(g->denoiser, WEFT_PORT_IMAGE) ||
+                     weft_model_takes(g->denoiser, WEFT_PORT_CONDITION);
+    for (int i = 0; i < 2; i++)
+        m->pixel_step[i] = g->grid.factor[1 + i] * g->patch.factor[1 + i];
+    return status;
+}
+
+weft_status weft_served_model_open(const char *spec, weft_served_model *m)
+{
+    weft_generator_model g = {0};
+    *m = (weft_served_model){0};
+    weft_status_code status = split(spec, m);
+    if (status == WEFT_OK)
+        status = read_folder(m, &g);
+    weft_generator_model_close(&g);
+    if (status != WEFT_OK)
+        weft_served_model_close(m);
+    return status;
+}
+
+void weft_served_model_close(weft_served_model *m)
+{
+    weft_free(m->name);
+    weft_free(m->folder);
+    *m = (weft_served_model){0};
+}
+
+static weft_status check_pixels(const weft_served_model *m, int i, int64_t pixels)
+{
+    const int64_t step = m->pixel_step[i], nearest = (pixels + step / 2) / step * step;
+    if (pixels % step == 0)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_VIDEO_SIZE,
+                      WEFT_AT(.key = i ? "width" : "height", WEFT_NUMBER(pixels)),
+                      "%" PRId64 " is not a multiple of %" PRId64
+                      ", which the model needs; the nearest is %" PRId64,
+                      pixels, step, nearest ? nearest : step);
+}
+
+weft_status weft_served_model_check(const weft_served_model *m, const int64_t size[3])
+{
+    char rule[32];
+    if (!weft_grid_takes_frames(&m->grid, size[0]))
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "frames", WEFT_NUMBER(size[0])),
+                          "the model generates %s frames, not %" PRId64 "; the nearest is %" PRId64,
+                          weft_grid_rule(&m->grid, rule), size[0],
+                          weft_grid_nearest_frames(&m->grid, size[0]));
+    WEFT_TRY(check_pixels(m, 0, size[1]));
+    return check_pixels(m, 1, size[2]);
+}
+
+json_t *weft_served_model_json(const weft_served_model *m)
+{
+    char rule[32];
+    json_t *samplers = json_array(),
+           *json = json_pack("{s:s, s:{s:s, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:b}", "id",
+                             m->name, "frames", "rule", weft_grid_rule(&m->grid, rule), "default",
+                             (json_int_t)m->size[0], "height", "multiple_of",
+                             (json_int_t)m->pixel_step[0], "default", (json_int_t)m->size[1],
+                             "width", "multiple_of", (json_int_t)m->pixel_step[1], "default",
+                             (json_int_t)m->size[2], "fps", m->fps, "guidance_scale", m->guidance,
+                             "input_reference", m->takes_image);
+    for (int i = 0; samplers && weft_samplers[i]; i++)
+        json_array_append_new(samplers, json_string(weft_samplers[i]->name));
+    if (json)
+        json_object_set_new(json, "samplers", samplers);
+    else
+        json_decref(samplers);
+    return json;
+}

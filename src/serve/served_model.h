@@ -1,0 +1,27 @@
+/* A model that the server offers: its name, folder and legal values, read once from the configs of
+ * the folder. No weights are read. */
+#ifndef WEFT_SERVE_SERVED_MODEL_H
+#define WEFT_SERVE_SERVED_MODEL_H
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "model/model.h"
+
+typedef struct weft_served_model {
+    char *name, *folder;
+    int64_t size[3];       /* frames, height and width of the training; 0: unknown */
+    int64_t pixel_step[2]; /* height and width are multiples */
+    double fps, guidance;
+    weft_grid grid;
+    bool takes_image; /* a first frame */
+} weft_served_model;
+
+/* Reads the model of "DIR" or "NAME=DIR"; without NAME, the name is the name of the folder. */
+weft_status weft_served_model_open(const char *spec, weft_served_model *model);
+void weft_served_model_close(weft_served_model *model);
+/* The legal values for /capabilities. NULL: out of memory. */
+json_t *weft_served_model_json(const weft_served_model *model);
+/* WEFT_E_ARG: the model cannot generate this size; the error has the nearest legal value. */
+weft_status weft_served_model_check(const weft_served_model *model, const int64_t size[3]);
+
+#endif

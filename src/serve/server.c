@@ -1,0 +1,111 @@
+#include "serve/server.h"
+
+#include "base/fs.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "serve/http_server.h"
+#include "serve/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The program that runs; a worker is the same program with another verb. */
+static weft_status find_program(weft_server *s)
+{
+    const ssize_t length = readlink("/proc/self/exe", s->program, sizeof s->program - 1);
+    if (length <= 0)
+        return weft_error_errno(WEFT_AT(.file = "/proc/self/exe"), "cannot find the program");
+    s->program[length] = '\0';
+    return WEFT_OK;
+}
+
+static weft_status open_models(weft_server *s)
+{
+    const weft_serve_options *o = s->options;
+    WEFT_TRY(WEFT_NEW(s->models, o->model_count, "the models"));
+    for (; s->model_count < o->model_count; s->model_count++) {
+        WEFT_TRY(weft_served_model_open(o->models[s->model_count], &s->models[s->model_count]));
+        for (int i = 0; i < s->model_count; i++)
+            if (!strcmp(s->models[i].name, s->models[s->model_count].name)) {
+                s->model_count++;
+                return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                                  WEFT_AT(.key = "--model", .value = s->models[i].name),
+                                  "two models have this name; give one as NAME=DIR");
+            }
+    }
+    return WEFT_OK;
+}
+
+static weft_status open_state(weft_server *s)
+{
+    WEFT_TRY(weft_queue_store_open(s->options->state, &s->store));
+    char *path = realpath(s->options->state, NULL);
+    s->state = path ? weft_strdup(path) : NULL;
+    free(path);
+    WEFT_TRY(WEFT_ALLOCATED(s->state, "the state folder"));
+    if (pipe2(s->wake, O_CLOEXEC | O_NONBLOCK) != 0)
+        return weft_error_errno(WEFT_NOWHERE, "cannot create a pipe");
+    return weft_access_tokens_read(s->state, &s->tokens);
+}
+
+static weft_status serve(weft_server *s)
+{
+    int port;
+    char address[128];
+    WEFT_TRY(weft_supervisor_recover(s));
+    WEFT_TRY(weft_http_server_start(s, &port));
+    const char *listen = s->options->listen;
+    snprintf(address, sizeof address, "%.*s", (int)(strrchr(listen, ':') - listen), listen);
+    weft_notice(WEFT_MSG_SERVER_READY,
+                WEFT_AT(.value = address, WEFT_DETAILS(WEFT_DETAIL("port", port))),
+                "serving at http://%s:%d", address, port);
+    return weft_supervisor_run(s);
+}
+
+static void close_server(weft_server *s)
+{
+    weft_http_server_stop(s);
+    weft_queue_store_close(s->store);
+    for (int i = 0; i < s->model_count; i++)
+        weft_served_model_close(&s->models[i]);
+    weft_free(s->models);
+    weft_access_tokens_free(&s->tokens);
+    weft_free(s->state);
+    for (int i = 0; i < 2; i++)
+        if (s->wake[i] > 0)
+            close(s->wake[i]);
+    pthread_mutex_destroy(&s->lock);
+}
+
+weft_status weft_serve_run(const weft_serve_options *o)
+{
+    weft_server *s;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(s, 1, "the server"));
+    *s = (weft_server){.options = o};
+    pthread_mutex_init(&s->lock, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    WEFT_GO(find_program(s));
+    WEFT_GO(open_models(s));
+    WEFT_GO(open_state(s));
+    WEFT_GO(serve(s));
+out:
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    pthread_mutex_unlock(&s->lock);
+    close_server(s);
+    weft_free(s);
+    return status;
+}
+
+weft_status weft_serve_new_token(const char *state, const char *name)
+{
+    char token[64];
+    WEFT_TRY(weft_access_tokens_create(state, name, token));
+    printf("%s\n", token);
+    return WEFT_OK;
+}

@@ -1,0 +1,31 @@
+/* weft serve: a queue of videos over HTTP. The server owns the queue; a child process that runs
+ * `weft generate` makes one video at a time and may crash.
+ *
+ *     HTTP thread (http_server.c)                       main thread (supervisor.c)
+ *       routes: videos_api, jobs_api, status_api          claims the next job, starts its worker
+ *       store, prices, progress  <──── one lock ────>     applies how the worker ended
+ *       waiting requests are suspended <── wake_all ──    runs `weft estimate` for prices
+ *
+ *     STATE/queue.sqlite   jobs (queue_store.h)       STATE/jobs/ID/   files of a job
+ *     STATE/lock           one server per folder      STATE/worker.lock   held by the worker
+ *     STATE/tokens         hashes of bearer tokens */
+#ifndef WEFT_SERVE_SERVER_H
+#define WEFT_SERVE_SERVER_H
+
+#include "base/status.h"
+
+typedef struct weft_serve_options {
+    const char *const *models; /* [model_count], DIR or NAME=DIR */
+    int model_count;
+    const char *listen;  /* ADDRESS:PORT; port 0: any free port */
+    const char *state;   /* folder */
+    const char *cluster; /* of the predictions, as of `weft estimate --on`; NULL: this machine */
+    const char *memory;  /* memory limit of a worker, as of `weft generate`; NULL: free memory */
+} weft_serve_options;
+
+/* Serves until SIGTERM or Ctrl-C, then saves the running job. WEFT_E_CANCELLED: was stopped. */
+weft_status weft_serve_run(const weft_serve_options *options);
+/* Creates a token in a state folder, and prints it. */
+weft_status weft_serve_new_token(const char *state, const char *name);
+
+#endif

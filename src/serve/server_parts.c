@@ -1,0 +1,30 @@
+#include "serve/server_parts.h"
+
+#include "serve/http_server.h"
+
+#include <time.h>
+#include <unistd.h>
+
+double weft_server_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void weft_server_wake(weft_server *s)
+{
+    (void)!write(s->wake[1], "", 1);
+}
+
+void weft_server_changed(weft_server *s)
+{
+    weft_http_server_wake(s);
+}
+
+char *weft_server_job_folder(const weft_server *s, const char *id)
+{
+    weft_buf path = {0};
+    weft_buf_printf(&path, "%s/jobs/%s", s->state, id);
+    return path.data;
+}

@@ -1,0 +1,523 @@
+#include "serve/supervisor.h"
+
+#include "base/fs.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "serve/video_request.h"
+#include "video/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* An image in the state folder. Seconds and bytes do not depend on the pixels. */
+#define WEFT_PRICE_IMAGE "price.png"
+
+enum { ARGUMENTS = 32, NUMBER = 32, POLL_MS = 200, HEARTBEAT_SECONDS = 15 };
+
+/* Lives as long as the main thread serves. */
+typedef struct supervisor {
+    weft_server *server;
+    weft_child worker, estimate;
+    int64_t parsed;  /* bytes of the worker's messages that were read for progress */
+    bool signalled;  /* the worker was asked to stop */
+    char asked[256]; /* key of the price that is estimated */
+    /* how the worker ended, until it is stored */
+    bool ended;
+    weft_queue_event event;
+    weft_queue_change change;
+    char code[64], field[32], text[512];
+} supervisor;
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+typedef struct arguments {
+    char *at[ARGUMENTS];
+    char number[8][NUMBER];
+    int count, numbers;
+} arguments;
+
+static void add(arguments *a, const char *option, const char *value)
+{
+    a->at[a->count++] = (char *)option;
+    if (value)
+        a->at[a->count++] = (char *)value;
+}
+
+static void add_i64(arguments *a, const char *option, const json_t *request, const char *key)
+{
+    char *text = a->number[a->numbers++];
+    snprintf(text, NUMBER, "%" PRId64, (int64_t)json_integer_value(json_object_get(request, key)));
+    add(a, option, text);
+}
+
+static void add_f64(arguments *a, const char *option, const json_t *request, const char *key)
+{
+    char *text = a->number[a->numbers++];
+    snprintf(text, NUMBER, "%.17g", json_number_value(json_object_get(request, key)));
+    add(a, option, text);
+}
+
+static void add_estimate(arguments *a, const weft_server *s, const weft_served_model *m,
+                         const json_t *request)
+{
+    add(a, s->program, "estimate");
+    add(a, "--model", m->folder);
+    add_i64(a, "--frames", request, "frames");
+    add_i64(a, "--height", request, "height");
+    add_i64(a, "--width", request, "width");
+    add_i64(a, "--steps", request, "steps");
+    add_f64(a, "--guidance-scale", request, "guidance_scale");
+    if (s->options->cluster)
+        add(a, "--on", s->options->cluster);
+    const char *image = json_string_value(json_object_get(request, "image"));
+    if (image && *image)
+        add(a, "--image", image);
+    add(a, "--json", NULL);
+}
+
+static void add_generate(arguments *a, const weft_server *s, const weft_served_model *m,
+                         const json_t *request)
+{
+    const char *sampler = json_string_value(json_object_get(request, "sampler")),
+               *image = json_string_value(json_object_get(request, "image"));
+    add(a, s->program, "generate");
+    add(a, "--model", m->folder);
+    add(a, "--prompts", "request.jsonl");
+    add(a, "--out", "video.mp4");
+    add(a, "--resume", NULL);
+    if (sampler && *sampler)
+        add(a, "--sampler", sampler);
+    if (json_number_value(json_object_get(request, "fps")) > 0)
+        add_f64(a, "--fps", request, "fps");
+    if (image && *image)
+        add(a, "--image", image);
+    if (s->options->memory)
+        add(a, "--memory-limit", s->options->memory);
+}
+
+/* ---- worker --------------------------------------------------------------------------------- */
+
+/* The lock is held by a worker alone, so that two servers in sequence never have two workers. */
+static weft_status open_lock(const weft_server *s, int *fd)
+{
+    char *path = weft_path_join(s->state, "worker.lock");
+    WEFT_TRY(WEFT_ALLOCATED(path, "a lock"));
+    weft_status_code status = WEFT_OK;
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        status = weft_error_errno(WEFT_AT(.file = path), "cannot open the lock of the worker");
+    while (status == WEFT_OK && flock(*fd, LOCK_EX | LOCK_NB) != 0) {
+        status = errno == EWOULDBLOCK || errno == EINTR
+                     ? weft_interrupt_check()
+                     : weft_error_errno(WEFT_AT(.file = path), "cannot lock");
+        if (status == WEFT_OK)
+            usleep(10000);
+    }
+    if (status != WEFT_OK && *fd >= 0)
+        close(*fd);
+    weft_free(path);
+    return status;
+}
+
+static weft_status write_request(const char *folder, const json_t *request)
+{
+    char *path = weft_path_join(folder, "request.jsonl"), *line = weft_video_request_line(request);
+    weft_buf text = {0};
+    if (line)
+        weft_buf_printf(&text, "%s\n", line);
+    weft_status_code status = WEFT_ALLOCATED(path && line && !text.failed, "a request");
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, text.data, text.len);
+    weft_buf_free(&text);
+    weft_free(line);
+    weft_free(path);
+    return status;
+}
+
+static weft_status start_worker(supervisor *v, const weft_queue_job *job)
+{
+    weft_server *s = v->server;
+    json_t *request = json_loads(job->request, 0, NULL);
+    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
+    char *folder = weft_server_job_folder(s, job->id);
+    arguments a = {0};
+    int lock = -1;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(request && folder, "a job"));
+    if (!m)
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_NOWHERE,
+                           "the model of the job is not served any more"));
+    WEFT_GO(weft_make_dirs(folder));
+    WEFT_GO(write_request(folder, request));
+    WEFT_GO(open_lock(s, &lock));
+    add_generate(&a, s, m, request);
+    const weft_child_start_options options = {a.at, folder, lock, false};
+    WEFT_GO(weft_child_start(&options, &v->worker));
+out:
+    if (lock >= 0)
+        close(lock);
+    json_decref(request);
+    weft_free(folder);
+    return status;
+}
+
+/* Records how the worker ended, for apply_end. */
+static void end_worker(supervisor *v, weft_queue_event event)
+{
+    v->ended = true;
+    v->event = event;
+    v->change = (weft_queue_change){.spent = weft_now() - v->server->since};
+    if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
+        v->change.error_code = v->code;
+        v->change.error = v->text;
+    }
+}
+
+static weft_status claim(supervisor *v)
+{
+    weft_server *s = v->server;
+    weft_queue_job job;
+    weft_queue_state next;
+    bool found;
+    const weft_queue_change change = {.now = weft_server_time()};
+    WEFT_TRY(weft_queue_store_next(s->store, &job, &found));
+    if (!found)
+        return WEFT_OK;
+    weft_status_code status =
+        weft_queue_store_apply(s->store, job.id, WEFT_QUEUE_START, &change, &next);
+    if (status == WEFT_OK) {
+        snprintf(s->running, sizeof s->running, "%s", job.id);
+        s->progress = (weft_worker_progress){.seconds_left = -1};
+        s->since = weft_now();
+        s->workers++;
+        v->signalled = false;
+        v->parsed = 0;
+        if (start_worker(v, &job) != WEFT_OK) { /* fails the job alone */
+            snprintf(v->code, sizeof v->code, "%s", weft_message_id(weft_error_class()));
+            snprintf(v->text, sizeof v->text, "%s", weft_message_cause(weft_error_class()));
+            weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", job.id);
+            end_worker(v, WEFT_QUEUE_REFUSED);
+        }
+        weft_server_changed(s);
+    }
+    weft_queue_job_free(&job);
+    return status;
+}
+
+/* Reads complete lines of progress that the worker has written. */
+static void read_progress(supervisor *v)
+{
+    weft_server *s = v->server;
+    const weft_buf *text = &v->worker.error_text;
+    bool changed = false;
+    for (char *end; text->data && (end = strchr(text->data + v->parsed, '\n'));
+         v->parsed = end + 1 - text->data) {
+        const char *line = text->data + v->parsed;
+        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
+        const char *level = json_string_value(json_object_get(json, "level"));
+        const json_t *left = json_object_get(json, "seconds_left");
+        if (level && !strcmp(level, "progress")) {
+            s->progress =
+                (weft_worker_progress){json_integer_value(json_object_get(json, "done")),
+                                       json_integer_value(json_object_get(json, "total")),
+                                       json_is_number(left) ? json_number_value(left) : -1};
+            changed = true;
+        }
+        json_decref(json);
+    }
+    if (changed)
+        weft_server_changed(s);
+}
+
+/* The worker's streams have ended. */
+static void judge_end(supervisor *v)
+{
+    const int status = weft_child_wait(&v->worker);
+    const bool exited = WIFEXITED(status);
+    const int code = exited ? WEXITSTATUS(status) : 0, number = exited ? 0 : WTERMSIG(status);
+    weft_queue_event event = WEFT_QUEUE_REFUSED;
+    const bool reported = weft_last_error(
+        v->worker.error_text.data ? v->worker.error_text.data : "", v->code, v->field, v->text);
+    if (exited && code == 0) {
+        event = WEFT_QUEUE_FINISHED;
+    } else if ((exited && code == 130) || (v->signalled && number == SIGTERM)) {
+        event = WEFT_QUEUE_STOPPED;
+    } else if (!exited || !reported) {
+        event = WEFT_QUEUE_CRASHED;
+        snprintf(v->code, sizeof v->code, "worker_crashed");
+        if (exited)
+            snprintf(v->text, sizeof v->text, "the worker exited with status %d", code);
+        else
+            snprintf(v->text, sizeof v->text, "the worker was killed by signal %d (%s)", number,
+                     strsignal(number));
+    }
+    if (event == WEFT_QUEUE_CRASHED || event == WEFT_QUEUE_REFUSED)
+        weft_warning(WEFT_MSG_WORKER_ENDED,
+                     WEFT_AT(.key = v->server->running, .value = v->code, WEFT_NUMBER(number)),
+                     "%s", v->text);
+    weft_child_close(&v->worker);
+    end_worker(v, event);
+}
+
+static weft_status remove_files(const weft_server *s, const char *id)
+{
+    char *folder = weft_server_job_folder(s, id);
+    WEFT_TRY(WEFT_ALLOCATED(folder, "a job"));
+    const weft_status_code status = weft_path_exists(folder) ? weft_remove_tree(folder) : WEFT_OK;
+    weft_free(folder);
+    return status;
+}
+
+static weft_status apply_end(supervisor *v)
+{
+    weft_server *s = v->server;
+    weft_queue_state next;
+    v->change.now = weft_server_time();
+    WEFT_TRY(weft_queue_store_apply(s->store, s->running, v->event, &v->change, &next));
+    s->crashes += v->event == WEFT_QUEUE_CRASHED;
+    if (next == WEFT_QUEUE_CANCELLED && remove_files(s, s->running) != WEFT_OK)
+        weft_warn_error(weft_error_class(), "the next start removes the files");
+    v->ended = false;
+    s->running[0] = '\0';
+    weft_server_changed(s);
+    return WEFT_OK;
+}
+
+/* Asks the worker to stop if its job is not to run. */
+static weft_status stop_worker(supervisor *v)
+{
+    weft_server *s = v->server;
+    weft_queue_job job;
+    bool found;
+    if (v->signalled)
+        return WEFT_OK;
+    WEFT_TRY(weft_queue_store_find(s->store, s->running, &job, &found));
+    if (s->stopping || (found && job.state != WEFT_QUEUE_RUNNING))
+        v->signalled = kill(v->worker.pid, SIGTERM) == 0;
+    if (found)
+        weft_queue_job_free(&job);
+    return WEFT_OK;
+}
+
+static weft_status remove_deleted(weft_server *s)
+{
+    weft_queue_job job;
+    bool found = true;
+    while (found) {
+        WEFT_TRY(weft_queue_store_first(s->store, WEFT_QUEUE_DELETING, &job, &found));
+        if (!found || !strcmp(job.id, s->running)) {
+            if (found)
+                weft_queue_job_free(&job);
+            return WEFT_OK;
+        }
+        weft_status_code status = remove_files(s, job.id);
+        if (status == WEFT_OK)
+            status = weft_queue_store_remove(s->store, job.id);
+        weft_queue_job_free(&job);
+        WEFT_TRY(status);
+        weft_server_changed(s);
+    }
+    return WEFT_OK;
+}
+
+/* ---- prices --------------------------------------------------------------------------------- */
+
+static weft_price *find_asked(supervisor *v)
+{
+    weft_prices *p = &v->server->prices;
+    for (int i = 0; i < p->count; i++)
+        if (!strcmp(p->at[i].key, v->asked))
+            return &p->at[i];
+    return NULL;
+}
+
+static void answer_price(supervisor *v)
+{
+    weft_price *price = find_asked(v);
+    const int status = weft_child_wait(&v->estimate);
+    const weft_buf *out = &v->estimate.output_text, *err = &v->estimate.error_text;
+    if (price)
+        weft_price_read(price, WIFEXITED(status) && WEXITSTATUS(status) == 0,
+                        out->data ? out->data : "", err->data ? err->data : "");
+    weft_child_close(&v->estimate);
+    weft_server_changed(v->server);
+}
+
+/* Model, size, steps and guidance of a price, from its key. */
+static json_t *request_of(const weft_price *price)
+{
+    char name[256];
+    int64_t n[4];
+    double guidance;
+    int image;
+    const char *slash = price->key + strlen(price->key);
+    for (int i = 0; i < 6; i++) /* the name may have slashes */
+        do
+            slash--;
+        while (slash > price->key && *slash != '/');
+    snprintf(name, sizeof name, "%.*s", (int)(slash - price->key), price->key);
+    if (sscanf(slash, "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%" SCNd64 "/%lf/%d", n, n + 1, n + 2,
+               n + 3, &guidance, &image) != 6)
+        return NULL;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:s}", "model", name, "frames",
+                     (json_int_t)n[0], "height", (json_int_t)n[1], "width", (json_int_t)n[2],
+                     "steps", (json_int_t)n[3], "guidance_scale", guidance, "image",
+                     image ? WEFT_PRICE_IMAGE : "");
+}
+
+static void ask_price(supervisor *v)
+{
+    weft_server *s = v->server;
+    weft_price *price = weft_prices_next(&s->prices);
+    arguments a = {0};
+    if (!price)
+        return;
+    json_t *request = request_of(price);
+    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
+    price->state = WEFT_PRICE_ASKED;
+    memcpy(v->asked, price->key, sizeof v->asked);
+    if (m)
+        add_estimate(&a, s, m, request);
+    const weft_child_start_options options = {a.at, s->state, -1, true};
+    if (!m || weft_child_start(&options, &v->estimate) != WEFT_OK) {
+        weft_price_read(price, false, "", "");
+        weft_server_changed(s);
+    }
+    json_decref(request);
+}
+
+/* ---- loop ----------------------------------------------------------------------------------- */
+
+static void wait_for_events(const supervisor *v)
+{
+    struct pollfd fds[4] = {{v->server->wake[0], POLLIN, 0},
+                            {v->worker.pid ? v->worker.error : -1, POLLIN, 0},
+                            {v->estimate.pid ? v->estimate.output : -1, POLLIN, 0},
+                            {v->estimate.pid ? v->estimate.error : -1, POLLIN, 0}};
+    char bytes[64];
+    (void)poll(fds, 4, POLL_MS);
+    while (read(v->server->wake[0], bytes, sizeof bytes) > 0)
+        continue;
+}
+
+/* A failed write of the queue is reported once and tried again. */
+static void work(supervisor *v, bool *warned)
+{
+    weft_server *s = v->server;
+    if (v->worker.pid) {
+        const bool runs = weft_child_read(&v->worker);
+        read_progress(v);
+        if (!runs)
+            judge_end(v);
+    }
+    if (v->estimate.pid && !weft_child_read(&v->estimate))
+        answer_price(v);
+    weft_status_code status = v->ended ? apply_end(v) : WEFT_OK;
+    if (status == WEFT_OK)
+        status = remove_deleted(s);
+    if (status == WEFT_OK && v->worker.pid)
+        status = stop_worker(v);
+    if (status == WEFT_OK && !s->stopping && !s->running[0])
+        status = claim(v);
+    if (!v->estimate.pid && !s->stopping)
+        ask_price(v);
+    if (status != WEFT_OK && !*warned)
+        weft_warn_error(WEFT_MSG_QUEUE_DATABASE, "trying again");
+    *warned = status != WEFT_OK;
+}
+
+weft_status weft_supervisor_run(weft_server *s)
+{
+    supervisor v = {.server = s};
+    bool warned = false, done = false;
+    double heartbeat = weft_now();
+    while (!done) {
+        wait_for_events(&v);
+        pthread_mutex_lock(&s->lock);
+        if (weft_interrupted() && !s->stopping) {
+            s->stopping = true;
+            weft_server_changed(s);
+        }
+        if (weft_now() - heartbeat > HEARTBEAT_SECONDS) {
+            heartbeat = weft_now();
+            s->heartbeats++;
+            weft_server_changed(s);
+        }
+        work(&v, &warned);
+        done = s->stopping && !v.worker.pid && (!s->running[0] || warned);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (v.estimate.pid) {
+        kill(v.estimate.pid, SIGKILL);
+        (void)weft_child_wait(&v.estimate);
+        weft_child_close(&v.estimate);
+    }
+    return weft_interrupt_check();
+}
+
+/* ---- recovery ------------------------------------------------------------------------------- */
+
+static weft_status clean_folder(weft_server *s, const char *id)
+{
+    weft_queue_job job;
+    bool found;
+    WEFT_TRY(weft_queue_store_find(s->store, id, &job, &found));
+    const bool keep =
+        found && job.state != WEFT_QUEUE_CANCELLED && job.state != WEFT_QUEUE_DELETING;
+    if (found)
+        weft_queue_job_free(&job);
+    return keep ? WEFT_OK : remove_files(s, id);
+}
+
+static weft_status write_price_image(const weft_server *s)
+{
+    static const uint8_t grey[16 * 16 * 3];
+    bool needed = false;
+    for (int i = 0; i < s->model_count; i++)
+        needed = needed || s->models[i].takes_image;
+    char *path = weft_path_join(s->state, WEFT_PRICE_IMAGE);
+    WEFT_TRY(WEFT_ALLOCATED(path, "an image"));
+    const weft_status_code status =
+        needed && !weft_path_exists(path) ? weft_png_write(path, grey, 16, 16) : WEFT_OK;
+    weft_free(path);
+    return status;
+}
+
+/* Only folders with names of jobs are removed. */
+static bool is_job_name(const char *name)
+{
+    return !strncmp(name, "video_", 6) && strspn(name + 6, "0123456789abcdef") == 24 &&
+           strlen(name) == 30;
+}
+
+weft_status weft_supervisor_recover(weft_server *s)
+{
+    char *jobs = weft_path_join(s->state, "jobs");
+    weft_names names = {0};
+    int lock;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(jobs, "the jobs"));
+    WEFT_GO(weft_make_dirs(jobs));
+    WEFT_GO(open_lock(s, &lock));
+    close(lock);
+    WEFT_GO(write_price_image(s));
+    WEFT_GO(weft_queue_store_recover(s->store));
+    WEFT_GO(weft_list_dir(jobs, false, &names));
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++)
+        if (is_job_name(names.name[i]))
+            status = clean_folder(s, names.name[i]);
+    if (status == WEFT_OK)
+        status = remove_deleted(s);
+out:
+    weft_names_free(&names);
+    weft_free(jobs);
+    return status;
+}

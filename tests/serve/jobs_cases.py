@@ -1,0 +1,157 @@
+"""Cases of jobs_test.sh. A worker that stops itself (SIGSTOP) when it saves its state holds the queue."""
+import os, signal, threading, time
+from serve_client import VIDEO, Server, at_event, main, undisturbed
+
+LONG = dict(VIDEO, steps=40)
+
+
+def held(state="state"):
+    """A server whose first worker stops itself at its first saved state, and the job."""
+    s = Server(state, env=at_event(signal.SIGSTOP, "*video.sampling.safetensors", once="held"))
+    job = s.call("POST", "/v1/jobs", LONG)
+    s.until(job["id"], lambda job: job["status"] == "running")
+    while not os.path.exists("held"):
+        time.sleep(0.01)
+    worker, = s.workers()
+    while open(f"/proc/{worker}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+        time.sleep(0.01)
+    return s, job["id"], worker
+
+
+def answered(s, worker, method, path):
+    """The answer to a request that waits for the worker, which continues after the request was stored."""
+    got = []
+    thread = threading.Thread(target=lambda: got.append(s.raw(method, path)))
+    thread.start()
+    id = path.split("/")[3]
+    while s.raw("GET", "/v1/jobs/" + id)[0] == 200 and s.call("GET", "/v1/jobs/" + id)["status"] == "running":
+        time.sleep(0.01)
+    assert not got, "acknowledged while the worker ran"
+    os.kill(worker, signal.SIGCONT)
+    thread.join()
+    assert worker not in s.workers()
+    import json
+    return got[0][0], json.loads(got[0][2])
+
+
+def prices_are_predicted():
+    s, id, worker = held()
+    price = s.call("POST", "/v1/jobs/price", LONG)
+    assert price["seconds"] > 0 and price["bytes"] > 1 << 20 and price["queue_position"] == 1, price
+    assert price["expected_end"] - price["expected_start"] - price["seconds"] < 1e-6
+    twice = s.call("POST", "/v1/jobs/price", dict(LONG, steps=80))
+    assert twice["seconds"] > price["seconds"]
+    s.error(400, "video-size", "POST", "/v1/jobs/price", dict(LONG, size="33x32"))
+    waiting = s.call("POST", "/v1/jobs", dict(LONG, deadline=1, priority=2))
+    assert waiting["queue_position"] == 1 and waiting["expected_late"] and waiting["price"]["seconds"] == price["seconds"]
+    assert waiting["expected_start"] <= waiting["expected_end"] and waiting["status"] == "queued"
+    assert s.call("POST", "/v1/jobs/price", LONG)["queue_position"] == 2
+    assert s.call("POST", "/v1/jobs/price", dict(LONG, priority=3))["queue_position"] == 1
+    assert len(s.call("GET", "/v1/jobs")["data"]) == 2
+    running = s.call("GET", "/v1/jobs/" + id)
+    assert running["queue_position"] == 0 and running["started_at"], running
+    os.kill(worker, signal.SIGCONT)
+    s.finish(id, waiting["id"])
+    s.stop()
+
+
+def a_request_id_has_one_job():
+    s = Server()
+    first = s.call("POST", "/v1/jobs", dict(VIDEO, request_id="r-1"))
+    again = s.call("POST", "/v1/jobs", dict(VIDEO, request_id="r-1"))
+    assert again["id"] == first["id"] and again["request_id"] == "r-1"
+    by_header = s.call("POST", "/v1/videos", VIDEO, {"Idempotency-Key": "r-1"})
+    assert by_header["id"] == first["id"]
+    s.error(409, "request_id_conflict", "POST", "/v1/jobs", dict(VIDEO, seed=1, request_id="r-1"))
+    s.finish(first["id"])
+    s.stop()
+    s = Server()
+    assert s.call("POST", "/v1/jobs", dict(VIDEO, request_id="r-1"))["id"] == first["id"]
+    assert len(s.call("GET", "/v1/jobs")["data"]) == 1
+    s.stop()
+
+
+def queued_jobs_change():
+    s, id, worker = held()
+    a, b = (s.call("POST", "/v1/jobs", dict(VIDEO, seed=i))["id"] for i in (1, 2))
+    assert s.call("POST", f"/v1/jobs/{a}/cancel")["status"] == "cancelled"
+    assert s.call("POST", f"/v1/jobs/{b}/pause")["status"] == "paused"
+    s.error(409, "queue-transition", "POST", f"/v1/jobs/{a}/resume")
+    video = s.call("GET", "/v1/videos/" + a)
+    assert video["status"] == "failed" and video["error"]["code"] == "cancelled", video
+    os.kill(worker, signal.SIGCONT)
+    s.finish(id)
+    assert s.call("GET", "/v1/jobs/" + b)["status"] == "paused"
+    assert s.call("POST", f"/v1/jobs/{b}/resume")["status"] in ("queued", "running", "completed")
+    assert s.finish(b)[0]["status"] == "completed"
+    s.error(409, "not_completed", "GET", f"/v1/videos/{a}/content")
+    s.error(409, "queue-transition", "POST", f"/v1/jobs/{b}/cancel")
+    s.error(404, "not_found", "POST", "/v1/jobs/x/cancel")
+    s.stop()
+
+
+def a_running_job_is_cancelled():
+    s, id, worker = held()
+    after = s.call("POST", "/v1/jobs", VIDEO)["id"]
+    status, job = answered(s, worker, "POST", f"/v1/jobs/{id}/cancel")
+    assert status == 200 and job["status"] == "cancelled", job
+    assert not os.path.exists("state/jobs/%s/video.mp4" % id)
+    assert s.finish(after)[0]["status"] == "completed"
+    s.stop()
+
+
+def a_running_job_is_paused_and_resumed():
+    s, id, worker = held()
+    status, job = answered(s, worker, "POST", f"/v1/jobs/{id}/pause")
+    assert status == 200 and job["status"] == "paused", job
+    assert os.path.exists(f"state/jobs/{id}/video.sampling.safetensors")
+    s.stop()
+    s = Server()  # a pause survives a restart
+    assert s.call("GET", "/v1/jobs/" + id)["status"] == "paused"
+    s.call("POST", f"/v1/jobs/{id}/resume")
+    s.finish(id)
+    assert s.content(id)[1] == undisturbed("whole", LONG)
+    s.stop()
+
+
+def a_running_job_is_deleted():
+    s, id, worker = held()
+    got = []
+    thread = threading.Thread(target=lambda: got.append(s.call("DELETE", "/v1/videos/" + id)))
+    thread.start()
+    while s.raw("GET", "/v1/videos/" + id)[0] != 404:
+        time.sleep(0.01)
+    assert not got
+    os.kill(worker, signal.SIGCONT)
+    thread.join()
+    assert got[0]["deleted"] and os.listdir("state/jobs") == [] and s.workers() == []
+    s.stop()
+
+
+def events_show_the_steps():
+    s = Server()
+    id = s.call("POST", "/v1/jobs", LONG)["id"]
+    seen = list(s.events(id))
+    assert seen[-1][0] == "final" and seen[-1][1]["status"] == "completed", seen[-1]
+    steps = [job["progress"]["step"] for _, job in seen if job["progress"] and job["progress"]["steps"]]
+    assert steps == sorted(steps) and all(job["progress"]["steps"] == 40 for _, job in seen if job["progress"] and job["progress"]["steps"])
+    assert all(name == "job" for name, _ in seen[:-1])
+    assert [name for name, _ in s.events(id)] == ["final"]
+    s.stop()
+
+
+def priorities_come_first():
+    s, id, worker = held()
+    ids = [s.call("POST", "/v1/jobs", dict(VIDEO, steps=2, seed=i, priority=p))["id"] for i, p in enumerate((0, 5, 0, 9))]
+    os.kill(worker, signal.SIGCONT)
+    jobs = s.finish(*ids)
+    started = [s.call("GET", "/v1/jobs/" + i) for i in ids]
+    order = sorted(range(4), key=lambda i: started[i]["started_at"])
+    spent = [job["seconds_spent"] for job in jobs]
+    assert all(x > 0 for x in spent)
+    log = [started[i]["started_at"] for i in (3, 1, 0, 2)]
+    assert log == sorted(log), (order, log)
+    s.stop()
+
+
+main(globals())

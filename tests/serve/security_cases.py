@@ -1,0 +1,108 @@
+"""Cases of security_test.sh."""
+import json, os, socket, subprocess
+from serve_client import MODEL, VIDEO, WEFT, Server, main
+
+
+def new_token(name):
+    return subprocess.run([WEFT, "serve", "--state", "state", "--new-token", name], check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
+def raw(s, text):
+    """The first line of the answer to bytes."""
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        c.sendall(text)
+        return c.makefile("rb").readline().decode().strip()
+
+
+def tokens_are_needed():
+    token, other = new_token("a"), new_token("b")
+    assert token != other and token not in open("state/tokens").read()
+    s = Server()
+    assert not any(m.get("id") == "server-unprotected" for m in s.messages)
+    status, head, _ = s.raw("GET", "/v1/videos")
+    assert status == 401 and head["WWW-Authenticate"] == "Bearer"
+    s.error(401, "invalid_token", "POST", "/v1/videos", VIDEO)
+    for path in "/metrics", "/capabilities", "/v1/models", "/v1/jobs/x/events":
+        s.error(401, "invalid_token", "GET", path)
+    s.token = token[:-1]
+    s.error(401, "invalid_token", "GET", "/v1/videos")
+    s.token = other
+    assert s.call("GET", "/v1/videos")["data"] == []
+    s.token = None
+    s.call("GET", "/health"), s.call("GET", "/ready")
+    s.stop()
+
+
+def limits_are_kept():
+    s = Server()
+    s.error(413, "too_large", "POST", "/v1/videos", dict(VIDEO, prompt="x" * 300000))
+    s.error(400, "request-invalid", "POST", "/v1/videos", dict(VIDEO, prompt="x" * 33000))
+    long = b'{"prompt": "' + b"x" * 400000 + b'"}'
+    chunked = b"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = raw(s, chunked + b"%x\r\n" % len(long) + long + b"\r\n0\r\n\r\n")
+    assert " 413 " in answer, answer
+    answer = raw(s, b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"y" * 20000 + b"\r\n\r\n")
+    assert " 431 " in answer, answer
+    s.call("GET", "/health")
+    s.stop()
+
+
+def paths_are_hidden():
+    """Every answer, and the answers about a job that failed, name no folder of this machine."""
+    import shutil
+    shutil.copytree(MODEL, "model")
+    s = Server(models=("m=model",))
+    os.remove("model/transformer/diffusion_pytorch_model.safetensors")
+    status, _, data = s.raw("POST", "/v1/jobs", VIDEO)
+    answers = [data]
+    if status == 200:
+        id = json.loads(data)["id"]
+        job, = s.finish(id)
+        assert job["status"] == "failed" and job["error"]["code"], job
+        answers += [s.raw("GET", path + id)[2] for path in ("/v1/jobs/", "/v1/videos/")]
+    answers += [s.raw("GET", path)[2] for path in ("/v1/models", "/capabilities", "/metrics", "/v1/videos", "/v1/jobs", "/nowhere",
+                                                   "/v1/videos/..%2f..%2fqueue.sqlite/content", "/v1/videos/../../lock")]
+    for answer in answers:
+        assert os.getcwd().encode() not in answer and b"safetensors" not in answer, answer
+    s.stop()
+
+
+def ambiguous_requests_are_refused():
+    s = Server()
+    head = b"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    answer = raw(s, head + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
+    assert " 400 " in answer, answer
+    answer = raw(s, head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ")
+    assert " 400 " in answer, answer
+    answer = raw(s, b"GET /health HTTP/1.1\r\n\r\n")
+    assert " 400 " in answer, answer
+    s.stop()
+
+
+def foreign_pages_are_refused():
+    s = Server()
+    assert [m["level"] for m in s.messages if m.get("id") == "server-unprotected"] == ["warning"], s.messages
+    s.error(403, "foreign_origin", "POST", "/v1/videos", VIDEO, {"Origin": "http://elsewhere.example"})
+    s.call("GET", "/v1/videos", headers={"Origin": f"http://127.0.0.1:{s.port}"})
+    s.stop()
+
+
+def options_are_checked():
+    def refused(id, *options):
+        out = subprocess.run([WEFT, "serve", *options], capture_output=True, text=True, env=dict(os.environ, WEFT_LOG_FORMAT="json"))
+        errors = [json.loads(line)["id"] for line in out.stderr.splitlines() if '"error"' in line]
+        assert out.returncode in (1, 2) and errors == [id], (options, out)
+    model = ("--model", MODEL, "--state", "state")
+    refused("option-required")
+    refused("model-not-found", "--model", "nowhere")
+    refused("option-conflict", *model, "--model", MODEL)
+    refused("server-token", *model, "--listen", "0.0.0.0:0")
+    refused("option-invalid", *model, "--listen", "localhost")
+    refused("option-invalid", *model, "--listen", "localhost:80")
+    refused("server-token", "--state", "state", "--new-token", "a b")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused("server-listen", *model, "--listen", "127.0.0.1:%d" % taken.getsockname()[1])
+
+
+main(globals())

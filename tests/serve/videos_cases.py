@@ -1,0 +1,211 @@
+"""Cases of videos_test.sh."""
+import json, os, subprocess, sys
+from serve_client import IMAGE_MODEL, MODEL, SRC, VIDEO, Server, main, undisturbed
+
+
+def form(fields, file=None):
+    """A multipart body and its headers."""
+    boundary, parts = "xyzxyz", []
+    for key, value in fields.items():
+        parts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode())
+    if file is not None:
+        parts.append((f'--{boundary}\r\nContent-Disposition: form-data; name="input_reference"; filename="../../a.png"\r\n'
+                      "Content-Type: image/png\r\n\r\n").encode() + file + b"\r\n")
+    return b"".join(parts) + f"--{boundary}--\r\n".encode(), {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+
+
+def a_video_is_that_of_weft_generate():
+    s = Server()
+    request = dict(VIDEO, seed=7, prompt='a "red" cat\n--out /tmp/x <b>&; ünï')
+    video = s.call("POST", "/v1/videos", request)
+    assert video["object"] == "video" and video["status"] == "queued" and video["model"] == "wan", video
+    assert video["size"] == "32x32" and video["seconds"] == "1.062" and video["prompt"] == request["prompt"] and video["error"] is None
+    s.finish(video["id"])
+    done = s.call("GET", "/v1/videos/" + video["id"])
+    assert done["status"] == "completed" and done["progress"] == 100 and done["completed_at"] >= done["created_at"], done
+    head, data = s.content(video["id"])
+    assert head["Content-Type"] == "video/mp4" and data == undisturbed("whole", request)
+    # parameters in the names of other servers
+    other = s.call("POST", "/v1/videos", {"prompt": "a red cat", "width": 32, "height": 32, "num_frames": 17,
+                                          "num_inference_steps": 5, "guidance_scale": 1, "seed": "3", "seconds": None})
+    s.finish(other["id"])
+    assert s.content(other["id"])[1] == undisturbed("other", dict(VIDEO, steps=5, seed=3, guidance_scale=1))
+    assert s.stop() == 130
+    left = sorted(os.listdir("state/jobs/" + video["id"]))
+    assert left == ["request.jsonl", "video.mp4"], left
+
+
+def lists_pages_and_deletes():
+    s = Server()
+    ids = [s.call("POST", "/v1/videos", dict(VIDEO, steps=2, seed=i))["id"] for i in range(4)]
+    s.finish(*ids)
+    page = s.call("GET", "/v1/videos?limit=3")
+    assert [v["id"] for v in page["data"]] == ids[:0:-1] and page["has_more"] and page["first_id"] == ids[3], page
+    page = s.call("GET", "/v1/videos?limit=3&after=" + page["last_id"])
+    assert [v["id"] for v in page["data"]] == ids[:1] and not page["has_more"]
+    page = s.call("GET", "/v1/videos?order=asc&after=" + ids[1])
+    assert [v["id"] for v in page["data"]] == ids[2:]
+    s.error(400, "invalid_limit", "GET", "/v1/videos?limit=0")
+    s.error(400, "invalid_order", "GET", "/v1/videos?order=up")
+    s.error(404, "not_found", "GET", "/v1/videos?after=video_0")
+    answer = s.call("DELETE", "/v1/videos/" + ids[1])
+    assert answer == {"id": ids[1], "object": "video.deleted", "deleted": True}
+    assert not os.path.exists("state/jobs/" + ids[1])
+    s.error(404, "not_found", "GET", "/v1/videos/" + ids[1])
+    s.error(404, "not_found", "DELETE", "/v1/videos/" + ids[1])
+    assert [v["id"] for v in s.call("GET", "/v1/videos?order=asc")["data"]] == [ids[0], *ids[2:]]
+    s.stop()
+
+
+def illegal_requests_are_refused():
+    s = Server()
+    def refused(code, field, **values):
+        request = {k: v for k, v in dict(VIDEO, **values).items() if v != "absent"}
+        answer = s.error(400, code, "POST", "/v1/videos", request)
+        assert answer["param"] == field and answer["type"] == "invalid_request_error", answer
+        return answer["message"]
+    assert "32" in refused("video-size", "height", size="32x33")
+    assert "17" in refused("video-size", "frames", frames=18)
+    refused("request-invalid", "size", size="big")
+    refused("request-invalid", "size", size="32x")
+    refused("request-invalid", "prompt", prompt=" ")
+    refused("request-invalid", "prompt", prompt="absent")
+    refused("request-invalid", "prompt", prompt=["x"])
+    refused("request-invalid", "steps", steps=0)
+    refused("request-invalid", "steps", steps=1.5)
+    refused("request-invalid", "steps", steps="many")
+    refused("request-invalid", "seed", seed=-1)
+    refused("request-invalid", "sampler", sampler="magic")
+    refused("request-invalid", "model", model="other")
+    refused("request-invalid", "sead", sead=1)
+    refused("request-invalid", "seconds", seconds="4")
+    refused("request-invalid", "frames", frames="absent")  # this model has no trained size
+    assert s.call("GET", "/v1/videos")["data"] == []
+    for body in b"", b"[]", b"{", b'{"prompt": "a", "prompt": "b"}', b'{"prompt": "\xff"}', b'{"prompt": "a\\u0000b"}':
+        s.error(400, "request-invalid", "POST", "/v1/videos", body, {"Content-Type": "application/json"})
+    s.error(415, "unsupported_type", "POST", "/v1/videos", b"{}", {"Content-Type": "text/plain"})
+    s.error(405, "method_not_allowed", "PUT", "/v1/videos")
+    s.error(404, "not_found", "GET", "/v2/videos")
+    seconds = s.call("POST", "/v1/videos", dict(VIDEO, frames=None, seconds="1.1", fps=16))  # 17.6 frames
+    assert seconds["seconds"] == "1.062", seconds
+    s.finish(seconds["id"])
+    s.stop()
+
+
+def forms_and_images():
+    picture = open(os.path.join(MODEL, "video.png"), "rb").read()
+    s = Server(models=("text=" + MODEL, "image=" + IMAGE_MODEL))
+    body, headers = form(dict(VIDEO, model="text"))
+    plain = s.call("POST", "/v1/videos", body, headers)
+    s.finish(plain["id"])
+    assert s.content(plain["id"])[1] == undisturbed("plain", VIDEO)
+    body, headers = form(dict(VIDEO, model="text"), picture)
+    s.error(400, "request-invalid", "POST", "/v1/videos", body, headers)
+    body, headers = form(dict(VIDEO, model="image"), b"no image")
+    assert s.error(400, "request-invalid", "POST", "/v1/videos", body, headers)["param"] == "input_reference"
+    body, headers = form(dict(VIDEO, model="image", steps=2), picture)
+    with_image = s.call("POST", "/v1/videos", body, headers)
+    job, = s.finish(with_image["id"])
+    assert job["status"] == "completed", job
+    assert sorted(os.listdir("state/jobs")) == sorted([plain["id"], with_image["id"]])
+    assert sorted(os.listdir("state/jobs/" + with_image["id"])) == ["input.png", "request.jsonl", "video.mp4"]
+    subprocess.run([os.environ["WEFT"], "generate", "--model", IMAGE_MODEL, "--prompt", VIDEO["prompt"], "--image",
+                    os.path.join(MODEL, "video.png"), "--frames", "17", "--height", "32", "--width", "32", "--steps", "2",
+                    "--out", "own.mp4"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert s.content(with_image["id"])[1] == open("own.mp4", "rb").read()
+    # an interrupted upload leaves nothing
+    import socket
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        c.sendall((f"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: {headers['Content-Type']}\r\n"
+                   f"Content-Length: {len(body)}\r\n\r\n").encode() + body[:len(body) - 40])
+    s.call("GET", "/health")
+    assert s.stop() == 130
+    assert len(os.listdir("state/jobs")) == 2
+    assert sorted(os.listdir("state")) == ["jobs", "lock", "price.png", "queue.sqlite", "worker.lock"], os.listdir("state")
+
+
+def ranges_of_the_content():
+    s = Server()
+    id = s.call("POST", "/v1/videos", dict(VIDEO, steps=2))["id"]
+    s.finish(id)
+    _, whole = s.content(id)
+    size = len(whole)
+    head, part = s.content(id, {"Range": "bytes=10-19"}, 206)
+    assert part == whole[10:20] and head["Content-Range"] == f"bytes 10-19/{size}", head
+    head, part = s.content(id, {"Range": "bytes=-7"}, 206)
+    assert part == whole[-7:] and head["Accept-Ranges"] == "bytes"
+    head, _ = s.content(id, {"Range": f"bytes={size}-"}, 416)
+    assert head["Content-Range"] == f"bytes */{size}", head
+    status, head, data = s.raw("HEAD", f"/v1/videos/{id}/content")
+    assert status == 200 and int(head["Content-Length"]) == size and data == b""
+    s.error(400, "variant_unsupported", "GET", f"/v1/videos/{id}/content?variant=thumbnail")
+    s.stop()
+
+
+def a_video_is_varied():
+    s = Server()
+    id = s.call("POST", "/v1/videos", dict(VIDEO, steps=3, seed=5))["id"]
+    other = s.call("POST", f"/v1/videos/{id}/remix", {"prompt": "a blue dog"})
+    assert other["remixed_from_video_id"] == id and other["prompt"] == "a blue dog"
+    s.finish(other["id"])
+    assert s.content(other["id"])[1] == undisturbed("other", dict(VIDEO, steps=3, seed=5, prompt="a blue dog"))
+    s.error(404, "not_found", "POST", "/v1/videos/video_0/remix", {"prompt": "x"})
+    s.stop()
+
+
+def state_of_the_server():
+    s = Server(models=("b=" + MODEL, "image=" + IMAGE_MODEL))
+    assert s.call("GET", "/health")["status"] == "ok" and s.call("GET", "/ready")["status"] == "ready"
+    assert [m["id"] for m in s.call("GET", "/v1/models")["data"]] == ["b", "image"]
+    model, image = s.call("GET", "/capabilities")["models"]
+    assert model["height"]["multiple_of"] == 16 and "unipc" in model["samplers"], model
+    assert not model["input_reference"] and image["input_reference"]
+    id = s.call("POST", "/v1/videos", dict(VIDEO, steps=2))["id"]
+    s.finish(id)
+    status, head, data = s.raw("GET", "/metrics")
+    assert status == 200 and head["Content-Type"].startswith("text/plain")
+    lines = data.decode().splitlines()
+    assert 'weft_serve_jobs{state="completed"} 1' in lines and "weft_serve_workers_started_total 1" in lines, lines
+    names = {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")}
+    for name in names:
+        assert any(line.startswith(f"# TYPE {name} ") for line in lines), name
+    s.stop()
+
+
+def the_openai_client():
+    python = os.environ.get("WEFT_OPENAI_PYTHON", sys.executable)
+    found = subprocess.run([python, "-c", "import openai; openai.OpenAI.videos"], capture_output=True, text=True)
+    if found.returncode != 0:
+        with open("skipped", "w") as f:
+            f.write("no Python client openai (WEFT_OPENAI_PYTHON names a python that has the package)")
+        return
+    s = Server(models=("image=" + IMAGE_MODEL, "wan=" + MODEL))
+    script = f"""
+import openai
+client = openai.OpenAI(base_url="http://127.0.0.1:{s.port}/v1", api_key="k")
+more = dict(frames=17, num_inference_steps=4, seed=9)
+video = client.videos.create_and_poll(prompt="a red cat", model="wan", size="32x32", extra_body=more)
+assert video.status == "completed" and video.size == "32x32", video
+client.videos.download_content(video.id).write_to_file("client.mp4")
+first = client.videos.create(prompt="a red cat", model="image", size="32x32", extra_body=more, input_reference=open({os.path.join(MODEL, "video.png")!r}, "rb"))
+assert client.videos.poll(first.id).status == "completed"
+second = client.videos.remix(video.id, prompt="a dog")
+assert client.videos.retrieve(second.id).remixed_from_video_id == video.id
+client.videos.poll(second.id)
+assert [v.id for v in client.videos.list(limit=2, order="asc")] == [video.id, first.id, second.id]
+assert client.videos.delete(first.id).deleted
+for call, error in ((lambda: client.videos.retrieve(first.id), openai.NotFoundError),
+                    (lambda: client.videos.create(prompt="x", size="33x33", extra_body=more), openai.BadRequestError)):
+    try:
+        call()
+    except error as e:
+        assert e.code in ("not_found", "video-size"), e.code
+    else:
+        raise AssertionError("no " + error.__name__)
+"""
+    subprocess.run([python, "-W", "ignore", "-c", script], check=True, timeout=600)
+    assert open("client.mp4", "rb").read() == undisturbed("own", dict(VIDEO, steps=4, seed=9))
+    s.stop()
+
+
+main(globals())

@@ -1,0 +1,7 @@
+#!/bin/bash
+# /v1/videos and the state of the server: create, retrieve, list, content, delete, remix; the Python client `openai`; legal
+# values are checked before a job is queued; the video is the one of `weft generate`.
+. "$SRC/tests/serve/common.sh"
+cases videos_cases.py a_video_is_that_of_weft_generate lists_pages_and_deletes illegal_requests_are_refused \
+    forms_and_images ranges_of_the_content a_video_is_varied state_of_the_server the_openai_client
+finish
