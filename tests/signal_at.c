@@ -4,10 +4,13 @@
  *   SIGNAL_ON=rename               a file or folder got its name (also if absent),
  *             mkdir                a folder was made,
  *             write                bytes were written to a file or a pipe,
+ *             sync                 fdatasync of a file has returned,
  *             send                 this rank sends a message (MPI), while a path fits SIGNAL_AT
  *   SIGNAL_AT=*.sampling.safetensors   pattern of the path (fnmatch; of `send`: glob)
  *   SIGNAL_COUNT=3                 the third such event, of this process and its forks; absent:
  *   the first SIGNAL_NUMBER=2                the signal
+ *   SIGNAL_ONCE=FILE               only the first of several processes gets the signal; it creates
+ *                                  the file
  *   SIGNAL_RANK=1                  only this rank of the job counts events; absent: every rank
  *   SIGNAL_TO=pid.0 pid.1          files with the numbers of the processes that get it; absent:
  *   this one
@@ -52,8 +55,13 @@ static bool is_awaited(const char *kind)
 
 static bool is_last(void)
 {
-    const char *count = getenv("SIGNAL_COUNT");
-    return atomic_fetch_add(seen, 1) + 1 == (count ? atoi(count) : 1);
+    const char *count = getenv("SIGNAL_COUNT"), *once = getenv("SIGNAL_ONCE");
+    if (atomic_fetch_add(seen, 1) + 1 != (count ? atoi(count) : 1))
+        return false;
+    const int fd = once ? open(once, O_CREAT | O_EXCL | O_WRONLY, 0600) : -1;
+    if (fd >= 0)
+        close(fd);
+    return !once || fd >= 0;
 }
 
 static bool is_pending(int number)
@@ -157,18 +165,31 @@ int mkdir(const char *path, mode_t mode)
     return result;
 }
 
+static void happened_to(const char *kind, int fd)
+{
+    char name[64], path[4096];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    const ssize_t length = readlink(name, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    happened(kind, path);
+}
+
 ssize_t write(int fd, const void *bytes, size_t count)
 {
     ssize_t (*own)(int, const void *, size_t) =
         (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
     const ssize_t result = own(fd, bytes, count);
-    if (result > 0 && is_awaited("write")) {
-        char name[64], path[4096];
-        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-        const ssize_t length = readlink(name, path, sizeof path - 1);
-        path[length > 0 ? length : 0] = '\0';
-        happened("write", path);
-    }
+    if (result > 0 && is_awaited("write"))
+        happened_to("write", fd);
+    return result;
+}
+
+int fdatasync(int fd)
+{
+    int (*own)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    const int result = own(fd);
+    if (result == 0 && is_awaited("sync"))
+        happened_to("sync", fd);
     return result;
 }
 

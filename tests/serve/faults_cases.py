@@ -1,0 +1,167 @@
+"""Cases of faults_test.sh."""
+import http.client, json, os, shutil, signal, subprocess
+from serve_client import MODEL, VIDEO, Server, at_event, main, undisturbed
+
+TWO = [dict(VIDEO, steps=20, seed=1, request_id="one"), dict(VIDEO, steps=20, seed=2, request_id="two")]
+
+
+def submit(s):
+    """Sends both requests. None for a request that the server did not answer."""
+    ids = []
+    for request in TWO:
+        try:
+            ids.append(s.call("POST", "/v1/jobs", request)["id"])
+        except (OSError, http.client.HTTPException):
+            ids.append(None)
+    return ids
+
+
+def check_two(s, known, whole):
+    """Both jobs exist once, with the ids that were acknowledged, and have the bytes of undisturbed runs."""
+    ids = submit(s)
+    for before, after in zip(known, ids):
+        assert before in (None, after), (before, after)
+    jobs = s.finish(*ids)
+    assert [job["status"] for job in jobs] == ["completed"] * 2, jobs
+    assert len(s.call("GET", "/v1/jobs")["data"]) == 2
+    assert sorted(os.listdir(s.state + "/jobs")) == sorted(ids)
+    for id, request, data in zip(ids, TWO, whole):
+        assert s.content(id)[1] == data, "other bytes"
+        assert sorted(os.listdir(f"{s.state}/jobs/{id}")) == ["request.jsonl", "video.mp4"]
+    assert s.stop() == 130
+
+
+def the_server_is_killed_at_every_commit():
+    whole = [undisturbed(r["request_id"], r) for r in TWO]
+    count, died = 0, True
+    while died:
+        count += 1
+        state = f"state{count}"
+        s = Server(state, env=at_event(signal.SIGKILL, "*/queue.sqlite*", on="sync", count=count))
+        known = submit(s) if s.port else [None, None]
+        try:
+            s.finish(*[id for id in known if id])
+        except (OSError, http.client.HTTPException, AssertionError, ValueError):
+            pass
+        died = s.process.poll() is not None or s.port is None
+        if not died:
+            died = s.stop() != 130
+        else:
+            assert s.drain() == -signal.SIGKILL
+        check_two(Server(state), known, whole)
+    print("commits at which the server was killed:", count - 1)
+    assert count > 6, count
+
+
+def disturbed(pattern, to=None, **event):
+    """A worker's event kills; the same server, or a restarted one, finishes both jobs."""
+    whole = [undisturbed(r["request_id"], r) for r in TWO]
+    s = Server(env=at_event(signal.SIGKILL, pattern, once="killed", to=to, **event))
+    if to:
+        open("pid.server", "w").write(str(s.process.pid))
+    known = submit(s)
+    if to:
+        assert s.drain() == -signal.SIGKILL
+        s = Server()
+    check_two(s, known, whole)
+    assert os.path.exists("killed"), "the event did not happen"
+
+
+EVENTS = {"state": "*video.sampling.safetensors", "latents": "*video.latents.safetensors", "video": "*video.mp4"}
+
+
+def the_worker_is_killed():
+    for name, pattern in EVENTS.items():
+        os.mkdir(name)
+        os.chdir(name)
+        shutil.copy("../signal_at.so", ".")
+        disturbed(pattern)
+        os.chdir("..")
+
+
+def both_are_killed():
+    for name, pattern in EVENTS.items():
+        os.mkdir(name)
+        os.chdir(name)
+        shutil.copy("../signal_at.so", ".")
+        disturbed(pattern, to=os.path.abspath("pid.server"))
+        os.chdir("..")
+
+
+def two_kills_in_a_row():
+    """The server is killed with its worker; the next server as well; the third finishes."""
+    whole = [undisturbed(r["request_id"], r) for r in TWO]
+    known = [None, None]
+    for event in ("state", "latents"):
+        s = Server(env=at_event(signal.SIGKILL, EVENTS[event], to=os.path.abspath("pid.server"), once="killed-" + event))
+        open("pid.server", "w").write(str(s.process.pid))
+        ids = submit(s)
+        known = [b or a for a, b in zip(known, ids)]
+        assert s.drain() == -signal.SIGKILL
+    check_two(Server(), known, whole)
+
+
+def a_second_crash_parks():
+    s = Server(env=at_event(signal.SIGKILL, "*video.sampling.safetensors"))
+    id = s.call("POST", "/v1/jobs", VIDEO)["id"]
+    job, = s.finish(id)
+    assert job["status"] == "parked" and job["crashes"] == 2 and job["error"]["code"] == "worker_crashed", job
+    assert "9" in job["error"]["message"]
+    video = s.call("GET", "/v1/videos/" + id)
+    assert video["status"] == "failed" and video["error"]["code"] == "worker_crashed"
+    assert s.call("GET", "/health")["status"] == "ok"
+    assert s.stop() == 130
+    assert sum(m.get("id") == "worker-ended" for m in s.messages) == 2
+    s = Server()
+    assert s.call("GET", "/v1/jobs/" + id)["status"] == "parked"
+    s.call("POST", f"/v1/jobs/{id}/resume")
+    job, = s.finish(id)
+    assert job["status"] == "completed" and job["error"] is None
+    assert s.content(id)[1] == undisturbed("whole", VIDEO)
+    s.stop()
+
+
+def sigterm_saves_the_running_job():
+    """The worker's saved state sends SIGTERM to the server."""
+    s = Server(env=at_event(signal.SIGTERM, "*video.sampling.safetensors", once="sent", to=os.path.abspath("pid.server")))
+    open("pid.server", "w").write(str(s.process.pid))
+    request = dict(VIDEO, steps=4000)
+    id = s.call("POST", "/v1/jobs", request)["id"]
+    assert s.drain() == 130
+    assert os.path.exists(f"state/jobs/{id}/video.sampling.safetensors") and not os.path.exists(f"state/jobs/{id}/video.mp4")
+    s = Server()
+    job, = s.finish(id)
+    assert job["status"] == "completed" and job["crashes"] == 0, job
+    assert s.content(id)[1] == undisturbed("whole", request)
+    s.stop()
+
+
+def changed_weights_are_named():
+    shutil.copytree(MODEL, "model")
+    s = Server(models=("m=model",), env=at_event(signal.SIGTERM, "*video.sampling.safetensors", once="sent", to=os.path.abspath("pid.server")))
+    open("pid.server", "w").write(str(s.process.pid))
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=4000))["id"]
+    assert s.drain() == 130
+    path = "model/transformer/diffusion_pytorch_model.safetensors"
+    data = bytearray(open(path, "rb").read())
+    data[-1] ^= 1
+    open(path, "wb").write(data)
+    s = Server(models=("m=model",))
+    job, = s.finish(id)
+    assert job["status"] == "failed" and job["error"]["code"] == "latents-mismatch", job
+    assert os.getcwd() not in json.dumps(job)
+    s.stop()
+
+
+def one_server_per_state():
+    s = Server()
+    second = Server(ready=False)
+    assert second.drain() == 1
+    assert [m["id"] for m in second.messages if m.get("level") == "error"] == ["queue-in-use"], second.messages
+    s.call("GET", "/health")
+    s.kill()
+    s = Server()  # a kill releases the folder
+    s.stop()
+
+
+main(globals())

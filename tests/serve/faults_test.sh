@@ -1,0 +1,9 @@
+#!/bin/bash
+# Kills of the server, of the worker and of both at defined events: every job is finished once, and its file is that of an
+# undisturbed run. A second crash parks a job. SIGTERM saves the running job. No machine's speed matters: signals are sent by
+# events (tests/signal_at.sh).
+. "$SRC/tests/serve/common.sh"
+. "$SRC/tests/signal_at.sh"
+cases faults_cases.py the_server_is_killed_at_every_commit the_worker_is_killed both_are_killed a_second_crash_parks \
+    sigterm_saves_the_running_job changed_weights_are_named one_server_per_state two_kills_in_a_row
+finish
