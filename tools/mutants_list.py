@@ -168,4 +168,8 @@ MUTANTS = [
     ("profile-mean", "src/profile/profile_work.c", "    return sum / taken;", "    return sum;", "profile:timed/*"),
     ("report-no-videos", "src/report/report_page.c", "    if (s->videos)", "    if (0)", "report:page/*"),
     ("report-no-vae-scores", "src/report/report_page.c", "    if (s->vae_eval)", "    if (0)", "report:page/*"),
+    ("serve-second-crash", "src/serve/queue_rules.c", "crashes >= WEFT_QUEUE_CRASHES", "crashes > WEFT_QUEUE_CRASHES", "serve:queue_rules/*"),
+    ("serve-priority", "src/serve/queue_rules.c", "return x->priority > y->priority ? -1 : 1;", "return x->priority > y->priority ? 1 : -1;", "serve:queue_rules/*"),
+    ("serve-range-end", "src/serve/byte_range.c", "*count = b - a + 1;", "*count = b - a;", "serve:byte_range/*"),
+    ("serve-any-token", "src/serve/access_tokens.c", "admitted |= !differs;", "admitted = true;", "serve:access_tokens/*"),
 ]
