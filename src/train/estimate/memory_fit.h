@@ -20,7 +20,8 @@ weft_status weft_fit_rates_measure(const weft_run *run, const weft_backend *back
 /* Fills activations[] by training stage for weft_exec_config.stage_activations, which `exec` need
  * not have. Free it with weft_run_fates_free, also on failure. The planner (activation_planner.h)
  * chooses from the activations that this rank's graphs save, with exec->fit_rates, rates
- * measured now, or those of memory.profile. The peak is computed from the planned programs of every rank. `message`
+ * measured now, or those of memory.profile. The peak is computed from the planned programs of
+ * every rank. `message`
  * receives a line for each stage that does not keep all activations. Collective over `together`;
  * NULL: this rank decides alone. WEFT_E_MEMORY: no choice fits; the message names the lowest
  * sufficient limit.
