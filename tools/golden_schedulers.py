@@ -69,6 +69,10 @@ FILES = {
         ({"shift": 3.0}, {"timesteps": [1000, 812.5, 500, 250, 100]}, {}), ({"shift": 3.0}, {"sigmas": [1.0, 0.8, 0.45, 0.2]}, {}),
         ({"use_dynamic_shifting": True}, {"timesteps": [1000, 700, 300], "mu": 0.7}, {}),
         ({"invert_sigmas": True}, {"timesteps": [900, 700, 300]}, {}), ({"shift_terminal": 0.1}, {"timesteps": [1000, 700, 300]}, {})]),
+    "sched_trained": ("DDIMScheduler", 1e-5, [
+        ({"num_train_timesteps": 60, "trained_betas": [0.002 + 0.003 * i + 0.01 * (i % 3) for i in range(60)], "clip_sample": False}, 6, {}),
+        ({"num_train_timesteps": 50, "trained_betas": [0.01 + 0.004 * i for i in range(50)], "clip_sample": False,
+          "rescale_betas_zero_snr": True, "timestep_spacing": "trailing", "prediction_type": "v_prediction"}, 5, {})]),
     "sched_ddpm_given": ("DDPMScheduler", 1e-5, [(SD | {"clip_sample": False}, {"timesteps": [999, 750, 500, 250, 3]}, {})]),
     "sched_dpmpp_given": ("DPMSolverMultistepScheduler", 1e-5, [(SD, {"timesteps": [999, 850, 700, 450, 200, 60]}, {})]),
     "sched_lcm_given": ("LCMScheduler", 1e-5, [({}, {"timesteps": [999, 759, 499, 259]}, {})]),

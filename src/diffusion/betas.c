@@ -37,6 +37,8 @@ static double beta_at(const weft_betas_config *c, int64_t i)
 {
     double (*const bar)(double) = c->schedule == WEFT_BETAS_COSINE ? cosine : laplace;
     const double n = (double)c->times;
+    if (c->listed)
+        return (double)c->trained[i];
     switch (c->schedule) {
     case WEFT_BETAS_LINEAR: return (double)between(c->start, c->end, i, c->times);
     case WEFT_BETAS_SCALED_LINEAR: {
@@ -58,7 +60,7 @@ static double beta_at(const weft_betas_config *c, int64_t i)
 /* Returns true if the table is computed in f64: the square roots of CogVideoX only. */
 static bool is_wide(const weft_betas_config *c)
 {
-    return c->direct && c->schedule == WEFT_BETAS_SCALED_LINEAR;
+    return c->direct && !c->listed && c->schedule == WEFT_BETAS_SCALED_LINEAR;
 }
 
 static void shift_snr(const weft_betas_config *c, double *bar)

@@ -16,6 +16,8 @@ typedef enum weft_betas {
 } weft_betas;
 extern const char *const weft_betas_names[]; /* names in scheduler_config.json; NULL-terminated */
 
+enum { WEFT_TRAINED_BETAS = 1000 };
+
 typedef struct weft_betas_config {
     int64_t times; /* number of discrete times, usually 1000 */
     double start, end;
@@ -24,6 +26,8 @@ typedef struct weft_betas_config {
     bool direct;      /* zero_snr as in CogVideoX: on alpha^2 itself, and in f64 */
     double snr_scale; /* CogVideoX: divisor of the SNR; 1: unchanged */
     double floor;     /* alpha^2 of the last time after zero_snr */
+    bool listed;      /* betas are `trained`, one per time, in place of a schedule */
+    float trained[WEFT_TRAINED_BETAS];
 } weft_betas_config;
 
 /* Fills alpha_bar[times] and beta[times] (may be NULL). Values are rounded to f32 wherever the

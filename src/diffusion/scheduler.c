@@ -215,7 +215,6 @@ static const field fields[] = {
     {"beta_start",                  F64,     AT(betas.start),         TABLE},
     {"beta_end",                    F64,     AT(betas.end),           TABLE},
     {"beta_schedule",               CHOICE,  AT(betas.schedule),      TABLE, weft_betas_names},
-    {"trained_betas",               NOTHING, 0,                       TABLE},
     {"rescale_betas_zero_snr",      BOOL,    AT(betas.zero_snr),      RESCALED},
     {"snr_shift_scale",             F64,     AT(betas.snr_scale),     COG},
     {"prediction_type",             CHOICE,  AT(prediction),          PREDICTS, PREDICTIONS},
@@ -263,6 +262,7 @@ static const field fields[] = {
     {"rho",                         F64,     AT(rho),                 EDM},
     {"sigma_schedule",              EITHER,  AT(karras),              EDM, edm_spacings},
     /* read by functions below */
+    {"trained_betas",               IGNORED, 0,                       TABLE},
     {"thresholding",                IGNORED, 0,                       CUTTING},
     {"solver_type",                 IGNORED, 0,                       MULTI | EDM_DPM},
     {"algorithm_type",              IGNORED, 0,                       DPMS | EDM_DPM},
@@ -494,6 +494,25 @@ static weft_status read_corrector(const json_t *json, const char *where, int own
     return WEFT_OK;
 }
 
+/* Reads betas that replace the schedule, one for each time of training. */
+static weft_status read_trained(const json_t *json, const char *where, int own, weft_scheduler *s)
+{
+    const json_t *list = json_object_get(json, "trained_betas");
+    if (!list || is_nothing(list) || !(own & TABLE))
+        return WEFT_OK;
+    if ((int64_t)json_array_size(list) != s->times || s->times > WEFT_TRAINED_BETAS)
+        return refuse(where, "trained_betas", list,
+                      "is not a list of \"num_train_timesteps\" numbers, at most 1000");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const double beta = json_number_value(json_array_get(list, i));
+        if (!(beta > 0 && beta < 1))
+            return refuse(where, "trained_betas", list, "has an item that is not between 0 and 1");
+        s->betas.trained[i] = (float)beta;
+    }
+    s->betas.listed = true;
+    return WEFT_OK;
+}
+
 static weft_status check_numbers(const weft_scheduler *s, const char *where)
 {
     const weft_betas_config *b = &s->betas;
@@ -543,6 +562,7 @@ weft_status weft_scheduler_read(const json_t *json, const char *where, weft_sche
     WEFT_TRY(read_form(json, where, own, &s));
     WEFT_TRY(read_algorithm(json, where, own, &s));
     WEFT_TRY(read_corrector(json, where, own, &s));
+    WEFT_TRY(read_trained(json, where, own, &s));
     s.betas.times = s.times;
     if (own & MULTI && s.flow)
         s.path = WEFT_PATH_FLOW;

@@ -77,7 +77,7 @@ Test(scheduler, refuses_by_name)
         {"{\"_class_name\": \"DDIMScheduler\", \"beta_schedule\": \"cosine\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "beta_schedule", "squaredcos_cap_v2"},
         {"{\"_class_name\": \"DDIMScheduler\", \"trained_betas\": [0.1]}",
-         WEFT_MSG_SCHEDULER_UNSUPPORTED, "trained_betas", "null"},
+         WEFT_MSG_SCHEDULER_UNSUPPORTED, "trained_betas", "num_train_timesteps"},
         {"{\"_class_name\": \"DDPMScheduler\", \"variance_type\": \"learned_range\"}",
          WEFT_MSG_SCHEDULER_UNSUPPORTED, "variance_type", "fixed_large"},
         {"{\"_class_name\": \"UniPCMultistepScheduler\", \"solver_p\": {}}",
