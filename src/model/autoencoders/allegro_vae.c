@@ -7,8 +7,8 @@
  *   decoder: post_quant_conv -> conv_in, frames -> mid -> levels x (block, frames; double frames;
  *            double rows and columns) -> norm, silu, frames, conv_out
  *
- * Blocks and attention are per frame. The group norms of the layers over frames are over all
- * frames, and their convolutions see a frame on either side, so temporal chunks are not supported.
+ * Blocks and attention are per frame. In the layers over frames, group norms are over all frames,
+ * and convolutions see a frame on either side. Temporal chunks are therefore not supported.
  * The reference processes overlapping tiles of 24 frames and 320x320 pixels only.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
@@ -93,7 +93,7 @@ static weft_value temporal(weft_nn_coder *co, const char *name, weft_value x, fr
         const bool changes = i == 0 && change != FRAMES_KEPT;
         char norm[16];
         snprintf(norm, sizeof norm, "conv%d.0", i + 1);
-        /* as in the reference, the norm counts the repeated frames */
+        /* the norm counts the repeated frames, as in the reference */
         h = changes ? h : weft_nn_pad_edge(g, h, 1, 1, 1);
         h = weft_nn_group_norm(g, norm, h, co->groups, frames_eps);
         h = weft_unary(g, WEFT_OP_SILU, h);
