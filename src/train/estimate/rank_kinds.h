@@ -1,4 +1,4 @@
-/* Groups ranks that run the same programs into kinds, each of which is planned once. Programs of two
+/* Groups ranks that run the same programs into kinds, each planned once. Programs of two
  * ranks are the same if their graphs differ only in where shards start. Even shards give one kind
  * per pipeline device, and an uneven split gives one kind for each combination of sizes. */
 #ifndef WEFT_TRAIN_ESTIMATE_RANK_KINDS_H
