@@ -7,6 +7,7 @@
 #include "estimate/training/resolve_layout.h"
 #include "plan/ops/rates.h"
 #include "train/estimate/process_memory.h"
+#include "train/pipeline/pp_layout.h"
 
 #include <string.h>
 
@@ -42,6 +43,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_args_i64(args, "--memory-limit", 0, INT64_MAX, &memory));
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_run_section, &run));
     WEFT_TRY(weft_run_check(&run, path));
+    WEFT_TRY(weft_pp_layout_check_used(&run.parallel, path));
     WEFT_TRY(weft_run_models_read(&run, path, &models));
     WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--on"), &cluster, spec));
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));

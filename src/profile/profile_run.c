@@ -22,6 +22,7 @@
 #include "plan/cluster/profile_file.h"
 #include "profile/profile_generation.h"
 #include "profile/profile_work.h"
+#include "train/pipeline/pp_layout.h"
 
 #include <math.h>
 #include <omp.h>
@@ -265,6 +266,7 @@ static weft_status add_run(profile *p, const weft_args *args, const char *path)
     run_to_time r = {.p = p, .path = path};
     WEFT_TRY(weft_args_config(args, p->all.arena, path, &r.run));
     WEFT_TRY(weft_run_check(&r.run, path));
+    WEFT_TRY(weft_pp_layout_check_used(&r.run.parallel, path));
     WEFT_TRY(weft_run_models_read(&r.run, path, &r.models));
     WEFT_TRY(weft_layouts_visit(&r.run, &r.models, weft_comm_ranks(p->all.comm), add_layout, &r));
     return p->programs ? WEFT_OK : weft_error_at(WEFT_E_CONFIG, WEFT_AT(.file = path));

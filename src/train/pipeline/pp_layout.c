@@ -59,16 +59,22 @@ static weft_status unknown_schedule(const weft_parallel *config, const char *pat
         config->schedule);
 }
 
-static weft_status take_file(const weft_parallel *config, const char *path, weft_pp_layout *p)
+static weft_status load_file(const weft_parallel *config, const char *path, weft_pp_schedule *table)
 {
     if (!weft_path_exists(config->schedule))
         return unknown_schedule(config, path);
-    const weft_status_code status = weft_pp_schedule_csv_load(config->schedule, &p->file);
-    if (status != WEFT_OK)
-        return weft_error_add(
-            weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.schedule")),
-            "Give the plan that `weft plan pipeline --out` wrote, a .csv with one line of tasks "
-            "for each rank, or gpipe, 1f1b, interleaved, wave or zero-bubble");
+    const weft_status_code status = weft_pp_schedule_csv_load(config->schedule, table);
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    return weft_error_add(
+        weft_error_at(status, WEFT_AT(.file = path, .key = "parallel.schedule")),
+        "Give the plan that `weft plan pipeline --out` wrote, a .csv with one line of tasks "
+        "for each rank, or gpipe, 1f1b, interleaved, wave or zero-bubble");
+}
+
+static weft_status take_file(const weft_parallel *config, const char *path, weft_pp_layout *p)
+{
+    WEFT_TRY(load_file(config, path, &p->file));
     if (p->file.devices != p->devices)
         return weft_error(WEFT_MSG_LAYOUT_INVALID,
                           WEFT_AT(.file = path, .key = "parallel.schedule",
@@ -97,15 +103,24 @@ weft_status weft_pp_layout_check_trained(const weft_mesh *mesh, bool denoises, c
                       ranks, ranks);
 }
 
+static weft_status check_schedule(const weft_parallel *config, const char *path)
+{
+    weft_pp_schedule table = {0};
+    if (find_kind(config->schedule) >= 0)
+        return WEFT_OK;
+    WEFT_TRY(load_file(config, path, &table));
+    weft_pp_schedule_free(&table);
+    return WEFT_OK;
+}
+
 weft_status weft_pp_layout_check_used(const weft_parallel *config, const char *path)
 {
     const weft_parallel *unset = &weft_parallel_default;
     const bool scheduled = strcmp(config->schedule, unset->schedule) != 0;
+    WEFT_TRY(check_schedule(config, path));
     if (config->pp > 1 || config->plan[0] ||
         (!scheduled && config->virtual_stages == unset->virtual_stages))
         return WEFT_OK;
-    if (scheduled && find_kind(config->schedule) < 0 && !weft_path_exists(config->schedule))
-        return unknown_schedule(config, path);
     return weft_error(
         WEFT_MSG_CONFIG_NO_EFFECT,
         WEFT_AT(.file = path, .key = scheduled ? "parallel.schedule" : "parallel.virtual_stages"),
