@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+static const int64_t DEFAULT_CACHE = (int64_t)1 << 30; /* program_cache: 1GiB */
+
 static const char *const accumulation_names[] = {"own", "representative", NULL};
 static const char *const unfit_names[] = {"refuse", "skip", NULL};
 static const char *const dispatch_names[] = {"planned", "late", NULL};
@@ -133,19 +135,57 @@ static bool usable(const weft_cascade_config *c, int64_t degree, int ranks)
            (!equal_groups(c) || ranks % degree == 0);
 }
 
+/* Rejects keys without a plan, which have no effect. */
+static weft_status check_unplanned(const weft_cascade_config *c, const char *path)
+{
+    const struct {
+        const char *name;
+        bool set;
+    } key[] = {{"degrees", c->degrees.count > 0},
+               {"policy", c->policy != 0},
+               {"degree", c->degree != 0},
+               {"memory_limit", c->memory != 0},
+               {"cluster", c->cluster && strcmp(c->cluster, "local") != 0},
+               {"gradient_reduction", c->accumulation != 0},
+               {"loss_weight", c->weigh != 0},
+               {"oversized", c->unfit != 0},
+               {"dispatch", c->dispatch != 0},
+               {"objective", c->objective != 0},
+               {"topology_aware", !c->inner},
+               {"prefer_producers", !c->inter},
+               {"program_cache", c->cache != DEFAULT_CACHE}};
+    for (int i = 0; i < WEFT_COUNT(key); i++)
+        if (key[i].set)
+            return weft_error(
+                WEFT_MSG_CONFIG_MISSING_KEY,
+                WEFT_AT(.file = path, .key = "parallel.cascades.plan", .value = key[i].name),
+                "%s has an effect only with the key plan. Write cascades: {plan: "
+                "every-iteration, ...}, or remove %s",
+                key[i].name, key[i].name);
+    return WEFT_OK;
+}
+
+/* Rejects keys of the search of arachne with a policy that plans by its own rule. */
+static weft_status check_policy(const weft_cascade_config *c, const char *path)
+{
+    const char *key = c->objective == WEFT_OBJECTIVE_EXPECTED ? "objective"
+                      : !c->inner                             ? "topology_aware"
+                      : !c->inter                             ? "prefer_producers"
+                                                              : NULL;
+    if (!key || c->policy == WEFT_POLICY_ARACHNE)
+        return WEFT_OK;
+    return weft_error(
+        WEFT_MSG_CONFIG_NO_EFFECT,
+        WEFT_AT(.file = path, .key = weft_message_key((char[64]){0}, "parallel.cascades.%s", key)),
+        "%s plans by its own rule. Remove %s, or use policy: arachne", weft_policy_names[c->policy],
+        key);
+}
+
 weft_status weft_cascades_check(const weft_cascade_config *c, const weft_parallel *parallel,
                                 int ranks, const char *path)
 {
-    if (weft_cascades_planned(c) == WEFT_CASCADES_NONE) {
-        if (c->degrees.count || c->policy || c->degree || c->accumulation || c->unfit ||
-            c->memory || c->dispatch || c->objective || c->weigh ||
-            (c->cluster && strcmp(c->cluster, "local") != 0))
-            return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
-                              WEFT_AT(.file = path, .key = "parallel.cascades.plan"),
-                              "parallel.cascades needs the key plan; write cascades: {plan: "
-                              "every-iteration, ...}");
-        return WEFT_OK;
-    }
+    if (weft_cascades_planned(c) == WEFT_CASCADES_NONE)
+        return check_unplanned(c, path);
     WEFT_TRY(check_plan(c, path));
     WEFT_TRY(check_conflicts(parallel, path));
     if (c->accumulation == WEFT_ACCUMULATE_REPRESENTATIVE && parallel->zero)
@@ -161,11 +201,7 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
             WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "parallel.cascades.dispatch"),
             "late cannot be combined with gradient_reduction: representative, which needs "
             "all groups in advance. Use gradient_reduction: own");
-    if (c->objective == WEFT_OBJECTIVE_EXPECTED && c->policy != WEFT_POLICY_ARACHNE)
-        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
-                          WEFT_AT(.file = path, .key = "parallel.cascades.objective"),
-                          "%s plans by its own rule. Remove objective, or use policy: arachne",
-                          weft_policy_names[c->policy]);
+    WEFT_TRY(check_policy(c, path));
     if (c->degree && !equal_groups(c))
         return weft_error(
             WEFT_MSG_CONFIG_NO_EFFECT,

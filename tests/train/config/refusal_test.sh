@@ -117,6 +117,15 @@ printf 'devices: 4\nnodez: 2\n' >wrong_cluster.yaml
 refuse config-unknown-key file=wrong_cluster.yaml line=2 'text~=dit.yaml: parallel.cascades.cluster: wrong_cluster.yaml:2: ' 'text~=Give local, a preset' -- dit.yaml \
     --set out=runs/new/none --set 'parallel.cascades={plan: every-iteration, cluster: wrong_cluster.yaml}'
 refuse config-missing-key file=dit.yaml key=parallel.cascades.plan -- dit.yaml --set out=runs/new/none --set parallel.cascades.cluster=nothere.yaml
+# every key of cascades has no effect without a plan, and those of arachne's search none with another policy
+for set in degrees=[1] policy=flexsp degree=2 memory_limit=1GiB gradient_reduction=representative loss_weight=samples oversized=skip \
+    dispatch=late objective=expected topology_aware=false prefer_producers=false program_cache=2GiB; do
+    refuse config-missing-key file=dit.yaml key=parallel.cascades.plan value=${set%%=*} -- dit.yaml --set parallel.cascades.$set
+done
+for set in topology_aware=false prefer_producers=false objective=expected; do
+    refuse config-no-effect file=dit.yaml key=parallel.cascades.${set%%=*} text~=knapformer -- dit.yaml --set parallel.cascades.plan=every-iteration \
+        --set parallel.cascades.policy=knapformer --set parallel.cascades.$set
+done
 refuse '*' text~=nowhere -- vae.yaml --set out=runs/new/none --set data.path=nowhere
 a_failed_start_leaves_no_folder() {
     [ ! -e runs/new ] || { find runs/new; fail "a start that failed left a folder"; }
