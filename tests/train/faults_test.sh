@@ -49,6 +49,26 @@ PY
 }
 check pointers_of_git_lfs_in_shards_are_named
 
+# NaN in the decoder, which the run does not use: found before the clips are encoded
+a_damaged_decoder_is_named() {
+    cp -r runs/vae/model/vae bad_vae
+    python3 - bad_vae/diffusion_pytorch_model.safetensors >tensor <<'PY'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+start = 8 + struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:start])
+name = sorted(n for n in header if n.startswith("decoder.") and header[n]["dtype"] == "F32")[-1]
+at = start + header[name]["data_offsets"][0]
+data[at:at + 4] = struct.pack("<f", float("nan"))
+open(sys.argv[1], "wb").write(data)
+print(name)
+PY
+    "$WEFT" train dit.yaml --set autoencoder.weights=bad_vae --set out=runs/bad >bad.log 2>&1 && fail "accepted"
+    has_message bad.log tensor-not-finite level=error file=bad_vae/diffusion_pytorch_model.safetensors key="$(cat tensor)" || { cat bad.log; fail "not named"; }
+    ! is_progress bad.log || fail "found after the work"
+}
+check a_damaged_decoder_is_named
+
 # one bad sample: its steps are skipped, counted and shown, all others train
 steps_of_a_bad_sample_are_skipped() {
     mkdir runs/nan

@@ -269,6 +269,20 @@ static bool verifies(weft_store *store, const weft_graph *g, const char *prefix)
     return true;
 }
 
+weft_status weft_weights_check_rest(weft_store *store, const char *prefix, const weft_tensors *file)
+{
+    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(file, i);
+        char name[600];
+        snprintf(name, sizeof name, "%s%s", prefix, t->name);
+        if (weft_store_find(store, name))
+            continue;
+        WEFT_TRY(weft_stored_check_finite(t));
+        weft_map_forget(t->data, t->bytes);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix,
                               weft_tensors *file, bool partial)
 {

@@ -299,6 +299,14 @@ weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_f
     weft_tensors *file;
     snprintf(prefix, sizeof prefix, "%s.", scope);
     WEFT_TRY(weft_key_mapping_open(family, g, prefix, path, &file));
+    /* a run copies the decoder to its model and needs it much later */
+    const weft_status_code status = family->role == WEFT_ROLE_AUTOENCODER
+                                        ? weft_weights_check_rest(store, prefix, file)
+                                        : WEFT_OK;
+    if (status != WEFT_OK) {
+        weft_tensors_close(file);
+        return status;
+    }
     return weft_weights_load(store, g, prefix, file, true);
 }
 

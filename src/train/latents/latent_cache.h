@@ -40,7 +40,7 @@ weft_status weft_latents_empty_caption(const char *folder, int64_t count, float 
 weft_graph *weft_text_graph(const weft_run *run, const weft_text_conditioning *text, int r,
                             int64_t batch);
 /* Loads an encoder's weights from its files. `g` is the encoder's graph, whose parameters must be
- * in the store. */
+ * in the store. NaN or infinity in a tensor of an autoencoder is an error, also in its decoder. */
 weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_family *family,
                               const weft_graph *g, const char *path);
 
