@@ -23,8 +23,8 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const 
 weft_status weft_weights_lend(weft_store *store, const weft_graph *graph, const char *prefix,
                               const weft_tensors *file);
 
-/* Returns an error of the first tensor of the file with NaN or infinity that the store does not
- * have, such as a decoder's if only the encoder is loaded. weft_weights_load checks the others. */
+/* Checks the tensors of the file that the store does not have, such as the decoder's after an
+ * encoder was planned. NaN or infinity is an error. weft_weights_load checks the others. */
 weft_status weft_weights_check_rest(weft_store *store, const char *prefix,
                                     const weft_tensors *file);
 /* Type in which to store the file's matrices and kernels (rank 2 and more). BF16 or F16 if all of

@@ -62,7 +62,7 @@ typedef struct weft_static_layouts {
  * ULYSSES. */
 weft_status weft_static_layouts_create(weft_policy policy, const weft_policy_request *request,
                                        weft_arena *arena, weft_static_layouts *out);
-/* Adds the seconds of an iteration to every layout. The number of samples is that of the list. */
+/* Adds the seconds of an iteration to every layout. The list's number of samples is the same. */
 weft_status weft_static_layouts_add(weft_static_layouts *layouts,
                                     const weft_policy_request *request, weft_arena *arena);
 /* Returns the layout with the fewest seconds, of `groups` groups (0: of any number); NULL: none

@@ -224,8 +224,8 @@ static void fill_box(planner *p, const box *b, int kind)
     }
 }
 
-/* Finds the axis on which the box has several kinds, and the last coordinate *cut whose kind is
- * that of the first. */
+/* Finds the axis on which the box has several kinds, and the last coordinate *cut with the
+ * first rank's kind. */
 static weft_status find_cut(planner *p, const box *b, int first, int *axis, int *cut)
 {
     *axis = -1;
@@ -251,8 +251,8 @@ static weft_status find_cut(planner *p, const box *b, int first, int *axis, int 
     return WEFT_OK;
 }
 
-/* Finds the kinds of the ranks in a box. No shard is longer than that of a rank with smaller
- * coordinates (weft_part). So if the first and the last rank of a box have equal programs, all
+/* Finds the kinds of the ranks in a box. Shards do not grow with the coordinates
+ * (weft_part). So if the first and the last rank of a box have equal programs, all
  * ranks between them do. Otherwise the box is cut in two. */
 static weft_status find_in_box(planner *p, box b)
 {
