@@ -9,7 +9,7 @@
 #ifndef WEFT_DATA_ENERGON_META_H
 #define WEFT_DATA_ENERGON_META_H
 
-#include "data/storage.h"
+#include "storage/storage.h"
 
 #include <jansson.h>
 

@@ -14,7 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
-#include "data/storage.h"
+#include "storage/storage.h"
 
 #include <string.h>
 

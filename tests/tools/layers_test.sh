@@ -9,6 +9,7 @@ import os, re, sys
 root = sys.argv[1]
 FLOORS = [
     ["base"],
+    ["storage"],
     ["draw", "format/log", "format/tar", "format/tensors", "graph", "plan", "text", "video"],
     ["curate/duplicates", "data", "diffusion", "kernel", "nn", "plan/layout", "plan/ops", "transform/memory"],
     ["kernel/cpu", "kernel/ref", "model/critics", "plan/cluster", "transform/numeric"],

@@ -3,8 +3,8 @@
 #ifndef WEFT_TRAIN_LATENTS_LATENT_CACHE_FOLDER_H
 #define WEFT_TRAIN_LATENTS_LATENT_CACHE_FOLDER_H
 
-#include "data/storage.h"
 #include "model/tiling.h"
+#include "storage/storage.h"
 #include "train/step/train_step.h"
 
 /* Path <latents>/<hash of the encoders' files, the shards' contents and the clip sizes>. */

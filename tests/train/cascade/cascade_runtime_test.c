@@ -8,9 +8,9 @@
 #include "comm/comm_fake.h"
 #include "data/loader_report.h"
 #include "data/shard_file.h"
-#include "data/storage.h"
 #include "exec/execute.h"
 #include "format/tensors/npy.h"
+#include "storage/storage.h"
 #include "train/latents/latent_cache.h"
 #include "train/step/stage_programs.h"
 

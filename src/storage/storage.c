@@ -1,8 +1,8 @@
-#include "data/storage.h"
+#include "storage/storage.h"
 
 #include "base/config.h"
 #include "base/hash.h"
-#include "data/storage_folder.h"
+#include "storage/storage_folder.h"
 
 #include <stdatomic.h>
 #include <string.h>

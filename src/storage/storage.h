@@ -7,8 +7,8 @@
  *           weft_storage ── folder: pread, at most 128 files open at once, nothing mapped
  *
  * Names are relative to the root ("train-000000.tar"). Reading is safe from any thread. */
-#ifndef WEFT_DATA_STORAGE_H
-#define WEFT_DATA_STORAGE_H
+#ifndef WEFT_STORAGE_STORAGE_H
+#define WEFT_STORAGE_STORAGE_H
 
 #include "base/fs.h"
 

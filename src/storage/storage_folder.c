@@ -4,9 +4,9 @@
  * dataset can have more shards than a process can have open files. Files are read with pread and
  * not mapped: truncating a file in use is then an error of the read, whereas access past the end
  * of a map would end the process. */
-#include "data/storage_folder.h"
+#include "storage/storage_folder.h"
 
-#include "data/storage.h"
+#include "storage/storage.h"
 
 #include <errno.h>
 #include <fcntl.h>
