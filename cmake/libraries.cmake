@@ -45,3 +45,10 @@ if(PROJECT_IS_TOP_LEVEL AND WEFT_CRITERION_INCLUDE_DIR AND WEFT_CRITERION_LIBRAR
         AND WEFT_CBC_LIBRARY AND WEFT_CBC_SOLVER_LIBRARY)
     set(WEFT_TESTS_DEFAULT ON)
 endif()
+
+# libcurl is loaded at run time, for buckets and HTTP servers; the build needs its header only.
+find_path(WEFT_CURL_INCLUDE_DIR curl/curl.h)
+if(WEFT_CURL_INCLUDE_DIR AND NOT CMAKE_CROSSCOMPILING)
+    set_source_files_properties(src/storage/curl_library.c src/storage/http.c
+        PROPERTIES COMPILE_DEFINITIONS WEFT_HAS_CURL)
+endif()

@@ -1,0 +1,61 @@
+/* Requests to HTTP servers, by libcurl, which is loaded when the first client is opened.
+ *
+ *     s3, storage_http ── send ──> attempts with growing delays ── libcurl ──> server
+ *
+ * Connections are kept and used again by the next request. All functions are safe from any thread.
+ * A forked child uses connections of its own. */
+#ifndef WEFT_STORAGE_HTTP_H
+#define WEFT_STORAGE_HTTP_H
+
+#include "storage/sigv4.h"
+
+typedef struct weft_http weft_http;
+
+enum { WEFT_HTTP_MOST_HEADERS = 16 };
+
+/* Headers of a request, without those that libcurl adds. */
+typedef struct weft_http_headers {
+    char *line[WEFT_HTTP_MOST_HEADERS]; /* "name: value"; owned */
+    int count;
+} weft_http_headers;
+weft_status weft_http_headers_add(weft_http_headers *headers, const char *name, const char *value);
+
+/* A request. Strings and buffers are borrowed. */
+typedef struct weft_http_request {
+    const char *method, *url;
+    const char *place; /* in messages, in place of the URL */
+    const void *body;  /* NULL: none */
+    int64_t body_bytes;
+    void *to; /* receives the body of a successful reply, `to_bytes`; NULL: reply->body does */
+    int64_t to_bytes;
+    int64_t attempts;   /* at most; 1: never repeated */
+    bool local;         /* a server of this machine: no proxy, one second to connect */
+    bool follow;        /* redirections are followed */
+    bool uninterrupted; /* Ctrl-C does not end the request: it cleans up */
+    /* Adds headers before each attempt, as signatures contain the time; NULL: none. */
+    weft_status (*prepare)(const void *user, weft_http_headers *headers);
+    /* Whether a complete reply is a failure that passes, by its body; NULL: by its status alone. */
+    bool (*transient)(int status, const char *body);
+    const void *user;
+} weft_http_request;
+
+typedef struct weft_http_reply {
+    int status;       /* 200 */
+    weft_buf body;    /* of a reply that has no place in `to` */
+    int64_t received; /* bytes written to `to` */
+    int64_t length;   /* Content-Length; -1: none */
+    int failures;     /* attempts before this one */
+    char etag[160], content_range[80], retry_after[40], region[40], date[40];
+    char last_modified[40];
+} weft_http_reply;
+
+/* WEFT_E_UNSUPPORTED: libcurl is missing. */
+weft_status weft_http_open(weft_http **http);
+void weft_http_close(weft_http *http); /* accepts NULL */
+/* Sends, and repeats what fails transiently. Any reply of the server is a success of this function;
+ * the caller reads its status. A body that ends early is a failed attempt. */
+weft_status weft_http_send(weft_http *http, const weft_http_request *request,
+                           weft_http_reply *reply);
+void weft_http_reply_free(weft_http_reply *reply);
+
+#endif
