@@ -67,7 +67,12 @@ add_executable(ranks tests/comm/tool/ranks.c)
 set_target_properties(ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test-tools)
 target_link_libraries(ranks PRIVATE weft_static weft::dependencies)
 
-add_custom_target(test-bin ALL DEPENDS weft ranks ${test_programs})
+# Operations of a storage from the command line, for scripts (tests/storage/*.sh).
+add_executable(store tests/storage/tool/store.c)
+set_target_properties(store PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test-tools)
+target_link_libraries(store PRIVATE weft_static weft::dependencies)
+
+add_custom_target(test-bin ALL DEPENDS weft ranks store ${test_programs})
 
 # ---- ctest --------------------------------------------------------------------------------------
 # Labels: unit (Criterion programs), script, ranks (scripts that run mpirun), long (sweeps that take

@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "storage/storage_folder.h"
+#include "storage/storage_s3.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct weft_storage_file {
     void *file;
 };
 
-static const weft_storage_kind *const kinds[] = {&weft_storage_folder};
+static const weft_storage_kind *const kinds[] = {&weft_storage_folder, &weft_storage_s3};
 
 static const weft_storage_kind *find_kind(const char *root)
 {
@@ -33,8 +34,9 @@ weft_status weft_storage_open(const char *root, weft_storage **storage)
 {
     const weft_storage_kind *kind = find_kind(root);
     if (!kind)
-        return weft_error(WEFT_MSG_SHARD_UNSUPPORTED, WEFT_AT(.file = root),
-                          "data are read only from folders. Mount this place, or copy it.");
+        return weft_error(
+            WEFT_MSG_STORAGE_PLACE, WEFT_AT(.file = root),
+            "weft does not read this kind of place. Use a folder or s3://BUCKET/PREFIX.");
     weft_storage *s = weft_alloc(sizeof *s);
     if (s)
         s->root = weft_strdup(root);

@@ -1,10 +1,10 @@
-/* Storage of shards: named files that are read in pieces. A folder is the only kind; an object
- * store or a server with HTTP ranges would be a further instance of the same table.
+/* Storage: named files that are read in pieces and written atomically.
  *
  *     dataset, loader, shard writer
  *                │  read(name, offset, bytes)   facts   list   put   begin/write/commit   remove
  *                ▼
- *           weft_storage ── folder: pread, at most 128 files open at once, nothing mapped
+ *           weft_storage ─┬─ folder: pread, at most 128 files open at once, nothing mapped
+ *                         └─ s3://BUCKET/PREFIX: ranged GET, multipart upload
  *
  * Names are relative to the root ("train-000000.tar"). Reading is safe from any thread. */
 #ifndef WEFT_STORAGE_STORAGE_H
@@ -21,12 +21,15 @@ typedef struct weft_storage weft_storage;
 /* A file being written; it gets its name when it is committed. */
 typedef struct weft_storage_file weft_storage_file;
 
-/* The operations of a kind of storage; all are required. `self` is the object that `open` created.
- */
+/* The operations of a kind of storage; all but `origin` are required. `self` is the object that
+ * `open` created. */
 typedef struct weft_storage_kind {
     const char *scheme; /* "s3://"; "" is the kind for paths without one */
     weft_status (*open)(const char *root, void **self);
     void (*close)(void *self);
+    /* A name of the root that no other store has: its files are cached by this name. NULL: a
+     * storage of this machine, which needs no cache. */
+    const char *(*origin)(void *self);
     weft_status (*facts)(void *self, const char *name, weft_storage_facts *facts);
     weft_status (*read)(void *self, const char *name, int64_t at, int64_t bytes, void *to);
     weft_status (*list)(void *self, weft_names *names);
@@ -38,7 +41,7 @@ typedef struct weft_storage_kind {
     void (*free)(void *file); /* without commit, also removes the file */
 } weft_storage_kind;
 
-/* `root`: a folder. A scheme that no kind has is WEFT_E_UNSUPPORTED. */
+/* `root`: a folder or s3://BUCKET/PREFIX. A scheme that no kind has is WEFT_E_UNSUPPORTED. */
 weft_status weft_storage_open(const char *root, weft_storage **storage);
 void weft_storage_close(weft_storage *storage); /* accepts NULL */
 const char *weft_storage_root(const weft_storage *storage);

@@ -1,0 +1,120 @@
+#include "storage/remote_facts.h"
+
+#include "base/hash.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void weft_remote_table_init(weft_remote_table *t)
+{
+    *t = (weft_remote_table){0};
+    pthread_mutex_init(&t->lock, NULL);
+}
+
+static void forget(weft_remote_object *object)
+{
+    weft_free(object->name);
+    weft_free(object->etag);
+}
+
+void weft_remote_table_clear(weft_remote_table *t)
+{
+    pthread_mutex_lock(&t->lock);
+    for (int64_t i = 0; i < t->count; i++)
+        forget(&t->object[i]);
+    t->count = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void weft_remote_table_free(weft_remote_table *t)
+{
+    weft_remote_table_clear(t);
+    weft_free(t->object);
+    pthread_mutex_destroy(&t->lock);
+}
+
+/* Index of the first object whose name is not before `name`. */
+static int64_t lower_bound(const weft_remote_table *t, const char *name)
+{
+    int64_t low = 0, high = t->count;
+    if (high && strcmp(t->object[high - 1].name, name) < 0) /* lists come sorted */
+        return high;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (strcmp(t->object[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool is_at(const weft_remote_table *t, int64_t i, const char *name)
+{
+    return i < t->count && !strcmp(t->object[i].name, name);
+}
+
+static weft_status put(weft_remote_table *t, weft_remote_object *object)
+{
+    const int64_t i = lower_bound(t, object->name);
+    if (is_at(t, i, object->name)) {
+        forget(&t->object[i]);
+    } else {
+        WEFT_TRY(weft_grow((void **)&t->object, t->count, &t->capacity, sizeof *t->object));
+        memmove(&t->object[i + 1], &t->object[i], (size_t)(t->count - i) * sizeof *t->object);
+        t->count++;
+    }
+    t->object[i] = *object;
+    return WEFT_OK;
+}
+
+weft_status weft_remote_table_put(weft_remote_table *t, const char *name, const char *etag,
+                                  int64_t bytes)
+{
+    weft_remote_object object = {weft_strdup(name), weft_strdup(etag), bytes};
+    weft_status_code status = WEFT_ALLOCATED(object.name && object.etag, "%s", name);
+    if (status == WEFT_OK) {
+        pthread_mutex_lock(&t->lock);
+        status = put(t, &object);
+        pthread_mutex_unlock(&t->lock);
+    }
+    if (status != WEFT_OK)
+        forget(&object);
+    return status;
+}
+
+void weft_remote_table_drop(weft_remote_table *t, const char *name)
+{
+    pthread_mutex_lock(&t->lock);
+    const int64_t i = lower_bound(t, name);
+    if (is_at(t, i, name)) {
+        forget(&t->object[i]);
+        t->count--;
+        memmove(&t->object[i], &t->object[i + 1], (size_t)(t->count - i) * sizeof *t->object);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+bool weft_remote_table_get(weft_remote_table *t, const char *name, char etag[WEFT_ETAG_BYTES],
+                           weft_storage_facts *facts)
+{
+    pthread_mutex_lock(&t->lock);
+    const int64_t i = lower_bound(t, name);
+    const bool found = is_at(t, i, name);
+    if (found) {
+        const weft_remote_object *o = &t->object[i];
+        facts->bytes = o->bytes;
+        facts->stamp = XXH3_64bits_withSeed(o->etag, strlen(o->etag), (uint64_t)o->bytes);
+        if (etag)
+            snprintf(etag, WEFT_ETAG_BYTES, "%s", o->etag);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+bool weft_content_range_is(const char *content_range, int64_t at, int64_t bytes)
+{
+    long long first, last;
+    return sscanf(content_range, "bytes %lld-%lld/", &first, &last) == 2 && first == at &&
+           last == at + bytes - 1;
+}

@@ -1,0 +1,327 @@
+#include "storage/s3.h"
+
+#include "base/config.h"
+#include "storage/aws_credentials.h"
+#include "storage/s3_xml.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct weft_s3 {
+    weft_arena *arena;
+    const char *bucket;
+    weft_aws_settings settings;
+    weft_http *http;
+    pthread_mutex_t lock; /* of all below */
+    weft_aws_credentials credentials;
+    bool has_credentials;
+    char region[40];
+};
+
+enum { REFRESH_SECONDS = 300 }; /* credentials are read again this long before they expire */
+
+weft_status weft_s3_open(const char *bucket, weft_s3 **s3)
+{
+    weft_s3 *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "s3://%s", bucket));
+    pthread_mutex_init(&s->lock, NULL);
+    s->arena = weft_arena_create();
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(s->arena && (s->bucket = weft_arena_strdup(s->arena, bucket)), "s3://%s",
+                           bucket));
+    WEFT_GO(weft_aws_settings_read(s->arena, &s->settings));
+    snprintf(s->region, sizeof s->region, "%s", s->settings.region);
+    WEFT_GO(weft_http_open(&s->http));
+    *s3 = s;
+    return WEFT_OK;
+out:
+    weft_s3_close(s);
+    return status;
+}
+
+void weft_s3_close(weft_s3 *s)
+{
+    if (!s)
+        return;
+    weft_http_close(s->http);
+    weft_aws_credentials_free(&s->credentials);
+    pthread_mutex_destroy(&s->lock);
+    weft_arena_free(s->arena);
+    weft_free(s);
+}
+
+const char *weft_s3_endpoint(const weft_s3 *s)
+{
+    return s->settings.endpoint ? s->settings.endpoint : "";
+}
+
+/* ---- signed headers ------------------------------------------------------------------------ */
+
+/* A request on its way: what the signature of each attempt needs. */
+typedef struct sending {
+    weft_s3 *s3;
+    const weft_s3_request *request;
+    weft_buf url, host, path; /* path: encoded, as signed */
+    char hash[WEFT_SHA256_HEX];
+} sending;
+
+/* Copies of the keys, since another thread may renew the credentials. */
+static weft_status copy_credentials(weft_s3 *s, weft_aws_credentials *copy)
+{
+    weft_status_code status = WEFT_OK;
+    *copy = (weft_aws_credentials){0};
+    pthread_mutex_lock(&s->lock);
+    weft_aws_credentials *own = &s->credentials;
+    if (!s->has_credentials || own->expires - REFRESH_SECONDS < (int64_t)time(NULL)) {
+        weft_aws_credentials fresh;
+        status = weft_aws_credentials_read(&s->settings, s->http, &fresh);
+        if (status == WEFT_OK) {
+            weft_aws_credentials_free(own);
+            *own = fresh;
+            s->has_credentials = true;
+        }
+    }
+    if (status == WEFT_OK && s->settings.source != WEFT_AWS_UNSIGNED) {
+        copy->access_key = weft_strdup(own->access_key);
+        copy->secret_key = weft_strdup(own->secret_key);
+        copy->session_token = own->session_token ? weft_strdup(own->session_token) : NULL;
+        status = WEFT_ALLOCATED(copy->access_key && copy->secret_key, "the credentials");
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static weft_status add_all(const weft_name_value *header, int count, const char *authorization,
+                           weft_http_headers *to)
+{
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(weft_http_headers_add(to, header[i].name, header[i].value));
+    return authorization ? weft_http_headers_add(to, "Authorization", authorization) : WEFT_OK;
+}
+
+static weft_status sign(const void *user, weft_http_headers *headers)
+{
+    const sending *o = user;
+    const weft_s3_request *q = o->request;
+    weft_aws_credentials keys;
+    weft_buf authorization = {0};
+    char date[17], region[40];
+    weft_name_value header[8];
+    int count = 0;
+    weft_sigv4_date((int64_t)time(NULL), date);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(copy_credentials(o->s3, &keys));
+    pthread_mutex_lock(&o->s3->lock);
+    memcpy(region, o->s3->region, sizeof region);
+    pthread_mutex_unlock(&o->s3->lock);
+    header[count++] = (weft_name_value){"host", o->host.data};
+    if (q->range)
+        header[count++] = (weft_name_value){"range", q->range};
+    if (q->if_match)
+        header[count++] = (weft_name_value){"if-match", q->if_match};
+    if (o->s3->settings.source != WEFT_AWS_UNSIGNED) {
+        header[count++] = (weft_name_value){"x-amz-content-sha256", o->hash};
+        header[count++] = (weft_name_value){"x-amz-date", date};
+        if (keys.session_token)
+            header[count++] = (weft_name_value){"x-amz-security-token", keys.session_token};
+        WEFT_GO(weft_sigv4_authorization(
+            &(weft_sigv4_keys){keys.access_key, keys.secret_key, region, "s3"},
+            &(weft_sigv4_request){q->method, o->path.data, q->query, q->query_count, header, count,
+                                  o->hash, date},
+            &authorization));
+    }
+    status = add_all(header, count, authorization.data, headers);
+out:
+    weft_buf_free(&authorization);
+    weft_aws_credentials_free(&keys);
+    return status;
+}
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+/* A dot in the bucket's name does not fit the server's certificate. */
+static bool is_in_path(const weft_s3 *s)
+{
+    return s->settings.path_style || (!s->settings.endpoint && strchr(s->bucket, '.'));
+}
+
+static weft_status make_address(sending *o)
+{
+    const weft_s3 *s = o->s3;
+    const char *endpoint = s->settings.endpoint, *scheme = "https://", *base = "";
+    const bool in_path = is_in_path(s);
+    weft_buf authority = {0};
+    if (endpoint) {
+        const char *after = strstr(endpoint, "://") + 3;
+        scheme = endpoint[4] == 's' ? "https://" : "http://";
+        base = strchr(after, '/') ? strchr(after, '/') : "";
+        weft_buf_printf(&authority, "%.*s", (int)strcspn(after, "/"), after);
+    } else {
+        weft_buf_printf(&authority, "s3.%s.amazonaws.com%s", s->region,
+                        strncmp(s->region, "cn-", 3) ? "" : ".cn");
+    }
+    weft_status_code status = weft_buf_check(&authority);
+    if (status == WEFT_OK) {
+        weft_buf_printf(&o->host, "%s%s%s", in_path ? "" : s->bucket, in_path ? "" : ".",
+                        authority.data);
+        weft_buf_printf(&o->path, "%s/", base);
+        if (in_path) {
+            weft_uri_encode(&o->path, s->bucket, false);
+            weft_buf_printf(&o->path, "/");
+        }
+        weft_uri_encode(&o->path, o->request->key, true);
+        weft_buf_printf(&o->url, "%s%s%s%s", scheme, o->host.data, o->path.data,
+                        o->request->query_count ? "?" : "");
+        status = weft_canonical_query(o->request->query, o->request->query_count, &o->url);
+    }
+    weft_buf_free(&authority);
+    WEFT_TRY(status);
+    WEFT_TRY(weft_buf_check(&o->host));
+    WEFT_TRY(weft_buf_check(&o->path));
+    return weft_buf_check(&o->url);
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+static bool has_code(const char *code, const char *const *codes, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(code, codes[i]))
+            return true;
+    return false;
+}
+
+/* Failures that pass although their status says otherwise. A reply with status 200 may contain an
+ * error: the server had sent the status before it knew. */
+static bool is_transient(int status, const char *body)
+{
+    static const char *const codes[] = {"RequestTimeout", "SlowDown", "InternalError",
+                                        "ServiceUnavailable", "Throttling"};
+    char code[64];
+    if (status == 0 || !body || !strstr(body, "<Error>"))
+        return false;
+    weft_xml_text(strstr(body, "<Error>"), "Code", code, sizeof code);
+    return has_code(code, codes, WEFT_COUNT(codes));
+}
+
+static weft_message_class class_of(int status, const char *code)
+{
+    static const char *const clock[] = {"RequestTimeTooSkewed", "RequestExpired"};
+    if (!strcmp(code, "NoSuchBucket") || !strcmp(code, "InvalidBucketName"))
+        return WEFT_MSG_STORAGE_BUCKET;
+    if (has_code(code, clock, WEFT_COUNT(clock)))
+        return WEFT_MSG_STORAGE_CLOCK;
+    if (status == 404)
+        return WEFT_MSG_FILE_NOT_FOUND;
+    if (status == 412)
+        return WEFT_MSG_STORAGE_CHANGED;
+    if (status == 401 || status == 403 || !strcmp(code, "ExpiredToken") ||
+        !strcmp(code, "InvalidToken"))
+        return WEFT_MSG_STORAGE_DENIED;
+    return WEFT_MSG_STORAGE_REQUEST;
+}
+
+static const char *remedy_of(weft_message_class kind)
+{
+    switch (kind) {
+    case WEFT_MSG_STORAGE_BUCKET:
+        return "Correct the bucket's name, or AWS_ENDPOINT_URL_S3 and AWS_PROFILE";
+    case WEFT_MSG_STORAGE_CLOCK: return "Set the clock of this machine";
+    case WEFT_MSG_STORAGE_DENIED:
+        return "Check the keys or AWS_PROFILE, and the bucket's policy for this request";
+    case WEFT_MSG_STORAGE_CHANGED:
+        return "The object was rewritten while it was in use; run the command again";
+    case WEFT_MSG_FILE_NOT_FOUND: return "Check the name with `aws s3 ls`";
+    default: return "Check the endpoint and the region";
+    }
+}
+
+static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_http_reply *reply,
+                        const char *place)
+{
+    char code[64], text[200], number[16];
+    const char *error = reply->body.data ? strstr(reply->body.data, "<Error>") : NULL;
+    weft_xml_text(error, "Code", code, sizeof code);
+    weft_xml_text(error, "Message", text, sizeof text);
+    snprintf(number, sizeof number, "%d", reply->status);
+    const weft_message_class kind = class_of(reply->status, code);
+    return weft_error(
+        kind,
+        WEFT_AT(.file = place, .value = *code ? code : number,
+                WEFT_DETAILS(WEFT_WORD("method", q->method), WEFT_DETAIL("status", reply->status))),
+        "%s at %s: status %d%s%s%s%s. %s.", q->method,
+        s->settings.endpoint ? s->settings.endpoint : s->region, reply->status, *code ? ", " : "",
+        code, *text ? ": " : "", text, remedy_of(kind));
+}
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+/* Whether the reply says that the bucket is in another region, which is used from now on. */
+static bool learn_region(weft_s3 *s, const weft_http_reply *reply)
+{
+    char region[40];
+    const bool refused = reply->status == 301 || reply->status == 307 || reply->status == 400;
+    snprintf(region, sizeof region, "%s", reply->region);
+    if (!*region && reply->body.data && strstr(reply->body.data, "<Region>"))
+        weft_xml_text(reply->body.data, "Region", region, sizeof region);
+    if (!refused || !*region)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    const bool other = strcmp(s->region, region) != 0;
+    memcpy(s->region, region, sizeof region);
+    pthread_mutex_unlock(&s->lock);
+    return other;
+}
+
+static weft_status send_once(weft_s3 *s, const weft_s3_request *q, const char *place,
+                             weft_http_reply *reply)
+{
+    sending o = {.s3 = s, .request = q};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make_address(&o));
+    WEFT_GO(weft_sha256_hex(q->body ? q->body : "", q->body_bytes, o.hash));
+    status = weft_http_send(s->http,
+                            &(weft_http_request){.method = q->method,
+                                                 .url = o.url.data,
+                                                 .place = place,
+                                                 .body = q->body,
+                                                 .body_bytes = q->body_bytes,
+                                                 .to = q->to,
+                                                 .to_bytes = q->to_bytes,
+                                                 .attempts = s->settings.attempts,
+                                                 .uninterrupted = q->uninterrupted,
+                                                 .prepare = sign,
+                                                 .transient = is_transient,
+                                                 .user = &o},
+                            reply);
+out:
+    weft_buf_free(&o.url);
+    weft_buf_free(&o.host);
+    weft_buf_free(&o.path);
+    return status;
+}
+
+weft_status weft_s3_send(weft_s3 *s, const weft_s3_request *q, weft_http_reply *reply)
+{
+    weft_buf place = {0};
+    *reply = (weft_http_reply){0};
+    weft_buf_printf(&place, "s3://%s%s%s", s->bucket, *q->key ? "/" : "", q->key);
+    weft_status_code status = weft_buf_check(&place);
+    if (status == WEFT_OK)
+        status = send_once(s, q, place.data, reply);
+    if (status == WEFT_OK && learn_region(s, reply)) {
+        weft_http_reply_free(reply);
+        status = send_once(s, q, place.data, reply);
+    }
+    const bool error = reply->body.data && strstr(reply->body.data, "<Error>");
+    if (status == WEFT_OK && (reply->status < 200 || reply->status > 299 || error))
+        status = fail(s, q, reply, place.data);
+    weft_buf_free(&place);
+    if (status != WEFT_OK) {
+        weft_http_reply_free(reply);
+        *reply = (weft_http_reply){0};
+    }
+    return status;
+}

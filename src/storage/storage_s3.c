@@ -1,0 +1,349 @@
+/* A bucket, or a prefix of one, as a storage. Names are keys after the prefix. */
+#include "storage/storage_s3.h"
+
+#include "base/compare.h"
+#include "base/config.h"
+#include "storage/s3_upload.h"
+#include "storage/s3_xml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct store {
+    weft_s3 *s3;
+    char *bucket, *prefix; /* owned; the prefix is "" or ends with '/' */
+    char *origin;          /* owned */
+    weft_remote_table table;
+} store;
+
+/* ---- open ---------------------------------------------------------------------------------- */
+
+static void store_close(void *self)
+{
+    store *s = self;
+    weft_s3_close(s->s3);
+    weft_remote_table_free(&s->table);
+    weft_free(s->bucket);
+    weft_free(s->prefix);
+    weft_free(s->origin);
+    weft_free(s);
+}
+
+static char *printed(const char *format, const char *a, const char *b)
+{
+    weft_buf text = {0};
+    weft_buf_printf(&text, format, a, b);
+    if (text.failed)
+        weft_buf_free(&text);
+    return text.data;
+}
+
+static weft_status store_open(const char *root, void **self)
+{
+    const char *bucket = root + strlen("s3://");
+    const size_t length = strcspn(bucket, "/");
+    const char *prefix = bucket[length] ? bucket + length + 1 : "";
+    if (!length)
+        return weft_error(WEFT_MSG_STORAGE_BUCKET, WEFT_AT(.file = root),
+                          "the place has no bucket; write s3://BUCKET/PREFIX");
+    store *s;
+    WEFT_TRY(WEFT_NEW(s, 1, "%s", root));
+    weft_remote_table_init(&s->table);
+    s->bucket = printed("%s%s", bucket, "");
+    s->prefix = printed("%s%s", prefix, *prefix && prefix[strlen(prefix) - 1] != '/' ? "/" : "");
+    weft_status_code status = WEFT_ALLOCATED(s->bucket && s->prefix, "%s", root);
+    if (status == WEFT_OK) {
+        s->bucket[length] = 0;
+        status = weft_s3_open(s->bucket, &s->s3);
+    }
+    if (status == WEFT_OK) {
+        s->origin = printed("%s %s", weft_s3_endpoint(s->s3), root);
+        status = WEFT_ALLOCATED(s->origin, "%s", root);
+    }
+    if (status != WEFT_OK) {
+        store_close(s);
+        return weft_error_at(status, WEFT_AT(.file = root));
+    }
+    *self = s;
+    return WEFT_OK;
+}
+
+static const char *store_origin(void *self)
+{
+    return ((store *)self)->origin;
+}
+
+static weft_status key_of(const store *s, const char *name, char **key)
+{
+    *key = printed("%s%s", s->prefix, name);
+    return WEFT_ALLOCATED(*key, "%s", name);
+}
+
+/* ---- facts and reading --------------------------------------------------------------------- */
+
+/* Facts and ETag from the table, or from the server. */
+static weft_status learn(store *s, const char *name, char etag[WEFT_ETAG_BYTES],
+                         weft_storage_facts *facts)
+{
+    char *key;
+    weft_http_reply reply;
+    if (weft_remote_table_get(&s->table, name, etag, facts))
+        return WEFT_OK;
+    WEFT_TRY(key_of(s, name, &key));
+    weft_status_code status =
+        weft_s3_send(s->s3, &(weft_s3_request){.method = "HEAD", .key = key}, &reply);
+    weft_free(key);
+    WEFT_TRY(status);
+    status =
+        weft_remote_table_put(&s->table, name, reply.etag, reply.length < 0 ? 0 : reply.length);
+    weft_http_reply_free(&reply);
+    WEFT_TRY(status);
+    return weft_remote_table_get(&s->table, name, etag, facts)
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = name),
+                            "the object was removed while it was in use");
+}
+
+static weft_status store_facts(void *self, const char *name, weft_storage_facts *facts)
+{
+    return learn(self, name, NULL, facts);
+}
+
+/* Whether the reply has the bytes of the range. Some servers answer a range with 200, and some
+ * ignore If-Match, so range and ETag are compared here. */
+static weft_status check_reply(const store *s, const char *key, const char *etag, int64_t at,
+                               int64_t bytes, const weft_http_reply *reply)
+{
+    if (*etag && *reply->etag && strcmp(etag, reply->etag) != 0)
+        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = key, .value = reply->etag),
+                          "the object of s3://%s was rewritten while it was in use; run the "
+                          "command again",
+                          s->bucket);
+    const bool whole = !*reply->content_range && reply->status == 200 && at == 0;
+    if ((!whole && !weft_content_range_is(reply->content_range, at, bytes)) ||
+        reply->received != bytes)
+        return weft_error(WEFT_MSG_STORAGE_REPLY,
+                          WEFT_AT(.file = key, .value = reply->content_range),
+                          "s3://%s answered %" PRId64 " bytes at %" PRId64 " with %" PRId64
+                          " bytes of the range \"%s\"",
+                          s->bucket, bytes, at, reply->received, reply->content_range);
+    return WEFT_OK;
+}
+
+static weft_status store_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
+{
+    store *s = self;
+    char etag[WEFT_ETAG_BYTES], range[64], *key;
+    weft_storage_facts facts;
+    weft_http_reply reply;
+    WEFT_TRY(learn(s, name, etag, &facts));
+    if (at + bytes > facts.bytes)
+        return weft_error(WEFT_MSG_STORAGE_CHANGED, WEFT_AT(.file = name),
+                          "the object ends at byte %" PRId64 ", and bytes up to %" PRId64
+                          " are needed. It was rewritten shorter.",
+                          facts.bytes, at + bytes);
+    WEFT_TRY(key_of(s, name, &key));
+    snprintf(range, sizeof range, "bytes=%" PRId64 "-%" PRId64, at, at + bytes - 1);
+    weft_status_code status = weft_s3_send(s->s3,
+                                           &(weft_s3_request){.method = "GET",
+                                                              .key = key,
+                                                              .range = range,
+                                                              .if_match = *etag ? etag : NULL,
+                                                              .to = to,
+                                                              .to_bytes = bytes},
+                                           &reply);
+    if (status == WEFT_OK) {
+        status = check_reply(s, key, etag, at, bytes, &reply);
+        weft_http_reply_free(&reply);
+    }
+    if (status != WEFT_OK) /* facts are asked for again */
+        weft_remote_table_drop(&s->table, name);
+    weft_free(key);
+    return status;
+}
+
+/* ---- list ---------------------------------------------------------------------------------- */
+
+/* Adds the object of a <Contents> element. */
+static weft_status add_object(store *s, const char *element, bool encoded, weft_names *names)
+{
+    char size[32], etag[WEFT_ETAG_BYTES];
+    int64_t length;
+    weft_buf key = {0};
+    const char *content = weft_xml_find(element, "Key", &length);
+    weft_xml_decode(&key, content ? content : "", content ? length : 0);
+    weft_buf_append(&key, "", 0);
+    weft_status_code status = weft_buf_check(&key);
+    if (status == WEFT_OK && encoded)
+        key.len = weft_uri_decode(key.data, key.len);
+    const size_t prefix = strlen(s->prefix);
+    const bool below = status == WEFT_OK && (size_t)key.len > prefix &&
+                       !strncmp(key.data, s->prefix, prefix) && key.data[key.len - 1] != '/';
+    if (below) {
+        const char *name = key.data + prefix;
+        weft_xml_text(element, "Size", size, sizeof size);
+        weft_xml_text(element, "ETag", etag, sizeof etag);
+        status = weft_remote_table_put(&s->table, name, etag, strtoll(size, NULL, 10));
+        if (status == WEFT_OK)
+            status = weft_grow((void **)&names->name, names->count, &names->capacity,
+                               sizeof *names->name);
+        if (status == WEFT_OK) {
+            names->name[names->count] = weft_strdup(name);
+            status = WEFT_ALLOCATED(names->name[names->count], "%s", name);
+            names->count += status == WEFT_OK;
+        }
+    }
+    weft_buf_free(&key);
+    return status;
+}
+
+static weft_status add_page(store *s, char *xml, weft_names *names)
+{
+    char type[16];
+    int64_t bytes;
+    const bool encoded = !strcmp(weft_xml_text(xml, "EncodingType", type, sizeof type), "url");
+    for (char *at = (char *)weft_xml_find(xml, "Contents", &bytes); at;) {
+        char *end = at + bytes, kept = *end;
+        *end = 0;
+        const weft_status_code status = add_object(s, at, encoded, names);
+        *end = kept;
+        WEFT_TRY(status);
+        at = (char *)weft_xml_find(end, "Contents", &bytes);
+    }
+    return WEFT_OK;
+}
+
+/* Asks for the page after `token` (NULL: the first), and replaces *token; NULL: it was the last. */
+static weft_status list_page(store *s, char **token, weft_names *names)
+{
+    const weft_name_value query[] = {{"list-type", "2"},       {"prefix", s->prefix},
+                                     {"delimiter", "/"},       {"max-keys", "1000"},
+                                     {"encoding-type", "url"}, {"continuation-token", *token}};
+    char truncated[8], next[2048];
+    weft_http_reply reply;
+    WEFT_TRY(weft_s3_send(
+        s->s3,
+        &(weft_s3_request){
+            .method = "GET", .key = "", .query = query, .query_count = WEFT_COUNT(query) - !*token},
+        &reply));
+    weft_status_code status =
+        strstr(reply.body.data, "ListBucketResult")
+            ? add_page(s, reply.body.data, names)
+            : weft_error(WEFT_MSG_STORAGE_REPLY, WEFT_AT(.file = s->bucket),
+                         "the server answered a list with something else. Check the endpoint.");
+    weft_xml_text(reply.body.data, "IsTruncated", truncated, sizeof truncated);
+    weft_xml_text(reply.body.data, "NextContinuationToken", next, sizeof next);
+    weft_http_reply_free(&reply);
+    weft_free(*token);
+    *token = NULL;
+    if (status == WEFT_OK && !strcmp(truncated, "true") && *next) {
+        *token = weft_strdup(next);
+        status = WEFT_ALLOCATED(*token, "a list");
+    }
+    return status;
+}
+
+static weft_status store_list(void *self, weft_names *names)
+{
+    store *s = self;
+    char *token = NULL;
+    *names = (weft_names){0};
+    weft_remote_table_clear(&s->table);
+    weft_status_code status;
+    do
+        status = list_page(s, &token, names);
+    while (status == WEFT_OK && token);
+    weft_free(token);
+    if (status != WEFT_OK) {
+        weft_names_free(names);
+        return status;
+    }
+    if (names->count)
+        qsort(names->name, (size_t)names->count, sizeof *names->name, weft_compare_text);
+    return WEFT_OK;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static weft_status store_remove(void *self, const char *name)
+{
+    store *s = self;
+    char *key;
+    weft_http_reply reply;
+    WEFT_TRY(key_of(s, name, &key));
+    const weft_status_code status =
+        weft_s3_send(s->s3, &(weft_s3_request){.method = "DELETE", .key = key}, &reply);
+    if (status == WEFT_OK)
+        weft_http_reply_free(&reply);
+    weft_free(key);
+    weft_remote_table_drop(&s->table, name);
+    return status == WEFT_E_NOT_FOUND && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND ? WEFT_OK
+                                                                                       : status;
+}
+
+typedef struct store_file {
+    store *store;
+    char *name; /* owned */
+    weft_s3_upload *upload;
+} store_file;
+
+static void store_free(void *file)
+{
+    store_file *f = file;
+    weft_s3_upload_free(f->upload);
+    weft_free(f->name);
+    weft_free(f);
+}
+
+static weft_status store_begin(void *self, const char *name, bool hasty, void **file)
+{
+    store *s = self;
+    store_file *f;
+    char *key;
+    (void)hasty; /* a committed object is durable */
+    WEFT_TRY(WEFT_NEW(f, 1, "%s", name));
+    f->store = s;
+    f->name = weft_strdup(name);
+    weft_status_code status = WEFT_ALLOCATED(f->name, "%s", name);
+    if (status == WEFT_OK)
+        status = key_of(s, name, &key);
+    if (status == WEFT_OK) {
+        status = weft_s3_upload_begin(s->s3, key, &f->upload);
+        weft_free(key);
+    }
+    if (status != WEFT_OK) {
+        store_free(f);
+        return status;
+    }
+    *file = f;
+    return WEFT_OK;
+}
+
+static weft_status store_write(void *file, const void *data, int64_t bytes)
+{
+    return weft_s3_upload_write(((store_file *)file)->upload, data, bytes);
+}
+
+static weft_status store_commit(void *file)
+{
+    store_file *f = file;
+    int64_t bytes;
+    char etag[WEFT_ETAG_BYTES];
+    weft_remote_table_drop(&f->store->table, f->name);
+    WEFT_TRY(weft_s3_upload_commit(f->upload, &bytes, etag));
+    return *etag ? weft_remote_table_put(&f->store->table, f->name, etag, bytes) : WEFT_OK;
+}
+
+const weft_storage_kind weft_storage_s3 = {.scheme = "s3://",
+                                           .open = store_open,
+                                           .close = store_close,
+                                           .origin = store_origin,
+                                           .facts = store_facts,
+                                           .read = store_read,
+                                           .list = store_list,
+                                           .remove = store_remove,
+                                           .begin = store_begin,
+                                           .write = store_write,
+                                           .commit = store_commit,
+                                           .free = store_free};

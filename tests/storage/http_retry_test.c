@@ -1,0 +1,84 @@
+/* Delays of repeated requests, and values of replies. */
+#include "storage/http_retry.h"
+#include "storage/remote_facts.h"
+#include "storage/s3_xml.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+Test(http_retry, transient_failures)
+{
+    static const int passing[] = {0, 408, 429, 500, 502, 503, 504},
+                     final[] = {200, 206, 301, 400, 403, 404, 412, 416, 501};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
+        cr_expect(weft_http_is_transient(passing[i]), "%d", passing[i]);
+    for (size_t i = 0; i < sizeof final / sizeof *final; i++)
+        cr_expect(!weft_http_is_transient(final[i]), "%d", final[i]);
+}
+
+Test(http_retry, delays_double_up_to_a_maximum)
+{
+    for (int failures = 1; failures < 40; failures++) {
+        int64_t most = WEFT_HTTP_RETRY_FIRST_MS << (failures < 12 ? failures - 1 : 11);
+        most = most < WEFT_HTTP_RETRY_MOST_MS ? most : WEFT_HTTP_RETRY_MOST_MS;
+        cr_expect_eq(weft_http_retry_ms(failures, 0, "", 0), most / 2);
+        const int64_t longest = weft_http_retry_ms(failures, 0.999999, NULL, 0);
+        cr_expect(longest > most * 9 / 10 && longest <= most, "%d", failures);
+    }
+}
+
+Test(http_retry, servers_ask_for_a_delay)
+{
+    cr_assert_eq(weft_http_retry_ms(1, 0, "3", 0), 3050);
+    cr_assert_eq(weft_http_retry_ms(1, 0, "86400", 0), WEFT_HTTP_RETRY_AFTER_MS + 50);
+    cr_assert_eq(weft_http_retry_ms(1, 0, "-5", 0), 50);
+    cr_assert_eq(weft_http_retry_ms(1, 0, "soon", 0), 50);
+    cr_assert_eq(weft_http_retry_ms(1, 0, "Fri, 24 May 2013 00:00:07 GMT", 1369353600), 7050);
+    cr_assert_eq(weft_http_retry_ms(1, 0, "Fri, 24 May 2013 00:00:07 GMT", 1369353700), 50);
+}
+
+Test(s3_xml, elements_and_entities)
+{
+    static const char xml[] = "<?xml version=\"1.0\"?><A xmlns=\"x\"><Keys>no</Keys><Key>a&amp;b"
+                              "&#x1F600;&#252;&lt;&bad;</Key><E/><Key>second</Key></A>";
+    char text[64];
+    int64_t bytes;
+    cr_assert_str_eq(weft_xml_text(xml, "Key", text, sizeof text),
+                     "a&b\xf0\x9f\x98\x80\xc3\xbc<&bad;");
+    const char *first = weft_xml_find(xml, "Key", &bytes);
+    cr_assert_str_eq(weft_xml_text(first + bytes, "Key", text, sizeof text), "second");
+    cr_assert_str_eq(weft_xml_text(xml, "None", text, sizeof text), "");
+    cr_assert_str_eq(weft_xml_text(xml, "E", text, sizeof text), "");
+    cr_assert_str_eq(weft_xml_text("<Key>cut", "Key", text, sizeof text), "");
+    cr_assert_str_eq(weft_xml_text("<Key", "Key", text, sizeof text), "");
+    char uri[] = "a%20b%2Bc+d%zz%4";
+    cr_assert_eq(weft_uri_decode(uri, (int64_t)strlen(uri)), 12);
+    cr_assert_str_eq(uri, "a b+c d%zz%4");
+}
+
+Test(remote_facts, a_table_of_names)
+{
+    weft_remote_table table;
+    weft_storage_facts facts, other;
+    char etag[WEFT_ETAG_BYTES];
+    weft_remote_table_init(&table);
+    static const char *const names[] = {"m", "c", "x", "a", "d"};
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(weft_remote_table_put(&table, names[i], "\"1\"", i), WEFT_OK);
+    for (int i = 0; i < 5; i++) {
+        cr_assert(weft_remote_table_get(&table, names[i], etag, &facts));
+        cr_assert_eq(facts.bytes, i);
+    }
+    cr_assert(!weft_remote_table_get(&table, "b", NULL, &facts));
+    cr_assert_eq(weft_remote_table_put(&table, "d", "\"2\"", 4), WEFT_OK);
+    cr_assert(weft_remote_table_get(&table, "d", etag, &other));
+    cr_assert_str_eq(etag, "\"2\"");
+    cr_assert(weft_remote_table_get(&table, "d", NULL, &facts) && facts.stamp == other.stamp);
+    weft_remote_table_drop(&table, "c");
+    cr_assert(!weft_remote_table_get(&table, "c", NULL, &facts));
+    cr_assert(weft_remote_table_get(&table, "x", NULL, &facts));
+    weft_remote_table_free(&table);
+    cr_assert(weft_content_range_is("bytes 5-9/100", 5, 5));
+    cr_assert(!weft_content_range_is("bytes 5-8/100", 5, 5));
+    cr_assert(!weft_content_range_is("", 0, 5));
+}

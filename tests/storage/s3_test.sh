@@ -1,0 +1,196 @@
+#!/bin/bash
+# Buckets: every operation of a storage on an S3 server, with faults of the network and the server.
+# The server checks signatures with code of its own. Whatever fails, an object is whole or absent.
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+. "$SRC/tests/storage/servers.sh"
+PATH=$WEFT_BUILD/test-tools:$PATH
+export WEFT_LOG=info
+start_s3
+
+python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
+head -c 100000 large >small
+: >empty
+
+put_and_get() {
+    local name
+    for name in small empty large; do
+        store s3://bucket/p put $name.bin <$name || return 1
+        store s3://bucket/p get $name.bin | cmp - $name || return 1
+        [ "$(store s3://bucket/p facts $name.bin)" = "$(stat -c %s $name)" ] || return 1
+    done
+    store s3://bucket/p get large.bin 20000000 12345 | cmp - <(tail -c +20000001 large | head -c 12345)
+    [ "$(store s3://bucket/p sum large.bin)" = "$(store . sum large)" ]
+}
+check put_and_get
+
+# Parts of 16 MiB: the third has the rest.
+parts() {
+    grep -c 'PUT .*partNumber=[123]&' data/requests.log | grep -qx 3 || return 1
+    ! grep 'PUT .*partNumber=4' data/requests.log
+}
+check parts
+
+keys() {
+    local key
+    for key in 'a b' 'ü-😀' 'x+y=z&1;2' "q~!*'()" '%41' 'h?a#b' 'c:d@e' '"quoted"' '<&>' 'deep/er/key'; do
+        echo "$key" | store s3://bucket/keys put "$key" || return 1
+        [ "$(store s3://bucket/keys get "$key")" = "$key" ] || { echo "$key"; return 1; }
+    done
+    store s3://bucket/keys list >listed
+    # sorted by bytes; folders below are not listed, as in a folder
+    printf '%s\n' '"quoted"' '%41' '<&>' 'a b' 'c:d@e' 'h?a#b' "q~!*'()" 'x+y=z&1;2' 'ü-😀' | cmp - listed
+}
+check keys
+
+list_pages() {
+    local i
+    for i in $(seq 1000 3204); do : >"data/bucket/many%2F$i"; done
+    store s3://bucket/many list | cmp - <(seq 1000 3204) || return 1
+    [ "$(grep -c 'GET .*list-type=2.*prefix=many' data/requests.log)" = 3 ] || return 1
+    [ -z "$(store s3://bucket/nothing list)" ]
+}
+check list_pages
+
+remove() {
+    store s3://bucket/p remove small.bin && store s3://bucket/p remove small.bin || return 1
+    expect_error file-not-found file=s3://bucket/p/small.bin -- store s3://bucket/p get small.bin
+}
+check remove
+
+# An upload without a commit is invisible and aborted.
+uncommitted() {
+    store s3://bucket/p begin never.bin <large || return 1
+    grep -q 'DELETE .*never.bin?uploadId' data/requests.log || return 1
+    expect_error file-not-found -- store s3://bucket/p facts never.bin
+}
+check uncommitted
+
+# ---- faults ------------------------------------------------------------------------------------
+faults_of_reading() {
+    local kind
+    store s3://bucket/f put a.bin <small || return 1
+    for kind in 'status 503' 'status 500' 'status 429' 'code 400 RequestTimeout' 'retry 503 1' cut drop close; do
+        fault "GET a.bin $kind" "HEAD a.bin status 502"
+        store s3://bucket/f get a.bin 2>log | cmp - small || { cat log; return 1; }
+        no_fault_is_left
+    done
+}
+check faults_of_reading
+
+faults_of_writing() {
+    local kind
+    for kind in 'status 503' 'code 400 RequestTimeout' cut drop close; do
+        fault "PUT w.bin $kind"
+        store s3://bucket/f put w.bin <small || return 1
+        no_fault_is_left
+        store s3://bucket/f get w.bin | cmp - small || return 1
+        store s3://bucket/f remove w.bin
+    done
+}
+check faults_of_writing
+
+faults_of_multipart() {
+    local kind
+    for kind in 'status 503' drop close error200; do
+        fault "POST uploads= ${kind/error200/status 500}" "PUT partNumber=2 ${kind/error200/cut}" \
+            "POST uploadId $kind"
+        store s3://bucket/f put m.bin <large || return 1
+        no_fault_is_left
+        store s3://bucket/f get m.bin | cmp - large || return 1
+        store s3://bucket/f remove m.bin
+    done
+}
+check faults_of_multipart
+
+# A failure that does not pass: the object keeps its old content, and the upload is aborted.
+final_failure() {
+    store s3://bucket/f put old.bin <small || return 1
+    export AWS_MAX_ATTEMPTS=2
+    fault "PUT partNumber=2 status 503" "PUT partNumber=2 status 503"
+    expect_error storage-request status=503 -- store s3://bucket/f put old.bin <large || return 1
+    no_fault_is_left
+    grep -q 'DELETE .*old.bin?uploadId' data/requests.log || return 1
+    fault "POST uploadId status 500" "POST uploadId error200"
+    expect_error storage-request value=InternalError -- store s3://bucket/f put old.bin <large || return 1
+    store s3://bucket/f get old.bin | cmp - small
+}
+check final_failure
+
+# Ctrl-C and kill -9 in the middle of an upload leave the object as it was.
+killed_upload() {
+    store s3://bucket/f put k.bin <small || return 1
+    mkfifo pipe
+    store s3://bucket/f put k.bin <pipe &
+    exec 8>pipe
+    cat large >&8 # the first parts are on their way
+    kill -9 $!
+    wait $! 2>/dev/null
+    exec 8>&-
+    store s3://bucket/f get k.bin | cmp - small
+}
+check killed_upload
+
+changed_object() {
+    store s3://bucket/c put c.bin <large || return 1
+    fault "GET c.bin code 412 PreconditionFailed"
+    expect_error storage-changed -- store s3://bucket/c get c.bin
+}
+check changed_object
+
+# ---- errors ------------------------------------------------------------------------------------
+errors() {
+    AWS_SECRET_ACCESS_KEY=wrongsecret expect_error storage-denied value=SignatureDoesNotMatch \
+        -- store s3://bucket/p list || return 1
+    AWS_ACCESS_KEY_ID=nobody expect_error storage-denied value=InvalidAccessKeyId \
+        -- store s3://bucket/p list || return 1
+    expect_error storage-bucket value=NoSuchBucket -- store s3://missing list || return 1
+    expect_error storage-bucket -- store s3:// list || return 1
+    AWS_ACCESS_KEY_ID='' expect_error storage-settings -- store s3://bucket list || return 1
+    AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' expect_error storage-credentials \
+        -- store s3://bucket list || return 1
+    AWS_PROFILE=other expect_error storage-settings key=AWS_PROFILE value=other \
+        -- store s3://bucket list || return 1
+    AWS_ENDPOINT_URL_S3=127.0.0.1:1 expect_error storage-settings -- store s3://bucket list || return 1
+    AWS_ENDPOINT_URL_S3=http://127.0.0.1:1 AWS_MAX_ATTEMPTS=2 expect_error storage-request attempts=2 \
+        -- store s3://bucket list || return 1
+    fault "GET prefix code 403 RequestTimeTooSkewed"
+    expect_error storage-clock -- store s3://bucket list || return 1
+    expect_error storage-place -- store gs://bucket list
+}
+check errors
+
+# A profile of the config files, with credentials of a command.
+profile() {
+    cat >config <<EOF
+[profile lab]
+region = eu-central-1
+services = own
+credential_process = cat $PWD/keys.json
+[services own]
+s3 =
+  endpoint_url = $AWS_ENDPOINT_URL_S3
+EOF
+    echo '{"Version": 1, "AccessKeyId": "testkey1", "SecretAccessKey": "testsecret12"}' >keys.json
+    unset AWS_ENDPOINT_URL_S3 AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    AWS_CONFIG_FILE=$PWD/config AWS_PROFILE=lab store s3://bucket/p get large.bin | cmp - large
+}
+check profile
+
+# No secret is in a log, at any level.
+secrets() {
+    local verb
+    export WEFT_LOG=debug AWS_SESSION_TOKEN=sessiontoken123
+    fault "GET prefix status 503" "GET prefix code 403 AccessDenied"
+    store s3://bucket/p list >all.log 2>&1
+    AWS_SECRET_ACCESS_KEY=wrongsecret store s3://bucket/p list >>all.log 2>&1
+    echo '{"AccessKeyId": "testkey1", "SecretAccessKey": "processsecret"' >broken.json
+    printf '[default]\ncredential_process = cat %s\n' "$PWD/broken.json" >config
+    AWS_CONFIG_FILE=$PWD/config AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' \
+        store s3://bucket/p list >>all.log 2>&1
+    [ "$(count_messages all.log 'storage-*')" -ge 4 ] || { cat all.log; return 1; }
+    ! grep -E 'testsecret12|wrongsecret|processsecret|sessiontoken123|Signature=' all.log
+}
+check secrets
+
+finish

@@ -1,0 +1,88 @@
+/* store ROOT list | facts NAME | get NAME [AT BYTES] | put NAME | begin NAME | remove NAME | sum NAME
+ * Operations of a storage. get writes to standard output, put reads from standard input, begin
+ * writes without a commit. Errors are printed as weft prints them; the exit status is the code. */
+#include "base/log.h"
+#include "storage/storage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static weft_status list(weft_storage *s)
+{
+    weft_names names;
+    WEFT_TRY(weft_storage_list(s, &names));
+    for (int64_t i = 0; i < names.count; i++)
+        puts(names.name[i]);
+    weft_names_free(&names);
+    return WEFT_OK;
+}
+
+static weft_status get(weft_storage *s, const char *name, const char *at, const char *bytes)
+{
+    weft_storage_facts facts;
+    WEFT_TRY(weft_storage_facts_of(s, name, &facts));
+    const int64_t first = at ? atoll(at) : 0, count = bytes ? atoll(bytes) : facts.bytes;
+    char *data;
+    WEFT_TRY(WEFT_NEW(data, count + 1, "%s", name));
+    const weft_status_code status = weft_storage_read(s, name, first, count, data);
+    if (status == WEFT_OK)
+        fwrite(data, 1, (size_t)count, stdout);
+    weft_free(data);
+    return status;
+}
+
+static weft_status put(weft_storage *s, const char *name, bool commit)
+{
+    static char piece[1 << 20];
+    weft_storage_file *file;
+    WEFT_TRY(weft_storage_begin(s, name, &file));
+    weft_status_code status = WEFT_OK;
+    for (size_t n; status == WEFT_OK && (n = fread(piece, 1, sizeof piece, stdin)) > 0;)
+        status = weft_storage_write(file, piece, (int64_t)n);
+    if (status == WEFT_OK && commit)
+        status = weft_storage_commit(file);
+    weft_storage_file_free(file);
+    return status;
+}
+
+static weft_status run(weft_storage *s, int count, char **word)
+{
+    const char *verb = word[2], *name = count > 3 ? word[3] : "";
+    weft_storage_facts facts;
+    uint64_t sum;
+    if (!strcmp(verb, "list"))
+        return list(s);
+    if (!strcmp(verb, "get"))
+        return get(s, name, count > 4 ? word[4] : NULL, count > 5 ? word[5] : NULL);
+    if (!strcmp(verb, "put") || !strcmp(verb, "begin"))
+        return put(s, name, !strcmp(verb, "put"));
+    if (!strcmp(verb, "remove"))
+        return weft_storage_remove(s, name);
+    if (!strcmp(verb, "sum")) {
+        WEFT_TRY(weft_storage_sum(s, name, &sum));
+        printf("%016" PRIx64 "\n", sum);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_storage_facts_of(s, name, &facts));
+    printf("%" PRId64 "\n", facts.bytes);
+    return WEFT_OK;
+}
+
+int main(int count, char **word)
+{
+    weft_storage *storage = NULL;
+    if (count < 3)
+        return 2;
+    weft_status_code status = weft_storage_open(word[1], &storage);
+    if (status == WEFT_OK)
+        status = run(storage, count, word);
+    if (status != WEFT_OK) {
+        char *line = weft_message_json("error", NULL, weft_error_class(), weft_error_fields(),
+                                       weft_error_text());
+        fprintf(stderr, "%s\n", line ? line : "");
+        weft_free(line);
+    }
+    weft_storage_close(storage);
+    return (int)status;
+}
