@@ -17,3 +17,23 @@ start_s3() {
 fault() { printf '%s\n' "$@" >data/faults; }
 # no_fault_is_left: all faults were used.
 no_fault_is_left() { [ ! -s data/faults ] || fail "unused faults: $(cat data/faults)"; }
+# start_moto: the same with moto_server, whose user must sign.
+start_moto() {
+    local port user
+    port=$(python3 -IS -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    # the three calls below are free; all later ones need a signature
+    INITIAL_NO_AUTH_ACTION_COUNT=3 moto_server -H 127.0.0.1 -p "$port" >moto.log 2>&1 &
+    moto_process=$!
+    trap 'kill $moto_process 2>/dev/null' EXIT
+    until grep -q "Running on" moto.log; do
+        kill -0 $moto_process 2>/dev/null || fail_with moto.log "moto did not start"
+        sleep 0.1
+    done
+    export AWS_ENDPOINT_URL=http://127.0.0.1:$port AWS_DEFAULT_REGION=us-east-1
+    export AWS_ACCESS_KEY_ID=first AWS_SECRET_ACCESS_KEY=first
+    user='{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}'
+    aws iam create-user --user-name u >/dev/null &&
+        aws iam put-user-policy --user-name u --policy-name p --policy-document "$user" &&
+        read -r AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY < <(aws iam create-access-key --user-name u \
+            --query 'AccessKey.[AccessKeyId,SecretAccessKey]' --output text) || fail "no user of moto"
+}
