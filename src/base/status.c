@@ -1,6 +1,7 @@
 #include "base/status.h"
 
 #include "base/memory.h"
+#include "base/place.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -110,6 +111,8 @@ static weft_status_code record_errno(int error, const weft_message_fields *at, c
 {
     const weft_message_class kind = class_of_errno(error);
     const char *remedy = "";
+    if (kind == WEFT_MSG_FILE_NOT_FOUND && at && at->file && weft_place_is_remote(at->file))
+        return weft_place_check_local(at->file, at->key);
     if (kind == WEFT_MSG_DISK_FULL)
         remedy = "; free some space there or choose another folder";
     else if (kind == WEFT_MSG_PERMISSION_DENIED)

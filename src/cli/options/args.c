@@ -4,6 +4,7 @@
 
 #include "base/launcher.h"
 #include "base/log.h"
+#include "base/place.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -212,6 +213,21 @@ static weft_status print_renamed(const weft_args *args)
     return status;
 }
 
+/* Buckets and servers, where the verb needs a path. */
+static weft_status check_places(const weft_args *args)
+{
+    static const char *const paths[] = {"DIR", "FILE", "PATH"};
+    for (int i = 0; i < args->value_count; i++) {
+        const weft_option *option = args->values[i].option;
+        for (int k = 0; k < WEFT_COUNT(paths) && option->value_name && !option->remote; k++)
+            if (!strcmp(option->value_name, paths[k]))
+                WEFT_TRY(weft_place_check_local(args->values[i].text, option->name));
+    }
+    for (int i = 0; i < args->positional_count; i++)
+        WEFT_TRY(weft_place_check_local(args->positional[i], NULL));
+    return WEFT_OK;
+}
+
 static weft_status check_complete(const weft_args *args)
 {
     const weft_verb *verb = args->verb;
@@ -257,6 +273,8 @@ weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, 
     }
     if (!args->help)
         WEFT_GO(check_complete(args));
+    if (!args->help)
+        WEFT_GO(check_places(args));
     if (!args->help && weft_launcher_rank() <= 0)
         WEFT_GO(print_renamed(args));
     *out = args;
