@@ -1,11 +1,11 @@
-/* Settings of S3 from the places that the AWS tools read: environment, ~/.aws/config and
- * ~/.aws/credentials, in the order of those tools. */
+/* Settings of S3 from the sources of the AWS tools, in the same order: environment, ~/.aws/config
+ * and ~/.aws/credentials. */
 #ifndef WEFT_STORAGE_AWS_CONFIG_H
 #define WEFT_STORAGE_AWS_CONFIG_H
 
 #include "base/memory.h"
 
-/* Where credentials come from; the first that is set is used. */
+/* Sources of credentials; the first one that is set is used. */
 typedef enum weft_aws_source {
     WEFT_AWS_KEYS,      /* the settings have them */
     WEFT_AWS_PROCESS,   /* output of a command, credential_process */

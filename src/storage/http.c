@@ -256,7 +256,7 @@ static struct curl_slist *list_headers(const weft_curl_library *c, const weft_ht
     return failed ? NULL : list;
 }
 
-/* Sets reply->status to 0, with the reason in `problem`, if there is no complete reply. */
+/* Sets reply->status to 0, with the reason in `problem`, if the reply is missing or incomplete. */
 static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_reply *reply,
                             char problem[CURL_ERROR_SIZE])
 {

@@ -13,7 +13,7 @@ typedef struct weft_http weft_http;
 
 enum { WEFT_HTTP_MOST_HEADERS = 16 };
 
-/* Headers of a request, without those that libcurl adds. */
+/* Headers of a request, besides the headers that libcurl adds. */
 typedef struct weft_http_headers {
     char *line[WEFT_HTTP_MOST_HEADERS]; /* "name: value"; owned */
     int count;

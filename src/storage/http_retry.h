@@ -1,4 +1,4 @@
-/* Which failed requests are repeated, and after how long: functions of numbers and strings. */
+/* Repetition of failed requests: which ones, and the delays. Functions of numbers and strings. */
 #ifndef WEFT_STORAGE_HTTP_RETRY_H
 #define WEFT_STORAGE_HTTP_RETRY_H
 

@@ -1,5 +1,5 @@
 /* Sizes and versions of remote objects by name, as the server said them last. A list of a bucket
- * gives all of them with one request per thousand. Thread-safe. */
+ * gives a thousand objects with one request. Thread-safe. */
 #ifndef WEFT_STORAGE_REMOTE_FACTS_H
 #define WEFT_STORAGE_REMOTE_FACTS_H
 

@@ -59,7 +59,7 @@ const char *weft_s3_endpoint(const weft_s3 *s)
 
 /* ---- signed headers ------------------------------------------------------------------------ */
 
-/* A request on its way: what the signature of each attempt needs. */
+/* A request, and the input of the signatures of its attempts. */
 typedef struct sending {
     weft_s3 *s3;
     const weft_s3_request *request;

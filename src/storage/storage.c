@@ -2,9 +2,14 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "base/place.h"
+#include "storage/block_cache.h"
+#include "storage/block_prefetch.h"
 #include "storage/storage_folder.h"
 #include "storage/storage_s3.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -12,6 +17,9 @@ struct weft_storage {
     const weft_storage_kind *kind;
     void *self;
     char *root;
+    weft_block_cache *cache;       /* NULL: reads go to the kind */
+    pthread_mutex_t lock;          /* of prefetch */
+    weft_block_prefetch *prefetch; /* started by the first weft_storage_expect */
     atomic_llong reads, bytes_read, facts, puts;
 };
 
@@ -27,7 +35,21 @@ static const weft_storage_kind *find_kind(const char *root)
     for (int i = 0; i < WEFT_COUNT(kinds); i++)
         if (*kinds[i]->scheme && !strncmp(root, kinds[i]->scheme, strlen(kinds[i]->scheme)))
             return kinds[i];
-    return strstr(root, "://") ? NULL : &weft_storage_folder;
+    return weft_place_is_remote(root) ? NULL : &weft_storage_folder;
+}
+
+/* Files of servers are cached on a disk of this machine. Without a usable disk they are not. */
+static weft_status open_cache(weft_storage *s)
+{
+    char *folder;
+    int64_t limit;
+    if (!s->kind->origin)
+        return WEFT_OK;
+    WEFT_TRY(weft_block_cache_settings(&folder, &limit));
+    if (folder && weft_block_cache_open(folder, limit, &s->cache) != WEFT_OK)
+        weft_warn_error(WEFT_MSG_STORAGE_CACHE, "%s is read without a cache", s->root);
+    weft_free(folder);
+    return WEFT_OK;
 }
 
 weft_status weft_storage_open(const char *root, weft_storage **storage)
@@ -51,6 +73,12 @@ weft_status weft_storage_open(const char *root, weft_storage **storage)
         weft_free(s);
         return status;
     }
+    pthread_mutex_init(&s->lock, NULL);
+    const weft_status_code cached = open_cache(s);
+    if (cached != WEFT_OK) {
+        weft_storage_close(s);
+        return cached;
+    }
     *storage = s;
     return WEFT_OK;
 }
@@ -59,6 +87,9 @@ void weft_storage_close(weft_storage *s)
 {
     if (!s)
         return;
+    weft_block_prefetch_stop(s->prefetch);
+    weft_block_cache_close(s->cache);
+    pthread_mutex_destroy(&s->lock);
     s->kind->close(s->self);
     weft_free(s->root);
     weft_free(s);
@@ -75,12 +106,56 @@ weft_status weft_storage_facts_of(weft_storage *s, const char *name, weft_storag
     return s->kind->facts(s->self, name, facts);
 }
 
+static weft_status describe(weft_storage *s, const char *name, weft_block_file *file)
+{
+    *file = (weft_block_file){
+        .origin = s->kind->origin(s->self), .name = name, .read = s->kind->read, .self = s->self};
+    return s->kind->facts(s->self, name, &file->facts);
+}
+
+static weft_status read_cached(weft_storage *s, const char *name, int64_t at, int64_t bytes,
+                               void *to)
+{
+    weft_block_file file;
+    WEFT_TRY(describe(s, name, &file));
+    return weft_block_cache_read(s->cache, &file, at, bytes, to);
+}
+
+static void fetch_block(void *user, const char *name, int64_t at)
+{
+    weft_storage *s = user;
+    weft_block_file file;
+    if (describe(s, name, &file) != WEFT_OK || at >= file.facts.bytes ||
+        weft_block_cache_fetch(s->cache, &file, at) != WEFT_OK)
+        weft_error_clear(); /* the read reports it */
+}
+
+void weft_storage_expect(weft_storage *s, const char *name, int64_t at, int64_t bytes)
+{
+    if (!s->cache || bytes <= 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    const weft_status_code status =
+        s->prefetch ? WEFT_OK : weft_block_prefetch_start(fetch_block, s, &s->prefetch);
+    pthread_mutex_unlock(&s->lock);
+    if (status != WEFT_OK) {
+        weft_error_clear(); /* reads do without */
+        return;
+    }
+    const int64_t first = at / WEFT_BLOCK_BYTES, last = (at + bytes - 1) / WEFT_BLOCK_BYTES;
+    for (int64_t i = first; i <= last; i++)
+        weft_block_prefetch_add(s->prefetch, name, i * WEFT_BLOCK_BYTES);
+}
+
 weft_status weft_storage_read(weft_storage *s, const char *name, int64_t at, int64_t bytes,
                               void *to)
 {
     atomic_fetch_add(&s->reads, 1);
     atomic_fetch_add(&s->bytes_read, bytes);
-    return bytes > 0 ? s->kind->read(s->self, name, at, bytes, to) : WEFT_OK;
+    if (bytes <= 0)
+        return WEFT_OK;
+    return s->cache ? read_cached(s, name, at, bytes, to)
+                    : s->kind->read(s->self, name, at, bytes, to);
 }
 
 weft_status weft_storage_sum(weft_storage *s, const char *name, uint64_t *sum)

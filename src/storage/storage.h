@@ -51,6 +51,9 @@ weft_status weft_storage_facts_of(weft_storage *storage, const char *name,
 /* All `bytes` or an error: a file that ends before is WEFT_E_IO with the place. */
 weft_status weft_storage_read(weft_storage *storage, const char *name, int64_t at, int64_t bytes,
                               void *to);
+/* Announces a read: a remote file's blocks are fetched into the cache by other threads, in the
+ * order of the calls. Does not wait, and changes nothing else. */
+void weft_storage_expect(weft_storage *storage, const char *name, int64_t at, int64_t bytes);
 /* XXH3-64 of the whole file. */
 weft_status weft_storage_sum(weft_storage *storage, const char *name, uint64_t *sum);
 weft_status weft_storage_list(weft_storage *storage, weft_names *names); /* sorted by bytes */

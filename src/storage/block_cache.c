@@ -1,0 +1,494 @@
+#include "storage/block_cache.h"
+
+#include "base/config.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STRIPES = 256, NAME_BYTES = 64, SUM_BYTES = 8 };
+
+/* A block that is open for reading. */
+typedef struct open_block {
+    char name[NAME_BYTES]; /* "": a free place */
+    int fd, users;
+    int64_t used; /* time of the last use, on the cache's clock */
+} open_block;
+
+struct weft_block_cache {
+    char *folder; /* owned */
+    int64_t limit;
+    pthread_mutex_t lock; /* of all below */
+    open_block open[WEFT_BLOCK_OPEN_FILES];
+    int64_t clock;
+    bool warned;
+};
+
+/* ---- settings ------------------------------------------------------------------------------ */
+
+weft_status weft_block_cache_settings(char **folder, int64_t *limit)
+{
+    const char *named = getenv("WEFT_CACHE"), *bytes = getenv("WEFT_CACHE_BYTES"),
+               *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    weft_buf path = {0};
+    *limit = (int64_t)20 << 30;
+    *folder = NULL;
+    if (bytes && *bytes && (!weft_parse_i64(bytes, limit) || *limit < 0))
+        return weft_error(WEFT_MSG_STORAGE_SETTINGS,
+                          WEFT_AT(.key = "WEFT_CACHE_BYTES", .value = bytes),
+                          "\"%s\" is not a number of bytes; write 20GiB, or 0 for no cache", bytes);
+    if (*limit == 0)
+        return WEFT_OK;
+    if (named && *named)
+        weft_buf_printf(&path, "%s", named);
+    else if (base && *base)
+        weft_buf_printf(&path, "%s/weft/blocks", base);
+    else
+        weft_buf_printf(&path, "%s/.cache/weft/blocks", home ? home : "");
+    WEFT_TRY(weft_buf_check(&path));
+    *folder = path.data;
+    return WEFT_OK;
+}
+
+weft_status weft_block_cache_open(const char *folder, int64_t limit, weft_block_cache **cache)
+{
+    weft_block_cache *c;
+    WEFT_TRY(weft_make_dirs(folder));
+    WEFT_TRY(WEFT_NEW(c, 1, "the cache"));
+    c->folder = weft_strdup(folder);
+    c->limit = limit;
+    if (!c->folder) {
+        weft_free(c);
+        return weft_no_memory("the cache");
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    *cache = c;
+    return WEFT_OK;
+}
+
+void weft_block_cache_close(weft_block_cache *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++)
+        if (*c->open[i].name)
+            close(c->open[i].fd);
+    pthread_mutex_destroy(&c->lock);
+    weft_free(c->folder);
+    weft_free(c);
+}
+
+/* ---- names and locks ----------------------------------------------------------------------- */
+
+/* A block's range in its file, and its name in the folder. */
+typedef struct block {
+    int64_t at, bytes;
+    char name[NAME_BYTES];
+    int stripe;
+} block;
+
+static block block_at(const weft_block_file *f, int64_t at)
+{
+    block b = {.at = at / WEFT_BLOCK_BYTES * WEFT_BLOCK_BYTES};
+    const int64_t left = f->facts.bytes - b.at;
+    const int64_t numbers[] = {f->facts.bytes, (int64_t)f->facts.stamp, b.at};
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    XXH3_128bits_update(&state, f->origin, strlen(f->origin) + 1);
+    XXH3_128bits_update(&state, f->name, strlen(f->name) + 1);
+    XXH3_128bits_update(&state, numbers, sizeof numbers);
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    b.bytes = left < WEFT_BLOCK_BYTES ? left : WEFT_BLOCK_BYTES;
+    b.stripe = (int)(hash.low64 % STRIPES);
+    snprintf(b.name, sizeof b.name, "%016" PRIx64 "%016" PRIx64 ".block", hash.high64, hash.low64);
+    return b;
+}
+
+static const char *part_name(const block *b, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, "%.32s.part", b->name);
+    return name;
+}
+
+static int open_in(const weft_block_cache *c, const char *name, int flags)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    return open(path, flags | O_CLOEXEC, 0666);
+}
+
+static int remove_in(const weft_block_cache *c, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    return unlink(path);
+}
+
+/* Locks a file of the folder until its descriptor is closed, also by the death of the process. -1:
+ * it cannot be locked, or with `now` another process or thread has the lock. */
+static int lock_file(const weft_block_cache *c, const char *name, bool now)
+{
+    const int fd = open_in(c, name, O_RDWR | O_CREAT);
+    while (fd >= 0 && flock(fd, LOCK_EX | (now ? LOCK_NB : 0)) != 0)
+        if (errno != EINTR) {
+            close(fd);
+            return -1;
+        }
+    return fd;
+}
+
+static int lock_stripe(const weft_block_cache *c, int stripe, bool now)
+{
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "lock-%03d", stripe);
+    return lock_file(c, name, now);
+}
+
+/* ---- room ---------------------------------------------------------------------------------- */
+
+typedef struct entry {
+    char name[NAME_BYTES];
+    int64_t bytes;
+    struct timespec used;
+} entry;
+
+static int compare_age(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->used.tv_sec != y->used.tv_sec)
+        return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+    if (x->used.tv_nsec != y->used.tv_nsec)
+        return x->used.tv_nsec < y->used.tv_nsec ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && !strcmp(name + length - tail, end);
+}
+
+/* Whether the file is of a writer that was killed: the lock of its block is free. */
+static bool is_left_over(const weft_block_cache *c, const char *name)
+{
+    uint64_t low = 0;
+    if (!ends_with(name, ".part") || sscanf(name + 16, "%16" SCNx64, &low) != 1)
+        return false;
+    const int fd = lock_stripe(c, (int)(low % STRIPES), true);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* Lists the blocks, and removes what killed writers left. *total: their bytes, and room for the
+ * blocks that are being written. */
+static weft_status list_blocks(const weft_block_cache *c, entry **list, int64_t *count,
+                               int64_t *total)
+{
+    int64_t capacity = 0;
+    DIR *dir = opendir(c->folder);
+    weft_status_code status = WEFT_OK;
+    *list = NULL;
+    *count = *total = 0;
+    if (!dir)
+        return weft_error_errno(WEFT_AT(.file = c->folder), "cannot list the cache");
+    for (struct dirent *d; status == WEFT_OK && (d = readdir(dir));) {
+        struct stat st;
+        const bool is_block = ends_with(d->d_name, ".block");
+        if ((!is_block && !ends_with(d->d_name, ".part")) || strlen(d->d_name) >= NAME_BYTES ||
+            fstatat(dirfd(dir), d->d_name, &st, 0) != 0)
+            continue;
+        if (!is_block && is_left_over(c, d->d_name)) {
+            remove_in(c, d->d_name);
+            continue;
+        }
+        *total += is_block ? st.st_size : WEFT_BLOCK_BYTES + SUM_BYTES;
+        if (!is_block)
+            continue;
+        status = weft_grow((void **)list, *count, &capacity, sizeof **list);
+        if (status == WEFT_OK) {
+            entry *e = &(*list)[(*count)++];
+            snprintf(e->name, sizeof e->name, "%.63s", d->d_name);
+            e->bytes = st.st_size;
+            e->used = st.st_mtim;
+        }
+    }
+    closedir(dir);
+    return status;
+}
+
+/* Removes the blocks that were used longest ago, until `bytes` fit. */
+static weft_status evict(const weft_block_cache *c, int64_t bytes, int64_t *total)
+{
+    entry *list;
+    int64_t count;
+    /* some more than needed, so that a full cache is not listed for every block */
+    const int64_t target = c->limit - c->limit / 16 - bytes;
+    weft_status_code status = list_blocks(c, &list, &count, total);
+    if (status == WEFT_OK && *total + bytes > c->limit) {
+        qsort(list, (size_t)count, sizeof *list, compare_age);
+        for (int64_t i = 0; i<count && * total> target; i++)
+            if (remove_in(c, list[i].name) == 0 || errno == ENOENT)
+                *total -= list[i].bytes;
+    }
+    weft_free(list);
+    return status;
+}
+
+/* Bytes of the folder; more than any limit if unknown. The caller has the lock of the file. */
+static int64_t read_total(int fd)
+{
+    int64_t total;
+    return pread(fd, &total, sizeof total, 0) == sizeof total ? total : INT64_MAX / 2;
+}
+
+/* Reserves room for a block, and makes its temporary file, so that listings count it. *reserved is
+ * false if the block cannot be cached. A process that dies before it writes leaves the total too
+ * large; the next listing corrects it. */
+static weft_status reserve(weft_block_cache *c, const block *b, bool *reserved)
+{
+    const int64_t bytes = b->bytes + SUM_BYTES;
+    char part[NAME_BYTES];
+    const int fd = lock_file(c, "total", false);
+    *reserved = false;
+    if (fd < 0)
+        return weft_error_errno(WEFT_AT(.file = c->folder), "cannot lock the cache");
+    int64_t total = read_total(fd);
+    weft_status_code status = WEFT_OK;
+    if (total + bytes > c->limit)
+        status = evict(c, bytes, &total);
+    if (status == WEFT_OK && total + bytes <= c->limit) {
+        const int made = open_in(c, part_name(b, part), O_WRONLY | O_CREAT | O_TRUNC);
+        *reserved = made >= 0;
+        if (*reserved)
+            close(made);
+        else
+            status = weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
+    }
+    total += *reserved ? bytes : 0;
+    if (status == WEFT_OK && pwrite(fd, &total, sizeof total, 0) != sizeof total)
+        status = weft_error_errno(WEFT_AT(.file = c->folder), "cannot write the cache");
+    close(fd);
+    return status;
+}
+
+static void unreserve(weft_block_cache *c, int64_t bytes)
+{
+    const int fd = lock_file(c, "total", false);
+    if (fd < 0)
+        return;
+    const int64_t total = read_total(fd) - bytes;
+    (void)!pwrite(fd, &total, sizeof total, 0);
+    close(fd);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------- */
+
+static weft_status write_all(int fd, const void *data, int64_t bytes)
+{
+    for (int64_t done = 0; done < bytes;) {
+        const ssize_t n = write(fd, (const char *)data + done, (size_t)(bytes - done));
+        if (n < 0 && errno != EINTR)
+            return weft_error_errno(WEFT_NOWHERE, "cannot write the cache");
+        done += n > 0 ? n : 0;
+    }
+    return WEFT_OK;
+}
+
+/* Writes the block and gives it its name. The caller has its lock. */
+static weft_status write_block(const weft_block_cache *c, const block *b, const char *data)
+{
+    char part[NAME_BYTES], from[4096], to[4096];
+    const uint64_t sum = XXH3_64bits(data, (size_t)b->bytes);
+    snprintf(from, sizeof from, "%s/%s", c->folder, part_name(b, part));
+    snprintf(to, sizeof to, "%s/%s", c->folder, b->name);
+    const int fd = open_in(c, part, O_WRONLY | O_CREAT | O_TRUNC);
+    if (fd < 0)
+        return weft_error_errno(WEFT_AT(.file = from), "cannot write the cache");
+    weft_status_code status = write_all(fd, data, b->bytes);
+    if (status == WEFT_OK)
+        status = write_all(fd, &sum, SUM_BYTES);
+    close(fd);
+    if (status == WEFT_OK && rename(from, to) != 0)
+        status = weft_error_errno(WEFT_AT(.file = to), "cannot write the cache");
+    if (status != WEFT_OK)
+        unlink(from);
+    return status;
+}
+
+/* Warns of a failure of the cache's disk; the read proceeds without the cache. */
+static void warn_once(weft_block_cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool first = !c->warned;
+    c->warned = true;
+    pthread_mutex_unlock(&c->lock);
+    if (first)
+        weft_warn_error(WEFT_MSG_STORAGE_CACHE, "the file is read without the cache; WEFT_CACHE "
+                                                "names another folder");
+}
+
+/* Downloads the block into `data` and keeps it. */
+static weft_status download(weft_block_cache *c, const weft_block_file *f, const block *b,
+                            char *data)
+{
+    bool reserved;
+    WEFT_TRY(f->read(f->self, f->name, b->at, b->bytes, data));
+    weft_status_code status = reserve(c, b, &reserved);
+    if (status == WEFT_OK && reserved) {
+        status = write_block(c, b, data);
+        if (status != WEFT_OK)
+            unreserve(c, b->bytes + SUM_BYTES);
+    }
+    if (status != WEFT_OK)
+        warn_once(c);
+    return WEFT_OK;
+}
+
+/* Opens the block and verifies its checksum; -1: it is not there, or damaged and now removed. */
+static int open_verified(const weft_block_cache *c, const block *b, char *data)
+{
+    uint64_t sum;
+    const int fd = open_in(c, b->name, O_RDONLY);
+    if (fd < 0)
+        return -1;
+    const bool whole = pread(fd, data, (size_t)b->bytes, 0) == b->bytes &&
+                       pread(fd, &sum, sizeof sum, b->bytes) == sizeof sum &&
+                       XXH3_64bits(data, (size_t)b->bytes) == sum;
+    if (whole) {
+        futimens(fd, (const struct timespec[]){{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}});
+        return fd;
+    }
+    close(fd);
+    remove_in(c, b->name);
+    return -1;
+}
+
+/* Takes a block that this process has open; -1: none. */
+static int take_open(weft_block_cache *c, const block *b, open_block **place)
+{
+    int fd = -1;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES && fd < 0; i++) {
+        open_block *o = &c->open[i];
+        if (*o->name && !strcmp(o->name, b->name)) {
+            o->users++;
+            o->used = ++c->clock;
+            *place = o;
+            fd = o->fd;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return fd;
+}
+
+static void give_open(weft_block_cache *c, open_block *place)
+{
+    pthread_mutex_lock(&c->lock);
+    place->users--;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Keeps the verified block open for later reads, in place of the one that was used longest ago. */
+static void keep_open(weft_block_cache *c, const block *b, int fd)
+{
+    open_block *oldest = NULL;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < WEFT_BLOCK_OPEN_FILES; i++) {
+        open_block *o = &c->open[i];
+        if (o->users == 0 && (!oldest || o->used < oldest->used))
+            oldest = o;
+    }
+    if (oldest && *oldest->name)
+        close(oldest->fd);
+    if (oldest) {
+        *oldest = (open_block){.fd = fd, .used = ++c->clock};
+        memcpy(oldest->name, b->name, sizeof oldest->name);
+    } else {
+        close(fd);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Reads the whole block into `data`: from the disk, or from the server by one process at a time. */
+static weft_status load(weft_block_cache *c, const weft_block_file *f, const block *b, char *data)
+{
+    int fd = open_verified(c, b, data);
+    if (fd < 0) {
+        const int lock = lock_stripe(c, b->stripe, false);
+        if (lock < 0) {
+            (void)!weft_error_errno(WEFT_AT(.file = c->folder), "cannot lock the cache");
+            warn_once(c);
+        }
+        fd = open_verified(c, b, data); /* another process may have had the lock */
+        const weft_status_code status = fd < 0 ? download(c, f, b, data) : WEFT_OK;
+        if (lock >= 0)
+            close(lock);
+        WEFT_TRY(status);
+    }
+    if (fd >= 0)
+        keep_open(c, b, fd);
+    return WEFT_OK;
+}
+
+/* Reads a part of one block. *data: room for a block, made at the first need. */
+static weft_status read_piece(weft_block_cache *c, const weft_block_file *f, int64_t at,
+                              int64_t bytes, char *to, char **data)
+{
+    const block b = block_at(f, at);
+    open_block *place;
+    const int fd = take_open(c, &b, &place);
+    if (fd >= 0) {
+        const bool whole = pread(fd, to, (size_t)bytes, at - b.at) == bytes;
+        give_open(c, place);
+        if (whole)
+            return WEFT_OK;
+    }
+    if (!*data)
+        WEFT_TRY(WEFT_NEW(*data, WEFT_BLOCK_BYTES, "a block of %s", f->name));
+    WEFT_TRY(load(c, f, &b, *data));
+    memcpy(to, *data + (at - b.at), (size_t)bytes);
+    return WEFT_OK;
+}
+
+weft_status weft_block_cache_read(weft_block_cache *c, const weft_block_file *f, int64_t at,
+                                  int64_t bytes, void *to)
+{
+    char *data = NULL;
+    weft_status_code status = WEFT_OK;
+    if (at + bytes > f->facts.bytes) /* the error is the server's */
+        return f->read(f->self, f->name, at, bytes, to);
+    for (int64_t done = 0; done < bytes && status == WEFT_OK;) {
+        const int64_t here = at + done, left = bytes - done,
+                      room = WEFT_BLOCK_BYTES - here % WEFT_BLOCK_BYTES,
+                      n = left < room ? left : room;
+        status = read_piece(c, f, here, n, (char *)to + done, &data);
+        done += n;
+    }
+    weft_free(data);
+    return status;
+}
+
+weft_status weft_block_cache_fetch(weft_block_cache *c, const weft_block_file *f, int64_t at)
+{
+    const block b = block_at(f, at);
+    open_block *place;
+    char *data;
+    if (take_open(c, &b, &place) >= 0) {
+        give_open(c, place);
+        return WEFT_OK;
+    }
+    WEFT_TRY(WEFT_NEW(data, WEFT_BLOCK_BYTES, "a block of %s", f->name));
+    const weft_status_code status = load(c, f, &b, data);
+    weft_free(data);
+    return status;
+}

@@ -1,0 +1,104 @@
+#include "storage/block_prefetch.h"
+
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <string.h>
+
+typedef struct wanted {
+    char *name; /* owned */
+    int64_t at;
+} wanted;
+
+struct weft_block_prefetch {
+    void (*fetch)(void *user, const char *name, int64_t at);
+    void *user;
+    pthread_t thread[WEFT_PREFETCH_THREADS];
+    int threads;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t work;
+    wanted queue[WEFT_PREFETCH_MOST]; /* a ring */
+    int first, count;
+    bool stopped;
+};
+
+static void *run(void *user)
+{
+    weft_block_prefetch *p = user;
+    pthread_mutex_lock(&p->lock);
+    while (!p->stopped) {
+        if (p->count == 0) {
+            pthread_cond_wait(&p->work, &p->lock);
+            continue;
+        }
+        const wanted next = p->queue[p->first];
+        p->first = (p->first + 1) % WEFT_PREFETCH_MOST;
+        p->count--;
+        pthread_mutex_unlock(&p->lock);
+        p->fetch(p->user, next.name, next.at);
+        weft_free(next.name);
+        pthread_mutex_lock(&p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+weft_status weft_block_prefetch_start(void (*fetch)(void *user, const char *name, int64_t at),
+                                      void *user, weft_block_prefetch **prefetch)
+{
+    weft_block_prefetch *p;
+    WEFT_TRY(WEFT_NEW(p, 1, "the prefetch"));
+    p->fetch = fetch;
+    p->user = user;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    while (p->threads < WEFT_PREFETCH_THREADS &&
+           pthread_create(&p->thread[p->threads], NULL, run, p) == 0)
+        p->threads++;
+    if (p->threads == 0) {
+        weft_block_prefetch_stop(p);
+        return weft_no_memory("the prefetch");
+    }
+    *prefetch = p;
+    return WEFT_OK;
+}
+
+void weft_block_prefetch_stop(weft_block_prefetch *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->stopped = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->threads; i++)
+        pthread_join(p->thread[i], NULL);
+    for (int i = 0; i < p->count; i++)
+        weft_free(p->queue[(p->first + i) % WEFT_PREFETCH_MOST].name);
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->work);
+    weft_free(p);
+}
+
+static bool is_waiting(const weft_block_prefetch *p, const char *name, int64_t at)
+{
+    for (int i = p->count - 1; i >= 0; i--) {
+        const wanted *w = &p->queue[(p->first + i) % WEFT_PREFETCH_MOST];
+        if (w->at == at && !strcmp(w->name, name))
+            return true;
+    }
+    return false;
+}
+
+void weft_block_prefetch_add(weft_block_prefetch *p, const char *name, int64_t at)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->count < WEFT_PREFETCH_MOST && !is_waiting(p, name, at)) {
+        char *copy = weft_strdup(name);
+        if (copy) {
+            p->queue[(p->first + p->count++) % WEFT_PREFETCH_MOST] = (wanted){copy, at};
+            pthread_cond_signal(&p->work);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,106 @@
+#!/bin/bash
+# The cache of remote blocks: what it downloads, how large it becomes, and that neither damage nor a
+# kill nor a full disk changes what is read.
+. "$SRC/tests/check.sh"
+. "$SRC/tests/messages.sh"
+. "$SRC/tests/storage/servers.sh"
+PATH=$WEFT_BUILD/test-tools:$PATH
+start_s3
+export WEFT_CACHE=$PWD/cache
+
+python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
+store s3://bucket/p put a <large || fail "no object"
+downloads() { grep -c 'GET /bucket/p/a ' data/requests.log; }
+blocks() { find "$WEFT_CACHE" -name '*.block' | wc -l; }
+get() { store s3://bucket/p get a "$@"; }
+
+# 41 MiB are six blocks of 8 MiB; each is downloaded once.
+each_block_once() {
+    get | cmp - large && get | cmp - large || return 1
+    [ "$(downloads)" = 6 ] && [ "$(blocks)" = 6 ] || return 1
+    get 8388600 20 | cmp - <(tail -c +8388601 large | head -c 20) || return 1
+    [ "$(downloads)" = 6 ]
+}
+check each_block_once
+
+# A rewritten object has blocks of its own.
+other_version() {
+    tac -s x large >turned && store s3://bucket/p put a <turned && get | cmp - turned || return 1
+    [ "$(downloads)" = 12 ] || return 1
+    store s3://bucket/p put a <large && get | cmp - large && [ "$(downloads)" = 12 ]
+}
+check other_version
+
+damaged_blocks() {
+    local block before i=0
+    before=$(downloads)
+    for block in "$WEFT_CACHE"/*.block; do
+        i=$((i + 1))
+        case $((i % 3)) in
+        0) truncate -s 1000 "$block" ;;
+        1) printf x | dd of="$block" bs=1 seek=4242 conv=notrunc 2>/dev/null ;;
+        2) : >"$block" ;;
+        esac
+    done
+    get | cmp - large || return 1
+    [ "$(downloads)" -gt "$before" ]
+}
+check damaged_blocks
+
+# Never more than the limit, also with several processes at once, and each reads the same bytes.
+bound() {
+    local i pids=()
+    export WEFT_CACHE=$PWD/small WEFT_CACHE_BYTES=26MiB
+    for i in 1 2 3; do
+        get >read$i &
+        pids+=($!)
+    done
+    while kill -0 "${pids[@]}" 2>/dev/null; do
+        [ "$(find "$WEFT_CACHE" -type f -printf '%s\n' 2>/dev/null | awk '{s += $1} END {print s + 0}')" -le \
+            $((26 << 20)) ] || { echo "more than the limit"; return 1; }
+    done
+    wait "${pids[@]}" || return 1
+    for i in 1 2 3; do cmp read$i large || return 1; done
+    [ "$(blocks)" -ge 1 ]
+}
+check bound
+
+# Several processes download a block once.
+shared() {
+    local before i pids=()
+    export WEFT_CACHE=$PWD/shared
+    before=$(downloads)
+    for i in 1 2 3 4; do
+        get >read$i &
+        pids+=($!)
+    done
+    wait "${pids[@]}" || return 1
+    for i in 1 2 3 4; do cmp read$i large || return 1; done
+    [ "$(downloads)" = $((before + 6)) ]
+}
+check shared
+
+# Files that a killed process left are removed when room is needed, and counted until then.
+killed() {
+    export WEFT_CACHE=$PWD/killed WEFT_CACHE_BYTES=20MiB
+    mkdir killed
+    head -c 8388616 large >killed/00000000000000000000000000000000.part
+    rm -f killed/total
+    get | cmp - large || return 1
+    ! ls killed/*.part 2>/dev/null
+}
+check killed
+
+unusable() {
+    local before
+    before=$(downloads)
+    : >file
+    WEFT_CACHE=$PWD/file get 2>log | cmp - large || return 1
+    has_message log storage-cache level=warning || return 1
+    WEFT_CACHE_BYTES=0 get | cmp - large || return 1
+    [ "$(downloads)" = $((before + 2)) ] || return 1
+    WEFT_CACHE_BYTES=1000 get | cmp - large || return 1
+    WEFT_CACHE_BYTES=many expect_error storage-settings key=WEFT_CACHE_BYTES -- get
+}
+check unusable
+finish
