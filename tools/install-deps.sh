@@ -12,7 +12,8 @@ build="gcc=cmd:gcc make=cmd:make cmake=cmd:cmake ninja-build=cmd:ninja pkg-confi
  openmpi-bin=cmd:ompi_info libopenmpi-dev=mpi:mpicc
  libjansson-dev=pc:jansson libyaml-dev=pc:yaml-0.1 libxxhash-dev=pc:libxxhash
  libpng-dev=pc:libpng libhwloc-dev=pc:hwloc libicu-dev=pc:icu-uc
- libmicrohttpd-dev=pc:libmicrohttpd libsqlite3-dev=pc:sqlite3"
+ libmicrohttpd-dev=pc:libmicrohttpd libsqlite3-dev=pc:sqlite3
+ libcurl4-openssl-dev=h:curl/curl.h"
 tests="libcriterion-dev=h:criterion/criterion.h ffmpeg=cmd:ffmpeg python3=cmd:python3
  coinor-libcbc-dev=h:coin/Cbc_C_Interface.h libsimgrid-dev=h:simgrid/engine.h
  clang-format-14=cmd:clang-format-14 g++=cmd:c++"

@@ -40,7 +40,8 @@ static weft_status run_shard(const weft_args *args)
 static const weft_option options[] = {
     {"--in", "DIR", NULL, "output folder of `weft curate`, with clips/ and metas/",
      .required = true},
-    {"--out", "DIR", NULL, "folder of the data shards", .required = true},
+    {"--out", "DIR", NULL, "folder of the data shards, or s3://BUCKET/PREFIX", .required = true,
+     .remote = true},
 };
 
 const weft_verb weft_verb_shard = {

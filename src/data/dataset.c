@@ -6,8 +6,10 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "data/id_table.h"
+#include "storage/storage_json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,12 +114,12 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
 
 /* Warns of shards that weft shard wrote into the folder and that are missing: nothing else lists
  * their samples. */
-static void report_missing(const weft_dataset *ds, const weft_names *names, const char *path,
-                           const char *split)
+static void report_missing(const weft_dataset *ds, const weft_names *names, const char *split)
 {
-    char *list = weft_path_join(path, "index.json");
+    const char *list = "index.json";
     json_t *json = NULL;
-    if (list && weft_path_exists(list) && weft_json_load(list, &json) != WEFT_OK)
+    if (bsearch(&list, names->name, (size_t)names->count, sizeof *names->name, weft_compare_text) &&
+        weft_storage_json_load(ds->storage, list, &json) != WEFT_OK)
         weft_warn_error(WEFT_MSG_SHARD_PARTLY_USED,
                         "missing shards of this folder cannot be reported");
     const json_t *shards = json_object_get(json, "shards");
@@ -136,7 +138,6 @@ static void report_missing(const weft_dataset *ds, const weft_names *names, cons
                 json_integer_value(json_object_get(entry, "samples")));
     }
     json_decref(json);
-    weft_free(list);
 }
 
 /* "tar.gz" of "a.tar.gz", "mp4" of "a.mp4". */
@@ -223,7 +224,7 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
         status = add_shard(ds, names.name[i], strict);
     }
     if (status == WEFT_OK)
-        report_missing(ds, &names, path, split);
+        report_missing(ds, &names, split);
     if (status == WEFT_OK && ds->shards == 0)
         status = fail_without_shards(&names, path, split);
     weft_names_free(&names);
@@ -271,7 +272,7 @@ static weft_status check_keys(const weft_dataset *ds)
             if (other >= 0)
                 status = weft_error(WEFT_MSG_SHARD_DAMAGED,
                                     WEFT_AT(.file = own->path, .key = s.sample->key),
-                                    "another sample in %s has the same key. Rename one of them, or "
+                                    "another sample in %s has the same key. Rename one sample, or "
                                     "write the members of a sample next to each other.",
                                     ds->shard[weft_dataset_at(ds, other)->shard].path);
             weft_id_table_put(&table, s.sample->id, own->first + k);
@@ -284,11 +285,13 @@ static weft_status check_keys(const weft_dataset *ds)
 static weft_status add_path(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     const char *base = weft_path_base(path);
-    if (weft_path_is_dir(path) || strstr(path, "://")) {
+    const bool remote = weft_place_is_remote(path),
+               shards = strchr(base, '{') || !strcmp(weft_path_extension(base), "tar");
+    if (remote ? !shards : weft_path_is_dir(path)) {
         WEFT_TRY(weft_storage_open(path, &ds->storage));
         return add_folder(ds, path, split, strict);
     }
-    if (!strchr(path, '{') && !weft_path_exists(path))
+    if (!remote && !strchr(path, '{') && !weft_path_exists(path))
         return weft_error(WEFT_MSG_SHARDS_NOT_FOUND, WEFT_AT(.file = path),
                           "this shard or folder of shards does not exist; `weft shard --in CURATED "
                           "--out %s` writes one",
@@ -409,6 +412,13 @@ static weft_status read_hot(const weft_dataset *ds, const shard *s, int64_t at, 
         done += n;
     }
     return WEFT_OK;
+}
+
+void weft_dataset_expect(const weft_dataset *ds, const weft_sample *sample)
+{
+    for (int i = 0; i < sample->part_count; i++)
+        weft_storage_expect(ds->storage, ds->shard[sample->shard].name, sample->part[i].at,
+                            sample->part[i].bytes);
 }
 
 weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *sample,

@@ -11,10 +11,10 @@
 
 typedef struct weft_dataset weft_dataset;
 
-/* `path`: a folder of shards, a shard, or a pattern with {000..012} braces. With `split` not NULL
- * only shards whose name begins with "<split>-". A damaged shard gives its whole members and a
- * warning; with `strict` it is an error. Two samples of one key, or a suffix twice in one, are
- * errors that name the shard. */
+/* `path`: a folder of shards or s3://BUCKET/PREFIX, a shard, or a pattern with {000..012} braces.
+ * With `split` not NULL only shards whose name begins with "<split>-". A damaged shard gives its
+ * whole members and a warning; with `strict` it is an error. Two samples of one key, or a suffix
+ * twice in one, are errors that name the shard. */
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
 void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
@@ -39,6 +39,8 @@ typedef struct weft_part_bytes {
     char *data; /* weft_free */
     int64_t bytes, capacity;
 } weft_part_bytes;
+/* Announces that the parts of a sample will be read: see weft_storage_expect. */
+void weft_dataset_expect(const weft_dataset *dataset, const weft_sample *sample);
 /* Reads a part and appends a NUL. Thread-safe. WEFT_E_FORMAT: with `verify`, the part differs from
  * its known checksum. WEFT_E_IO: the shard was truncated after it was opened. */
 weft_status weft_dataset_read(const weft_dataset *dataset, const weft_sample *sample,

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/place.h"
 #include "data/dataset.h"
 #include "video/reader.h"
 
@@ -80,7 +81,9 @@ static weft_status first_shard(const weft_decoder_memory *s, char path[1024])
     weft_storage *storage = NULL;
     weft_status_code status = WEFT_OK;
     const char *found = NULL;
-    if (!weft_path_is_dir(s->shards))
+    const bool remote =
+        weft_place_is_remote(s->shards) && strcmp(weft_path_extension(s->shards), "tar") != 0;
+    if (!weft_path_is_dir(s->shards) && !remote)
         return snprintf(path, 1024, "%s", s->shards) < 1024 ? WEFT_OK : WEFT_E_CONFIG;
     WEFT_GO(weft_storage_open(s->shards, &storage));
     WEFT_GO(weft_storage_list(storage, &names));

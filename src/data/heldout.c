@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "storage/storage_json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -86,17 +87,23 @@ static weft_status check_file(const json_t *file, const char *path)
 /* The entries of a folder's split.json; new reference, empty if the folder has none. */
 static weft_status read_entries(const char *folder, json_t **entries)
 {
-    char *path = weft_path_join(folder, "split.json");
+    weft_storage *storage;
     json_t *file = NULL;
-    weft_status_code status = WEFT_ALLOCATED(path, "the split of the clips");
-    if (status == WEFT_OK && weft_path_exists(path)) {
-        status = weft_json_load(path, &file);
-        if (status == WEFT_OK)
-            status = check_file(file, path);
-        if (status != WEFT_OK)
-            status = weft_error_add(status, "It lists the clips that were held out before. Repair "
-                                            "it, or remove it for a new split.");
+    char *path = weft_path_join(folder, "split.json");
+    WEFT_TRY(WEFT_ALLOCATED(path, "the split of the clips"));
+    weft_status_code status = weft_storage_open(folder, &storage);
+    if (status != WEFT_OK) {
+        weft_free(path);
+        return status;
     }
+    status = weft_storage_json_load(storage, "split.json", &file);
+    if (status == WEFT_E_NOT_FOUND && weft_error_class() == WEFT_MSG_FILE_NOT_FOUND)
+        status = WEFT_OK;
+    else if (status == WEFT_OK)
+        status = check_file(file, path);
+    if (status != WEFT_OK)
+        status = weft_error_add(status, "It lists the clips that were held out before. Repair "
+                                        "it, or remove it for a new split.");
     *entries = json_incref(json_object_get(file, "splits"));
     if (!json_is_array(*entries)) {
         json_decref(*entries);
@@ -105,6 +112,7 @@ static weft_status read_entries(const char *folder, json_t **entries)
     if (status == WEFT_OK && !*entries)
         status = out_of_memory();
     json_decref(file);
+    weft_storage_close(storage);
     weft_free(path);
     return status;
 }
@@ -136,8 +144,8 @@ static weft_status remember(const weft_split_request *q, const char *folder, con
 {
     json_t *entries, *file = NULL;
     weft_status_code status = WEFT_OK;
-    char *path = weft_path_join(folder, "split.json");
-    WEFT_GO(WEFT_ALLOCATED(path, "the split of the clips"));
+    weft_storage *storage;
+    WEFT_TRY(weft_storage_open(folder, &storage));
     WEFT_GO(read_entries(folder, &entries));
     for (size_t i = json_array_size(entries); i-- > 0;) {
         const json_t *entry = json_array_get(entries, i);
@@ -148,10 +156,10 @@ static weft_status remember(const weft_split_request *q, const char *folder, con
                           json_pack("{s:I,s:f,s:O,s:O}", "seed", (json_int_t)q->seed, "heldout",
                                     q->share, "sources", m->sources, "clips", m->clips));
     file = json_pack("{s:i,s:o}", "version", 1, "splits", entries);
-    status = file ? weft_json_save(path, file) : out_of_memory();
+    status = file ? weft_storage_json_save(storage, "split.json", file) : out_of_memory();
 out:
     json_decref(file);
-    weft_free(path);
+    weft_storage_close(storage);
     return status;
 }
 

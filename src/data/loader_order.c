@@ -62,6 +62,7 @@ void weft_loader_plan_next(weft_loader *l)
     for (int64_t i = 0; i < count; i++) {
         const weft_item item = item_at(l, b, at + start + i);
         weft_loader_set_item(l, s, i, &item);
+        weft_dataset_expect(l->dataset, weft_dataset_at(l->dataset, item.sample));
     }
     s->step = l->position.plan_step++;
 }

@@ -3,10 +3,12 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/place.h"
 #include "base/rng.h"
 #include "data/energon_meta.h"
 #include "data/heldout.h"
 #include "data/shard_file.h"
+#include "storage/storage_json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -436,30 +438,6 @@ static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
     return hash;
 }
 
-static weft_status load_json(weft_storage *storage, const char *name, json_t **json)
-{
-    weft_storage_facts facts;
-    WEFT_TRY(weft_storage_facts_of(storage, name, &facts));
-    char *text;
-    WEFT_TRY(WEFT_NEW(text, facts.bytes + 1, "%s", name));
-    weft_status_code status = weft_storage_read(storage, name, 0, facts.bytes, text);
-    if (status == WEFT_OK)
-        status = weft_json_parse(text, facts.bytes, name, json);
-    weft_free(text);
-    return status;
-}
-
-static weft_status save_json(weft_storage *storage, const char *name, const json_t *json)
-{
-    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    WEFT_TRY(WEFT_ALLOCATED(text, "%s", name));
-    const size_t len = strlen(text);
-    text[len] = '\n'; /* over the NUL: the length is passed on */
-    const weft_status_code status = weft_storage_put(storage, name, text, (int64_t)len + 1);
-    free(text);
-    return status;
-}
-
 /* The note says that the shard is being written: nothing of another's was there then. */
 static bool is_begun(const json_t *note)
 {
@@ -476,7 +454,7 @@ static weft_status read_notes(job *j)
         const size_t len = strlen(name);
         json_t *note;
         if (name[0] != '.' || len < 10 || strcmp(name + len - 9, ".tar.json") != 0 ||
-            load_json(j->out, name, &note) != WEFT_OK)
+            weft_storage_json_load(j->out, name, &note) != WEFT_OK)
             continue;
         const char *file = json_string_value(json_object_get(note, "file"));
         if (file && strlen(file) == len - 6 && !strncmp(file, name + 1, len - 6) &&
@@ -583,7 +561,7 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
     const size_t dropped_before = json_array_size(j->dropped);
     WEFT_TRY(check_path(j, file));
     json_t *begun = json_pack("{s:s, s:b}", "file", file, "begun", 1);
-    status = save_json(j->out, note, begun);
+    status = weft_storage_json_save(j->out, note, begun);
     json_decref(begun);
     WEFT_TRY(status);
     WEFT_TRY(remove_companion(j, "%s.idx", file)); /* .idx of the overwritten shard */
@@ -599,7 +577,7 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
                        (json_int_t)counts.samples, "frames", (json_int_t)counts.frames,
                        "without_caption", (json_int_t)counts.without_caption, "bytes",
                        (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
-    WEFT_GO(save_json(j->out, note, *entry));
+    WEFT_GO(weft_storage_json_save(j->out, note, *entry));
 out:
     weft_shard_file_free(shard);
     return status;
@@ -712,7 +690,7 @@ static weft_status write_list(const job *j)
     json_t *list =
         json_pack("{s:i, s:I, s:I, s:o, s:o}", "version", 1, "train", (json_int_t)j->report->train,
                   "heldout", (json_int_t)j->report->heldout, "shards", shards, "dropped", dropped);
-    const weft_status_code status = save_json(j->out, "index.json", list);
+    const weft_status_code status = weft_storage_json_save(j->out, "index.json", list);
     json_decref(list);
     return status;
 }
@@ -736,8 +714,10 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     if (j.count == 0)
         WEFT_GO(
             weft_error(WEFT_MSG_CLIPS_NOT_FOUND, WEFT_AT(.file = in), "the folder has no clips"));
-    WEFT_GO(weft_make_dirs(out));
-    WEFT_GO(weft_remove_leftovers(out, false));
+    if (!weft_place_is_remote(out)) {
+        WEFT_GO(weft_make_dirs(out));
+        WEFT_GO(weft_remove_leftovers(out, false));
+    }
     WEFT_GO(weft_storage_open(out, &j.out));
     WEFT_GO(split_clips(&j, out));
     WEFT_GO(read_notes(&j));

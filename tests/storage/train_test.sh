@@ -1,0 +1,64 @@
+#!/bin/bash
+# Training from a bucket: shards written to s3:// are byte for byte those of a folder, and batches
+# and losses are bitwise identical, also with faults, with a cache and on two ranks.
+. "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
+. "$SRC/tests/storage/servers.sh"
+start_s3
+export WEFT_CACHE=$PWD/cache
+make_shards
+write_configs
+vae() { # vae RUN DATA [SET...]: trains a few steps
+    "$WEFT" train vae.yaml --set out="$1" --set data.path="$2" --set stages.0.steps=6 "${@:3}" >"$1.log" 2>&1
+}
+shard_to_bucket() {
+    "$WEFT" shard --in cur --out s3://bucket/set --set heldout=0 >log 2>&1 || { cat log; return 1; }
+    local file
+    for file in shards/*.tar shards/index.json; do
+        cmp "$file" "data/bucket/set%2F${file#shards/}" || return 1
+    done
+    # again: nothing is written
+    cp data/requests.log before
+    "$WEFT" shard --in cur --out s3://bucket/set --set heldout=0 >log 2>&1 || { cat log; return 1; }
+    ! tail -n "+$(($(wc -l <before) + 1))" data/requests.log | grep -E 'PUT .*\.tar '
+}
+check shard_to_bucket
+folder() { vae folder shards && losses folder >folder.losses; }
+check folder
+bucket() {
+    vae bucket s3://bucket/set && losses bucket | cmp - folder.losses
+}
+needs_folder() { needs folder shard_to_bucket; bucket; }
+check bucket needs_folder
+faults() {
+    needs folder shard_to_bucket
+    rm -rf cache
+    fault "GET .tar cut" "GET .tar status 503" "GET list-type status 500" "GET .tar drop"
+    vae faults s3://bucket/set || { cat faults.log; return 1; }
+    no_fault_is_left
+    losses faults | cmp - folder.losses
+}
+check faults
+two_ranks() {
+    needs folder shard_to_bucket
+    rm -rf cache
+    ranks 2 "$WEFT" train vae.yaml --set out=two --set data.path=shards --set stages.0.steps=4 >two.log 2>&1 &&
+        ranks 2 "$WEFT" train vae.yaml --set out=pair --set data.path=s3://bucket/set \
+            --set stages.0.steps=4 >pair.log 2>&1 || { cat pair.log; return 1; }
+    losses two >two.losses
+    losses pair | cmp - two.losses
+}
+check two_ranks
+one_shard() {
+    needs folder shard_to_bucket
+    vae one s3://bucket/set/train-000000.tar || { cat one.log; return 1; }
+    vae braces 's3://bucket/set/train-{000000..000000}.tar' || return 1
+    losses one | cmp - folder.losses && losses braces | cmp - folder.losses
+}
+check one_shard
+missing() {
+    expect_error shards-not-found -- "$WEFT" train vae.yaml --set out=no --set data.path=s3://bucket/none || return 1
+    expect_error storage-bucket -- "$WEFT" train vae.yaml --set out=no --set data.path=s3://missing/none
+}
+check missing
+finish
