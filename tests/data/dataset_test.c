@@ -166,7 +166,7 @@ Test(storage, a_file_that_is_replaced, .init = setup, .fini = teardown)
     cr_assert_eq(weft_storage_remove(storage, "a/b"), WEFT_OK);
     cr_assert_eq(weft_storage_read(storage, "a/b", 0, 4, text), WEFT_E_NOT_FOUND);
     weft_storage_close(storage);
-    cr_assert_eq(weft_storage_open("s3://bucket/set", &storage), WEFT_E_UNSUPPORTED);
+    cr_assert_eq(weft_storage_open("gs://bucket/set", &storage), WEFT_E_UNSUPPORTED);
 }
 
 static void spoil(const char *name, int64_t at, int bytes)

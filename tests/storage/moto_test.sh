@@ -9,7 +9,7 @@ command -v moto_server >/dev/null && command -v aws >/dev/null || skip "no moto_
 moto_server --help >/dev/null 2>&1 || skip "moto_server does not run"
 aws --version >/dev/null 2>&1 || skip "aws does not run"
 start_moto
-export WEFT_CACHE=$PWD/cache
+export WEFT_CACHE_BYTES=0
 
 python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(37 << 20))'
 head -c 100000 large >small

@@ -7,7 +7,7 @@
 PATH=$WEFT_BUILD/test-tools:$PATH
 export WEFT_LOG=info
 start_s3
-export WEFT_CACHE=$PWD/cache
+export WEFT_CACHE_BYTES=0
 
 python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
 head -c 100000 large >small
