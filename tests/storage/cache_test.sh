@@ -10,7 +10,7 @@ export WEFT_CACHE=$PWD/cache
 
 python3 -c 'import random; open("large", "wb").write(random.Random(5).randbytes(41 << 20))'
 store s3://bucket/p put a <large || fail "no object"
-downloads() { grep -c 'GET /bucket/p/a ' data/requests.log; }
+downloads() { grep -c 'GET /bucket/p/a ' data/requests; }
 blocks() { find "$WEFT_CACHE" -name '*.block' | wc -l; }
 get() { store s3://bucket/p get a "$@"; }
 

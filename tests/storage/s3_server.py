@@ -10,7 +10,7 @@ its path and query is applied and removed:
   close           ends the connection before a reply, after the work was done
   drop            ends the connection before the work is done
   error200        replies 200 with an error in the body
-FOLDER/requests.log has a line for each request: method, path, status, bytes.
+FOLDER/requests has a line for each request: method, path, status, bytes.
 --quirks: ranges are answered with 200 and If-Match is ignored, as rclone does."""
 import hashlib, hmac, os, re, sys, threading, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         return []
 
     def reply(self, status, body=b"", headers=(), length=None):
-        with lock, open(ROOT + "/requests.log", "a") as f:
+        with lock, open(ROOT + "/requests", "a") as f:
             print(self.command, self.path, status, len(body), file=f)
         if self.fault[:1] == ["close"]:
             self.close_connection = True

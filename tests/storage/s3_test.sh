@@ -27,8 +27,8 @@ check put_and_get
 
 # Parts of 16 MiB: the third has the rest.
 parts() {
-    grep -c 'PUT .*partNumber=[123]&' data/requests.log | grep -qx 3 || return 1
-    ! grep 'PUT .*partNumber=4' data/requests.log
+    grep -c 'PUT .*partNumber=[123]&' data/requests | grep -qx 3 || return 1
+    ! grep 'PUT .*partNumber=4' data/requests
 }
 check parts
 
@@ -48,7 +48,7 @@ list_pages() {
     local i
     for i in $(seq 1000 3204); do : >"data/bucket/many%2F$i"; done
     store s3://bucket/many list | cmp - <(seq 1000 3204) || return 1
-    [ "$(grep -c 'GET .*list-type=2.*prefix=many' data/requests.log)" = 3 ] || return 1
+    [ "$(grep -c 'GET .*list-type=2.*prefix=many' data/requests)" = 3 ] || return 1
     [ -z "$(store s3://bucket/nothing list)" ]
 }
 check list_pages
@@ -62,7 +62,7 @@ check remove
 # An upload without a commit is invisible and aborted.
 uncommitted() {
     store s3://bucket/p begin never.bin <large || return 1
-    grep -q 'DELETE .*never.bin?uploadId' data/requests.log || return 1
+    grep -q 'DELETE .*never.bin?uploadId' data/requests || return 1
     expect_error file-not-found -- store s3://bucket/p facts never.bin
 }
 check uncommitted
@@ -111,7 +111,7 @@ final_failure() {
     fault "PUT partNumber=2 status 503" "PUT partNumber=2 status 503"
     expect_error storage-request status=503 -- store s3://bucket/f put old.bin <large || return 1
     no_fault_is_left
-    grep -q 'DELETE .*old.bin?uploadId' data/requests.log || return 1
+    grep -q 'DELETE .*old.bin?uploadId' data/requests || return 1
     fault "POST uploadId status 500" "POST uploadId error200"
     expect_error storage-request value=InternalError -- store s3://bucket/f put old.bin <large || return 1
     store s3://bucket/f get old.bin | cmp - small
@@ -183,14 +183,14 @@ secrets() {
     local verb
     export WEFT_LOG=debug AWS_SESSION_TOKEN=sessiontoken123
     fault "GET prefix status 503" "GET prefix code 403 AccessDenied"
-    store s3://bucket/p list >all.log 2>&1
-    AWS_SECRET_ACCESS_KEY=wrongsecret store s3://bucket/p list >>all.log 2>&1
+    store s3://bucket/p list >everything 2>&1
+    AWS_SECRET_ACCESS_KEY=wrongsecret store s3://bucket/p list >>everything 2>&1
     echo '{"AccessKeyId": "testkey1", "SecretAccessKey": "processsecret"' >broken.json
     printf '[default]\ncredential_process = cat %s\n' "$PWD/broken.json" >config
     AWS_CONFIG_FILE=$PWD/config AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' \
-        store s3://bucket/p list >>all.log 2>&1
-    [ "$(count_messages all.log 'storage-*')" -ge 4 ] || { cat all.log; return 1; }
-    ! grep -E 'testsecret12|wrongsecret|processsecret|sessiontoken123|Signature=' all.log
+        store s3://bucket/p list >>everything 2>&1
+    [ "$(count_messages everything 'storage-*')" -ge 4 ] || { cat everything; return 1; }
+    ! grep -E 'testsecret12|wrongsecret|processsecret|sessiontoken123|Signature=' everything
 }
 check secrets
 

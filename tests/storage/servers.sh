@@ -22,11 +22,11 @@ start_moto() {
     local port user
     port=$(python3 -IS -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     # the three calls below are free; all later ones need a signature
-    INITIAL_NO_AUTH_ACTION_COUNT=3 moto_server -H 127.0.0.1 -p "$port" >moto.log 2>&1 &
+    INITIAL_NO_AUTH_ACTION_COUNT=3 moto_server -H 127.0.0.1 -p "$port" >moto_output 2>&1 &
     moto_process=$!
     trap 'kill $moto_process 2>/dev/null' EXIT
-    until grep -q "Running on" moto.log; do
-        kill -0 $moto_process 2>/dev/null || fail_with moto.log "moto did not start"
+    until grep -q "Running on" moto_output; do
+        kill -0 $moto_process 2>/dev/null || fail_with moto_output "moto did not start"
         sleep 0.1
     done
     export AWS_ENDPOINT_URL=http://127.0.0.1:$port AWS_DEFAULT_REGION=us-east-1

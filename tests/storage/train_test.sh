@@ -18,9 +18,9 @@ shard_to_bucket() {
         cmp "$file" "data/bucket/set%2F${file#shards/}" || return 1
     done
     # again: nothing is written
-    cp data/requests.log before
+    cp data/requests before
     "$WEFT" shard --in cur --out s3://bucket/set --set heldout=0 >log 2>&1 || { cat log; return 1; }
-    ! tail -n "+$(($(wc -l <before) + 1))" data/requests.log | grep -E 'PUT .*\.tar '
+    ! tail -n "+$(($(wc -l <before) + 1))" data/requests | grep -E 'PUT .*\.tar '
 }
 check shard_to_bucket
 folder() { vae folder shards && losses folder >folder.losses; }
